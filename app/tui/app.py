@@ -26,9 +26,6 @@ from textual.worker import WorkerFailed
 
 from app.chat.bridge import EngineBridge
 from app.chat.options import ChatOptions
-from app.chat.turns import Turns
-from app.conversations.journal import AtHand, conversations_at_hand
-from app.documents.meaning import EmbeddingFile, Meaning
 from app.downloads.background import BackgroundDownload
 from app.machine.low_power import is_weak_machine
 from app.program import exit_codes, garbage, state
@@ -42,19 +39,18 @@ from app.text.clean_text import clean_line
 from app.text.glyphs import is_console
 from app.tui.actions import ACTIONS, CHAT
 from app.tui.bindings import bindings, scope_of
-from app.tui.chat_options import chat_options, may_read_ahead
+from app.tui.chat_options import chat_options
 from app.tui.keymap import Keymap
+from app.tui.live_settings import LiveSettings
 from app.tui.messages import PasteRefused, PasteUnended
+from app.tui.screens import make_screen
 from app.tui.screens.chat import ChatScreen
-from app.tui.screens.surroundings import LiveSettings, Surroundings, make_screen
-from app.tui.shelf_reading import ShelfReading
 from app.tui.speed.watch import SLOWEST, InterfacePace, PerformanceWatch
 from app.tui.terminal_input import TerminalDriver
 from app.tui.textual_hacks import (
     LineBar,
     ThriftyStylesheet,
     call_once,
-    run_last,
     stop_and_go_on_between_events,
     teach_alt_enter,
 )
@@ -62,8 +58,6 @@ from app.tui.themes import ThemeError, choose_theme, load_themes, load_user_them
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
-
-    from app.library.listing import Outlook
 
 QUIT_WINDOW_S = 3.0
 INTERFACE_COST_PERIOD_S = 1.0
@@ -111,25 +105,10 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._is_lent = False
         self.keymap = keymap or Keymap()
         self._theme_error = self._set_up_theme(remembered_theme)
-        at_hand = conversations_at_hand(settings)
         # Where the engine takes every core drawing begins at its slowest, until it proves cheap.
-        self.watch_performance = PerformanceWatch(self.bridge, InterfacePace(SLOWEST if is_weak_machine() else 1))
-        turns = Turns(self.bridge, settings.system_prompt or None, at_hand.journal)
-        around = Surroundings(
-            self.live,
-            self.keymap,
-            self.bridge,
-            turns,
-            at_hand,
-            self.watch_performance,
-            self.downloads,
-            self.open_model,
-            lambda conversation_id: self.chat.call_later(self.chat.talks.open_conversation, conversation_id),
-            ShelfReading(self.bridge, turns, at_hand, lambda: may_read_ahead(self.live.now), self._meaning(at_hand)),
-            lambda document: self.chat.call_later(self.chat.ask_about, document),
-            lambda: self.chat.talks.delete_live(),
-        )
-        self.chat = ChatScreen(around, model_path)
+        self.performance = PerformanceWatch(self.bridge, InterfacePace(SLOWEST if is_weak_machine() else 1))
+        watched = self.performance, self.downloads
+        self.chat = ChatScreen(self.live, self.keymap, self.bridge, *watched, model_path)
         self.unsent_line: str | None = None
         """Line for stderr on unsent messages, after an end that the user did not ask for."""
         self.unsaved = ""
@@ -138,13 +117,13 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.add_mode(CHAT, lambda: self.chat)
         for action in ACTIONS.values():
             if action.shows not in ("", CHAT):
-                self.add_mode(action.shows, partial(make_screen, action.shows, around))
+                self.add_mode(action.shows, partial(make_screen, action.shows, self.chat))
 
     def on_mount(self) -> None:
         """Take over the signals that Textual leaves to their defaults."""
         self.set_keymap(self.keymap.for_textual())
         self.set_class(is_console(), "-console")
-        self.set_interval(INTERFACE_COST_PERIOD_S, self.watch_performance.note_interface_cost)
+        self.set_interval(INTERFACE_COST_PERIOD_S, self.performance.note_interface_cost)
         self.set_interval(DOWNLOAD_LOOK_S, self._look_at_download)
         if self._theme_error:
             self.call_after_refresh(self.chat.note, self._theme_error, True)
@@ -185,7 +164,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     def action_help(self, topic: str = "") -> None:
         """Show keys and commands, those of the focused widget and the screen first; or what the manual says."""
         if topic:
-            with self.chat.notes.telling_refusals():
+            with self.chat.telling_refusals():
                 self.chat.note(page(topic))
         elif not self.screen.is_modal:
             from app.tui.screens.help import HelpScreen, help_sections
@@ -202,7 +181,15 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     async def action_report(self, wanted: str = "") -> None:
         """Copy a card with machine, model and speeds, or write it into a file."""
-        await self.chat.acting.report(wanted)
+        from app.library.report_card import as_text, report_of_chat, write_card  # no first frame waits for it
+
+        with self.chat.telling_refusals():
+            card = report_of_chat(self.bridge, self.chat.turns)
+            if wanted:
+                self.chat.note(write_card(card, wanted))
+            else:
+                self.chat.note(as_text(card))
+                await self.chat.copy_out(as_text(card))
 
     def action_theme(self, name: str = "") -> None:
         """Choose the colours: by name, or from the list that shows each at once."""
@@ -224,41 +211,11 @@ class JalopyApp(App[None], inherit_bindings=False):
             return
         if self.current_mode == "threads":
             self.chat.turns.stop_tuning()
-        if mode in ("conversations", "shelf") and self.chat.conversations.store is None:
+        if mode in ("conversations", "shelf") and self.chat.at_hand.store is None:
             self.switch_mode(CHAT)  # where the line is seen
             self.chat.note("conversations are not saved: save_conversations in your settings is off")
         else:
             self.switch_mode(CHAT if self.current_mode == mode else mode)
-
-    def open_model(self, path: ModelPlace, title: str, outlook: Outlook | None = None) -> bool:
-        """Open a model in the chat, after asking what becomes of a conversation; False while the engine is busy.
-
-        The title is clean; without an outlook its speed is looked up.
-        """
-        if self.chat.turns.is_busy:
-            return False
-        if self.chat.turns.conversation.is_empty:
-            self._open_in_chat(path, "new")
-        else:
-            run_last(self, "switch", partial(self._ask_about_conversation, path, title, outlook))
-        return True
-
-    async def _ask_about_conversation(self, path: ModelPlace, title: str, outlook: Outlook | None) -> None:
-        from app.library.listing import look_up
-        from app.tui.screens.question import SwitchModelScreen
-
-        if outlook is None and isinstance(path, Path):
-            outlook = await asyncio.wrap_future(look_up(path, self.live.now))
-        tokens, prefill_tps = self.bridge.status.context_used, outlook.prefill_tps if outlook else None
-        host = "" if isinstance(path, Path) else path.host
-        question = SwitchModelScreen(title, tokens, prefill_tps, self.keymap, host)
-        self.push_screen(question, partial(self._open_in_chat, path))
-
-    def _open_in_chat(self, path: ModelPlace, answer: str | None) -> None:
-        if answer is not None:
-            if self.current_mode != CHAT:
-                self.switch_mode(CHAT)
-            self.chat.call_later(self.chat.models.switch_model, path, answer == "keep")
 
     async def action_get(self, wanted: str = "") -> None:
         """Download a model, by default the one that suits this machine, and open it; or show the running download."""
@@ -273,8 +230,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.push_screen(make_screen("download", self.downloads.job, self.keymap), self._open_downloaded)
 
     def _open_downloaded(self, path: str | None) -> None:
-        if path is not None and not self.open_model(Path(path), clean_line(Path(path).name)):
-            self.chat.notes.note_busy()
+        if path is not None and not self.chat.open_model(Path(path), clean_line(Path(path).name)):
+            self.chat.note(self.chat.busy_line())
 
     def _look_at_download(self) -> None:
         """Say in the chat how a download ended, wherever the user is."""
@@ -296,7 +253,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         selected = self.screen.get_selected_text() or (prompt.selected_text if self.focused is prompt else "")
         if selected:
             self.screen.clear_selection()
-            await self.chat.acting.copy_out(selected)
+            await self.chat.copy_out(selected)
             return
         now_s = time.monotonic()
         if self._interrupted_s is not None and now_s - self._interrupted_s < QUIT_WINDOW_S:
@@ -304,23 +261,13 @@ class JalopyApp(App[None], inherit_bindings=False):
             return
         self._interrupted_s = now_s
         self.chat.turns.stop()
-        self.chat.notes.hint_for(QUIT_WINDOW_S, self.keymap.hint("app.interrupt", "again quits"))
+        self.chat.hint_for(QUIT_WINDOW_S, self.keymap.hint("app.interrupt", "again quits"))
 
     @on(PasteRefused)
     @on(PasteUnended)
     def tell_of_paste(self, message: PasteRefused | PasteUnended) -> None:
         """Say why a paste is nowhere, or why keys did nothing."""
         self.chat.note(message.line)
-
-    def _meaning(self, at_hand: AtHand) -> Meaning:
-        """Return the search in documents by meaning; its vectors are kept with the conversations."""
-        root = at_hand.store.root if at_hand.store is not None else None
-        return Meaning(root / "passage-vectors.db" if root is not None else None, self._embedding_file)
-
-    def _embedding_file(self) -> EmbeddingFile | None:
-        from app.library.header import embedding_file  # no first frame waits for it
-
-        return embedding_file(self.live.now)
 
     # ---- themes
 
@@ -414,7 +361,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         if self.unsent_line is None:
             self.unsent_line = ""
             with suppress(Exception):  # it may be what is broken; the end goes on without
-                self.unsent_line = self.chat.editing.keep_unsent()
+                self.unsent_line = self.chat.keep_unsent()
 
     def _crash(self, error: BaseException | None) -> None:
         if isinstance(error, WorkerFailed):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import chain
@@ -18,11 +18,13 @@ from app.conversations.conversation import SYSTEM, USER, Said
 from app.conversations.journal import AtHand
 from app.conversations.shelf import Shelved, document_of, shelved_in, take_off
 from app.conversations.store import Store
-from app.documents.meaning import Meaning
+from app.documents.meaning import EmbeddingFile, Meaning
 from app.documents.passages import PASSAGE_CHARS, cut, fit
 from app.documents.read import Document, read_documents
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
+from app.tui.chat_options import may_read_ahead
+from app.tui.live_settings import LiveSettings
 
 QUIET_S = 10.0
 """Nothing is read before nothing was asked or typed for so long: a title comes first."""
@@ -33,17 +35,13 @@ QUOTA_SHARE = 0.5
 
 
 class ShelfReading:
-    """Knows how much of each document is saved for the open model, and has the rest read, the one used last first.
+    """Knows how much of each document is saved for the open model, and has the rest read, the one used last first."""
 
-    Args:
-        may_read: whether the engine may work before anything is asked.
-        meaning: has vectors made of those that go in passages, once nothing is to be read.
-    """
-
-    def __init__(
-        self, bridge: EngineBridge, turns: Turns, at_hand: AtHand, may_read: Callable[[], bool], meaning: Meaning
-    ) -> None:
-        self._bridge, self._turns, self._may_read, self.meaning = bridge, turns, may_read, meaning
+    def __init__(self, bridge: EngineBridge, turns: Turns, at_hand: AtHand, live: LiveSettings) -> None:
+        self._bridge, self._turns, self._live = bridge, turns, live
+        root = at_hand.store.root if at_hand.store is not None else None
+        vectors = root / "passage-vectors.db" if root is not None else None  # kept with the conversations
+        self.meaning = Meaning(vectors, self._embedding_file)
         self._learning: Future[bool] | None = None
         self._learned: set[str] = set()
         """Documents whose vectors are there, as far as they can be made."""
@@ -60,6 +58,15 @@ class ShelfReading:
         """Whether the engine has a document."""
         self.trouble = ""
         """Why nothing more is read; "" for no trouble."""
+
+    def _embedding_file(self) -> EmbeddingFile | None:
+        from app.library.header import embedding_file  # no first frame waits for it
+
+        return embedding_file(self._live.now)
+
+    def _may_read(self) -> bool:
+        """Whether the engine may work before anything is asked."""
+        return may_read_ahead(self._live.now)
 
     def known(self, document: Shelved) -> DocumentRead | None:
         """How much of a document is saved for the open model; None where that is not known yet."""

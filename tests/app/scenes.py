@@ -182,7 +182,7 @@ async def cited(driver: Driver) -> None:
 async def resumed(driver: Driver) -> None:
     """A conversation that was opened again."""
     await listed(driver)
-    driver.chat.call_later(driver.chat.talks.open_conversation, "000001")
+    driver.chat.call_later(driver.chat.open_conversation, "000001")
     await driver.note("read with the next message")
     body = driver.transcript.replies()[-1].body
     await driver.until(lambda: shown_source(body) == body.text, "it is shown")
@@ -251,7 +251,7 @@ async def measuring(driver: Driver) -> None:
     """The thread screen in the middle of a sweep."""
     gate = driver.script.prefill_gate
     assert gate is not None
-    await driver.until(lambda: driver.app.watch_performance.pace.cost is not None, "the interface was measured")
+    await driver.until(lambda: driver.app.performance.pace.cost is not None, "the interface was measured")
     await driver.pilot.press("f4", "enter")
     gate.allow(60)
     await driver.until(lambda: "round 1" in driver.screen_text())
@@ -261,14 +261,14 @@ async def measuring(driver: Driver) -> None:
 async def asked_about_call(driver: Driver) -> None:
     """The model wants to use a tool."""
     call = ToolCall("read_file", json.dumps({"path": "notes/todo.txt", "lines": [1, 40]}))
-    driver.app.push_screen(QuestionScreen("files", call, driver.chat._keymap, lambda: 0.0))
+    driver.app.push_screen(QuestionScreen("files", call, driver.chat.keymap, lambda: 0.0))
     await driver.shows("read_file")
 
 
 async def asked_about_file(driver: Driver) -> None:
     """A file is about to go to a server."""
     files = "notes/todo.txt, 1.2 kB, 40 lines"
-    driver.app.push_screen(SendFilesScreen(files, "api.example:8000", driver.chat._keymap, lambda: 0.0))
+    driver.app.push_screen(SendFilesScreen(files, "api.example:8000", driver.chat.keymap, lambda: 0.0))
     await driver.shows("todo.txt")
 
 

@@ -20,58 +20,65 @@ from app.program.background import in_background
 from app.program.refusals import log_without_text
 from app.text import figures
 from app.text.clean_text import clean_line
-from app.text.glyphs import choose_glyphs
 from app.tui.actions import CHAT
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Span, SpanRole
-from app.tui.screens.list_screen import Listing, ListScreen
-from app.tui.screens.surroundings import Surroundings
+from app.tui.screens.chat import ChatScreen
+from app.tui.screens.list_screen import ListScreen
 
 _MOST_ASKED_CHARS = 40
 """Of a title in a question, so that the answers have room after it."""
 
 
-class ConversationList(Listing[Entry]):
-    """The conversations that were found, and what is asked about one of them; its title is being written."""
+class ConversationsScreen(ListScreen[Entry]):
+    """Lists conversations while it is shown."""
 
-    most_new_chars = MOST_TITLE_CHARS
+    TITLE = "Conversations"
+    SCOPE = "conversations"
+    BINDINGS = bindings(SCOPE)
+    MOST_NEW_CHARS = MOST_TITLE_CHARS
 
-    def __init__(self, around: Surroundings) -> None:
-        assert around.at_hand.store is not None
-        self.store = around.at_hand.store
-        self._turns = around.turns
-        self._glyphs = choose_glyphs()
-        self.typed = self.said = self.deleted = ""
-        self._look: Future[tuple[tuple[Entry, ...], str]] | None = None
+    def __init__(self, chat: ChatScreen) -> None:
+        super().__init__(chat.keymap)
+        assert chat.at_hand.store is not None
+        self._chat, self._turns, self._store = chat, chat.turns, chat.at_hand.store
+        self._deleted = ""
+        """Id of the conversation that the next look deletes."""
+        self._looking: Future[tuple[tuple[Entry, ...], str]] | None = None
         self._is_stale = False
         """Whether something else was asked for since the look that goes on began."""
         self._hits: tuple[Entry, ...] = ()
         self._trouble = ""
 
-    def begin(self) -> None:
+    def start_looking(self) -> None:
         """Look again, for what is typed; one look at a time."""
-        if self._look is not None and not self._look.done():
+        if self._looking is not None and not self._looking.done():
             self._is_stale = True
             return
-        look = partial(_look, self.store, self.typed, self.deleted)
-        self._look, self.deleted, self._is_stale = in_background(look, "conversations"), "", False
+        look = partial(_look, self._store, self.typed, self._deleted)
+        self._looking, self._deleted, self._is_stale = in_background(look, "conversations"), "", False
 
-    def end(self) -> None:
+    def stop_looking(self) -> None:
         """Wait for no search any more."""
-        self._look = None
+        self._looking = None
 
     def look(self) -> bool:
         """Take what was found; rows stay while they are looked for again."""
-        if self._look is None:
+        if self._looking is None:
             return False
-        if not self._look.done():
+        if not self._looking.done():
             return True
-        self._hits, self._trouble = self._look.result()
+        self._hits, self._trouble = self._looking.result()
         if not self._is_stale:
             return False
         self.said = self.said or self._trouble
-        self.begin()
+        self.start_looking()
         return True
+
+    def take_typed(self, text: str) -> None:
+        """Search."""
+        self.typed = text
+        self.begin()
 
     def items(self) -> tuple[Entry, ...]:
         """Return the conversations that were found."""
@@ -81,7 +88,7 @@ class ConversationList(Listing[Entry]):
         """Whether they are one conversation."""
         return one.id == other.id
 
-    def is_live(self, hit: Entry) -> bool:
+    def _is_live(self, hit: Entry) -> bool:
         """Whether it is the conversation in the chat."""
         return hit.id == self._turns.journal.id
 
@@ -91,7 +98,7 @@ class ConversationList(Listing[Entry]):
 
     def row_line(self, item: Entry, columns: int) -> Line:
         """Mark the conversation that is in the chat."""
-        mark = Span(self._glyphs.here if self.is_live(item) else " ", SpanRole.WRITING)
+        mark = Span(self._glyphs.here if self._is_live(item) else " ", SpanRole.WRITING)
         return (mark, Span(f" {rows.row(item, columns - 2, self._turns.journal.clock_text())}"))
 
     def details(self, item: Entry, columns: int) -> tuple[str, list[Line]]:
@@ -114,11 +121,11 @@ class ConversationList(Listing[Entry]):
         """Ask, or say what goes on."""
         if self.doomed is not None:
             title = clean_line(self.doomed.title, _MOST_ASKED_CHARS)
-            live = " It is open in the chat, where a new one begins." if self.is_live(self.doomed) else ""
+            live = " It is open in the chat, where a new one begins." if self._is_live(self.doomed) else ""
             return f"Delete {title}? y deletes it for good, any other key keeps it.{live}"
         if self.said or self._trouble:
             return self.said or self._trouble
-        if self._look is not None and not self._look.done():
+        if self._looking is not None and not self._looking.done():
             return "searching ..." if self.typed else "reading ..."
         if not self._hits:
             return "no conversation has all these words" if self.typed else "No conversation is saved yet."
@@ -130,6 +137,79 @@ class ConversationList(Listing[Entry]):
             return {"open": "keeps the title", "leave": "leaves it as it was"}
         words = {"open": "opens", "rename": "renames", "delete": "deletes"}
         return {**words, "export": "Markdown", "export_json": "JSON", "leave": "back"}
+
+    # ---- what the user asks for
+
+    def action_open(self) -> None:
+        """Go on with the conversation under the cursor; keep the new title, where one is being written."""
+        if self.edited is not None:
+            self._rename(self.edited)
+        elif (hit := self.highlighted()) is None:
+            return
+        else:
+            self.typed = ""
+            self.app.switch_mode(CHAT)
+            self._chat.call_later(self._chat.open_conversation, hit.id)
+
+    def action_rename(self) -> None:
+        """Write another title."""
+        hit = self.highlighted()
+        if hit is not None:
+            self.edited, self.doomed, self.new_text = hit, None, hit.title
+            self.say("")
+
+    def _rename(self, hit: Entry) -> None:
+        self.edited = None
+        title, turns = clean_line(" ".join(self.new_text.split()), MOST_TITLE_CHARS), self._turns
+        if title and self._is_live(hit):
+            turns.journal.rename(title)
+            turns.journal.settle(1.0)
+        elif title:
+            self._try(lambda: self._store.rename(hit.id, title), "not renamed")
+        self.begin()
+
+    def delete(self, hit: Entry) -> None:
+        """Delete a conversation."""
+        if self._is_live(hit):
+            self.call_later(self._delete_shown_in_chat)
+            return
+        self._deleted = hit.id
+        self.begin()
+
+    async def _delete_shown_in_chat(self) -> None:
+        trouble = await self._chat.delete_live()
+        self.said = f"not deleted: {trouble}" if trouble else ""
+        self.begin()
+
+    def action_export(self, kind: str = "md") -> None:
+        """Save the conversation as Markdown, or as JSON, in the present directory."""
+        hit = self.highlighted()
+        if hit is None:
+            return
+
+        def save() -> None:
+            saved = self._store.read(hit.id)
+            now = datetime.now().astimezone()
+            path = export.choose_path("", now).with_suffix(f".{kind}")
+            path = path.with_stem(f"{path.stem}-{int(hit.id)}")
+            as_text = export.to_json if kind == "json" else export.to_markdown
+            export.write_new(path, as_text(saved.conversation, saved.model, now, True))
+            self.said = f"saved: {Path(path).absolute()}"
+
+        self._try(save, "not saved")
+        self.show()
+
+    action_export_json = partialmethod(action_export, "json")
+
+    def _try(self, work: Callable[[], None], failed: str) -> None:
+        try:
+            work()
+        except FileExistsError as error:
+            self.said = f"{failed}: {clean_line(str(error.filename), 120)} exists already"
+        except StoreError as error:
+            self.said = f"{failed}: {error}"
+        except OSError as error:
+            self.said = f"{failed}: {cause_of(error)}"
 
 
 def _look(store: Store, typed: str, deleted: str) -> tuple[tuple[Entry, ...], str]:
@@ -147,93 +227,3 @@ def _look(store: Store, typed: str, deleted: str) -> tuple[tuple[Entry, ...], st
     except Exception as error:
         log_without_text(error)
         return (), f"internal error: {type(error).__name__}"
-
-
-class ConversationsScreen(ListScreen[Entry]):
-    """Lists conversations while it is shown."""
-
-    TITLE = "Conversations"
-    SCOPE = "conversations"
-    BINDINGS = bindings(SCOPE)
-
-    def __init__(self, around: Surroundings) -> None:
-        self._list = ConversationList(around)
-        super().__init__(around.keymap, self._list)
-        self._turns, self._open_conversation = around.turns, around.open_conversation
-        self._delete_live = around.delete_live
-
-    def take_typed(self, text: str) -> None:
-        """Search."""
-        self._list.typed = text
-        self.begin()
-
-    def action_open(self) -> None:
-        """Go on with the conversation under the cursor; keep the new title, where one is being written."""
-        if self._list.edited is not None:
-            self._rename(self._list.edited)
-        elif (hit := self.highlighted()) is None:
-            return
-        else:
-            self._list.typed = ""
-            self.app.switch_mode(CHAT)
-            self._open_conversation(hit.id)
-
-    def action_rename(self) -> None:
-        """Write another title."""
-        hit = self.highlighted()
-        if hit is not None:
-            self._list.edited, self._list.doomed, self._list.new_text = hit, None, hit.title
-            self.say("")
-
-    def _rename(self, hit: Entry) -> None:
-        self._list.edited = None
-        title, turns = clean_line(" ".join(self._list.new_text.split()), MOST_TITLE_CHARS), self._turns
-        if title and self._list.is_live(hit):
-            turns.journal.rename(title)
-            turns.journal.settle(1.0)
-        elif title:
-            self._try(lambda: self._list.store.rename(hit.id, title), "not renamed")
-        self.begin()
-
-    def delete(self, hit: Entry) -> None:
-        """Delete a conversation."""
-        if self._list.is_live(hit):
-            self.call_later(self._delete_shown_in_chat)
-            return
-        self._list.deleted = hit.id
-        self.begin()
-
-    async def _delete_shown_in_chat(self) -> None:
-        trouble = await self._delete_live()
-        self._list.said = f"not deleted: {trouble}" if trouble else ""
-        self.begin()
-
-    def action_export(self, kind: str = "md") -> None:
-        """Save the conversation as Markdown, or as JSON, in the present directory."""
-        hit = self.highlighted()
-        if hit is None:
-            return
-
-        def save() -> None:
-            saved = self._list.store.read(hit.id)
-            now = datetime.now().astimezone()
-            path = export.choose_path("", now).with_suffix(f".{kind}")
-            path = path.with_stem(f"{path.stem}-{int(hit.id)}")
-            as_text = export.to_json if kind == "json" else export.to_markdown
-            export.write_new(path, as_text(saved.conversation, saved.model, now, True))
-            self._list.said = f"saved: {Path(path).absolute()}"
-
-        self._try(save, "not saved")
-        self.show()
-
-    action_export_json = partialmethod(action_export, "json")
-
-    def _try(self, work: Callable[[], None], failed: str) -> None:
-        try:
-            work()
-        except FileExistsError as error:
-            self._list.said = f"{failed}: {clean_line(str(error.filename), 120)} exists already"
-        except StoreError as error:
-            self._list.said = f"{failed}: {error}"
-        except OSError as error:
-            self._list.said = f"{failed}: {cause_of(error)}"

@@ -24,8 +24,8 @@ from app.text.glyphs import Glyphs, choose_glyphs
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, caution, joined, line, muted, strong
 from app.tui.drawing.panels import FRAME_COLUMNS, divided, panel, side_by_side
+from app.tui.screens.chat import ChatScreen
 from app.tui.screens.figure_screen import FigureScreen
-from app.tui.screens.surroundings import Surroundings
 from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
 from app.tui.widgets.model_rows import speed_line
 from app.tui.widgets.status_line import activity_word
@@ -43,10 +43,10 @@ class DoctorScreen(FigureScreen):
     TITLE = "Doctor"
     PERIOD_S = 0.3
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, chat: ChatScreen) -> None:
         super().__init__()
-        self._settings, self._keymap = around.settings, around.keymap
-        self._bridge, self._turns = around.bridge, around.turns
+        self._settings, self._keymap = chat.settings, chat.keymap
+        self._bridge, self._turns = chat.bridge, chat.turns
         self._readings: Readings | None = None
         self._examination: Examination | None = None
         self._reading: Future[Readings] | None = None

@@ -1,14 +1,15 @@
 """A list that fills a screen: rows narrowed by typing, details of the row under the cursor, and keys.
 
-A ``Listing`` says where its rows come from and how they read. Looking for them is a thread's work; ``look`` takes what
+A subclass says where its rows come from and how they read. Looking for them is a thread's work; ``look`` takes what
 that has found so far, and is called only while the list is shown and says that more is to come.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from itertools import groupby
 from pathlib import Path
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -37,31 +38,48 @@ _SHORT_ROWS = 16
 Item = TypeVar("Item")
 
 
-class Listing(Protocol[Item]):
-    """Content of the list. The screen calls its methods, and only while it is shown."""
+class ListScreen(Screen[None], Generic[Item]):
+    """A list: a subclass gives ``TITLE``, ``SCOPE``, ``BINDINGS`` and the actions, ``action_open`` among them."""
 
-    typed: str
+    CSS_PATH = Path(__file__).with_name("list_screen.tcss")  # wherever the subclass is
+    AUTO_FOCUS = "#list-rows"
+    TITLE: ClassVar[str | None]
+    SCOPE: ClassVar[str]
+    """The list's part of the action registry, for the names of its keys."""
+    MOST_NEW_CHARS: ClassVar[int | None] = None
+    """Limit on the text of a row."""
+
+    typed = ""
     """Text that filters the list."""
-    said: str
+    said = ""
     """Result of the last key; shown in the foot until something is typed."""
     edited: Item | None = None
     """The row for which ``new_text`` is being typed; None while the filter is typed."""
-    new_text: str = ""
+    new_text = ""
     doomed: Item | None = None
     """The row that is deleted if the next key says yes; the foot asks."""
-    most_new_chars: int | None = None
 
-    def begin(self) -> None:
+    def __init__(self, keymap: Keymap) -> None:
+        super().__init__()
+        self._keymap = keymap
+        self._glyphs = choose_glyphs()
+        self._items: tuple[Item | None, ...] = ()
+        """What is in each row; None in the heading of a group."""
+        self._lines: tuple[Line, ...] = ()
+
+    # ---- what a subclass says
+
+    def start_looking(self) -> None:
         """Begin to look for rows: the list is shown now, maybe again."""
 
-    def end(self) -> None:
+    def stop_looking(self) -> None:
         """Look no more: something else is shown."""
-        return
 
     def look(self) -> bool:
         """Take what was found so far; return whether more is to come."""
         return False
 
+    @abstractmethod
     def items(self) -> tuple[Item, ...]:
         """Return what was found, as far as it is wanted."""
 
@@ -73,12 +91,15 @@ class Listing(Protocol[Item]):
         """Name what the item is listed under; "" for nothing."""
         return ""
 
+    @abstractmethod
     def heading_line(self, columns: int) -> str:
         """Write the line above the rows."""
 
+    @abstractmethod
     def row_line(self, item: Item, columns: int) -> Line:
         """Write one row in ``columns`` columns."""
 
+    @abstractmethod
     def details(self, item: Item, columns: int) -> tuple[str, list[Line]]:
         """Name the row under the cursor, and say more about it."""
 
@@ -86,9 +107,11 @@ class Listing(Protocol[Item]):
         """Write what is typed, or what typing does."""
         return f"filter: {self.typed}_" if self.typed else "type to filter"
 
+    @abstractmethod
     def state_line(self) -> str:
         """Write what the list is measured against, for the end of the title."""
 
+    @abstractmethod
     def foot_line(self) -> str:
         """Say what is going on, or what to do; "" for nothing."""
 
@@ -97,35 +120,23 @@ class Listing(Protocol[Item]):
         """Whether the foot answers a key, or asks something: then it is shown on the lowest screens as well."""
         return bool(self.said) or self.doomed is not None
 
+    @abstractmethod
     def key_words(self, item: Item | None) -> dict[str, str]:
         """Return what keys do now, by the names of their actions."""
 
+    def delete(self, item: Item) -> None:
+        """Delete a row, which the user has agreed to."""
 
-class ListScreen(Screen[None], Generic[Item]):
-    """The base of a list: a subclass gives ``SCOPE``, ``BINDINGS`` and the actions, ``action_open`` among them."""
-
-    CSS_PATH = Path(__file__).with_name("list_screen.tcss")  # wherever the subclass is
-    AUTO_FOCUS = "#list-rows"
-    TITLE: ClassVar[str | None]
-    SCOPE: ClassVar[str]
-    """The list's part of the action registry, for the names of its keys."""
-
-    def __init__(self, keymap: Keymap, listing: Listing[Item]) -> None:
-        super().__init__()
-        self._keymap, self._listing = keymap, listing
-        self._glyphs = choose_glyphs()
-        self._items: tuple[Item | None, ...] = ()
-        """What is in each row; None in the heading of a group."""
-        self._lines: tuple[Line, ...] = ()
+    # ---- what all lists do
 
     def take_typed(self, text: str) -> None:
         """Narrow the list to what has this text."""
-        self._listing.typed = text
+        self.typed = text
         self.show()
 
     def takes_key(self, event: events.Key) -> bool:
         """Whether a key is the answer to a question and no letter of the filter; it has been acted on then."""
-        item, self._listing.doomed = self._listing.doomed, None
+        item, self.doomed = self.doomed, None
         if item is not None:
             if event.character in ("y", "Y"):
                 self.delete(item)
@@ -134,12 +145,8 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def action_delete(self) -> None:
         """Ask whether to delete the row under the cursor."""
-        self._listing.doomed, self._listing.edited = self.highlighted(), None
+        self.doomed, self.edited = self.highlighted(), None
         self.say("")
-
-    def delete(self, item: Item) -> None:
-        """Delete a row, which the user has agreed to."""
-        return
 
     def compose(self) -> ComposeResult:
         """Lay out title, rows, details and keys."""
@@ -163,9 +170,9 @@ class ListScreen(Screen[None], Generic[Item]):
     def on_screen_suspend(self) -> None:
         """Look at nothing while something else is shown; below help or palette what is asked or typed stays."""
         self._timer.pause()
-        self._listing.end()
+        self.stop_looking()
         if self.app.current_mode != self.SCOPE:
-            self._listing.edited, self._listing.doomed, self._listing.said = None, None, ""
+            self.edited, self.doomed, self.said = None, None, ""
 
     def on_resize(self) -> None:
         """Write the rows again."""
@@ -174,17 +181,17 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def begin(self) -> None:
         """Look again for rows."""
-        self._listing.begin()
+        self.start_looking()
         self._timer.resume()
         self.show()
 
     def say(self, text: str) -> None:
         """Say what a key led to."""
-        self._listing.said = text
+        self.said = text
         self.show()
 
     def _look_again(self) -> None:
-        if not self._listing.look():
+        if not self.look():
             self._timer.pause()
         self.show()
 
@@ -194,11 +201,11 @@ class ListScreen(Screen[None], Generic[Item]):
             return
         columns = max(_LEAST_COLUMNS, self.size.width - _detail_columns(self.size.width) - _FRAME_COLUMNS)
         self._show_rows(columns)
-        state = self._listing.state_line()
-        self.query_one(ScreenTitle).tell(self._listing.context_line(), (muted(state),) if state else EMPTY)
-        self._write("list-heading", self._listing.heading_line(columns))
-        self._write("list-foot", self._listing.foot_line())
-        self.query_one("#list-foot").set_class(self._listing.must_be_seen, "-answer")
+        state = self.state_line()
+        self.query_one(ScreenTitle).tell(self.context_line(), (muted(state),) if state else EMPTY)
+        self._write("list-heading", self.heading_line(columns))
+        self._write("list-foot", self.foot_line())
+        self.query_one("#list-foot").set_class(self.must_be_seen, "-answer")
         self.show_highlighted()
 
     def highlighted(self) -> Item | None:
@@ -208,9 +215,9 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def _show_rows(self, columns: int) -> None:
         drawn: list[tuple[Item | None, Line]] = []
-        for group, items in groupby(self._listing.items(), self._listing.group_of):
+        for group, items in groupby(self.items(), self.group_of):
             drawn += [(None, line(muted(f" {group}")))] if group else []
-            drawn += [(item, self._listing.row_line(item, columns)) for item in items]
+            drawn += [(item, self.row_line(item, columns)) for item in items]
         before, had = self.highlighted(), self._lines
         self._items, self._lines = tuple(item for item, _ in drawn), tuple(row for _, row in drawn)
         if self._lines == had:
@@ -220,7 +227,7 @@ class ListScreen(Screen[None], Generic[Item]):
         rows.add_options([Option(content_of(row, is_ansi), disabled=item is None) for item, row in drawn])
         places = [(n, item) for n, (item, _) in enumerate(drawn) if item is not None]
         if places:
-            same = [n for n, item in places if before is not None and self._listing.is_same(item, before)]
+            same = [n for n, item in places if before is not None and self.is_same(item, before)]
             rows.highlighted = same[0] if same else places[0][0]
 
     @on(OptionList.OptionHighlighted)
@@ -230,7 +237,7 @@ class ListScreen(Screen[None], Generic[Item]):
         if rows.highlighted == 1 and self._items[0] is None:  # a cursor at the top shows the first heading as well
             rows.scroll_home(animate=False)
         self._show_details(item)
-        words = self._listing.key_words(item)
+        words = self.key_words(item)
         self.query_one(KeyLine).tell((key(f"{self.SCOPE}.{name}"), text) for name, text in words.items())
 
     def _show_details(self, item: Item | None) -> None:
@@ -239,7 +246,7 @@ class ListScreen(Screen[None], Generic[Item]):
         width, most = columns or self.size.width, self.size.height if columns else self.size.height // 3
         drawn: list[Line] = []
         if item is not None and self.size.height >= _SHORT_ROWS:
-            name, body = self._listing.details(item, max(1, width - FRAME_COLUMNS))
+            name, body = self.details(item, max(1, width - FRAME_COLUMNS))
             drawn = panel(name, body[: most - FRAME_ROWS], width, self._glyphs)
         widget.display = bool(drawn)
         widget.fill(drawn)
@@ -252,7 +259,7 @@ class ListScreen(Screen[None], Generic[Item]):
     @property
     def _typed_before(self) -> str:
         """What a typed letter is appended to."""
-        return self._listing.typed if self._listing.edited is None else self._listing.new_text
+        return self.typed if self.edited is None else self.new_text
 
     def on_key(self, event: events.Key) -> None:
         """Narrow the list by what is typed, or write the text of a row."""
@@ -277,11 +284,11 @@ class ListScreen(Screen[None], Generic[Item]):
             self._type((self._typed_before + pasted)[:_MOST_TYPED_CHARS])
 
     def _type(self, text: str) -> None:
-        self._listing.said, self._listing.doomed = "", None
-        if self._listing.edited is None:
+        self.said, self.doomed = "", None
+        if self.edited is None:
             self.take_typed(text)
         else:
-            self._listing.new_text = text[: self._listing.most_new_chars]
+            self.new_text = text[: self.MOST_NEW_CHARS]
             self.show()
 
     @on(OptionList.OptionSelected)
@@ -292,10 +299,10 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def action_leave(self) -> None:
         """Leave a row, or its text, as it was; clear the filter; or go back to the chat."""
-        if self._listing.edited is not None or self._listing.doomed is not None:
-            self._listing.edited = self._listing.doomed = None
+        if self.edited is not None or self.doomed is not None:
+            self.edited = self.doomed = None
             self.say("")
-        elif self._listing.typed:
+        elif self.typed:
             self._type("")
         else:
             self.app.switch_mode(CHAT)

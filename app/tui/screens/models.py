@@ -27,13 +27,12 @@ from app.program.refusals import bug_line, exit_code_of, shown_line
 from app.program.remote_model import ModelPlace
 from app.text import figures
 from app.text.clean_text import clean_line
-from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Span, SpanRole, muted
 from app.tui.keymap import Keymap
-from app.tui.screens.chat_parts import busy_line
-from app.tui.screens.list_screen import Listing, ListScreen
-from app.tui.screens.surroundings import Surroundings, make_screen
+from app.tui.screens import make_screen
+from app.tui.screens.chat import ChatScreen
+from app.tui.screens.list_screen import ListScreen
 from app.tui.textual_hacks import dismiss_once
 from app.tui.widgets import model_rows
 
@@ -50,43 +49,36 @@ def _names_of(path: str) -> frozenset[str]:
     return frozenset((path, os.path.abspath(path), os.path.realpath(path)))
 
 
-class ModelList(Listing[ModelEntry]):
-    """The models that were found."""
+class ModelsScreen(ListScreen[ModelEntry]):
+    """Lists models while it is shown."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around, self._keymap, self._bridge = around, around.keymap, around.bridge
-        self._turns, self._downloads = around.turns, around.downloads
-        self._glyphs = choose_glyphs()
-        self.typed = self.said = ""
+    TITLE = "Models"
+    SCOPE = "models"
+    BINDINGS = bindings(SCOPE)
+
+    def __init__(self, chat: ChatScreen) -> None:
+        super().__init__(chat.keymap)
+        self._chat, self._bridge, self._turns, self._downloads = chat, chat.bridge, chat.turns, chat.downloads
         self._scan: ModelScan | None = None
         self._found = ScanResult()
         self._measurement: Future[Any] | None = None
         self._served: Future[list[ModelEntry]] | None = None
         """The models of the server that the settings name, once it has answered."""
 
-    def begin(self) -> None:
+    def start_looking(self) -> None:
         """Look again: files come and go, and the last reply may have been the first with its model."""
-        self.end()
-        if self._around.settings.server:
-            self._served = in_background(partial(_served_models, self._around.settings.server), "server")
+        self.stop_looking()
+        if self._chat.settings.server:
+            self._served = in_background(partial(_served_models, self._chat.settings.server), "server")
         elsewhere = {}  # it may lie in none of the folders
         if self._turns.model is not None and not self._turns.model.server:
             elsewhere[Path(self._turns.model.path)] = "open now"
-        self._scan = ModelScan(self._around.settings, elsewhere).start()
+        self._scan = ModelScan(self._chat.settings, elsewhere).start()
 
-    def end(self) -> None:
+    def stop_looking(self) -> None:
         """End the scan."""
         if self._scan is not None:
             self._scan.cancel()
-
-    def measure(self) -> bool:
-        """Measure what this machine's memory and kernels do, once the engine is free; False if it is being done."""
-        if self._measurement is not None:
-            return False
-        self._measurement, self.said = Future(), ""
-        if not self._bridge.examine(self._measurement):
-            self._measurement, self.said = None, "the engine has too much to do: not measured"
-        return True
 
     def look(self) -> bool:
         """Take what the scan has found; after a measurement, begin a new one."""
@@ -98,7 +90,7 @@ class ModelList(Listing[ModelEntry]):
             elif measured.result() is not None and (busy := measured.result().engine.busy_words):
                 basis = "the best" if measured.result().engine.best_gbps else "typical figures"
                 self.said = f"{busy}; speeds are estimated from {basis}"
-            self.begin()
+            self.start_looking()
         if self._served is not None and self._served.done() and (error := self._served.exception()) is not None:
             self.said, self._served = shown_line(error), None
         found = self._scan.found if self._scan is not None else self._found
@@ -177,30 +169,16 @@ class ModelList(Listing[ModelEntry]):
             words.pop("shrink", None)
         return {**words, "leave": "back"}
 
-
-def _served_models(server: str) -> list[ModelEntry]:
-    from app.remote.listing import served_models  # imports an HTTP client
-
-    return served_models(server)
-
-
-class ModelsScreen(ListScreen[ModelEntry]):
-    """Lists models while it is shown."""
-
-    TITLE = "Models"
-    SCOPE = "models"
-    BINDINGS = bindings(SCOPE)
-
-    def __init__(self, around: Surroundings) -> None:
-        self._models = ModelList(around)
-        super().__init__(around.keymap, self._models)
-        self._around = around
+    # ---- what the user asks for
 
     action_rescan = ListScreen.begin
 
     def action_measure(self) -> None:
         """Measure what this machine's memory and kernels do, once the engine is free."""
-        if self._models.measure():
+        if self._measurement is None:
+            self._measurement, self.said = Future(), ""
+            if not self._bridge.examine(self._measurement):
+                self._measurement, self.said = None, "the engine has too much to do: not measured"
             self._timer.resume()
             self.show()
 
@@ -218,20 +196,20 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def _open(self, path: ModelPlace, title: str, outlook: Outlook | None = None) -> None:
         """Open a model, or say why not, and leave the filter where the choice stays."""
-        if self._around.open_model(path, title, outlook):
-            self._models.typed = self._models.said = ""
+        if self._chat.open_model(path, title, outlook):
+            self.typed = self.said = ""
         else:
-            self._models.said = busy_line(self._around.keymap, "in the chat ")
+            self.said = self._chat.busy_line("in the chat ")
         self.show()
 
     def action_download(self) -> None:
         """Download the repository or address that is typed, else the known model under the cursor."""
         entry = self.highlighted()
-        running = self._around.downloads
+        running = self._downloads
         if running.is_running and running.job is not None:
             self._show_download(running.job)
-        elif _LIKE_A_REPOSITORY.search(self._models.typed):
-            self._download(self._models.typed)
+        elif _LIKE_A_REPOSITORY.search(self.typed):
+            self._download(self.typed)
         elif entry is not None and not entry.is_here:
             self._download(entry.repository)
         else:
@@ -243,27 +221,27 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
         entry = self.highlighted()
         if entry is not None and entry.is_short_of_memory:
-            self._begin(ShrinkJob(entry, self._around.settings))
+            self._begin(ShrinkJob(entry, self._chat.settings))
         else:
             self.say("only a model that is here, and does not fit well, is made smaller: go to its row")
 
     def _download(self, what: str) -> None:
         from app.downloads.job import PullJob
 
-        self._begin(PullJob(what, self._around.settings))
+        self._begin(PullJob(what, self._chat.settings))
 
     def _begin(self, job: PullJob) -> None:
-        if self._around.downloads.is_running:
-            key = self._around.keymap.first_key("models.download")
+        if self._downloads.is_running:
+            key = self._keymap.first_key("models.download")
             self.say(f"one download at a time: {key} shows the one that runs")
             return
-        self._models.typed = self._models.said = ""
+        self.typed = self.said = ""
         self.show()
-        self._around.downloads.take(job)
+        self._downloads.take(job)
         self._show_download(job.start())
 
     def _show_download(self, job: PullJob) -> None:
-        self.app.push_screen(make_screen("download", job, self._around.keymap), self._leave_download)
+        self.app.push_screen(make_screen("download", job, self._keymap), self._leave_download)
 
     def _leave_download(self, path: str | None) -> None:
         if path is not None:
@@ -273,12 +251,12 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def end_download(self, line: str) -> None:
         """Say how it ended, and look for the new file."""
-        self._models.said = line
+        self.said = line
         self.begin()
 
     def action_stop_download(self) -> None:
         """Stop the running download; what came is kept."""
-        running = self._around.downloads
+        running = self._downloads
         if running.is_running and running.job is not None:
             running.stop()
             kept = "; what came is kept, and the same again goes on from there" if running.job.kept else ""
@@ -290,7 +268,13 @@ class ModelsScreen(ListScreen[ModelEntry]):
         if entry is not None and entry.served is not None:
             self.say("it is on the server: nothing more is known of it")
         elif entry is not None and entry.is_here:
-            self.app.push_screen(InspectScreen(entry.path, entry.title, self._around.keymap))
+            self.app.push_screen(InspectScreen(entry.path, entry.title, self._keymap))
+
+
+def _served_models(server: str) -> list[ModelEntry]:
+    from app.remote.listing import served_models  # imports an HTTP client
+
+    return served_models(server)
 
 
 class InspectScreen(Screen[None]):

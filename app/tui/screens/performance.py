@@ -14,8 +14,8 @@ from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
 from app.tui.drawing.graph import GraphScale
 from app.tui.drawing.lines import Line, Span, SpanRole, line
+from app.tui.screens.chat import ChatScreen
 from app.tui.screens.figure_screen import FigureScreen
-from app.tui.screens.surroundings import Surroundings
 from app.tui.speed.dashboard import dashboard_lines
 from app.tui.speed.watch import PerformanceView
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
@@ -33,11 +33,11 @@ class PerformanceScreen(FigureScreen):
     TITLE = "Speed"
     PERIOD_S = 0.5
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, chat: ChatScreen) -> None:
         super().__init__()
         draw_thriftily(self)
-        self._watch, self._keymap = around.watch, around.keymap
-        self._turns, self._bridge = around.turns, around.bridge
+        self._watch, self._keymap = chat.performance, chat.keymap
+        self._turns, self._bridge = chat.turns, chat.bridge
         self._numbers = count(1)
         self._glyphs, self._scale = choose_glyphs(), GraphScale()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partialmethod
-from typing import Literal
+from typing import Any, Literal
 
 from textual import events
 from textual.app import ComposeResult
@@ -30,17 +30,40 @@ def _answer_lines(keymap: Keymap, scope: str, answers: dict[str, str]) -> Static
     return Static("\n".join(lines), markup=False, classes=f"{scope}-keys")
 
 
-class QuestionScreen(ModalScreen[Literal["once", "always"] | None]):
-    """Asks about a tool of a server; dismissed with a yes, or with None for a no. The clock is monotonic."""
+class CalmScreen(ModalScreen[Any]):
+    """A question that is answered with yes only by who types nothing else; None is a no. The clock is monotonic."""
 
     CSS_PATH = "question.tcss"
+
+    def __init__(self, keymap: Keymap, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._keymap, self._clock = keymap, clock
+        self._disturbed_s = clock()
+
+    def on_key(self, event: events.Key) -> None:
+        """Take note that somebody types."""
+        if event.key not in self.active_bindings:
+            self._disturbed_s = self._clock()
+
+    def agree(self, answer: object) -> None:
+        """Answer, unless somebody types."""
+        now_s = self._clock()
+        if now_s - self._disturbed_s >= CALM_S:
+            dismiss_once(self, answer)
+        self._disturbed_s = now_s
+
+    action_leave = dismiss_once
+
+
+class QuestionScreen(CalmScreen):
+    """Asks about a tool of a server; dismissed with "once" or "always", or with None for a no."""
+
     BINDINGS = bindings("question")
     AUTO_FOCUS = "#question-arguments"
 
     def __init__(self, server: str, call: ToolCall, keymap: Keymap, clock: Callable[[], float]) -> None:
-        super().__init__()
-        self._server, self._call, self._keymap, self._clock = server, call, keymap, clock
-        self._disturbed_s = clock()
+        super().__init__(keymap, clock)
+        self._server, self._call = server, call
 
     def compose(self) -> ComposeResult:
         """Lay out call and keys."""
@@ -56,20 +79,8 @@ class QuestionScreen(ModalScreen[Literal["once", "always"] | None]):
             answers = {"once": "run it", "always": always, "leave": "do not run it"}
             yield _answer_lines(self._keymap, "question", answers)
 
-    def on_key(self, event: events.Key) -> None:
-        """Take note that somebody types."""
-        if event.key not in self.active_bindings:
-            self._disturbed_s = self._clock()
-
-    def _agree(self, answer: Literal["once", "always"]) -> None:
-        now_s = self._clock()
-        if now_s - self._disturbed_s >= CALM_S:
-            dismiss_once(self, answer)
-        self._disturbed_s = now_s
-
-    action_once = partialmethod(_agree, "once")
-    action_always = partialmethod(_agree, "always")
-    action_leave = dismiss_once
+    action_once = partialmethod(CalmScreen.agree, "once")
+    action_always = partialmethod(CalmScreen.agree, "always")
 
 
 def price_line(n_tokens: int, prefill_tps: float | None, host: str = "") -> str:
@@ -83,16 +94,14 @@ def price_line(n_tokens: int, prefill_tps: float | None, host: str = "") -> str:
     return f"{size}. The new model must read all of it{takes}."
 
 
-class SendFilesScreen(ModalScreen[bool]):
-    """Asks before the first file of a conversation goes to a server; dismissed with whether it may."""
+class SendFilesScreen(CalmScreen):
+    """Asks before the first file of a conversation goes to a server; dismissed with True where it may."""
 
-    CSS_PATH = "question.tcss"
     BINDINGS = bindings("files")
 
     def __init__(self, files: str, host: str, keymap: Keymap, clock: Callable[[], float]) -> None:
-        super().__init__()
-        self._files, self._host, self._keymap, self._clock = files, host, keymap, clock
-        self._disturbed_s = clock()
+        super().__init__(keymap, clock)
+        self._files, self._host = files, host
 
     def compose(self) -> ComposeResult:
         """Lay out files and keys."""
@@ -102,19 +111,7 @@ class SendFilesScreen(ModalScreen[bool]):
             answers = {"agree": "send it; later files of this conversation go unasked", "leave": "do not send it"}
             yield _answer_lines(self._keymap, "files", answers)
 
-    def on_key(self, event: events.Key) -> None:
-        """Take note that somebody types."""
-        if event.key not in self.active_bindings:
-            self._disturbed_s = self._clock()
-
-    def action_agree(self) -> None:
-        """Agree, unless somebody types."""
-        now_s = self._clock()
-        if now_s - self._disturbed_s >= CALM_S:
-            dismiss_once(self, True)
-        self._disturbed_s = now_s
-
-    action_leave = partialmethod(dismiss_once, False)
+    action_agree = partialmethod(CalmScreen.agree, True)
 
 
 class SwitchModelScreen(ModalScreen[Literal["keep", "new"] | None]):

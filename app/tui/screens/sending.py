@@ -1,117 +1,138 @@
-"""Sends from the prompt: messages with their files, edits and commands; and gives back what was refused.
+"""Sends from the prompt: messages with their files, edits and commands, and the queue of those that wait.
 
-Files are read in the background; what is sent meanwhile is held until they are here.
+Until then it watches over the draft: completions, history, what sending it would cost, reading ahead. Files are read in
+the background; what is sent meanwhile is held until they are here.
 """
 
 from __future__ import annotations
 
+import os
 from asyncio import wrap_future
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
+from concurrent.futures import Future
 from functools import partial
 
+from textual import on
+from textual.timer import Timer
 from textual.worker import Worker
 
 from app.chat.events import GenerationFinished, PromptCounted
+from app.chat.read_ahead import MAX_CHARS
 from app.chat.turns import MAX_QUEUED, Admission
 from app.conversations.conversation import Conversation
 from app.conversations.message_row import fits
 from app.conversations.shelf import note_long
 from app.documents.passages import FileText, announcement, fit, for_message, n_tokens
-from app.documents.read import Document, ReadDocuments, read_documents, split_wanted
+from app.documents.read import Document, ReadDocuments, described, read_documents, split_wanted
+from app.program import paths
 from app.program.background import in_background
+from app.program.manual import topics
+from app.program.personas import persona_names
+from app.program.refusals import Refusal
 from app.text import figures
 from app.text.clean_text import clean_text
 from app.tui.actions import ACTIONS, Action, find_command, nearest_command, split_command
+from app.tui.chat_options import may_read_ahead
+from app.tui.completing import Names, Offered, offered_at_once, offered_paths
 from app.tui.draft import Draft, files_end
-from app.tui.messages import PromptSubmitted
-from app.tui.screens.chat_parts import ChatParts
-from app.tui.screens.message_actions import MessageEditing
-from app.tui.screens.model_flow import how_to_load
-from app.tui.screens.surroundings import make_screen
+from app.tui.messages import PromptSubmitted, TakeBackRequested
+from app.tui.prompt_estimate import PromptEstimator
+from app.tui.prompt_history import append_history, keep_unsent, read_history, take_unsent
+from app.tui.screens import make_screen
+from app.tui.screens.message_actions import MessageActions
+from app.tui.textual_hacks import call_once
 from app.tui.widgets.message_view import Note
 
+TICK_S = 0.5
+"""The estimate follows the text at this pace."""
+QUIET_TICKS = 3
+"""Ticks without a change after which the user is taken to be thinking, and the engine may read ahead."""
 _WORTH_A_LINE_TOKENS = 500
 """The cost of fewer tokens is said at the prompt's edge alone."""
 
 
-class Sending:
-    """Takes what is sent; ``carry_out`` does what a command asks for, ``show_edge`` says what it led to."""
+class Sending(MessageActions):
+    """Takes what is sent."""
 
-    def __init__(
-        self,
-        parts: ChatParts,
-        editing: MessageEditing,
-        carry_out: Callable[[Action, str], Awaitable[None]],
-        show_edge: Callable[[], None],
-    ) -> None:
-        self._parts = parts
-        self._editing, self._carry_out, self._show_edge = editing, carry_out, show_edge
-        self._editor: Worker[None] | None = None
-        self._n_awaited = 1
-        """Readings that are not done, and the engine's start."""
-        self._held: list[PromptSubmitted] = []
-        self._ready: PromptSubmitted | None = None
-        self._refused: PromptSubmitted | None = None
-        """The message whose files are not to be sent."""
-        self._agreed_in: Conversation | None = None
-        """The conversation whose files may go to a server."""
-        self._documents: tuple[Document, ...] = ()
-        """Too large for the context: passages of them go with messages."""
-        self._told: Note | None = None
-        """The line on files that go whole with a message."""
-        self._told_of: tuple[Document, ...] = ()
-        self._estimated = ""
-        """The text of files that are in the prompt alone, until the engine has counted it."""
-        self._asked_in: Conversation | None = None
-        """The conversation that has passages of them; None before the first."""
-        parts.prompt.carry_out_at_once = self._attach_at_once
-        parts.prompt.attach_chosen = self.attach
+    estimator: PromptEstimator
+    _has_told_history = False
+    """Whether it was said that the history is not kept."""
+    _tick_timer: Timer | None = None
+    _quiet_ticks = 0
+    _seen_text = _counted_text = _prepared_text = ""
+    _named_files: Sequence[str] = ()
+    """Those whose names are in the draft."""
+    _editor: Worker[None] | None = None
+    _n_awaited = 1
+    """Readings that are not done, and the engine's start."""
+    _held: Sequence[PromptSubmitted] = ()
+    _ready: PromptSubmitted | None = None
+    _refused: PromptSubmitted | None = None
+    """The message whose files are not to be sent."""
+    _sends_files_in: Conversation | None = None
+    """The conversation whose files may go to a server."""
+    _documents: tuple[Document, ...] = ()
+    """Too large for the context: passages of them go with messages."""
+    _passages_in: Conversation | None = None
+    """The conversation that has passages of them; None before the first."""
+    _told: Note | None = None
+    """The line on files that go whole with a message."""
+    _told_of: tuple[Document, ...] = ()
+    _estimated = ""
+    """The text of files that are in the prompt alone, until the engine has counted it."""
 
-    async def take(self, message: PromptSubmitted) -> None:
+    def on_mount(self) -> None:
+        """Let the prompt hand over what must be done before the next key."""
+        self.estimator = PromptEstimator()
+        self.prompt.carry_out_at_once, self.prompt.attach_chosen = self._attach_at_once, self.attach
+
+    # ---- messages, edits and commands
+
+    @on(PromptSubmitted)
+    async def send(self, message: PromptSubmitted) -> None:
         """Send a message or carry out a command, unless it has to wait."""
         if not self._holds(message):
             if message is self._refused:
-                self._parts.prompt.give_back(message.draft.text)
+                self.prompt.give_back(message.draft.text)
             else:
-                await self._take(message.draft)
-            self._show_edge()
-            if self._parts.prompt.unheeded:
-                self._parts.prompt.unheeded.popleft()
+                await self._send(message.draft)
+            self.show_edge()
+            if self.prompt.unheeded:
+                self.prompt.unheeded.popleft()
 
-    async def _take(self, draft: Draft) -> None:
+    async def _send(self, draft: Draft) -> None:
         if not (fits(draft.text) and fits(draft.shown)):
-            self._parts.notes.note("Not sent: the message is too long.")
-            self._parts.prompt.give_back(draft.text)
+            self.note("Not sent: the message is too long.")
+            self.prompt.give_back(draft.text)
             return
-        if self._editing.is_editing_reply:
-            if not self._editing.send(clean_text(draft.text)):
-                self._parts.prompt.give_back(draft.text)
+        if self.is_editing_reply:
+            if not self.send_edit(clean_text(draft.text)):
+                self.prompt.give_back(draft.text)
             return
         text = draft.text.strip()
         command = ("", "") if text == "/" else split_command(text)
-        if trouble := self._parts.drafting.keep(draft):
-            self._parts.notes.note(trouble, is_error=True)
+        self._keep_in_history(draft)
         # A refused command stays in the history: left in the prompt, what is typed next would become part of it.
         if command is not None:
             await self._run_command(*command)
-        elif not self._send(clean_text(text), draft):
-            self._parts.prompt.give_back(draft.text)
+        elif not self._send_message(clean_text(text), draft):
+            self.prompt.give_back(draft.text)
 
-    def _send(self, text: str, draft: Draft) -> bool:
+    def _send_message(self, text: str, draft: Draft) -> bool:
         folded = clean_text(draft.shown.strip()) if draft.folds else ""
-        if self._editing.is_editing:
-            return self._editing.send(text, folded)
-        admission = self._parts.turns.submit(text, folded)
+        if self.is_editing:
+            return self.send_edit(text, folded)
+        admission = self.turns.submit(text, folded)
         if admission is Admission.NO_MODEL:
-            self._parts.notes.note(how_to_load(self._parts.keymap))
+            self.note_no_model()
         elif admission is Admission.FULL:
-            self._parts.notes.note(f"Queue full ({MAX_QUEUED} messages). Not sent.")
+            self.note(f"Queue full ({MAX_QUEUED} messages). Not sent.")
         elif admission is Admission.QUEUED:
-            view = self._parts.transcript.add_user(text, folded)
+            view = self.transcript.add_user(text, folded)
             view.mark("queued · Up in an empty prompt takes it back")
-            self._parts.transcript.waiting.append(view)
+            self.transcript.waiting.append(view)
         else:
-            self._parts.views.ask(self._parts.transcript.add_user(text, folded))
+            self.show_asked(self.transcript.add_user(text, folded))
         return admission in (Admission.ASKED, Admission.QUEUED)
 
     async def _run_command(self, word: str, argument: str) -> None:
@@ -119,54 +140,236 @@ class Sending:
         if action is None:
             nearest = nearest_command(word) if word else "help"
             hint = f"Did you mean /{nearest}? Up brings it back." if nearest else "/help lists them"
-            self._parts.notes.note(f"Unknown command /{word}. {hint}", is_error=True)
+            self.note(f"Unknown command /{word}. {hint}", is_error=True)
         elif action.needs_argument and not argument:
-            self._parts.notes.note(action.usage)
+            self.note(action.usage)
         elif argument and not action.argument:
-            self._parts.notes.note(f"/{action.command} takes no argument.", is_error=True)
+            self.note(f"/{action.command} takes no argument.", is_error=True)
         else:
             await self._carry_out(action, argument)
 
-    async def take_back(self) -> None:
-        """Take the newest message back that waits for its turn, to change it or to drop it."""
-        text = self._parts.turns.take_back_queued()
-        if text is None:
-            self._parts.notes.note("no message waits")
+    async def _carry_out(self, action: Action, argument: str) -> None:
+        if action.shows:
+            await self.app.run_action(action.call)
             return
-        await self._parts.transcript.waiting.pop().remove()
-        self._parts.prompt.give_back(text)
+        target = self.app if action.scope == "app" else self
+        outcome = getattr(target, f"action_{action.name}")(*([argument] if action.argument else []))
+        if outcome is not None:
+            await outcome
 
-    def edit_externally(self) -> None:
-        """Write the message in the user's editor."""
+    # ---- the queue
+
+    def ask_next(self) -> None:
+        """The engine may be free: ask what waits longest."""
+        if self.turns.ask_next():
+            asked = self.transcript.waiting.popleft()
+            asked.mark("")
+            self.show_asked(asked)
+        self._forget_count()
+        self.estimator.forget_text()
+        meter = self.bridge.status.meter
+        if meter is not None:
+            self.estimator.learn_read(meter.read_tokens, meter.prefill_s)
+
+    @on(TakeBackRequested)
+    async def take_back_into_prompt(self) -> None:
+        """Take a message back for a key that meant an empty prompt; one pressed twice takes back one message."""
+        if not self.prompt.text:
+            await self.action_take_back()
+
+    async def action_take_back(self) -> None:
+        """Take the newest message back that waits for its turn, to change it or to drop it."""
+        text = self.turns.take_back_queued()
+        if text is None:
+            self.note("no message waits")
+            return
+        await self.transcript.waiting.pop().remove()
+        self.prompt.give_back(text)
+
+    # ---- the draft: completions and history
+
+    def note_draft(self) -> None:
+        """The text in the prompt has changed: list what it could become, and find out what it costs."""
+        typed = self.prompt.typed
+        self.prompt.offer(offered_at_once(typed, self._names))
+        looking = offered_paths(typed)
+        if looking is not None:  # each goes its way: one that was called off before it began would never be awaited
+            self.run_worker(self._offer_paths(typed, looking), group="paths")
+        names = self.prompt.draft.referred
+        if names != self._named_files:
+            self._named_files = names
+            self.run_worker(self._show_files(names), group="files")
+        if self._prepared_text and not self._next_text.startswith(self._prepared_text):
+            self.bridge.idle_work.drop()
+        self._wake()
+
+    @property
+    def _names(self) -> dict[str, Names]:
+        """What commands take, by the command's name."""
+        generation = self.bridge.generation
+        return {
+            "theme": lambda: sorted(self.app.available_themes),
+            "persona": persona_names,
+            "help": topics,
+            "set": lambda: [*generation.names, "keep", "reset"] if generation is not None else [],
+        }
+
+    async def _offer_paths(self, typed: str, looking: Future[list[Offered]]) -> None:
+        found = await wrap_future(looking)
+        if self.prompt.typed == typed:
+            self.prompt.offer(found)
+
+    async def _show_files(self, names: list[str]) -> None:
+        """Say which files the typed names lead to, a moment later."""
+        files = await wrap_future(in_background(partial(described, names), "files")) if names else ""
+        if self._named_files == names:
+            self.prompt.show_files(files)
+
+    def load_history(self) -> None:
+        """Bring back what was sent in earlier starts."""
+        if self.settings.prompt_history == "on":
+            self.prompt.past.add_older(read_history(paths.history_file()))
+
+    def _keep_in_history(self, draft: Draft) -> None:
+        """Keep what was sent; say so the first time that fails."""
+        trouble = append_history(paths.history_file(), draft) if self.settings.prompt_history == "on" else None
+        if trouble is not None and not self._has_told_history:
+            self._has_told_history = True
+            self.note(trouble, is_error=True)
+
+    def keep_unsent(self) -> str:
+        """Keep for the next start what no one has taken yet, a draft put aside and what is here; "" or a line on it."""
+        # What waits for its turn is in the conversation's log, where that is saved.
+        prompt = self.prompt
+        queued = [] if self.turns.journal.saves else self.turns.queued_texts
+        waiting = [prompt.past.find(text) or Draft(text) for text in queued]
+        drafts = [*waiting, *prompt.unheeded, self.draft_aside if self.is_editing else Draft(), prompt.draft]
+        drafts = [draft for draft in drafts if draft.text.strip()]
+        if not drafts:
+            return ""
+        trouble = keep_unsent(paths.unsent_file(), drafts)
+        kept = "what was not sent is there again at the next start"
+        return f"not sent, and not saved: {trouble}" if trouble else kept
+
+    def bring_back_unsent(self) -> str:
+        """Put what an earlier run kept back: the newest into the prompt; returns a line that says so, or ""."""
+        drafts, said = take_unsent(paths.unsent_file()), []
+        if drafts and not self.prompt.text:
+            self.prompt.show_draft(drafts.pop())
+            said.append("it is in the prompt again")
+        for draft in drafts:
+            self.prompt.past.add(draft)
+        if drafts:
+            said.append(f"{self.keymap.first_key('prompt.older') or 'Up'} recalls {len(drafts)} more")
+        return f"not sent when the program ended unexpectedly: {'; '.join(said)}" if said else ""
+
+    # ---- the draft: estimate and reading ahead
+
+    def note_model(self) -> None:
+        """Another model is there, or none."""
+        self._forget_count()
+        self.estimator.forget_model()
+
+    def _forget_count(self) -> None:
+        self._counted_text = self._prepared_text = ""
+        self._wake()
+
+    def note_count(self, event: PromptCounted) -> None:
+        """The engine has counted, and may have read ahead; of files alone, their line says what the edge does."""
+        self._counted_text = event.text
+        self.estimator.learn_count(event.text, event.tokens, event.ready_tokens)
+        self.estimator.learn_read(event.read_tokens, event.read_s)
+        self._show_estimate(self._next_text)
+        if event.text == self._estimated:
+            self._say_count(event.tokens, "")
+
+    @property
+    def _next_text(self) -> str:
+        """The next message as it would be sent now; "" for commands, and for an edit of an earlier one."""
+        text = "" if self.is_editing else self.prompt.draft.text.strip()
+        return "" if text.startswith("/") else text
+
+    def _wake(self) -> None:
+        self._quiet_ticks = 0
+        if self._tick_timer is None:
+            self._tick_timer = call_once(self, TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._tick_timer = None
+        text = self._next_text
+        self._quiet_ticks = self._quiet_ticks + 1 if text == self._seen_text else 0
+        self._seen_text = text
+        self._show_estimate(text)
+        is_done = self._use_engine(text)
+        if text and (self._quiet_ticks < QUIET_TICKS or not is_done):
+            self._tick_timer = call_once(self, TICK_S, self._tick)
+
+    def _use_engine(self, text: str) -> bool:
+        """Ask the engine for what is worth knowing or reading now; False when it should be asked again."""
+        if self.turns.is_busy or self.turns.model is None:
+            return True
+        documents = self.prompt.draft.documents if text else ""
+        if documents and not self._prepared_text.startswith(documents) and may_read_ahead(self.settings):
+            is_sent = self.turns.read_ahead(documents, is_read=True, is_settled=True)
+            self._prepared_text = documents if is_sent else self._prepared_text
+            return is_sent and len(text) > MAX_CHARS
+        if len(text) > MAX_CHARS:
+            return True
+        is_quiet = self._quiet_ticks >= QUIET_TICKS
+        if text != self._prepared_text and (not text or (is_quiet and may_read_ahead(self.settings))):
+            is_sent = self.turns.read_ahead(text, is_read=bool(text))
+            self._prepared_text = text if is_sent else self._prepared_text
+            return is_sent
+        return not text or text == self._counted_text or self.turns.read_ahead(text, is_read=False)
+
+    def _show_estimate(self, text: str) -> None:
+        is_known = bool(text) and self.turns.model is not None
+        self.prompt.show_estimate(self.estimator.line(text) if is_known else "")
+
+    # ---- the user's editor
+
+    def action_external_editor(self) -> None:
+        """Write the message in the user's editor, while replies go on."""
         # Not awaited here: what a reply brings meanwhile is taken in and saved, and signals are heard.
         if self._editor is None or self._editor.is_finished:
-            self._editor = self._parts.screen.run_worker(self._use_editor())
+            self._editor = self.run_worker(self._use_editor())
 
     async def _use_editor(self) -> None:
-        if line := await self._parts.drafting.edit_externally(self._parts.screen.app):
-            self._parts.notes.note(line, is_error=True)
+        from textual.app import SuspendNotSupported
+
+        from app.tui.external_editor import edit_text
+
+        draft = self.prompt.draft
+        try:
+            with self.app.suspend(), self.app.batch_update():  # nothing is drawn into the editor
+                edited = await edit_text(draft.text, os.environ)
+            if edited != draft.text:
+                self.prompt.show_draft(draft.refold(edited))
+        except SuspendNotSupported:
+            self.note("this terminal cannot be lent to an editor", is_error=True)
+        except Refusal as refusal:
+            self.note(str(refusal), is_error=True)
 
     # ---- files that a command or the list names
 
+    def action_read(self, wanted: str) -> None:
+        """Attach files, folders and patterns to the next message."""
+        self.attach(*split_wanted(wanted))
+
     def attach(self, *names: str) -> None:
         """Begin to read files, folders and patterns."""
-        self._begin(self._attach(names))
-
-    def attach_wanted(self, wanted: str) -> None:
-        """Begin to read what comes after a command."""
-        self.attach(*split_wanted(wanted))
+        self._begin(self._read(names))
 
     def _attach_at_once(self, draft: Draft) -> bool:
         """Begin to read files if that is what was sent: a message that is sent next waits for them."""
         word, argument = split_command(draft.text.strip()) or ("", "")
-        if find_command(word) is not ACTIONS["chat.read"] or not argument or self._editing.is_editing_reply:
+        if find_command(word) is not ACTIONS["chat.read"] or not argument or self.is_editing_reply:
             return False
-        if trouble := self._parts.drafting.keep(draft):
-            self._parts.notes.note(trouble, is_error=True)
-        self.attach_wanted(argument)
+        self._keep_in_history(draft)
+        self.action_read(argument)
         return True
 
-    async def _attach(self, names: Sequence[str]) -> None:
+    async def _read(self, names: Sequence[str]) -> None:
         reading: ReadDocuments = await wrap_future(in_background(partial(read_documents, names), "documents"))
         documents = self._tell(reading)
         if reading.documents:
@@ -177,46 +380,41 @@ class Sending:
         self._documents = ()
         documents = self._sized(ReadDocuments((document,)))
         if not fit(documents, self._n_ctx):
-            self._parts.notes.note(announcement(documents, self._n_ctx, 0.0))
+            self.note(announcement(documents, self._n_ctx, 0.0))
         self._bring(documents)
 
     def _bring(self, documents: tuple[Document, ...]) -> None:
         if not fit(documents, self._n_ctx):
-            self._documents, self._asked_in = documents, None
+            self._documents, self._passages_in = documents, None
             return
         self._documents = ()
-        files = self._new_of(for_message(documents, "", self._n_ctx, self._parts.turns.conversation.asked), documents)
+        files = self._new_of(for_message(documents, "", self._n_ctx, self.turns.conversation.asked), documents)
         message = next((one for one in self._held if not _is_command(one.draft)), None)
         if message is None and files:
-            has_others = bool(self._parts.prompt.draft.documents)
-            self._parts.prompt.attach(files)
+            has_others = bool(self.prompt.draft.documents)
+            self.prompt.attach(files)
             if not has_others:
-                self._estimated = self._parts.prompt.draft.documents
-                self._parts.drafting.estimator.suppose(self._estimated, n_tokens(documents))
+                self._estimated = self.prompt.draft.documents
+                self.estimator.suppose(self._estimated, n_tokens(documents))
         elif message is not None:
             self._complete(message, files)
 
     def _tell(self, reading: ReadDocuments) -> tuple[Document, ...]:
         """Say what was read; return it with what stays from before."""
         for trouble in reading.troubles:
-            self._parts.notes.note(trouble, is_error=True)
+            self.note(trouble, is_error=True)
         self._told, self._estimated = None, ""
         documents = self._sized(reading)
         is_worth_it = n_tokens(documents) >= _WORTH_A_LINE_TOKENS or not fit(documents, self._n_ctx)
         if reading.documents and is_worth_it:
-            tps = self._parts.drafting.estimator.prefill_tps or self._parts.bridge.status.usual_prefill_tps
-            told = self._parts.notes.note(announcement(documents, self._n_ctx, tps))
+            tps = self.estimator.prefill_tps or self.bridge.status.usual_prefill_tps
+            told = self.note(announcement(documents, self._n_ctx, tps))
             self._told, self._told_of = (told if fit(documents, self._n_ctx) else None), documents
         return documents
 
-    def note_count(self, event: PromptCounted) -> None:
-        """The engine has counted the prompt; of files alone, their line says what the prompt's edge does."""
-        if event.text == self._estimated:
-            self._say_count(event.tokens, "")
-
     def note_reply(self, event: GenerationFinished) -> None:
         """A message was read: the line on files that were sent before they were counted alone says how long it was."""
-        asked, starts = self._parts.turns.conversation.asked, self._parts.bridge.status.turn_starts
+        asked, starts = self.turns.conversation.asked, self.bridge.status.turn_starts
         if self._told is not None and starts and all(one.in_message.strip() in asked for one in self._told_of):
             n_tokens = event.figures.prompt_tokens + event.figures.reused_tokens - starts[-1]
             self._say_count(n_tokens, " with the question")
@@ -229,7 +427,7 @@ class Sending:
 
     def _sized(self, reading: ReadDocuments) -> tuple[Document, ...]:
         """Return what was read with what stays from before, in the tokens that the open model makes of it."""
-        model = self._parts.turns.model
+        model = self.turns.model
         return reading.with_earlier(self._earlier, model.tokens_ratio if model is not None else 1.0)
 
     # ---- files of what is sent
@@ -237,46 +435,46 @@ class Sending:
     def _holds(self, message: PromptSubmitted) -> bool:
         """Whether a message has to wait: for files, or for the engine's start. It is sent when they are here."""
         if self._n_awaited:
-            self._held.append(message)
+            self._held = (*self._held, message)
             return True
-        if message is self._refused or _is_command(message.draft) or self._editing.is_editing_reply:
+        if message is self._refused or _is_command(message.draft) or self.is_editing_reply:
             return False
         if message is self._ready:
             return self._asks_first(message)
         names = message.draft.referred
         if not names and not self._earlier:
             return self._asks_first(message)
-        self._held.append(message)
-        self._begin(self._find_files(message, names))
+        self._hold(message, self._find_files(message, names))
         return True
 
     def _asks_first(self, message: PromptSubmitted) -> bool:
         """Whether the user is asked before the files of a message go to a server; once for a conversation."""
-        host = self._parts.turns.model.server if self._parts.turns.model is not None else ""
-        if not host or not message.draft.files_line or self._agreed_in is self._parts.turns.conversation:
+        host = self.turns.model.server if self.turns.model is not None else ""
+        if not host or not message.draft.files_line or self._sends_files_in is self.turns.conversation:
             return False
-        self._held.append(message)
-        self._begin(self._ask_about_files(message, host))
+        self._hold(message, self._ask_about_files(message, host))
         return True
+
+    def _hold(self, message: PromptSubmitted, work: Awaitable[None]) -> None:
+        self._held = (*self._held, message)
+        self._begin(work)
 
     async def _ask_about_files(self, message: PromptSubmitted, host: str) -> None:
         files = message.draft.files_line
-        question = make_screen(
-            "question", files, host, self._parts.keymap, self._parts.bridge.now_s, kind="SendFilesScreen"
-        )
-        if await self._parts.screen.app.push_screen_wait(question):
-            self._agreed_in, self._ready = self._parts.turns.conversation, message
+        question = make_screen("question", files, host, self.keymap, self.bridge.now_s, kind="SendFilesScreen")
+        if await self.app.push_screen_wait(question):
+            self._sends_files_in, self._ready = self.turns.conversation, message
         else:
             self._refused = message
-            self._parts.notes.note(f"not sent: {files} stays here")
+            self.note(f"not sent: {files} stays here")
 
-    async def done(self) -> None:
+    async def go_on_with_held(self) -> None:
         """Something that was waited for is here."""
         self._n_awaited -= 1
         if not self._n_awaited:
-            held, self._held = self._held, []
+            held, self._held = self._held, ()
             for message in held:
-                await self.take(message)
+                await self.send(message)
 
     async def _find_files(self, message: PromptSubmitted, names: Sequence[str]) -> None:
         """Read the files that a message names, and choose what of the documents goes with it."""
@@ -285,51 +483,51 @@ class Sending:
         documents, self._documents = self._tell(reading), ()
         if not documents:
             return
-        shown, conversation = message.draft.shown, self._parts.turns.conversation
+        shown, conversation = message.draft.shown, self.turns.conversation
         question = shown[files_end(shown, message.draft.folds) :]
-        likeness = self._parts.around.shelf.meaning.likeness
+        likeness = self.shelf.meaning.likeness
         choose = partial(for_message, documents, question, self._n_ctx, conversation.asked, likeness)
         files = await wrap_future(in_background(choose, "documents"))
-        store = self._parts.around.at_hand.store
+        store = self.at_hand.store
         if files and store is not None and not fit(documents, self._n_ctx):
             await wrap_future(in_background(partial(note_long, store, documents), "shelf"))
         if fit(documents, self._n_ctx):
             files = self._new_of(files, documents)
         else:
-            self._documents, self._asked_in = documents, conversation
+            self._documents, self._passages_in = documents, conversation
         message.draft = Draft(shown, message.draft.folds)  # what it names is read: given back, it is not read again
         self._complete(message, files)
 
     @property
     def _earlier(self) -> tuple[Document, ...]:
         """Documents that passages come from, unless that was in another conversation."""
-        is_here = self._asked_in is None or self._asked_in is self._parts.turns.conversation
+        is_here = self._passages_in is None or self._passages_in is self.turns.conversation
         return self._documents if is_here else ()
 
     def _new_of(self, files: list[FileText], documents: Sequence[Document]) -> list[FileText]:
         """Say which documents the conversation has already."""
         new = {file.name for file in files}
         for name in (one.name for one in documents if one.name not in new):
-            self._parts.notes.note(f"{name} stands in the conversation already, and is not sent again")
+            self.note(f"{name} stands in the conversation already, and is not sent again")
         return files
 
     def _complete(self, message: PromptSubmitted, files: Sequence[FileText]) -> None:
         message.draft = message.draft.with_files(files)
-        self._parts.prompt.past.add(message.draft)  # where it is found if the message is given back
+        self.prompt.past.add(message.draft)  # where it is found if the message is given back
 
     def _begin(self, work: Awaitable[None]) -> None:
         self._n_awaited += 1
-        self._parts.screen.run_worker(self._see_through(work), group="documents")
+        self.run_worker(self._see_through(work), group="documents")
 
     async def _see_through(self, work: Awaitable[None]) -> None:
         try:
             await work
         finally:
-            self._parts.screen.call_later(self.done)  # in the screen's turn, as if it had been sent now
+            self.call_later(self.go_on_with_held)  # in the screen's turn, as if it had been sent now
 
     @property
     def _n_ctx(self) -> int:
-        return self._parts.turns.model.n_ctx if self._parts.turns.model is not None else 0
+        return self.turns.model.n_ctx if self.turns.model is not None else 0
 
 
 def _is_command(draft: Draft) -> bool:

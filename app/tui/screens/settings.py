@@ -23,8 +23,8 @@ from app.text.clean_text import clean_line
 from app.text.glyphs import cut
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Span, SpanRole, line, muted, strong
-from app.tui.screens.list_screen import Listing, ListScreen
-from app.tui.screens.surroundings import Surroundings
+from app.tui.screens.chat import ChatScreen
+from app.tui.screens.list_screen import ListScreen
 
 _KEY, _SOURCE = 27, 13
 """Columns of the name and of the source; the source is shown from ``_SOURCE_FROM`` columns on."""
@@ -33,15 +33,19 @@ _TYPED_CHARS = 30
 _MOST_VALUE_CHARS = 400
 
 
-class SettingList(Listing[str]):
-    """The settings by their names, and the value that is being typed for one of them."""
+class SettingsScreen(ListScreen[str]):
+    """Lists every setting and changes them."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._live, self._bridge = around.live, around.bridge
-        self.typed = self.said = ""
-        self._keys, self._in_file = tuple(setting_keys()), around.settings
+    TITLE = "Settings"
+    SCOPE = "settings"
+    BINDINGS = bindings(SCOPE)
 
-    def begin(self) -> None:
+    def __init__(self, chat: ChatScreen) -> None:
+        super().__init__(chat.keymap)
+        self._live, self._bridge = chat.live, chat.bridge
+        self._keys, self._in_file = tuple(setting_keys()), chat.settings
+
+    def start_looking(self) -> None:
         """Read the file again: it may have been changed by an editor."""
         try:
             self._in_file = load_settings()
@@ -121,70 +125,43 @@ class SettingList(Listing[str]):
         opens = "takes the next value" if choices_of(item) or item == "theme" else "changes it"
         return {"open": opens, "reset": "default", "leave": "back"}
 
-    def next_choice(self, key: str, themes: list[str]) -> str | None:
-        """Return the value after the present one; None for a setting that is typed."""
-        choices = ("", *themes) if key == "theme" else choices_of(key)
-        if not choices:
-            return None
-        now = written(value_of(load_settings(), key))
-        return choices[(choices.index(now) + 1) % len(choices)] if now in choices else choices[0]
-
-    def edit(self, key: str) -> None:
-        """Let another value be typed, beginning with the present one."""
-        self.edited, self.said = key, ""
-        self.new_text = written(value_of(load_settings(), key))
-
-    def change(self, key: str, text: str | None) -> None:
-        """Take what a user typed, or None for the default; say what came of it."""
-        value = None if text is None else typed_value(self._live.now, key, text)
-        self.said = clean_line(self._live.change(key, value), _MOST_VALUE_CHARS)
-        self.edited = None
-
-
-class SettingsScreen(ListScreen[str]):
-    """Lists every setting and changes them."""
-
-    TITLE = "Settings"
-    SCOPE = "settings"
-    BINDINGS = bindings(SCOPE)
-
-    def __init__(self, around: Surroundings) -> None:
-        self._list = SettingList(around)
-        super().__init__(around.keymap, self._list)
+    # ---- what the user asks for
 
     def action_open(self) -> None:
         """Take the next value, begin to type one, or keep what is typed."""
-        key, edited = self.highlighted(), self._list.edited
+        key, edited = self.highlighted(), self.edited
         if key is None:
             return
         if edited == key:
-            self._try(key, self._list.new_text)
+            self._try(key, self.new_text)
             return
         try:
-            self._list.edited = None
-            choice = self._list.next_choice(key, sorted(self.app.available_themes))
-            if choice is None:
-                self._list.edit(key)
-                self.show()
+            self.edited = None
+            choices = ("", *sorted(self.app.available_themes)) if key == "theme" else choices_of(key)
+            now = written(value_of(load_settings(), key))
+            if choices:
+                self._try(key, choices[(choices.index(now) + 1) % len(choices)] if now in choices else choices[0])
             else:
-                self._try(key, choice)
+                self.edited, self.new_text = key, now
+                self.say("")
         except Refusal as refusal:
             self.say(clean_line(str(refusal), _MOST_VALUE_CHARS))
 
     def action_reset(self) -> None:
         """Take the setting out of the user's file."""
         key = self.highlighted()
-        if key is not None and self._list.edited is None:
+        if key is not None and self.edited is None:
             self._try(key, None)
 
     def _try(self, key: str, text: str | None) -> None:
         """Change a setting; where that is refused, what is typed stays to be mended."""
         try:
-            self._list.change(key, text)
+            value = None if text is None else typed_value(self._live.now, key, text)
+            self.said, self.edited = clean_line(self._live.change(key, value), _MOST_VALUE_CHARS), None
         except Refusal as refusal:
-            self._list.said = clean_line(str(refusal), _MOST_VALUE_CHARS)
-        said = self._list.said
-        self._list.begin()
+            self.said = clean_line(str(refusal), _MOST_VALUE_CHARS)
+        said = self.said
+        self.start_looking()
         self.say(said)
 
 

@@ -14,29 +14,33 @@ from app.text.glyphs import cut
 from app.tui.actions import CHAT
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import Line, Span
-from app.tui.screens.list_screen import Listing, ListScreen
-from app.tui.screens.surroundings import Surroundings
+from app.tui.screens.chat import ChatScreen
+from app.tui.screens.list_screen import ListScreen
 
 _MOST_ASKED_CHARS = 40
 _LEAST_NAME, _WITH_DATE = 12, 71
 _EMPTY = "No document was read yet: /read FILE with a question puts one here, and so does jalopy read MODEL FILE."
 
 
-class ShelfList(Listing[Shelved]):
-    """The documents, and what is asked about one of them."""
+class ShelfScreen(ListScreen[Shelved]):
+    """Lists documents while it is shown, and what is asked about one of them."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self.reading = around.shelf
-        self.typed = self.said = ""
+    TITLE = "Documents"
+    SCOPE = "shelf"
+    BINDINGS = bindings(SCOPE)
+
+    def __init__(self, chat: ChatScreen) -> None:
+        super().__init__(chat.keymap)
+        self._chat, self._reading = chat, chat.shelf
         self._found: tuple[Shelved, ...] | None = None
 
-    def begin(self) -> None:
+    def start_looking(self) -> None:
         """Look again."""
-        self.reading.look_again()
+        self._reading.look_again()
 
     def look(self) -> bool:
         """Take what was found; documents are read, and counted, as long as the list is shown."""
-        listing = self.reading.listing
+        listing = self._reading.listing
         if listing is not None and listing.done():
             try:
                 self._found = listing.result()
@@ -47,7 +51,7 @@ class ShelfList(Listing[Shelved]):
                     self.said = trouble
                     if not is_told:
                         log_without_text(error)
-                    self.reading.look_again()
+                    self._reading.look_again()
         return True
 
     def items(self) -> tuple[Shelved, ...]:
@@ -65,10 +69,10 @@ class ShelfList(Listing[Shelved]):
 
     def row_line(self, item: Shelved, columns: int) -> Line:
         """Write what a document is, how much of it is read, and what it takes."""
-        known = self.reading.known(item)
-        tokens = figures.count(known.tokens) if known else f"~{figures.count(self.reading.tokens(item))}"
+        known = self._reading.known(item)
+        tokens = figures.count(known.tokens) if known else f"~{figures.count(self._reading.tokens(item))}"
         share = f"{100 * known.saved_tokens // known.tokens} %" if known and known.tokens else "-"
-        share = "passages" if item.path or not self.reading.fits(item) else share
+        share = "passages" if item.path or not self._reading.fits(item) else share
         size, moment = figures.size(item.states_bytes + item.text_bytes), moment_text(item.changed)
         return (Span(f"  {_row(item.name, item.extent, tokens, share, size, moment, columns - 2)}"),)
 
@@ -81,8 +85,8 @@ class ShelfList(Listing[Shelved]):
         return clean_line(item.name, 120), [(Span(text),) for text in wrap(said, columns)]
 
     def _readiness(self, item: Shelved) -> str:
-        known = self.reading.known(item)
-        if item.path or not self.reading.fits(item):
+        known = self._reading.known(item)
+        if item.path or not self._reading.fits(item):
             return "too long for the context: passages of it answer questions"
         if known is not None and known.is_whole:
             return "all of it is read: a question begins at once"
@@ -104,36 +108,17 @@ class ShelfList(Listing[Shelved]):
             return _EMPTY
         if not self.items():
             return "no document has all these words in its name"
-        return f"nothing more is read: {self.reading.trouble}" if self.reading.trouble else ""
+        return f"nothing more is read: {self._reading.trouble}" if self._reading.trouble else ""
 
     def key_words(self, item: Shelved | None) -> dict[str, str]:
         """Return what keys do."""
         return {"open": "asks about it", "delete": "deletes", "leave": "back"}
 
-
-def _row(name: str, extent: str, tokens: str, share: str, size: str, moment: str, columns: int) -> str:
-    tail = f"  {extent:>12}  {tokens:>8}  {share:>8}  {size:>5}"
-    if columns >= _WITH_DATE:
-        tail += f"  {moment:<16}"
-    width = max(_LEAST_NAME, columns - len(tail))
-    return f"{cut(name, width):<{width}}{tail}"
-
-
-class ShelfScreen(ListScreen[Shelved]):
-    """Lists documents while it is shown."""
-
-    TITLE = "Documents"
-    SCOPE = "shelf"
-    BINDINGS = bindings(SCOPE)
-
-    def __init__(self, around: Surroundings) -> None:
-        self._list = ShelfList(around)
-        super().__init__(around.keymap, self._list)
-        self._around = around
+    # ---- what the user asks for
 
     def action_open(self) -> None:
         """Begin a conversation that the document under the cursor goes with."""
-        item, store = self.highlighted(), self._around.at_hand.store
+        item, store = self.highlighted(), self._chat.at_hand.store
         if item is None or store is None:
             return
         try:
@@ -142,13 +127,21 @@ class ShelfScreen(ListScreen[Shelved]):
             self.say(str(error))
             return
         self.app.switch_mode(CHAT)
-        self._around.ask_about(document)
+        self._chat.call_later(self._chat.ask_about, document)
 
     def action_delete(self) -> None:
         """Ask whether to delete the document under the cursor; it is not read meanwhile."""
-        self._list.reading.give_way()
+        self._reading.give_way()
         super().action_delete()
 
     def delete(self, item: Shelved) -> None:
         """Take a document off the shelf."""
-        self._list.reading.look_again(item)
+        self._reading.look_again(item)
+
+
+def _row(name: str, extent: str, tokens: str, share: str, size: str, moment: str, columns: int) -> str:
+    tail = f"  {extent:>12}  {tokens:>8}  {share:>8}  {size:>5}"
+    if columns >= _WITH_DATE:
+        tail += f"  {moment:<16}"
+    width = max(_LEAST_NAME, columns - len(tail))
+    return f"{cut(name, width):<{width}}{tail}"

@@ -22,8 +22,8 @@ from app.tui.actions import CHAT
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, gauge, panel
+from app.tui.screens.chat import ChatScreen
 from app.tui.screens.figure_screen import FigureScreen
-from app.tui.screens.surroundings import Surroundings
 from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 from app.tui.widgets.thread_curve import LEAST_ROWS, ThreadCurve, n_rows, option_panels, room_lines
 from app.tuning.remembered import best_choice, choice_to_remember
@@ -53,10 +53,10 @@ class ThreadsScreen(FigureScreen):
     AUTO_FOCUS = "#threads-body"
     PERIOD_S = 0.25
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, chat: ChatScreen) -> None:
         super().__init__()
-        self._around, self._keymap, self._watch = around, around.keymap, around.watch
-        self._bridge, self._turns = around.bridge, around.turns
+        self._chat, self._keymap, self._watch = chat, chat.keymap, chat.performance
+        self._bridge, self._turns = chat.bridge, chat.turns
         self._glyphs = choose_glyphs()
         self._phase = _PHASES[0]
         self._wants: tuple[str, ...] = ()
@@ -187,7 +187,7 @@ class ThreadsScreen(FigureScreen):
         return found
 
     def _state(self) -> str:
-        in_use, settings = self._bridge.threads, self._around.settings
+        in_use, settings = self._bridge.threads, self._chat.settings
         if self._server:
             return f"{self._server} computes: its threads are its own."
         if in_use is None:

@@ -3,7 +3,7 @@ import pytest
 from app.chat.events import GenerationFinished, PromptCounted
 from app.chat.status import Activity
 from app.program.settings import built_in_settings
-from app.tui.screens import drafting
+from app.tui.screens import sending
 from engine.errors import TemplateError
 from tests.app.chat.engine_driver import PATIENCE_S, Engine
 from tests.app.chat_driver import chatting
@@ -119,7 +119,7 @@ def test_a_text_that_cannot_be_rendered_is_said_when_it_is_sent(engine, monkeypa
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(drafting, "TICK_S", 0.001)
+    monkeypatch.setattr(sending, "TICK_S", 0.001)
 
 
 async def test_the_prompts_corner_says_tokens_and_later_the_time(quick):
@@ -165,7 +165,7 @@ async def test_nothing_is_read_ahead_if_set_off_or_on_battery(quick, monkeypatch
     for wanted in ("off", "auto"):
         async with chatting(prefill_while_typing=wanted) as driver:
             driver.prompt.show_text(FORTY)
-            await driver.until(lambda driver=driver: driver.chat.drafting._quiet_ticks >= drafting.QUIET_TICKS)
+            await driver.until(lambda driver=driver: driver.chat._quiet_ticks >= sending.QUIET_TICKS)
             assert driver.script.opened[-1].sessions[-1].fed_counts == []
     assert built_in_settings().prefill_while_typing == "auto"
 

@@ -62,7 +62,7 @@ def test_every_action_has_a_method_where_its_scope_says():
 
 async def test_every_key_on_a_message_does_something():
     async with chatting() as driver:
-        assert [a for a in ACTIONS.values() if a.scope == "message" and not hasattr(driver.chat.acting, a.name)] == []
+        assert [a for a in ACTIONS.values() if a.scope == "message" and not hasattr(driver.chat, a.name)] == []
 
 
 def test_every_screen_of_an_action_exists_and_has_its_keys():

@@ -57,17 +57,17 @@ async def hold_reply(driver: Driver, question: str, n_tokens: int) -> None:
 
 
 async def test_a_restart_goes_on_with_the_conversation():
-    async with chatting(Script(replies=[tokens("One."), tokens("Two.")])) as driver:
+    async with chatting(Script(replies=[tokens("One."), tokens("**Two.**")])) as driver:
         await driver.ask("first?")
         await driver.ask("second?")
     async with chatting(Script(replies=[tokens("Three.")])) as driver:
-        assert texts(driver) == ["first?", "One.", "second?", "Two."]
-        for text in ("first?", "One.", "Two.", 'continuing "first?" (today '):
+        assert texts(driver) == ["first?", "One.", "second?", "**Two.**"]
+        for text in ("first?", "One.", " Two.", 'continuing "first?" (today '):
             await driver.until(lambda text=text: text in driver.screen_text(), text)
         await driver.ask("third?")
         assert texts(driver)[-1] == "Three."
         asked = driver.script.opened[0].sessions[0].tokens
-        assert driver.script.opened[0].tokenizer.decode(asked).startswith("first?One.second?Two.third?")
+        assert driver.script.opened[0].tokenizer.decode(asked).startswith("first?One.second?**Two.**third?")
     assert len(Store().ids()) == 1
 
 
@@ -75,7 +75,7 @@ async def test_a_kill_in_the_middle_of_a_reply_keeps_what_was_flushed(tmp_path):
     script = Script(replies=[tokens("one two three four five six")], token_gate=Gate())
     async with chatting(script) as driver:
         await hold_reply(driver, "count", 4)
-        driver.chat.talks.save_what_comes()
+        driver.chat.save_what_comes()
         await driver.until(lambda: len(Store().read("000001").conversation.messages) == 2)
         _copy_of_the_disk(tmp_path / "killed")
     _as_it_was(tmp_path / "killed")
@@ -110,7 +110,7 @@ async def test_a_message_a_kill_left_unanswered_goes_with_the_next(tmp_path):
         await driver.ask("and how?")
         await driver.note("the message before was not answered: both are sent together")
         assert texts(driver) == ["why?\n\nand how?", "So."]
-        await driver.until(lambda: "sent with the next message" in driver.screen_text())
+        await driver.shows("sent with the next message")
         await driver.ask("and when?")
         asked = driver.script.opened[0].sessions[0].tokens
         assert driver.script.opened[0].tokenizer.decode(asked) == "why?\n\nand how?So.and when?Then."
@@ -180,20 +180,6 @@ async def test_messages_that_wait_for_a_model_survive_a_kill(tmp_path, is_first)
     assert Store().ids() == ["000001"]
 
 
-async def test_what_waits_after_a_reply_is_on_the_disk_at_once(tmp_path):
-    script = Script(replies=[tokens("one two three")], token_gate=Gate())
-    async with chatting(script) as driver:
-        await hold_reply(driver, "count", 2)
-        await driver.say("and on")
-        driver.chat.talks.save_what_comes()
-        await saved(driver)
-        _copy_of_the_disk(tmp_path / "killed")
-    _as_it_was(tmp_path / "killed")
-    async with chatting() as driver:
-        await driver.until(lambda: driver.prompt.text == "and on")
-        assert texts(driver)[0] == "count"
-
-
 async def test_what_is_taken_back_leaves_nothing_on_the_disk():
     async with chatting(Script(open_gate=Gate()), wait=False) as driver:
         await driver.until(lambda: driver.chat.turns.is_loading)
@@ -224,27 +210,28 @@ async def test_a_message_for_another_model_goes_to_its_conversation():
     assert [Store().read(one).conversation.messages[0].text for one in Store().ids()] == ["to one", "to two"]
 
 
-@pytest.mark.parametrize("edit", ["", "/edit", "/edit reply"])
-async def test_a_message_too_long_to_be_saved_returns_to_the_prompt(edit):
+async def test_a_message_too_long_to_be_saved_returns_to_the_prompt():
     text = "\N{PISTOL}" * (message_row.MOST_TEXT_BYTES // 12 + 1)
     async with chatting() as driver:
         await driver.ask("hello")
-        if edit:
-            await driver.say(edit)
-            await driver.until(lambda: driver.chat.editing.is_editing)
-        driver.prompt.show_text("")
-        driver.prompt.attach([FileText("long.txt", text, text)])
-        await driver.pilot.press("enter")
-        await driver.note("Not sent: the message is too long.")
-        assert "long.txt" in driver.prompt.text
-        assert text in driver.prompt.draft.text
-        assert driver.chat.editing.is_editing == bool(edit)
-        assert texts(driver) == ["hello", "Hello there."]
+        for n, edit in enumerate(("", "1", "reply"), 1):
+            if edit:
+                driver.chat.action_edit(edit)
+                await driver.until(lambda: driver.chat.is_editing)
+            driver.prompt.show_text("")
+            driver.prompt.attach([FileText("long.txt", text, text)])
+            await driver.pilot.press("enter")
+            await driver.until(lambda n=n: driver.notes().count("Not sent: the message is too long.") == n)
+            assert "long.txt" in driver.prompt.text
+            assert text in driver.prompt.draft.text
+            assert driver.chat.is_editing == bool(edit)
+            assert texts(driver) == ["hello", "Hello there."]
+        driver.chat.cancel_edit()
         driver.prompt.show_text("/system ")
         driver.prompt.post_message(events.Paste(text))
         await driver.until(lambda: "pasted" in driver.prompt.text)
         await driver.pilot.press("enter")
-        await driver.until(lambda: sum("not sent" in note.lower() for note in driver.notes()) == 2)
+        await driver.until(lambda: sum("not sent" in note.lower() for note in driver.notes()) == 4)
     assert [message.text for message in Store().read("000001").conversation.messages] == ["hello", "Hello there."]
 
 
@@ -267,15 +254,10 @@ async def test_new_keeps_the_old_and_the_next_start_opens_the_newest():
         assert texts(driver)[0] == "fresh"
         await driver.pilot.press("f8")
         await driver.until(lambda: "old" in driver.screen_text() and "fresh" in driver.screen_text())
-
-
-async def test_a_start_can_begin_again():
-    async with chatting() as driver:
-        await driver.ask("old")
-    async with chatting(resume="new") as driver:
+    async with chatting(resume="new") as driver:  # or a start begins again
         assert texts(driver) == []
-        await driver.ask("fresh")
-    assert len(Store().ids()) == 2
+        await driver.ask("another")
+    assert len(Store().ids()) == 3
 
 
 async def test_enter_in_an_empty_prompt_opens_the_last_one():
@@ -297,20 +279,14 @@ async def test_enter_in_an_empty_prompt_opens_the_last_one():
         assert texts(driver) == ["third?", "Three."]
         await saved(driver)
     assert len(Store().ids()) == 2
-
-
-async def test_enter_is_offered_no_more_once_something_is_said():
-    async with chatting() as driver:
-        await driver.ask("first?")
-        await saved(driver)
-    script = Script(replies=[tokens("Two.")], prefill_gate=Gate())
+    script = Script(replies=[tokens("Four.")], prefill_gate=Gate())
     async with chatting(script, resume="offer") as driver:
         await driver.note("Enter  goes on with")
-        await driver.pilot.press(*"again?", "enter", "enter")
+        await driver.pilot.press(*"again?", "enter", "enter")  # it is offered no more once something is said
         await driver.until(script.prefill_gate.waiting.is_set)
         script.prefill_gate.open()
         await driver.last_reply()
-        assert texts(driver) == ["again?", "Two."]
+        assert texts(driver) == ["again?", "Four."]
 
 
 async def test_words_that_were_not_sent_bring_their_conversation_along(tmp_path):
@@ -342,7 +318,7 @@ async def test_a_regenerated_reply_is_on_disk_only_when_it_begins():
         await driver.say("/regen")
         await driver.until(script.prefill_gate.waiting.is_set)
         await driver.until(lambda: driver.chat.turns.is_answering)
-        driver.chat.talks.save_what_comes()
+        driver.chat.save_what_comes()
         await saved(driver)
         assert [m.text for m in Store().read("000001").conversation.messages] == ["why?", "First answer."]
         script.prefill_gate.open()
@@ -357,7 +333,7 @@ async def test_an_edit_not_answered_at_a_kill_returns_to_the_prompt(tmp_path):
         await driver.ask("why?")
         script.prefill_gate = Gate()
         await driver.say("/edit")
-        await driver.until(lambda: driver.chat.editing.is_editing)
+        await driver.until(lambda: driver.chat.is_editing)
         await driver.say("why not?")
         await driver.until(script.prefill_gate.waiting.is_set)
         await driver.until(lambda: Store().read("000001").unsent == "why not?")
@@ -367,18 +343,6 @@ async def test_an_edit_not_answered_at_a_kill_returns_to_the_prompt(tmp_path):
     async with chatting() as driver:
         assert texts(driver) == ["why?", "First answer."]
         assert driver.prompt.text == "why not?"
-
-
-async def test_an_edited_question_replaces_what_came_after_it_on_disk():
-    script = Script(replies=[tokens("First."), tokens("Second."), tokens("Third.")])
-    async with chatting(script) as driver:
-        await driver.ask("one")
-        await driver.ask("two")
-        await driver.say("/edit 1")
-        await driver.until(lambda: driver.chat.editing.is_editing)
-        await driver.say("uno")
-        await driver.until(lambda: texts(driver) == ["uno", "Third."])
-    assert [m.text for m in Store().read("000001").conversation.messages] == ["uno", "Third."]
 
 
 async def test_a_failed_reply_is_kept_as_far_as_it_came():
@@ -398,10 +362,10 @@ async def test_a_full_disk_is_told_once_and_at_the_end(monkeypatch):
         monkeypatch.setattr(Held, "apply", full)
         await driver.ask("first")
         for _ in range(3):
-            driver.chat.talks.save_what_comes()
+            driver.chat.save_what_comes()
         await driver.until(lambda: driver.chat.turns.journal.trouble)
         for _ in range(3):
-            driver.chat.talks.save_what_comes()
+            driver.chat.save_what_comes()
         await driver.note("conversation not saved: the disk is full")
         assert sum("not saved" in note for note in driver.notes()) == 1
     assert driver.app.unsaved == "the disk is full"
@@ -416,14 +380,14 @@ async def test_files_that_cannot_be_locked_are_told_once(monkeypatch):
         for question in ("first", "second"):
             await driver.ask(question)
             await saved(driver)
-            driver.chat.talks.save_what_comes()
+            driver.chat.save_what_comes()
         await driver.note("where files cannot be locked")
         assert sum("locked" in note for note in driver.notes()) == 1
         await driver.say("/new")
         await driver.note("A new conversation")
         await driver.ask("third")
         await saved(driver)
-        driver.chat.talks.save_what_comes()
+        driver.chat.save_what_comes()
         await driver.pilot.pause()
         assert not any("locked" in note for note in driver.notes())
     assert Store().ids() == ["000001", "000002"]
@@ -465,22 +429,24 @@ async def test_a_fork_keeps_the_cache_and_the_original():
     assert [m.text for m in store.read("000002").conversation.messages] == ["first?", "One.", "instead?", "Other."]
 
 
-async def test_a_message_that_was_not_sent_cannot_be_forked():
-    async with chatting(Script(n_ctx=64)) as driver:
+async def test_conversations_need_not_be_kept_and_then_none_is_forked():
+    async with chatting(Script(replies=[tokens("One.")], n_ctx=64), save_conversations="off") as driver:
         await driver.say("word " * 100)
         await driver.note("Not sent")
         await driver.pilot.press("ctrl+up", "f")
         await driver.note("this message is not part of the conversation")
-
-
-async def test_no_fork_is_made_if_the_original_would_be_lost():
-    script = Script(replies=[tokens("One."), tokens("Two.")])
-    async with chatting(script, save_conversations="off") as driver:
+        driver.prompt.show_text("")
         await driver.ask("first?")
-        await driver.ask("second?")
-        await driver.pilot.press("ctrl+up", "ctrl+up", "ctrl+up", "f")
+        await driver.pilot.press("ctrl+up", "f")
         await driver.note("no copy is made: conversations are not saved, and what follows here would be lost")
-        assert texts(driver) == ["first?", "One.", "second?", "Two."]
+        assert texts(driver) == ["first?", "One."]
+        await driver.pilot.press("f2")
+        await driver.until(lambda: driver.app.screen is not driver.chat)
+        await driver.pilot.press("f8")
+        await driver.shows("conversations are not saved")  # why not, in sight
+    root = paths.conversations_dir()
+    assert root is not None
+    assert not root.exists()
 
 
 async def test_f8_finds_opens_renames_deletes_exports_conversations(tmp_path, monkeypatch):
@@ -499,18 +465,18 @@ async def test_f8_finds_opens_renames_deletes_exports_conversations(tmp_path, mo
             lambda: "colours" not in driver.screen_text() and "zebra has stripes" in driver.screen_text()
         )
         await driver.pilot.press("ctrl+e", "ctrl+s", "ctrl+r", *" two", "enter")
-        await driver.until(lambda: "animals two" in driver.screen_text())
+        await driver.shows("animals two")
         exported = {path.suffix: path.read_text() for path in Path(tmp_path).glob("jalopy-*")}
         assert json.loads(exported[".json"])["messages"][1]["text"] == "A zebra has stripes."
         assert "tok/s" in exported[".md"]
         await driver.pilot.press("enter")
         await driver.until(lambda: texts(driver) == ["animals", "A zebra has stripes."])
         await driver.pilot.press("f8")
-        await driver.until(lambda: "colours" in driver.screen_text())
+        await driver.shows("colours")
         await driver.pilot.press(*"colours")
-        await driver.until(lambda: "animals" not in driver.screen_text())
+        await driver.hides("animals")
         await driver.pilot.press("ctrl+d", "n", "ctrl+d")
-        await driver.until(lambda: "Delete colours?" in driver.screen_text())
+        await driver.shows("Delete colours?")
         await driver.pilot.press("y")
         await driver.until(lambda: Store().ids() == ["000001"])
     assert Store().read("000001").title == "animals two"
@@ -525,7 +491,7 @@ async def listed(driver: Driver, *questions: str) -> ConversationsScreen:
     await driver.pilot.press("f8")
     screen = driver.app.screen
     assert isinstance(screen, ConversationsScreen)
-    await driver.until(lambda: len(screen._list.items()) == len(questions))
+    await driver.until(lambda: len(screen.items()) == len(questions))
     await driver.pilot.press("down")
     await driver.until(lambda: screen.highlighted().id == f"{len(questions) - 1:06}")
     return screen
@@ -536,18 +502,18 @@ async def test_only_the_row_asked_about_is_deleted_or_renamed(keys):
     async with chatting() as driver:
         screen = await listed(driver, "first", "second", "third")
         await driver.pilot.press(*keys[:-1])
-        screen._list._hits = tuple(hit for hit in screen._list.items() if hit.id == "000001")  # a search goes on
+        screen._hits = tuple(hit for hit in screen.items() if hit.id == "000001")  # a search goes on
         screen.show()
         assert screen.highlighted().id == "000001"
         if keys[-1] == "y":
-            await driver.until(lambda: "Delete second?" in driver.screen_text())
+            await driver.shows("Delete second?")
         await driver.pilot.press(keys[-1])
         titles = {"000001": "first", "000003": "third"} | ({} if keys[-1] == "y" else {"000002": "second!"})
         await driver.until(lambda: {entry.id: entry.title for entry in Store().entries()} == titles)
 
 
-async def test_a_title_being_written_survives_a_look_at_the_help():
-    async with chatting() as driver:
+async def test_what_is_asked_and_written_survives_other_input():
+    async with chatting(size=(40, 10)) as driver:  # low: only what must be seen is
         screen = await listed(driver, "first", "second")
         await driver.pilot.press("ctrl+r", "!")
         await driver.pilot.press("f1")
@@ -555,31 +521,21 @@ async def test_a_title_being_written_survives_a_look_at_the_help():
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is screen, "back")
         await driver.pilot.press("!")
-        await driver.until(lambda: "New title: first!!_" in driver.screen_text(), "it is written on")
+        await driver.until(lambda: screen.new_text == "first!!", "it is written on")
         await driver.pilot.press("enter")
         await driver.until(lambda: Store().read("000001").title == "first!!")
         assert driver.app.screen is screen
-
-
-async def test_on_a_low_screen_the_question_before_a_delete_is_seen():
-    async with chatting(size=(40, 10)) as driver:
-        await listed(driver, "first", "second")
         await driver.pilot.press("delete")
-        await driver.until(lambda: "y deletes" in driver.screen_text(), "the question")
+        await driver.shows("y deletes")
+        driver.app.post_message(events.Paste("first"))  # no answer to a question
+        await driver.until(lambda: screen.typed == "first")
         await driver.pilot.press("y")
-        await driver.until(lambda: Store().ids() == ["000002"], "it is deleted")
-
-
-async def test_what_is_pasted_is_no_answer_to_a_question():
-    async with chatting() as driver:
-        screen = await listed(driver, "first", "second")
-        await driver.pilot.press("delete")
-        await driver.until(lambda: "Delete first?" in driver.screen_text())
-        driver.app.post_message(events.Paste("first"))
-        await driver.until(lambda: screen._list.typed == "first")
-        await driver.pilot.press("y")
-        await driver.until(lambda: screen._list.typed == "firsty")
+        await driver.until(lambda: screen.typed == "firsty")
         assert Store().ids() == ["000001", "000002"]
+        await driver.pilot.press("backspace")
+        await driver.until(lambda: screen.highlighted() is not None)
+        await driver.pilot.press("delete", "y")
+        await driver.until(lambda: Store().ids() == ["000002"], "it is deleted")
 
 
 async def test_the_live_conversation_is_deleted_and_a_new_one_begins():
@@ -590,7 +546,7 @@ async def test_the_live_conversation_is_deleted_and_a_new_one_begins():
         await driver.pilot.press("f8")
         screen = driver.app.screen
         assert isinstance(screen, ConversationsScreen)
-        await driver.until(lambda: screen._list.items())
+        await driver.until(lambda: screen.items())
         await driver.pilot.press("delete", "n")
         assert Store().ids() == ["000001"]
         await driver.pilot.press("delete")
@@ -599,7 +555,7 @@ async def test_the_live_conversation_is_deleted_and_a_new_one_begins():
         )
         await driver.pilot.press("y")
         await driver.until(lambda: Store().ids() == [])
-        await driver.until(lambda: not screen._list.items(), "the list is empty")
+        await driver.until(lambda: not screen.items(), "the list is empty")
         await driver.pilot.press("escape")
         await driver.note("A new conversation; the one before is deleted.")
         assert texts(driver) == []
@@ -616,22 +572,10 @@ async def test_the_live_conversation_is_not_deleted_during_its_reply():
         await driver.pilot.press("f8")
         screen = driver.app.screen
         assert isinstance(screen, ConversationsScreen)
-        await driver.until(lambda: screen._list.items())
+        await driver.until(lambda: screen.items())
         await driver.pilot.press("delete", "y")
-        await driver.until(lambda: "not deleted: the engine is busy" in driver.screen_text())
+        await driver.shows("not deleted: the engine is busy")
     assert Store().ids() == ["000001"]
-
-
-async def test_conversations_need_not_be_kept():
-    async with chatting(save_conversations="off") as driver:
-        await driver.ask("secret")
-        await driver.pilot.press("f2")
-        await driver.until(lambda: driver.app.screen is not driver.chat)
-        await driver.pilot.press("f8")
-        await driver.until(lambda: "conversations are not saved" in driver.screen_text(), "why not, in sight")
-    root = paths.conversations_dir()
-    assert root is not None
-    assert not root.exists()
 
 
 @pytest.mark.parametrize(("saving", "kept"), [("off", ["waits", "draft"]), ("on", ["draft"])])
@@ -642,7 +586,7 @@ async def test_a_queued_message_is_kept_apart_only_with_saving_off(saving, kept)
         await driver.say("waits")
         await driver.until(lambda: driver.chat.turns.queued_texts == ["waits"])
         driver.prompt.show_text("draft")
-        assert "at the next start" in driver.chat.editing.keep_unsent()
+        assert "at the next start" in driver.chat.keep_unsent()
         assert [draft.text for draft in take_unsent(paths.unsent_file())] == kept
         script.token_gate.open()
 
@@ -681,7 +625,7 @@ async def test_a_damaged_conversation_shows_its_gap_and_goes_on():
         db.execute("DELETE FROM message WHERE place=2")
     async with chatting(Script(replies=[tokens("Four.")]), size=(80, 50)) as driver:
         await driver.note("1 message is missing, which cannot be read; the model goes on after the last one")
-        await driver.until(lambda: "(missing: the file is damaged here)" in driver.screen_text())
+        await driver.shows("(missing: the file is damaged here)")
         assert texts(driver) == ["first?", "One.", "", "Two.", "third?", "Three."]
         await driver.say("/edit 2")
         await driver.note("the model no longer sees this message")
@@ -689,12 +633,3 @@ async def test_a_damaged_conversation_shows_its_gap_and_goes_on():
         asked = driver.script.opened[0].sessions[0].tokens
         assert driver.script.opened[0].tokenizer.decode(asked).startswith("third?Three.fourth?Four.")
     assert to_markdown(Store().read("000001").conversation, "", datetime.now()).count("(missing: ") == 1
-
-
-async def test_replies_of_a_resumed_conversation_are_shown_as_markdown():
-    async with chatting(Script(replies=[tokens("Some **bold** words.")])) as driver:
-        for n in range(4):
-            await driver.ask(f"question {n}")
-    async with chatting() as driver:
-        await driver.until(lambda: "Some bold words." in driver.screen_text(), "it is shown")
-        await driver.hides("**bold**")

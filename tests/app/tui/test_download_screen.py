@@ -196,13 +196,24 @@ async def test_quitting_keeps_the_part_and_says_how_it_goes_on(server: LocalHub,
     assert "`jalopy pull bartowski/SmolLM2-135M-Instruct-GGUF:" in driver.app.parting_line
 
 
-async def test_saying_no_downloads_nothing(server: LocalHub, tmp_path: Path) -> None:
+async def test_nothing_comes_before_a_yes_also_of_a_typed_name(server: LocalHub, tmp_path: Path) -> None:
+    server.add("me/Mine", "mine-Q8_0.gguf", tiny_gguf.build(quant="Q8_0"))
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await driver.pilot.press("f3")
+        await shows(driver, "No model was found")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        assert server.requests == []
         await at_the_price(driver, tmp_path)
         await driver.pilot.press("escape")
         await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
         assert server.asked("content") == []
         assert not (tmp_path / "models").exists()
+        for character in "me/Mine":
+            await driver.pilot.press("slash" if character == "/" else character)
+        await shows(driver, "ctrl+d downloads me/Mine")
+        await driver.pilot.press("ctrl+d")
+        await shows(driver, "me/Mine Q8_0 (the only one there)", "Enter downloads")
 
 
 def test_a_download_left_before_its_size_is_known_is_not_told(server: LocalHub, tmp_path: Path) -> None:
@@ -225,38 +236,21 @@ async def test_a_repository_without_the_best_type_offers_another(
         await shows(driver, "Q5_0 (the only one there)")
 
 
-async def test_a_repository_that_is_typed_can_be_downloaded(server: LocalHub, tmp_path: Path) -> None:
-    server.add("me/Mine", "mine-Q8_0.gguf", tiny_gguf.build(quant="Q8_0"))
-    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
-        await driver.pilot.press("f3")
-        await shows(driver, "No model was found")
-        for character in "me/Mine":
-            await driver.pilot.press("slash" if character == "/" else character)
-        await shows(driver, "ctrl+d downloads me/Mine")
-        await driver.pilot.press("ctrl+d")
-        await shows(driver, "me/Mine Q8_0 (the only one there)", "Enter downloads")
-
-
-@pytest.mark.parametrize(("code", "words"), [(404, "no such repository"), (401, "set HF_TOKEN"), (403, "refused")])
-async def test_what_the_hub_refuses_is_a_line(code: int, words: str, server: LocalHub, tmp_path: Path) -> None:
-    server.hub_faults.append(status(code))
+async def test_what_the_hub_refuses_is_a_line(server: LocalHub, tmp_path: Path) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         await driver.pilot.press("f3")
         await shows(driver, "No model was found")
         await driver.type("smollm2")
-        await driver.pilot.press("enter")
-        await shows(driver, words, "Esc back")
-        await driver.pilot.press("enter")
-        assert isinstance(driver.app.screen, DownloadScreen)
-
-
-async def test_nothing_is_asked_of_any_network_before_somebody_asks(server: LocalHub, tmp_path: Path) -> None:
-    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
-        await driver.pilot.press("f3")
-        await shows(driver, "No model was found")
-        await driver.pilot.press("escape")
-        await driver.until(lambda: driver.app.screen is driver.chat)
-    assert server.requests == []
+        for code, words in ((404, "no such repository"), (401, "set HF_TOKEN"), (403, "refused")):
+            server.hub_faults.append(status(code))
+            await driver.pilot.press("enter")
+            await shows(driver, words, "Esc back")
+            await driver.pilot.press("enter")
+            assert isinstance(driver.app.screen, DownloadScreen)
+            await driver.pilot.press("escape")
+            await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
+            if not driver.app.screen.typed:
+                await driver.type("smollm2")
 
 
 async def test_a_look_at_a_download_without_screens_is_no_error() -> None:

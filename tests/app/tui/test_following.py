@@ -106,6 +106,6 @@ async def test_earlier_messages_that_come_back_are_no_new_text(monkeypatch: pyte
             await driver.ask(f"question {number}")
         await driver.pilot.press("pageup", "pageup", "pageup", "pageup")
         await sees(driver, "question 1")
-        driver.chat.engine.show_edge()
+        driver.chat.show_edge()
         assert not driver.transcript.has_unseen
         assert "new text below" not in driver.prompt.border_subtitle

@@ -8,7 +8,6 @@ from app.program import paths
 from app.tui import app, screens, widgets
 from app.tui.actions import ACTIONS
 from app.tui.keymap import Keymap, KeymapError, default_file, load_keymap, show_key
-from app.tui.screens.chat_parts import busy_line
 from tests.app.chat_driver import chatting
 
 
@@ -96,26 +95,19 @@ def test_keys_are_shown_as_people_write_them():
     assert shown == ["Enter", "shift+Enter", "F1", "ctrl+j", "alt+?", "PgUp"]
 
 
-async def test_the_prompts_own_keys_are_remapped_and_named(file: Path):
-    keymap = keymap_of(file, '[prompt]\nsend = "ctrl+j"\nnew_line = "enter"')
-    async with chatting(keymap=keymap) as driver:
+async def test_keys_of_the_prompt_and_the_chat_are_remapped_and_named(file: Path):
+    text = '[prompt]\nsend = "ctrl+j"\nnew_line = "enter"\n[chat]\ncopy = "ctrl+k"\nsave = ""'
+    async with chatting(keymap=keymap_of(file, text)) as driver:
         await driver.shows("ctrl+j sends · Enter new line")
-        await driver.pilot.press("a", "enter", "b")
+        await driver.pilot.press("a", "enter", "b", "home", "ctrl+k")  # goes before an editing key
+        await driver.note("there is no reply to copy")
         await driver.until(lambda: driver.prompt.text == "a\nb")
         assert driver.chat.turns.conversation.is_empty
-        await driver.pilot.press("ctrl+j")
-        await driver.until(lambda: not driver.chat.turns.conversation.is_empty)
-
-
-async def test_a_key_of_the_chat_goes_before_an_editing_key(file: Path):
-    async with chatting(keymap=keymap_of(file, '[chat]\ncopy = "ctrl+k"\nsave = ""')) as driver:
-        await driver.type("hello")
-        await driver.pilot.press("home", "ctrl+k")
-        await driver.note("there is no reply to copy")
-        assert driver.prompt.text == "hello"
         await driver.pilot.press("ctrl+s")
         await driver.pilot.pause()
         assert not any("save" in note for note in driver.notes())
+        await driver.pilot.press("ctrl+j")
+        await driver.until(lambda: not driver.chat.turns.conversation.is_empty)
 
 
 async def test_help_and_palette_show_the_real_keys(file: Path):
@@ -152,7 +144,7 @@ async def test_every_screen_names_the_keys_that_are_the_users_own(file: Path):
             await driver.until(lambda said=said: said in driver.screen_text(), said)
             await driver.pilot.press("f12")
             await driver.until(lambda: driver.app.screen is driver.chat, "back in the chat")
-        assert busy_line(driver.app.keymap) == "the engine is busy: F11 stops it"
+        assert driver.chat.busy_line() == "the engine is busy: F11 stops it"
 
 
 def test_no_screen_holds_the_name_of_a_key_that_can_be_changed():

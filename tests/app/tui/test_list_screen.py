@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import pytest
 from textual import events
 from textual.binding import BindingType
 
@@ -14,30 +13,22 @@ from app.tui.draft import Draft
 from app.tui.drawing.lines import Line, line
 from app.tui.keymap import Keymap
 from app.tui.screens.help import HelpScreen
-from app.tui.screens.list_screen import Listing, ListScreen
+from app.tui.screens.list_screen import ListScreen
 from app.tui.screens.palette import Palette
 from tests.app.chat_driver import Driver, chatting
 
 WORDS = ("apple", "banana", "cherry")
 
 
-class Found(Listing[str]):
-    """Finds another word each time."""
+class Words(ListScreen[str]):
+    """The whole of a list, which finds another word each time."""
 
-    def __init__(self) -> None:
-        self.typed = self.said = ""
-        self.found: tuple[str, ...] = ()
-        self.n_looks = 0
-
-    @property
-    def must_be_seen(self) -> bool:
-        return bool(self.said)
-
-    def begin(self) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
+    TITLE = "Words"
+    SCOPE = "conversations"
+    BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
+    found: tuple[str, ...] = ()
+    n_looks = n_opened = 0
+    opened = ""
 
     def look(self) -> bool:
         self.n_looks += 1
@@ -46,9 +37,6 @@ class Found(Listing[str]):
 
     def items(self) -> tuple[str, ...]:
         return tuple(word for word in self.found if self.typed in word)
-
-    def is_same(self, one: str, other: str) -> bool:
-        return one == other
 
     def heading_line(self, columns: int) -> str:
         return "word"
@@ -59,9 +47,6 @@ class Found(Listing[str]):
     def details(self, item: str, columns: int) -> tuple[str, list[Line]]:
         return item, [line(f"{item} has {len(item)} letters")]
 
-    def context_line(self) -> str:
-        return self.typed
-
     def state_line(self) -> str:
         return f"{len(self.found)} found"
 
@@ -71,19 +56,6 @@ class Found(Listing[str]):
     def key_words(self, item: str | None) -> dict[str, str]:
         return {"open": f"opens {item}", "leave": "back"}
 
-
-class Words(ListScreen[str]):
-    """The whole of a list."""
-
-    TITLE = "Words"
-    SCOPE = "conversations"
-    BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
-
-    def __init__(self) -> None:
-        self.list = Found()
-        super().__init__(Keymap(), self.list)
-        self.n_opened, self.opened = 0, ""
-
     def action_open(self) -> None:
         self.n_opened += 1
         self.opened = self.highlighted() or ""
@@ -91,9 +63,9 @@ class Words(ListScreen[str]):
 
 
 async def listed(driver: Driver) -> Words:
-    words = Words()
+    words = Words(Keymap())
     await driver.app.push_screen(words)
-    await driver.until(lambda: words.list.found == WORDS, "all words are found")
+    await driver.until(lambda: words.found == WORDS, "all words are found")
     await driver.until(lambda: "cherry in 74" in driver.screen_text(), "they are shown")
     return words
 
@@ -104,7 +76,7 @@ async def test_rows_come_as_they_are_found_and_then_the_timer_rests() -> None:
         await driver.shows("apple has 5 letters")
         assert words._timer is not None
         await driver.until(lambda: not words._timer._active.is_set(), "the timer rests")
-        assert words.list.n_looks == 3
+        assert words.n_looks == 3
 
 
 async def test_typing_narrows_and_the_cursor_stays_on_its_row() -> None:
@@ -112,38 +84,33 @@ async def test_typing_narrows_and_the_cursor_stays_on_its_row() -> None:
         words = await listed(driver)
         await driver.pilot.press("down", "down")
         await driver.until(lambda: words.highlighted() == "cherry")
-        words.list.said = "something"
+        words.said = "something"
         await driver.type("rr")
-        await driver.until(lambda: words.list.items() == ("cherry",) and "apple" not in driver.screen_text())
-        assert words.list.said == ""
+        await driver.until(lambda: words.items() == ("cherry",) and "apple" not in driver.screen_text())
+        assert words.said == ""
         await driver.pilot.press("backspace", "backspace")
         await driver.until(lambda: "apple in" in driver.screen_text())
         assert words.highlighted() == "cherry"
         await driver.shows("opens cherry")
-        await driver.pilot.press("enter")
+        await driver.type("zz")
+        await driver.until(lambda: not words._items)
+        assert words.highlighted() is None
+        await driver.pilot.press("escape")  # clears what is typed first
+        await driver.until(lambda: words.typed == "" and words._items)
+        await driver.pilot.press("end", "enter")
         assert words.opened == "cherry"
 
 
-@pytest.mark.parametrize("size", [(1, 1), (80, 1), (1, 24), (3, 2)])
-async def test_pages_are_turned_where_no_row_is_seen(size: tuple[int, int]) -> None:
+async def test_pages_are_turned_where_no_row_is_seen() -> None:
     async with chatting() as driver:
         words = await listed(driver)
-        await driver.pilot.resize_terminal(*size)
-        await driver.pilot.press("pagedown", "pageup", "pageup")
+        for size in ((1, 1), (80, 1), (1, 24), (3, 2)):
+            await driver.pilot.resize_terminal(*size)
+            await driver.pilot.press("pagedown", "pageup", "pageup")
         await driver.pilot.resize_terminal(80, 24)
         await driver.shows("cherry in 74")
         await driver.pilot.press("pagedown")
         await driver.until(lambda: words.highlighted() == "cherry")
-
-
-async def test_escape_clears_what_is_typed_first() -> None:
-    async with chatting() as driver:
-        words = await listed(driver)
-        await driver.type("zz")
-        await driver.until(lambda: not words._items)
-        assert words.highlighted() is None
-        await driver.pilot.press("escape")
-        await driver.until(lambda: words.list.typed == "" and words._items)
 
 
 async def test_what_is_pasted_narrows_as_if_it_were_typed() -> None:
@@ -151,12 +118,12 @@ async def test_what_is_pasted_narrows_as_if_it_were_typed() -> None:
         words = await listed(driver)
         await driver.type("an")
         driver.app.post_message(events.Paste(" an␛[31m\n" + "x" * 100_000))
-        await driver.until(lambda: len(words.list.typed) > 2)
-        assert words.list.typed.startswith("anan␛[31m xxx")
-        assert len(words.list.typed) == 200
+        await driver.until(lambda: len(words.typed) > 2)
+        assert words.typed.startswith("anan␛[31m xxx")
+        assert len(words.typed) == 200
         await driver.pilot.press("escape")
         driver.app.post_message(events.Paste("\tcherry\n"))
-        await driver.until(lambda: words.list.items() == ("cherry",), "the list is narrowed")
+        await driver.until(lambda: words.items() == ("cherry",), "the list is narrowed")
 
 
 async def test_enter_pressed_twice_opens_once() -> None:
@@ -173,30 +140,29 @@ async def test_enter_pressed_twice_opens_once() -> None:
 async def test_on_a_low_screen_the_answer_to_a_key_is_seen() -> None:
     async with chatting(size=(80, 10)) as driver:
         words = await listed(driver)
-        words.list.said = "cannot be opened"
+        words.said = "cannot be opened"
         words.show()
         await driver.until(lambda: "cannot be opened" in driver.screen_text(), "the answer")
         await driver.type("a")
         await driver.until(lambda: "cannot be opened" not in driver.screen_text(), "it is gone")
 
 
-@pytest.mark.parametrize("key", ["escape", "enter"])
-@pytest.mark.parametrize("opening", ["action_help", "action_theme", "action_command_palette"])
-async def test_a_key_pressed_three_times_leaves_one_screen(opening: str, key: str) -> None:
+async def test_a_key_pressed_many_times_leaves_one_screen() -> None:
     async with chatting() as driver:
-        getattr(driver.app, opening)()
-        await driver.until(lambda: driver.app.screen is not driver.chat and driver.app.screen.focused is not None)
-        await driver.pilot.pause()
-        screen = driver.app.screen
-        for _ in range(6):  # all are on their way before the first one is heeded
-            driver.app.post_message(events.Key(key, "\r" if key == "enter" else None))
-        await driver.until(lambda: driver.app.screen is not screen, "it is left")
-        await driver.pilot.pause()
-        assert driver.app.crash_line is None
-
-
-async def test_the_palette_is_opened_again_while_it_is_left() -> None:
-    async with chatting() as driver:
+        for opening in (driver.app.action_help, driver.app.action_theme, driver.app.action_command_palette):
+            for key in ("escape", "enter"):
+                opening()
+                await driver.until(lambda: driver.app.screen is not driver.chat and driver.app.screen.focused)
+                await driver.pilot.pause()
+                screen = driver.app.screen
+                for _ in range(6):  # all are on their way before the first one is heeded
+                    driver.app.post_message(events.Key(key, "\r" if key == "enter" else None))
+                await driver.until(lambda screen=screen: driver.app.screen is not screen, "it is left")
+                await driver.pilot.pause()
+                assert driver.app.crash_line is None
+                await driver.pilot.press("escape")
+                await driver.until(lambda: driver.app.screen is driver.chat)
+        # The palette is opened again while it is left.
         driver.app.action_command_palette()
         left = driver.app.screen
         assert isinstance(left, Palette)

@@ -80,15 +80,47 @@ def with_options(monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
     monkeypatch.setattr(chat_driver, "options_for", lambda script: dataclasses.replace(original(script), **options))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (60, 20), (100, 30)])
-async def test_every_model_has_a_row_and_foreign_files_a_reason(size: tuple[int, int]) -> None:
-    async with chatting(size=size) as driver:
+async def test_every_model_has_a_row_and_foreign_files_a_reason() -> None:
+    async with chatting(size=(60, 20)) as driver:
         await opened(driver)
-        text = await shows(driver, "first", "second", "is a web")
-        assert "F32" in text
-        assert "fits" in text
-        if size[0] != 60:
-            await shows(driver, "128")
+        for size in ((60, 20), (80, 24), (100, 30)):
+            await driver.pilot.resize_terminal(*size)
+            await shows(driver, "first", "second", "is a web", "F32", "fits")
+            if size[0] != 60:
+                await shows(driver, "128")
+        await driver.until(lambda: speeds_of(driver, "first", "second"), "typical speeds")
+        await driver.type("portal")
+        await driver.pilot.press("enter")
+        await shows(driver, "cannot be opened: is a web page, not a model")
+        assert len(driver.script.opened) == 1
+        await driver.pilot.press("tab")
+        await shows(driver, "portal.gguf: is a web page")
+        await driver.pilot.press("escape", "escape")
+        await driver.type("smollm2 135m")
+        await shows(driver, "not here: jalopy pull bartowski/SmolLM2-135M-Instruct-GGUF")
+        await driver.pilot.press("escape")
+        screen = screen_of(driver)
+        await driver.type("q8")
+        await shows_no_more(driver, "first")
+        await shows(driver, "second", "filter: q8_")
+        await driver.pilot.press("tab")
+        await shows(driver, "parameters:", "layers:", "Q8_0")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is screen)
+        await driver.type("zzz")
+        await shows(driver, "no model has all these words")
+        await driver.pilot.press("backspace", "backspace", "backspace")
+        await shows(driver, "second", "filter: q8_")
+        await driver.pilot.press("escape")
+        await shows(driver, "first")
+        await driver.until(lambda: screen._found.is_done)
+        await driver.pilot.press("f3")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        assert not screen._timer._active.is_set()  # nothing is looked at while something else is shown
+        await driver.say("/models")
+        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
 
 
 async def test_names_stand_there_before_a_header_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,37 +154,11 @@ async def test_downloadable_models_stay_during_another_scan(monkeypatch: pytest.
         monkeypatch.setattr(scan, "find_files", waits)
         screen = screen_of(driver)
         screen.action_rescan()
-        assert screen._models.look()  # more is to come, and nothing has
+        assert screen.look()  # more is to come, and nothing has
         screen.show()
         await driver.pilot.pause()
         await driver.shows("+ SmolLM2")
         may_find.set()
-
-
-async def test_the_key_and_escape_lead_back_and_the_command_leads_here() -> None:
-    async with chatting() as driver:
-        await opened(driver)
-        await driver.pilot.press("f3")
-        await driver.until(lambda: driver.app.screen is driver.chat)
-        await driver.say("/models")
-        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
-        await driver.pilot.press("escape")
-        await driver.until(lambda: driver.app.screen is driver.chat)
-
-
-async def test_typing_narrows_the_list_and_escape_widens_it_again() -> None:
-    async with chatting() as driver:
-        await opened(driver)
-        await driver.type("q8")
-        await shows_no_more(driver, "first")
-        await shows(driver, "second", "filter: q8_")
-        await driver.type("zzz")
-        await shows(driver, "no model has all these words")
-        await driver.pilot.press("backspace", "backspace", "backspace")
-        await shows(driver, "second")
-        await driver.pilot.press("escape")
-        await shows(driver, "first")
-        assert isinstance(driver.app.screen, ModelsScreen)
 
 
 async def test_enter_opens_a_model_unasked_in_an_empty_conversation(directory: Path) -> None:
@@ -167,16 +173,6 @@ async def test_enter_opens_a_model_unasked_in_an_empty_conversation(directory: P
         assert driver.chat.turns.model.path == str(directory / "second.gguf")
         await opened(driver)
         await driver.until(lambda: "▶ second" in driver.screen_text(), "it is marked as open")
-
-
-async def test_what_cannot_be_opened_says_why() -> None:
-    async with chatting() as driver:
-        await opened(driver)
-        await driver.type("portal")
-        await shows(driver, "is a web page, not a model")
-        await driver.pilot.press("enter")
-        await shows(driver, "cannot be opened: is a web page, not a model")
-        assert len(driver.script.opened) == 1
 
 
 async def test_a_conversation_goes_on_once_the_next_model_has_read_it() -> None:
@@ -218,7 +214,7 @@ async def test_while_a_reply_comes_no_other_model_can_be_opened() -> None:
         await driver.type("second")
         await driver.pilot.press("enter")
         await shows(driver, "the engine is busy: Esc in the chat stops it")
-        assert screen_of(driver)._models.typed == "second", "the choice stays"
+        assert screen_of(driver).typed == "second", "the choice stays"
         assert len(script.opened) == 1
 
 
@@ -269,25 +265,25 @@ async def test_a_conversation_too_long_for_the_new_model_loses_turns() -> None:
         await driver.ask("short")
 
 
-@pytest.mark.parametrize("answer", ["enter", "n"])
-async def test_if_a_model_fails_to_open_the_one_before_opens_again(answer: str) -> None:
+async def test_if_a_model_fails_to_open_the_one_before_opens_again() -> None:
     script = Script(open_errors={"other.gguf": MemoryPlanError("other.gguf: there is not enough memory")})
     async with chatting(script) as driver:
         await driver.ask("keep me")
-        await change_model(driver, "other.gguf", answer)
-        await driver.note("other.gguf: there is not enough memory; opening the model from before again")
-        await driver.note("read the conversation again")
-        assert driver.chat.turns.model is not None
-        assert driver.chat.turns.model.path == "model.gguf"
-        assert [m.text for m in driver.chat.turns.conversation.messages] == ["keep me", "Hello there."]
-        assert len(driver.transcript.replies()) == 1
-        await driver.ask("and now?")
-        assert len(driver.chat.turns.conversation.messages) == 4
-        assert len(script.opened) == 2
+        told = "other.gguf: there is not enough memory; opening the model from before again"
+        for n_before, answer in ((2, "enter"), (4, "n")):
+            await change_model(driver, "other.gguf", answer)
+            await driver.until(lambda n=n_before // 2: driver.notes().count(told) == n)
+            await driver.until(lambda n=n_before // 2: sum("read the conv" in one for one in driver.notes()) == n)
+            assert driver.chat.turns.model is not None
+            assert driver.chat.turns.model.path == "model.gguf"
+            assert len(driver.chat.turns.conversation.messages) == n_before
+            assert len(driver.transcript.replies()) == n_before // 2
+            await driver.ask("and now?")
+            assert len(driver.chat.turns.conversation.messages) == n_before + 2
+        assert len(script.opened) == 3
 
 
-@pytest.mark.parametrize("answer", ["enter", "n"])
-async def test_a_file_that_is_no_good_closes_nothing(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_that_is_no_good_closes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(path: Path) -> None:
         raise GGUFError(f"{path.name}: is damaged")
 
@@ -295,14 +291,16 @@ async def test_a_file_that_is_no_good_closes_nothing(answer: str, monkeypatch: p
     async with chatting() as driver:
         await driver.ask("keep me")
         length = driver.script.opened[0].sessions[-1].length
-        await change_model(driver, "other.gguf", answer)
-        await driver.note("other.gguf: is damaged; the model from before stays open")
-        await driver.until(lambda: not driver.chat.turns.is_busy)
-        assert [m.text for m in driver.chat.turns.conversation.messages] == ["keep me", "Hello there."]
-        assert len(driver.transcript.replies()) == 1
-        (model,) = driver.script.opened
-        assert not model.is_closed
-        assert model.sessions[-1].length == length
+        told = "other.gguf: is damaged; the model from before stays open"
+        for n, answer in enumerate(("enter", "n"), 1):
+            await change_model(driver, "other.gguf", answer)
+            await driver.until(lambda n=n: driver.notes().count(told) == n)
+            await driver.until(lambda: not driver.chat.turns.is_busy)
+            assert [m.text for m in driver.chat.turns.conversation.messages] == ["keep me", "Hello there."]
+            assert len(driver.transcript.replies()) == 1
+            (model,) = driver.script.opened
+            assert not model.is_closed
+            assert model.sessions[-1].length == length
         await driver.ask("and now?")
 
 
@@ -382,36 +380,27 @@ async def test_a_conversation_survives_a_model_that_fails_to_open() -> None:
 
 
 async def test_measuring_asks_the_engine_and_fills_in_the_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    def examine(*_: Any) -> None:
+    busy = SimpleNamespace(engine=EngineReadings(read_gbps=5.0, best_gbps=12.0))
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError("no\x1b[31m memory")
+
+    def succeeds(*_: Any) -> None:
         remember_rates(2, MachineRates(12.0, {"F32": 10.0, "Q8_0": 10.0}, {"F32": 5.0, "Q8_0": 40.0}))
 
-    with_options(monkeypatch, examine=examine)
-    async with chatting() as driver:
+    answers: list[Callable[..., Any]] = [fails, lambda *_: busy, succeeds]
+    with_options(monkeypatch, examine=lambda *given: answers.pop(0)(*given))
+    async with chatting(size=(100, 30)) as driver:
         await opened(driver)
         await shows(driver, "~ typical speeds; ctrl+r measures this machine")
         await driver.pilot.press("ctrl+r")
-        text = await shows(driver, "12.0 GB/s")
-        assert "~" in next(line for line in text.splitlines() if "first" in line)
-
-
-async def test_a_measurement_that_fails_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def examine(*_: Any) -> None:
-        raise RuntimeError("no\x1b[31m memory")
-
-    with_options(monkeypatch, examine=examine)
-    async with chatting() as driver:
-        await opened(driver)
-        await driver.pilot.press("ctrl+r")
         text = await shows(driver, "not measured: RuntimeError")
         assert "\x1b" not in text
-
-
-async def test_known_models_are_offered_and_marked_as_not_here() -> None:
-    async with chatting(size=(100, 40)) as driver:
-        await opened(driver)
-        await driver.type("smollm2 135m")
-        text = await shows(driver, "SmolLM2 135M")
-        assert "not here: jalopy pull bartowski/SmolLM2-135M-Instruct-GGUF" in text
+        await driver.pilot.press("ctrl+r")
+        await shows(driver, "machine busy now: 0.4 of usual; speeds are estimated from the best")
+        await driver.pilot.press("ctrl+r")
+        text = await shows(driver, "12.0 GB/s")
+        assert "~" in next(line for line in text.splitlines() if "first" in line)
 
 
 async def test_an_empty_machine_says_where_was_looked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -431,39 +420,9 @@ async def test_a_bug_while_looking_is_a_line_and_the_screen_lives(monkeypatch: p
         await shows(driver, "internal error: ZeroDivisionError")
 
 
-async def test_nothing_is_looked_at_while_something_else_is_shown() -> None:
-    async with chatting() as driver:
-        screen = await opened(driver)
-        await driver.until(lambda: screen._models._found.is_done)
-        await driver.pilot.press("escape")
-        await driver.until(lambda: driver.app.screen is driver.chat)
-        assert screen._timer is not None
-        assert not screen._timer._active.is_set()
-
-
 def test_the_price_is_named_with_time_where_it_is_known() -> None:
     assert "about 2 min 0 s" in price_line(1200, 10.0)
     assert "how long that takes is not known" in price_line(1200, None)
-
-
-async def test_tab_shows_what_the_file_holds_and_leads_back() -> None:
-    async with chatting() as driver:
-        screen = await opened(driver)
-        await driver.type("second")
-        await driver.pilot.press("tab")
-        text = await shows(driver, "parameters:", "layers:")
-        assert "Q8_0" in text
-        await driver.pilot.press("escape")
-        await driver.until(lambda: driver.app.screen is screen)
-        assert "filter: second_" in await shows(driver, "second")
-
-
-async def test_inspecting_what_is_no_model_says_so() -> None:
-    async with chatting() as driver:
-        await opened(driver)
-        await driver.type("portal")
-        await driver.pilot.press("tab")
-        await shows(driver, "portal.gguf: is a web page")
 
 
 async def test_the_open_model_is_marked_whatever_way_led_to_it(
@@ -498,26 +457,10 @@ async def test_what_the_chat_has_measured_of_the_memory_counts() -> None:
         await shows(driver, "reads 40.0 GB/s")
 
 
-async def test_every_row_has_a_speed_before_anything_was_measured() -> None:
-    async with chatting(size=(100, 30)) as driver:
-        await opened(driver)
-        await driver.shows("~ typical speeds")
-        await driver.until(lambda: speeds_of(driver, "first", "second"), "typical speeds")
-
-
 def speeds_of(driver: Driver, *names: str) -> bool:
     """Whether each of these rows has an estimated speed."""
     rows = driver.screen_text().splitlines()
     return all(any(name in row and "~" in row for row in rows) for name in names)
-
-
-async def test_a_measurement_far_below_the_best_says_machine_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    busy = SimpleNamespace(engine=EngineReadings(read_gbps=5.0, best_gbps=12.0))
-    with_options(monkeypatch, examine=lambda *_: busy)
-    async with chatting(size=(100, 30)) as driver:
-        await opened(driver)
-        await driver.pilot.press("ctrl+r")
-        await shows(driver, "machine busy now: 0.4 of usual; speeds are estimated from the best")
 
 
 async def test_every_row_has_a_speed_from_the_first_look(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -525,7 +468,7 @@ async def test_every_row_has_a_speed_from_the_first_look(monkeypatch: pytest.Mon
     async with chatting(size=(100, 30)) as driver:
         await opened(driver)
         await shows(driver, "+ SmolLM2", "typical speeds")
-        entries = [entry for entry in screen_of(driver)._models.items() if not entry.reason]
+        entries = [entry for entry in screen_of(driver).items() if not entry.reason]
         assert len(entries) > 5
         assert all(entry.outlook is not None and entry.outlook.decode_tps for entry in entries)
         offered = [entry for entry in entries if not entry.is_here and entry.outlook.verdict == "yes"]

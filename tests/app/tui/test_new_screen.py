@@ -17,7 +17,7 @@ import app.tui.app
 from app.tui.actions import ACTIONS, Action, action_table
 from app.tui.app import JalopyApp
 from app.tui.bindings import bindings
-from app.tui.screens.surroundings import Surroundings
+from app.tui.screens.chat import ChatScreen
 from tests.app import chat_driver
 from tests.app.chat_driver import Driver, chatting
 
@@ -35,9 +35,9 @@ def _new_screen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         CSS_PATH = str(tmp_path / "clock.tcss")
         BINDINGS: ClassVar[list[BindingType]] = bindings("clock")
 
-        def __init__(self, around: Surroundings) -> None:
+        def __init__(self, chat: ChatScreen) -> None:
             super().__init__()
-            self._keymap = around.keymap
+            self._keymap = chat.keymap
 
         def compose(self) -> ComposeResult:
             yield Static(f"ten to three, {self._keymap.hint('clock.leave', 'back')}")

@@ -45,7 +45,7 @@ async def opened(driver: Driver) -> FigureLines:
 
 async def test_the_screen_measures_only_while_it_is_shown(samples):
     async with chatting(Script(replies=[WORDS]), size=(100, 40)) as driver:
-        watch = driver.app.watch_performance
+        watch = driver.app.performance
         await driver.ask("hello")
         assert (samples, driver.script.n_bandwidth_probes, driver.app.bridge.is_watched) == ([], 0, False)
         for back in ("escape", "f2", "q"):
@@ -76,7 +76,7 @@ async def test_a_reply_is_compared_under_its_own_thread_count():
         await driver.pilot.press("f2")
         await sees(driver, "usual here    2.0", "2 threads · mmap")
         await driver.until(lambda: 1 in driver.app.bridge.figures.read_gbps)  # for the next reply
-        assert driver.app.watch_performance.look().ceiling is None, "nothing is known of the threads that wrote it"
+        assert driver.app.performance.look().ceiling is None, "nothing is known of the threads that wrote it"
 
 
 async def test_a_running_reply_is_shown_and_costly_drawing_is_rare():
@@ -92,7 +92,7 @@ async def test_a_running_reply_is_shown_and_costly_drawing_is_rare():
         driver.script.token_gate.allow(11)
         await sees(driver, "500 ms a token", "█", "⣿")
         for _ in range(30):
-            driver.app.watch_performance.pace.note_cost(0.5, True)
+            driver.app.performance.pace.note_cost(0.5, True)
         await driver.shows("slowed 4x")
         driver.script.token_gate.open()
         assert (await driver.last_reply()).text.endswith("word29")
@@ -109,13 +109,13 @@ async def test_the_strip_looks_while_it_is_in_sight_and_typing_goes_on(samples):
         await driver.say("/stats")
         await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
         driver.app.screen._timer.pause()
-        look, looked = driver.app.watch_performance.look, []
-        driver.app.watch_performance.look = lambda: (looked.append(1), look())[1]
+        look, looked = driver.app.performance.look, []
+        driver.app.performance.look = lambda: (looked.append(1), look())[1]
         driver.chat._strip._refresh()
         assert looked == []
         await driver.pilot.press("escape", "ctrl+t")
         await driver.hides("Memory")
-        assert not driver.app.watch_performance.is_watched
+        assert not driver.app.performance.is_watched
 
 
 async def test_every_size_shows_something_and_none_breaks():

@@ -153,7 +153,7 @@ async def test_a_file_in_a_reply_that_is_edited_is_not_read(tmp_path, monkeypatc
     async with chatting() as driver:
         await driver.ask("hello")
         await driver.say("/edit reply")
-        await driver.until(lambda: driver.chat.editing.is_editing_reply)
+        await driver.until(lambda: driver.chat.is_editing_reply)
         await driver.say("/read notes")
         messages = driver.chat.turns.conversation.messages
         await driver.until(lambda: len(messages) == 2 and messages[1].text.startswith("/read notes"))

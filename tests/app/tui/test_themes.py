@@ -89,20 +89,15 @@ def test_there_are_six_of_our_own_and_one_of_high_contrast():
 
 
 async def test_a_theme_is_chosen_by_name_and_remembered():
-    async with chatting() as driver:
+    async with chatting(theme="jalopy-light") as driver:
+        assert driver.app.theme == "jalopy-light"
         await driver.say("/theme nord")
-        await driver.note("theme: nord")
+        await driver.note("theme: nord, until you leave: your settings name jalopy-light")
         assert driver.app.theme == "nord"
         assert state.load_state()[0].theme == "nord"
         await driver.say("/theme nrod")
         assert "nearest: nord" in await driver.note("there is no theme 'nrod'")
         assert driver.app.theme == "nord"
-
-
-async def test_a_theme_named_in_the_settings_returns_at_the_next_start():
-    async with chatting(theme="jalopy-light") as driver:
-        await driver.say("/theme nord")
-        await driver.note("theme: nord, until you leave: your settings name jalopy-light")
 
 
 def test_the_remembered_theme_yields_to_settings_and_console(monkeypatch):
@@ -126,15 +121,21 @@ async def picker_of(driver: Driver) -> None:
 
 async def test_the_picker_shows_each_theme_and_keeps_the_chosen_one():
     async with chatting() as driver:
+        assert await colours_after_escape(driver) == "jalopy-dark"
+        assert state.load_state()[0].theme is None
         await driver.say("/theme")
         await picker_of(driver)
-        assert driver.app.theme == "jalopy-dark"
+        lines = driver.app.screen.query_one(OptionList)
+        for columns in range(6):  # laid out in no width at all
+            size = Size(columns, 2)
+            assert lines.get_content_height(size, size, columns) >= lines.option_count
         await driver.pilot.press("down")
         await driver.until(lambda: driver.app.theme == "jalopy-light")
         await driver.pilot.press("enter")
         await driver.note("theme: jalopy-light")
         assert driver.app.screen is driver.chat
         assert state.load_state()[0].theme == "jalopy-light"
+        assert await colours_after_escape(driver) == "jalopy-light"
 
 
 async def colours_after_escape(driver: Driver) -> str:
@@ -147,30 +148,6 @@ async def colours_after_escape(driver: Driver) -> str:
     await driver.pilot.press("escape")
     await driver.until(lambda: driver.app.screen is driver.chat)
     return driver.app.theme
-
-
-async def test_leaving_the_picker_keeps_what_was_chosen_in_it_before():
-    async with chatting() as driver:
-        driver.app.action_theme()
-        await picker_of(driver)
-        await driver.pilot.press("down", "enter")
-        await driver.note("theme: jalopy-light")
-        assert await colours_after_escape(driver) == "jalopy-light"
-
-
-async def test_leaving_the_picker_brings_the_colours_back():
-    async with chatting() as driver:
-        assert await colours_after_escape(driver) == "jalopy-dark"
-        assert state.load_state()[0].theme is None
-
-
-@pytest.mark.parametrize("columns", range(6))
-async def test_the_list_of_themes_is_laid_out_in_no_width_at_all(columns: int) -> None:
-    async with chatting() as driver:
-        await driver.say("/theme")
-        await driver.until(lambda: isinstance(driver.app.screen, ThemePicker))
-        lines, size = driver.app.screen.query_one(OptionList), Size(columns, 2)
-        assert lines.get_content_height(size, size, columns) >= lines.option_count
 
 
 @pytest.mark.parametrize(

@@ -129,9 +129,15 @@ async def test_f4_measures_the_lookahead_of_the_kernels_and_says_it() -> None:
     assert asked == [(True, False)]
 
 
-async def test_f4_measures_the_loaded_model_and_explains_the_winner() -> None:
-    async with tuning(laptop_script()) as driver:
-        await driver.pilot.press("f4", "enter")
+async def test_f4_measures_when_asked_explains_the_winner_and_keeps_it() -> None:
+    async with tuning(laptop_script(), threads=2) as driver:
+        bridge = driver.app.bridge
+        await driver.pilot.press("f4")
+        await shown(driver, "Enter measures, for a minute or two")
+        await shown(driver, "not measured")
+        assert bridge.tuning is None  # opening the screen measures nothing
+        assert driver.app.screen._wants == ()
+        await driver.pilot.press("enter")
         await shown(driver, "2 threads write fastest: this CPU has 2 cores; the other 2 are their")
         text = await shown(driver, "done in")
         lines = text.splitlines()
@@ -141,41 +147,49 @@ async def test_f4_measures_the_loaded_model_and_explains_the_winner() -> None:
         best = [row for row in lines if "best" in row and "▶  " in row]
         assert len(best) == 1
         assert best[0].count("best") == 2  # both columns
+        first = bridge.tuning
+        await driver.pilot.press("escape", "f4")
+        await shown(driver, "done in")
+        assert bridge.tuning is first
+        await driver.pilot.press("r")
+        await driver.until(lambda: bridge.tuning is not first and bridge.tuning.is_over, "a new search")
+        # Digits choose for the column that is marked.
+        await driver.pilot.press("3")
+        await driver.until(lambda: in_use(driver) == TunedChoice(3, 2), "three write")
+        await shown(driver, "The settings name threads")
+        await driver.pilot.press("tab", "4")
+        await driver.until(lambda: in_use(driver) == TunedChoice(3, 4), "four read")
+        reading = driver.app.screen.query_one("#thread-prefill", ThreadCurve)
+        await driver.until(lambda: "1-4 set it" in text_of(reading.lines[-1]), "digits choose for reading")
+        await driver.pilot.press("9")  # there are four
+        assert in_use(driver) == TunedChoice(3, 4)
 
 
-async def test_opening_the_screen_measures_nothing() -> None:
-    async with tuning(laptop_script()) as driver:
-        await driver.pilot.press("f4")
-        await shown(driver, "Enter measures, for a minute or two")
-        await shown(driver, "not measured")
-        assert driver.app.bridge.tuning is None
-        assert driver.app.screen._wants == ()
-
-
-@pytest.mark.parametrize("size", [(120, 40), (200, 50)])
 async def test_a_high_screen_shows_larger_bars_steps_and_the_machine(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: tuple[int, int]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     use_cores(monkeypatch, read_cores([0, 1], sysfs_trees.two_cores_four_threads(tmp_path / "other")))
 
     def empty_rows() -> int:
         return sum(not row.strip() for row in driver.screen_text().splitlines())
 
-    async with tuning(laptop_script(), size=size) as driver:
+    async with tuning(laptop_script(), size=(120, 40)) as driver:
         await driver.pilot.press("f4")
         before = await shown(driver, "What measuring finds out")
-        assert driver.app.watch_performance.is_watched
+        assert driver.app.performance.is_watched
         assert before.count("not yet") == 6
         await driver.until(lambda: empty_rows() <= 1, "the rows are filled")
         await driver.pilot.press("enter")
         await shown(driver, "done in")
         await shown(driver, "✓ 2 number of threads that write")
-        await driver.until(lambda: empty_rows() <= 1, "the rows are filled")
+        for size in ((200, 50), (120, 40)):
+            await driver.pilot.resize_terminal(*size)
+            await driver.until(lambda: empty_rows() <= 1, "the rows are filled")
         bars = [row for row in driver.screen_text().splitlines() if "███" in row]
         assert len(bars) == 2 * 3  # rows of two counts
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is driver.chat, "the chat")
-        assert not driver.app.watch_performance.is_watched
+        assert not driver.app.performance.is_watched
 
 
 async def test_the_conversation_is_untouched_by_a_search() -> None:
@@ -208,31 +222,11 @@ async def test_enter_uses_and_remembers_the_best_and_u_undoes_it() -> None:
         assert memory.remembered is None
         await shown(driver, "nothing is remembered")
         assert driver.script.opened[0].thread_calls[-1] == (2, 2)
-
-
-async def test_undo_brings_back_what_was_remembered_before() -> None:
-    memory = Memory(TunedChoice(1, 3))
-    async with tuning(laptop_script(), memory) as driver:
-        await driver.pilot.press("f4", "enter")
-        await shown(driver, "done in")
-        await driver.pilot.press("4")
-        await driver.until(lambda: threads_of(memory.remembered) == TunedChoice(4, 2), "remembered by hand")
+        for digit in (3, 1):
+            await driver.pilot.press(str(digit))
+            await driver.until(lambda digit=digit: memory.remembered and memory.remembered.decode == digit)
         await driver.pilot.press("u")
-        await driver.until(lambda: threads_of(memory.remembered) == TunedChoice(1, 3), "the old memory")
-
-
-async def test_digits_choose_for_the_column_that_is_marked() -> None:
-    async with tuning(laptop_script()) as driver:
-        await driver.pilot.press("f4", "enter")
-        await shown(driver, "done in")
-        await driver.pilot.press("3")
-        await driver.until(lambda: in_use(driver) == TunedChoice(3, 2), "three write")
-        await driver.pilot.press("tab", "4")
-        await driver.until(lambda: in_use(driver) == TunedChoice(3, 4), "four read")
-        reading = driver.app.screen.query_one("#thread-prefill", ThreadCurve)
-        await driver.until(lambda: "1-4 set it" in text_of(reading.lines[-1]), "digits choose for reading")
-        await driver.pilot.press("9")  # there are four
-        assert in_use(driver) == TunedChoice(3, 4)
+        await driver.until(lambda: threads_of(memory.remembered) == TunedChoice(3, 2), "what was remembered before")
 
 
 async def test_escape_stops_a_search_and_a_second_one_goes_back() -> None:
@@ -252,19 +246,6 @@ async def test_escape_stops_a_search_and_a_second_one_goes_back() -> None:
         assert (driver.script.opened[0].threads, driver.script.opened[0].prefill_threads) == (2, 2)
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is driver.chat, "the chat")
-
-
-async def test_results_stay_for_the_next_opening_and_r_measures_again() -> None:
-    async with tuning(laptop_script()) as driver:
-        await driver.pilot.press("f4", "enter")
-        await shown(driver, "done in")
-        first = driver.app.bridge.tuning
-        await driver.pilot.press("escape", "f4")
-        await shown(driver, "done in")
-        assert driver.app.bridge.tuning is first
-        await driver.pilot.press("r")
-        await driver.until(lambda: driver.app.bridge.tuning is not first, "a new search")
-        await shown(driver, "done in")
 
 
 async def test_a_search_waits_for_the_reply_but_a_digit_works_at_once() -> None:
@@ -336,14 +317,6 @@ async def test_a_full_context_is_said_and_not_measured() -> None:
         assert "Enter use" not in text
 
 
-async def test_without_a_model_the_screen_says_how_to_load_one() -> None:
-    async with chatting(model=None) as driver:
-        await driver.pilot.press("f4", "enter")
-        await shown(driver, "No model is loaded")
-        await driver.pilot.press("escape")
-        assert driver.app.screen is driver.chat
-
-
 async def test_before_it_measures_a_tall_screen_shows_what_will_be() -> None:
     async with tuning(Script(), size=(120, 40)) as driver:
         await driver.pilot.press("f4")
@@ -380,14 +353,6 @@ async def test_a_choice_by_hand_ends_the_search_even_after_the_help() -> None:
         assert screen._wants == ()
 
 
-async def test_settings_that_name_threads_are_said_to_go_first() -> None:
-    async with tuning(laptop_script(), threads=2) as driver:
-        await driver.pilot.press("f4", "enter")
-        await shown(driver, "done in")
-        await driver.pilot.press("4")
-        await shown(driver, "The settings name threads")
-
-
 async def test_what_cannot_be_remembered_is_said() -> None:
     memory = Memory()
     memory.trouble = "no directory is writable"
@@ -399,8 +364,8 @@ async def test_what_cannot_be_remembered_is_said() -> None:
         await driver.note("threads not remembered: no directory is writable")
 
 
-_SIZES = [(80, 24), (60, 20), (200, 60), (40, 15), (10, 4)]
-_MACHINES = ["laptop", "hybrid", "two sockets", "virtual machine", "quota"]
+_SIZES = [(80, 24), (200, 60), (40, 15), (10, 4)]
+_MACHINES = ["hybrid", "two sockets", "virtual machine", "quota"]
 
 
 @pytest.mark.parametrize(("machine", "first"), [*zip(_MACHINES, _SIZES, strict=True)])
@@ -409,7 +374,6 @@ async def test_every_machine_fits_every_size(
 ) -> None:
     root = tmp_path / "other"
     trees: dict[str, Callable[[], Cores]] = {
-        "laptop": lambda: read_cores(range(4), sysfs_trees.two_cores_four_threads(root)),
         "hybrid": lambda: read_cores(range(20), sysfs_trees.hybrid(root)),
         "two sockets": lambda: read_cores(range(24), sysfs_trees.two_sockets(root)),
         "virtual machine": lambda: read_cores(range(4), sysfs_trees.virtual_machine(root)),
@@ -441,23 +405,45 @@ async def test_every_machine_fits_every_size(
 
 
 async def test_threads_typed_in_the_chat_are_used_and_not_remembered() -> None:
-    memory = Memory()
+    remembered = TunedChoice(2, 4, True)
+    memory = Memory(remembered)
+    refused = {
+        "5": "5 threads are not possible here: 1 to 4 are",
+        "0": "0 threads are not possible",
+        "two": "not a number of threads",
+        "1 2 3": "not a number of threads",
+    }
     async with tuning(laptop_script(), memory) as driver:
+        await driver.say("/threads")
+        note = await driver.note("2 threads to write, 2 to read the prompt")
+        assert "remembered: 2 threads to write, 4 to read the prompt, each fixed to one core" in note
+        assert "1 to 4" in note
+        for typed, answer in refused.items():
+            await driver.say(f"/threads {typed}")
+            await driver.note(answer)
+            assert in_use(driver) == TunedChoice(2, 2)
         await driver.say("/threads 1 3")
         await driver.note("from now on 1 thread to write, 3 to read the prompt (was 2 and 2)")
         assert driver.script.opened[0].thread_calls[-1] == (1, 3)
-        assert memory.remembered is None
-        await driver.until(lambda: "1 thread │" in driver.screen_text(), "the status line")
+        assert memory.remembered == remembered
+        await driver.shows("1 thread │")
         await driver.say("/threads 4")
         await driver.note("from now on 4 threads to write, 4 to read the prompt")
 
 
-async def test_threads_change_between_two_tokens_of_a_running_reply() -> None:
-    script = laptop_script(replies=[[f" word{n}" for n in range(20)]], token_gate=Gate())
+async def test_threads_change_between_two_blocks_and_two_tokens() -> None:
+    script = laptop_script(replies=[[f" word{n}" for n in range(20)]], token_gate=Gate(), prefill_gate=Gate())
     async with tuning(script) as driver:
-        gate = script.token_gate
+        gate, blocks = script.token_gate, script.prefill_gate
         assert gate is not None
-        await driver.say("hello")
+        assert blocks is not None
+        await driver.say("a prompt of many words that is read slowly")
+        blocks.allow(2)
+        await driver.until(blocks.waiting.is_set, "the prompt is held")
+        driver.chat.action_threads("1")
+        blocks.allow(1)
+        await driver.until(lambda: in_use(driver) == TunedChoice(1, 1), "granted in the middle")
+        blocks.open()
         gate.allow(3)
         await driver.until(gate.waiting.is_set, "the reply is held")
         driver.chat.action_threads("4 1")
@@ -467,43 +453,3 @@ async def test_threads_change_between_two_tokens_of_a_running_reply() -> None:
         gate.open()
         reply = await driver.last_reply()
         assert reply.text.endswith("word19")
-
-
-async def test_threads_change_between_two_blocks_of_a_prompt() -> None:
-    script = laptop_script(prefill_gate=Gate())
-    async with tuning(script) as driver:
-        gate = script.prefill_gate
-        assert gate is not None
-        await driver.say("a prompt of many words that is read slowly")
-        gate.allow(2)
-        await driver.until(gate.waiting.is_set, "the prompt is held")
-        driver.chat.action_threads("1")
-        gate.allow(1)
-        await driver.until(lambda: in_use(driver) == TunedChoice(1, 1), "granted in the middle")
-        gate.open()
-        await driver.last_reply()
-
-
-async def test_threads_alone_shows_what_holds() -> None:
-    async with tuning(laptop_script(), Memory(TunedChoice(2, 4, True))) as driver:
-        await driver.say("/threads")
-        note = await driver.note("2 threads to write, 2 to read the prompt")
-        assert "remembered: 2 threads to write, 4 to read the prompt, each fixed to one core" in note
-        assert "1 to 4" in note
-
-
-@pytest.mark.parametrize(
-    ("typed", "answer"),
-    [
-        ("5", "5 threads are not possible here: 1 to 4 are"),
-        ("0", "0 threads are not possible"),
-        ("two", "not a number of threads"),
-        ("1 2 3", "not a number of threads"),
-        ("-1", "not a number of threads"),
-    ],
-)
-async def test_threads_that_cannot_be_are_refused(typed: str, answer: str) -> None:
-    async with tuning(laptop_script()) as driver:
-        await driver.say(f"/threads {typed}")
-        await driver.note(answer)
-        assert in_use(driver) == TunedChoice(2, 2)

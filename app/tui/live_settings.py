@@ -1,25 +1,14 @@
-"""Objects that every screen next to the chat is made from, the settings in effect among them."""
+"""The settings in effect, which the settings screen may change."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
-from textual.screen import Screen
-
 from app.chat.bridge import EngineBridge
-from app.chat.turns import Turns
-from app.conversations.journal import AtHand
-from app.documents.read import Document
-from app.downloads.background import BackgroundDownload
 from app.program import settings_file
 from app.program.settings import Settings, taken_from, value_of, written
-from app.text.record import record
-from app.tui.keymap import Keymap
-from app.tui.shelf_reading import ShelfReading
-from app.tui.speed.watch import PerformanceWatch
 
 AT_ONCE = ("model_directories", "theme", "prefill_while_typing", "search_by_meaning", "write_titles", "notify")
 """Settings that are looked at each time they matter, other than those of ``[sampling]``."""
@@ -63,37 +52,3 @@ class LiveSettings:
         changed: dict[str, Any] = {_THREADS[key]: n_threads}
         self._bridge.wish_threads(replace(in_use, now=replace(in_use.now, **changed)))
         return True
-
-
-@record
-class Surroundings:
-    """The engine, the conversation in the chat, and what the application does for its screens."""
-
-    live: LiveSettings
-    keymap: Keymap
-    bridge: EngineBridge
-    turns: Turns
-    at_hand: AtHand
-    watch: PerformanceWatch
-    downloads: BackgroundDownload
-    open_model: Callable[..., bool]
-    """Opens a model in the chat, as ``JalopyApp.open_model``; False while the engine is busy."""
-    open_conversation: Callable[[str], object]
-    """Opens a saved conversation in the chat, given its id."""
-    shelf: ShelfReading
-    ask_about: Callable[[Document | str], object]
-    """Begins a conversation in the chat that a document goes with, or a file."""
-    delete_live: Callable[[], Awaitable[str]]
-    """Deletes the conversation in the chat, where a new one begins; returns why that cannot be, or ""."""
-
-    @property
-    def settings(self) -> Settings:
-        """Those in effect; the settings screen may change them."""
-        return self.live.now
-
-
-def make_screen(mode: str, *arguments: object, kind: str = "") -> Screen[Any]:
-    """Import a screen when it is first shown, and make it: ``models.ModelsScreen`` for "models", or its ``kind``."""
-    make = getattr(import_module(f"{__package__}.{mode}"), kind or f"{mode.capitalize()}Screen")
-    screen: Screen[Any] = make(*arguments)
-    return screen
