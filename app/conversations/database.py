@@ -64,6 +64,11 @@ _TABLES = (
     "CREATE TABLE segment(conversation INTEGER NOT NULL REFERENCES conversation ON DELETE CASCADE, kind TEXT NOT NULL, "
     "name TEXT NOT NULL, UNIQUE(conversation, kind, name))",
 )
+_SEARCH = (
+    "CREATE VIRTUAL TABLE search USING fts5(text, content='message', content_rowid='id', tokenize='trigram', "
+    "detail='none')"
+)
+"""Which messages have which three characters. Left out where SQLite has no FTS5."""
 
 
 class DamagedError(StoreError):
@@ -180,21 +185,33 @@ def _make_tables(db: sqlite3.Connection) -> None:
         if not db.execute("SELECT 1 FROM sqlite_master").fetchone():  # no one was faster
             for sql in _TABLES:
                 db.execute(sql)
+            with suppress(sqlite3.OperationalError):  # without FTS5
+                db.execute(_SEARCH)
             db.execute(f"PRAGMA user_version={VERSION}")
         db.execute("COMMIT")
         return
-    is_ours = {sql for sql in found.values() if sql} == set(_TABLES) and {kind for kind, _ in found} <= {
-        "table",
-        "index",
-    }
+    texts = {sql for (_, name), sql in found.items() if sql and not name.startswith("search_")}
+    is_ours = set(_TABLES) <= texts <= {*_TABLES, _SEARCH} and {kind for kind, _ in found} <= {"table", "index"}
     if not is_ours or version != VERSION:
         raise StoreError(f"{NAME} is no database of conversations (move it away, and a new one begins)")
+
+
+def can_search(db: sqlite3.Connection) -> bool:
+    """Whether the index of words can be used."""
+    import sqlite3
+
+    try:
+        db.execute("SELECT 1 FROM search LIMIT 0")
+    except sqlite3.OperationalError:
+        return False
+    return True
 
 
 def as_said(error: sqlite3.Error, db: sqlite3.Connection | None = None) -> StoreError:
     """Say what SQLite reports in the program's words."""
     text = str(error)
-    if any(word in text for word in _DAMAGE):
+    # The index of words says of itself no more than this; tables name their constraints.
+    if text == "constraint failed" or any(word in text for word in _DAMAGE):
         return DamagedError(f"{NAME} is damaged")
     if "I/O error" in text and db is not None:  # said also where there is no room for the index of the log of pages
         with suppress(Exception):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.conversations import locks
 from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
-from app.conversations.database import BACKUPS, NAME, DamagedError, cause_of, connect, open_file, transact
+from app.conversations.database import BACKUPS, NAME, DamagedError, can_search, cause_of, connect, open_file, transact
 from app.conversations.locks import InUseError, Lock, StoreError, take
 from app.conversations.message_row import UnsoundError, are_ids, message_of, row_of
 from app.conversations.thinking import Thinking
@@ -45,6 +45,8 @@ _MOST_PATH_CHARS = 4096
 _MOST_WAITING = 64
 _LARGEST = 1 << 53
 _SNIPPET_CHARS = 160
+_INDEXED_CHARS, _MOST_PARTS = 3, 50
+"""The index knows so many characters in a row; shorter words are looked for in all texts."""
 _ID = re.compile(r"[0-9]{6,12}")
 IS_CONVERSATION = "id BETWEEN 1 AND 999999999999"
 """Of rows: 0 is of no conversation, and no id has more digits."""
@@ -134,7 +136,9 @@ def put(place: int, message: ChatMessage, at: str) -> Change:
         keep(place)(db, number)
         row = (number, place, role, tokens, n_bytes, text, more)
         columns = "conversation, place, role, tokens, n_bytes, text, more"
-        db.execute(f"INSERT INTO message({columns}) VALUES(?, ?, ?, ?, ?, ?, ?)", row)
+        done = db.execute(f"INSERT INTO message({columns}) VALUES(?, ?, ?, ?, ?, ?, ?)", row)
+        if can_search(db):
+            db.execute("INSERT INTO search(rowid, text) VALUES(?, ?)", (done.lastrowid, text))
         db.execute("UPDATE conversation SET changed=? WHERE id=?", (at, number))
 
     return change
@@ -144,7 +148,11 @@ def keep(n_messages: int) -> Change:
     """Keep the first messages only, and nothing of a reply that was being written or of an edit that was tried."""
 
     def change(db: sqlite3.Connection, number: int) -> None:
-        db.execute("DELETE FROM message WHERE conversation=? AND place>=?", (number, n_messages))
+        rest = (number, n_messages)
+        if can_search(db):
+            old = "SELECT 'delete', id, text FROM message WHERE conversation=? AND place>=?"
+            db.execute(f"INSERT INTO search(search, rowid, text) {old}", rest)
+        db.execute("DELETE FROM message WHERE conversation=? AND place>=?", rest)
         db.execute("DELETE FROM piece WHERE conversation=?", (number,))
         db.execute("UPDATE conversation SET unsent='' WHERE id=? AND unsent<>''", (number,))
 
@@ -554,15 +562,25 @@ def _entry(row: Sequence[Any]) -> Entry:
 
 def _texts_with(word: str, db: sqlite3.Connection) -> dict[int, str]:
     """Return the first text with a word of each conversation, by its number."""
-    wanted = word.casefold()
-    # As bytes: of text that is no UTF-8 SQLite makes no string.
-    db.create_function("has", 1, lambda raw: wanted in raw.decode("utf-8", "replace").casefold(), deterministic=True)
-    is_found = "typeof({0})='text' AND has(CAST({0} AS BLOB))".format
-    sql = f"SELECT conversation, text, min(place) FROM message WHERE {is_found('text')} GROUP BY conversation"
-    texts = {number: text for number, text, _ in db.execute(sql)}
-    for number, system in db.execute(f"SELECT id, system FROM conversation WHERE {is_found('system')}"):
-        texts.setdefault(number, system)
+    db.create_function("has", 2, lambda text, word: word.casefold() in _text(text).casefold(), deterministic=True)
+    which, values = "has(text, ?)", [word]
+    if len(word) >= _INDEXED_CHARS and can_search(db):
+        # The index knows letters by simple folding: "straße" is not "strasse" there.
+        which = f"id IN (SELECT rowid FROM search WHERE search MATCH ?) AND {which}"
+        values.insert(0, " OR ".join(map(_in_the_index, dict.fromkeys((word, word.casefold())))))
+    sql = f"SELECT conversation, text, min(place) FROM message WHERE {which} GROUP BY conversation"
+    found = db.execute(sql, values)
+    texts = {number: _text(text) for number, text, _ in found}
+    for number, system in db.execute("SELECT id, system FROM conversation WHERE system<>''"):
+        if word.casefold() in _text(system).casefold():
+            texts.setdefault(number, _text(system))
     return texts
+
+
+def _in_the_index(word: str) -> str:
+    n_parts = min(len(word) - _INDEXED_CHARS + 1, _MOST_PARTS)
+    parts = [word[at : at + _INDEXED_CHARS].replace('"', '""') for at in range(n_parts)]
+    return "(" + " AND ".join(f'"{one}"' for one in parts) + ")"
 
 
 def snippet_of(text: str, word: str) -> str:
@@ -572,7 +590,11 @@ def snippet_of(text: str, word: str) -> str:
 
 
 def _delete(db: sqlite3.Connection, number: int) -> None:
+    had_words = db.execute("SELECT 1 FROM message WHERE conversation=?", (number,)).fetchone()
+    keep(0)(db, number)
     db.execute("DELETE FROM conversation WHERE id=?", (number,))
+    if had_words and can_search(db):  # or they would stay in parts of the index
+        db.execute("INSERT INTO search(search) VALUES('optimize')")
 
 
 def _text(value: object) -> str:

@@ -20,6 +20,7 @@ from app.conversations.database import (
     NAME,
     DamagedError,
     as_said,
+    can_search,
     cause_of,
     connect,
     make_tables,
@@ -99,6 +100,7 @@ def _copy(db: sqlite3.Connection, root: Path) -> None:
         try:
             db.backup(other)
             other.execute("PRAGMA journal_mode=DELETE")
+            other.execute("DROP TABLE IF EXISTS search")  # mending makes it again
         except sqlite3.Error as error:
             new.unlink()
             raise as_said(error, other) from error
@@ -117,6 +119,10 @@ def _empty_file(path: Path) -> Path:
 
 def mend(root: Path) -> None:
     """Make a new database of what is left, and put the damaged one aside. Raises StoreError: all is as it was."""
+    with suppress(StoreError), closing(connect(root)) as db:
+        transact(db, _renew_index, writes=True)
+        if _is_sound(db):
+            return
     try:
         with closing(take(root, 1, 0)):
             if not _is_damaged(root):  # another program has mended it
@@ -137,6 +143,12 @@ def mend(root: Path) -> None:
     copied = f", and {n_copied:,} from a copy" if n_copied else ""
     kept = f"; the damaged file is kept as {aside}" if aside else ""
     notices[root] = f"{NAME} was damaged: {counted(n_read, 'message')} could be read in it{copied}{kept}"
+
+
+def _renew_index(db: sqlite3.Connection) -> None:
+    """Make the index of words again, of the messages."""
+    if can_search(db):
+        db.execute("INSERT INTO search(search) VALUES('rebuild')")
 
 
 def _is_damaged(root: Path) -> bool:
@@ -233,7 +245,10 @@ def _insert(db: sqlite3.Connection, table: str, columns: str, row: tuple[Any, ..
         if table != "conversation":
             db.execute("INSERT OR IGNORE INTO conversation(id) VALUES(?)", row[:1])
         marks = ", ".join("?" * len(row))
-        return db.execute(f"INSERT OR IGNORE INTO {table}({columns}) VALUES({marks})", row).rowcount
+        done = db.execute(f"INSERT OR IGNORE INTO {table}({columns}) VALUES({marks})", row)
+        if table == "message" and done.rowcount and can_search(db):
+            db.execute("INSERT INTO search(rowid, text) VALUES(?, ?)", (done.lastrowid, row[5]))
+        return done.rowcount
     return 0
 
 

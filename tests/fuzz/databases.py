@@ -24,7 +24,7 @@ from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 
 _CPU_S, _MEMORY_BYTES = 10.0, 64 << 20
 _PATIENCE_S = 60.0
-_TABLES = ("conversation", "message", "piece", "segment", "sqlite_master")
+_TABLES = ("conversation", "message", "piece", "segment", "search_data", "search_idx", "sqlite_master")
 
 
 @lru_cache(maxsize=1)

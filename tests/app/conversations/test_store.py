@@ -13,7 +13,7 @@ import pytest
 
 from app.conversations import database, locks, store
 from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
-from app.conversations.database import BACKUPS, NAME
+from app.conversations.database import BACKUPS, NAME, connect
 from app.conversations.journal import Partial
 from app.conversations.locks import LOCK_NAME, StoreError
 from app.conversations.message_row import UnsoundError, message_of, row_of
@@ -119,13 +119,18 @@ def test_an_edit_takes_the_place_of_all_after_it(root):
     assert made.close(PATIENCE_S) == ""
 
 
-def test_words_are_found_in_titles_and_texts(root):
+@pytest.mark.parametrize("fts", [True, False])
+def test_words_are_found_in_titles_and_texts(root, monkeypatch, fts):
+    if not fts:
+        monkeypatch.setattr(database, "_SEARCH", "CREATE VIRTUAL TABLE search USING no_such_module()")
     texts = ["Ein Zebra säuft Wasser an der Straße", "斑马有条纹", 'say "hello world" AND NEAR(x)', "one two"]
     for text in texts:
         made, conversation = journal(root), Conversation("A secret of the system." if text == "one two" else None)
         ask(made, conversation, f"about {texts.index(text)}")
         answer(made, conversation, f"first line\n\x1b[2J{text}")
         assert made.close(PATIENCE_S) == ""
+    with closing(connect(root)) as db:
+        assert database.can_search(db) == fts
 
     def found(typed):
         return [int(one.id) - 1 for one in Store(root).search(typed)]
@@ -156,6 +161,7 @@ def test_a_deleted_conversation_leaves_no_word_of_it(root):
     for path in root.iterdir():
         content = path.read_bytes().lower()
         assert b"krokodil" not in content, path
+        assert b"rokodi" not in content, path
     assert [one.id for one in Store(root).search("elefant")] == ["000002"]
 
 
@@ -276,7 +282,7 @@ def test_missing_rows_are_missing_messages(root, said):
 
 @pytest.mark.parametrize("value", [None, b"\xff\xfe", 5, -1, 1e300, "\x1b[2J", "[", "[5]", "x" * 10_000, 1 << 62])
 def test_odd_values_of_a_conversation_are_nothing(root, said, value):
-    columns = ("title", "system", "began", "changed", "model", "model_path", "used", "n_dropped", "unsent", "waiting")
+    columns = "title system began changed model model_path used n_dropped unsent waiting".split()
     change(root, f"UPDATE conversation SET {'=?, '.join(columns)}=?", *[value] * len(columns))
     saved, [entry] = Store(root).read(ID), Store(root).entries()
     assert [m.text for m in saved.conversation.messages] == said

@@ -57,7 +57,7 @@ def mended(root):
     return Store(root).take_notice()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(12))
 def test_noise_anywhere_loses_little_and_never_the_program(root, said, seed):
     spoil(root / NAME, 3, seed)
     line = mended(root)
@@ -74,7 +74,7 @@ def test_noise_anywhere_loses_little_and_never_the_program(root, said, seed):
     assert made.close(PATIENCE_S) == ""
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(6))
 def test_with_a_copy_nothing_is_lost_that_it_has(root, said, seed):
     Store(root).look_after(1e9)
     texts = saved_talk(root, 1)
@@ -223,3 +223,24 @@ def test_a_full_disk_while_it_is_mended_changes_nothing(root, said, monkeypatch)
     assert (root / NAME).read_bytes() == content
     monkeypatch.undo()
     assert found(root) == said
+
+
+def test_the_index_of_words_is_made_again(root, said):
+    mended(root)
+    assert len(Store(root).search("question 7")) == 10
+    assert Store(root).search("question 7")[0].snippet
+
+
+@pytest.mark.parametrize("table", ["search_data", "search_idx"])
+def test_a_damaged_index_of_words_costs_nothing_else(root, said, table):
+    with closing(sqlite3.connect(root / NAME)) as db, db:
+        db.execute("UPDATE search_data SET block=zeroblob(40)" if table == "search_data" else f"DELETE FROM {table}")
+    made, opened = journal(root), Store(root).open(ID)
+    made.adopt(opened)
+    ask(made, opened.saved.conversation, "and now?")
+    with closing(Store(root).open("000002").held):  # another conversation is open all the time
+        assert made.close(PATIENCE_S) == ""
+    assert len(Store(root).search("question 7")) == 10
+    assert Store(root).search("and now?")
+    assert found(root) == {**said, ID: [*said[ID], "and now?"]}
+    assert not list(root.glob("damaged-*"))
