@@ -282,7 +282,7 @@ def test_missing_rows_are_missing_messages(root, said):
 
 @pytest.mark.parametrize("value", [None, b"\xff\xfe", 5, -1, 1e300, "\x1b[2J", "[", "[5]", "x" * 10_000, 1 << 62])
 def test_odd_values_of_a_conversation_are_nothing(root, said, value):
-    columns = "title system began changed model model_path used n_dropped unsent waiting".split()
+    columns = ["title", "system", "began", "changed", "model", "model_path", "used", "n_dropped", "unsent", "waiting"]
     change(root, f"UPDATE conversation SET {'=?, '.join(columns)}=?", *[value] * len(columns))
     saved, [entry] = Store(root).read(ID), Store(root).entries()
     assert [m.text for m in saved.conversation.messages] == said
