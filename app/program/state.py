@@ -6,6 +6,7 @@ Losing it costs convenience, so nothing here raises: a damaged file is left with
 import dataclasses
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -158,15 +159,21 @@ def _parse(content: dict[str, Any]) -> ProgramState:
         state: ProgramState = checked(ProgramState, {name: one for name, one in content.items() if name != "version"})
         for mode in state.thinking.values():
             ThinkingMode.parse(mode)
-        for chosen in state.generation.values():
-            for name, number in chosen.items():
-                override(built_in_settings(), f"sampling.{name}", number, name)
-    except (ValueError, KeyError, SettingsError):
+    except ValueError:
         raise DamagedFileError("not a state file") from None
     is_sound = all(map(_is_choice, state.tuned_threads.values()))
     if not is_sound or not all(map(_is_path, [*filter(None, [state.last_model]), *state.opened_models])):
         raise DamagedFileError("not a state file")
-    return dataclasses.replace(state, opened_models=state.opened_models[-MOST_OPENED:])
+    kept = {key: dict(filter(_is_setting, chosen.items())) for key, chosen in state.generation.items()}
+    return dataclasses.replace(state, opened_models=state.opened_models[-MOST_OPENED:], generation=kept)
+
+
+def _is_setting(one: tuple[str, float]) -> bool:
+    """Whether a sampling setting is known and within its limits; a later version may have written others."""
+    with suppress(SettingsError, KeyError, StopIteration):
+        override(built_in_settings(), f"sampling.{one[0]}", one[1], one[0])
+        return True
+    return False
 
 
 def _is_path(text: str) -> bool:

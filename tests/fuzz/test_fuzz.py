@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from app.downloads.part_file import PartFile
 from app.tui import external_editor
 from app.tui.widgets.prompt import Prompt
 from engine.prompt.chat_prompt import ChatPrompt
-from engine.saved_state import segments, state_file
+from engine.saved_state import segments
 from tests.fuzz import __main__ as command
 from tests.fuzz import chat_templates, forms, gguf_files, kept, keys, planted, servers
 from tests.fuzz.campaign import Campaign
@@ -72,10 +74,13 @@ def found_in(name: str, most: int = 300) -> Result:
 
 
 def test_keys_and_values_that_no_one_checked_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unchecked(fd: int, record: Any, payload: memoryview) -> bool:
-        return state_file.read_into(fd, record.payload_at, payload)
+    class Unchecked(int):
+        def __eq__(self, other: object) -> bool:
+            return True
 
-    monkeypatch.setattr(segments, "is_sound", unchecked)
+        __hash__ = int.__hash__
+
+    monkeypatch.setattr(segments, "zlib", SimpleNamespace(crc32=lambda view: Unchecked(zlib.crc32(view))))
     assert "keys and values of other tokens" in found_in("state").fault
 
 
