@@ -8,11 +8,12 @@ to import.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from app.mcp.offered import ServedTool, UsableTools, in_words
+from app.mcp.pipe import Pipe
 from app.mcp.transport import Fault, SessionLost, StoppedError, Transport, Wait
 from app.program.version import installed_version
 from app.text.clean_text import clean_line, clean_text
@@ -50,17 +51,22 @@ class ToolResult:
 
 
 class ToolServer:
-    """A server from ``start`` to ``close``, for one thread at a time. ``transport``: the way to it."""
+    """A server from ``start`` to ``close``, for one thread at a time.
+
+    Args:
+        transport: the way to it; the command of a program is one that runs here.
+    """
 
     def __init__(
         self,
         name: str,
-        transport: Transport,
+        transport: Transport | Sequence[str],
         limits: ServerLimits = ServerLimits(),  # noqa: B008 - it does not change
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self.name = clean_line(name, 40)
-        self._transport, self._limits, self._is_stopped = transport, limits, is_stopped
+        self._transport = Pipe(transport) if isinstance(transport, Sequence) else transport
+        self._limits, self._is_stopped = limits, is_stopped
         self._n_requests = 0
         self._own_names: dict[str, str] = {}
         """The server's names of tools that models call otherwise."""
