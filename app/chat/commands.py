@@ -28,6 +28,7 @@ from engine.prompt.thinking_mode import ThinkingMode
 
 MOST_ANSWERS = 4
 """Limit on answers that are written together: each more costs the others less than it gains (engine/PERFORMANCE.md)."""
+NO_MODEL = "no model is loaded: /models lists them, /model PATH opens one"
 GONE = "the model no longer sees this message"
 _REPLY = "reply"
 
@@ -133,7 +134,7 @@ def wanted_threads(bridge: EngineBridge, turns: Turns, wanted: str, finds_best: 
     if turns.model is not None and turns.model.server:
         raise Refusal(f"{turns.model.server} computes, and not threads of this machine")
     if in_use is None:
-        raise Refusal("no model is loaded: /model PATH opens one")
+        raise Refusal(NO_MODEL)
     if not wanted:
         return f"{describe_in_use(in_use)}. {USAGE}, 1 to {in_use.most}; {finds_best}."
     return replace(in_use, now=parse_threads(wanted, in_use))
@@ -142,7 +143,7 @@ def wanted_threads(bridge: EngineBridge, turns: Turns, wanted: str, finds_best: 
 def wanted_adapters(turns: Turns, wanted: str) -> tuple[str, ...] | str:
     """Return the adapters that ``/lora`` asks for; without an argument a line on those in use."""
     if turns.model is None:
-        raise Refusal("no model is loaded: /model PATH opens one")
+        raise Refusal(NO_MODEL)
     if not wanted:
         return f"{described(turns.conversation.adapters) or 'no adapter'}. {USAGE_OF_LORA}"
     return () if wanted.lower() == OFF else adapters_named(split_wanted(wanted))
@@ -160,7 +161,7 @@ def choose_thinking(bridge: EngineBridge, turns: Turns, wanted: str) -> str:
     except ValueError:
         raise Refusal(f"'{clean_line(wanted, 20)}' is no way to think ({THINK_USAGE})") from None
     if model is None:
-        raise Refusal("no model is loaded: /model PATH opens one")
+        raise Refusal(NO_MODEL)
     bridge.thinking = str(mode)
     if bridge.generation is not None:
         bridge.generation.advice = bridge.advise(mode)

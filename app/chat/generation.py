@@ -1,4 +1,4 @@
-"""How replies are generated: the settings, with what ``/set`` chose laid over them; `/think` in words."""
+"""How replies are generated: the settings, with what ``/set`` chose laid over them; ``/think`` in words."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class IdleWork:
             with self._lock:
                 self._session = None
 
-    def prefill(self, session: Any, ids: Sequence[int], on_progress: Callable[[], object] = bool) -> Any:
+    def prefill(self, session: Any, ids: Sequence[int], on_progress: Callable[[], object] = lambda: None) -> Any:
         """Let a session read tokens until the piece is dropped; returns what it read, None where it was dropped."""
 
         def give_way(*_: int) -> None:

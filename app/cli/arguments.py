@@ -489,7 +489,7 @@ _VERBS = {
         _arg("topic TOPIC", "such as threads or thinking", nargs="?"),
     ),
 }
-"""By what stands on the command line."""
+"""By their words on the command line."""
 _PARSERS = {usage.split()[0]: verb for usage, verb in _VERBS.items()}
 COMMANDS = tuple(_PARSERS)
 

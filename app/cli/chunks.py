@@ -53,6 +53,7 @@ class ChunkReading(Generic[T]):
         from engine.errors import Cancelled
 
         self.n_chunks, started_s = n_chunks, self._clock()
+        self.progress.show(f"chunk 1 of {count(n_chunks)}")
         with suppress(Cancelled):
             for one in found:
                 self.n_done, self.seconds = self.n_done + 1, self._clock() - started_s

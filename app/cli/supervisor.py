@@ -70,11 +70,10 @@ def supervise(work: Callable[[], int], uses_screen: bool) -> int:
     dropped = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
     old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED - dropped)
     old_handler = signal.signal(signal.SIGCHLD, lambda *_: None)  # inherited as ignored, it would never be reported
-    reading, lifeline = os.pipe()  # the parent's end is open as long as the parent lives, however it dies
-    try:
+    reading = lifeline = child_id = -1
+    with contextlib.suppress(OSError):  # no handle is left, or no process
+        reading, lifeline = os.pipe()  # the parent's end is open as long as the parent lives, however it dies
         child_id = os.fork()
-    except OSError:
-        child_id = -1
     if child_id <= 0:
         signal.signal(signal.SIGCHLD, old_handler if old_handler is not signal.SIG_IGN else signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)

@@ -43,6 +43,7 @@ _CAUSES = {
     "attempt to write a readonly database": "the disk is read-only",
     "unable to open database file": "its directory is not writable",
     "database is locked": "another jalopy keeps the saved conversations busy",
+    "string or blob too big": "a message is too large (go on in a new conversation)",
     "disk I/O error": "the disk fails (input/output error)",
 }
 _SYSTEM_CAUSES = {

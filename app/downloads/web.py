@@ -51,8 +51,8 @@ class _BoundedReader(io.RawIOBase):
     The library's timeout is one of each read, and it reads heads of "100 Continue", or trailers, forever.
     """
 
-    def __init__(self, raw: io.RawIOBase, until_s: float) -> None:
-        self._raw, self._until_s, self._left_bytes = raw, until_s, MOST_LINE_BYTES
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, until_s: float) -> None:
+        self._raw, self._sock, self._until_s, self._left_bytes = raw, sock, until_s, MOST_LINE_BYTES
 
     def allow(self, n_bytes: int) -> None:
         """Let so many bytes of the body come at any time."""
@@ -62,13 +62,21 @@ class _BoundedReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        if time.monotonic() >= self._until_s:
-            raise TimeoutError
         if self._left_bytes <= 0:
             raise EndlessLinesError("its answer does not end")
-        n = self._raw.readinto(buffer)
+        n = self._raw.readinto(buffer) if self._until_s == math.inf else self._read_in_time(buffer)
         self._left_bytes -= n or 0
         return n
+
+    def _read_in_time(self, buffer: Any) -> int | None:
+        left_s, usual_s = self._until_s - time.monotonic(), self._sock.gettimeout()
+        if left_s <= 0:
+            raise TimeoutError
+        self._sock.settimeout(min(left_s, usual_s or left_s))
+        try:
+            return self._raw.readinto(buffer)
+        finally:
+            self._sock.settimeout(usual_s)
 
     def close(self) -> None:
         self._raw.close()
@@ -80,7 +88,7 @@ class _BoundedAnswer(http.client.HTTPResponse):
 
     def __init__(self, until_s: float, sock: socket.socket, *rest: Any, **named: Any) -> None:
         super().__init__(sock, *rest, **named)
-        self._bounds = _BoundedReader(self.fp.detach(), until_s)
+        self._bounds = _BoundedReader(self.fp.detach(), sock, until_s)
         self.fp: Any = io.BufferedReader(self._bounds)
 
     def read1(self, n: int = -1) -> bytes:

@@ -139,7 +139,8 @@ class HeaderCache:
     def __init__(self, path: Path | None = None, read: Callable[[Path], ModelHeader] = read_header) -> None:
         self._file = JsonFile(path or paths.headers_file(), VERSION, _MOST_FILE_BYTES)
         self._read = read
-        self._valid_for = hashlib.sha256(f"{VERSION} {supported_names()}".encode()).hexdigest()[:16]
+        fields = [*ModelHeader.__dataclass_fields__]
+        self._valid_for = hashlib.sha256(f"{VERSION} {fields} {supported_names()}".encode()).hexdigest()[:16]
         self._entries = self._load()
         self._used: dict[str, Any] = {}
         self.n_read = 0

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from app.program.small_file import JsonFile, checked
 from app.text.record import record
@@ -34,8 +34,7 @@ _RATE = re.compile(r"read_gbps|(decode_gbps|prefill_gops) [A-Z0-9_]{1,12}")
 _LARGEST = 1e9
 _LAST_UNIX_S = 32e9
 """Well inside what calendars can show."""
-_REPLIES = Mapping[str, tuple[tuple[float, float, float, float, float, bool], ...]]
-_RATES = Mapping[str, Mapping[str, float]]
+_ROW = tuple[float, float, float, float, float, bool]
 
 
 @record
@@ -142,14 +141,17 @@ class ReplyHistory:
         return joined
 
     def _load(self) -> None:
-        content = self._file.read()
-        with suppress(ValueError):  # damaged: it is replaced by the next reply
-            replies, rates = checked(_REPLIES, content.get("replies")), checked(_RATES, content.get("rates"))
-            found = {key: [PastReply(*row) for row in rows[-MOST_REPLIES:]] for key, rows in _newest(replies).items()}
-            are_sound = [_is_sound(reply) for kept in found.values() for reply in kept]
-            are_rates = [_is_rate(*one) for kept in rates.values() for one in kept.items()]
-            if all([*are_sound, *are_rates, *map(_KEY.fullmatch, [*found, *rates])]):
-                self._replies, self._rates = found, _newest(rates)
+        content = self._file.read()  # what is damaged is left out, and replaced by the next reply
+        for key, rows in _entries(content.get("replies")).items():
+            replies = [reply for row in rows if (reply := _reply_of(row))] if isinstance(rows, list) else []
+            if replies:
+                self._replies[key] = replies[-MOST_REPLIES:]
+        for key, kept in _entries(content.get("rates")).items():
+            rates = (
+                {name: rate for name, rate in kept.items() if _is_rate(name, rate)} if isinstance(kept, dict) else {}
+            )
+            if rates:
+                self._rates[key] = rates
 
     def _save(self) -> None:
         replies = {key: [list(vars(reply).values()) for reply in replies] for key, replies in self._replies.items()}
@@ -187,6 +189,18 @@ def _newest(entries: dict[str, T]) -> dict[str, T]:
     return dict(list(entries.items())[-MOST_KEYS:])
 
 
+def _entries(value: object) -> dict[str, Any]:
+    return _newest({key: one for key, one in value.items() if _KEY.fullmatch(key)} if isinstance(value, dict) else {})
+
+
+def _reply_of(row: object) -> PastReply | None:
+    """Return the reply that a row is of; None for a row that is not sound."""
+    with suppress(ValueError):
+        reply = PastReply(*checked(_ROW, row))
+        return reply if _is_sound(reply) else None
+    return None
+
+
 def _is_sound(reply: PastReply) -> bool:
     figures = reply.tokens, reply.decode_tps, reply.prefill_tps, reply.first_token_s
     is_date = 0 <= reply.finished_unix_s <= _LAST_UNIX_S
@@ -198,5 +212,5 @@ def _quiet(replies: list[PastReply]) -> list[PastReply]:
     return [reply for reply in replies if reply.is_quiet] or [max(replies, key=lambda reply: reply.decode_tps)]
 
 
-def _is_rate(name: str, rate: float) -> bool:
-    return _RATE.fullmatch(name) is not None and 0 < rate <= _LARGEST
+def _is_rate(name: str, rate: object) -> bool:
+    return _RATE.fullmatch(name) is not None and type(rate) in (int, float) and 0 < rate <= _LARGEST  # type: ignore[operator]

@@ -129,16 +129,17 @@ _LARGEST = 1 << 63
 def checked(kind: Any, value: Any, *late: type) -> Any:
     """Return what JSON holds in its kind: a text, a count, a number, yes or no, or what holds such, as a record does.
 
-    A record may lack what has a default: an earlier version did not write it.
+    A record may lack what has a default, and hold more: an earlier version, or a later one, wrote it.
 
     Raises ValueError: it is none. ``late``: classes that a record names and does not import.
     """
     parts, is_record = get_args(kind), is_dataclass(kind)
     if type(None) in parts:
         return None if value is None else checked(parts[0], value, *late)
-    if is_record and isinstance(value, dict) and value.keys() <= _kinds_of(kind, late).keys():
+    if is_record and isinstance(value, dict):
+        fields = _kinds_of(kind, late)
         try:
-            return kind(**{name: checked(_kinds_of(kind, late)[name], one, *late) for name, one in value.items()})
+            return kind(**{name: checked(one, value[name], *late) for name, one in fields.items() if name in value})
         except TypeError as reason:
             raise ValueError(str(reason)) from None
     if get_origin(kind) is Mapping and isinstance(value, dict):

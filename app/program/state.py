@@ -156,7 +156,7 @@ def _file() -> JsonFile:
 
 def _parse(content: dict[str, Any]) -> ProgramState:
     try:
-        state: ProgramState = checked(ProgramState, {name: one for name, one in content.items() if name != "version"})
+        state: ProgramState = checked(ProgramState, {**content, "generation": _settings_of(content.get("generation"))})
         for mode in state.thinking.values():
             ThinkingMode.parse(mode)
     except ValueError:
@@ -164,16 +164,18 @@ def _parse(content: dict[str, Any]) -> ProgramState:
     is_sound = all(map(_is_choice, state.tuned_threads.values()))
     if not is_sound or not all(map(_is_path, [*filter(None, [state.last_model]), *state.opened_models])):
         raise DamagedFileError("not a state file")
-    kept = {key: dict(filter(_is_setting, chosen.items())) for key, chosen in state.generation.items()}
-    return dataclasses.replace(state, opened_models=state.opened_models[-MOST_OPENED:], generation=kept)
+    return dataclasses.replace(state, opened_models=state.opened_models[-MOST_OPENED:])
 
 
-def _is_setting(one: tuple[str, float]) -> bool:
-    """Whether a sampling setting is known and within its limits; a later version may have written others."""
-    with suppress(SettingsError, KeyError, StopIteration):
-        override(built_in_settings(), f"sampling.{one[0]}", one[1], one[0])
-        return True
-    return False
+def _settings_of(value: object) -> dict[str, dict[str, Any]]:
+    """Keep the sampling settings that are known and within their limits; a later version may have written others."""
+    kept: dict[str, dict[str, Any]] = {}
+    for key, chosen in value.items() if isinstance(value, dict) else ():
+        for name, number in chosen.items() if isinstance(chosen, dict) else ():
+            with suppress(SettingsError, KeyError, StopIteration):
+                override(built_in_settings(), f"sampling.{name}", number, name)
+                kept.setdefault(key, {})[name] = number
+    return kept
 
 
 def _is_path(text: str) -> bool:

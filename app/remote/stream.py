@@ -116,6 +116,8 @@ class _Held:
             try:
                 value = _loaded(line)
             except ValueError:
+                if is_plain and line.startswith(b"<"):  # a web page: no end of it is waited for
+                    parsed(line, self._host)
                 self.is_plain = is_plain
                 self.hold(line)
             else:

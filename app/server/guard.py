@@ -75,7 +75,7 @@ class Guard:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        status, headers = 0, Headers(scope=scope)
+        status, n_bytes, headers = 0, 0, Headers(scope=scope)
         host, path = host_and_path(scope["path"])
         scope = {**scope, "path": meant_path(path), "app": self}  # in an app, the router raises what is not there
         origins = {origin.lower() for origin in headers.getlist("origin")}
@@ -95,6 +95,12 @@ class Guard:
                 _cut(scope)
                 raise GoneError from None
 
+        async def counting() -> Message:
+            nonlocal n_bytes
+            message = await receive()
+            n_bytes += len(message.get("body", b""))
+            return message
+
         self._n_open += 1
         try:
             self._check_caller(host, headers, may_ask)
@@ -104,7 +110,7 @@ class Guard:
             self._check_key(scope["path"], headers)
             if self._n_open > MOST_REQUESTS:
                 raise unavailable("too many requests are open (try again later)", "too_many_requests")
-            await self._app(scope, receive, sending)
+            await self._app(scope, counting, sending)
         except GoneError:
             status = CLIENT_LEFT
         except Exception as error:
@@ -117,7 +123,7 @@ class Guard:
         finally:
             self._n_open -= 1
             self._note(scope, status)
-            if "transfer-encoding" in headers or int(headers.get("content-length", 0)) > LARGE_BYTES:
+            if n_bytes > LARGE_BYTES:
                 in_background(give_back_memory, "memory")
 
     def _check_caller(self, host: str | None, headers: Headers, may_ask: bool) -> None:

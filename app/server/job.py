@@ -84,7 +84,7 @@ class Job:
     """One answer to a request. The engine's thread calls all but ``cancel``."""
 
     def __init__(self, order: Order, peer: str, index: int, tell: Callable[[Happening], object]) -> None:
-        self.order, self.peer, self.index, self._tell = order, peer, index, tell
+        self.order, self.peer, self.index, self.tell = order, peer, index, tell
         self._running: Stoppable | None = None
         self.is_cancelled = False
 
@@ -99,14 +99,10 @@ class Job:
         if self.is_cancelled:
             raise Cancelled
 
-    def tell(self, happening: Happening) -> None:
-        """Hand something to the reader."""
-        self._tell(happening)
-
     def end(self, ended: Ended) -> None:
         """Nothing follows."""
         self._running = None
-        self._tell(ended)
+        self.tell(ended)
 
     def cancel(self) -> None:
         """The client has left: the computation ends within a token."""

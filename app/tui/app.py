@@ -107,8 +107,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._theme_error = self._set_up_theme(remembered_theme)
         # Where the engine takes every core drawing begins at its slowest, until it proves cheap.
         self.performance = PerformanceWatch(self.bridge, InterfacePace(SLOWEST if is_weak_machine() else 1))
-        watched = self.performance, self.downloads
-        self.chat = ChatScreen(self.live, self.keymap, self.bridge, *watched, model_path)
+        self.chat = ChatScreen(self.live, self.keymap, self.bridge, self.performance, self.downloads, model_path)
         self.unsent_line: str | None = None
         """Line for stderr on unsent messages, after an end that the user did not ask for."""
         self.unsaved = ""

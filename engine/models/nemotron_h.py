@@ -20,7 +20,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         if feed_forward.hidden_dim:
-            dense = replace(feed_forward, gate="relu squared", has_no_gate=True)
+            dense = replace(feed_forward, **reading.SQUARED)
             return Layer(None, _experts(read, dense) if has_experts else dense)
         return Layer(replace(attention, rope=None) if attention.n_kv_heads else mamba2, None)
 

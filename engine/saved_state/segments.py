@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from engine.cache.hybrid_memory import LayerMemory
     from engine.session import Session
 
-VERSION = 3
+SEGMENT_VERSION = 3
+"""Of the form of a segment's file and of its name."""
 SEGMENT_POSITIONS = 64
 """Limit on the positions of one segment, and so on the loss by a flipped bit; segments begin at multiples of it."""
 MOST_SIBLINGS = 64
@@ -145,12 +146,12 @@ class PrefixKeys:
 
 def _root(session: Session) -> hashlib.blake2b:
     """Begin the keys of what a session can take over. The size of the context counts only by the ropes it chooses."""
-    about = VERSION, sys.byteorder, session.memory.layout_version, session.kv_type, session.model.fingerprint
+    about = SEGMENT_VERSION, sys.byteorder, session.memory.layout_version, session.kv_type, session.model.fingerprint
     digest = hashlib.blake2b(repr((*about, SEGMENT_POSITIONS, POSITIONS)).encode(), digest_size=KEY_BYTES)
     for attention in session.config.attentions.values():
         turned = session.rotations[attention.rope] if attention.rope is not None else None
         pairs = (len(turned.frequencies), turned.pair_step, turned.pair_distance) if turned else (0, 0, 0)
-        digest.update(struct.pack("<3I", *pairs))
+        digest.update(struct.pack("<3Id", *pairs, turned.magnitude if turned else 1.0))
         digest.update(turned.frequencies.astype("<f8").tobytes() if turned else b"")
     return digest
 
@@ -167,6 +168,9 @@ def find(place: Path, session: Session, ids: Sequence[int]) -> SavedMatch:
     Args:
         place: the directory; one that does not exist holds nothing.
         session: that wants them; the sizes of payloads must be those of its memory.
+
+    Raises:
+        EngineError: as ``PrefixKeys``.
     """
     try:
         names = os.listdir(place)
@@ -192,6 +196,9 @@ def names_of(place: Path, session: Session, ids: Sequence[int]) -> list[str]:
 
     Args:
         place, session: as of ``find``.
+
+    Raises:
+        EngineError: as ``PrefixKeys``.
     """
     try:
         segments = list(filter(None, map(Segment.of_name, os.listdir(place))))
@@ -250,8 +257,9 @@ class _Block:
             try:
                 with opened(path) as fd:
                     head = read_head(fd, segment)
-                    is_meant = head is not None and head[0][: len(wanted)] == wanted and read_into(fd, view)
-                    is_sound = head is not None and is_meant and zlib.crc32(view) == head[1]
+                    ids, checksum = head or ([], 0)
+                    is_meant = bool(head) and ids[: len(wanted)] == wanted
+                    is_sound = is_meant and read_into(fd, view) and zlib.crc32(view) == checksum
             except FileNotFoundError:
                 return False
             except OSError:

@@ -18,10 +18,13 @@ else:
 
 def pytest_sessionfinish() -> None:
     """Fail where the kernels were imported before this was said."""
-    from engine.kernels import matmul, matmul_sixteens
+    from engine.kernels import matmul, matmul_sixteens, strips, tiles
     from engine.quants.base import QUANT_TYPES
 
-    if FORM != "wide attention":
+    if FORM == "wide attention":
+        assert strips.no_strip is strips.no_strip_of_two
+    else:
+        assert (16 if FORM == "amx" else 4) == tiles.COLUMNS_AT_ONCE
         assert QUANT_TYPES["Q8_0"].products == "bytes"
         assert matmul.sum_by_fours is (matmul.sum_in_halves if FORM == "vnni" else matmul.sum_whole)
         assert matmul.multiply_digits is matmul_sixteens.multiply_digits_plain

@@ -121,25 +121,23 @@ def causal_convolution(x: Array, weights: Array) -> Array:
     return sum(padded[j : j + len(x)] * weights[:, j] for j in range(taps))
 
 
-def delta_net_by_token(
-    q: Array, k: Array, v: Array, beta: Array, log_decay: Array, state: Array
-) -> tuple[Array, Array]:
-    """Results of a head and its state after them; q, k: (n, keys), v: (n, values), state: (keys, values)."""
-    out = np.zeros_like(v)
+def delta_net_by_token(q: Array, k: Array, v: Array, beta: Array, log_decay: Array) -> Array:
+    """Results of a head; q, k: (n, keys), v: (n, values)."""
+    out, state = np.zeros_like(v), np.zeros((k.shape[1], v.shape[1]))
     for t in range(len(v)):
         state = np.exp(log_decay[t]) * state
         state = state + np.outer(k[t], beta[t] * (v[t] - k[t] @ state))
         out[t] = q[t] @ state
-    return out, state
+    return out
 
 
-def mamba_2_by_token(q: Array, k: Array, v: Array, time: Array, log_decay: Array, state: Array) -> tuple[Array, Array]:
+def mamba_2_by_token(q: Array, k: Array, v: Array, time: Array, log_decay: Array) -> Array:
     """The same with C, B and x for q, k and v; each token is weighted by its time step."""
-    out = np.zeros_like(v)
+    out, state = np.zeros_like(v), np.zeros((k.shape[1], v.shape[1]))
     for t in range(len(v)):
         state = np.exp(log_decay[t]) * state + np.outer(k[t], time[t] * v[t])
         out[t] = q[t] @ state
-    return out, state
+    return out
 
 
 class Twin:

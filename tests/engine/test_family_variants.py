@@ -26,7 +26,9 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_some_files_of_a_family_have_counts_as_in_the_twin(variant: str, tmp_path: Path) -> None:
     row = VARIANTS[variant]
-    wanted = assert_equals_twin(row.tiny(), row.logits, tmp_path, 1e-8)
+    wanted = assert_equals_twin(
+        row.tiny(), row.logits, tmp_path, 1e-8 if row.arguments.get("n_layers", 0) > 40 else 1e-9
+    )
     plain = Model.open(ROWS[row.name].tiny().write(tmp_path / "plain.gguf"))
     distance = nmse(ROWS[row.name].logits(Twin(plain._checked), IDS), wanted)
     plain.close()

@@ -331,9 +331,9 @@ def test_missing_double_or_misshaped_tensors_are_refused_by_name(case: str, tmp_
             if other and other not in gguf.tensors:
                 doubled = {**gguf.tensors, other: replace(info, name=other)}
                 assert "is there twice" in _refused(gguf, tensors=doubled), name
-            block = name.replace("blk.1.", f"blk.{N_LAYERS}.")
             if case not in THOROUGH:
                 continue
+            block = name.replace("blk.1.", f"blk.{N_LAYERS}.")
             if block != name:
                 beyond = {**gguf.tensors, block: replace(info, name=block)}
                 assert f"tensor {block} is beyond" in _refused(gguf, tensors=beyond)

@@ -129,7 +129,8 @@ def ask(python: str, job: Job) -> Answer:
     except (ValueError, RecursionError):
         answer = None
     if not _is_answer(answer):
-        raise Refusal(f"jalopy compare: {python}: answered nothing sensible", exit_codes.UNSUPPORTED)
+        code = exit_codes.INTERNAL if python == OURS else exit_codes.UNSUPPORTED
+        raise Refusal(f"jalopy compare: {python}: answered nothing sensible", code)
     return answer  # type: ignore[no-any-return]
 
 

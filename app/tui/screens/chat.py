@@ -411,9 +411,7 @@ class ChatScreen(Sending, ModelFlow):
         """All have ended: show the first in the chat, as it is the reply unless the user chooses another."""
         view, message = self.growing_reply(), self.turns.last_message
         assert message is not None
-        if message.thinking is not None:
-            view.think(message.thinking.text)
-            view.finish_thinking(message.thinking)
+        view.finish_thinking(message.thinking)
         view.body.append(message.text)
         self._end_reply()
         if self._answers is not None:

@@ -35,7 +35,7 @@ class MessageActions(ChatView):
     """Goes from message to message, and acts on them."""
 
     draft_aside = Draft()
-    """What stood in the prompt before a message was edited there."""
+    """What was in the prompt before a message was edited there."""
     _edited: MessageView | None = None
     _weighing: Timer | None = None
     _sent_edit: tuple[int, str] | None = None

@@ -39,7 +39,7 @@ class ModelFlow(ConversationFlow):
     """Knows which model there is."""
 
     _is_greeted = _has_told_machine = False
-    _offered_in: Conversation | None = None
+    _named_real_one_in: Conversation | None = None
     """The conversation in which a larger model was named."""
     _goes_on = False
     """Whether the model is opened for the conversation of the last start, which has a line of its own."""
@@ -94,10 +94,10 @@ class ModelFlow(ConversationFlow):
         from app.chat.fence import is_declined  # no first frame waits for it
 
         turns = self.turns
-        if self._offered_in is turns.conversation or turns.model is None or not is_starter(turns.model.path):
+        if self._named_real_one_in is turns.conversation or turns.model is None or not is_starter(turns.model.path):
             return
         if turns.last_message is not None and is_declined(turns.last_message.text):
-            self._offered_in = turns.conversation
+            self._named_real_one_in = turns.conversation
             self.run_worker(self._tell_of_real_one(), group="real model")
 
     async def _tell_of_real_one(self) -> None:
@@ -206,11 +206,15 @@ class ModelFlow(ConversationFlow):
             with self.telling_refusals():
                 self.note(self.bridge.generation.obey(wanted))
             self._show_name()
+        else:
+            self.note_no_model()
 
     def action_schema(self, wanted: str = "") -> None:
         """Show or choose the form of answers, from the next message on."""
         if self.bridge.form is not None:
             self.run_worker(self._choose_form(self.bridge.form, wanted), group="form")
+        else:
+            self.note_no_model()
 
     async def _choose_form(self, choice: FormChoice, wanted: str) -> None:
         """The same; whether a form can be used takes a process a while to say."""

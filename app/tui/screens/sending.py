@@ -508,7 +508,7 @@ class Sending(MessageActions):
         """Say which documents the conversation has already."""
         new = {file.name for file in files}
         for name in (one.name for one in documents if one.name not in new):
-            self.note(f"{name} stands in the conversation already, and is not sent again")
+            self.note(f"{name} is in the conversation already, and is not sent again")
         return files
 
     def _complete(self, message: PromptSubmitted, files: Sequence[FileText]) -> None:

@@ -34,7 +34,7 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def jalopy(command: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """Run the program as a shell does; ``command``: what stands after its name."""
+    """Run the program as a shell does; ``command``: what follows its name."""
     done = ["/bin/sh", "-c", f'exec "{sys.executable}" -m app {command}']
     return subprocess.run(done, cwd=ROOT, capture_output=True, check=False, env={**os.environ, **environment})
 

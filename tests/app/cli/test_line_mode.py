@@ -156,7 +156,7 @@ def test_ctrl_c_at_the_prompt_loses_nothing_and_twice_quits(
 
 
 class InterruptingOutput(io.StringIO):
-    """Sends SIGINT at a word; the engine stands before the next token until that is seen."""
+    """Sends SIGINT at a word; the engine waits before the next token until that is seen."""
 
     def __init__(self, word: str) -> None:
         super().__init__()

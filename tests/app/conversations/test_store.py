@@ -334,7 +334,7 @@ def test_no_id_has_more_digits_than_a_name_may_have(root, said):
 def test_a_row_beyond_all_bounds_is_not_read(root, said, monkeypatch):
     monkeypatch.setattr(database, "MOST_ROW_BYTES", 100_000)
     change(root, "UPDATE message SET text=zeroblob(?)", database.MOST_ROW_BYTES + 1)
-    with pytest.raises(StoreError, match="too big"):
+    with pytest.raises(StoreError, match="too large"):
         Store(root).read(ID)
 
 

@@ -72,7 +72,6 @@ DAMAGE = {
     b'"llama"': b"7",
     b'"context_length": 128': b'"context_length": -1',
     b'"n_layers": 2': b'"n_layers": 1e400',
-    b'"needs": {': b'"needs": {"more": 1, ',
     b'"rings": []': b'"rings": [[1, -1]]',
     b'"fixed_bytes": 0': b'"fixed_bytes": null',
     b'"type_bytes": {': b'"type_bytes": {"x": null, ',

@@ -134,5 +134,9 @@ def test_a_file_that_lacks_what_a_later_version_keeps_is_read(file: Path) -> Non
     file.parent.mkdir()
     file.write_text('{"version": 1, "theme": "amber", "tuned_threads": {"k": {"decode": 1, "prefill": 2}}}')
     assert load_state() == (ProgramState(theme="amber", tuned_threads={"k": TunedChoice(1, 2)}), None)
+    later = {"k": {"kernels": "x", "on_battery": True, "n_context": 5}}
+    kept = {"/m": {"top_k": 7, "temperature": [1], "no_such": "x"}, "/n": 3}
+    file.write_text(json.dumps({"version": 1, "later": 1, "tuned_when": later, "generation": kept}))
+    assert load_state() == (ProgramState(tuned_when={"k": Measured("x", True)}, generation={"/m": {"top_k": 7}}), None)
     file.write_text('{"version": 1, "tuned_threads": {"k": {"decode": 1}}}')
     assert load_state()[1] is not None

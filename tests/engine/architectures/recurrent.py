@@ -148,10 +148,10 @@ def mamba2(twin: Twin, block: str, h: Array) -> Array | None:
     x, b, c = x.reshape(n, n_heads, -1), b.reshape(n, n_groups, -1), c.reshape(n, n_groups, -1)
     time = np.log1p(np.exp(time + twin.tensor(block + "ssm_dt.bias")))
     a, d = (twin.tensor(block + name).reshape(-1) for name in ("ssm_a", "ssm_d"))
-    out, nothing = d[:, None] * x, np.zeros((key_dim, x.shape[-1]))
+    out = d[:, None] * x
     for head in range(n_heads):
         group, rates = head // (n_heads // n_groups), (time[:, head], time[:, head] * a[head])
-        out[:, head] += mamba_2_by_token(c[:, group], b[:, group], x[:, head], *rates, nothing)[0]
+        out[:, head] += mamba_2_by_token(c[:, group], b[:, group], x[:, head], *rates)
     out = out.reshape(n, inner) * silu(z)
     norm = twin.tensor(block + "ssm_norm.weight")
     if norm is not None:
@@ -217,11 +217,11 @@ def delta_net(twin: Twin, block: str, h: Array) -> Array | None:
     else:
         beta, alpha = (twin.project(h, block + name) for name in ("ssm_beta", "ssm_alpha"))
     beta, time = 1 / (1 + np.exp(-beta)), np.log1p(np.exp(alpha + twin.tensor(block + "ssm_dt.bias")))
-    log_decay, out, nothing = time * twin.tensor(block + "ssm_a"), np.zeros_like(v), np.zeros((width, width))
+    log_decay, out = time * twin.tensor(block + "ssm_a"), np.zeros_like(v)
     for head in range(n_values):
         its = head // (n_values // n_keys) if is_grouped else head % n_keys
         queries = q[:, its] * width**-0.5
-        out[:, head], _ = delta_net_by_token(queries, k[:, its], v[:, head], beta[:, head], log_decay[:, head], nothing)
+        out[:, head] = delta_net_by_token(queries, k[:, its], v[:, head], beta[:, head], log_decay[:, head])
     gate = silu(twin.project(h, block + "attn_gate")).reshape(v.shape)
     normed = rmsnorm(out, twin.tensor(block + "ssm_norm.weight"), twin.eps) * gate
     return twin.project(normed.reshape(n, -1), block + "ssm_out")

@@ -168,6 +168,14 @@ def test_the_keys_of_each_layer_are_turned_by_its_own_rope(kv: str, most: float)
 
 def test_keys_of_states_tell_models_with_several_ropes_apart() -> None:
     a, b = Rope(10000.0, 32, neighbours=True), Rope(500.0, 32, neighbours=True)
-    models = [(a, a), (a, b), (b, a), (a, None), (None, None), (a, replace(b, scaling_factor=2.0))]
+    models = [
+        (a, a),
+        (a, b),
+        (b, a),
+        (a, None),
+        (None, None),
+        (a, replace(b, scaling_factor=2.0)),
+        (a, replace(a, magnitude=2.0)),
+    ]
     keys = {PrefixKeys(ScriptedSession(config=config_with(*ropes))).at([], 0) for ropes in models}  # type: ignore[arg-type]
     assert len(keys) == len(models)

@@ -65,8 +65,9 @@ def assert_close(found: np.ndarray, wanted: np.ndarray) -> None:
 
 @every_type
 def test_layout_is_that_of_ggml(quant: QuantType) -> None:
-    if hasattr(gguf.GGMLQuantizationType, quant.name):
-        assert gguf.GGML_QUANT_SIZES[ggml_type(quant)] == (quant.block_size, quant.type_size)
+    if not hasattr(gguf.GGMLQuantizationType, quant.name):
+        pytest.skip("the installed gguf does not know this type")
+    assert gguf.GGML_QUANT_SIZES[ggml_type(quant)] == (quant.block_size, quant.type_size)
 
 
 @every_length
