@@ -22,6 +22,11 @@ FLAT_TOOL = {"type": "function", "name": "get_weather", "parameters": CITY, "str
 LIMIT = 6
 
 
+def _junk(random: Random) -> Any:
+    """A value of its own: one that two requests share would end up within itself."""
+    return deepcopy(random.choice(_JUNK))
+
+
 def _strewn(random: Random, value: Any) -> Any:
     """A JSON value with unknown fields in some of its objects."""
     if isinstance(value, list):
@@ -30,7 +35,7 @@ def _strewn(random: Random, value: Any) -> Any:
         return value
     found = {name: deepcopy(one) if name == "parameters" else _strewn(random, one) for name, one in value.items()}
     if random.random() < 0.4:
-        found.setdefault(f"x_{random.choice(_NAMES)}", random.choice(_JUNK))
+        found.setdefault(f"x_{random.choice(_NAMES)}", _junk(random))
     return found
 
 
@@ -103,7 +108,7 @@ def damaged(random: Random) -> tuple[str, bytes]:
         if not isinstance(holder[key], (dict, list)) or not holder[key] or random.random() < 0.3:
             break
         holder = holder[key]
-    holder[key] = random.choice(_JUNK)
+    holder[key] = _junk(random)
     body.setdefault("max_tokens", LIMIT)
     sent = json.dumps(body).encode()
     if random.random() < 0.3:
