@@ -97,6 +97,7 @@ ACTIONS = action_table(
     Action("complete", "Complete a command, a name or a path (Up and Down choose)", "prompt", "tab"),
     Action("older", "Recall what was sent before (Up in an empty prompt does it too)", "prompt", "alt+up"),
     Action("newer", "Recall what was sent after that", "prompt", "alt+down"),
+    Action("select_all", "Select all that is typed", "prompt", "alt+a"),
     Action("page_up", "Scroll the conversation up", "prompt", "pageup"),
     Action("page_down", "Scroll the conversation down", "prompt", "pagedown"),
     Action("to_end", "Go to the newest text (End in an empty prompt does it too)", "prompt", "ctrl+end"),

@@ -22,7 +22,7 @@ from tests.soak.texts import marker_of
 from tests.soak.view import View, letters
 
 _NOT_SENT = "Not sent: this message"
-SELECT_ALL, BACKSPACE = b"\x1b[18~", b"\x7f"
+SELECT_ALL, BACKSPACE = b"\x1ba", b"\x7f"
 
 
 class Run:

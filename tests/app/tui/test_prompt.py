@@ -356,3 +356,10 @@ async def test_tab_completes_and_arrows_choose_what_is_offered(tmp_path, monkeyp
         await becomes(driver, "/help ")  # taken, for a topic may follow
         await driver.pilot.press("enter")
         await driver.until(lambda: type(driver.app.screen).__name__ == "HelpScreen")
+
+
+async def test_a_key_selects_all_that_is_typed() -> None:
+    async with chatting() as driver:
+        driver.prompt.show_text("two\nlines")
+        await driver.pilot.press("alt+a", "backspace")
+        await becomes(driver, "")
