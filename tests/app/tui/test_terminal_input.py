@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.chat_terminal import PATIENCE_S, Terminal
+from tests.app.chat_terminal import PATIENCE_S, ForkServer, Terminal
 
 pytestmark = pytest.mark.slow
 
@@ -49,11 +49,11 @@ threading.Thread(target=mirror, daemon=True).start()
 class Chat:
     """A chat on a terminal, and what stands in it."""
 
-    def __init__(self, directory: Path, extra: str = "") -> None:
+    def __init__(self, server: ForkServer, directory: Path, extra: str = "") -> None:
         self._seen = directory / "seen"
         mirror = _MIRROR.format(path=str(self._seen), beside=str(directory / "seen-beside"))
         self._seen.unlink(missing_ok=True)
-        self.terminal = Terminal(mirror + extra, directory)
+        self.terminal = Terminal(server, mirror + extra, directory)
 
     def now(self) -> dict[str, Any]:
         return json.loads(self._seen.read_text()) if self._seen.exists() else {}
@@ -77,11 +77,11 @@ class Chat:
 
 
 @pytest.fixture
-def open_chat(tmp_path: Path):
+def open_chat(tmp_path: Path, fork_server: ForkServer):
     chats: list[Chat] = []
 
     def open_chat(extra: str = "") -> Chat:
-        chats.append(Chat(tmp_path, extra))
+        chats.append(Chat(fork_server, tmp_path, extra))
         return chats[-1]
 
     yield open_chat
