@@ -138,15 +138,15 @@ async def test_escape_focuses_the_partial_reply_and_c_goes_on():
         await driver.note("there is no unfinished reply at the end")
 
 
-async def test_escape_while_reading_further_up_does_not_scroll():
-    async with chatting(Script(replies=[[f"line {number}  \n" for number in range(90)]])) as driver:
+async def test_escape_neither_scrolls_nor_takes_the_prompts_focus():
+    async with chatting(Script(replies=[[f"line {number}  \n" for number in range(50)]])) as driver:
         driver.script.token_gate = gate = Gate()
         await driver.say("count")
-        gate.allow(80)
+        gate.allow(40)
         await driver.until(gate.waiting.is_set)
-        await driver.shows("line 78")
+        await driver.shows("line 38")
         await driver.pilot.press("pageup")
-        await driver.hides("line 78")
+        await driver.hides("line 38")
         seen = driver.transcript.scroll_y
         await driver.pilot.press("escape")
         await driver.until(lambda: isinstance(driver.app.focused, ReplyView))
@@ -155,6 +155,17 @@ async def test_escape_while_reading_further_up_does_not_scroll():
         for _ in range(5):
             await driver.pilot.pause()
         assert driver.transcript.scroll_y == driver.transcript.scroll_target_y == seen
+        driver.script.token_gate = again = Gate()
+        gate.open()
+        await driver.say("count")
+        again.allow(1)
+        await driver.until(again.waiting.is_set)
+        await driver.type("next")
+        await driver.until(lambda: driver.prompt.text == "next")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: len(driver.chat.turns.conversation.messages) == 4)
+        await driver.last_reply()
+        assert driver.app.focused is driver.prompt
 
 
 async def test_reply_figures_fit_80_columns_and_all_show_on_focus():
@@ -183,19 +194,6 @@ async def test_words_typed_after_a_stop_are_the_next_message(monkeypatch):
             await driver.until(lambda words=words: driver.prompt.text == words)
             assert driver.transcript.replies()[-1] is partial
             driver.prompt.show_text("")
-
-
-async def test_escape_keeps_the_focus_while_a_message_is_written():
-    async with chatting(Script(replies=[tokens("one two three")])) as driver:
-        driver.script.token_gate = gate = Gate()
-        await driver.say("count")
-        gate.allow(1)
-        await driver.until(gate.waiting.is_set)
-        await driver.type("next")
-        await driver.until(lambda: driver.prompt.text == "next")
-        await driver.pilot.press("escape")
-        await driver.last_reply()
-        assert driver.app.focused is driver.prompt
 
 
 async def test_a_continuation_stopped_at_once_keeps_the_reply():
@@ -272,40 +270,23 @@ async def test_an_earlier_message_is_edited_after_its_price_was_shown():
         assert script.opened[-1].tokenizer.decode(session.tokens) == "firstOne.second thought of mineNew."
 
 
-async def test_escape_ends_the_editing_and_nothing_has_changed():
-    async with chatting() as driver:
-        await driver.ask("first")
-        await driver.ask("second")
-        for what, text in (("1", "first"), ("reply", "Hello there.")):
-            driver.prompt.show_text("a draft")
-            driver.chat.action_edit(what)
-            await driver.until(lambda text=text: driver.prompt.text == text)
-            if what == "1":
-                assert all(view.has_class("-replaced") for view in driver.transcript.messages())
-            await driver.type(" More")
-            await driver.pilot.press("escape")
-            await driver.until(lambda: driver.prompt.text == "a draft")
-            assert not any(view.has_class("-replaced") for view in driver.transcript.messages())
-            assert len(driver.chat.turns.conversation.messages) == 4
-        await driver.ask("third")
-        assert len(driver.chat.turns.conversation.messages) == 6
-
-
-@pytest.mark.parametrize("keys", [("ctrl+r",), ("ctrl+up", "c")])
-async def test_answering_again_or_going_on_ends_the_editing(keys):
+async def test_answering_again_or_going_on_ends_the_editing():
     async with chatting(Script(replies=[tokens("one two three")])) as driver:
-        partial = await stop_after(driver, 2)
-        driver.prompt.show_text("a draft")
-        driver.chat.action_edit("reply")
-        await driver.until(lambda: driver.prompt.text == "one two")
-        await driver.pilot.press(*keys)
-        await driver.until(lambda: driver.transcript.replies() and driver.transcript.replies()[-1] is not partial)
-        await driver.last_reply()
-        assert not driver.chat.is_editing
-        assert driver.prompt.text == "a draft"
-        await driver.hides("editing")
-        await driver.ask("next")
-        assert [m.text for m in driver.chat.turns.conversation.messages][::2] == ["count", "next"]
+        for n_asked, keys in enumerate((("ctrl+r",), ("ctrl+up", "c")), 1):
+            partial = await stop_after(driver, 2)
+            driver.prompt.show_text("a draft")
+            driver.chat.action_edit("reply")
+            await driver.until(lambda: driver.prompt.text == "one two")
+            await driver.pilot.press(*keys)
+            await driver.until(
+                lambda partial=partial: driver.transcript.replies() and driver.transcript.replies()[-1] is not partial
+            )
+            await driver.last_reply()
+            assert not driver.chat.is_editing
+            assert driver.prompt.text == "a draft"
+            await driver.hides("editing")
+            texts = [m.text for m in driver.chat.turns.conversation.messages]
+            assert texts == ["count", "one two three"] * n_asked
 
 
 async def test_a_draft_returns_once_an_edit_is_sent_or_all_is_new():
@@ -337,6 +318,17 @@ async def test_an_edit_stopped_before_its_reply_brings_everything_back():
     async with chatting(script) as driver:
         await driver.ask("first")
         await driver.ask("second")
+        for what, text in (("1", "first"), ("reply", "Two.")):  # Esc before it is sent
+            driver.prompt.show_text("a draft")
+            driver.chat.action_edit(what)
+            await driver.until(lambda text=text: driver.prompt.text == text)
+            if what == "1":
+                assert all(view.has_class("-replaced") for view in driver.transcript.messages())
+            await driver.type("+")
+            await driver.pilot.press("escape")
+            await driver.until(lambda: driver.prompt.text == "a draft")
+            assert not any(view.has_class("-replaced") for view in driver.transcript.messages())
+            assert len(driver.chat.turns.conversation.messages) == 4
         driver.prompt.show_text("a draft")
         gate = await stop_edit_before_its_reply(driver)
         assert [m.text for m in driver.chat.turns.conversation.messages][::2] == ["first", "second"]
@@ -354,42 +346,45 @@ async def test_an_edit_stopped_before_its_reply_brings_everything_back():
         assert [view.text for view in driver.transcript.messages()] == ["first again", "New."]
 
 
-@pytest.mark.parametrize("what", ["1", "reply"])
-async def test_an_edit_that_does_not_fit_returns_to_the_prompt(what):
+async def test_an_edit_that_does_not_fit_returns_to_the_prompt():
     script = Script(replies=[tokens("One."), tokens("Two."), tokens("New.")], n_ctx=300)
+    long = "far too long " * 200
     async with chatting(script) as driver:
         await driver.ask("first")
         await driver.ask("second")
-        driver.prompt.show_text("a draft")
-        driver.chat.action_edit(what)
-        await driver.until(lambda: driver.chat.is_editing)
-        long = "far too long " * 200
-        driver.prompt.show_text(long)
-        await driver.pilot.press("enter")
-        await driver.note("Not sent" if what == "1" else "the context is full")
-        await driver.until(lambda: driver.prompt.text == long, "the text is back")
-        assert driver.chat.is_editing
-        assert [m.text for m in driver.chat.turns.conversation.messages] == ["first", "One.", "second", "Two."]
-        assert [view.text for view in driver.transcript.messages()] == ["first", "One.", "second", "Two."]
-        driver.prompt.show_text("short")
-        await driver.pilot.press("enter")
-        await driver.until(lambda: not driver.chat.turns.is_busy and not driver.chat.is_editing)
-        kept = ["short", "New."] if what == "1" else ["first", "One.", "second", "shortNew."]
-        assert [m.text for m in driver.chat.turns.conversation.messages] == kept
-        assert driver.prompt.text == "a draft"
+        before = ["first", "One.", "second", "Two."]
+        for what, line, after in (
+            ("reply", "the context is full", ["first", "One.", "second", "shortNew."]),
+            ("1", "Not sent", ["short", "New."]),
+        ):
+            driver.prompt.show_text("a draft")
+            driver.chat.action_edit(what)
+            await driver.until(lambda: driver.chat.is_editing)
+            driver.prompt.show_text(long)
+            await driver.pilot.press("enter")
+            await driver.note(line)
+            await driver.until(lambda: driver.prompt.text == long, "the text is back")
+            assert driver.chat.is_editing
+            assert [m.text for m in driver.chat.turns.conversation.messages] == before
+            assert [view.text for view in driver.transcript.messages()] == before
+            driver.prompt.show_text("short")
+            await driver.pilot.press("enter")
+            await driver.until(lambda: not driver.chat.turns.is_busy and not driver.chat.is_editing)
+            assert [m.text for m in driver.chat.turns.conversation.messages] == after
+            assert driver.prompt.text == "a draft"
+            before = after
 
 
 async def test_what_a_key_on_an_old_message_leads_to_is_said_in_sight():
     script = Script(replies=[tokens("word\n\n" * 20)])
     async with chatting(script) as driver:
-        for question in ("first", "second"):
-            await driver.ask(question)
+        await driver.ask("first")
         script.token_gate = Gate()
-        await driver.say("third")
+        await driver.say("second")
         await driver.until(script.token_gate.waiting.is_set)
-        await driver.pilot.press(*["ctrl+up"] * 5)
+        await driver.pilot.press(*["ctrl+up"] * 3)
         await driver.until(lambda: driver.app.focused is driver.transcript.messages()[0])
-        await driver.until(lambda: "first" in driver.screen_text() and "third" not in driver.screen_text())
+        await driver.until(lambda: "first" in driver.screen_text() and "second" not in driver.screen_text())
         await driver.pilot.press("e")
         await driver.shows("the engine is busy: Esc stops it")
         await driver.pilot.press("ctrl+down")
@@ -420,8 +415,8 @@ async def test_a_stopped_reply_is_edited_and_goes_on_from_the_new_text():
         await driver.hides("editing")
 
 
-async def test_a_finished_reply_is_edited_and_the_turns_after_it_go():
-    script = Script(replies=[tokens("One."), tokens("Two."), tokens(" And more.")])
+async def test_a_finished_reply_is_edited_or_kept_if_stopped_at_once():
+    script = Script(replies=[tokens("One."), tokens("Two."), tokens(" And more."), tokens(" End.")])
     async with chatting(script, size=(100, 30)) as driver:
         await driver.ask("first")
         await driver.ask("second")
@@ -432,43 +427,23 @@ async def test_a_finished_reply_is_edited_and_the_turns_after_it_go():
         assert [view.has_class("-replaced") for view in driver.transcript.messages()] == [False, True, True, True]
         driver.prompt.show_text("/Eins.")  # of a reply nothing is a command
         await driver.pilot.press("enter")
-        await driver.until(
-            lambda: [view.text for view in driver.transcript.messages()] == ["first", "/Eins. And more."]
-        )
-
-
-async def test_an_edited_reply_stopped_at_once_returns_to_the_prompt():
-    script = Script(replies=[tokens("One two."), tokens(" End.")])
-    async with chatting(script) as driver:
-        await driver.ask("first")
+        text = "/Eins. And more."
+        await driver.until(lambda: [view.text for view in driver.transcript.messages()] == ["first", text])
+        await driver.until(lambda: not driver.chat.turns.is_busy)
         await driver.say("/edit reply")
-        await driver.until(lambda: driver.prompt.text == "One two.")
+        await driver.until(lambda: driver.prompt.text == text)
         driver.script.prefill_gate = gate = Gate()
-        driver.prompt.show_text("One drei.")
+        driver.prompt.show_text("Drei.")
         await driver.pilot.press("enter")
         await driver.until(gate.waiting.is_set)
         await driver.pilot.press("escape")
-        await driver.until(lambda: driver.prompt.text == "One drei.", "the text is back")
+        await driver.until(lambda: driver.prompt.text == "Drei.", "the text is back")
         assert driver.chat.is_editing_reply
-        assert driver.chat.turns.conversation.messages[-1].text == "One two."
+        assert driver.chat.turns.conversation.messages[-1].text == text
         gate.open()
         await driver.pilot.press("enter")
-        await driver.until(lambda: driver.chat.turns.conversation.messages[-1].text == "One drei. End.")
+        await driver.until(lambda: driver.chat.turns.conversation.messages[-1].text == "Drei. End.")
         assert driver.chat.turns.conversation.messages[-1].is_edited
-
-
-async def test_thinking_that_was_stopped_can_be_edited():
-    async with chatting(Script(replies=[THOUGHT, [" then", "</think>", "Done."]])) as driver:
-        partial = await stop_after(driver, 4, "why")
-        await driver.until(lambda: driver.app.focused is partial)
-        await driver.pilot.press("e")
-        await driver.until(lambda: driver.prompt.text == "# not a heading so ")
-        driver.prompt.show_text("# not a thought")
-        await driver.pilot.press("enter")
-        await driver.until(lambda: driver.transcript.replies()[-1].text == "Done.")
-        await driver.last_reply()
-        thinking = driver.chat.turns.conversation.messages[-1].thinking
-        assert (thinking.text, thinking.is_closed) == ("# not a thought then", True)
 
 
 # Thinking
@@ -477,14 +452,20 @@ async def test_thinking_that_was_stopped_can_be_edited():
 THOUGHT = ["<think>", "\n", "# not a heading ", "so ", "**hm**", "</think>", "\n\n", "Forty-two."]
 
 
-async def test_thinking_is_shown_live_and_folds_when_the_answer_starts():
-    script = Script(replies=[THOUGHT], token_gate=Gate())
+async def test_thinking_is_shown_live_folds_and_is_not_copied(terminal_clipboard: None, tmp_path):
+    script = Script(replies=[["<think>", "\n\n", "</think>", "\n\n", "Yes"], THOUGHT])
     async with chatting(script) as driver:
+        assert (await driver.ask("is it?")).text == "Yes"
+        await driver.hides("thought")  # an empty block is none
+        await driver.say("/think")
+        await driver.note("there is no thinking in the last reply")
+        script.token_gate = Gate()
         await driver.say("why")
         script.token_gate.allow(5)
         await driver.shows("# not a heading so **hm**")
         await driver.shows("thinking")
         script.token_gate.open()
+        await driver.until(lambda: len(driver.chat.turns.conversation.messages) == 4)
         reply = await driver.last_reply()
         assert reply.text == "Forty-two."
         await driver.shows("+ thought for 3.0 s · 6 tokens")
@@ -493,6 +474,18 @@ async def test_thinking_is_shown_live_and_folds_when_the_answer_starts():
         await driver.shows("# not a heading so **hm**")
         await driver.say("/think")
         await driver.hides("heading")
+        await driver.say("/copy")
+        await driver.until(lambda: driver.app.clipboard == "Forty-two.")
+        await driver.say("/copy thinking")
+        await driver.until(lambda: driver.app.clipboard == "# not a heading so **hm**")
+        await driver.say(f"/save {tmp_path / 'a.md'}")
+        await driver.note("a.md")
+        assert "heading" not in (tmp_path / "a.md").read_text(encoding="utf-8")
+        await driver.say(f"/save {tmp_path / 'b.md'} +thinking")
+        await driver.note("b.md")
+        saved = (tmp_path / "b.md").read_text(encoding="utf-8")
+        assert "> # not a heading so **hm**" in saved
+        assert "*thought for 3.0 s · 6 tokens*" in saved
 
 
 async def test_how_much_the_model_thinks_is_chosen_and_shown():
@@ -510,24 +503,7 @@ async def test_how_much_the_model_thinks_is_chosen_and_shown():
         await driver.hides("Q4_K_M · thinking")
 
 
-async def test_copies_and_exports_leave_the_thinking_out_unless_asked(terminal_clipboard: None, tmp_path):
-    async with chatting(Script(replies=[THOUGHT])) as driver:
-        await driver.ask("why")
-        await driver.say("/copy")
-        await driver.until(lambda: driver.app.clipboard == "Forty-two.")
-        await driver.say("/copy thinking")
-        await driver.until(lambda: driver.app.clipboard == "# not a heading so **hm**")
-        await driver.say(f"/save {tmp_path / 'a.md'}")
-        await driver.note("a.md")
-        assert "heading" not in (tmp_path / "a.md").read_text(encoding="utf-8")
-        await driver.say(f"/save {tmp_path / 'b.md'} +thinking")
-        await driver.note("b.md")
-        saved = (tmp_path / "b.md").read_text(encoding="utf-8")
-        assert "> # not a heading so **hm**" in saved
-        assert "*thought for 3.0 s · 6 tokens*" in saved
-
-
-async def test_a_reply_stopped_while_thinking_says_so_and_can_go_on():
+async def test_a_reply_stopped_while_thinking_goes_on_or_is_edited():
     async with chatting(Script(replies=[THOUGHT])) as driver:
         partial = await stop_after(driver, 4, "why")
         await driver.shows("+ thought for 2.0 s · 4 tokens · not finished")
@@ -538,12 +514,14 @@ async def test_a_reply_stopped_while_thinking_says_so_and_can_go_on():
         await driver.shows("s · 6 tokens")
         thinking = driver.chat.turns.conversation.messages[-1].thinking
         assert (thinking.text, thinking.tokens, thinking.is_closed) == ("# not a heading so **hm**", 6, True)
-
-
-async def test_an_empty_block_is_not_shown():
-    async with chatting(Script(replies=[["<think>", "\n\n", "</think>", "\n\n", "Yes"]])) as driver:
-        reply = await driver.ask("why")
-        assert reply.text == "Yes"
-        await driver.hides("thought")
-        await driver.say("/think")
-        await driver.note("there is no thinking in the last reply")
+        driver.script.replies = [THOUGHT, [" then", "</think>", "Done."]]
+        partial = await stop_after(driver, 4, "why")
+        await driver.until(lambda: driver.app.focused is partial)
+        await driver.pilot.press("e")
+        await driver.until(lambda: driver.prompt.text == "# not a heading so ")
+        driver.prompt.show_text("# not a thought")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.transcript.replies()[-1].text == "Done.")
+        await driver.last_reply()
+        thinking = driver.chat.turns.conversation.messages[-1].thinking
+        assert (thinking.text, thinking.is_closed) == ("# not a thought then", True)

@@ -20,6 +20,7 @@ from app.conversations import message_row
 from app.conversations.conversation import Conversation, Ending
 from app.conversations.database import NAME
 from app.conversations.export import to_markdown
+from app.conversations.journal import Journal
 from app.conversations.locks import StoreError
 from app.conversations.store import Held, Store, model_key
 from app.documents.passages import FileText
@@ -29,7 +30,7 @@ from app.tui.prompt_history import take_unsent, write_draft
 from app.tui.screens.conversations import ConversationsScreen
 from engine.errors import BrokenModelError
 from tests.app.chat_driver import Driver, chatting
-from tests.app.conversations.talk import PATIENCE_S, answer, ask, journal
+from tests.app.conversations.talk import FIGURES, PATIENCE_S
 from tests.app.fake_engine import Gate, Script
 
 pytestmark = pytest.mark.slow
@@ -41,6 +42,20 @@ def tokens(text: str) -> list[str]:
 
 def texts(driver: Driver) -> list[str]:
     return [message.text for message in driver.chat.turns.conversation.messages]
+
+
+def said(*turns: str, model: str = "model.gguf") -> None:
+    """Save a conversation of an earlier start: questions and answers in turn."""
+    made, conversation = Journal(Store()), Conversation()
+    made.note_model("model", model_key(model))
+    for number, text in enumerate(turns):
+        if number % 2:
+            conversation.add_reply(text, Ending.COMPLETE, FIGURES)
+            made.note_settled(conversation)
+        else:
+            conversation.add_user(text)
+            made.note_asked(conversation, is_replacing=False)
+    assert made.close(PATIENCE_S) == ""
 
 
 async def saved(driver: Driver) -> None:
@@ -91,20 +106,14 @@ async def test_a_kill_in_the_middle_of_a_reply_keeps_what_was_flushed(tmp_path):
         assert texts(driver)[0] == "count"
 
 
-async def killed_before_the_reply(question: str, copy: Path) -> None:
-    """The program is killed while it reads a message."""
+async def test_a_message_a_kill_left_unanswered_goes_with_the_next(tmp_path):
     script = Script(prefill_gate=Gate())
-    assert script.prefill_gate is not None
     async with chatting(script) as driver:
-        await driver.say(question)
+        await driver.say("why?")
         await driver.until(script.prefill_gate.waiting.is_set)
         await saved(driver)
-        _copy_of_the_disk(copy)
-    _as_it_was(copy)
-
-
-async def test_a_message_a_kill_left_unanswered_goes_with_the_next(tmp_path):
-    await killed_before_the_reply("why?", tmp_path / "killed")
+        _copy_of_the_disk(tmp_path / "killed")
+    _as_it_was(tmp_path / "killed")
     async with chatting(Script(replies=[tokens("So."), tokens("Then.")])) as driver:
         await driver.note("the last message was not answered: /regen asks again, and another message goes with it")
         await driver.ask("and how?")
@@ -119,8 +128,8 @@ async def test_a_message_a_kill_left_unanswered_goes_with_the_next(tmp_path):
     assert Store().read("000001").conversation.messages[0].text == "why?\n\nand how?"
 
 
-async def test_an_unanswered_message_stays_if_the_next_is_too_long(tmp_path):
-    await killed_before_the_reply("why?", tmp_path / "killed")
+async def test_an_unanswered_message_stays_if_the_next_is_too_long():
+    said("why?")
     async with chatting(Script(n_ctx=60)) as driver:
         await driver.say("word " * 70)
         await driver.note("Not sent: this message alone")
@@ -151,8 +160,7 @@ def _as_it_was(copy: Path) -> None:
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_messages_that_wait_for_a_model_survive_a_kill(tmp_path, is_first):
     if not is_first:
-        async with chatting() as driver:
-            await driver.ask("before")
+        said("before", "Hello there.")
     gate, n_before = Gate(), 0 if is_first else 2
     async with chatting(Script(open_gate=gate), wait=False) as driver:
         await driver.until(lambda: driver.chat.turns.is_loading)
@@ -235,18 +243,9 @@ async def test_a_message_too_long_to_be_saved_returns_to_the_prompt():
     assert [message.text for message in Store().read("000001").conversation.messages] == ["hello", "Hello there."]
 
 
-async def test_nothing_is_on_disk_before_something_is_said():
-    async with chatting() as driver:
-        await driver.say("/system Be brief.")
-        await driver.note("system prompt: Be brief.")
-    root = paths.conversations_dir()
-    assert root is not None
-    assert not root.exists()
-
-
 async def test_new_keeps_the_old_and_the_next_start_opens_the_newest():
+    said("old", "Yes.")
     async with chatting() as driver:
-        await driver.ask("old")
         await driver.say("/new")
         await driver.note("A new conversation; F8 lists the earlier ones.")
         await driver.ask("fresh")
@@ -261,9 +260,7 @@ async def test_new_keeps_the_old_and_the_next_start_opens_the_newest():
 
 
 async def test_enter_in_an_empty_prompt_opens_the_last_one():
-    async with chatting(Script(replies=[tokens("One.")])) as driver:
-        await driver.ask("first?")
-        await saved(driver)
+    said("first?", "One.")
     async with chatting(Script(replies=[tokens("Two."), tokens("Three.")]), resume="offer") as driver:
         welcome = await driver.note('Enter  goes on with "first?" (today ')
         assert welcome.startswith("model · Q4_K_M\nweights ")
@@ -289,8 +286,8 @@ async def test_enter_in_an_empty_prompt_opens_the_last_one():
         assert texts(driver) == ["again?", "Four."]
 
 
-async def test_words_that_were_not_sent_bring_their_conversation_along(tmp_path):
-    await killed_before_the_reply("why?", tmp_path / "killed")
+async def test_words_that_were_not_sent_bring_their_conversation_along():
+    said("why?")
     file = paths.unsent_file()
     assert file is not None
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -301,8 +298,7 @@ async def test_words_that_were_not_sent_bring_their_conversation_along(tmp_path)
 
 
 async def test_every_model_has_its_own_last_conversation():
-    async with chatting(model="one.gguf") as driver:
-        await driver.ask("to one")
+    said("to one", "One.", model="one.gguf")
     async with chatting(model="two.gguf") as driver:
         assert texts(driver) == []
         await driver.ask("to two")
@@ -345,9 +341,13 @@ async def test_an_edit_not_answered_at_a_kill_returns_to_the_prompt(tmp_path):
         assert driver.prompt.text == "why not?"
 
 
-async def test_a_failed_reply_is_kept_as_far_as_it_came():
+async def test_a_failed_reply_is_kept_and_nothing_before_words():
     script = Script(replies=[tokens("one two three")], fail_after_tokens=2, generate_error=BrokenModelError("broken"))
     async with chatting(script) as driver:
+        await driver.say("/system Be brief.")
+        await driver.note("system prompt: Be brief.")
+        await saved(driver)
+        assert not Store().root.exists()
         await driver.say("count")
         await driver.note("broken")
     message = Store().read("000001").conversation.messages[-1]
@@ -482,39 +482,46 @@ async def test_f8_finds_opens_renames_deletes_exports_conversations(tmp_path, mo
     assert Store().read("000001").title == "animals two"
 
 
-async def listed(driver: Driver, *questions: str) -> ConversationsScreen:
-    """The list of these conversations, with the cursor on the last but one, which is not the live one."""
-    for question in questions:
-        await driver.say("/new")
-        await driver.ask(question)
-        await saved(driver)
+async def listed(driver: Driver) -> ConversationsScreen:
+    """The list of all conversations, with the cursor on the last but one, which is not the live one."""
+    n_saved = len(Store().ids())
     await driver.pilot.press("f8")
     screen = driver.app.screen
     assert isinstance(screen, ConversationsScreen)
-    await driver.until(lambda: len(screen.items()) == len(questions))
+    await driver.until(lambda: len(screen.items()) == n_saved)
     await driver.pilot.press("down")
-    await driver.until(lambda: screen.highlighted().id == f"{len(questions) - 1:06}")
+    await driver.until(lambda: screen.highlighted().id == f"{n_saved - 1:06}")
     return screen
 
 
-@pytest.mark.parametrize("keys", [("ctrl+d", "y"), ("ctrl+r", "!", "enter")])
-async def test_only_the_row_asked_about_is_deleted_or_renamed(keys):
+async def test_only_the_row_asked_about_is_deleted_or_renamed():
+    for title in ("first", "second", "third"):
+        said(title, "Yes.")
+    titles = {"000001": "first", "000002": "second", "000003": "third"}
     async with chatting() as driver:
-        screen = await listed(driver, "first", "second", "third")
-        await driver.pilot.press(*keys[:-1])
-        screen._hits = tuple(hit for hit in screen.items() if hit.id == "000001")  # a search goes on
-        screen.show()
-        assert screen.highlighted().id == "000001"
-        if keys[-1] == "y":
-            await driver.shows("Delete second?")
-        await driver.pilot.press(keys[-1])
-        titles = {"000001": "first", "000003": "third"} | ({} if keys[-1] == "y" else {"000002": "second!"})
-        await driver.until(lambda: {entry.id: entry.title for entry in Store().entries()} == titles)
+        screen = await listed(driver)
+        for ask, answer in (("ctrl+r", ("!", "enter")), ("ctrl+d", ("y",))):
+            await driver.until(lambda: screen.highlighted().id == "000002")
+            await driver.pilot.press(ask, *answer[:-1])
+            screen._hits = tuple(hit for hit in screen.items() if hit.id == "000001")  # a search goes on
+            screen.show()
+            assert screen.highlighted().id == "000001"
+            if ask == "ctrl+d":
+                await driver.shows("Delete second!?")
+                del titles["000002"]
+            else:
+                titles["000002"] = "second!"
+            await driver.pilot.press(answer[-1])
+            await driver.until(lambda: {entry.id: entry.title for entry in Store().entries()} == titles)
+            await driver.until(lambda: {hit.id for hit in screen.items()} == set(titles), "it is listed again")
+            await driver.pilot.press("up")
 
 
 async def test_what_is_asked_and_written_survives_other_input():
+    said("first", "Yes.")
+    said("second", "Yes.")
     async with chatting(size=(40, 10)) as driver:  # low: only what must be seen is
-        screen = await listed(driver, "first", "second")
+        screen = await listed(driver)
         await driver.pilot.press("ctrl+r", "!")
         await driver.pilot.press("f1")
         await driver.until(lambda: driver.app.screen is not screen, "the help")
@@ -538,15 +545,21 @@ async def test_what_is_asked_and_written_survives_other_input():
         await driver.until(lambda: Store().ids() == ["000002"], "it is deleted")
 
 
-async def test_the_live_conversation_is_deleted_and_a_new_one_begins():
-    async with chatting(Script(replies=[tokens("One."), tokens("Two.")]), size=(120, 30)) as driver:
+async def test_the_live_conversation_is_deleted_but_in_no_reply():
+    script = Script(replies=[tokens("one two three"), tokens("Two.")], token_gate=Gate())
+    async with chatting(script, size=(120, 30)) as driver:
         await driver.say("/system Be brief.")
-        await driver.ask("hello")
+        await hold_reply(driver, "hello", 2)
         await saved(driver)
         await driver.pilot.press("f8")
         screen = driver.app.screen
         assert isinstance(screen, ConversationsScreen)
         await driver.until(lambda: screen.items())
+        await driver.pilot.press("delete", "y")
+        await driver.shows("not deleted: the engine is busy")
+        script.token_gate.open()
+        await driver.until(lambda: not driver.chat.turns.is_busy)
+        await saved(driver)
         await driver.pilot.press("delete", "n")
         assert Store().ids() == ["000001"]
         await driver.pilot.press("delete")
@@ -565,19 +578,6 @@ async def test_the_live_conversation_is_deleted_and_a_new_one_begins():
     assert [m.text for m in Store().read("000001").conversation.messages] == ["again", "Two."]
 
 
-async def test_the_live_conversation_is_not_deleted_during_its_reply():
-    async with chatting(Script(replies=[tokens("one two three")], token_gate=Gate())) as driver:
-        await hold_reply(driver, "count", 2)
-        await saved(driver)
-        await driver.pilot.press("f8")
-        screen = driver.app.screen
-        assert isinstance(screen, ConversationsScreen)
-        await driver.until(lambda: screen.items())
-        await driver.pilot.press("delete", "y")
-        await driver.shows("not deleted: the engine is busy")
-    assert Store().ids() == ["000001"]
-
-
 @pytest.mark.parametrize(("saving", "kept"), [("off", ["waits", "draft"]), ("on", ["draft"])])
 async def test_a_queued_message_is_kept_apart_only_with_saving_off(saving, kept):
     script = Script(replies=[tokens("one two three")], token_gate=Gate())
@@ -592,14 +592,7 @@ async def test_a_queued_message_is_kept_apart_only_with_saving_off(saving, kept)
 
 
 async def test_a_long_conversation_mounts_only_its_end():
-    root = paths.conversations_dir()
-    assert root is not None
-    made, conversation = journal(root), Conversation()
-    made.note_model("model", model_key("model.gguf"))
-    for n in range(30):
-        ask(made, conversation, f"question {n}")
-        answer(made, conversation, f"Answer {n}.")
-    assert made.close(PATIENCE_S) == ""
+    said(*(f"{side} {number}" for number in range(30) for side in ("question", "Answer")))
     async with chatting(Script(n_ctx=2000)) as driver:
         await driver.until(lambda: "earlier messages" in driver.screen_text() or len(driver.transcript.messages()) < 30)
         assert len(driver.transcript.messages()) < 30
@@ -618,9 +611,7 @@ def test_fields_of_messages_are_all_saved():
 
 
 async def test_a_damaged_conversation_shows_its_gap_and_goes_on():
-    async with chatting(Script(replies=[tokens("One."), tokens("Two."), tokens("Three.")])) as driver:
-        for question in ("first?", "second?", "third?"):
-            await driver.ask(question)
+    said("first?", "One.", "second?", "Two.", "third?", "Three.")
     with closing(sqlite3.connect(Store().root / NAME)) as db, db:
         db.execute("DELETE FROM message WHERE place=2")
     async with chatting(Script(replies=[tokens("Four.")]), size=(80, 50)) as driver:
