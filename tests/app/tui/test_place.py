@@ -14,7 +14,7 @@ BOOK = "\n".join(f"Line {n} is about {n} steamers." for n in range(1, 41))
 
 
 async def ask(driver: Driver, question: str, n: int) -> None:
-    await driver.type(question)
+    driver.prompt.insert(question)
     await driver.pilot.press("enter")
     await driver.until(lambda: len(driver.chat.turns.conversation.messages) == 2 * n, "a reply")
 
@@ -23,7 +23,8 @@ async def test_enter_on_a_reply_shows_where_it_is_from(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "book.txt").write_text(BOOK)
     replies = [["It says so twice", " (book.txt, line 20)", " and on line 30."], ["You are ", "welcome."]]
-    async with chatting(Script(n_ctx=2048, replies=replies), size=(80, 24)) as driver:
+    script = Script(n_ctx=2048, replies=replies)
+    async with chatting(script, size=(80, 24)) as driver:
         await driver.say("/place")
         await driver.note("the last reply names no place")
         await driver.say("/read book.txt")
@@ -43,7 +44,14 @@ async def test_enter_on_a_reply_shows_where_it_is_from(tmp_path: Path, monkeypat
         await driver.shows(" > 30  Line 30 is about")
         await driver.pilot.press("escape")
         await driver.shows("where?")
+        await driver.until(lambda: driver.chat.turns.journal.settle(0), "saved")
+    async with chatting(script, resume="last") as driver:  # another day
+        await driver.shows("on line 30.")
+        await driver.say("/place")
+        await driver.shows(" > 20  Line 20 is about")
         await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat, "back")
+        driver.prompt.focus()
         await ask(driver, "thanks", 2)
         await driver.pilot.press("ctrl+up")
         reply = driver.chat.transcript.replies()[-1]
@@ -51,18 +59,3 @@ async def test_enter_on_a_reply_shows_where_it_is_from(tmp_path: Path, monkeypat
         assert "Enter shows" not in driver.screen_text()
         await driver.pilot.press("enter")
         await driver.until(lambda: driver.prompt.has_focus, "Enter leads back")
-
-
-async def test_a_reply_of_an_earlier_day_knows_its_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "book.txt").write_text(BOOK)
-    script = Script(n_ctx=2048, replies=[["See line 7."]])
-    async with chatting(script) as driver:
-        await driver.say("/read book.txt")
-        await driver.until(lambda: driver.prompt.draft.files_line, "it is attached")
-        await ask(driver, "where?", 1)
-        await driver.until(lambda: driver.chat.turns.journal.settle(0), "saved")
-    async with chatting(script, resume="last") as driver:
-        await driver.shows("See line 7.")
-        await driver.say("/place")
-        await driver.shows(" >  7  Line 7 is about")

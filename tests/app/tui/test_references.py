@@ -80,6 +80,14 @@ async def test_a_name_that_is_pasted_is_text() -> None:
 
 async def test_a_pasted_name_that_is_edited_or_recalled_stays_text() -> None:
     async with chatting() as driver:
+        await driver.type("@notesabc foo")
+        await paste(driver, "@secret")
+        for _ in range(2):
+            await driver.pilot.press("home", *["delete"] * len("@notesabc foo"))
+            assert driver.prompt.text == "@secret"
+            assert driver.prompt.draft.referred == []
+            await driver.pilot.press("ctrl+z")
+        driver.prompt.show_text("")
         await paste(driver, "@secretx")
         await driver.pilot.press("backspace", "backspace", "t")
         assert driver.prompt.text == "@secret"
@@ -98,29 +106,7 @@ async def test_a_pasted_name_that_is_edited_or_recalled_stays_text() -> None:
         assert not any("words of" in message.text for message in driver.chat.turns.conversation.messages)
 
 
-async def test_a_name_that_is_joined_of_pasted_words_is_text() -> None:
-    async with chatting() as driver:
-        await driver.type("@notesabc foo")
-        await paste(driver, "@secret")
-        for _ in range(2):
-            await driver.pilot.press("home", *["delete"] * len("@notesabc foo"))
-            assert driver.prompt.text == "@secret"
-            assert driver.prompt.draft.referred == []
-            await driver.pilot.press("ctrl+z")
-
-
-async def test_a_path_that_is_completed_is_read() -> None:
-    async with chatting() as driver:
-        await driver.type("see @doc")
-        await driver.shows("docs/")
-        await driver.pilot.press("tab")
-        await driver.until(lambda: driver.prompt.text == "see @docs/")
-        assert driver.prompt.draft.referred == ["docs/"]
-        await driver.shows("sends along docs/ (folder)")
-        assert "words of inner" in await sent(driver)
-
-
-async def test_the_prompt_names_the_files_before_they_are_sent() -> None:
+async def test_what_goes_along_is_named_before_and_paths_completed() -> None:
     async with chatting() as driver:
         await driver.type("see @notes, and")
         await driver.shows("sends along notes (14B)")
@@ -128,6 +114,14 @@ async def test_the_prompt_names_the_files_before_they_are_sent() -> None:
         await driver.hides("sends along")
         await paste(driver, "@secret")
         assert "sends along" not in driver.screen_text()
+        driver.prompt.show_text("")
+        await driver.type("see @doc")
+        await driver.shows("docs/")
+        await driver.pilot.press("tab")
+        await driver.until(lambda: driver.prompt.text == "see @docs/")
+        assert driver.prompt.draft.referred == ["docs/"]
+        await driver.shows("sends along docs/ (folder)")
+        assert "words of inner" in await sent(driver)
 
 
 def test_a_draft_keeps_what_was_typed_across_starts() -> None:
@@ -166,6 +160,10 @@ async def question(driver: Driver) -> SendFilesScreen:
 async def test_the_first_file_for_a_server_is_asked_about_once() -> None:
     async with chatting() as driver:
         await of_server(driver)
+        await paste(driver, "@secret")
+        assert await sent(driver) == "@secret"  # which is no file: no question
+        await driver.last_reply()
+        await driver.until(lambda: not driver.chat.turns.is_busy)
         await driver.type("@secret")
         await driver.pilot.press("enter")
         await question(driver)
@@ -175,19 +173,20 @@ async def test_the_first_file_for_a_server_is_asked_about_once() -> None:
         await driver.pilot.press("escape")
         await driver.note("not sent: secret, 15 B, 1 line stays here")
         await driver.until(lambda: "secret" in driver.prompt.text, "the draft is back")
-        assert driver.chat.turns.conversation.is_empty
+        assert len(driver.chat.turns.conversation.messages) == 2
         await driver.pilot.press("enter")
         await question(driver)
         await driver.shows("Send secret, 15 B, 1 line to api.example:8000?")  # drawn: its keys are there
         driver.script.clock.advance(CALM_S)
         await driver.pilot.press("y")
-        await driver.until(lambda: driver.chat.turns.conversation.messages)
-        assert driver.chat.turns.conversation.messages[0].text.startswith("secret:\n```\nwords of secret")
-        assert driver.chat.turns.conversation.messages[0].text.count("words of secret") == 1
+        await driver.until(lambda: len(driver.chat.turns.conversation.messages) > 3)
+        assert driver.chat.turns.conversation.messages[2].text.startswith("secret:\n```\nwords of secret")
+        assert driver.chat.turns.conversation.messages[2].text.count("words of secret") == 1
+        await driver.until(lambda: len(driver.transcript.replies()) == 2, "the reply")
         await driver.last_reply()
         await driver.type("@notes")
         assert "words of notes" in await sent(driver)
-        await driver.until(lambda: len(driver.transcript.replies()) == 2, "the second reply")
+        await driver.until(lambda: len(driver.transcript.replies()) == 3, "the next reply")
         await driver.last_reply()
         await driver.until(lambda: not driver.chat.turns.is_busy)
         await driver.say("/new")
@@ -195,13 +194,6 @@ async def test_the_first_file_for_a_server_is_asked_about_once() -> None:
         await driver.until(lambda: "notes" in driver.prompt.text)
         await driver.pilot.press("enter")
         assert await question(driver)
-
-
-async def test_a_message_without_a_file_goes_to_a_server_unasked() -> None:
-    async with chatting() as driver:
-        await of_server(driver)
-        await paste(driver, "@secret")
-        assert await sent(driver) == "@secret"
 
 
 def test_a_prompt_begins_without_references() -> None:
