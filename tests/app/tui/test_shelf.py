@@ -59,7 +59,7 @@ async def ask_with(driver: Driver, files: str, question: str) -> ReplyView:
 async def ask(driver: Driver, question: str) -> ReplyView:
     """Ask with what is in the prompt, and wait for the reply."""
     before = driver.chat.turns.conversation.last_reply
-    await driver.type(question)
+    driver.prompt.insert(question)
     await driver.pilot.press("enter")
     await driver.until(lambda: driver.chat.turns.conversation.last_reply is not before, "a reply")
     await driver.until(lambda: driver.chat.turns.journal.settle(0), "saved")
@@ -90,8 +90,8 @@ async def all_is_read(driver: Driver) -> None:
 
 
 @pytest.mark.usefixtures("_documents")
-async def test_each_document_is_on_the_shelf_once_the_last_used_first() -> None:
-    async with chatting(Script(n_ctx=2048), size=(100, 30)) as driver:
+async def test_each_document_is_listed_once_until_it_is_deleted() -> None:
+    async with chatting(Script(n_ctx=2048), size=(120, 30)) as driver:
         await driver.pilot.press("f6")
         await driver.shows("No document was read yet: /read FILE")
         await driver.pilot.press("escape")
@@ -100,14 +100,37 @@ async def test_each_document_is_on_the_shelf_once_the_last_used_first() -> None:
         assert (plan.name, plan.extent, plan.conversations) == ("plan.txt", "2 lines", ("000002", "000001"))
         assert (book.name, book.extent, book.conversations) == ("book.txt", "40 lines", ("000001",))
         assert document_of(Store(), book).text == BOOK
+        await all_is_read(driver)
         await driver.say("/shelf")
-        await driver.shows("40 lines")
+        await driver.until(lambda: driver.screen_text().count("100 %") == 2, "both are read")
         rows = [line for line in driver.screen_text().splitlines() if ".txt" in line and "lines" in line]
-        assert [row.split()[1] for row in rows[:2]] == ["plan.txt", "book.txt"]
+        assert [row.split()[1] for row in rows[:2]] == ["plan.txt", "book.txt"], "the last used comes first"
         await driver.pilot.press(*"book")
-        await driver.until(lambda: "plan.txt" not in driver.screen_text())
+        await driver.hides("plan.txt")
         await driver.pilot.press("!")
         await driver.shows("no document has all these words")
+        await driver.pilot.press("backspace", "delete")
+        await driver.shows("Delete book.txt and what was read of it?")
+        await driver.pilot.press("n")
+        await driver.hides("Delete book.txt")
+        states, (place,) = Store().segments("000001", only_own=True), kinds()
+        assert any(path.exists() for path in states)
+        driver.chat.shelf._may_read = bool  # nothing is read again
+        await driver.pilot.press("delete", "y")
+        await driver.hides("40 lines")
+        await driver.pilot.press(*["backspace"] * 4)
+        await driver.until(lambda: driver.screen_text().count("100 %") == 1, "the plan is read still")
+        assert not any(path.exists() for path in states)
+        (read,) = driver.chat.shelf._known.values()
+        of_plan = {*read.files, *Store().segments("000002", only_own=True)}
+        assert set(read.files) <= set(place.glob("*.kv")) <= of_plan, "nothing of the book is left"
+        assert [one.conversations for one in shelved_in(Store())] == [("000002", "000001")]
+        assert BOOK in Store().read("000001").conversation.messages[0].text
+        await driver.pilot.press("escape")
+        await driver.say("/new")
+        await driver.note("A new conversation")
+        await ask_with(driver, "book.txt", "again?")
+        assert [one.conversations for one in shelved_in(Store()) if one.name == "book.txt"] == [("000003",)]
 
 
 @pytest.mark.usefixtures("_documents")
@@ -241,7 +264,7 @@ async def test_nothing_is_read_where_memory_is_short(monkeypatch: pytest.MonkeyP
     async with chatting(Script(n_ctx=2048), size=(100, 30)) as driver:
         shelf = driver.chat.shelf
         quota_bytes, shelf._quota_bytes = shelf._quota_bytes, 0  # nothing is read before memory is short
-        await ask_about_both(driver)
+        await ask_with(driver, "book.txt", "what is this?")
         shelf._quota_bytes = quota_bytes
 
         def none(*_: object) -> None:
@@ -251,48 +274,6 @@ async def test_nothing_is_read_where_memory_is_short(monkeypatch: pytest.MonkeyP
         await is_quiet(driver)
         await driver.until(lambda: shelf.trouble, "it stops")
         assert not any(one.is_whole for one in shelf._known.values())
-
-
-@pytest.mark.usefixtures("_documents")
-async def test_deleting_one_keeps_what_was_read_of_others() -> None:
-    async with chatting(Script(n_ctx=2048), size=(120, 30)) as driver:
-        await ask_with(driver, "book.txt plan.txt", "what is this?")
-        await all_is_read(driver)
-        await driver.pilot.press("f6")
-        await driver.until(lambda: driver.screen_text().count("100 %") == 2, "both are read")
-        (place,) = kinds()
-        driver.chat.shelf._may_read = bool  # nothing is read again
-        await driver.pilot.press(*"book", "delete", "y")
-        await driver.hides("40 lines")
-        await driver.pilot.press(*["backspace"] * 4)
-        await driver.until(lambda: driver.screen_text().count("100 %") == 1, "the plan is read still")
-        (plan,) = driver.chat.shelf._known.values()
-        assert set(place.glob("*.kv")) == set(plan.files), "nothing of the book is left"
-
-
-@pytest.mark.usefixtures("_documents")
-async def test_deleting_takes_what_was_read_and_leaves_conversations() -> None:
-    async with chatting(Script(n_ctx=2048), size=(120, 30)) as driver:
-        await ask_about_both(driver)
-        await all_is_read(driver)
-        await driver.pilot.press("f6")
-        await driver.shows("book.txt")
-        await driver.pilot.press("down", "delete")
-        await driver.shows("Delete book.txt and what was read of it?")
-        await driver.pilot.press("n")
-        await driver.hides("Delete book.txt")
-        states = Store().segments("000001", only_own=True)
-        assert any(path.exists() for path in states)
-        await driver.pilot.press("delete", "y")
-        await driver.hides("book.txt")
-        assert not any(path.exists() for path in states)
-        assert [one.conversations for one in shelved_in(Store())] == [("000002", "000001")]
-        assert BOOK in Store().read("000001").conversation.messages[0].text
-        await driver.pilot.press("escape")
-        await driver.say("/new")
-        await driver.note("A new conversation")
-        await ask_with(driver, "book.txt", "again?")
-        assert [one.conversations for one in shelved_in(Store()) if one.name == "book.txt"] == [("000003",)]
 
 
 def test_a_conversation_of_nothing_but_the_document_goes_with_it() -> None:
