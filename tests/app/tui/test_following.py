@@ -59,10 +59,10 @@ async def test_a_larger_terminal_that_shows_the_end_begins_it_again() -> None:
 
 
 async def test_earlier_messages_that_fit_do_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transcript, "MOST_MOUNTED", 8)
-    monkeypatch.setattr(transcript, "KEPT_MOUNTED", 4)
+    monkeypatch.setattr(transcript, "MOST_MOUNTED", 4)
+    monkeypatch.setattr(transcript, "KEPT_MOUNTED", 2)
     async with chatting(Script(replies=[["short"]], n_ctx=1 << 20), size=(80, 60)) as driver:
-        for number in range(5):
+        for number in range(3):
             await driver.ask(f"question {number}")
         await driver.shows("earlier messages")
         await driver.pilot.press("pageup")
