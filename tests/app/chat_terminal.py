@@ -27,8 +27,8 @@ import_textual()
 import app.chat.local, app.tui.app, app.tui.markdown.growing, app.tui.widgets.reply_body, tests.app.fake_engine
 
 orders = socket.socket(fileno=os.dup(0))
-lines, program = orders.makefile("rw"), None
-while program is None:
+lines = orders.makefile("rw")
+while True:
     said, handles, *_ = socket.recv_fds(orders, 1, 1)
     if not said:
         sys.exit()
@@ -37,18 +37,18 @@ while program is None:
         pid, status = os.waitpid(order, os.WNOHANG)
         answer = os.waitstatus_to_exitcode(status) if pid else None
     elif (answer := os.fork()) == 0:
-        environ, program = order
+        break
     else:
         os.close(handles[0])
-    if program is None:
-        print(json.dumps(answer), file=lines, flush=True)
+    print(json.dumps(answer), file=lines, flush=True)
 lines.detach()
 orders.close()
 os.setsid()
 for number in range(3):
     os.dup2(handles[0], number)
 os.close(handles[0])
-sys.stdout.reconfigure(line_buffering=True)
+sys.stdout.reconfigure(line_buffering=True)  # as on a terminal
+environ, program = order
 os.environ.clear()
 os.environ.update(environ)
 exec(program)
@@ -83,7 +83,7 @@ class ForkServer:
         self._answers = self._orders.makefile("r")
 
     def ask(self, order: object, *handles: int) -> int | None:
-        """With a terminal's handle: start ``[environ, program]`` on it, return its pid. Else: the exit code of a pid."""
+        """Start ``[environ, program]`` on a terminal and return its pid; without one, return the exit code of a pid."""
         socket.send_fds(self._orders, [b"."], handles)
         self._orders.sendall(json.dumps(order).encode() + b"\n")
         answer: int | None = json.loads(self._answers.readline())
