@@ -99,7 +99,8 @@ class ForkedProcess:
     """What ``subprocess.Popen`` is for a process of one's own."""
 
     def __init__(self, server: ForkServer, environ: dict[str, str], program: str, terminal: int) -> None:
-        self._server, self.returncode = server, None
+        self._server = server
+        self.returncode: int | None = None
         pid = server.ask([environ, program], terminal)
         assert pid is not None
         self.pid = pid
