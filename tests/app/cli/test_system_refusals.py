@@ -154,7 +154,7 @@ sys.meta_path.insert(0, Fails)
     ("name", "error", "code", "words"),
     [
         *((name, "OSError(5, 'Input/output error')", 74, "Input/output error")
-          for name in ("app.cli.dispatch", "llvmlite", "app.cli.line_mode", "engine.model")),
+          for name in ("app.cli.dispatch", "llvmlite")),
         *((name, "MemoryError()", 71, "not enough memory") for name in ("app.cli.arguments", "numpy")),
     ],
 )  # fmt: skip
