@@ -11,6 +11,7 @@ import platform
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -176,6 +177,7 @@ def identity_of(*parts: object) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
+@cache
 def machine_name() -> str:
     """Return what tells this processor from another; never shown."""
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
