@@ -60,7 +60,8 @@ def main(name: str, n: str) -> int:
             start(name)
             return 0
     print("ready", flush=True)
-    return int(any([os.wait()[1] for _ in range(int(n))]))
+    statuses = [os.wait()[1] for _ in range(int(n))]
+    return int(any(statuses))
 
 
 if __name__ == "__main__":
