@@ -164,6 +164,7 @@ def history_key(identity: str, threads: int) -> str:
     return f"{identity}.{threads}"
 
 
+@cache
 def rates_key(threads: int) -> str:
     """Name what the rates of memory and kernels are kept under."""
     return history_key(identity_of("rates"), threads)
