@@ -116,9 +116,7 @@ threading._start_new_thread = start
 """
 
 
-@pytest.mark.parametrize(
-    ("command", "most"), [(("run", "starter", "-p", "hi"), 1), (CHAT, 0), (CHAT, 1), (("doctor",), 0)]
-)
+@pytest.mark.parametrize(("command", "most"), [(("run", "starter", "-p", "hi"), 1), (CHAT, 0), (("doctor",), 0)])
 def test_refused_threads_are_one_line(command: tuple[str, ...], most: int) -> None:
     done = jalopy(*command, program=REFUSE_THREADS.format(most=most))
     assert (done.returncode, done.stdout) == (exit_codes.NO_MEMORY, ""), done.stderr
