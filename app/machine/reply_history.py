@@ -181,10 +181,8 @@ def identity_of(*parts: object) -> str:
 @cache
 def machine_name() -> str:
     """Return what tells this processor from another; never shown."""
-    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-        for line in file.read(1 << 16).splitlines():
-            if line.startswith(("model name", "Hardware")):
-                return line
+    with suppress(OSError, StopIteration), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        return next(line for line in file.read(1 << 16).splitlines() if line.startswith(("model name", "Hardware")))
     return f"{platform.machine()} {platform.processor()}"
 
 

@@ -71,8 +71,6 @@ class TextCleaner:
         return rest
 
     def _limit_marks(self, text: str) -> str:
-        if not text:
-            return text
         if text.isascii() or not any(map(_is_mark, set(text))):
             self._marks_in_row = 0
             return text

@@ -80,7 +80,7 @@ async def test_a_file_is_attached_as_a_chip_or_refused_in_one_line(
         assert "tokens, the context holds 2,048" in await driver.note("large.md: about 2,4")
 
 
-async def test_what_is_named_in_a_message_goes_with_it_and_is_completed(tmp_path: Path, monkeypatch) -> None:
+async def test_what_a_message_names_goes_with_it_and_is_completed(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "one note.md").write_text("buy milk")
     (tmp_path / "two.md").write_text("buy bread")
