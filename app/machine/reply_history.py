@@ -11,6 +11,7 @@ import platform
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -163,6 +164,7 @@ def history_key(identity: str, threads: int) -> str:
     return f"{identity}.{threads}"
 
 
+@cache
 def rates_key(threads: int) -> str:
     """Name what the rates of memory and kernels are kept under."""
     return history_key(identity_of("rates"), threads)
@@ -176,12 +178,11 @@ def identity_of(*parts: object) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
+@cache
 def machine_name() -> str:
     """Return what tells this processor from another; never shown."""
-    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-        for line in file.read(1 << 16).splitlines():
-            if line.startswith(("model name", "Hardware")):
-                return line
+    with suppress(OSError, StopIteration), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        return next(line for line in file.read(1 << 16).splitlines() if line.startswith(("model name", "Hardware")))
     return f"{platform.machine()} {platform.processor()}"
 
 

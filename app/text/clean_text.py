@@ -42,8 +42,6 @@ _KEPT_MARKS = frozenset("\u061c\u200c\u200d\u200e\u200f")
 _PICTURES = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"} | {0x7F: "␡"}
 _LINE_BREAKS = re.compile("\r\n|[\u2028\u2029]")
 _REPLACED = re.compile("[" + "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in _REPLACED_RANGES) + "]")
-_FIRST_MARK = "\u0300"
-"""Below it there are no combining marks, so most text is done without looking at single characters."""
 
 
 class TextCleaner:
@@ -73,9 +71,7 @@ class TextCleaner:
         return rest
 
     def _limit_marks(self, text: str) -> str:
-        if not text:
-            return text
-        if text.isascii() or max(text) < _FIRST_MARK:
+        if text.isascii() or not any(map(_is_mark, set(text))):
             self._marks_in_row = 0
             return text
         kept = []

@@ -1,15 +1,19 @@
 """Puts a scripted engine after ``app.chat.opening`` for one test."""
 
 from types import SimpleNamespace
-from typing import Any
-
-import pytest
+from typing import Any, Protocol
 
 from app.chat import opening as engine_access
 from tests.app.fake_engine import Script
 
 
-def use_script(monkeypatch: pytest.MonkeyPatch, script: Script) -> Script:
+class Patch(Protocol):
+    """pytest's monkeypatch, or ``builtins`` in a process that ends with its script: importing pytest takes 0.3 s."""
+
+    def setattr(self, target: object, name: str, value: object, /) -> None: ...
+
+
+def use_script(monkeypatch: Patch, script: Script) -> Script:
     """Replace every function that would import the engine's compiled half."""
 
     def make_sampling(settings: Any, model: Any, mode: Any) -> Any:

@@ -60,33 +60,44 @@ async def fill(driver: Driver, n_turns: int) -> None:
 
 
 async def test_a_full_context_is_announced_and_drops_the_oldest_turns():
-    script = Script(replies=[tokens("a reply of six words here")], n_ctx=200)
+    script = Script(replies=[tokens("a reply of six words here")], n_ctx=110)
     async with chatting(script, size=(80, 40), system_prompt="Be brief.") as driver:
-        await fill(driver, 14)
+        await fill(driver, 8)
         assert "oldest" in await driver.note("The context was full")
         told = [note for note in driver.notes() if "% full" in note or "was full" in note]
         assert "tokens left" in told[0]
         assert "dropped from it" in told[1]
-        assert len(texts(driver)) == 28
+        assert len(texts(driver)) == 16
         await driver.note("no longer sees what is above")
         conversation = driver.chat.turns.conversation
-        assert 0 < conversation.n_dropped < 28
+        assert 0 < conversation.n_dropped < 16
         session = script.opened[0].sessions[0]
         cached = script.opened[0].tokenizer.decode(session.tokens)
         assert cached.startswith("Be brief.question")
         assert "question 0" not in cached
-        assert session.length <= 200
+        assert session.length <= 110
         assert max(session.fed_counts[1:]) < 30, "what stayed was moved, not read again"
         n_dropped = conversation.n_dropped
     assert Store().read("000001").conversation.n_dropped == n_dropped
-    async with chatting(Script(replies=script.replies, n_ctx=200), system_prompt="Be brief.") as driver:
+    script = Script(replies=script.replies, n_ctx=110)
+    async with chatting(script, size=(80, 60), system_prompt="Be brief.") as driver:
         assert driver.chat.turns.conversation.n_dropped == n_dropped
         await driver.ask("one more")
-        session = driver.script.opened[0].sessions[0]
-        assert "question 0" not in driver.script.opened[0].tokenizer.decode(session.tokens)
+        assert "question 0" not in script.opened[0].tokenizer.decode(script.opened[0].sessions[0].tokens)
+        # What was dropped can be copied, and not edited.
+        await driver.say("/edit 1")
+        await driver.note("the model no longer sees this message")
+        driver.transcript.messages()[0].focus()
+        await driver.pilot.press("f")
+        await driver.until(lambda: len(texts(driver)) == 2)
+        assert driver.chat.turns.conversation.n_dropped == 0
+        await driver.ask("and then?")
+        cached = script.opened[0].tokenizer.decode(script.opened[0].sessions[0].tokens)
+        assert cached.startswith("Be brief.question 0")
 
 
-async def test_what_was_dropped_stays_dropped_when_its_turn_is_stopped():
+async def test_what_was_dropped_stays_dropped_and_no_more_in_vain():
+    """When its turn is stopped, and when a message is longer than all of the context."""
     script = Script(replies=[tokens("a reply of six words here")], n_ctx=100)
     async with chatting(script, system_prompt="Be brief.") as driver:
         await fill(driver, 5)
@@ -101,31 +112,8 @@ async def test_what_was_dropped_stays_dropped_when_its_turn_is_stopped():
         assert driver.chat.turns.conversation.n_dropped == n_dropped
         cached = script.opened[0].tokenizer.decode(script.opened[0].sessions[0].tokens)
         assert cached.count("question") == (len(texts(driver)) - n_dropped) // 2 - 1
-
-
-async def test_a_dropped_message_can_be_copied_but_not_edited():
-    script = Script(replies=[tokens("a reply of six words here")], n_ctx=100)
-    async with chatting(script, size=(80, 60)) as driver:
-        await fill(driver, 7)
-        assert driver.chat.turns.conversation.n_dropped
-        await driver.say("/edit 1")
-        await driver.note("the model no longer sees this message")
-        first = driver.transcript.messages()[0]
-        first.focus()
-        await driver.pilot.press("f")
-        await driver.until(lambda: len(texts(driver)) == 2)
-        assert driver.chat.turns.conversation.n_dropped == 0
-        await driver.ask("and then?")
-        cached = script.opened[0].tokenizer.decode(script.opened[0].sessions[0].tokens)
-        assert cached.startswith("question 0")
-
-
-async def test_a_message_longer_than_the_context_drops_no_turns():
-    script = Script(replies=[tokens("a reply of six words here")], n_ctx=100)
-    async with chatting(script) as driver:
-        await fill(driver, 3)
+        before = texts(driver)
         await driver.say("word " * 120)
-        note = await driver.note("Not sent")
-        assert "the context holds 100" in note
-        assert driver.chat.turns.conversation.n_dropped == 0
-        assert len(texts(driver)) == 6
+        assert "the context holds 100" in await driver.note("Not sent")
+        assert driver.chat.turns.conversation.n_dropped == n_dropped
+        assert texts(driver) == before

@@ -157,21 +157,30 @@ def test_a_process_that_is_killed_is_started_again() -> None:
 
 
 _COMPILES = """
-import sys
-from tests.app.chat.test_form_process import *
-made = Forms(BYTES, FormLimits(compile_cpu_s=600.0))
-made.constraint(SOUND)
+import sys, psutil
+from app.chat.answer_form import AnswerForm
+from app.chat.form_process import FormLimits, FormProcess
+from app.chat.form_sandbox import pack_vocabulary
+vocabulary = pack_vocabulary([*(bytes([one]) for one in range(256)), b""], [256], None, 256)
+made = FormProcess(vocabulary, FormLimits(compile_cpu_s=600.0))
+def channel(form, waiting):
+    opened = made.open("x", lambda text: list(text.encode()), waiting)
+    opened.begin(AnswerForm(*form, "x"))
+    opened.receive()
+    return opened
 def waiting():
-    found = process_of(made).children(recursive=True)
+    keeper = psutil.Process(made._child.pid)
+    found = keeper.children(recursive=True)
     if len(found) == 2:
-        print(*[one.pid for one in [process_of(made), *found]], flush=True)
-kept = made.constraint(SOUND)
-made.constraint(SLOW, (), waiting)
+        print(*[one.pid for one in [keeper, *found]], flush=True)
+kept = channel({sound}, lambda: None)
+channel({slow}, waiting)
 """
 
 
 def test_nothing_is_left_of_a_program_that_is_killed() -> None:
-    program = subprocess.Popen([sys.executable, "-c", _COMPILES], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    code = _COMPILES.format(sound=(SOUND.kind, SOUND.text), slow=(SLOW.kind, SLOW.text))
+    program = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert program.stdout is not None
     left = [psutil.Process(int(pid)) for pid in program.stdout.readline().split()]
     assert len(left) == 3

@@ -132,6 +132,8 @@ async def test_the_prompts_corner_says_tokens_and_later_the_time(quick):
         driver.prompt.show_text(FORTY)
         await driver.until(lambda: driver.prompt.border_subtitle == "44 tokens, about 4 s")
         await driver.shows("44 tokens, about 4 s")
+        await driver.until(lambda: driver.chat._quiet_ticks >= sending.QUIET_TICKS)
+        assert len(driver.script.opened[-1].sessions[-1].fed_counts) == 1, "nothing is read ahead where that is off"
         driver.prompt.show_text("/save x")
         await driver.until(lambda: "tokens" not in driver.prompt.border_subtitle)
 
@@ -158,16 +160,15 @@ async def test_an_edit_that_changes_what_was_read_drops_it(quick):
         assert script.opened[-1].sessions[-1].fed_counts == []
 
 
-async def test_nothing_is_read_ahead_if_set_off_or_on_battery(quick, monkeypatch):
+async def test_nothing_is_read_ahead_on_battery_if_not_set(quick, monkeypatch):
     from app.tui import chat_options
 
     monkeypatch.setattr(chat_options, "is_on_battery", lambda: True)
-    for wanted in ("off", "auto"):
-        async with chatting(prefill_while_typing=wanted) as driver:
-            driver.prompt.show_text(FORTY)
-            await driver.until(lambda driver=driver: driver.chat._quiet_ticks >= sending.QUIET_TICKS)
-            assert driver.script.opened[-1].sessions[-1].fed_counts == []
     assert built_in_settings().prefill_while_typing == "auto"
+    async with chatting() as driver:
+        driver.prompt.show_text(FORTY)
+        await driver.until(lambda: driver.chat._quiet_ticks >= sending.QUIET_TICKS)
+        assert driver.script.opened[-1].sessions[-1].fed_counts == []
 
 
 def test_a_text_slow_to_count_is_left_until_the_next_turn(engine, script, monkeypatch):

@@ -1,10 +1,14 @@
 """Titles that a model writes for conversations while nothing is asked."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.chat.events import GenerationFinished, TitleWritten
 from app.chat.titles import MOST_COLUMNS, MOST_TOKENS, REQUEST, title_in
 from app.conversations.store import Store
+from app.program.settings import built_in_settings
+from app.tui.chat_options import may_write_titles
 from engine.prompt.thinking_mode import ThinkingMode
 from tests.app.chat.engine_driver import PATIENCE_S, Engine
 from tests.app.chat_driver import chatting
@@ -111,12 +115,11 @@ async def test_the_list_shows_the_title_that_the_model_wrote(script: Script) -> 
     assert REQUEST not in "".join(one.content for one in script.opened[-1].chats[-1].messages)
 
 
-@pytest.mark.parametrize("wanted", ["off", "auto"])
-async def test_no_title_is_written_where_that_is_off(
-    script: Script, monkeypatch: pytest.MonkeyPatch, wanted: str
-) -> None:
+async def test_no_title_is_written_where_that_is_off(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.tui.chat_options.is_on_battery", lambda: True)
-    async with chatting(script, title_pause_s=0.0, write_titles=wanted) as driver:
+    wanted = {one: may_write_titles(replace(built_in_settings(), write_titles=one)) for one in ("on", "off", "auto")}
+    assert wanted == {"on": True, "off": False, "auto": False}
+    async with chatting(script, title_pause_s=0.0, write_titles="auto") as driver:
         await driver.ask("What is the capital of Peru?")
         await driver.ask("And then?")
         assert driver.chat.turns.conversation.messages[-1].text == "Capital of Peru"

@@ -29,7 +29,7 @@ def model_of(driver: Driver) -> FakeModel:
     return driver.script.opened[0]
 
 
-async def test_huge_pages_are_compared_last_then_used_and_left() -> None:
+async def test_huge_pages_are_compared_then_used_if_they_can_and_left() -> None:
     memory = Memory()
     async with tuning(laptop_script(**FASTER), memory, size=(100, 40)) as driver:
         await driver.pilot.press("f4", "enter")
@@ -39,6 +39,12 @@ async def test_huge_pages_are_compared_last_then_used_and_left() -> None:
         assert huge.split() == ["huge", "95.2", "±0.0", "+12", "%", "95.2", "±0.0", "+12", "%", "best"]
         assert model_of(driver).weights_mode == "mmap"
         assert not model_of(driver).has_copy, "the copy of the comparison is freed"
+        driver.script.weights_error = MemoryPlanError("model.gguf: weights in huge pages need 2.0 GB of their own")
+        await driver.pilot.press("enter")
+        await driver.note("weights stay where they are: model.gguf: weights in huge pages need 2.0 GB")
+        assert memory.remembered is None
+        assert model_of(driver).weights_mode == "mmap"
+        driver.script.weights_error = None
         await driver.pilot.press("enter")
         await shown(driver, "weights in huge pages; remembered for this machine and model")
         assert model_of(driver).weights_mode == "huge"
@@ -70,21 +76,6 @@ async def test_weights_move_between_two_tokens_of_a_reply() -> None:
         assert (await driver.last_reply()).text.endswith("word19")
 
 
-async def test_no_gain_changes_nothing_and_says_so() -> None:
-    async with tuning(laptop_script(), size=(100, 40)) as driver:
-        await driver.pilot.press("f4", "enter")
-        await shown(driver, "Weights stay in the file's map: huge pages brought no gain")
-        await shown(driver, "use the best (2, 2)")
-
-
-async def test_without_room_for_both_the_reason_stands_there() -> None:
-    async with tuning(laptop_script(has_room_for_both=False), size=(100, 40)) as driver:
-        await driver.pilot.press("f4", "enter")
-        await shown(driver, "huge pages are not tried: both at once do not fit into memory")
-        await shown(driver, "done in")
-        assert model_of(driver).weight_calls == []
-
-
 async def test_a_stop_while_weights_are_compared_leaves_no_copy() -> None:
     script = laptop_script(prefill_gate=Gate(), **FASTER)
     async with tuning(script, size=(100, 40)) as driver:
@@ -107,26 +98,15 @@ async def test_a_stop_while_weights_are_compared_leaves_no_copy() -> None:
         assert isinstance(driver.app.screen, ThreadsScreen)
 
 
-async def test_weights_that_cannot_move_are_reported_not_remembered() -> None:
-    memory = Memory()
-    async with tuning(laptop_script(**FASTER), memory) as driver:
-        await driver.pilot.press("f4", "enter")
-        await shown(driver, "done in")
-        driver.script.weights_error = MemoryPlanError("model.gguf: weights in huge pages need 2.0 GB of their own")
-        await driver.pilot.press("enter")
-        await driver.note("weights stay where they are: model.gguf: weights in huge pages need 2.0 GB")
-        assert memory.remembered is None
-        assert model_of(driver).weights_mode == "mmap"
-
-
 # ---- KV types
 
 
-async def test_k_compares_kv_types_and_enter_remembers_the_best() -> None:
+async def test_no_gain_is_said_and_k_compares_kv_types_to_remember() -> None:
     memory = Memory()
     async with tuning(laptop_script(kv_speeds={"f32": 1.2}), memory, size=(100, 40)) as driver:
         await driver.pilot.press("f4", "enter")
-        await shown(driver, "done in")
+        await shown(driver, "Weights stay in the file's map: huge pages brought no gain")
+        await shown(driver, "use the best (2, 2)")
         await driver.pilot.press("k")
         await shown(driver, "A KV cache of f32 writes 20 % faster (20 to 20)")
         text = await shown(driver, "use the best (2, 2, f32)")
@@ -160,27 +140,15 @@ async def test_k_before_any_measurement_measures_the_threads_first() -> None:
         assert report().comparison("weights").is_measured
 
 
-async def test_a_remembered_kv_type_is_used_when_the_model_opens() -> None:
-    memory = Memory(TunedChoice(2, 2, False, "mmap", "f32"))
-    async with tuning(laptop_script(), memory) as driver:
-        assert model_of(driver).sessions[0].kv_type == "f32"
-
-
-async def test_settings_of_weights_and_kv_type_are_said_to_go_first() -> None:
-    memory = Memory(TunedChoice(2, 2))
-    async with tuning(laptop_script(), memory, size=(100, 40), weights="mmap", kv_type="f16") as driver:
-        await driver.pilot.press("f4", "enter")
-        await shown(driver, "The settings name weights and the KV cache's type: they go before what is remembered")
-
-
 # ---- doubts
 
 
-async def test_a_doubt_names_the_key_once_in_a_session() -> None:
-    memory = Memory(TunedChoice(2, 2))
+async def test_what_is_remembered_is_used_and_a_doubt_told_once() -> None:
+    memory = Memory(TunedChoice(2, 2, False, "mmap", "f32"))
     memory.doubt = "threads were tuned on mains, now on battery"
     async with tuning(laptop_script(), memory) as driver:
         await driver.note("threads were tuned on mains, now on battery: F4 measures again")
+        assert model_of(driver).sessions[0].kv_type == "f32"
         assert driver.app.bridge.tuning is None
         assert driver.app.screen is driver.chat
         model = driver.chat.turns.model
@@ -215,20 +183,12 @@ async def test_a_result_with_swapping_is_used_but_not_remembered() -> None:
         assert memory.remembered is None
 
 
-async def test_a_result_on_battery_is_marked_and_remembered_as_such() -> None:
-    memory, machine = Memory(), ScriptedMachine()
+async def test_whatever_bears_on_a_result_stands_next_to_it() -> None:
+    """On battery, with other programs at work and no room for a copy, and settings that go first."""
+    memory, machine = Memory(TunedChoice(2, 2)), ScriptedMachine()
     machine.on_mains = False
-    async with tuning(laptop_script(), memory, (100, 40), machine) as driver:
-        await driver.pilot.press("f4", "enter")
-        await shown(driver, "Measured on battery: this holds for running on battery only.")
-        await driver.pilot.press("enter")
-        await driver.until(lambda: memory.measured is not None, "remembered")
-        assert memory.measured == Measured("k1", True)
-
-
-async def test_few_best_threads_are_explained_by_busy_other_programs() -> None:
-    machine = ScriptedMachine()
-    async with tuning(laptop_script(thread_speeds={1: 2.0, 2: 1.0}), None, (100, 40), machine) as driver:
+    script = laptop_script(thread_speeds={1: 2.0, 2: 1.0}, has_room_for_both=False)
+    async with tuning(script, memory, (100, 60), machine, weights="mmap", kv_type="f16") as driver:
         real = machine.cpu_times
 
         def look(percpu: bool) -> object:
@@ -238,5 +198,12 @@ async def test_few_best_threads_are_explained_by_busy_other_programs() -> None:
 
         machine.cpu_times = look  # type: ignore[assignment, method-assign]
         await driver.pilot.press("f4", "enter")
+        await shown(driver, "huge pages are not tried: both at once do not fit into memory")
+        await shown(driver, "The settings name weights and the KV cache's type: they go before what is remembered")
+        await shown(driver, "Measured on battery: this holds for running on battery only.")
         await shown(driver, "1 thread writes fastest, but other programs took 1.2 cores meanwhile")
         await shown(driver, "measure again without them")
+        assert model_of(driver).weight_calls == []
+        await driver.pilot.press("enter")
+        await driver.until(lambda: memory.measured is not None, "remembered")
+        assert memory.measured == Measured("k1", True)

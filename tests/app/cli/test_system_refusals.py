@@ -116,9 +116,7 @@ threading._start_new_thread = start
 """
 
 
-@pytest.mark.parametrize(
-    ("command", "most"), [(("run", "starter", "-p", "hi"), 1), (CHAT, 0), (CHAT, 1), (("doctor",), 0)]
-)
+@pytest.mark.parametrize(("command", "most"), [(("run", "starter", "-p", "hi"), 1), (CHAT, 0), (("doctor",), 0)])
 def test_refused_threads_are_one_line(command: tuple[str, ...], most: int) -> None:
     done = jalopy(*command, program=REFUSE_THREADS.format(most=most))
     assert (done.returncode, done.stdout) == (exit_codes.NO_MEMORY, ""), done.stderr
@@ -154,7 +152,7 @@ sys.meta_path.insert(0, Fails)
     ("name", "error", "code", "words"),
     [
         *((name, "OSError(5, 'Input/output error')", 74, "Input/output error")
-          for name in ("app.cli.dispatch", "llvmlite", "app.cli.line_mode", "engine.model")),
+          for name in ("app.cli.dispatch", "llvmlite")),
         *((name, "MemoryError()", 71, "not enough memory") for name in ("app.cli.arguments", "numpy")),
     ],
 )  # fmt: skip

@@ -5,6 +5,7 @@ Arguments: the model's name, and after how many tokens the first answer halts, i
 
 from __future__ import annotations
 
+import builtins
 import sys
 import time
 from dataclasses import replace
@@ -18,13 +19,6 @@ from tests.app.scripted_access import use_script
 
 REPLY = ["one", " two", " three", " four", " five", " six"]
 TOKEN_S = 0.02
-
-
-class _Setter:
-    """Of pytest's monkeypatch, the only part that is used."""
-
-    def setattr(self, target: object, name: str, value: object) -> None:
-        setattr(target, name, value)
 
 
 class _SlowSession(FakeSession):
@@ -45,7 +39,7 @@ def main(model: str, halts_after: str = "") -> int:
     fake_engine.FakeSession = _SlowSession
     # A busy disk is not what is tested.
     talk.SAVING_PATIENCE_S = talk.HURRIED_PATIENCE_S = 60.0
-    use_script(_Setter(), script)
+    use_script(builtins, script)
     return plain.chat(model, replace(built_in_settings(), resume="last"), script.clock)
 
 

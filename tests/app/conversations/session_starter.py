@@ -1,7 +1,7 @@
-"""The handling of saved conversations by ``jalopy run --session``, in a process of its own and in steps.
+"""The handling of saved conversations by ``jalopy run --session``, in processes of their own and in steps.
 
-``python -m tests.app.conversations.session_starter NAME``: a line on stdin lets it open the conversation of that name,
-and it says what became of that; another line lets it say something there and end.
+``python -m tests.app.conversations.session_starter NAME N``: for each byte on stdin one of N processes opens the
+conversation of that name, and says what became of that; one more byte lets one that did say something there and end.
 """
 
 from __future__ import annotations
@@ -40,21 +40,29 @@ def say_in(talk: Talk, text: str) -> str:
     return talk.close()
 
 
-def main(name: str) -> None:
+def start(name: str) -> None:
     """Open, and wait."""
-    print("ready", flush=True)
-    sys.stdin.readline()
+    os.read(0, 1)
     try:
         talk = open_session(name)
     except Refusal as refusal:
         print(f"refused: {refusal}", flush=True)
         return
     print(f"open: {talk.turns.journal.id}", flush=True)
-    if sys.stdin.readline():
-        say_in(talk, f"from {os.getpid()}")
-    else:
-        talk.close()
+    os.read(0, 1)
+    say_in(talk, f"from {os.getpid()}")
+
+
+def main(name: str, n: str) -> int:
+    """Fork the processes, which imports the program once; returns whether one of them failed."""
+    for _ in range(int(n)):
+        if os.fork() == 0:
+            start(name)
+            return 0
+    print("ready", flush=True)
+    statuses = [os.wait()[1] for _ in range(int(n))]
+    return int(any(statuses))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    sys.exit(main(*sys.argv[1:]))

@@ -6,7 +6,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-N_KILLS = 30
+N_KILLS = 15
 
 
 def test_a_kill_at_any_moment_loses_no_message_and_no_piece():

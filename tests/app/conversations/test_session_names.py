@@ -1,10 +1,11 @@
 """``jalopy run --session NAME``: one name is one conversation, whatever became of its file and whoever starts when."""
 
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 
@@ -75,36 +76,33 @@ def test_a_conversation_in_which_nothing_is_said_leaves_nothing():
 
 @contextmanager
 def starters(n, name):
-    command = [sys.executable, "-m", "tests.app.conversations.session_starter", name]
-    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(n)]
+    """Let several processes open a conversation at once; yields the one that began them, and what each says."""
+    command = [sys.executable, "-m", "tests.app.conversations.session_starter", name, str(n)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
-        for process in processes:
-            assert process.stdout.readline() == "ready\n"
-        yield processes
+        assert process.stdout.readline() == "ready\n"
+        go_on(process, n)
+        yield process, [process.stdout.readline().rstrip("\n") for _ in range(n)]
     finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
-def let_go(processes):
-    """All go on at once; returns what each says."""
-    for process in processes:
-        process.stdin.write("\n")
-        process.stdin.flush()
-    return [process.stdout.readline().rstrip("\n") for process in processes]
+def go_on(process, n):
+    process.stdin.write("." * n)
+    process.stdin.flush()
 
 
 @pytest.mark.slow
 def test_of_three_that_start_at_once_one_begins_the_conversation():
-    with starters(3, "notes") as processes:
-        said = let_go(processes)
+    with starters(3, "notes") as (process, said):
         assert sum(line.startswith("open: ") for line in said) == 1, said
         assert sum("in use by another jalopy" in line for line in said) == 2, said
-        first = processes[[line.startswith("open: ") for line in said].index(True)]
-        first.stdin.write("\n")
-        first.stdin.flush()
-        assert first.wait(60) == 0
+        go_on(process, 1)
+        assert process.wait(60) == 0
     assert Store().ids() == ["000001"]
     assert Store().find("notes") == "000001"
     say_in("notes", "it goes on")
@@ -112,8 +110,8 @@ def test_of_three_that_start_at_once_one_begins_the_conversation():
 
 
 def test_one_killed_before_any_message_leaves_its_name_free():
-    with starters(1, "notes") as (process,):
-        assert let_go([process]) == ["open: 000001"]
+    with starters(1, "notes") as (_, said):
+        assert said == ["open: 000001"]
     say_in("notes")
     assert Store().ids() == ["000001"]
     assert [message.text for message in Store().read("000001").conversation.messages] == ["hello"]

@@ -60,23 +60,6 @@ def kept_states():
 
 
 @pytest.mark.usefixtures("_kept")
-async def test_a_restart_reads_nothing_again():
-    script = with_one_vocabulary()
-    async with chatting(script) as driver:
-        await driver.ask("hello")
-        await driver.ask("again")
-        tokens = list(script.opened[0].sessions[0].tokens)
-    assert kept_states()[1][0] == tokens
-    async with chatting(script) as driver:
-        note = await driver.note("tokens back")
-        assert re.fullmatch(rf'continuing ".+" \(.+\) · {len(tokens)} tokens back in 0\.25 s · /new', note)
-        reply = await driver.ask("more")
-        assert reply.message is not None
-        assert reply.message.figures is not None
-        assert reply.message.figures.reused_tokens >= len(tokens)
-
-
-@pytest.mark.usefixtures("_kept")
 async def test_a_new_chat_with_a_known_system_prompt_begins_at_once():
     system = "word " * 60
     async with chatting(system_prompt=system) as driver:
@@ -92,23 +75,28 @@ async def test_a_new_chat_with_a_known_system_prompt_begins_at_once():
 
 
 @pytest.mark.usefixtures("_kept")
-async def test_a_document_that_another_conversation_read_is_reused():
+async def test_a_restart_and_a_new_chat_read_nothing_again():
     document = "long document " * 100
     script = with_one_vocabulary()
     async with chatting(script) as driver:
         first = await driver.ask(document + "first question")
         await driver.ask("hello again")
-    async with chatting(script, resume="new") as driver:
-        await driver.ask("something else")
-        other = await driver.ask("hello")
-        assert len(driver.chat.turns.conversation.messages) == 4
+        tokens = list(script.opened[0].sessions[0].tokens)
+    assert tokens in kept_states()[1]
+    async with chatting(script) as driver:
+        note = await driver.note("tokens back")
+        assert re.fullmatch(rf'continuing ".+" \(.+\) · {len(tokens)} tokens back in 0\.25 s · /new', note)
+        more = await driver.ask("more")
+        await driver.say("/new")
+        other = await driver.ask("something else")
+        assert len(driver.chat.turns.conversation.messages) == 2
         await driver.say("/new")
         second = await driver.ask(document + "second question")
-    for one, least, most in ((first, 200, 300), (other, 0, 60), (second, 1, 60)):
-        assert one.message is not None
-        assert one.message.figures is not None
-        assert least <= one.message.figures.prompt_tokens <= most
-    assert second.message.figures.reused_tokens >= 190
+    found = [one.message.figures for one in (first, more, other, second)]
+    for figures, least, most in zip(found, (200, 0, 0, 1), (300, 60, 60, 60), strict=True):
+        assert least <= figures.prompt_tokens <= most
+    assert found[1].reused_tokens >= len(tokens)
+    assert found[3].reused_tokens >= 190
     assert len({tuple(one[:180]) for one in kept_states()[1] if len(one) > 200}) == 1
     assert len(Store().segments("000003")) > 0
 
@@ -216,7 +204,7 @@ def test_a_session_on_a_read_only_disk_is_refused_with_the_cause(monkeypatch):
 
 
 @pytest.mark.usefixtures("_kept")
-async def test_each_model_finds_its_own_state_when_it_opens_again():
+async def test_each_model_finds_its_state_again_after_failures_too():
     script = with_one_vocabulary()
     async with chatting(script, model="one.gguf") as driver:
         await driver.ask("hello")
@@ -234,19 +222,10 @@ async def test_each_model_finds_its_own_state_when_it_opens_again():
         assert reply.message is not None
         assert reply.message.figures is not None
         assert reply.message.figures.reused_tokens > n_before
-
-
-@pytest.mark.usefixtures("_kept")
-async def test_a_model_that_returns_after_a_failure_finds_its_state():
-    script = with_one_vocabulary()
-    async with chatting(script, model="one.gguf") as driver:
-        await driver.ask("hello")
-        await driver.ask("again")
-        n_before = script.opened[0].sessions[0].length
+        n_before = script.opened[2].sessions[0].length
         script.open_errors["two.gguf"] = EngineError("two.gguf: broken")
         await driver.until(lambda: driver.chat.turns.load(Path("two.gguf")))
-        note = await driver.note("this model had read them before")
-        assert note.startswith(f"resumed {n_before} of ")
+        await driver.note(f"resumed {n_before} of ")
 
 
 def test_a_window_goes_back_by_the_file_beyond_its_ring(tmp_path):

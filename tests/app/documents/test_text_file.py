@@ -52,17 +52,21 @@ def test_fences_are_longer_than_any_in_the_text() -> None:
     assert attached("a.md", "```\nx\n```") == "a.md:\n````\n```\nx\n```\n````\n"
 
 
-async def test_a_file_is_attached_as_a_chip_or_refused_in_one_line(tmp_path: Path) -> None:
+async def test_a_file_is_attached_as_a_chip_or_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "large.md").write_text("word\n" * 400)
+    monkeypatch.setattr("app.chat.local.tokens_ratio", lambda encode, vocab_size: 3.0)
     path = tmp_path / "notes.txt"
     path.write_text("remember the milk\n", encoding="utf-8")
-    async with chatting() as driver:
+    async with chatting(Script(n_ctx=2048)) as driver:
         await driver.say(f"/read {tmp_path / 'absent'}")
         await driver.note("absent: No such file or directory (name a text file)")
         await driver.say("/read")
         await driver.note("usage: /read file ...")
         await driver.say(f"/read {path}")
         await driver.until(lambda: "notes.txt, 17 B, 1 line]" in driver.prompt.text.replace("\u00a0", " "))
-        await driver.type("What is in it?")
+        driver.prompt.insert("What is in it?")
         await driver.pilot.press("enter")
         await driver.last_reply()
         message = driver.chat.turns.conversation.messages[0]
@@ -72,15 +76,24 @@ async def test_a_file_is_attached_as_a_chip_or_refused_in_one_line(tmp_path: Pat
         await driver.say("/edit")
         await driver.until(lambda: "notes.txt, 17 B" in driver.prompt.text.replace("\u00a0", " "))
         assert "milk" not in driver.prompt.text
+        await driver.say(f"/read {tmp_path / 'large.md'}")  # its tokens are those of the model's vocabulary
+        assert "tokens, the context holds 2,048" in await driver.note("large.md: about 2,4")
 
 
-async def test_a_file_named_in_a_message_goes_with_it_and_is_completed(tmp_path: Path, monkeypatch) -> None:
+async def test_what_a_message_names_goes_with_it_and_is_completed(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "one note.md").write_text("buy milk")
     (tmp_path / "two.md").write_text("buy bread")
     os.symlink("loop", tmp_path / "loop")
-    async with chatting() as driver:
-        await driver.type("Compare @on")
+    folder = tmp_path / "manuals"
+    folder.mkdir()
+    for number in range(3):
+        lines = [f"line {line} of this file is about nothing" for line in range(900)]
+        lines[400] = f"the fan number {number} hums"
+        (folder / f"{number}.md").write_text("\n".join(lines))
+    async with chatting(Script(n_ctx=8192)) as driver:
+        driver.prompt.insert("Compare ")
+        await driver.type("@on")
         await driver.until(lambda: driver.prompt.offered)
         await driver.pilot.press("tab")
         await driver.until(lambda: driver.prompt.draft.text.startswith("one note.md:\n```\nbuy milk\n```\n"))
@@ -92,38 +105,17 @@ async def test_a_file_named_in_a_message_goes_with_it_and_is_completed(tmp_path:
             "one note.md:\n```\nbuy milk\n```\n two.md:\n```\nbuy bread\n```\n"
             " Compare one note.md with @two.md, not @no one"
         )
-
-
-async def test_passages_of_a_large_folder_go_with_the_question_by_name(tmp_path: Path) -> None:
-    folder = tmp_path / "manuals"
-    folder.mkdir()
-    for number in range(3):
-        lines = [f"line {line} of this file is about nothing" for line in range(900)]
-        lines[400] = f"the fan number {number} hums"
-        (folder / f"{number}.md").write_text("\n".join(lines))
-    async with chatting(Script(n_ctx=8192)) as driver:
+        # Of a large folder it is passages.
         await driver.say(f"/read {folder}")
         await driver.note("3 files: about")
         assert driver.prompt.text == ""
-        await driver.type("Which fan hums?")
-        await driver.pilot.press("enter")
-        await driver.last_reply()
-        question, reply = driver.chat.turns.conversation.messages
+        await driver.ask("Which fan hums?")
+        question, reply = driver.chat.turns.conversation.messages[2:]
         assert question.text.endswith(" Which fan hums?")
         assert all(f"the fan number {number} hums" in question.text for number in range(3))
         assert "passages of 3 files" in question.folded.replace("\u00a0", " ")
         assert len(reply.sources) >= 3
         await driver.shows("from 0.md lines ")
-
-
-async def test_document_size_is_estimated_with_the_models_vocabulary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "one.md").write_text("word\n" * 400)
-    monkeypatch.setattr("app.chat.local.tokens_ratio", lambda encode, vocab_size: 3.0)
-    async with chatting(Script(n_ctx=2048)) as driver:
-        await driver.say(f"/read {tmp_path / 'one.md'}")
-        assert "tokens, the context holds 2,048" in await driver.note("one.md: about 2,4")
 
 
 def test_a_file_that_has_nothing_now_is_one_line() -> None:

@@ -114,7 +114,9 @@ def test_a_file_in_a_home_that_there_is_not_is_named():
         arguments.apply(options, built_in_settings())
 
 
-async def test_a_persona_begins_a_new_conversation(directory: Path):
+async def test_a_persona_begins_a_new_chat_and_a_preset_is_kept(directory: Path):
+    (directory / "cool.md").write_text("---\ntemperature: 0.25\n---\nBe exact.\n", encoding="utf-8")
+    (directory / "hot.md").write_text("---\ntop_k: 5\ntemperature: 99\n---\nx\n", encoding="utf-8")
     async with chatting() as driver:
         await driver.say("/persona")
         assert "pirate, teacher" in await driver.note("personas and presets: ")
@@ -124,15 +126,9 @@ async def test_a_persona_begins_a_new_conversation(directory: Path):
         await driver.say("/persona techer")
         await driver.note("there is no persona or preset 'techer' (nearest: teacher)")
         await driver.say("/preset nosuch")
-        await driver.note("there is no persona or preset 'nosuch' (known: pirate, teacher)")
+        await driver.note("there is no persona or preset 'nosuch' (known: cool, hot, pirate, teacher)")
         titles = {command.title for command in driver.app.get_system_commands(driver.chat)}
         assert {"Persona: pirate", "Persona: teacher"} <= titles
-
-
-async def test_a_preset_is_chosen_and_kept_in_the_chat(directory: Path):
-    (directory / "cool.md").write_text("---\ntemperature: 0.25\n---\nBe exact.\n", encoding="utf-8")
-    (directory / "hot.md").write_text("---\ntop_k: 5\ntemperature: 99\n---\nx\n", encoding="utf-8")
-    async with chatting() as driver:
         await driver.say("/preset cool")
         await driver.note("persona cool: temperature 0.25 · Be exact.")
         generation = driver.app.bridge.generation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import socket
 import threading
@@ -107,6 +108,8 @@ def serving(
     script = use_script(monkeypatch, script or Script())
     monkeypatch.setattr(opening, "make_sampling", lambda settings, model, mode: Sampling())
     monkeypatch.setattr(opening, "state_files", lambda settings: states)
+    # A model that is closed would have all that the tests hold gone through, for a second.
+    monkeypatch.setattr(gc, "unfreeze", lambda: None)
     listener = listen("127.0.0.1", 0)
     settings, names = settings or built_in_settings(), ("127.0.0.1",)
     running = Running(path, settings, listener, model_id, names, api_key, most_waiting, most_at_once, idle_s)

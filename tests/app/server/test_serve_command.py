@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -22,6 +23,7 @@ from app.program.refusals import Refusal, exit_code_of
 from app.server.command import listen
 from engine.errors import EngineError
 from tests.app.server.serving import until
+from tests.app.server.test_api import events_of
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 240
@@ -47,21 +49,22 @@ def started() -> Iterator[tuple[subprocess.Popen[bytes], str]]:
 
 @pytest.mark.slow
 def test_a_client_is_answered_after_a_cut_and_ctrl_c_ends_it() -> None:
-    import openai
-
     with started() as (process, url), httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S) as http:
-        client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=PATIENCE_S)
         question = [{"role": "user", "content": "What is the capital of France?"}]
-        reply = client.chat.completions.create(model="starter", messages=question, temperature=0, logprobs=True)  # type: ignore[call-overload]
-        assert "Paris" in reply.choices[0].message.content
-        assert all(one.logprob <= 0 for one in reply.choices[0].logprobs.content)
-        assert "".join(one.token for one in reply.choices[0].logprobs.content) == reply.choices[0].message.content
+
+        def answer_to(messages: list[dict[str, str]], **fields: Any) -> httpx.Response:
+            return http.post("/v1/chat/completions", json={"model": "starter", "messages": messages, **fields})
+
+        reply = answer_to(question, temperature=0, logprobs=True).json()["choices"][0]
+        text = reply["message"]["content"]
+        assert "Paris" in text
+        assert all(one["logprob"] <= 0 for one in reply["logprobs"]["content"])
+        assert "".join(one["token"] for one in reply["logprobs"]["content"]) == text
 
         form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": [{"city": "Rome"}]}}}
-        shaped = client.chat.completions.create(model="starter", messages=question, response_format=form)  # type: ignore[call-overload]
-        assert json.loads(shaped.choices[0].message.content) == {"city": "Rome"}
-        wrong = {"messages": question, "response_format": {"type": "regex", "pattern": "("}, "stream": True}
-        refused = http.post("/v1/chat/completions", json=wrong)
+        shaped = answer_to(question, response_format=form).json()
+        assert json.loads(shaped["choices"][0]["message"]["content"]) == {"city": "Rome"}
+        refused = answer_to(question, response_format={"type": "regex", "pattern": "("}, stream=True)
         assert (refused.status_code, "invalid regex" in refused.text) == (400, True)
 
         endless = {"prompt": "Once upon a time", "stream": True, "temperature": 5, "min_p": 0, "top_p": 1, "top_k": 0}
@@ -69,9 +72,9 @@ def test_a_client_is_answered_after_a_cut_and_ctrl_c_ends_it() -> None:
             next(answer.iter_lines())
         until(lambda: "jalopy_requests_running 0" in http.get("/metrics").text)
 
-        said = [*question, {"role": "assistant", "content": reply.choices[0].message.content}]
-        asked = client.chat.completions.create(model="starter", messages=[*said, *question], stream=True)  # type: ignore[call-overload]
-        assert "".join(chunk.choices[0].delta.content or "" for chunk in asked)
+        said = [*question, {"role": "assistant", "content": text}]
+        chunks = events_of(answer_to([*said, *question], stream=True).text)
+        assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
 
         with http.stream("POST", "/v1/completions", json=endless) as answer:
             next(answer.iter_lines())

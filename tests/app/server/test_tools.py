@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.chat.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError
-from app.chat.form_constraint import FormConstraint, Forms
+from app.chat.form_constraint import Forms
 from app.server.answer_form import call_form, reply_form
 from app.server.api_error import ApiError
 from app.server.fields import Fields
@@ -289,13 +289,24 @@ def tools_of(*schemas: Any, **how: Any) -> Tools:
     return Tools(tuple({"type": "function", "function": one} for one in functions), **how)
 
 
-def fits(constraint: FormConstraint, text: str) -> bool:
-    """Whether a reply may be a text, token by token, and end with it."""
-    for one in BYTES.encode(text, bos=False, special=True):
-        if not constraint.allowed()[one]:
-            return False
-        constraint.accept(one)
-    return bool(constraint.allowed()[sorted(BYTES.end_ids)].all())
+def fits(forms: Forms, form: AnswerForm, *texts: str) -> list[bool]:
+    """Whether a reply may be each of the texts, token by token, and end with it. One process tells it of several."""
+    ends = sorted(BYTES.end_ids)
+    tokens = [[*BYTES.encode(text, bos=False, special=True), ends] for text in texts]
+    constraint, found = forms.constraint(form), dict[str, bool]()
+    for at, token in enumerate(tokens[0]):
+        allowed = constraint.allowed()
+        for text, others in zip(texts, tokens, strict=True):
+            if others[:at] == tokens[0][:at] and not allowed[others[at]].all():
+                found[text] = False
+        if texts[0] in found or token is ends:
+            break
+        constraint.accept(token)
+    constraint.close()
+    found.setdefault(texts[0], True)
+    if left := [text for text in texts if text not in found]:
+        found.update(zip(left, fits(forms, form, *left), strict=True))
+    return [found[text] for text in texts]
 
 
 @pytest.mark.parametrize(("how", "parameters"), [*((how, CITY) for how in FORMATS), (FORMATS[3], REFERRING)])
@@ -303,12 +314,11 @@ def test_a_reply_that_must_be_a_call_can_be_nothing_else(forms: Forms, how: Call
     tools = tools_of(parameters, must=("f",), takes_one=True)
     form = call_form(BYTES, tools, how)
     good = GOOD[how.name]
-    assert fits(forms.constraint(form), good)
+    wrong = good.replace("f", "g", 1), good.replace("3", '"x"'), "Sure, I will", ""
+    assert fits(forms, form, good, *wrong) == [True, False, False, False, False]
     splitter = CallSplitter(how, tools.items)
     found = [*splitter.push(good).calls, *splitter.flush().calls]
     assert [(one.name, one.values) for one in found] == [("f", {"city": "Rome", "unit": "C", "n": 3})]
-    for wrong in (good.replace("f", "g", 1), good.replace("3", '"x"'), "Sure, I will", ""):
-        assert not fits(forms.constraint(form), wrong), wrong
 
 
 NEXT_TO_A_FORM = [how for how in FORMATS if how.name in ("hermes", "llama", "mistral")]
@@ -322,12 +332,11 @@ def test_next_to_tools_a_reply_is_a_call_or_has_its_form(forms: Forms, how: Call
     assert form is not None
     good = GOOD[how.name]
     twice = f"{good}\n{good}"
-    replies = good, '{"x": 3}', "Sure", f'{good}{{"x": 3}}'
-    assert [fits(forms.constraint(form), text) for text in replies] == [True, True, False, False]
-    assert fits(forms.constraint(form), twice) == bool(how.closing)
+    replies = good, '{"x": 3}', "Sure", f'{good}{{"x": 3}}', twice
+    assert fits(forms, form, *replies) == [True, True, False, False, bool(how.closing)]
     one_call = reply_form(BYTES, FORM, replace(tools, takes_one=True), how)
     assert one_call is not None
-    assert not fits(forms.constraint(one_call), twice)
+    assert fits(forms, one_call, twice) == [False]
     assert reply_form(BYTES, None, tools, how) is None
     assert reply_form(BYTES, FORM, None, None) is FORM
 
@@ -339,13 +348,13 @@ def test_next_to_tools_a_reply_is_a_call_or_has_its_form(forms: Forms, how: Call
 def test_a_form_of_any_kind_may_stand_next_to_tools(forms: Forms, kind: str, text: str, reply: str) -> None:
     form = reply_form(BYTES, AnswerForm(kind, text, "form"), tools_of(CITY), FORMATS[3])
     assert form is not None
-    assert [fits(forms.constraint(form), one) for one in (reply, GOOD["hermes"], "no")] == [True, True, False]
+    assert fits(forms, form, reply, GOOD["hermes"], "no") == [True, True, False]
 
 
 def test_a_call_that_must_be_made_comes_before_a_form(forms: Forms) -> None:
     form = reply_form(BYTES, FORM, tools_of(CITY, must=("f",)), FORMATS[3])
     assert form is not None
-    assert [fits(forms.constraint(form), text) for text in (GOOD["hermes"], '{"x": 3}')] == [True, False]
+    assert fits(forms, form, GOOD["hermes"], '{"x": 3}') == [True, False]
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
