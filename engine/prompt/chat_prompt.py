@@ -425,10 +425,10 @@ class ChatPrompt:
         """Map the first characters of control tokens to private-use characters that occur nowhere else."""
         elsewhere = set(contents).union(self._template.source or "", *self._control)
         firsts = sorted({text[0] for text in self._control})
-        free = [chr(code) for code in _PRIVATE_USE if chr(code) not in elsewhere]
-        if len(firsts) > len(free):
+        swaps = dict(zip(firsts, (char for char in map(chr, _PRIVATE_USE) if char not in elsewhere), strict=False))
+        if len(swaps) < len(firsts):
             raise TokenizerError("the control tokens begin with too many different characters (use another model)")
-        return dict(zip(firsts, free, strict=False))
+        return swaps
 
     def _guard(self, content: str, ids: Sequence[int] = (), written: str = "") -> str:
         """Swap spelled-out control tokens, except those of a reply that occur as often in its ids.

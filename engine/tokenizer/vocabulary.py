@@ -292,9 +292,9 @@ def _decoded(items: Sequence[bytes]) -> tuple[list[str], bool]:
     """
     together = joined(items)
     try:
-        texts, is_utf8 = together.decode().split("\n"), True
+        texts, is_utf8 = together.decode().split("\0"), True
     except UnicodeDecodeError:
-        texts, is_utf8 = together.decode("utf-8", "replace").split("\n"), False
+        texts, is_utf8 = together.decode("utf-8", "replace").split("\0"), False
     return texts if len(texts) == len(items) else [item.decode("utf-8", "replace") for item in items], is_utf8
 
 
@@ -377,15 +377,14 @@ def check_merges(vocabulary: Vocabulary) -> None:
 def _are_pairs(text: bytes, n_merges: int) -> bool:
     """Whether all merges are certainly two texts with one space between.
 
-    Runs over hundreds of thousands of merges at every start, so it compares the positions of separators. Merges of
-    newlines have to be looked at one by one.
+    Runs over hundreds of thousands of merges at every start, so it compares the positions of separators.
 
     Args:
-        text: the merges with newlines between.
+        text: the merges with zero bytes between.
         n_merges: their number.
     """
     raw = np.frombuffer(text, np.uint8)
-    ends = np.append(np.flatnonzero(raw == ord("\n")), len(raw))
+    ends = np.append(np.flatnonzero(raw == 0), len(raw))
     spaces = np.flatnonzero(raw == ord(" "))
     starts = np.concatenate(([0], ends[:-1] + 1))
     if not len(ends) == len(spaces) == n_merges:

@@ -1,7 +1,7 @@
 """Chat templates of models in use print what jinja2 prints of them, or are refused by name."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.prompt.chat_template import ChatTemplate, fold_system
 from engine.prompt.template_process import TemplateProcess
+from engine.prompt.thinking_mode import ThinkingMode
 
 NOW_S = 1_767_225_600.0
 
@@ -71,21 +72,21 @@ def oracle(source: str) -> Callable[..., str]:
     return made.from_string(source).render
 
 
-@pytest.fixture(scope="module")
-def process() -> Iterator[TemplateProcess]:
-    shared = TemplateProcess()
-    yield shared
-    shared.close()
-
-
 @pytest.mark.slow
 def test_templates_print_as_jinja2_does_or_are_refused_by_name(shared_data: Path, process: TemplateProcess) -> None:
-    refused, unsupported, compared = {}, 0, 0
+    """They print what was recorded of llama.cpp as well, and something in each mode of thinking.
+
+    Each is opened once: to compile them takes most of the time.
+    """
+    recorded = json.loads((shared_data / "templates" / "llamacpp_chat_templates.json").read_text(encoding="utf-8"))
+    cases = {case["name"]: case for case in recorded["cases"]}
+    refused, compared, n_recorded, unsupported = {}, 0, 0, 0
     for name, (source, bos, eos) in _sources(shared_data / "templates").items():
-        made = ChatTemplate(source, bos, eos, name, process)
+        made, case = ChatTemplate(source, bos, eos, name, process), cases.get(name)
         if made.notice is not None:
             refused[name] = made.notice
             assert made.render(turns("Hello")).startswith("<|im_start|>user\nHello<|im_end|>"), name
+            assert case is None or not case.get("supported_with_jinja", True)
             continue
         render = oracle(source)
         unsupported += not made.supports_system
@@ -98,10 +99,18 @@ def test_templates_print_as_jinja2_does_or_are_refused_by_name(shared_data: Path
             )
             assert made.render(messages, now=NOW_S) == expected, f"{name}: {what}"
             compared += 1
+        if case is not None:
+            said = recorded["conversation"] + case.get("extra_conversation", [])
+            text = made.render([{"role": role, "content": content} for role, content in said])
+            assert text == (case["expected_output_jinja"] or case["expected_output"]), name
+            assert made.supports_system == case["python_jinja2_exact"], name
+            n_recorded += 1
+        for mode in ("on", "off", "low", "medium", "high", "500"):
+            assert made.render(turns("Hello"), thinking=ThinkingMode.parse(mode)), name
     assert refused.keys() == REFUSED.keys(), refused
     assert all(REFUSED[name] in notice and notice.startswith(name) for name, notice in refused.items())
     assert compared >= 85 * len(CONVERSATIONS)
-    assert unsupported >= 7
+    assert (n_recorded >= 35, unsupported >= 7) == (True, True)
 
 
 def _sources(folder: Path) -> dict[str, tuple[str, str, str]]:
