@@ -304,9 +304,10 @@ def _read_tokens(fields: _Fields) -> tuple[list[str], dict[str, int], dict[int, 
     if not len(raw):
         raise fields.error("tokens", "is empty")
     texts, is_utf8 = _decoded(raw)
-    longest = max(range(len(texts)), key=lambda i: len(texts[i]))
-    if len(texts[longest]) > MAX_TOKEN_CHARS:
-        raise fields.error("tokens", f"entry {longest} has {len(texts[longest])} characters, over {MAX_TOKEN_CHARS}")
+    longest = max(texts, key=len)
+    if len(longest) > MAX_TOKEN_CHARS:
+        found = f"entry {texts.index(longest)} has {len(longest)} characters, over {MAX_TOKEN_CHARS}"
+        raise fields.error("tokens", found)
     if "\0" in "".join(texts):  # llama.cpp reads them as strings that a NUL ends
         texts = [text.split("\0", 1)[0] for text in texts]
     ids = dict(zip(texts, range(len(texts)), strict=True))
