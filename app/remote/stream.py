@@ -22,7 +22,7 @@ MOST_ANSWER_BYTES = 4 << 20
 """Of an answer that is no stream."""
 _MOST_LINES = 1 << 20
 """Of an answer, empty ones in a row counted as one: a packed kilobyte can be a megabyte of short lines."""
-_EMPTY_LINES = re.compile(rb"(?:\r\n|[\r\n]){3,}")
+_EMPTY_LINES = re.compile(rb"[\r\n]{3,}")  # two ends or more; with an alternative for CR LF, ten times as slow
 _PIECE_BYTES = 1 << 16
 _BOM = b"\xef\xbb\xbf"
 _ANY_HEADER, _NO_HEADER = zlib.MAX_WBITS | 32, -zlib.MAX_WBITS

@@ -69,7 +69,7 @@ class StringArray(Sequence[bytes]):
         return len(self._raw)
 
     def joined(self) -> bytes:
-        """All strings with newlines between, equal to ``b"\\n".join``, without creating each string."""
+        """All strings with zero bytes between, equal to ``b"\\0".join``, without creating each string."""
         if not len(self):
             return b""
         content, keeps = np.frombuffer(self._raw, np.uint8).copy(), np.ones(len(self._raw), bool)
@@ -77,13 +77,13 @@ class StringArray(Sequence[bytes]):
         for k in range(_LENGTH_BYTES):
             keeps[lengths_at + k] = False
         keeps[lengths_at[1:]] = True
-        content[lengths_at[1:]] = ord("\n")
+        content[lengths_at[1:]] = 0
         return bytes(content[keeps])
 
 
 def joined(strings: Sequence[bytes]) -> bytes:
-    """Strings with newlines between."""
-    return strings.joined() if isinstance(strings, StringArray) else b"\n".join(strings)
+    """Strings with zero bytes between; many vocabularies have tokens of newlines."""
+    return strings.joined() if isinstance(strings, StringArray) else b"\0".join(strings)
 
 
 class StringsCutError(ValueError):

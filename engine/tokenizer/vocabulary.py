@@ -292,9 +292,9 @@ def _decoded(items: Sequence[bytes]) -> tuple[list[str], bool]:
     """
     together = joined(items)
     try:
-        texts, is_utf8 = together.decode().split("\n"), True
+        texts, is_utf8 = together.decode().split("\0"), True
     except UnicodeDecodeError:
-        texts, is_utf8 = together.decode("utf-8", "replace").split("\n"), False
+        texts, is_utf8 = together.decode("utf-8", "replace").split("\0"), False
     return texts if len(texts) == len(items) else [item.decode("utf-8", "replace") for item in items], is_utf8
 
 
@@ -304,9 +304,10 @@ def _read_tokens(fields: _Fields) -> tuple[list[str], dict[str, int], dict[int, 
     if not len(raw):
         raise fields.error("tokens", "is empty")
     texts, is_utf8 = _decoded(raw)
-    longest = max(range(len(texts)), key=lambda i: len(texts[i]))
-    if len(texts[longest]) > MAX_TOKEN_CHARS:
-        raise fields.error("tokens", f"entry {longest} has {len(texts[longest])} characters, over {MAX_TOKEN_CHARS}")
+    longest = max(texts, key=len)
+    if len(longest) > MAX_TOKEN_CHARS:
+        found = f"entry {texts.index(longest)} has {len(longest)} characters, over {MAX_TOKEN_CHARS}"
+        raise fields.error("tokens", found)
     if "\0" in "".join(texts):  # llama.cpp reads them as strings that a NUL ends
         texts = [text.split("\0", 1)[0] for text in texts]
     ids = dict(zip(texts, range(len(texts)), strict=True))
@@ -377,15 +378,14 @@ def check_merges(vocabulary: Vocabulary) -> None:
 def _are_pairs(text: bytes, n_merges: int) -> bool:
     """Whether all merges are certainly two texts with one space between.
 
-    Runs over hundreds of thousands of merges at every start, so it compares the positions of separators. Merges of
-    newlines have to be looked at one by one.
+    Runs over hundreds of thousands of merges at every start, so it compares the positions of separators.
 
     Args:
-        text: the merges with newlines between.
+        text: the merges with zero bytes between.
         n_merges: their number.
     """
     raw = np.frombuffer(text, np.uint8)
-    ends = np.append(np.flatnonzero(raw == ord("\n")), len(raw))
+    ends = np.append(np.flatnonzero(raw == 0), len(raw))
     spaces = np.flatnonzero(raw == ord(" "))
     starts = np.concatenate(([0], ends[:-1] + 1))
     if not len(ends) == len(spaces) == n_merges:

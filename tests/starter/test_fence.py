@@ -33,12 +33,17 @@ def test_the_file_is_what_the_facts_make() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "temperature"), [("seen", 1.5), ("held out", 0.0), ("fresh", 1.5)])
 def test_no_first_question_is_answered_wrongly(name: str, temperature: float) -> None:
+    """Each that may have a wrong answer is asked, and some of those of which all answers are right."""
     file = starter_file()
     assert file is not None
     assert len(QUESTIONS[name]) == 60
     ask = engine_asker(file, temperature, 1, is_fenced=True)
-    answered = [(question, ask([question])[0], expected) for question, expected in QUESTIONS[name]]
-    assert [(q, answer) for q, answer, expected in answered if not is_right(answer, expected)] == []
+    for at, (question, expected) in enumerate(QUESTIONS[name]):
+        allowed = answers_to([question])
+        if at % 10 == 0 or not all(is_right(answer, expected) for answer in allowed):
+            answer = ask([question])[0]
+            assert answer in allowed
+            assert is_right(answer, expected), (question, answer)
 
 
 def test_the_lists_hold_usual_questions_that_it_answers() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from starter import evaluate
 from starter.format import render
-from starter.grammar import expand, fill, normalise, pattern
+from starter.grammar import expand, fill, normalise, normalise_template, pattern
 from starter.text import arithmetic, memory
 from starter.text.calendar import DAYS
 from starter.text.conversation import conversation, wordings
@@ -49,19 +49,27 @@ def n_words_of_its_own(wording: str) -> int:
     return len(normalise(re.sub(r"\{[^}]*\}", " ", first_alternatives)).split())
 
 
+def in_all_sentences(wording: str) -> list[str]:
+    """Runs of characters that stand in every sentence of a wording."""
+    n = 1
+    while n:
+        wording, n = re.subn(r"\[[^\[\]]*\]|\{[^{}]*\}", " ", wording)
+    return normalise_template(wording).split()
+
+
 def test_no_question_of_the_test_is_in_the_training_text(questions_of_the_test):
     # What is hardly more than a slot ("What is {country}?") matches anything: two words say something where the
     # question has a single word for each slot, one word nothing.
-    counted = [(wording, n_words_of_its_own(wording)) for wording in wordings()]
-    patterns = [
-        (wording, pattern(wording, slot_words=4 if count > 2 else 1)) for wording, count in counted if count > 1
-    ]
-    assert len(patterns) > 500
+    counted = [(wording, n) for wording in set(wordings()) if (n := n_words_of_its_own(wording)) > 1]
     asked = {normalise(question) for name, question in questions_of_the_test if name not in ("unknown", "loops")}
-    taken = [
-        (question, wording) for question in asked for wording, expression in patterns if expression.fullmatch(question)
-    ]
-    assert not taken
+    taken, n_compiled = [], 0
+    for wording, count in counted:
+        parts = in_all_sentences(wording)
+        longest = max(parts, key=len, default="")
+        if like := [one for one in asked if longest in one and all(part in one for part in parts)]:
+            expression, n_compiled = pattern(wording, slot_words=4 if count > 2 else 1), n_compiled + 1
+            taken += [(question, wording) for question in like if expression.fullmatch(question)]
+    assert (taken, len(counted) > 500, n_compiled > 100) == ([], True, True)
 
 
 def test_no_question_of_the_test_occurs_in_the_training_text(questions_of_the_test, turns):
@@ -79,7 +87,8 @@ def test_patterns_match_the_sentences_of_their_wordings():
         "x": "12",
         "y": "7",
     }
-    for wording in wordings():
+    # One of those that differ in words alone: letters and spaces count as one.
+    for wording in {re.sub("[a-z ]+", "a", wording.lower()): wording for wording in wordings()}.values():
         sentence = expand(wording, rng, lambda name: values.get(name, "word"))
         assert pattern(wording).fullmatch(normalise(sentence)), (wording, sentence)
 

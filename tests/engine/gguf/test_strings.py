@@ -76,7 +76,7 @@ def test_the_strings_are_those_that_were_written(seed: int, window_bytes: int, m
     found = read_strings(data, 6, len(data), len(strings))
     assert list(found) == strings
     assert (found[-1], found[1:4], len(found)) == (strings[-1], strings[1:4], len(strings))
-    assert joined(found) == b"\n".join(strings) == joined(strings)
+    assert joined(found) == b"\0".join(strings) == joined(strings)
     assert found.n_bytes == len(packed(strings))
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from time import process_time
 from typing import Any
 
@@ -20,7 +19,7 @@ PLAIN = (
 )
 NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + PLAIN
 DROPS_SYSTEM = "{% for m in messages if m.role != 'system' %}[{{ m.role }}]{{ m.content }}{% endfor %}"
-LIMITS = RenderLimits(cpu_s=0.4, wall_s=120.0, memory_bytes=192 << 20, output_chars=100_000)
+LIMITS = RenderLimits(cpu_s=0.2, wall_s=120.0, memory_bytes=192 << 20, output_chars=100_000)
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +253,7 @@ def test_a_hostile_template_is_refused_in_bounded_time(name: str, process: Templ
     assert made.notice.isprintable()
     assert len(made.notice) <= 300
     assert made.render(USER) == CHATML
-    assert "takes longer than 120 s" not in made.notice  # 0.4 s of processor time, and the start of a fresh process
+    assert "takes longer than 120 s" not in made.notice  # 0.2 s of processor time, and the start of a fresh process
     assert process_time() - began < 10
 
 
@@ -267,7 +266,7 @@ def test_templates_cannot_change_the_history(process: TemplateProcess) -> None:
 @pytest.mark.slow
 def test_the_same_template_gives_the_same_answer_every_time(process: TemplateProcess) -> None:
     notices = {template(BOMBS["nested loops"] + SHOW, process).notice for _ in range(2)}
-    assert notices == {"model.gguf: the chat template takes longer than 0.4 s of processor time; using ChatML"}
+    assert notices == {"model.gguf: the chat template takes longer than 0.2 s of processor time; using ChatML"}
 
 
 def test_long_messages_do_not_count_as_excess_output(process: TemplateProcess) -> None:
@@ -281,36 +280,3 @@ def test_without_a_process_chatml_is_used(monkeypatch: pytest.MonkeyPatch) -> No
     assert made.render(USER) == CHATML
     assert made.notice is not None
     assert "cannot start" in made.notice
-
-
-# Recordings
-
-
-def test_templates_render_as_recorded(shared_data: Path, process: TemplateProcess) -> None:
-    recorded = json.loads((shared_data / "templates" / "llamacpp_chat_templates.json").read_text(encoding="utf-8"))
-    compared = folded = 0
-    for case in recorded["cases"]:
-        turns = recorded["conversation"] + case.get("extra_conversation", [])
-        messages = [{"role": role, "content": content} for role, content in turns]
-        made = ChatTemplate(
-            case["template_str"], case.get("bos_token", ""), case.get("eos_token", ""), case["name"], process
-        )
-        if not case.get("supported_with_jinja", True):
-            assert made.notice is not None  # needs variables that a GGUF file does not hold
-            continue
-        assert made.render(messages) == (case["expected_output_jinja"] or case["expected_output"]), case["name"]
-        assert made.supports_system == case["python_jinja2_exact"], case["name"]
-        compared += 1
-        folded += not made.supports_system
-    assert compared >= 35
-    assert folded >= 5
-
-
-def test_templates_of_well_known_models_work(shared_data: Path, process: TemplateProcess) -> None:
-    paths = sorted((shared_data / "templates" / "jinja").glob("*.jinja"))
-    assert len(paths) >= 8
-    for path in paths:
-        made = template(path.read_text(encoding="utf-8"), process)
-        text = made.render([*SYSTEM, {"role": "assistant", "content": "Hi."}, *USER])
-        assert made.notice is None, path.name
-        assert "Be brief." in text, path.name

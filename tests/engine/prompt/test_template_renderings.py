@@ -1,11 +1,14 @@
 """Chat templates of models in use print what jinja2 prints of them, or are refused by name."""
 
+import hashlib
 import json
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 from jinja2 import TemplateError as JinjaError
 from jinja2 import nodes
@@ -15,6 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.prompt.chat_template import ChatTemplate, fold_system
 from engine.prompt.template_process import TemplateProcess
+from engine.prompt.thinking_mode import ThinkingMode
 
 NOW_S = 1_767_225_600.0
 
@@ -59,33 +63,41 @@ def _to_json(value: Any, ensure_ascii: bool = False, **form: Any) -> str:
 
 
 def oracle(source: str) -> Callable[..., str]:
-    """Return a renderer of a template that owes nothing to the engine; ``tools`` stay undefined."""
+    """Return a renderer of a template that owes nothing to the engine; ``tools`` stay undefined.
+
+    What jinja2 makes of a template is kept from run to run, as kernels are.
+    """
+    name = hashlib.sha256(f"{jinja2.__version__} {source}".encode()).hexdigest()
     made = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.loopcontrols", _Generation],
+        loader=jinja2.DictLoader({name: source}),
+        bytecode_cache=jinja2.FileSystemBytecodeCache(os.environ.get("JALOPY_CACHE_DIR")),
     )
     made.globals |= {
         "raise_exception": _raise,
         "strftime_now": lambda form: datetime.fromtimestamp(NOW_S).strftime(form),
     }
     made.filters["tojson"] = _to_json
-    return made.from_string(source).render
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[TemplateProcess]:
-    shared = TemplateProcess()
-    yield shared
-    shared.close()
+    return made.get_template(name).render
 
 
 @pytest.mark.slow
 def test_templates_print_as_jinja2_does_or_are_refused_by_name(shared_data: Path, process: TemplateProcess) -> None:
-    refused, unsupported, compared = {}, 0, 0
+    """They print what was recorded of llama.cpp as well, and something in each mode of thinking.
+
+    Each is opened once: to compile them takes most of the time.
+    """
+    recorded = json.loads((shared_data / "templates" / "llamacpp_chat_templates.json").read_text(encoding="utf-8"))
+    cases = {case["name"]: case for case in recorded["cases"]}
+    refused, compared, n_recorded, unsupported = {}, 0, 0, 0
     for name, (source, bos, eos) in _sources(shared_data / "templates").items():
-        made = ChatTemplate(source, bos, eos, name, process)
+        made, case = ChatTemplate(source, bos, eos, name, process), cases.get(name)
         if made.notice is not None:
             refused[name] = made.notice
             assert made.render(turns("Hello")).startswith("<|im_start|>user\nHello<|im_end|>"), name
+            assert case is None or not case.get("supported_with_jinja", True)
             continue
         render = oracle(source)
         unsupported += not made.supports_system
@@ -98,10 +110,18 @@ def test_templates_print_as_jinja2_does_or_are_refused_by_name(shared_data: Path
             )
             assert made.render(messages, now=NOW_S) == expected, f"{name}: {what}"
             compared += 1
+        if case is not None:
+            said = recorded["conversation"] + case.get("extra_conversation", [])
+            text = made.render([{"role": role, "content": content} for role, content in said])
+            assert text == (case["expected_output_jinja"] or case["expected_output"]), name
+            assert made.supports_system == case["python_jinja2_exact"], name
+            n_recorded += 1
+        for mode in ("on", "off", "low", "medium", "high", "500"):
+            assert made.render(turns("Hello"), thinking=ThinkingMode.parse(mode)), name
     assert refused.keys() == REFUSED.keys(), refused
     assert all(REFUSED[name] in notice and notice.startswith(name) for name, notice in refused.items())
     assert compared >= 85 * len(CONVERSATIONS)
-    assert unsupported >= 7
+    assert (n_recorded >= 35, unsupported >= 7) == (True, True)
 
 
 def _sources(folder: Path) -> dict[str, tuple[str, str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +42,6 @@ CONVERSATION: list[dict[str, Any]] = [
     },
     {"role": "tool", "name": CALL.name, "tool_call_id": CALL.call_id, "content": "Rain"},
 ]
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[TemplateProcess]:
-    shared = TemplateProcess()
-    yield shared
-    shared.close()
 
 
 @pytest.mark.parametrize("name", FORMAT_OF)

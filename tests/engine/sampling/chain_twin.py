@@ -19,13 +19,8 @@ def model_like(n: int, seed: int = 1) -> np.ndarray:
 
 
 CHAINS: dict[str, dict[str, Any]] = {
-    "temperature alone": {},
     "colder": {"temperature": 0.4},
-    "hotter": {"temperature": 1.8},
-    "min-p": {"min_p": 0.1, "temperature": 1.5},
-    "top-p": {"top_p": 0.8},
     "top-p and min-p": {"top_p": 0.9, "min_p": 0.05, "temperature": 2.0},
-    "typical": {"typical_p": 0.7},
     "typical, top-p, min-p": {"typical_p": 0.9, "top_p": 0.8, "min_p": 0.02},
     "top-n-sigma": {"top_n_sigma": 1.5, "temperature": 2.0},
     "top-k": {"top_k": 12},

@@ -301,7 +301,7 @@ def test_a_writer_outlives_its_session_and_leaves_no_thread(model: Model, tmp_pa
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked")
 def test_a_writer_that_is_killed_leaves_a_sound_state_or_none(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.engine.doomed_writer", str(tmp_path), "--kills", "15"]
+    command = [sys.executable, "-m", "tests.engine.doomed_writer", str(tmp_path), "--kills", "8"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr + done.stdout
     assert "none of them wrong" in done.stdout

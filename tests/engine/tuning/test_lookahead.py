@@ -85,15 +85,16 @@ def used(model: Model) -> set[int]:
 @pytest.mark.parametrize("quant", ["Q4_K", "Q5_K", "Q6_K", "Q8_0", "IQ4_XS", "F16"])
 def test_no_choice_changes_a_bit(quant: str, tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", quant=quant, dim=256, hidden_dim=512)
-    found = []
+    found, model = [], Model.open(path, threads=2)
+    assert model.config.vocab_size % 8  # some rows belong to no four
     for ahead in CHOICES:
         remembered()[quant] = Lookahead(ahead, 1.0, 1.0)
-        model = Model.open(path, threads=2)
-        assert model.config.vocab_size % 8  # some rows belong to no four
         session = model.session(n_ctx=64)
+        assert ahead in used(model)
         session.feed(IDS[:20])
         found.append([session.feed([token]).tobytes() for token in IDS[20:24]])
-        model.close()
+        session.close()
+    model.close()
     assert all(one == found[0] for one in found)
 
 
