@@ -1,6 +1,9 @@
 """What some files of a family have that others lack, how positions are told apart, and what is refused."""
 
+from contextlib import closing
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from engine.errors import EngineError
 from engine.saved_state import StateWriter, restore_state
 from tests.engine import tiny_gguf
 from tests.engine.architectures.rows import PARAMETERS, ROWS, VARIANTS, Change, varied, without
-from tests.engine.reference import Twin
+from tests.engine.reference import Array, Twin
 from tests.engine.refusals import refusal
 from tests.engine.second_turn import N_OPENING, second_turn
 from tests.engine.test_config import config_of
@@ -23,15 +26,20 @@ from tests.engine.test_models import IDS, assert_equals_twin, nmse, twin_logits
 pytestmark = pytest.mark.slow
 
 
+@cache
+def plain_logits(name: str) -> Array:
+    """Results of the twin of an architecture's row."""
+    with TemporaryDirectory() as folder, closing(Model.open(ROWS[name].tiny().write(Path(folder) / "m.gguf"))) as model:
+        return ROWS[name].logits(Twin(model._checked), IDS)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_some_files_of_a_family_have_counts_as_in_the_twin(variant: str, tmp_path: Path) -> None:
     row = VARIANTS[variant]
     wanted = assert_equals_twin(
         row.tiny(), row.logits, tmp_path, 1e-8 if row.arguments.get("n_layers", 0) > 40 else 1e-9
     )
-    plain = Model.open(ROWS[row.name].tiny().write(tmp_path / "plain.gguf"))
-    distance = nmse(ROWS[row.name].logits(Twin(plain._checked), IDS), wanted)
-    plain.close()
+    distance = nmse(plain_logits(row.name), wanted)
     assert distance < 1e-12 if row.is_same else distance > 1e-6, "the variant makes no difference"
 
 

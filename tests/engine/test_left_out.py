@@ -145,9 +145,10 @@ EITHER_EPS = {"nemotron_h", "nemotron_h_moe"}
 """Their norms add what one of two keys says."""
 
 
-@pytest.fixture(params=ARCHITECTURES)
-def gguf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[GGUFFile]:
-    opened = read_gguf(tiny_gguf.write(tmp_path / "model.gguf", request.param, n_layers=4, n_kv_heads=4))
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def gguf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GGUFFile]:
+    path = tmp_path_factory.mktemp("model") / "model.gguf"
+    opened = read_gguf(tiny_gguf.write(path, request.param, n_layers=4, n_kv_heads=4))
     yield opened
     opened.close()
 

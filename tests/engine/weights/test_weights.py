@@ -10,7 +10,6 @@ from gguf import GGMLQuantizationType, GGUFReader
 
 from engine.errors import BrokenModelError, UnsupportedQuantError
 from engine.gguf.read import read_gguf
-from engine.models import ARCHITECTURES
 from engine.quants import QUANTS
 from tests.engine import tiny_gguf
 from tests.engine.refusals import broken, check, edit, refusal, weights_of
@@ -18,13 +17,15 @@ from tests.engine.refusals import broken, check, edit, refusal, weights_of
 NAN, INF = float("nan"), float("inf")
 
 
+WITH_ODD_TENSORS = ("qwen3moe", "gpt-oss", "gemma4", "deepseek2", "qwen35", "falcon-h1")
+"""Of three dimensions, one for each head, shared by layers, fused, of convolutions."""
 READ_BY_BOTH = [name for name in QUANTS if hasattr(GGMLQuantizationType, name)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "quant"),
-    [*((name, "Q8_0") for name in ARCHITECTURES), *(("llama", name) for name in READ_BY_BOTH if name != "Q8_0")],
+    [*((name, "Q8_0") for name in WITH_ODD_TENSORS), *(("llama", name) for name in READ_BY_BOTH)],
 )
 def test_every_tensor_is_found_as_another_reader_finds_it(architecture: str, quant: str, tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "model.gguf", architecture, quant)
