@@ -21,8 +21,8 @@ PROCESSORS = ("cortex-a72", "neoverse-n1")
 
 
 def compiled_for(processor: str) -> dict[str, str]:
-    """The environment in which kernels are compiled for a processor."""
-    return {**os.environ, "NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": ARM64[processor]}
+    """The variables by which kernels are compiled for a processor."""
+    return {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": ARM64[processor]}
 
 
 def command(*tests: str) -> list[str]:
@@ -40,7 +40,9 @@ def main() -> int:
     for processor in PROCESSORS:
         for tests in runs:
             print(f"{processor}: {' '.join(tests)}", flush=True)
-            failed |= subprocess.run(command(*tests), cwd=ROOT, env=compiled_for(processor)).returncode
+            failed |= subprocess.run(
+                command(*tests), cwd=ROOT, env={**os.environ, **compiled_for(processor)}
+            ).returncode
     return failed
 
 
