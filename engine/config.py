@@ -541,12 +541,11 @@ class ModelConfig:
             flat = _flat(asdict(layer))
             for name in [*flat, *(name for name in layers if name not in flat)]:
                 layers.setdefault(name, [None] * number).append(flat.get(name))
-        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "layers"}
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("layers", "ignored_blocks")}
         same = {
             name: values[0] if values.count(values[0]) == len(values) else values for name, values in layers.items()
         }
         found = {**own, "n_layers": self.n_layers, **same}
-        found.pop("ignored_blocks")
         return {name: value for name, value in found.items() if value not in (None, "", False, ())}
 
 

@@ -4,58 +4,20 @@
 with ``[exit code, output]``. Nothing of the engine is imported before a fork: variables give its kernels their form.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os
-import subprocess
 import sys
 import tempfile
+import traceback
 from contextlib import suppress
 from importlib import import_module, metadata
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-class Forks:
-    """The process, for a test."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.engine.forks"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            text=True, start_new_session=True,
-        )  # fmt: skip
-
-    def run(self, what: str | list[str], **variables: str) -> str:
-        """Run code, or tests; returns what it said. Fails where it failed."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([variables, what]) + "\n")
-        self._process.stdin.flush()
-        code, said = json.loads(self._process.stdout.readline())
-        assert code == 0, said[-4000:]
-        return str(said)
-
-    def close(self) -> None:
-        """End it, and what it forked."""
-        os.killpg(self._process.pid, 9)
-        self._process.communicate()
+import numba
+import pytest
 
 
-def _import_the_rest() -> None:
-    for name in ("gguf", "hypothesis", "numba", "unicorn"):
-        with suppress(ImportError):
-            import_module(name)
-    for plugin in metadata.entry_points(group="pytest11"):
-        plugin.load()
-
-
-def _become(what: str | list[str], variables: dict[str, str]) -> int:
-    import numba
-    import pytest
-
+def become(what: str | list[str], variables: dict[str, str]) -> int:
     os.environ.update(variables)
     numba.config.reload_config()
     if isinstance(what, list):
@@ -65,29 +27,30 @@ def _become(what: str | list[str], variables: dict[str, str]) -> int:
     return 0
 
 
-def _forked(what: str | list[str], variables: dict[str, str]) -> tuple[int, str]:
+def forked(variables: dict[str, str], what: str | list[str]) -> tuple[int, str]:
     with tempfile.TemporaryFile("w+") as out:
-        child = os.fork()
-        if child == 0:
+        if (child := os.fork()) == 0:
             code = 1
-            try:
-                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-                for stream in (1, 2):
-                    os.dup2(out.fileno(), stream)
-                code = _become(what, variables)
-            except BaseException as error:
-                print(repr(error))
-            finally:
+            with suppress(BaseException):
+                for stream, to in enumerate((os.open(os.devnull, os.O_RDONLY), out.fileno(), out.fileno())):
+                    os.dup2(to, stream)
+                try:
+                    code = become(what, variables)
+                except Exception:
+                    traceback.print_exc()
                 sys.stdout.flush()
-                os._exit(code)
+            os._exit(code)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         out.seek(0)
         return code, out.read()
 
 
 if __name__ == "__main__":
-    _import_the_rest()
+    for name in ("gguf", "hypothesis", "unicorn"):
+        with suppress(ImportError):
+            import_module(name)
+    for plugin in metadata.entry_points(group="pytest11"):
+        plugin.load()
     gc.freeze()
     for line in sys.stdin:
-        variables, what = json.loads(line)
-        print(json.dumps(_forked(what, variables)), flush=True)
+        print(json.dumps(forked(*json.loads(line))), flush=True)

@@ -111,21 +111,8 @@ CONTRADICTIONS: dict[str, tuple[Any, ...]] = {
 """Values that are numbers of the right kind and cannot be: other keys or the tensors say so."""
 UNREAD = {
     "feed_forward_length": {
-        "qwen3moe",
-        "gpt-oss",
-        "ernie4_5-moe",
-        "bailingmoe2",
-        "dots1",
-        "nemotron_h",
-        "nemotron_h_moe",
-        "lfm2moe",
-        "deepseek",
-        "deepseek2",
-        "bailingmoe",
-        "glm4moe",
-        "qwen3vlmoe",
-        "mellum",
-        "smallthinker",
+        "qwen3moe", "gpt-oss", "ernie4_5-moe", "bailingmoe2", "dots1", "nemotron_h", "nemotron_h_moe", "lfm2moe",
+        "deepseek", "deepseek2", "bailingmoe", "glm4moe", "qwen3vlmoe", "mellum", "smallthinker",
     },
     "nextn_predict_layers": {
         "deepseek2", "glm4moe", "qwen35", "qwen35moe", "qwen3next", "nemotron_h", "nemotron_h_moe",
@@ -412,28 +399,10 @@ FACTORS = {
     "minicpm3": ["rope_factors_short.weight", "rope_factors_long.weight"],
 }
 WITH_FACTORS = {
-    "llama",
-    "granite",
-    "granitemoe",
-    "mistral3",
-    "exaone4",
-    "minicpm",
-    "arcee",
-    "cohere2",
-    "phi3",
-    "phimoe",
-    "apertus",
-    "gemma4",
-    "granitehybrid",
-    "falcon-h1",
-    "deepseek",
-    "bailingmoe",
-    "hunyuan-moe",
-    "exaone",
-    "pangu-embedded",
-    "granite_swa",
-    "minicpm3",
-}
+    "llama", "granite", "granitemoe", "mistral3", "exaone4", "minicpm", "arcee", "cohere2", "phi3", "phimoe",
+    "apertus", "gemma4", "granitehybrid", "falcon-h1", "deepseek", "bailingmoe", "hunyuan-moe", "exaone",
+    "pangu-embedded", "granite_swa", "minicpm3",
+}  # fmt: skip
 """Architectures whose files may divide frequencies."""
 
 

@@ -1,11 +1,11 @@
 """ARM64 without an ARM64: what is compiled for it, and its results in an emulator, in a fork each."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.engine import arm64
-from tests.engine.forks import Forks
 
 pytestmark = pytest.mark.slow
 
@@ -26,19 +26,19 @@ for one in (simd_kernels.group_sums, simd_kernels.waiting):
 
 
 @pytest.mark.parametrize("processor", CASES)
-def test_results_are_the_same_on_arm64(processor: str, forks: Forks) -> None:
+def test_results_are_the_same_on_arm64(processor: str, forked: Callable[..., str]) -> None:
     pytest.importorskip("unicorn", reason="unicorn, the emulator, is not installed")
-    forks.run(["-p", "tests.engine.emulated_arm64", *CASES[processor]], **arm64.compiled_for(processor))
+    forked(["-p", "tests.engine.emulated_arm64", *CASES[processor]], **arm64.compiled_for(processor))
 
 
 @pytest.mark.parametrize(
     ("processor", "level", "n_sdot", "n_products"), [("cortex-a72", "neon", 0, 48), ("neoverse-n1", "dotprod", 24, 0)]
 )
 def test_arm64_uses_its_own_instructions(
-    forks: Forks, tmp_path: Path, processor: str, level: str, n_sdot: int, n_products: int
+    forked: Callable[..., str], tmp_path: Path, processor: str, level: str, n_sdot: int, n_products: int
 ) -> None:
     # Compiled here: what comes out of a cache has no assembly.
-    said = forks.run(PROGRAM, **arm64.compiled_for(processor), JALOPY_CACHE_DIR=str(tmp_path))
+    said = forked(PROGRAM, **arm64.compiled_for(processor), JALOPY_CACHE_DIR=str(tmp_path))
     found, assembly = said.split("\n", 1)
     words = assembly.split()
     assert found == level

@@ -3,13 +3,13 @@ the instructions in what is compiled, in a fork each."""
 
 import os
 import platform
+from collections.abc import Callable
 from pathlib import Path
 
 import numba.core.codegen
 import pytest
 
 from engine.machine.level import HAS_AMX, HAS_VNNI, HAS_VNNI_512
-from tests.engine.forks import Forks
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,7 @@ def host_features() -> set[str]:
     return set(numba.core.codegen.get_host_cpu_features().split(","))
 
 
-def test_avx_is_used_where_numba_would_leave_it_off(forks: Forks) -> None:
+def test_avx_is_used_where_numba_would_leave_it_off(forked: Callable[..., str]) -> None:
     code = "from engine import jit; print(bool(jit.numba.config.ENABLE_AVX))"
     cases = (
         ({"NUMBA_CPU_NAME": "ivybridge"}, "True"),
@@ -50,11 +50,11 @@ def test_avx_is_used_where_numba_would_leave_it_off(forks: Forks) -> None:
         ({"NUMBA_CPU_NAME": "nocona"}, "False"),  # what some virtual machines say they are
     )
     for given, expected in cases:
-        assert forks.run(code, **given).strip() == expected
+        assert forked(code, **given).strip() == expected
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_integer_results_are_the_same_at_older_levels(level: str, forks: Forks, tmp_path: Path) -> None:
+def test_integer_results_are_the_same_at_older_levels(level: str, forked: Callable[..., str], tmp_path: Path) -> None:
     features = LEVELS[level]
     if not set(features.split(",")) - {"+64bit"} <= host_features():
         pytest.skip(f"this processor cannot run code for {level}")
@@ -64,7 +64,7 @@ def test_integer_results_are_the_same_at_older_levels(level: str, forks: Forks, 
         tests += [f"{FEW}[{name}-256]" for name in ("Q4_K", "Q5_K")]
     if level == "x86-64":  # registers hold fewer sums there
         tests += ATTENTION
-    forks.run([f"--basetemp={tmp_path / 'inner'}", *tests], NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES=features)
+    forked([f"--basetemp={tmp_path / 'inner'}", *tests], NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES=features)
 
 
 TYPES = "tests/engine/quants/test_quants.py::{}[{}-block]"
@@ -82,14 +82,14 @@ PRODUCTS_OF_FOURS = [TYPES.format(test, name) for test in EXACT for name in TYPE
     ],
 )
 def test_the_forms_of_other_processors_are_right_here(
-    form: str, is_own: bool, tests: list[str], forks: Forks, tmp_path: Path
+    form: str, is_own: bool, tests: list[str], forked: Callable[..., str], tmp_path: Path
 ) -> None:
     if is_own:
         pytest.skip("it is this processor's own form, which other tests prove")
     # numba knows two forms of a function by one name: a cache of its own.
     cache = Path(os.environ.get("JALOPY_CACHE_DIR", tmp_path)) / form
     options = [f"--basetemp={tmp_path / 'inner'}", "-p", "tests.engine.another_form"]
-    forks.run([*options, *tests], JALOPY_CACHE_DIR=str(cache), FORM=form)
+    forked([*options, *tests], JALOPY_CACHE_DIR=str(cache), FORM=form)
 
 
 SUMS = """
@@ -110,8 +110,8 @@ print(QUANT_TYPES["Q8_0"].form(in_rows=False), sum("ymm" in p for p in products)
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="compiles for x86-64")
 @pytest.mark.parametrize("level", VNNI)
-def test_where_there_is_vnni_prefill_uses_it(level: str, forks: Forks) -> None:
-    found = forks.run(SUMS, NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES=VNNI[level])
+def test_where_there_is_vnni_prefill_uses_it(level: str, forked: Callable[..., str]) -> None:
+    found = forked(SUMS, NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES=VNNI[level])
     form, ymm, zmm = found.strip().rsplit(maxsplit=2)
     assert form == "q8_0 bytes"
     assert (int(zmm) if "avx512" in VNNI[level] else int(ymm)) >= 32
