@@ -25,24 +25,21 @@ def compiled_for(processor: str) -> dict[str, str]:
     return {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": ARM64[processor]}
 
 
-def command(*tests: str) -> list[str]:
-    """What runs tests with emulated kernels."""
-    return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.engine.emulated_arm64", *tests]
-
-
 def main() -> int:
     """Run the tests for each processor; 0 if all passed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("types", nargs="*", help="weight types; all if none is named")
     named = [name.upper() for name in parser.parse_args().types]
     runs = [(OPERATIONS,), (TYPES, *(["-k", " or ".join(named)] if named else []))]
-    failed = 0
+    failed, emulated = 0, ("-q", "-p", "no:cacheprovider", "-p", "tests.engine.emulated_arm64")
     for processor in PROCESSORS:
         for tests in runs:
             print(f"{processor}: {' '.join(tests)}", flush=True)
-            failed |= subprocess.run(
-                command(*tests), cwd=ROOT, env={**os.environ, **compiled_for(processor)}
-            ).returncode
+            command, env = (
+                [sys.executable, "-m", "pytest", *emulated, *tests],
+                {**os.environ, **compiled_for(processor)},
+            )
+            failed |= subprocess.run(command, cwd=ROOT, env=env).returncode
     return failed
 
 

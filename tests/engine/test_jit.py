@@ -12,7 +12,6 @@ import pytest
 from engine import jit
 from engine.kernels import share
 from engine.machine import code
-from engine.machine.code import COMPILED_SOURCES
 
 pytestmark = pytest.mark.slow
 
@@ -36,19 +35,10 @@ print("numba.np.arrayobj" in sys.modules, "numba.np.linalg" in sys.modules)
 """
 
 
-def loaded(cache: Path, before: str = "") -> str:
-    return run(_LOAD.format(before=before), cache)
-
-
 def run(program: str, cache: Path) -> str:
+    env = {**os.environ, "JALOPY_CACHE_DIR": str(cache)}
     done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env={**os.environ, "JALOPY_CACHE_DIR": str(cache)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+        [sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -57,7 +47,7 @@ def run(program: str, cache: Path) -> str:
 def test_machine_code_is_kept_and_loaded_without_the_compiler(tmp_path: Path) -> None:
     """In our own cache even if numba was imported before."""
     kept_before, cache = {*ROOT.glob("engine/**/*.nbi")}, tmp_path / "cache"
-    first, second = loaded(cache, before="import numba"), loaded(cache)
+    first, second = (run(_LOAD.format(before=before), cache) for before in ("import numba", ""))
     assert (first.split()[0], first.split()[-1]) == ("compiled", "True")
     assert (second.split()[0], second.split()[-1]) == ("loaded", "False")
     names = {path.name.partition("-")[0] for path in cache.rglob("*.nbi")}
@@ -165,7 +155,7 @@ def test_a_damaged_or_full_cache_costs_a_compilation(tmp_path: Path) -> None:
 
 def test_every_file_with_compiled_code_names_the_cache() -> None:
     engine = ROOT / "engine"
-    places = [engine / name for name in COMPILED_SOURCES]
+    places = [engine / name for name in code.COMPILED_SOURCES]
     counted = {file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])}
     compiled = {
         file for file in engine.rglob("*.py") if re.search(r"^from engine\.jit import|^@jit\.", file.read_text(), re.M)
@@ -175,12 +165,8 @@ def test_every_file_with_compiled_code_names_the_cache() -> None:
 
 
 def test_an_inner_function_is_machine_code_only_where_inlined() -> None:
-    doubled = jit.inner(_doubled)
+    doubled = jit.inner(lambda n: 2 * n)
     assert numba.njit(lambda n: doubled(n) + 1)(4) == 9
     (compiled,) = doubled.overloads.values()
     engine = compiled.library._codegen._engine
     assert not engine.is_symbol_defined(compiled.fndesc.llvm_func_name)
-
-
-def _doubled(n: int) -> int:
-    return 2 * n

@@ -133,13 +133,10 @@ REQUIRED = {
     "gptneox": ["use_parallel_residual"],
     "dbrx": ["attention.clamp_kqv"],
     "gemma4": [
-        "attention.sliding_window",
-        "attention.sliding_window_pattern",
-        "attention.key_length_swa",
-        "attention.value_length_swa",
-        "rope.dimension_count_swa",
+        "attention.sliding_window", "attention.sliding_window_pattern", "attention.key_length_swa",
+        "attention.value_length_swa", "rope.dimension_count_swa",
     ],
-}
+}  # fmt: skip
 """Next to those of every model, and the key of what its norms add."""
 EITHER_EPS = {"nemotron_h", "nemotron_h_moe"}
 """Their norms add what one of two keys says."""

@@ -6,8 +6,8 @@ import platform
 from collections.abc import Callable
 from pathlib import Path
 
-import numba.core.codegen
 import pytest
+from numba.core.codegen import get_host_cpu_features
 
 from engine.machine.level import HAS_AMX, HAS_VNNI, HAS_VNNI_512
 
@@ -38,10 +38,6 @@ ATTENTION = [
 ]
 
 
-def host_features() -> set[str]:
-    return set(numba.core.codegen.get_host_cpu_features().split(","))
-
-
 def test_avx_is_used_where_numba_would_leave_it_off(forked: Callable[..., str]) -> None:
     code = "from engine import jit; print(bool(jit.numba.config.ENABLE_AVX))"
     cases = (
@@ -56,7 +52,7 @@ def test_avx_is_used_where_numba_would_leave_it_off(forked: Callable[..., str]) 
 @pytest.mark.parametrize("level", LEVELS)
 def test_integer_results_are_the_same_at_older_levels(level: str, forked: Callable[..., str], tmp_path: Path) -> None:
     features = LEVELS[level]
-    if not set(features.split(",")) - {"+64bit"} <= host_features():
+    if not set(features.split(",")) - {"+64bit"} <= {*get_host_cpu_features().split(",")}:
         pytest.skip(f"this processor cannot run code for {level}")
     tests = ["tests/engine/simd/test_simd.py"]
     tests += [f"tests/engine/quants/test_quants.py::test_integers_are_exact[{product}]" for product in PRODUCTS[level]]
