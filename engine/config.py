@@ -7,7 +7,8 @@ cache, memory fit, context shift and saved states can loop over layers that need
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any
 
 
@@ -511,7 +512,7 @@ class ModelConfig:
         mixers = ((i, one) for i, layer in enumerate(self.layers) for one in layer.mixers)
         return {i: one for i, one in mixers if not isinstance(one, Attention)}
 
-    @property
+    @cached_property  # every layer of every plan asks
     def last_storing(self) -> int:
         """Number of the last layer that remembers tokens: what comes after, a prompt needs for its last token alone."""
         return max((i for i, layer in enumerate(self.layers) if layer.stores), default=0)
@@ -525,7 +526,7 @@ class ModelConfig:
         mixed = max((one.buffer_floats for one in self.recurrents.values()), default=0)
         return 4 * self.dim + 2 * attended + hidden + mixed + 2 * self.n_layers * self.per_layer_width
 
-    @property
+    @cached_property
     def ropes(self) -> tuple[Rope, ...]:
         """The ways in which layers tell positions apart, each once, in order of first use."""
         return tuple(dict.fromkeys(one.rope for one in self.attentions.values() if one.rope is not None))
@@ -537,15 +538,14 @@ class ModelConfig:
         """
         layers: dict[str, list[Any]] = {}
         for number, layer in enumerate(self.layers):
-            fields = _flat(asdict(layer))
-            for name in [*fields, *(name for name in layers if name not in fields)]:
-                layers.setdefault(name, [None] * number).append(fields.get(name))
-        own = {name: value for name, value in vars(self).items() if name != "layers"}
+            flat = _flat(asdict(layer))
+            for name in [*flat, *(name for name in layers if name not in flat)]:
+                layers.setdefault(name, [None] * number).append(flat.get(name))
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("layers", "ignored_blocks")}
         same = {
             name: values[0] if values.count(values[0]) == len(values) else values for name, values in layers.items()
         }
         found = {**own, "n_layers": self.n_layers, **same}
-        found.pop("ignored_blocks")
         return {name: value for name, value in found.items() if value not in (None, "", False, ())}
 
 

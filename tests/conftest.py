@@ -40,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     set_usual_signals()
     collect_garbage_seldom()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's own threads wait in loops: twice the processor time
     if hasattr(config, "cache") and "JALOPY_CACHE_DIR" not in os.environ:  # what is imported after this reads it
         cache = config.cache.mkdir("jalopy")
         os.environ["JALOPY_CACHE_DIR"] = str(cache)

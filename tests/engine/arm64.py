@@ -21,13 +21,8 @@ PROCESSORS = ("cortex-a72", "neoverse-n1")
 
 
 def compiled_for(processor: str) -> dict[str, str]:
-    """The environment in which kernels are compiled for a processor."""
-    return {**os.environ, "NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": ARM64[processor]}
-
-
-def command(*tests: str) -> list[str]:
-    """What runs tests with emulated kernels."""
-    return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.engine.emulated_arm64", *tests]
+    """The variables by which kernels are compiled for a processor."""
+    return {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": ARM64[processor]}
 
 
 def main() -> int:
@@ -36,11 +31,15 @@ def main() -> int:
     parser.add_argument("types", nargs="*", help="weight types; all if none is named")
     named = [name.upper() for name in parser.parse_args().types]
     runs = [(OPERATIONS,), (TYPES, *(["-k", " or ".join(named)] if named else []))]
-    failed = 0
+    failed, emulated = 0, ("-q", "-p", "no:cacheprovider", "-p", "tests.engine.emulated_arm64")
     for processor in PROCESSORS:
         for tests in runs:
             print(f"{processor}: {' '.join(tests)}", flush=True)
-            failed |= subprocess.run(command(*tests), cwd=ROOT, env=compiled_for(processor)).returncode
+            command, env = (
+                [sys.executable, "-m", "pytest", *emulated, *tests],
+                {**os.environ, **compiled_for(processor)},
+            )
+            failed |= subprocess.run(command, cwd=ROOT, env=env).returncode
     return failed
 
 

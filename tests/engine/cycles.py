@@ -78,7 +78,11 @@ def modelled(quant: str, processor: str) -> str:
         "print(matvec.compiled._library.get_asm_str())"
     )
     made = subprocess.run(
-        [sys.executable, "-c", program], env=compiled_for(processor), capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        env={**os.environ, **compiled_for(processor)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     try:
         loop = hot_loop(made.stdout)

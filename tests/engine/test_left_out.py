@@ -133,21 +133,19 @@ REQUIRED = {
     "gptneox": ["use_parallel_residual"],
     "dbrx": ["attention.clamp_kqv"],
     "gemma4": [
-        "attention.sliding_window",
-        "attention.sliding_window_pattern",
-        "attention.key_length_swa",
-        "attention.value_length_swa",
-        "rope.dimension_count_swa",
+        "attention.sliding_window", "attention.sliding_window_pattern", "attention.key_length_swa",
+        "attention.value_length_swa", "rope.dimension_count_swa",
     ],
-}
+}  # fmt: skip
 """Next to those of every model, and the key of what its norms add."""
 EITHER_EPS = {"nemotron_h", "nemotron_h_moe"}
 """Their norms add what one of two keys says."""
 
 
-@pytest.fixture(params=ARCHITECTURES)
-def gguf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[GGUFFile]:
-    opened = read_gguf(tiny_gguf.write(tmp_path / "model.gguf", request.param, n_layers=4, n_kv_heads=4))
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def gguf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GGUFFile]:
+    path = tmp_path_factory.mktemp("model") / "model.gguf"
+    opened = read_gguf(tiny_gguf.write(path, request.param, n_layers=4, n_kv_heads=4))
     yield opened
     opened.close()
 

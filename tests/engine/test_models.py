@@ -34,12 +34,13 @@ def twin_logits(model: Model, ids: list[int]) -> Array:
 def assert_equals_twin(
     described: tiny_gguf.TinyGGUF, logits: Callable[[Twin, list[int]], Array], folder: Path, bound: float = 1e-9
 ) -> Array:
-    """Compare the logits of a block, and of its tokens one by one; returns the twin's."""
+    """Compare the logits of a block, and of the last tokens one by one; returns the twin's."""
     model = Model.open(described.write(folder / "m.gguf"), threads=2)
     session, wanted = model.session(n_ctx=64, kv="f32"), logits(Twin(model._checked), IDS)
     assert nmse(session.feed(IDS, every=True), wanted) < bound
     session.truncate(0)
-    assert nmse(np.stack([session.feed([token]) for token in IDS]), wanted) < bound
+    session.feed(IDS[:-4])
+    assert nmse(np.stack([session.feed([token]) for token in IDS[-4:]]), wanted[-4:]) < bound
     model.close()
     return wanted
 
@@ -60,8 +61,7 @@ def test_narrow_caches_stay_close_to_float32(kv: str, bound: float, tmp_path: Pa
     model.close()
 
 
-@pytest.mark.parametrize("quant", ["F32", "Q4_K", "Q8_0"])
-@pytest.mark.parametrize("kv", ["f16", "q8_0", "q4_0"])
+@pytest.mark.parametrize(("quant", "kv"), [("F32", "q4_0"), ("Q4_K", "f16"), ("Q8_0", "q8_0")])
 def test_the_number_of_threads_changes_no_bit(quant: str, kv: str, tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", "llama", quant, dim=256, hidden_dim=768)
     results = []
@@ -144,7 +144,7 @@ def test_how_a_prompt_is_cut_into_blocks_changes_no_bit(tmp_path: Path) -> None:
 def test_greedy_text_of_trained_models_equals_the_recorded(shared_data: Path) -> None:
     golden = json.loads((shared_data / "models" / "greedy_golden.json").read_text())
     for name in {run["model"] for run in golden["runs"]}:
-        model = Model.open(shared_data / "models" / f"{name}.gguf", threads=2)
+        model = Model.open(shared_data / "models" / f"{name}.gguf", threads=1)
         session = model.session(n_ctx=256)
         for run in (run for run in golden["runs"] if run["model"] == name):
             ids = model.tokenizer.encode(run["prompt"], bos=True)

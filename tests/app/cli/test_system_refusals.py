@@ -165,7 +165,10 @@ def test_an_import_that_the_system_spoils_is_one_line(name: str, error: str, cod
 
 
 def test_numpys_threads_are_not_started() -> None:
-    program = "import atexit, os\natexit.register(lambda: print(os.environ.get('OPENBLAS_NUM_THREADS')))"
+    program = (
+        "import atexit, os\ndel os.environ['OPENBLAS_NUM_THREADS']\n"
+        "atexit.register(lambda: print(os.environ.get('OPENBLAS_NUM_THREADS')))"
+    )
     assert jalopy("sessions", program=program).stdout.splitlines()[-1] == "1"
 
 

@@ -1,7 +1,6 @@
-"""ARM64 without an ARM64: what is compiled for it, and its results in an emulator, in a process each."""
+"""ARM64 without an ARM64: what is compiled for it, and its results in an emulator, in a fork each."""
 
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,29 +26,20 @@ for one in (simd_kernels.group_sums, simd_kernels.waiting):
 
 
 @pytest.mark.parametrize("processor", CASES)
-def test_results_are_the_same_on_arm64(processor: str) -> None:
+def test_results_are_the_same_on_arm64(processor: str, forked: Callable[..., str]) -> None:
     pytest.importorskip("unicorn", reason="unicorn, the emulator, is not installed")
-    done = subprocess.run(
-        arm64.command(*CASES[processor]), cwd=arm64.ROOT, env=arm64.compiled_for(processor),
-        capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    forked(["-p", "tests.engine.emulated_arm64", *CASES[processor]], **arm64.compiled_for(processor))
 
 
 @pytest.mark.parametrize(
     ("processor", "level", "n_sdot", "n_products"), [("cortex-a72", "neon", 0, 48), ("neoverse-n1", "dotprod", 24, 0)]
 )
 def test_arm64_uses_its_own_instructions(
-    tmp_path: Path, processor: str, level: str, n_sdot: int, n_products: int
+    forked: Callable[..., str], tmp_path: Path, processor: str, level: str, n_sdot: int, n_products: int
 ) -> None:
     # Compiled here: what comes out of a cache has no assembly.
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=arm64.ROOT,
-        env={**arm64.compiled_for(processor), "JALOPY_CACHE_DIR": str(tmp_path)},
-        capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found, assembly = done.stdout.split("\n", 1)
+    said = forked(PROGRAM, **arm64.compiled_for(processor), JALOPY_CACHE_DIR=str(tmp_path))
+    found, assembly = said.split("\n", 1)
     words = assembly.split()
     assert found == level
     assert words.count("sdot") == n_sdot

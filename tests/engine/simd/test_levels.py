@@ -1,20 +1,18 @@
 """Other instruction sets than this processor's best: the intrinsics' twins and the integer results of a few types, and
-the instructions in what is compiled, in a process each."""
+the instructions in what is compiled, in a fork each."""
 
 import os
 import platform
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
-import numba.core.codegen
 import pytest
+from numba.core.codegen import get_host_cpu_features
 
 from engine.machine.level import HAS_AMX, HAS_VNNI, HAS_VNNI_512
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[3]
 SSE2 = "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2"
 SSE42 = f"{SSE2},+crc32,+cx16,+popcnt,+sahf,+sse3,+sse4.1,+sse4.2,+ssse3"
 LEVELS = {
@@ -40,29 +38,7 @@ ATTENTION = [
 ]
 
 
-def host_features() -> set[str]:
-    return set(numba.core.codegen.get_host_cpu_features().split(","))
-
-
-def assert_pass(*tests: str, temporary: Path, **environment: str) -> None:
-    """Run tests in a process of their own.
-
-    Args:
-        temporary: its temporary directory; of the usual ones it would remove what older runs left, in 20 s.
-    """
-    options = ("-q", "-p", "no:cacheprovider", f"--basetemp={temporary}")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *tests],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-
-
-def test_avx_is_used_where_numba_would_leave_it_off() -> None:
+def test_avx_is_used_where_numba_would_leave_it_off(forked: Callable[..., str]) -> None:
     code = "from engine import jit; print(bool(jit.numba.config.ENABLE_AVX))"
     cases = (
         ({"NUMBA_CPU_NAME": "ivybridge"}, "True"),
@@ -70,15 +46,13 @@ def test_avx_is_used_where_numba_would_leave_it_off() -> None:
         ({"NUMBA_CPU_NAME": "nocona"}, "False"),  # what some virtual machines say they are
     )
     for given, expected in cases:
-        env = {**os.environ, **given}
-        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
-        assert done.stdout.strip() == expected, done.stderr
+        assert forked(code, **given).strip() == expected
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_integer_results_are_the_same_at_older_levels(level: str, tmp_path: Path) -> None:
+def test_integer_results_are_the_same_at_older_levels(level: str, forked: Callable[..., str], tmp_path: Path) -> None:
     features = LEVELS[level]
-    if not set(features.split(",")) - {"+64bit"} <= host_features():
+    if not set(features.split(",")) - {"+64bit"} <= {*get_host_cpu_features().split(",")}:
         pytest.skip(f"this processor cannot run code for {level}")
     tests = ["tests/engine/simd/test_simd.py"]
     tests += [f"tests/engine/quants/test_quants.py::test_integers_are_exact[{product}]" for product in PRODUCTS[level]]
@@ -86,7 +60,7 @@ def test_integer_results_are_the_same_at_older_levels(level: str, tmp_path: Path
         tests += [f"{FEW}[{name}-256]" for name in ("Q4_K", "Q5_K")]
     if level == "x86-64":  # registers hold fewer sums there
         tests += ATTENTION
-    assert_pass(*tests, temporary=tmp_path / "inner", NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES=features)
+    forked([f"--basetemp={tmp_path / 'inner'}", *tests], NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES=features)
 
 
 TYPES = "tests/engine/quants/test_quants.py::{}[{}-block]"
@@ -104,40 +78,36 @@ PRODUCTS_OF_FOURS = [TYPES.format(test, name) for test in EXACT for name in TYPE
     ],
 )
 def test_the_forms_of_other_processors_are_right_here(
-    form: str, is_own: bool, tests: list[str], tmp_path: Path
+    form: str, is_own: bool, tests: list[str], forked: Callable[..., str], tmp_path: Path
 ) -> None:
     if is_own:
         pytest.skip("it is this processor's own form, which other tests prove")
     # numba knows two forms of a function by one name: a cache of its own.
     cache = Path(os.environ.get("JALOPY_CACHE_DIR", tmp_path)) / form
-    plugin = ("-p", "tests.engine.another_form")
-    assert_pass(*plugin, *tests, temporary=tmp_path / "inner", JALOPY_CACHE_DIR=str(cache), FORM=form)
+    options = [f"--basetemp={tmp_path / 'inner'}", "-p", "tests.engine.another_form"]
+    forked([*options, *tests], JALOPY_CACHE_DIR=str(cache), FORM=form)
+
+
+SUMS = """
+from engine.jit import kernel
+from engine.kernels.matmul import sum_by_fours
+from engine.quants.base import QUANT_TYPES
+
+@kernel
+def summed(tile, y, totals):
+    sum_by_fours(4, 32, tile, y, totals)
+
+asm = summed.compiled._library.get_asm_str().splitlines()
+products = [line for line in asm if "vpdpbusd" in line]
+print(QUANT_TYPES["Q8_0"].form(in_rows=False), sum("ymm" in p for p in products), sum("zmm" in p for p in products))
+"""
+"""What blocks of the K types are added up by."""
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="compiles for x86-64")
 @pytest.mark.parametrize("level", VNNI)
-def test_where_there_is_vnni_prefill_uses_it(level: str, tmp_path: Path) -> None:
-    code = """
-from engine.quants.base import QUANT_TYPES
-from engine.quants.q8_0 import matmul
-asm = matmul.compiled._library.get_asm_str().splitlines()
-products = [line for line in asm if "vpdpbusd" in line]
-print(QUANT_TYPES["Q8_0"].form(in_rows=False), sum("ymm" in p for p in products), sum("zmm" in p for p in products))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "NUMBA_CPU_NAME": level,
-            "NUMBA_CPU_FEATURES": VNNI[level],
-            "JALOPY_CACHE_DIR": str(tmp_path),
-        },
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    form, ymm, zmm = done.stdout.rsplit(maxsplit=2)
+def test_where_there_is_vnni_prefill_uses_it(level: str, forked: Callable[..., str]) -> None:
+    found = forked(SUMS, NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES=VNNI[level])
+    form, ymm, zmm = found.strip().rsplit(maxsplit=2)
     assert form == "q8_0 bytes"
-    assert int(zmm) >= 32 if "avx512" in VNNI[level] else int(ymm) >= 64
+    assert (int(zmm) if "avx512" in VNNI[level] else int(ymm)) >= 32

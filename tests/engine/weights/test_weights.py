@@ -10,21 +10,20 @@ from gguf import GGMLQuantizationType, GGUFReader
 
 from engine.errors import BrokenModelError, UnsupportedQuantError
 from engine.gguf.read import read_gguf
-from engine.models import ARCHITECTURES
 from engine.quants import QUANTS
 from tests.engine import tiny_gguf
 from tests.engine.refusals import broken, check, edit, refusal, weights_of
 
 NAN, INF = float("nan"), float("inf")
-
-
+WITH_ODD_TENSORS = ("qwen3moe", "gpt-oss", "gemma4", "deepseek2", "qwen35", "falcon-h1")
+"""Of three dimensions, one for each head, shared by layers, fused, of convolutions."""
 READ_BY_BOTH = [name for name in QUANTS if hasattr(GGMLQuantizationType, name)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "quant"),
-    [*((name, "Q8_0") for name in ARCHITECTURES), *(("llama", name) for name in READ_BY_BOTH if name != "Q8_0")],
+    [*((name, "Q8_0") for name in WITH_ODD_TENSORS), *(("llama", name) for name in READ_BY_BOTH)],
 )
 def test_every_tensor_is_found_as_another_reader_finds_it(architecture: str, quant: str, tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "model.gguf", architecture, quant)
@@ -33,11 +32,8 @@ def test_every_tensor_is_found_as_another_reader_finds_it(architecture: str, qua
     assert len(weights.tensors) == len(others)
     for other in others:
         tensor = weights[other.name]
-        assert (tensor.quant, tensor.n_cols, tensor.size_bytes) == (
-            other.tensor_type.name,
-            other.shape[0],
-            other.n_bytes,
-        )
+        wanted = other.tensor_type.name, other.shape[0], other.n_bytes
+        assert (tensor.quant, tensor.n_cols, tensor.size_bytes) == wanted
         assert tensor.n_rows * tensor.row_bytes == tensor.size_bytes
         assert ctypes.string_at(tensor.address, tensor.size_bytes) == other.data.tobytes()
         assert weights.rows(other.name).shape == (tensor.n_rows, tensor.row_bytes)
@@ -104,21 +100,18 @@ def test_trained_models_have_the_size_their_tensors_add_up_to(shared_data: Path)
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 @pytest.mark.parametrize("name", ["output_norm.weight", "blk.1.ffn_norm.weight"])
 def test_damaged_norms_are_refused(name: str, value: float, tmp_path: Path) -> None:
-    assert f"tensor {name} holds NaN" in refusal(broken(tmp_path, lambda t: t.fill(name, value)))
+    path = broken(tmp_path, lambda t: t.fill(name, value))
+    assert f"tensor {name} holds NaN" in refusal(path)
+    with pytest.raises(BrokenModelError):
+        check(path)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0])
 def test_rope_factors_that_cannot_be_divisors_are_refused(value: float, tmp_path: Path) -> None:
     name = "rope_freqs.weight"
-    assert f"tensor {name} holds a factor" in refusal(
-        broken(tmp_path, lambda t: t.fill(name, value), rope_factors=True)
-    )
+    path = broken(tmp_path, lambda t: t.fill(name, value), rope_factors=True)
+    assert f"tensor {name} holds a factor" in refusal(path)
 
 
 def test_all_zero_weights_load(tmp_path: Path) -> None:
     check(broken(tmp_path, lambda t: [t.fill(str(tensor.name), 0.0) for tensor in t.tensors]))
-
-
-def test_damage_has_its_own_error(tmp_path: Path) -> None:
-    with pytest.raises(BrokenModelError):
-        check(broken(tmp_path, lambda t: t.fill("output_norm.weight", NAN)))

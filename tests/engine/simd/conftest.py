@@ -1,0 +1,26 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[Callable[..., str]]:
+    """Runs code or tests in a fork with these variables; returns what they said, and fails where they failed."""
+    command, root = [sys.executable, "-m", "tests.engine.forks"], Path(__file__).resolve().parents[3]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=root, text=True, bufsize=1, start_new_session=True, **pipes) as process:
+
+        def run(what: str | list[str], **variables: str) -> str:
+            print(json.dumps([variables, what]), file=process.stdin, flush=True)
+            code, said = json.loads(process.stdout.readline())
+            assert code == 0, said[-4000:]
+            return said
+
+        yield run
+        os.killpg(process.pid, signal.SIGKILL)
