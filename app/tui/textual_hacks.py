@@ -242,6 +242,22 @@ def make_thrifty(screen: Screen[Any]) -> None:
     screen.update_classes(dict.fromkeys(names, True), update=False)
 
 
+def draw_bar_that_moved(view: Widget) -> None:
+    """Draw the scroll bar again where a layout has moved what is anchored to its end.
+
+    Textual 8.2 only sets where the bar is, which then stays as it was drawn. Remove when it draws it.
+    """
+    drawn_at = view.vertical_scrollbar.position
+
+    def note(_: object) -> None:
+        nonlocal drawn_at
+        if view.show_vertical_scrollbar and view.vertical_scrollbar.position != drawn_at:
+            drawn_at = view.vertical_scrollbar.position
+            view.vertical_scrollbar.refresh()
+
+    view.screen.screen_layout_refresh_signal.subscribe(view, note)
+
+
 def run_last(node: DOMNode, group: str, work: partial[Coroutine[Any, Any, None]]) -> None:
     """Do this in place of earlier work of the group, which may not have begun: no coroutine waits for that in vain.
 
