@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any
 
 from textual._compositor import Compositor
-from textual._context import active_app
+from textual._context import active_app, visible_screen_stack
 from textual.app import App
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -62,6 +62,7 @@ def draw(app: App[Any]) -> None:
         regions = compositor.__dict__.pop("undrawn", None)
         if regions and isinstance(compositor, ThriftyCompositor):
             compositor._dirty_regions |= regions
+            visible_screen_stack.set(app._background_screens)
             draw_changes(compositor)
 
 
@@ -80,4 +81,5 @@ def look(app: App[Any]) -> list[Strip]:
     """Draw what a terminal shows, all of it."""
     compositor = app.screen._compositor
     compositor.__dict__.pop("undrawn", None)
+    visible_screen_stack.set(app._background_screens)
     return compositor.render_strips()
