@@ -120,7 +120,8 @@ def test_the_real_chat_is_measured_over_a_real_model(tmp_path: Path, capsys: pyt
 
 def test_a_signal_ends_the_chat_that_it_runs(tmp_path: Path) -> None:
     model = tiny_gguf.write(tmp_path / "m.gguf", context_length=512)
-    command = [sys.executable, "-m", "tests.app.interface_bench", str(model), *"-t 1 --ctx 512 --only chat".split()]
+    command = [sys.executable, "-m", "tests.app.interface_bench", str(model), "-t", "1"]
+    command += ["--ctx", "512", "--only", "chat"]
     bench = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     give_up_s = time.monotonic() + _PATIENCE_S
     chats: list[psutil.Process] = []
