@@ -51,6 +51,7 @@ from app.tui.textual_hacks import (
     LineBar,
     ThriftyStylesheet,
     call_once,
+    make_thrifty,
     stop_and_go_on_between_events,
     teach_alt_enter,
 )
@@ -130,6 +131,10 @@ class JalopyApp(App[None], inherit_bindings=False):
             self._watch_signals()
             self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
             self.call_after_refresh(garbage.settle)
+
+    def _load_screen_css(self, screen: Screen[object]) -> None:
+        make_thrifty(screen)  # what every screen comes by, before it has widgets
+        super()._load_screen_css(screen)
 
     def on_unmount(self) -> None:
         """Save what is not saved; end the engine's thread and a download, which can go on from there."""

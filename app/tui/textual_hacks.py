@@ -7,7 +7,8 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from inspect import getfile
-from typing import Any, Literal, cast
+from itertools import count
+from typing import Any, ClassVar, Literal, cast
 
 from rich.console import RenderableType
 from rich.segment import Segment, Segments
@@ -17,6 +18,7 @@ from textual._compositor import ChopsUpdate, Compositor
 from textual.app import App
 from textual.cache import LRUCache
 from textual.css.model import RuleSet
+from textual.css.styles import RulesMap
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 from textual.driver import Driver
@@ -35,6 +37,8 @@ from app.text.glyphs import choose_glyphs, is_console
 LEAST_OPTION_COLUMNS = 8
 SOURCES_KEPT = 512
 """More style sheets than there are: a source of every class of widgets, and one of every screen."""
+KINDS_KEPT = 1024
+"""More kinds of widgets, and places of such, than are shown at a time."""
 
 
 class LineBar(ScrollBarRender):
@@ -128,29 +132,92 @@ class ThriftyCompositor(Compositor):
                 yield region, rows, widget.render_lines(rows.translate(-region.offset))
 
 
-def draw_thriftily(screen: Screen[Any]) -> None:
-    """Give a screen that is not mounted yet the compositor that draws only what changed."""
-    screen._compositor = ThriftyCompositor()
-
-
 DEEPEST = 20
 """More classes than any widget has above it."""
+
+
+_ASK_OF_OTHERS = Stylesheet._EXCLUDE_PSEUDO_CLASSES_FROM_CACHE
+"""What a rule asks that depends on more than the widget and what it is in."""
+
+
+class FoundRules(dict[Any, RulesMap]):
+    """What the rules say of any widget of the same kind in the same place: Textual's own key leaves out the place."""
+
+    def get(self, key: object, default: object = None) -> Any:
+        """Return what was found, whatever the key."""
+        return next(iter(self.values()), default)
 
 
 class ThriftyStylesheet(Stylesheet):
     """Parses a source again only when a variable has changed since, and looks rules up without a call of Python.
 
     Textual 8.2 parses every source again for each that is added, and twice more before the first frame. For each widget
-    it hashes every rule by a method: a fourteenth of the cost of a screen. Remove when it does not.
+    it hashes every rule by a method: a fourteenth of the cost of a screen. It styles each widget of a screen five times
+    before it is shown, each time with all rules: here only when something has changed that they ask about, and what
+    was found once serves all widgets of the kind. Remove when it does not.
     """
+
+    _kind_numbers: ClassVar[LRUCache[tuple[Any, ...], int]] = LRUCache(KINDS_KEPT)
+    _found: ClassVar[LRUCache[tuple[Any, ...], FoundRules]] = LRUCache(KINDS_KEPT)
+    _next_number = count(1)
 
     def __init__(self, variables: dict[str, str]) -> None:
         super().__init__(variables=variables)
         RuleSet.__hash__ = object.__hash__  # type: ignore[method-assign]
         self._parse_cache = LRUCache[tuple[Any, ...], list[RuleSet]](SOURCES_KEPT)
+        self._kinds = LRUCache[tuple[Any, ...], int](KINDS_KEPT)
         # As weak as its depth in the deepest class seen so far: it would be parsed again for each deeper one.
         place = (getfile(Widget), "Widget.DEFAULT_CSS")
         self.add_source(Widget.DEFAULT_CSS, place, is_default_css=True, tie_breaker=-DEEPEST, scope="Widget")
+
+    def parse(self) -> None:
+        """Put the rules of all sources together."""
+        super().parse()
+        self._kinds.clear()
+
+    def apply(self, node: DOMNode, *, animate: bool = False, cache: object = None) -> None:
+        """Style a node, unless all that its rules ask about is as it was when it was last styled."""
+        kind = self._kind_of(node)
+        if kind < 0:
+            super().apply(node, animate=animate)
+            return
+        place = self._place_of(node)
+        if getattr(node, "styled_for", None) == place:
+            return
+        found = self._found.get(place)
+        if found is None:
+            self._found[place] = found = FoundRules()
+        super().apply(node, animate=animate, cache=found)
+        node.styled_for = place  # type: ignore[attr-defined]
+
+    def _place_of(self, node: DOMNode) -> tuple[Any, ...]:
+        """Return what rules may ask of a node and of all that it is in."""
+        place: list[Any] = []
+        at: object = node
+        while isinstance(at, DOMNode):
+            place.append((self._kind_of(at), at._pseudo_classes_cache_key))
+            if isinstance(at, Widget):
+                place.append(at.allow_focus())
+            elif isinstance(at, App):
+                place.append((at.app_focus, at.current_theme.dark, at.native_ansi_color, at.no_color))
+            at = at._parent
+        return tuple(place)
+
+    def _kind_of(self, node: DOMNode) -> int:
+        """Number what a node is, and the rules that name such a one; below 0 where these ask of its neighbours."""
+        own = type(node), node._id, node.classes
+        rules_map = self.rules_map
+        kind = self._kinds.get(own)
+        if kind is None:
+            named = {rule for name in rules_map.keys() & node._selector_names for rule in rules_map[name]}
+            key = (own, *filter(named.__contains__, self.rules))
+            kind = self._kind_numbers.get(key)
+            if kind is None:
+                is_own = all(_ASK_OF_OTHERS.isdisjoint(rule.pseudo_classes) for rule in named)
+                kind = next(self._next_number) * (1 if is_own else -1)
+                self._kind_numbers[key] = kind
+            self._kinds[own] = kind
+        return kind
 
     def set_variables(self, variables: dict[str, str]) -> None:
         """Take a theme's variables."""
@@ -158,20 +225,37 @@ class ThriftyStylesheet(Stylesheet):
             super().set_variables(variables)
 
     def reparse(self) -> None:
-        """Put the rules of all sources together."""
+        """Put the rules of all sources together; those of unchanged ones stay the same."""
         self.parse()
 
 
-def note_breakpoints(screen: Screen[Any]) -> None:
-    """Give a screen that has no widgets yet the classes for its size.
+def make_thrifty(screen: Screen[Any]) -> None:
+    """Give a screen that has no widgets yet the classes for its size, and the compositor that draws what changed.
 
-    Textual 8.2 does so when the laid out screen learns its size, and then styles every widget again. Remove when it
-    does not.
+    Textual 8.2 does the first when the laid out screen learns its size, and then styles every widget again. Remove when
+    it does not.
     """
+    screen._compositor = ThriftyCompositor()
     size, app = screen.app.size, screen.app
     at_hand = ((size.width, app.HORIZONTAL_BREAKPOINTS), (size.height, app.VERTICAL_BREAKPOINTS))
     names = {name for length, points in at_hand for name in screen._get_breakpoint_classes(length, points or [])}
     screen.update_classes(dict.fromkeys(names, True), update=False)
+
+
+def draw_bar_that_moved(view: Widget) -> None:
+    """Draw the scroll bar again where a layout has moved what is anchored to its end.
+
+    Textual 8.2 only sets where the bar is, which then stays as it was drawn. Remove when it draws it.
+    """
+    drawn_at = view.vertical_scrollbar.position
+
+    def note(_: object) -> None:
+        nonlocal drawn_at
+        if view.show_vertical_scrollbar and view.vertical_scrollbar.position != drawn_at:
+            drawn_at = view.vertical_scrollbar.position
+            view.vertical_scrollbar.refresh()
+
+    view.screen.screen_layout_refresh_signal.subscribe(view, note)
 
 
 def run_last(node: DOMNode, group: str, work: partial[Coroutine[Any, Any, None]]) -> None:

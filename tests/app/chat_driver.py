@@ -23,7 +23,7 @@ from app.tui.widgets.message_view import Note, ReplyView
 from app.tui.widgets.reply_body import ReplyBody
 from engine import Sampling
 from tests.app.fake_engine import Script
-from tests.app.settling import settled
+from tests.app.settling import draw, look, settled
 
 SAMPLING = Sampling(temperature=0.7, seed=5)
 _PATIENCE_S = 60.0
@@ -110,8 +110,7 @@ class Driver:
 
     def screen_text(self) -> str:
         """The terminal's text, line by line."""
-        lines = self.app.screen._compositor.render_strips()
-        return "\n".join("".join(segment.text for segment in strip) for strip in lines)
+        return "\n".join(strip.text for strip in look(self.app))
 
 
 @asynccontextmanager
@@ -136,6 +135,7 @@ async def chatting(
             if model and wait:
                 await driver.ready()
             yield driver
+            draw(app)
             for gate in (script.open_gate, script.prefill_gate, script.token_gate, script.bandwidth_gate):
                 if gate:
                     gate.open()

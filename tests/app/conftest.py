@@ -10,8 +10,8 @@ from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
-from app.tui.textual_hacks import ThriftyStylesheet
-from tests.app.settling import settled
+from app.tui.textual_hacks import ThriftyCompositor, ThriftyStylesheet
+from tests.app.settling import draw_changes, drawn_before, put_off, settled
 
 _parsed: dict[tuple[Any, ...], list[RuleSet]] = {}
 
@@ -34,6 +34,18 @@ def screens_for_tests() -> Iterator[None]:
             patch.setattr(f"{module}.wait_for_idle", settled)
         # Each key asked every widget whether it had done its work; once the loop is idle all have.
         patch.setattr(Pilot, "_wait_for_screen", settled)
+        # Frames that nobody looks at.
+        for name in ("render_partial_update", "render_full_update"):
+            patch.setattr(ThriftyCompositor, name, put_off, raising=False)
+        for name in ("press", "resize_terminal", "_post_mouse_events"):
+            patch.setattr(Pilot, name, drawn_before(getattr(Pilot, name)))
         # The tests' applications, of which there are many, share what is parsed of the same sources.
         patch.setattr(ThriftyStylesheet, "_parse_rules", _parsed_once)
         yield
+
+
+@pytest.fixture
+def every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each frame is drawn when it would be."""
+    monkeypatch.setattr(ThriftyCompositor, "render_partial_update", draw_changes)
+    monkeypatch.delattr(ThriftyCompositor, "render_full_update")

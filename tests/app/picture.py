@@ -18,6 +18,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from tests.app.chat_driver import Driver
+from tests.app.settling import look
 
 FOLDER = Path(__file__).parent / "pictures"
 IS_DRAWING = bool(os.environ.get("JALOPY_WRITE_PICTURES"))
@@ -50,7 +51,7 @@ def styles_of(driver: Driver) -> str:
 
 
 def _runs(driver: Driver) -> Iterator[Segment]:
-    for strip in driver.app.screen._compositor.render_strips():
+    for strip in look(driver.app):
         yield from Segment.simplify(Segment(s.text, _without_meta(s.style)) for s in strip)
 
 

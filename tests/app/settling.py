@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any
 
-from textual._context import active_app
+from textual._compositor import Compositor
+from textual._context import active_app, visible_screen_stack
 from textual.app import App
+from textual.pilot import Pilot
 from textual.screen import Screen
+from textual.strip import Strip
+
+from app.tui.textual_hacks import ThriftyCompositor
 
 _MOST_S = 1.0
 """Limit on the wait in seconds, as in Textual: endlessly repeating work is not waited for."""
 _QUIET_ROUNDS = 2
+draw_changes = ThriftyCompositor.render_partial_update
 
 
 async def settled(*_: object) -> None:
@@ -34,3 +43,43 @@ def _drawing(app: App[object]) -> Screen[object] | None:
         return None
     screen = app.screen
     return screen if screen._callbacks or screen._layout_required or screen._dirty_widgets else None
+
+
+def put_off(compositor: ThriftyCompositor, simplify: bool = False) -> object:
+    """Take note of what a frame would draw: of all the frames between two actions of a test one is drawn, the last."""
+    if simplify:  # a picture, which somebody looks at
+        return Compositor.render_full_update(compositor, simplify)
+    regions = compositor._dirty_regions.copy()
+    compositor._dirty_regions.clear()
+    compositor.__dict__.setdefault("undrawn", set()).update(regions)
+    return "put off" if regions else None
+
+
+def draw(app: App[Any]) -> None:
+    """Draw what was put off."""
+    for screen in app.screen_stack[-1:]:
+        compositor = screen._compositor
+        regions = compositor.__dict__.pop("undrawn", None)
+        if regions and isinstance(compositor, ThriftyCompositor):
+            compositor._dirty_regions |= regions
+            visible_screen_stack.set(app._background_screens)
+            draw_changes(compositor)
+
+
+def drawn_before(act: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Draw before an action what the one before it led to."""
+
+    @wraps(act)
+    async def draw_and_act(pilot: Pilot[Any], *given: Any, **more: Any) -> Any:
+        draw(pilot.app)
+        return await act(pilot, *given, **more)
+
+    return draw_and_act
+
+
+def look(app: App[Any]) -> list[Strip]:
+    """Draw what a terminal shows, all of it."""
+    compositor = app.screen._compositor
+    compositor.__dict__.pop("undrawn", None)
+    visible_screen_stack.set(app._background_screens)
+    return compositor.render_strips()

@@ -17,7 +17,7 @@ from app.conversations.conversation import ChatMessage, Ending, ReplyFigures
 from app.conversations.thinking import Thinking
 from app.tui.bindings import bindings
 from app.tui.keymap import Keymap
-from app.tui.textual_hacks import dismiss_once, note_breakpoints
+from app.tui.textual_hacks import dismiss_once
 from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
 from app.tui.widgets.message_view import ThinkingView
 from app.tui.widgets.reply_body import ReplyBody
@@ -107,7 +107,6 @@ class AnswersScreen(Screen[int | None]):
 
     def compose(self) -> ComposeResult:
         """Lay out title, answers and keys."""
-        note_breakpoints(self)
         yield ScreenTitle("Answers")
         with Container(id="answers"):
             yield from self._columns

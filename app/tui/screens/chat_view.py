@@ -24,7 +24,7 @@ from app.tui.keymap import Keymap
 from app.tui.live_settings import LiveSettings
 from app.tui.shelf_reading import ShelfReading
 from app.tui.speed.watch import PerformanceWatch
-from app.tui.textual_hacks import call_once, draw_thriftily, note_breakpoints
+from app.tui.textual_hacks import call_once
 from app.tui.widgets.message_view import MessageView, Note, ReplyView, ToolView, UserView
 from app.tui.widgets.prompt import Prompt, Suggestions, prompt_hint
 from app.tui.widgets.status_line import ActivityLine, StatusLine
@@ -63,7 +63,6 @@ class ChatView(Screen[None]):
         model_path: ModelPlace | None,
     ) -> None:
         super().__init__()
-        draw_thriftily(self)
         self.live, self.keymap, self.bridge = live, keymap, bridge
         self.performance, self.downloads, self.model_path = performance, downloads, model_path
         self.at_hand = conversations_at_hand(live.now)
@@ -78,7 +77,6 @@ class ChatView(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the screen from top to bottom."""
-        note_breakpoints(self)
         self.model_name, self.edit_line = Static(markup=False, id="model-name"), Static(markup=False, id="edit-line")
         self.edit_line.display = False
         self.transcript, self.prompt = Transcript(id="transcript"), Prompt(id="prompt", keymap=self.keymap)

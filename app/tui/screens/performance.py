@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import count
 
-from textual.app import ComposeResult
-
 from app.chat.generation import describe_thinking
 from app.chat.status import Activity
 from app.program.settings import AUTO
@@ -18,7 +16,6 @@ from app.tui.screens.chat import ChatScreen
 from app.tui.screens.figure_screen import FigureScreen
 from app.tui.speed.dashboard import dashboard_lines
 from app.tui.speed.watch import PerformanceView
-from app.tui.textual_hacks import draw_thriftily, note_breakpoints
 from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
 
 
@@ -35,16 +32,10 @@ class PerformanceScreen(FigureScreen):
 
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__()
-        draw_thriftily(self)
         self._watch, self._keymap = chat.performance, chat.keymap
         self._turns, self._bridge = chat.turns, chat.bridge
         self._numbers = count(1)
         self._glyphs, self._scale = choose_glyphs(), GraphScale()
-
-    def compose(self) -> ComposeResult:
-        """Lay out the screen, in the form for its size."""
-        note_breakpoints(self)
-        yield from super().compose()
 
     def on_screen_resume(self) -> None:
         """On top: look."""

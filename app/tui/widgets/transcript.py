@@ -15,6 +15,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
 from app.conversations.conversation import ChatMessage
+from app.tui.textual_hacks import draw_bar_that_moved
 from app.tui.widgets.message_view import MessageView, Note, ReplyView, UserView, saved_view
 
 MOST_MOUNTED = 40
@@ -53,6 +54,7 @@ class Transcript(VerticalScroll, can_focus=False):
     def on_mount(self) -> None:
         """Follow what is added."""
         self.anchor()
+        draw_bar_that_moved(self)
 
     def add_user(self, text: str, folded: str = "") -> UserView:
         """Show what the user said, with its large pastes folded; the view follows it."""

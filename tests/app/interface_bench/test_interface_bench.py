@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from app.program import exit_codes
-from tests.app.interface_bench.__main__ import Figures, percentile, report, table
+from tests.app.interface_bench.__main__ import Figures, main, percentile, report, table
 from tests.app.interface_bench.reply_text import MARKDOWN, pieces
 from tests.app.interface_bench.scenarios import LETTERS, ChatRound, Plan, Start, _is_painted, _is_ready
 from tests.app.interface_bench.terminal import Events, ProgramFailed, Terminal
@@ -105,32 +105,11 @@ def test_events_come_whole_however_they_are_cut() -> None:
     events.close()
 
 
-def test_the_real_chat_is_measured_over_a_real_model(tmp_path: Path) -> None:
+def test_the_real_chat_is_measured_over_a_real_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tiny_gguf.write(tmp_path / "m.gguf", context_length=512)
-    command = [
-        sys.executable,
-        "-m",
-        "tests.app.interface_bench",
-        str(model),
-        "-r",
-        "1",
-        "-n",
-        "120",
-        "-t",
-        "1",
-        "--ctx",
-        "512",
-    ]
-    done = subprocess.run(
-        [*command, "--idle-s", "0.5", "--only", "chat", "start", "steps"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    options = "-r 1 -n 40 -t 1 --ctx 512 --idle-s 0.3 --only chat start steps"
+    assert main([str(model), *options.split()]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["chat_tps"][0] > 0
     assert 0 < found["first_frame_s"][0] < found["ready_s"][0]
     assert found["idle_share"][0] >= 0
@@ -141,18 +120,8 @@ def test_the_real_chat_is_measured_over_a_real_model(tmp_path: Path) -> None:
 
 def test_a_signal_ends_the_chat_that_it_runs(tmp_path: Path) -> None:
     model = tiny_gguf.write(tmp_path / "m.gguf", context_length=512)
-    command = [
-        sys.executable,
-        "-m",
-        "tests.app.interface_bench",
-        str(model),
-        "-t",
-        "1",
-        "--ctx",
-        "512",
-        "--only",
-        "chat",
-    ]
+    command = [sys.executable, "-m", "tests.app.interface_bench", str(model), "-t", "1"]
+    command += ["--ctx", "512", "--only", "chat"]
     bench = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     give_up_s = time.monotonic() + _PATIENCE_S
     chats: list[psutil.Process] = []

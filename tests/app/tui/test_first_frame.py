@@ -116,6 +116,7 @@ async def test_rules_are_looked_up_without_a_call_of_python_for_each() -> None:
             called.append((type(frame.f_locals.get("self")), frame.f_code.co_name))
 
     async with chatting() as driver:
+        driver.prompt._classes.add("other")  # or there was nothing to look up
         sys.setprofile(note)
         try:
             driver.app.stylesheet.apply(driver.prompt)
@@ -170,3 +171,26 @@ async def test_there_is_no_strip_until_somebody_asks_for_it() -> None:
         await driver.pilot.press("ctrl+t")
         await driver.until(lambda: driver.chat.query(PerformanceStrip))
         assert len(driver.chat.query("*")) > n_widgets
+
+
+async def test_a_widget_is_styled_again_only_for_a_change() -> None:
+    styled: Counter[object] = Counter()
+    apply = Stylesheet.apply
+
+    def noted(sheet: Stylesheet, node: object, **options: object) -> None:
+        styled[node] += 1
+        apply(sheet, node, **options)  # type: ignore[arg-type]
+
+    with patch.object(Stylesheet, "apply", noted):
+        async with chatting() as driver:
+            await driver.pilot.press("f3")
+            await driver.until(lambda: driver.app.screen is not driver.chat)
+            await driver.pilot.pause()
+            title, before = driver.app.screen.query_one("#list-title"), driver.app.theme
+            assert styled[title] == 1
+            driver.app.theme = "textual-light"
+            await driver.until(lambda: styled[title] == 2, "the colours are others")
+            driver.app.theme = before
+            await driver.until(lambda: styled[title] == 3)
+            driver.app.screen.add_class("other")
+            await driver.until(lambda: styled[title] == 4, "rules may ask what it is in")

@@ -6,6 +6,7 @@ import re
 from random import Random
 from unittest.mock import patch
 
+import pytest
 from textual._compositor import ChopsUpdate, Compositor
 from textual.geometry import Region
 from textual.widget import Widget
@@ -14,6 +15,8 @@ from app.tui.textual_hacks import ThriftyCompositor
 from app.tui.widgets.status_line import StatusLine
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Script
+
+pytestmark = pytest.mark.usefixtures("every_frame")
 
 _MOVE_FOR_NOTHING = re.compile(r"\x1b\[\d+;\d+H(?=\x1b\[\d+;\d+H|\n|$)")
 _REPLY = ["# A title\n\n", "Some words, *some* of them slanted.\n\n", "- one\n- two\n\n", "```\ncode = 1\n```\n"]
@@ -58,3 +61,16 @@ async def test_only_widgets_that_are_seen_in_a_change_are_drawn() -> None:
         with patch.object(Widget, "render_lines", noted):
             drawn(driver, {status.region}, ThriftyCompositor)
         assert names == ["StatusLine"], "nothing after it"
+
+
+async def test_the_scroll_bar_is_drawn_where_a_layout_moves_it() -> None:
+    async with chatting(Script(replies=[[word + " " for word in _REPLY] * 6])) as driver:
+        await driver.ask("A question")
+        await driver.ask("Another")
+        for size in ((60, 20), (40, 15), (80, 24)):
+            await driver.pilot.resize_terminal(*size)
+            await driver.until(lambda size=size: driver.transcript.region.width == size[0])
+            await driver.pilot.pause()
+            drawn = driver.screen_text()
+            driver.transcript.vertical_scrollbar.refresh()
+            assert driver.screen_text() == drawn

@@ -68,6 +68,7 @@ async def passed_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return list(passed)
 
 
+@pytest.mark.usefixtures("every_frame")  # those before are no part of its way
 async def test_a_message_can_be_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     passed, leading = await passed_files(monkeypatch), spine()
     assert len(passed) <= MOST_FILES, passed
