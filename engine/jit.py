@@ -161,7 +161,8 @@ class Kernel:
     """A compiled operation: ``void(op, thread, n_threads)``, linked or compiled when its address is first asked for.
 
     Args:
-        function: Python source of the kernel; all three arguments and all addresses are int64.
+        function: Python source of the kernel; ``op`` is the address of its record (``engine.kernels.records``), and all
+            three arguments and all addresses are int64.
     """
 
     def __init__(self, function: Callable[[int, int, int], None]) -> None:
@@ -185,7 +186,13 @@ class Kernel:
 
 
 def kernel(function: Callable[[int, int, int], None]) -> Kernel:
-    """Declare a kernel."""
+    """Declare a kernel: a function of a module, under whose name its machine code is found.
+
+    Raises:
+        ValueError: another function made this one, so its name may be that of several: see ``kernels_of``.
+    """
+    if "<locals>" in function.__qualname__:
+        raise ValueError(f"{function.__qualname__} has no name of its own: declare it with kernels_of")
     return Kernel(function)
 
 

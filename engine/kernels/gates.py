@@ -1,4 +1,4 @@
-"""Functions of a feed-forward and of mixers, in place: gate = f(gate, up); where there is no gate, up stands for both.
+"""Activation functions, in place: gate = f(gate) * up, or up = f(up) where a layer has no gate.
 
 SwiGLU, GeGLU and ReGLU: Shazeer 2020, arXiv:2002.05202. Elements are dealt to the threads; those that fill no register
 go through one by themselves, so that every element is computed alike.
@@ -22,7 +22,11 @@ STEEP = -1e38
 
 
 def gated(f):
-    """Make a kernel: gate = f(gate, up), of two registers."""
+    """Make a kernel.
+
+    Args:
+        f: (gate, up) -> what takes the place of ``gate``, registers of f32; one without a gate ignores ``up``.
+    """
 
     def gate(op, thread, n_threads):
         gate, up, n, up_stride = vec.load_words(op, (F.gate, F.up, F.n, F.up_stride))
@@ -48,7 +52,7 @@ def silu_times(x, up):
 
 @inner
 def sigmoid_times(x, up):
-    """Up / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)) * up."""
     return vec.fdiv(up, vec.fadd(vec.splat_like(x, 1.0), exp_lanes(vec.fsub(vec.splat_like(x, 0.0), x))))
 
 

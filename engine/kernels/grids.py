@@ -23,7 +23,8 @@ from engine.kernels import matmul_wide as tiles_of_words
 from engine.kernels.matmul import store_scales_of_16
 from engine.kernels.matmul_wide import store_scaled, tiles_signed_k
 from engine.kernels.matvec import leaving, rows_in_order, rows_with_few
-from engine.kernels.matvec_k import row_shared
+from engine.kernels.matvec_k import UnitPhases, row_of_units
+from engine.kernels.records import SUMS_K_BYTES
 from engine.kernels.tiles import NARROW, WIDE
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import FOURS_OFFSET, SUMS_FOURS
@@ -63,13 +64,13 @@ def store_scales_of_words(words, room):
     vec.store_i32x8(room + SCALES, vec.or_(odd, vec.shift_left_i32(odd, 16)))
 
 
-nibbles = vec.constant_i16x16([1 << 9, 1 << 5] * 8)
+nibble_places = vec.constant_i16x16([1 << 9, 1 << 5] * 8)
 
 
 @inner
 def store_nibble_scales(at, room):
     """Scales 2 s + 1 of 16 weights each, s being the nibbles of eight bytes, the low one first."""
-    twice = vec.mul_high(vec.as_i16x16(vec.byte_each_4(vec.broadcast_8_bytes(at))), nibbles())
+    twice = vec.mul_high(vec.as_i16x16(vec.byte_each_4(vec.broadcast_8_bytes(at))), nibble_places())
     vec.store_i16x16(room + SCALES, vec.or_(vec.and_(twice, vec.splat_i16x16(30)), vec.splat_i16x16(1)))
 
 
@@ -253,7 +254,7 @@ def grid_type(module, block_bytes, kind, scale_of, prepare, weights, d_of):
     @inner
     def start(shared, column, state):
         (_, room, i), (_, _, _, sums), (_, acc) = shared, column, state
-        return start_of(room, sums + 48 * i), acc
+        return start_of(room, sums + SUMS_K_BYTES * i), acc
 
     @inner
     def add(shared, column, state):
@@ -273,7 +274,7 @@ def grid_type(module, block_bytes, kind, scale_of, prepare, weights, d_of):
     def dequantize(block, out):
         dequantize_grid(prepare, weights, d_of, plain, block, out)
 
-    phases = clear_grid, start, add, fold, leave_grid
-    one, two, four = (row_shared(n, phases, prepare, prepare_next, unit, 32, block_bytes) for n in (1, 2, 4))
+    phases = UnitPhases(clear_grid, start, add, fold, leave_grid)
+    one, two, four = (row_of_units(n, phases, prepare, prepare_next, unit, 32, block_bytes) for n in (1, 2, 4))
     rows = rows_in_order(one, is_few=False), rows_with_few(one, two, four)
     return type_kernels(module, 256, block_bytes, dequantize, rows, unpack_row, tiles_signed_k(16))

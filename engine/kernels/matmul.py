@@ -1,5 +1,9 @@
 """Tiles of 256-weight blocks times columns in q8_k form: what the K types share in prefill.
 
+A tile (``tiles.py``) holds one block of each of sixteen rows. Its products with a column are summed as whole numbers,
+groups of 16 or 32 weights times their integer scale. A ``Scaling`` makes f32 of these sums, and adds what minima or
+offsets of the weights contribute: they times the sums of the activations.
+
 An unpacked row holds 256 bytes of weights, then 16 scales as two equal int16 each (eight are used by the types with
 sub-blocks of 32), eight pairs of int16 minima, and the two f32 scales.
 """
@@ -11,16 +15,17 @@ from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matmul_fours import no_fours, sixteen_weights
 from engine.kernels.matmul_sixteens import SUMS_BYTES, multiply_digits, split_tile
+from engine.kernels.records import SUMS_K_BYTES, SUMS_OF_32
 from engine.kernels.rows import (
-    add_word_pairs,
     broadcast_4,
+    dot_pairs,
     floats_of_ints,
     load_floats,
     load_ints,
-    load_words,
+    load_pairs,
+    pairs_of_bytes,
     splat_floats,
     store_floats,
-    words_of_bytes,
 )
 from engine.kernels.tiles import HIGH_DIGITS, TILE_BYTES, TILE_SUMS, Tiles, bytes_at, each_columns
 from engine.machine.level import FOURS_OFFSET, SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
@@ -28,6 +33,7 @@ from engine.machine.level import FOURS_OFFSET, SIXTEEN_COLUMNS, SIXTEEN_ROWS, SU
 ROW_SCALES, ROW_MINIMA, ROW_D, ROW_DMIN = 256, 320, 352, 356
 """Byte offsets in an unpacked row: 256 + 64 + 32 + 4 + 4 = 360 of the 384."""
 _SCALES, _MINIMA, _D, _DMIN = 16 * ROW_SCALES, 16 * ROW_MINIMA, 16 * ROW_D, 16 * ROW_DMIN
+"""The same in a tile, whose rows are side by side."""
 
 
 @inner
@@ -53,25 +59,25 @@ def add_products(tile, y, s):
 
 
 @inner
-def two(tile, y, s):
+def add_products_of_8(tile, y, s):
     """``add_products`` of eight weights: all that fits into int16 where they have six bits."""
     return add_products(tile + 64, y + 16, add_products(tile, y, s))
 
 
 @inner
-def four(tile, y, s):
+def add_products_of_16(tile, y, s):
     """The same of 16 weights: five bits."""
-    return two(tile + 128, y + 32, two(tile, y, s))
+    return add_products_of_8(tile + 128, y + 32, add_products_of_8(tile, y, s))
 
 
 @inner
-def eight(tile, y, s):
+def add_products_of_32(tile, y, s):
     """The same of 32 weights: four bits."""
-    return four(tile + 256, y + 64, four(tile, y, s))
+    return add_products_of_16(tile + 256, y + 64, add_products_of_16(tile, y, s))
 
 
 @inner
-def add_products_of_two(tile, y, s):
+def add_products_of_two_columns(tile, y, s):
     """``add_products`` with two columns."""
     a0, a1, b0, b1 = s
     low, high = vec.load_i8x32(tile), vec.load_i8x32(tile + 32)
@@ -89,7 +95,7 @@ def sum_two_columns(n_products, group, tile, y, totals):
     for k in range(0, 256, n_products):
         s = (zero, zero, zero, zero)
         for n in range(k, k + n_products, 4):
-            s = add_products_of_two(tile + 16 * n, y + 4 * n, s)
+            s = add_products_of_two_columns(tile + 16 * n, y + 4 * n, s)
         a0, a1, b0, b1 = s
         scale = vec.load_i16x16(tile + _SCALES + 64 * (k // group))
         t0, t1 = vec.add(t0, vec.maddwd(a0, scale)), vec.add(t1, vec.maddwd(a1, scale))
@@ -184,13 +190,13 @@ class Scaling(NamedTuple):
 def load_four_minima(tile, p):
     """Eight minima of each row as pairs, from the p-th pair on."""
     at = tile + _MINIMA + 64 * p
-    return load_words(at), load_words(at + 64), load_words(at + 128), load_words(at + 192)
+    return load_pairs(at), load_pairs(at + 64), load_pairs(at + 128), load_pairs(at + 192)
 
 
 @inner
 def times_pair(minima, sums):
     """Two minima times the sums of their activations."""
-    return add_word_pairs(minima, words_of_bytes(broadcast_4(sums)))
+    return dot_pairs(minima, pairs_of_bytes(broadcast_4(sums)))
 
 
 @inner
@@ -201,8 +207,9 @@ def times_eight(minima, sums):
     return vec.add(vec.add(t, times_pair(m2, sums + 8)), times_pair(m3, sums + 12))
 
 
-def minima_in(group):
-    """Make what loads the minima of a tile's rows, and what multiplies them with the sums of their activations."""
+def minima_products(group):
+    """Make (load, times_sums): what loads the minima of a tile's rows, and what multiplies them with the sums of their
+    activations; ``group`` weights share a minimum."""
 
     @inner
     def load_eight(tile):
@@ -210,7 +217,7 @@ def minima_in(group):
 
     @inner
     def times_sums_of_32(minima, sums):
-        return times_eight(minima, sums + 32)
+        return times_eight(minima, sums + SUMS_OF_32)
 
     @inner
     def load_sixteen(tile):
@@ -224,9 +231,9 @@ def minima_in(group):
     return (load_eight, times_sums_of_32) if group == 32 else (load_sixteen, times_sums_of_16)
 
 
-def minima_of(group):
+def minima_scaling(group):
     """The scaling of products and minima with a scale each: d * t + dmin * minima."""
-    load, times_sums = minima_in(group)
+    load, times_sums = minima_products(group)
 
     @inner
     def keep(tile):
@@ -240,9 +247,9 @@ def minima_of(group):
     return Scaling(keep, scaled)
 
 
-def offsets_of(group):
+def offset_scaling(group):
     """The scaling of minima that are multiples of the scales, and so stay integers: d * (t + minima)."""
-    load, times_sums = minima_in(group)
+    load, times_sums = minima_products(group)
 
     @inner
     def keep(tile):
@@ -256,8 +263,8 @@ def offsets_of(group):
     return Scaling(keep, scaled)
 
 
-def scale_of(group):
-    """The scaling of products alone: d * t."""
+def plain_scaling(group):
+    """The scaling of products alone, whatever the group: d * t."""
 
     @inner
     def keep(tile):
@@ -270,8 +277,8 @@ def scale_of(group):
     return Scaling(keep, scaled)
 
 
-stored_of = offsets_of if FOURS_OFFSET else scale_of
-"""Of signed weights as they are stored (``FOURS_OFFSET``)."""
+signed_scaling = offset_scaling if FOURS_OFFSET else plain_scaling
+"""Of signed weights: VNNI has them too large by ``FOURS_OFFSET``."""
 
 
 @inner
@@ -305,7 +312,8 @@ def four_columns_k(sum_four, n_products, group, scaling):
         sum_four(n_products, group, tile, y, room)
         for n in range(4):
             at = i * padded + c + n
-            add_rows(keep, scaled, tile, room + 64 * n, sums + 48 * at, vec.load_f32(d + 4 * at), acc + 64 * n)
+            d_y, sums_y = vec.load_f32(d + 4 * at), sums + SUMS_K_BYTES * at
+            add_rows(keep, scaled, tile, room + 64 * n, sums_y, d_y, acc + 64 * n)
 
     return each_columns(bytes_at, columns)
 
@@ -316,7 +324,7 @@ def add_two_columns(scaled, kept, totals, d_y, sums, acc, n):
     for m in range(2):
         at = totals + 64 * (n + m)
         t = vec.add(load_ints(at), vec.shift_lanes_left(load_ints(at + SUMS_BYTES), 7))
-        value, out = scaled(kept, t, sums + 48 * (n + m)), acc + 64 * (n + m)
+        value, out = scaled(kept, t, sums + SUMS_K_BYTES * (n + m)), acc + 64 * (n + m)
         store_floats(out, vec.fma(value, splat_floats(vec.load_f32(d_y + 4 * (n + m))), load_floats(out)))
 
 
@@ -338,13 +346,13 @@ def sixteen_columns_k(scaling):
                 out, totals = room + 2 * SUMS_BYTES * turn, room + 2 * SUMS_BYTES * (1 - turn)
                 kept = keep(before)
                 multiply_digits(
-                    add_two_columns, scaled, kept, totals, d + 4 * at, sums + 48 * at, to,
+                    add_two_columns, scaled, kept, totals, d + 4 * at, sums + SUMS_K_BYTES * at, to,
                     y, tile, tile + HIGH_DIGITS, out,
                 )  # fmt: skip
                 turn, before, at, to = 1 - turn, tile, i * padded + c, acc + TILE_SUMS * n + 64 * c
         kept, totals = keep(before), room + 2 * SUMS_BYTES * (1 - turn)
         for n in range(0, vec.rolled(16), 2):
-            add_two_columns(scaled, kept, totals, d + 4 * at, sums + 48 * at, to, n)
+            add_two_columns(scaled, kept, totals, d + 4 * at, sums + SUMS_K_BYTES * at, to, n)
 
     return walk
 
@@ -363,7 +371,7 @@ def tiles_k(n_products, group, scaling_of):
     Args:
         n_products: as many as fit into int16: 8 of six bits, 16 of five, 32 of four.
         group: weights that share a scale, 16 or 32.
-        scaling_of: what becomes of the sums: ``minima_of``, ``offsets_of`` or ``scale_of``.
+        scaling_of: what becomes of the sums: ``minima_scaling``, ``offset_scaling`` or ``plain_scaling``.
     """
     if SUMS_FOURS:
         return tiles_of_bytes(n_products, group, scaling_of)

@@ -6,20 +6,20 @@ that have them, eight f32 minima.
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matmul import eight, four
+from engine.kernels.matmul import add_products_of_16, add_products_of_32
 from engine.kernels.matmul_fours import no_fours, sixteen_weights, sum_32
 from engine.kernels.matmul_sixteens import SUMS_BYTES, finish_32, start_32
 from engine.kernels.rows import (
-    add_word_pairs,
     broadcast_4,
     broadcast_int,
+    dot_pairs,
     floats_of_ints,
     load_floats,
     load_ints,
-    pairs_of_words,
+    pairs_of_bytes,
     splat_floats,
+    splat_pair,
     store_floats,
-    words_of_bytes,
 )
 from engine.kernels.tiles import TILE_BYTES, TILE_SUMS, Tiles, bytes_at, each_columns, leave_tile
 from engine.machine.level import SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
@@ -27,10 +27,11 @@ from engine.machine.level import SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
 ROW_D, ROW_M = 256, 288
 """Byte offsets in an unpacked row: 256 + 32 + 32 = 320 of the 384."""
 _D, _M = 16 * ROW_D, 16 * ROW_M
+"""The same in a tile, whose rows are side by side."""
 
 
 @inner
-def fold(s):
+def fold_words(s):
     """Neighbours of eight i16x16 added into i32x8."""
     ones = vec.splat_i16x16(1)
     a0, a1, a2, a3, b0, b1, b2, b3 = s
@@ -46,29 +47,29 @@ def no_words():
 
 
 @inner
-def words_of_eight(tile, y):
+def words_32_u4(tile, y):
     """Exact integer part of one block for four columns, four i32x8 of the first eight rows and four of the others:
     weights of four bits."""
-    return fold(eight(tile, y, no_words()))
+    return fold_words(add_products_of_32(tile, y, no_words()))
 
 
 @inner
-def words_of_sixteen(tile, y):
+def words_16_u5(tile, y):
     """The same for 16 weights of five bits."""
-    return fold(four(tile, y, no_words()))
+    return fold_words(add_products_of_16(tile, y, no_words()))
 
 
 @inner
-def words_of_four(tile, y):
+def words_32_u5(tile, y):
     """The same for weights of five bits."""
-    (a0, a1, a2, a3), (b0, b1, b2, b3) = words_of_sixteen(tile, y)
-    (c0, c1, c2, c3), (d0, d1, d2, d3) = words_of_sixteen(tile + 256, y + 64)
+    (a0, a1, a2, a3), (b0, b1, b2, b3) = words_16_u5(tile, y)
+    (c0, c1, c2, c3), (d0, d1, d2, d3) = words_16_u5(tile + 256, y + 64)
     low = vec.add(a0, c0), vec.add(a1, c1), vec.add(a2, c2), vec.add(a3, c3)
     return low, (vec.add(b0, d0), vec.add(b1, d1), vec.add(b2, d2), vec.add(b3, d3))
 
 
 @inner
-def fours_of_sixteen(tile, y):
+def fours_16(tile, y):
     """The same for processors with VNNI."""
     return sixteen_weights(tile, y, no_fours())
 
@@ -83,11 +84,11 @@ def store_sums_of_16(out, y):
     vec.store_i32x8(out, vec.add_halves(t, t))
 
 
-sixteen_of_32 = fours_of_sixteen if SUMS_FOURS else words_of_sixteen
+sum_16_u5 = fours_16 if SUMS_FOURS else words_16_u5
 """The integer part of half a block, for weights of five bits."""
-sum_eight = sum_32 if SUMS_FOURS else words_of_eight
+sum_32_u4 = sum_32 if SUMS_FOURS else words_32_u4
 """The integer part for weights of four bits."""
-sum_two_fours = sum_32 if SUMS_FOURS else words_of_four
+sum_32_u5 = sum_32 if SUMS_FOURS else words_32_u5
 """The same for weights of five bits."""
 
 
@@ -114,7 +115,7 @@ def lowered_by(offset):
 
     @inner
     def value(scales, t, sums):
-        more = add_word_pairs(pairs_of_words(-offset, 0), words_of_bytes(broadcast_4(sums)))
+        more = dot_pairs(splat_pair(-offset, 0), pairs_of_bytes(broadcast_4(sums)))
         return scaled(scales, vec.add(t, more), sums)
 
     return (lower_tile, scaled) if SIXTEEN_COLUMNS else (leave_tile, value)

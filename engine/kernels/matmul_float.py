@@ -5,7 +5,7 @@ A tile takes 64 weights of a row, widened to f32: 256 bytes.
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matvec_float import rows_of_floats
+from engine.kernels.matvec_float import matvec_and_few_float
 from engine.kernels.tiles import COLUMNS_AT_ONCE, Tiles, each_columns
 from engine.kernels.type_kernels import type_kernels
 
@@ -89,5 +89,5 @@ def float_type(module, load8, load1, item_bytes):
     def dequantize(source, out):
         vec.store_f32(out, load1(source))
 
-    rows = rows_of_floats(load8, load1, item_bytes)
+    rows = matvec_and_few_float(load8, load1, item_bytes)
     return type_kernels(module, 1, item_bytes, dequantize, rows, unpack_row, TILES_FLOAT)

@@ -9,7 +9,7 @@ An unpacked row holds 512 bytes of weights, then up to eight f32 scales.
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matmul import add_two, stored_of, tiles_of_bytes
+from engine.kernels.matmul import add_two, signed_scaling, tiles_of_bytes
 from engine.kernels.matmul_32 import add_by_halves, scaled
 from engine.kernels.matmul_fours import no_products
 from engine.kernels.tiles import WIDE, Tiles, each_columns, words_at
@@ -96,5 +96,5 @@ TILES_WIDE = Tiles(each_columns(words_at, columns_wide), room_bytes=WIDE)
 def tiles_signed_k(group):
     """Tiles of signed weights in q8_k form, ``group`` of which share a scale."""
     if SUMS_FOURS:
-        return tiles_of_bytes(group, group, stored_of)
+        return tiles_of_bytes(group, group, signed_scaling)
     return Tiles(each_columns(words_at, columns_wide_k), room_bytes=WIDE)

@@ -1,9 +1,13 @@
-"""Weight rows times one activation column, or a few: the loops of decode, shared by the quantised types.
+"""Decode: the product of a matrix with the activations of one token, or a few; the loops that quantised types share.
 
-A type supplies what adds one block's contribution to f32 lanes; the loops walk contiguous rows, or four rows
-far apart in turn, and prefetch ahead of them, as the record says. Several columns are several calls of the same
-``dot`` on the same block: the compiler unpacks its weights once for all of them, and every column comes out as it would
-alone, to the bit.
+out[(token), n_rows] f32 = W x: W is [n_rows, n_cols], each row its blocks as they are in the file, and x is
+[(token), n_cols] int8 with a scale for each group of 256 or 32 (``QUANTIZE``). A *column* is x of one token, with its
+scales and sums. A result is a sum over a row's blocks: of whole numbers, times the scales of both.
+
+Each weight is read once, so memory sets the pace: rows are read in order, or four rows far apart in turn, lines are
+asked for ahead, as the record says, and what is unpacked stays in registers. A type supplies ``dot``, which adds one
+block's contribution to f32 lanes. Several columns are several calls of the same ``dot`` on the same block: the compiler
+unpacks its weights once for all of them, and every column comes out as it would alone, to the bit.
 """
 
 from collections.abc import Callable
@@ -90,7 +94,7 @@ def claim(op, thread, n_threads, turn):
 
 @inner
 def room_of(op, thread):
-    """Address of a thread's room."""
+    """Address of a thread's room: scratch memory of its own, for what a row's computation leaves and reads again."""
     return vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
 
 
@@ -250,7 +254,7 @@ def row_of_blocks(n, phases):
     return row_with_columns
 
 
-def rows_of_blocks(phases):
+def matvec_and_few(phases):
     """Make ``matvec`` and ``few``."""
     column, clear, add, leave, chunk_bytes, may_overlap = phases
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matvec import Phases, clear_sums, finish, leaving, rows_in_order, rows_of_blocks
+from engine.kernels.matvec import Phases, clear_sums, finish, leaving, matvec_and_few, rows_in_order
 from engine.kernels.records import MATMUL as F
 
 
@@ -94,7 +94,7 @@ def columns_32(op, c):
     return c, vec.load_i64(op + F.q) + c * room, vec.load_i64(op + F.d) + at, vec.load_i64(op + F.sums) + at
 
 
-def rows_32(dot8, dot1, block_bytes, block_size=32):
+def matvec_and_few_32(dot8, dot1, block_bytes, block_size=32):
     """Make ``matvec`` and ``few``.
 
     Args:
@@ -134,5 +134,5 @@ def rows_32(dot8, dot1, block_bytes, block_size=32):
 
         return rows_of_any_length
 
-    matvec, few = rows_of_blocks(phases)
+    matvec, few = matvec_and_few(phases)
     return rows(matvec, is_few=False), rows(few, is_few=True)

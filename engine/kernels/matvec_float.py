@@ -8,7 +8,7 @@ from engine.kernels.matvec import ask_ahead, claim, finish, rows_in_order
 from engine.kernels.records import MATMUL as F
 
 
-def rows_of_floats(load8, load1, item_bytes):
+def matvec_and_few_float(load8, load1, item_bytes):
     """Make ``matvec`` and ``few``, with four accumulators of eight lanes for each row.
 
     Args:

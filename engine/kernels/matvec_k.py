@@ -1,5 +1,8 @@
 """Rows of 256-weight blocks times one column of activations in q8_k form, or a few: decode of the K types."""
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matvec import (
@@ -9,12 +12,13 @@ from engine.kernels.matvec import (
     columns_from,
     finish,
     leaving,
+    matvec_and_few,
     places_of,
     room_of,
-    rows_of_blocks,
     side_by_side,
 )
 from engine.kernels.records import MATMUL as F
+from engine.kernels.records import SUMS_K_BYTES
 
 
 @inner
@@ -74,7 +78,7 @@ def columns_of_k(y_bytes):
     def column(op, c):
         group = c * (vec.load_i64(op + F.n_cols) // 256)
         q, d, sums = vec.load_words(op, (F.q, F.d, F.sums))
-        return c, q + y_bytes * group, d + 4 * group, sums + 48 * group
+        return c, q + y_bytes * group, d + 4 * group, sums + SUMS_K_BYTES * group
 
     return column
 
@@ -109,14 +113,14 @@ def phases_k(dot, block_bytes, y_bytes=256):
     @inner
     def add(shared, column, state):
         (block, i), (_, q, d, sums), (acc, acc_min) = shared, column, state
-        return dot(block, q + y_bytes * i, vec.load_f32(d + 4 * i), sums + 48 * i, acc, acc_min)
+        return dot(block, q + y_bytes * i, vec.load_f32(d + 4 * i), sums + SUMS_K_BYTES * i, acc, acc_min)
 
     return Phases(columns_of_k(y_bytes), clear_k, add, leave_k, block_bytes, may_overlap=False)
 
 
-def rows_k(dot, block_bytes, y_bytes=256):
+def matvec_and_few_k(dot, block_bytes, y_bytes=256):
     """Make ``matvec`` and ``few`` of the same."""
-    return rows_of_blocks(phases_k(dot, block_bytes, y_bytes))
+    return matvec_and_few(phases_k(dot, block_bytes, y_bytes))
 
 
 def rows_in_twos_k(dots, one, block_bytes):
@@ -145,7 +149,8 @@ def rows_in_twos_k(dots, one, block_bytes):
         for i in range(n_cols // 256):
             ask_ahead(asked, ahead, 2 * block_bytes)
             asked += 2 * block_bytes
-            a, b, low = dots(block, other, q + 256 * i, vec.load_f32(d + 4 * i), sums + 48 * i, a, b, low, room)
+            y, d_y, sums_y = q + 256 * i, vec.load_f32(d + 4 * i), sums + SUMS_K_BYTES * i
+            a, b, low = dots(block, other, y, d_y, sums_y, a, b, low, room)
             block, other = block + block_bytes, other + block_bytes
         finish_two(op, row, row + 1, a, b, low)
 
@@ -157,7 +162,7 @@ def rows_in_twos_k(dots, one, block_bytes):
         weights, row_bytes, ahead, n_cols = vec.load_words(op, (F.weights, F.row_bytes, F.ahead, F.n_cols))
         block, far = weights + row * row_bytes, apart * row_bytes
         for i in range(n_cols // 256):
-            y, d_y, sums_y = q + 256 * i, vec.load_f32(d + 4 * i), sums + 48 * i
+            y, d_y, sums_y = q + 256 * i, vec.load_f32(d + 4 * i), sums + SUMS_K_BYTES * i
             ask_ahead(block, ahead, block_bytes)
             ask_ahead(block + far, ahead, block_bytes)
             a0, a1, low01 = dots(block, block + far, y, d_y, sums_y, a0, a1, low01, room)
@@ -183,15 +188,32 @@ def rows_in_twos_k(dots, one, block_bytes):
     return matvec
 
 
-def row_shared(n, phases, first, prepare, unit, unit_size, block_bytes):
-    """Make what computes a row with n columns, of which each unit of weights is unpacked once and meets all columns.
+class UnitPhases(NamedTuple):
+    """What is done for a row in blocks of 256 weights, each of which is taken apart into units.
+
+    Attributes:
+        clear: before all blocks, shares op.
+        start: before a block, shares (the block, what ``prepare`` returned, the block's number).
+        add: shares (a unit, the offset of its activations).
+        fold: after a block, shares what ``start`` does.
+        leave: after all blocks, shares (op, row).
+    """
+
+    clear: Callable[..., Any]
+    start: Callable[..., Any]
+    add: Callable[..., Any]
+    fold: Callable[..., Any]
+    leave: Callable[..., Any]
+
+
+def row_of_units(n, phases, first, prepare, unit, unit_size, block_bytes):
+    """Make what computes a row with n columns: each unit of weights is unpacked once and meets all columns.
 
     Column by column a whole block would wait in registers, of which there are too few; and a loop without turns would
     be scheduled like that again.
 
     Args:
-        phases: (clear, start, add, fold, leave): ``add`` shares (a unit, the offset of its activations), ``start`` and
-            ``fold`` (the block, what ``prepare`` returned, the block's number).
+        phases: the ``UnitPhases``.
         first: (block, room) -> None, before the first block.
         prepare: (block, room, i, n_blocks) -> address, before each block.
         unit: (block, prepared, j) -> what all columns meet of ``unit_size`` weights.

@@ -12,8 +12,15 @@ import numpy as np
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matmul_32 import ROW_D, ROW_M, WITH_MINIMUM, lowered_by, sum_eight, sum_two_fours, tiles_32
-from engine.kernels.matvec_32 import eight_blocks, eight_groups, fold_i16, fold_i16_soon, one_block_i16, rows_32
+from engine.kernels.matmul_32 import ROW_D, ROW_M, WITH_MINIMUM, lowered_by, sum_32_u4, sum_32_u5, tiles_32
+from engine.kernels.matvec_32 import (
+    eight_blocks,
+    eight_groups,
+    fold_i16,
+    fold_i16_soon,
+    matvec_and_few_32,
+    one_block_i16,
+)
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import HAS_ARM64
 
@@ -119,8 +126,14 @@ def entries_at(qs, values):
 
 
 def products_of(weights, block_bytes):
-    """Make the integer products of weights without a sign: of two blocks (``pair``), and of eight."""
-    of_two, fold = weights.of_two, fold_i16 if weights.is_four_bits else fold_i16_soon
+    """Make the integer products of weights without a sign.
+
+    Returns:
+        (pair, of_eight, sum_block): of two blocks as ``eight_blocks`` takes them, of eight, and of a tile's block with
+        columns as ``tiles_32`` takes it.
+    """
+    of_two = weights.of_two
+    fold, sum_block = (fold_i16, sum_32_u4) if weights.is_four_bits else (fold_i16_soon, sum_32_u5)
     in_groups = HAS_ARM64 and weights.is_four_bits
 
     @inner
@@ -134,7 +147,7 @@ def products_of(weights, block_bytes):
             return eight_groups(of_two, vec.sums_of_32_u4, block_bytes, block, y)
         return eight_blocks(pair, fold, block_bytes, block, y)
 
-    return pair, of_eight
+    return pair, of_eight, sum_block
 
 
 def times_minus(offset):
@@ -159,7 +172,7 @@ def lowered_type(module, block_bytes, weights, offset, scale=vec.load_f16, scale
         scale, scales: (block) -> d of a block, and (block, stride) -> those of eight.
     """
     of_one, first, last = weights.of_one, weights.first, weights.last
-    (pair, of_eight), lower = products_of(weights, block_bytes), times_minus(offset)
+    (pair, of_eight, sum_block), lower = products_of(weights, block_bytes), times_minus(offset)
 
     @inner
     def dot8(block, y, d_y, sums, acc):
@@ -185,14 +198,14 @@ def lowered_type(module, block_bytes, weights, offset, scale=vec.load_f16, scale
             vec.store_f32(out + 4 * k, d * (first(block, k) - offset))
             vec.store_f32(out + 4 * (k + 16), d * (last(block, k) - offset))
 
-    tiles = tiles_32(sum_eight if weights.is_four_bits else sum_two_fours, lowered_by(offset))
-    return type_kernels(module, 32, block_bytes, dequantize, rows_32(dot8, dot1, block_bytes), unpack_row, tiles)
+    rows, tiles = matvec_and_few_32(dot8, dot1, block_bytes), tiles_32(sum_block, lowered_by(offset))
+    return type_kernels(module, 32, block_bytes, dequantize, rows, unpack_row, tiles)
 
 
 def minimum_type(module, block_bytes, weights):
-    """Make the four kernels of a type with d * weight + m, both halves in front of a block."""
+    """Make the four kernels of a type with d * weight + m, two f16 that a block begins with."""
     of_one, first, last = weights.of_one, weights.first, weights.last
-    pair, of_eight = products_of(weights, block_bytes)
+    pair, of_eight, sum_block = products_of(weights, block_bytes)
 
     @inner
     def dot8(block, y, d_y, sums, acc):
@@ -222,5 +235,5 @@ def minimum_type(module, block_bytes, weights):
             vec.store_f32(out + 4 * k, d * first(block, k) + m)
             vec.store_f32(out + 4 * (k + 16), d * last(block, k) + m)
 
-    tiles = tiles_32(sum_eight if weights.is_four_bits else sum_two_fours, WITH_MINIMUM)
-    return type_kernels(module, 32, block_bytes, dequantize, rows_32(dot8, dot1, block_bytes), unpack_row, tiles)
+    rows, tiles = matvec_and_few_32(dot8, dot1, block_bytes), tiles_32(sum_block, WITH_MINIMUM)
+    return type_kernels(module, 32, block_bytes, dequantize, rows, unpack_row, tiles)

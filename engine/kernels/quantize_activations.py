@@ -9,6 +9,7 @@ from functools import partial
 from engine import simd as vec
 from engine.jit import inner, kernels_of
 from engine.kernels.records import QUANTIZE as F
+from engine.kernels.records import SUMS_K_BYTES, SUMS_OF_32
 from engine.kernels.share import n_tokens_of, share
 from engine.kernels.tiles import COLUMNS_AT_ONCE, SIDE_BY_SIDE
 
@@ -131,7 +132,7 @@ def quantize_256(x, put, n, padded, t, k, q, d, sums):
         high = round_sixteen(x + 128 * g + 64, inverse, put, q, n, padded, t, k + 32 * g + 16)
         vec.store_i16(sums + 4 * g, low)
         vec.store_i16(sums + 4 * g + 2, high)
-        vec.store_i16(sums + 32 + 2 * g, low + high)
+        vec.store_i16(sums + SUMS_OF_32 + 2 * g, low + high)
 
 
 @inner
@@ -165,7 +166,8 @@ def quantize_groups(quantize, group, sums_bytes, in_rows, put):
     return quantize_all
 
 
-_of_256, _of_32 = partial(quantize_groups, quantize_256, 256, 48), partial(quantize_groups, quantize_32, 32, 4)
+_of_256 = partial(quantize_groups, quantize_256, 256, SUMS_K_BYTES)
+_of_32 = partial(quantize_groups, quantize_32, 32, 4)
 q8_k, q8_k_paired, q8_k_bytes, q8_k_words = kernels_of(
     __name__,
     q8_k=_of_256(True, put_in_row),

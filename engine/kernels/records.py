@@ -49,6 +49,8 @@ RMSNORM = record("step x weight out dim eps bias")
 """out[(token), dim] = x / rms(x) * weight, + bias unless that is 0, f32; of ``layernorm`` x - mean for x."""
 QUANTIZE = record("step x n q d sums")
 """int8 activations: q[(token), n], scales d f32, sums of groups."""
+SUMS_K_BYTES, SUMS_OF_32 = 48, 32
+"""Of 256 activations in q8_k form: bytes of their int16 sums; those of 16 come first, and those of 32 begin here."""
 MATMUL = record(
     "step weights row_bytes n_rows n_cols q d sums out out_stride add add_stride scratch scratch_bytes claims ahead"
 )
@@ -145,11 +147,12 @@ GATED_NORM = record("step x gate gate_stride n_heads head_dim weight weight_step
 head's weights to the next one's.
 """
 GATE = record("step gate up n up_stride")
-"""gate[(token), n] = f(gate) * up, f32, in place. f is the kernel's; where there is no gate, up is both.
+"""gate[(token), n] = f(gate) * up, f32, in place; f is the kernel's.
 
-``up_stride``: from one token's ``up`` of a gate to the next, in elements.
+Where a layer has no gate, both addresses are those of ``up``, and the kernel computes f(up) alone. ``up_stride``:
+from one token's ``up`` to the next, in elements.
 """
-XIELU = record("step gate up n above below slope bound")
+XIELU = record("step up n above below slope bound")
 """up[(token), n] = f(up), f32, in place; the rest are f's parameters, see ``engine.config.Xielu``."""
 ADD = record("step x branch n weight eps")
 """x[(token), n] += branch, or rmsnorm(branch) where ``weight`` is not 0."""

@@ -1,7 +1,11 @@
-"""Weight rows times many activation columns: the loops of prefill, shared by every type.
+"""Prefill: the product of a matrix with the activations of many tokens; the loops that all types share.
 
-Each thread unpacks sixteen rows into a tile of its own scratch memory and runs all columns of the block over it, four
-at a time. In a tile the rows are side by side, ``[group][16 rows][4 bytes]``, so every lane of an accumulator is a row:
+out[(token), n_rows] f32 = W x, as in ``matvec``; a *column* is x of one token. Each thread unpacks sixteen rows, 256
+weights of each, into a tile of its own scratch memory, runs all columns of the block over it, four at a time, and adds
+to sums [(column), 16 rows] f32 there; so a weight is unpacked once for all tokens. Then come the next 256 weights, and
+at last the sums are written out.
+
+In a tile the rows are side by side, ``[group][16 rows][4 bytes]``, so every lane of an accumulator is a row:
 nothing is summed across lanes, and a column's result does not depend on its neighbours. Four columns are side by side
 in the same way (``buffers.in_columns``). Both are for the sake of the loads: each broadcast of four activations serves
 sixteen rows, and what is loaded together comes from one line (PERFORMANCE.md).

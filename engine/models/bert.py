@@ -27,7 +27,7 @@ def post_norm_config(read: Hyperparameters, layer: reading.LayerMaker, learned_p
 
 def _read(read: Hyperparameters) -> ModelConfig:
     mixer = {"rope": None, "sees_after": reading.MAX_CONTEXT_LENGTH}
-    layers = reading.layers(mixer, reading.UNGATED, norm_before=False)
+    layers = reading.layer_maker(mixer, reading.UNGATED, norm_before=False)
     return post_norm_config(read, layers, read.integer("context_length", 1, reading.MAX_CONTEXT_LENGTH))
 
 

@@ -12,7 +12,7 @@ def _embedding_norm(config: ModelConfig) -> dict[str, TensorSpec]:
 
 ARCHITECTURE = Architecture(
     reading.decoder(
-        reading.layers(mixer={"rope": None, "alibi": 8.0}, form=reading.UNGATED),
+        reading.layer_maker(mixer={"rope": None, "alibi": 8.0}, form=reading.UNGATED),
         neighbours=False,
         layer_norm=True,
         embedding_norm=True,

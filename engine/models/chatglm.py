@@ -4,6 +4,6 @@ from engine.models import reading
 from engine.models.base import Architecture, all_of, decoder_tensors, optional_qkv_biases
 
 ARCHITECTURE = Architecture(
-    reading.decoder(reading.layers(form={"is_fused": True}), neighbours=True),
+    reading.decoder(reading.layer_maker(form={"is_fused": True}), neighbours=True),
     all_of(decoder_tensors, optional_qkv_biases),
 )

@@ -11,7 +11,7 @@ LAYERS_OF_PLUS = 64
 
 def _read(read: Hyperparameters) -> ModelConfig:
     has_norms = read.integer("block_count", 1, reading.MAX_LAYERS) >= LAYERS_OF_PLUS
-    layers = reading.layers(mixer={"head_layer_norms": has_norms}, side_by_side=True)
+    layers = reading.layer_maker(mixer={"head_layer_norms": has_norms}, side_by_side=True)
     scale = reading.multiplier(read, "logit_scale")
     return reading.decoder_config(read, layers, neighbours=True, layer_norm=True, logit_scale=scale)
 

@@ -13,7 +13,7 @@ SECOND = "attn_norm_2"
 
 def _read(read: Hyperparameters) -> ModelConfig:
     has_two = any(f"blk.0.{SECOND}.{kind}" in read.tensors for kind in ("weight", "bias"))
-    layers = reading.layers(form=reading.UNGATED, side_by_side=True, own_norms=has_two)
+    layers = reading.layer_maker(form=reading.UNGATED, side_by_side=True, own_norms=has_two)
     return reading.decoder_config(read, layers, neighbours=False, layer_norm=True)
 
 

@@ -8,7 +8,7 @@ from engine.models.base import Architecture, all_of, fused_tensors, norm_biases,
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Each position of the trained context has a vector of its own."""
-    layers = reading.layers(mixer={"rope": None}, form=reading.UNGATED)
+    layers = reading.layer_maker(mixer={"rope": None}, form=reading.UNGATED)
     n_positions = read.integer("context_length", 1, reading.MAX_CONTEXT_LENGTH)
     return reading.decoder_config(read, layers, neighbours=False, layer_norm=True, learned_positions=n_positions)
 

@@ -11,7 +11,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
     if read.raw("use_parallel_residual") is None:
         raise read.fail(f"{read.key('use_parallel_residual')} is missing")
     is_parallel = read.flag("use_parallel_residual", default=True)
-    layers = reading.layers(form=reading.UNGATED, side_by_side=is_parallel, own_norms=is_parallel)
+    layers = reading.layer_maker(form=reading.UNGATED, side_by_side=is_parallel, own_norms=is_parallel)
     return reading.decoder_config(read, layers, neighbours=False, layer_norm=True)
 
 

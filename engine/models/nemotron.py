@@ -11,6 +11,6 @@ from engine.models.base import (
 )
 
 ARCHITECTURE = Architecture(
-    reading.decoder(reading.layers(form=reading.SQUARED), neighbours=False, layer_norm=True),
+    reading.decoder(reading.layer_maker(form=reading.SQUARED), neighbours=False, layer_norm=True),
     all_of(decoder_tensors, norm_biases, optional_qkv_biases, optional_other_biases),
 )

@@ -8,7 +8,7 @@ from engine.models.base import Architecture, decoder_tensors
 
 def _read(read: Hyperparameters) -> ModelConfig:
     bound = reading.number_or_none(read, "attention.clamp_kqv")
-    layers = reading.layers(mixer={"bound": bound})
+    layers = reading.layer_maker(mixer={"bound": bound})
     return reading.decoder_config(read, layers, neighbours=True, layer_norm=True, bare_norms=True)
 
 

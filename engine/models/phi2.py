@@ -11,6 +11,6 @@ def _head_bias(config: ModelConfig) -> dict[str, TensorSpec]:
 
 
 ARCHITECTURE = Architecture(
-    reading.decoder(reading.layers(form=reading.UNGATED, side_by_side=True), neighbours=False, layer_norm=True),
+    reading.decoder(reading.layer_maker(form=reading.UNGATED, side_by_side=True), neighbours=False, layer_norm=True),
     all_of(decoder_tensors, norm_biases, qkv_biases, other_biases, _head_bias),
 )

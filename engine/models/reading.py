@@ -23,10 +23,10 @@ RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_e
 SCORE_CAP, LOGIT_CAP = "attn_logit_softcapping", "final_logit_softcapping"
 SCALINGS = "none", "linear", "yarn", "longrope"
 LayerMaker = Callable[[int, Attention, Dense], Layer]
-Fields = Mapping[str, Any]
-NO_FIELDS: Fields = {}
-UNGATED: Fields = {"gate": "gelu", "has_no_gate": True}
-SQUARED: Fields = {"gate": "relu squared", "has_no_gate": True}
+LayerFields = Mapping[str, Any]
+NO_FIELDS: LayerFields = {}
+UNGATED: LayerFields = {"gate": "gelu", "has_no_gate": True}
+SQUARED: LayerFields = {"gate": "relu squared", "has_no_gate": True}
 """Feed-forwards without a gate, by what they make of ``up``."""
 MEAN, RANK = "mean", "rank"
 POOLINGS = "", MEAN, "cls", "last", RANK
@@ -77,7 +77,7 @@ def decoder_config(
         refuse_experts(read)
     n_blocks, dim = read.integer("block_count", 1, MAX_LAYERS), width(read)
     ignored = read.integer("nextn_predict_layers", 0, n_blocks - 1, default=0) if has_predictors else 0
-    n_layers, layer = n_blocks - ignored, layer or layers()
+    n_layers, layer = n_blocks - ignored, layer or layer_maker()
     mixers = mixers or attentions(read, n_blocks, dim, neighbours, factors, is_hybrid)
     hidden = read.per_layer("feed_forward_length", n_blocks, 0 if has_bare_mixers else 1, MAX_DIM)
     return ModelConfig(
@@ -93,7 +93,7 @@ def decoder_config(
     )
 
 
-def layers(mixer: Fields = NO_FIELDS, form: Fields = NO_FIELDS, **own: Any) -> LayerMaker:
+def layer_maker(mixer: LayerFields = NO_FIELDS, form: LayerFields = NO_FIELDS, **own: Any) -> LayerMaker:
     """Return what makes all layers of what the shared keys say, but for some fields.
 
     Args:
@@ -268,15 +268,15 @@ def leading_dense(read: Hyperparameters) -> int:
 def next_to_shared(
     read: Hyperparameters,
     router: Router,
-    mixer: Fields = NO_FIELDS,
-    shared_width: int = 0,
+    mixer: LayerFields = NO_FIELDS,
+    part_width: int = 0,
     is_width_stated: bool = True,
 ) -> LayerMaker:
     """Return what makes layers of experts next to a shared one; the first ones have no experts.
 
     Args:
         mixer: fields of each layer's attention.
-        shared_width: of one part of the shared one; 0 for that of an expert.
+        part_width: of one part of the shared one; 0 for that of an expert.
         is_width_stated: files must say how wide an expert is.
     """
     first = leading_dense(read)
@@ -285,7 +285,7 @@ def next_to_shared(
         if number < first:
             return Layer(replace(attention, **mixer), dense)
         wide = expert_width(read, None if is_width_stated else dense)
-        shared = Dense((shared_width or wide) * read.integer("expert_shared_count", 1, MAX_USED))
+        shared = Dense((part_width or wide) * read.integer("expert_shared_count", 1, MAX_USED))
         return Layer(replace(attention, **mixer), replace(experts(read, wide, router), shared=shared))
 
     return layer

@@ -4,6 +4,6 @@ from engine.models import reading
 from engine.models.base import Architecture, all_of, decoder_tensors, optional_qkv_biases
 
 ARCHITECTURE = Architecture(
-    reading.decoder(reading.layers(mixer={"rope": None, "alibi": 8.0}), neighbours=False),
+    reading.decoder(reading.layer_maker(mixer={"rope": None, "alibi": 8.0}), neighbours=False),
     all_of(decoder_tensors, optional_qkv_biases),
 )

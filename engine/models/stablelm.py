@@ -14,7 +14,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
     """
     has_norms = any(f"blk.0.attn_{letter}_norm.weight" in read.tensors for letter in "qk")
     side_by_side = not any(f"blk.0.ffn_norm.{kind}" in read.tensors for kind in ("weight", "bias"))
-    layers = reading.layers(mixer={"head_layer_norms": has_norms}, side_by_side=side_by_side)
+    layers = reading.layer_maker(mixer={"head_layer_norms": has_norms}, side_by_side=side_by_side)
     return reading.decoder_config(read, layers, neighbours=False, layer_norm=True)
 
 

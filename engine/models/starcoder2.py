@@ -4,6 +4,6 @@ from engine.models import reading
 from engine.models.base import Architecture, all_of, decoder_tensors, norm_biases, optional_qkv_biases, other_biases
 
 ARCHITECTURE = Architecture(
-    reading.decoder(reading.layers(form=reading.UNGATED), neighbours=False, layer_norm=True),
+    reading.decoder(reading.layer_maker(form=reading.UNGATED), neighbours=False, layer_norm=True),
     all_of(decoder_tensors, norm_biases, optional_qkv_biases, other_biases),
 )

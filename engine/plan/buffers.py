@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.records import MOST_COLUMNS_AT_ONCE
+from engine.kernels.records import MOST_COLUMNS_AT_ONCE, SUMS_K_BYTES
 from engine.machine.memory import Memory
 from engine.weights.weights import Tensor
 
@@ -54,10 +54,10 @@ PLANES_4 = np.array([128 * (k >> 6 & 1) + 16 * (k >> 7) + 32 * (k % 4) + (k & 63
 FORMS: dict[str, Form] = {
     "f16": Form(4),
     "bf16": Form(4),
-    "q8_k": Form(1, 256, 48, in_rows=True),
-    "q8_k paired": Form(2, 256, 48, in_rows=True, offsets=PAIRED_256),
-    "q8_k bytes": Form(1, 256, 48),
-    "q8_k words": Form(2, 256, 48),
+    "q8_k": Form(1, 256, SUMS_K_BYTES, in_rows=True),
+    "q8_k paired": Form(2, 256, SUMS_K_BYTES, in_rows=True, offsets=PAIRED_256),
+    "q8_k bytes": Form(1, 256, SUMS_K_BYTES),
+    "q8_k words": Form(2, 256, SUMS_K_BYTES),
     "q8_0": Form(1, 32, 4, in_rows=True),
     "q8_0 paired": Form(1, 32, 4, in_rows=True, offsets=PAIRED_32),
     "q8_0 planes8": Form(1, 32, 4, in_rows=True, offsets=PLANES_8),

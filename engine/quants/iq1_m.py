@@ -20,14 +20,14 @@ QH, SCALE_WORDS = 32, 48
 FACTOR = np.float32(0.125)
 
 grid = vec.table(GRIDS["IQ1_S"].table)
-upper_bits = vec.constant_i16x16([1 << 11, 1 << 7] * 8)
+upper_bit_places = vec.constant_i16x16([1 << 11, 1 << 7] * 8)
 scale_places = vec.constant_i16x16([1 << 13, 1 << 10, 1 << 7, 1 << 4] * 4)
 
 
 @inner
 def store_offsets(block, room, k):
     """Of the k-th sixteen entries."""
-    high = vec.mul(vec.as_i16x16(vec.byte_each_4(vec.broadcast_8_bytes(block + QH + 8 * k))), upper_bits())
+    high = vec.mul(vec.as_i16x16(vec.byte_each_4(vec.broadcast_8_bytes(block + QH + 8 * k))), upper_bit_places())
     low = vec.shift_left(vec.widen_u8x16(vec.load_i8x16(block + 16 * k)), 3)
     vec.store_i16x16(room + EIGHTS + 32 * k, vec.or_(low, vec.and_(high, vec.splat_i16x16(7 << 11))))
 

@@ -17,7 +17,7 @@ from engine.kernels.grids import EIGHTS, RAISED, SCALES, SIGNS, grid_type, half_
 QS, QH = 2, 34
 
 grid = vec.table(GRIDS["IQ1_S"].table)
-upper_bits = vec.constant_i16x16([1 << 11, 1 << 8, 1 << 5, 1 << 2] * 4)
+upper_bit_places = vec.constant_i16x16([1 << 11, 1 << 8, 1 << 5, 1 << 2] * 4)
 
 
 @inner
@@ -26,7 +26,7 @@ def store_offsets(block, room, k):
     words = vec.as_i16x16(vec.word_each_4(vec.broadcast_8_bytes(block + QH + 8 * k)))
     low = vec.shift_left(vec.widen_u8x16(vec.load_i8x16(block + QS + 16 * k)), 3)
     vec.store_i16x16(
-        room + EIGHTS + 32 * k, vec.or_(low, vec.and_(vec.mul(words, upper_bits()), vec.splat_i16x16(7 << 11)))
+        room + EIGHTS + 32 * k, vec.or_(low, vec.and_(vec.mul(words, upper_bit_places()), vec.splat_i16x16(7 << 11)))
     )
     return vec.sub(vec.splat_i16x16(2), vec.shift_left(vec.shift_right(words, 15), 1))
 

@@ -18,13 +18,13 @@ from engine.kernels.grids import EIGHTS, SIGNED, SIGNS, grid_type, half_times, s
 QS, SIGN_BYTES, QH, SCALE_BYTES = 2, 34, 66, 74
 
 grid = vec.table(GRIDS["IQ2_S"].table)
-upper_bits = vec.constant_i16x16([1 << 11, 1 << 9, 1 << 7, 1 << 5] * 4)
+upper_bit_places = vec.constant_i16x16([1 << 11, 1 << 9, 1 << 7, 1 << 5] * 4)
 
 
 @inner
 def store_offsets(block, room, k):
     """Of the k-th sixteen entries."""
-    high = vec.mul(vec.as_i16x16(vec.byte_each_8(vec.broadcast_4_bytes(block + QH + 4 * k))), upper_bits())
+    high = vec.mul(vec.as_i16x16(vec.byte_each_8(vec.broadcast_4_bytes(block + QH + 4 * k))), upper_bit_places())
     low = vec.shift_left(vec.widen_u8x16(vec.load_i8x16(block + QS + 16 * k)), 3)
     vec.store_i16x16(room + EIGHTS + 32 * k, vec.or_(low, vec.and_(high, vec.splat_i16x16(3 << 11))))
 

@@ -18,15 +18,15 @@ from engine.kernels.grids import FOURS, SCALES, SIGNED, SIGNS, grid_type, half_t
 QS, QH, SIGN_BYTES, SCALE_BYTES = 2, 66, 74, 106
 
 grid = vec.table(GRIDS["IQ3_S"].table)
-ninth_bits = vec.constant_i16x16([1 << (11 - k) for k in range(8)] * 2)
-nibbles = vec.constant_i16x16(([1 << 9] * 2 + [1 << 5] * 2) * 4)
+ninth_bit_places = vec.constant_i16x16([1 << (11 - k) for k in range(8)] * 2)
+nibble_places = vec.constant_i16x16(([1 << 9] * 2 + [1 << 5] * 2) * 4)
 
 
 @inner
 def store_offsets(block, room, k):
     """Of the k-th sixteen entries."""
     high = vec.as_i16x16(vec.byte_each_16(vec.broadcast_4_bytes(block + QH + 2 * k)))
-    high = vec.and_(vec.mul(high, ninth_bits()), vec.splat_i16x16(1 << 11))
+    high = vec.and_(vec.mul(high, ninth_bit_places()), vec.splat_i16x16(1 << 11))
     low = vec.shift_left(vec.widen_u8x16(vec.load_i8x16(block + QS + 16 * k)), 3)
     vec.store_i16x16(room + FOURS + 32 * k, vec.or_(low, high))
 
@@ -39,7 +39,7 @@ def prepare(block, room):
     store_offsets(block, room, 2)
     store_offsets(block, room, 3)
     vec.store_i8x32(room + SIGNS, vec.load_i8x32(block + SIGN_BYTES))
-    twice = vec.mul_high(vec.as_i16x16(vec.byte_each_8(vec.broadcast_4_bytes(block + SCALE_BYTES))), nibbles())
+    twice = vec.mul_high(vec.as_i16x16(vec.byte_each_8(vec.broadcast_4_bytes(block + SCALE_BYTES))), nibble_places())
     vec.store_i16x16(room + SCALES, vec.or_(vec.and_(twice, vec.splat_i16x16(30)), vec.splat_i16x16(1)))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matmul_signed import ROW_D, TILES_SIGNED, store_signed
-from engine.kernels.matvec_32 import eight_blocks, eight_groups, fold_i32, one_block_i32, rows_32
+from engine.kernels.matvec_32 import eight_blocks, eight_groups, fold_i32, matvec_and_few_32, one_block_i32
 from engine.kernels.nibbles import entries_at
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import HAS_ARM64
@@ -73,5 +73,5 @@ def dequantize(block, out):
 
 
 embed, matvec, few, matmul = type_kernels(
-    __name__, 32, BLOCK_BYTES, dequantize, rows_32(dot8, dot1, BLOCK_BYTES), unpack_row, TILES_SIGNED
+    __name__, 32, BLOCK_BYTES, dequantize, matvec_and_few_32(dot8, dot1, BLOCK_BYTES), unpack_row, TILES_SIGNED
 )

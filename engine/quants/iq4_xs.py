@@ -15,7 +15,7 @@ from engine.kernels import matmul as tiles_of_bytes
 from engine.kernels import matmul_wide as tiles_of_words
 from engine.kernels.matmul_wide import store_scaled, tiles_signed_k
 from engine.kernels.matvec_32 import by_block
-from engine.kernels.matvec_k import rows_k
+from engine.kernels.matvec_k import matvec_and_few_k
 from engine.kernels.nibbles import nibbles_of_one, nibbles_of_two
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import FOURS_OFFSET, HAS_ARM64, SUMS_FOURS
@@ -24,6 +24,7 @@ from engine.quants.iq4_nl import VALUES
 BLOCK_BYTES = 136
 SCALES_H, SCALES_L, QS = 2, 4, 8
 FOUR, TWO = 0x0F0F0F0F, 0x03030303
+"""Masks of the lower bits of four bytes."""
 
 codebook = vec.constant_i8x32(VALUES * 2)
 
@@ -73,9 +74,9 @@ def scales(block):
 @inner
 def pair(block, y, j, scale):
     """Integer contribution of sub-blocks 2j and 2j+1, one in each half of the registers."""
-    qs, nibble = vec.load_i8x32(block + QS + 32 * j), vec.splat_i8x32(15)
-    low = vec.lookup16(codebook(), vec.and_(qs, nibble))
-    high = vec.lookup16(codebook(), vec.and_(vec.shift_right(qs, 4), nibble))
+    qs = vec.load_i8x32(block + QS + 32 * j)
+    low = vec.lookup16(codebook(), vec.and_(qs, vec.splat_i8x32(15)))
+    high = vec.lookup16(codebook(), vec.high_nibbles(qs))
     at = y + 128 * j  # as buffers.PAIRED_256 says: the sign goes to the weights, the magnitudes are there already
     return vec.add(
         vec.maddwd(scale, vec.maddubs(vec.load_i8x32(at + 64), vec.with_sign_of(low, vec.load_i8x32(at)))),
@@ -156,6 +157,6 @@ def dequantize(block, out):
             vec.store_f32(out + 4 * (32 * j + k), scale * VALUES[q])
 
 
-rows = rows_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES, y_bytes=512)
+rows = matvec_and_few_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES, y_bytes=512)
 unpack_row = unpack_row_bytes if SUMS_FOURS else unpack_row_words
 embed, matvec, few, matmul = type_kernels(__name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles_signed_k(32))

@@ -12,9 +12,9 @@ import numpy as np
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matmul_32 import ROW_D, add_sixteen, add_tile, lowered_by, sixteen_of_32, store_sums_of_16
+from engine.kernels.matmul_32 import ROW_D, add_sixteen, add_tile, lowered_by, store_sums_of_16, sum_16_u5
 from engine.kernels.matmul_sixteens import product_16
-from engine.kernels.matvec_32 import rows_32
+from engine.kernels.matvec_32 import matvec_and_few_32
 from engine.kernels.tiles import Tiles, bytes_at, each_columns
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import SIXTEEN_COLUMNS
@@ -35,7 +35,7 @@ def scale(block, k):
 @inner
 def sixteens_in_lanes(qs, table):
     """The weights of a block by a table: first and third sixteen, second and fourth."""
-    low, high = vec.and_(qs, vec.splat_i8x32(15)), vec.and_(vec.shift_right(qs, 4), vec.splat_i8x32(15))
+    low, high = vec.and_(qs, vec.splat_i8x32(15)), vec.high_nibbles(qs)
     low, high = vec.lookup16(table, low), vec.lookup16(table, high)
     return vec.even_quads(low, high), vec.odd_quads(low, high)
 
@@ -115,7 +115,7 @@ def columns_by_fours(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile; activations have a scale for 32, and their sums are made here."""
     _, d, _, _, padded = view
     for g in range(n_live // 16):
-        t = sixteen_of_32(tile + 256 * g, y + 64 * g)
+        t = sum_16_u5(tile + 256 * g, y + 64 * g)
         store_sums_of_16(room, y + 64 * g)
         at, scales = d + 4 * ((8 * i + (g >> 1)) * padded + c), tile + 16 * ROW_D + 64 * g
         add_tile(value, scales, t, at, room, acc)
@@ -129,5 +129,5 @@ def dequantize(block, out):
 
 
 walk = each_columns(bytes_at, columns_by_sixteens if SIXTEEN_COLUMNS else columns_by_fours)
-rows = rows_32(dot8, dot1, BLOCK_BYTES, block_size=64)
+rows = matvec_and_few_32(dot8, dot1, BLOCK_BYTES, block_size=64)
 embed, matvec, few, matmul = type_kernels(__name__, 64, BLOCK_BYTES, dequantize, rows, unpack_row, Tiles(walk, finish))

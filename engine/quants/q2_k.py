@@ -12,8 +12,8 @@ A weight is ``d * scale * q - dmin * minimum``. Layout: ggml-common.h, block_q2_
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matmul import ROW_D, ROW_DMIN, ROW_MINIMA, minima_of, store_half, store_scales_of_16, tiles_k
-from engine.kernels.matvec_k import four_groups, rows_k, two_bit_fields
+from engine.kernels.matmul import ROW_D, ROW_DMIN, ROW_MINIMA, minima_scaling, store_half, store_scales_of_16, tiles_k
+from engine.kernels.matvec_k import four_groups, matvec_and_few_k, two_bit_fields
 from engine.kernels.type_kernels import type_kernels
 
 BLOCK_BYTES = 84
@@ -66,5 +66,5 @@ def dequantize(block, out):
             vec.store_f32(out + 4 * k, scale * q - minimum)
 
 
-rows, tiles = rows_k(dot, BLOCK_BYTES), tiles_k(16, 16, minima_of)
+rows, tiles = matvec_and_few_k(dot, BLOCK_BYTES), tiles_k(16, 16, minima_scaling)
 embed, matvec, few, matmul = type_kernels(__name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles)

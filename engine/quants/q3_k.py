@@ -12,13 +12,14 @@ A weight is ``d * (scale - 32) * (q - 4)``. Layout: ggml-common.h, block_q3_K.
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matmul import ROW_D, ROW_MINIMA, offsets_of, store_half, store_scales_of_16, tiles_k
-from engine.kernels.matvec_k import rows_k, sixteen_groups
+from engine.kernels.matmul import ROW_D, ROW_MINIMA, offset_scaling, store_half, store_scales_of_16, tiles_k
+from engine.kernels.matvec_k import matvec_and_few_k, sixteen_groups
 from engine.kernels.type_kernels import type_kernels
 
 BLOCK_BYTES = 110
 QS, SCALES, D = 32, 96, 108
 FOUR, TWO = 0x0F0F0F0F, 0x03030303
+"""Masks of the lower bits of four bytes."""
 
 
 @inner
@@ -103,5 +104,5 @@ def dequantize(block, out):
             vec.store_f32(out + 4 * k, scale * (two + 4 * one - 4))
 
 
-rows, tiles = rows_k(dot, BLOCK_BYTES), tiles_k(16, 16, offsets_of)
+rows, tiles = matvec_and_few_k(dot, BLOCK_BYTES), tiles_k(16, 16, offset_scaling)
 embed, matvec, few, matmul = type_kernels(__name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles)

@@ -2,7 +2,9 @@
 
     d       f16        scale of the scales        2
     dmin    f16        scale of the minima        2
-    scales  12 bytes   eight 6-bit scales, eight 6-bit minima
+    scales  12 bytes   scale j, and minimum j, below 4: bits 0-5 of byte j, and of byte 4+j
+                       scale 4+j, and minimum 4+j: the low, and the high, nibble of byte 8+j, under bits 6-7 of byte j,
+                       and of byte 4+j
     qs      128 bytes  sub-blocks 2j and 2j+1 in the low and high nibbles of bytes 32j..32j+31
                        2 + 2 + 12 + 128 = 144
 
@@ -11,7 +13,7 @@ A weight is ``d * scale * q - dmin * minimum``. Layout: ggml-common.h, block_q4_
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.scales_k import minima_type
+from engine.kernels.scales_k import sub_block_type
 
 
 @inner
@@ -27,4 +29,6 @@ def weight(block, j, k):
     return (vec.load_u8(block + 16 + 32 * (j >> 1) + k) >> (4 * (j & 1))) & 15
 
 
-embed, matvec, few, matmul = minima_type(__name__, 144, 32, vec.sums_of_32_u4, pair_of, pair_of, weight)
+embed, matvec, few, matmul = sub_block_type(
+    __name__, 144, n_products=32, sums_of=vec.sums_of_32_u4, pair_of=pair_of, any_pair_of=pair_of, weight=weight
+)

@@ -2,7 +2,7 @@
 
     d       f16        scale of the scales        2
     dmin    f16        scale of the minima        2
-    scales  12 bytes   eight 6-bit scales, eight 6-bit minima, packed as in Q4_K
+    scales  12 bytes   packed as in Q4_K
     qh      32 bytes   upper bit of weight 32j+l in bit j of byte l
     qs      128 bytes  lower 4 bits: sub-blocks 2j and 2j+1 in the low and high nibbles of bytes 32j..32j+31
                        2 + 2 + 12 + 32 + 128 = 176
@@ -12,7 +12,7 @@ A weight is ``d * scale * q - dmin * minimum``. Layout: ggml-common.h, block_q5_
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.scales_k import minima_type
+from engine.kernels.scales_k import sub_block_type
 
 QH, QS = 16, 48
 
@@ -54,4 +54,6 @@ def weight(block, j, k):
     return low + 16 * ((vec.load_u8(block + QH + k) >> j) & 1)
 
 
-embed, matvec, few, matmul = minima_type(__name__, 176, 16, vec.sums_of_32_u5, pair_of, any_pair_of, weight)
+embed, matvec, few, matmul = sub_block_type(
+    __name__, 176, n_products=16, sums_of=vec.sums_of_32_u5, pair_of=pair_of, any_pair_of=any_pair_of, weight=weight
+)

@@ -12,8 +12,8 @@ A weight is ``d * scale * (q - 32)``. Layout: ggml-common.h, block_q6_K.
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matmul import ROW_D, ROW_MINIMA, offsets_of, store_half, store_scales_of_16, tiles_k
-from engine.kernels.matvec_k import rows_k, sixteen_groups
+from engine.kernels.matmul import ROW_D, ROW_MINIMA, offset_scaling, store_half, store_scales_of_16, tiles_k
+from engine.kernels.matvec_k import matvec_and_few_k, sixteen_groups
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import HAS_ARM64, HAS_F16C
 
@@ -105,5 +105,5 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * k, d * vec.load_i8(block + SCALES + (k >> 4)) * q)
 
 
-rows, tiles = rows_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES), tiles_k(8, 16, offsets_of)
+rows, tiles = matvec_and_few_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES), tiles_k(8, 16, offset_scaling)
 embed, matvec, few, matmul = type_kernels(__name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles)

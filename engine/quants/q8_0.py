@@ -12,7 +12,7 @@ import numpy as np
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matmul_signed import ROW_D, TILES_SIGNED, store_signed
-from engine.kernels.matvec_32 import fold_i32, rows_32
+from engine.kernels.matvec_32 import fold_i32, matvec_and_few_32
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import HAS_ARM64
 
@@ -47,8 +47,8 @@ def dot8(block, y, d_y, sums, acc):
 
 
 @inner
-def four_groups(block, y):
-    """Products of four blocks, a lane each."""
+def sums_of_four_blocks(block, y):
+    """Sums of the products of four blocks, a lane each."""
     one, two, three = block + BLOCK_BYTES, block + 2 * BLOCK_BYTES, block + 3 * BLOCK_BYTES
     return vec.sums_of_32_i8(
         vec.load_i8x32(block + 2), vec.load_i8x32(one + 2), vec.load_i8x32(two + 2), vec.load_i8x32(three + 2),
@@ -59,7 +59,7 @@ def four_groups(block, y):
 @inner
 def dot8_by_groups(block, y, d_y, sums, acc):
     """``dot8`` with a lane for each block."""
-    t = vec.join_i32(four_groups(block, y), four_groups(block + 4 * BLOCK_BYTES, y + 128))
+    t = vec.join_i32(sums_of_four_blocks(block, y), sums_of_four_blocks(block + 4 * BLOCK_BYTES, y + 128))
     return vec.fma(vec.fmul(vec.load_f16x8_strided(block, BLOCK_BYTES), vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc)
 
 
@@ -86,5 +86,5 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * k, d * vec.load_i8(block + 2 + k))
 
 
-rows = rows_32(dot8_by_groups if HAS_ARM64 else dot8, dot1, BLOCK_BYTES)
+rows = matvec_and_few_32(dot8_by_groups if HAS_ARM64 else dot8, dot1, BLOCK_BYTES)
 embed, matvec, few, matmul = type_kernels(__name__, 32, BLOCK_BYTES, dequantize, rows, unpack_row, TILES_SIGNED)

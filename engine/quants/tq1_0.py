@@ -29,14 +29,14 @@ def digits(x):
 
 
 @inner
-def halves(low, high):
+def join_halves(low, high):
     """Lower half of one register and upper half of another."""
     return vec.join_i8(vec.low_half_i8(low), vec.high_half_i8(high))
 
 
 @inner
-def weights(block):
-    """The 256 weights as bytes, one too large: eight registers of 32."""
+def halves(block):
+    """The 256 weights as bytes, one too large: eight registers of 32, four for each half of the block."""
     top = vec.splat_i8x32(-128)
     a0 = vec.xor(vec.load_i8x32(block), top)
     a1 = next_digits(a0)
@@ -51,9 +51,9 @@ def weights(block):
     c1 = next_digits(c0)
     c2 = next_digits(c1)
     c = vec.words_of_four(c0, c1, c2, next_digits(c2))
-    b4 = halves(next_digits(b3), c)
+    b4 = join_halves(next_digits(b3), c)
     first = digits(a0), digits(a1), digits(a2), digits(a3)
-    return first, (digits(a4), digits(halves(b0, b1)), digits(halves(b2, b3)), digits(b4))
+    return first, (digits(a4), digits(join_halves(b0, b1)), digits(join_halves(b2, b3)), digits(b4))
 
 
-embed, matvec, few, matmul = ternary_type(__name__, 54, weights)
+embed, matvec, few, matmul = ternary_type(__name__, 54, halves)

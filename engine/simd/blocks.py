@@ -154,6 +154,12 @@ def broadcast_two_4_bytes(builder, low, high):
     return builder.bitcast(shuffle(builder, tuple(both), [0, 1, 2, 3, 12, 13, 14, 15]), i8x32.ir)
 
 
+@lowered(i8x32(i8x32))
+def high_nibbles(builder, v):
+    """Upper four bits of each byte."""
+    return builder.lshr(v, i8x32.constant([4] * 32))
+
+
 def _fifth_bits(lanes):
     @lowered(i8x32(i8x32))
     def fifth_bits(builder, bits):

@@ -97,9 +97,3 @@ sums_of_32_u4, sums_of_32_u5, sums_of_32_i8 = _sums(32, 16), _sums(32, 8), _sums
 """Weights from 0 to 15, from 0 to 31, or any; activations are from -127 to 127."""
 sums_of_16_u6 = _sums(16, 4)
 """Weights from 0 to 63."""
-
-
-@lowered(i8x32(i8x32))
-def high_nibbles(builder, v):
-    """Upper four bits of each byte."""
-    return builder.lshr(v, i8x32.constant([4] * 32))

@@ -55,6 +55,17 @@ def test_machine_code_is_kept_and_loaded_without_the_compiler(tmp_path: Path) ->
     assert {*ROOT.glob("engine/**/*.nbi")} == kept_before
 
 
+def test_a_kernel_that_a_function_made_needs_a_name() -> None:
+    """Machine code is found by the name alone, and all that one maker makes have the same."""
+
+    def made(op: int, thread: int, n_threads: int) -> None:
+        pass
+
+    with pytest.raises(ValueError, match=r"made has no name of its own: declare it with kernels_of"):
+        jit.kernel(made)
+    assert jit.kernels_of("engine.quants.q4_k", matvec=made)[0].place == "engine.quants.q4_k:matvec"
+
+
 def test_without_a_cache_directory_everything_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "a file, not a directory"
     place.touch()
