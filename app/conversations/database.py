@@ -96,7 +96,7 @@ def transact(
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise as_said(error, db) from error
     return done
 
@@ -152,7 +152,7 @@ def open_file(path: Path, options: str = "") -> sqlite3.Connection:
                 getattr(db, method)(getattr(sqlite3, name), value)
         for setting in ("trusted_schema=OFF", "cell_size_check=ON", "foreign_keys=ON", "secure_delete=ON"):
             db.execute(f"PRAGMA {setting}")
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         said = as_said(error, db)
         if db is not None:
             db.close()
@@ -166,7 +166,7 @@ def make_tables(db: sqlite3.Connection) -> None:
 
     try:
         _make_tables(db)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise as_said(error, db) from error
 
 
@@ -208,11 +208,11 @@ def can_search(db: sqlite3.Connection) -> bool:
     return True
 
 
-def as_said(error: sqlite3.Error, db: sqlite3.Connection | None = None) -> StoreError:
-    """Say what SQLite reports in the program's words."""
+def as_said(error: Exception, db: sqlite3.Connection | None = None) -> StoreError:
+    """Say what SQLite reports in the program's words; it quotes damaged bytes, which Python then fails to decode."""
     text = str(error)
     # The index of words says of itself no more than this; tables name their constraints.
-    if text == "constraint failed" or any(word in text for word in _DAMAGE):
+    if isinstance(error, UnicodeDecodeError) or text == "constraint failed" or any(word in text for word in _DAMAGE):
         return DamagedError(f"{NAME} is damaged")
     if "I/O error" in text and db is not None:  # said also where there is no room for the index of the log of pages
         with suppress(Exception):

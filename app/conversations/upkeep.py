@@ -101,7 +101,7 @@ def _copy(db: sqlite3.Connection, root: Path) -> None:
             db.backup(other)
             other.execute("PRAGMA journal_mode=DELETE")
             other.execute("DROP TABLE IF EXISTS search")  # mending makes it again
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             new.unlink()
             raise as_said(error, other) from error
     if os.path.lexists(root / BACKUPS[0]):
@@ -210,7 +210,7 @@ def _take_rows_of(db: sqlite3.Connection, source: Path) -> int | None:
         return None
     with closing(other):
         names: set[str] = set()
-        with suppress(sqlite3.DatabaseError):
+        with suppress(sqlite3.DatabaseError, UnicodeDecodeError):
             names |= {name for (name,) in other.execute("SELECT name FROM sqlite_master")}
         if not {"conversation", "message"} <= names:
             return None
@@ -232,7 +232,7 @@ def _readable(db: sqlite3.Connection, table: str, columns: str) -> Iterator[tupl
                 last, n_failed = row[0], 0
                 yield row[1:]
             return
-        except sqlite3.DatabaseError:
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
             last, n_failed = last + 1 + n_failed // _SINGLE_STEPS, n_failed + 1
 
 

@@ -76,7 +76,7 @@ class Meaning:
                         if not goes_on():
                             return False
                         _put(db, (key, file.stamp, document, _vector(model, wanted[key]).astype("<f2").tobytes()))
-        except sqlite3.DatabaseError:  # damaged: it is made again
+        except (sqlite3.DatabaseError, UnicodeDecodeError):  # damaged: it is made again
             self._path.unlink(missing_ok=True)
         except (EngineError, OSError):
             pass
@@ -96,14 +96,14 @@ class Meaning:
                 return unknown
             with _opened(file) as model:
                 asked = _vector(model, question)
-        except (EngineError, sqlite3.Error, OSError):
+        except (EngineError, sqlite3.Error, UnicodeDecodeError, OSError):
             return unknown
         return [_product(asked, row[0]) if row else None for row in found]
 
     def keep_only(self, documents: Sequence[str]) -> None:
         """Delete the vectors of all other documents."""
         if self._path is not None and self._path.exists():
-            with suppress(sqlite3.Error), self._database() as db, db:
+            with suppress(sqlite3.Error, UnicodeDecodeError), self._database() as db, db:
                 marks = ",".join("?" * len(documents))
                 db.execute(f"DELETE FROM vector WHERE document NOT IN ({marks})", documents)
 

@@ -288,6 +288,11 @@ def test_the_painted_chat_is_understood():
     assert view.last_reply is not None
     assert view.last_reply.n_tokens == 31
     assert view.last_reply.reply_letters == "Somewordsofareply31tokensinallandmore"
+    wide = [
+        row if row[:1] in "╭│╰" else " " * 45 + row
+        for row in PAINTED.replace("Enter", "─" * 121 + " Enter").split("\n")
+    ]
+    assert [block.text for block in View(wide).blocks] == [block.text for block in view.blocks]
     assert not View(PAINTED.replace("ctrl+p palette", "Esc stops the reply").split("\n")).is_home
     assert not View(PAINTED.replace("Type here", "text here").split("\n")).is_home
     assert not View(PAINTED.replace("  2.0 tok/s │ 2", " reading 5 % │ 2").split("\n")).is_free

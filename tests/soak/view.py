@@ -13,7 +13,8 @@ _FOOTER_END = re.compile(r"([\d,]+) tokens? · (?:[\d.,]+ tok/s|first after)")
 _RATE = re.compile(r" *(?:[\d.,]+|-) tok/s")
 """Begins the status line in rest and while a reply is written; the word for the state is left out in want of room."""
 _MARKDOWN_SIGNS = "<[`~&#.)"
-_BODY_COLUMN = 8
+_BODY_COLUMN, _CHAT_COLUMNS = 8, 110
+"""Of a message, and most of the conversation, which is in the middle of a wider screen."""
 PROMPT_TOP, PROMPT_BOTTOM = "╭", "╰"
 
 
@@ -121,7 +122,8 @@ class View:
     def blocks(self) -> list[Block]:
         """The messages above the prompt, as far as they are seen."""
         found: list[Block] = []
-        for row in self.rows[1 : self._top]:
+        margin = max(0, len(self.edge.rstrip()) - 1 - _CHAT_COLUMNS) // 2
+        for row in (row[margin:] for row in self.rows[1 : self._top]):
             speaker = _SPEAKER.match(row)
             if speaker:
                 found.append(Block(speaker[1]))
