@@ -97,7 +97,7 @@ def _described(rng: Random) -> list[bytes]:
             arguments[name] = rng.choice(values)
     try:
         tiny = tiny_gguf.model(rng.choice(_ARCHITECTURES), **arguments)
-    except (QuantError, ValueError, ZeroDivisionError):
+    except (QuantError, ValueError, TypeError, ZeroDivisionError):  # it cannot have what was asked for
         tiny = tiny_gguf.model(**_SMALL)
     for _ in range(rng.randrange(1, 4)):
         rng.choice(_CHANGES)(rng, tiny)

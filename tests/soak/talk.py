@@ -174,9 +174,7 @@ def fork(run: Run, rng: Random) -> None:
         return
     for _ in range(rng.randint(1, 4)):
         run.live.press(b"\x1b[1;5A")
-    run.live.wait_for(
-        lambda: any(row[:3].lstrip(" ▌").startswith(">") for row in run.view.rows), "the focus on a message"
-    )
+    run.live.wait_for(lambda: run.view.has_focus_on_message, "the focus on a message")
     run.command_key("f", "a copy of the first", "is not part of the conversation")
     run.counts["forks"] += 1
     run.go_home()

@@ -119,11 +119,20 @@ class View:
         return self.is_chat and self.is_free and "Enter sends" in self.edge and self.has_empty_prompt
 
     @property
+    def _transcript(self) -> list[str]:
+        margin = max(0, len(self.edge.rstrip()) - 1 - _CHAT_COLUMNS) // 2
+        return [row[margin:] for row in self.rows[1 : self._top]]
+
+    @property
+    def has_focus_on_message(self) -> bool:
+        """Whether the keys are for a message."""
+        return any(row[:3].lstrip(" ▌").startswith(">") for row in self._transcript)
+
+    @property
     def blocks(self) -> list[Block]:
         """The messages above the prompt, as far as they are seen."""
         found: list[Block] = []
-        margin = max(0, len(self.edge.rstrip()) - 1 - _CHAT_COLUMNS) // 2
-        for row in (row[margin:] for row in self.rows[1 : self._top]):
+        for row in self._transcript:
             speaker = _SPEAKER.match(row)
             if speaker:
                 found.append(Block(speaker[1]))

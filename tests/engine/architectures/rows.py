@@ -696,7 +696,7 @@ def _layer_eps(described: tiny_gguf.TinyGGUF) -> None:
 
 
 def output_bias(described: tiny_gguf.TinyGGUF) -> None:
-    described.add_vector("output.bias", np.linspace(-1, 1, described.tensor("output.weight").dims[1]))
+    described.add_vector("output.bias", np.linspace(-1, 1, described.tensor("token_embd.weight").dims[1]))
 
 
 def _head_norms(described: tiny_gguf.TinyGGUF) -> None:
