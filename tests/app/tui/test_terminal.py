@@ -12,17 +12,17 @@ import psutil
 import pytest
 
 from app.conversations.store import Store
-from tests.app.chat_terminal import ENTERED_ALTERNATE_SCREEN, PATIENCE_S, ForkServer, Terminal
+from tests.app.chat_terminal import ENTERED_ALTERNATE_SCREEN, PATIENCE_S, Terminal
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def start(tmp_path: Path, fork_server: ForkServer):
+def start(tmp_path: Path):
     terminals: list[Terminal] = []
 
     def start(extra: str = "") -> Terminal:
-        terminals.append(Terminal(fork_server, extra, tmp_path))
+        terminals.append(Terminal(extra, tmp_path))
         return terminals[-1]
 
     yield start

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.chat_terminal import PATIENCE_S, ForkServer, Terminal
+from tests.app.chat_terminal import PATIENCE_S, Terminal
 
 pytestmark = pytest.mark.slow
 
@@ -49,11 +49,11 @@ threading.Thread(target=mirror, daemon=True).start()
 class Chat:
     """A chat on a terminal, and what stands in it."""
 
-    def __init__(self, server: ForkServer, directory: Path, extra: str = "") -> None:
+    def __init__(self, directory: Path, extra: str = "") -> None:
         self._seen = directory / "seen"
         mirror = _MIRROR.format(path=str(self._seen), beside=str(directory / "seen-beside"))
         self._seen.unlink(missing_ok=True)
-        self.terminal = Terminal(server, mirror + extra, directory)
+        self.terminal = Terminal(mirror + extra, directory)
 
     def now(self) -> dict[str, Any]:
         return json.loads(self._seen.read_text()) if self._seen.exists() else {}
@@ -77,11 +77,11 @@ class Chat:
 
 
 @pytest.fixture
-def open_chat(tmp_path: Path, fork_server: ForkServer):
+def open_chat(tmp_path: Path):
     chats: list[Chat] = []
 
     def open_chat(extra: str = "") -> Chat:
-        chats.append(Chat(fork_server, tmp_path, extra))
+        chats.append(Chat(tmp_path, extra))
         return chats[-1]
 
     yield open_chat
@@ -190,7 +190,7 @@ def test_a_crash_keeps_the_draft_and_what_waits(open_chat, fault, key):
     third.leave()
 
 
-def test_a_failed_sending_and_a_hangup_keep_the_draft(open_chat):
+def test_a_message_that_ends_the_interface_is_kept(open_chat):
     chat = open_chat(_FAILS_TO_TAKE)
     chat.is_ready()
     chat.terminal.type("the last straw\r")
@@ -198,13 +198,19 @@ def test_a_failed_sending_and_a_hangup_keep_the_draft(open_chat):
     assert chat.terminal.output.endswith(_SAVED)
     again = open_chat()
     again.until(lambda seen: seen["draft"] == "the last straw")
-    again.terminal.type("s")
-    again.until(lambda seen: seen["draft"] == "the last straws")
-    again.terminal.process.send_signal(signal.SIGHUP)
-    assert again.terminal.wait() == 129
-    third = open_chat()
-    third.until(lambda seen: seen["draft"] == "the last straws")
-    third.leave()
+    again.leave()
+
+
+def test_a_hangup_keeps_the_draft(open_chat):
+    chat = open_chat()
+    chat.is_ready()
+    chat.terminal.type("half a question")
+    chat.until(lambda seen: seen["draft"] == "half a question")
+    chat.terminal.process.send_signal(signal.SIGHUP)
+    assert chat.terminal.wait() == 129
+    again = open_chat()
+    again.until(lambda seen: seen["draft"] == "half a question")
+    again.leave()
 
 
 def test_a_draft_that_cannot_be_saved_is_said_to_be_lost(open_chat, tmp_path):
@@ -258,7 +264,7 @@ _SCREENS = {
     "inspect": "app.push_screen(__import__('app.tui.screens.models').tui.screens.models.InspectScreen("
     "Path('x.gguf'), 'x', app.keymap))",
 }
-_N_RANDOM_BYTES = int(os.environ.get("JALOPY_TEST_RANDOM_BYTES", "80"))
+_N_RANDOM_BYTES = int(os.environ.get("JALOPY_TEST_RANDOM_BYTES", "200"))
 """For each screen; a key takes a few milliseconds."""
 
 
@@ -277,9 +283,9 @@ def test_random_bytes_leave_every_screen_running(open_chat, tmp_path, monkeypatc
         chat.until(lambda _: not orders.exists())
 
     for name, opening in _SCREENS.items():
-        for _ in range(2):  # many a byte leaves the screen
+        for _ in range(4):  # many a byte leaves the screen
             order(opening)
-            chat.terminal.send(rng.randbytes(_N_RANDOM_BYTES // 2))
+            chat.terminal.send(rng.randbytes(_N_RANDOM_BYTES // 4))
         chat.terminal.send(b"\x1b[201~")
         mark, give_up_s = f"still here after {name}", time.monotonic() + PATIENCE_S
         while mark not in chat.now()["draft"]:
