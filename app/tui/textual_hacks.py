@@ -166,6 +166,7 @@ class ThriftyStylesheet(Stylesheet):
         RuleSet.__hash__ = object.__hash__  # type: ignore[method-assign]
         self._parse_cache = LRUCache[tuple[Any, ...], list[RuleSet]](SOURCES_KEPT)
         self._kinds = LRUCache[tuple[Any, ...], int](KINDS_KEPT)
+        self._look = hash(frozenset(variables.items()))
         # As weak as its depth in the deepest class seen so far: it would be parsed again for each deeper one.
         place = (getfile(Widget), "Widget.DEFAULT_CSS")
         self.add_source(Widget.DEFAULT_CSS, place, is_default_css=True, tie_breaker=-DEEPEST, scope="Widget")
@@ -192,7 +193,7 @@ class ThriftyStylesheet(Stylesheet):
 
     def _place_of(self, node: DOMNode) -> tuple[Any, ...]:
         """Return what rules may ask of a node and of all that it is in."""
-        place: list[Any] = []
+        place: list[Any] = [self._look]  # rules of a widget's parts, which are not among its own, name colours too
         at: object = node
         while isinstance(at, DOMNode):
             place.append((self._kind_of(at), at._pseudo_classes_cache_key))
@@ -223,6 +224,7 @@ class ThriftyStylesheet(Stylesheet):
         """Take a theme's variables."""
         if variables != self._variables:
             super().set_variables(variables)
+            self._look = hash(frozenset(variables.items()))
 
     def reparse(self) -> None:
         """Put the rules of all sources together; those of unchanged ones stay the same."""

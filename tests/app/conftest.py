@@ -34,7 +34,7 @@ def screens_for_tests() -> Iterator[None]:
             patch.setattr(f"{module}.wait_for_idle", settled)
         # Each key asked every widget whether it had done its work; once the loop is idle all have.
         patch.setattr(Pilot, "_wait_for_screen", settled)
-        # Frames that nobody looks at.
+        # Frames that no test looks at.
         for name in ("render_partial_update", "render_full_update"):
             patch.setattr(ThriftyCompositor, name, put_off, raising=False)
         for name in ("press", "resize_terminal", "_post_mouse_events"):

@@ -35,10 +35,8 @@ def main() -> int:
     for processor in PROCESSORS:
         for tests in runs:
             print(f"{processor}: {' '.join(tests)}", flush=True)
-            command, env = (
-                [sys.executable, "-m", "pytest", *emulated, *tests],
-                {**os.environ, **compiled_for(processor)},
-            )
+            command = [sys.executable, "-m", "pytest", *emulated, *tests]
+            env = {**os.environ, **compiled_for(processor)}
             failed |= subprocess.run(command, cwd=ROOT, env=env).returncode
     return failed
 
