@@ -195,7 +195,7 @@ def _resource_text(resource: Mapping[str, Any]) -> str | None:
     if not isinstance(blob, str) or not _TEXT_KINDS.fullmatch(_line(resource.get("mimeType")).lower()):
         return None
     try:
-        return b64decode(blob).decode()
+        return b64decode("".join(blob.split()), validate=True).decode()
     except (binascii.Error, ValueError):
         return None
 

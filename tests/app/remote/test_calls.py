@@ -38,7 +38,9 @@ def served(*_: Any) -> Any:
     def say(name: str, values: Any) -> Any:
         return SimpleNamespace(text=f"{name} {values['text']}", is_error=False, is_cut=False)
 
-    return SimpleNamespace(start=lambda: TOOLS, close=lambda: None, call=say, is_running=True, n_left_out=0)
+    return SimpleNamespace(
+        start=lambda: TOOLS, close=lambda: None, call=say, is_running=True, left_out=(), has_new_tools=False
+    )
 
 
 class Desk:
