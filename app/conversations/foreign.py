@@ -220,7 +220,14 @@ def _add_reply(conversation: Conversation, one: _Said, text: str, left_out: Coun
     if one.values is not None:
         try:
             reply = reply_of(
-                {**one.values, "ids": None, "raw": None, "calls": [], "edited": one.values.get("is_edited")}
+                {
+                    **one.values,
+                    "ids": None,
+                    "raw": None,
+                    "calls": [],
+                    "server_fields": None,
+                    "edited": one.values.get("is_edited"),
+                }
             )
             reply.text, reply.raw = text, ""
         except UnsoundError:

@@ -75,6 +75,7 @@ class Desk:
         text = "".join(one.text for one in told if isinstance(one, events.TextGenerated))
         reply = self._conversation.add_reply(text, ended.ending, ended.figures)
         reply.raw, reply.calls, reply.calls_at = ended.raw, ended.calls, ended.calls_at
+        reply.server_fields = ended.server_fields
         return ended
 
 
