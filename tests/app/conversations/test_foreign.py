@@ -397,6 +397,6 @@ def test_archives_that_cannot_be_used_are_a_line(tmp_path: Path, monkeypatch: py
         zipped.writestr("user.json", "{}")
     with pytest.raises(Refusal, match=r"export\.zip: its only JSON file holds none"):
         import_files([str(archive)])
+    (tmp_path / "empty").mkdir()
     with pytest.raises(Refusal, match=r"holds no JSON file with conversations"):
-        (tmp_path / "empty").mkdir()
         import_files([str(tmp_path / "empty")])
