@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from app.conversations.conversation import Ending, ReplyFigures
+from app.conversations.server_fields import ServerFields
 from app.program.refusals import Refusal, bug_line
 from app.text.clean_text import clean_line
 from app.text.record import record
@@ -180,6 +181,8 @@ class GenerationFinished(Event):
     calls: tuple[ToolCall, ...] = ()
     calls_at: int = 0
     """Where in ``raw`` they begin."""
+    server_fields: ServerFields | None = None
+    """What the server that computed it needs back; None if it needs nothing."""
 
 
 @record

@@ -14,6 +14,7 @@ from app.mcp.server import ToolServer, ToolServerError
 from app.program.refusals import Refusal
 from app.program.settings import ToolServerSetting, ToolSettings
 from app.text.clean_text import clean_line, clean_text
+from app.text.figures import counted
 from engine.prompt.tools.calls import CallResult, ToolCall
 
 MOST_ROUNDS = 8
@@ -136,11 +137,11 @@ class ToolBox:
             if not one.is_usable:
                 one.end()
                 one.tools = ()
-            elif one.server is None or not one.server.is_running:
+            elif one.server is None or not one.server.is_running or one.server.has_new_tools:
                 try:
-                    one.server = self._make(one.setting, is_stopped)
-                    told = one.server.start()
+                    told = self._tools_of(one, is_stopped)
                     one.tools = tuple(tool for tool in told if self._can_ask or tool.name in one.setting.always)
+                    self._note_left_out(one, note)
                 except ToolServerError as error:
                     self._give_up(one, error, note)
                 except BaseException:
@@ -153,6 +154,20 @@ class ToolBox:
                 owner = self._owners.setdefault(tool.name, one)
                 if owner is not one:
                     one.hidden[tool.name] = owner.setting.name
+
+    def _tools_of(self, one: _Served, is_stopped: Callable[[], bool]) -> tuple[ServedTool, ...]:
+        """Return the tools of a server, which starts if it does not run. Raises ToolServerError, or StoppedError."""
+        if one.server is not None and one.server.is_running:
+            return one.server.list_tools()
+        one.server = self._make(one.setting, is_stopped)
+        return one.server.start()
+
+    def _note_left_out(self, one: _Served, note: Callable[[str], object]) -> None:
+        """Say that a server has tools that cannot be used."""
+        n_left_out = len(one.server.left_out) if one.server is not None else 0
+        if n_left_out:
+            name = one.setting.name
+            note(f"tool server {name}: {counted(n_left_out, 'tool')} left out (/tools says why)")
 
     @property
     def offered(self) -> tuple[dict[str, Any], ...]:
@@ -178,7 +193,7 @@ class ToolBox:
 
     def _give_up(self, one: _Served, error: ToolServerError, note: Callable[[str], object]) -> None:
         one.end()
-        one.trouble = clean_line(str(error), 200)
+        one.trouble = clean_line(str(error), 300)
         note(f"{one.trouble}: the reply goes on without it")
 
     def close(self) -> None:

@@ -460,6 +460,7 @@ class Turns:
         message.others = (*others, *self._answered_before())[:MOST_OTHERS]
         message.is_edited = self._is_edited or (begun is not None and begun.is_edited)
         message.ids, message.raw, message.calls, message.calls_at = done.ids, done.raw, done.calls, done.calls_at
+        message.server_fields = done.server_fields if self._begun is None else None
         self._replaced = []
         self._end_turn()
         self._wait_for_disk()

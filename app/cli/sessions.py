@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import lzma
 import shutil
-from collections.abc import Iterable, Sequence
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 from app.conversations import rows
 from app.conversations.foreign import Foreign, foreign_conversations
@@ -54,32 +59,106 @@ def _lines(hits: Sequence[Entry], is_search: bool) -> list[str]:
     return lines
 
 
-MOST_FILE_BYTES = 128 << 20
+MOST_FILE_BYTES = 256 << 20
+_MOST_FILES = 10_000
+"""Limit on the files of a folder or a ZIP archive."""
+_KINDS = (".json", ".jsonl")
+_DAMAGE = (
+    OSError,
+    EOFError,
+    RuntimeError,  # it is encrypted
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
+"""Exceptions at archives that are damaged, or packed in another way."""
 _SAVING_PATIENCE_S = 60.0
 _MOST_LINES = 20
 
 
 def import_files(names: Sequence[str]) -> int:
-    """Save every conversation of these files as a new one, and say what was left out.
+    """Save every conversation of these files, folders and ZIP archives as a new one, and say what was left out.
 
     Raises:
         Refusal: a file cannot be used, or the disk fails; what came before it is saved.
     """
     store = Store()
     for name in names:
+        path = Path(name).expanduser()
         shown = clean_line(name, 200)
-        with open_file(Path(name).expanduser()) as file:
-            raw = bounded(file, MOST_FILE_BYTES, shown)
-        try:
-            n_saved, lines = _import(foreign_conversations(raw), store)
-        except Refusal as refusal:
-            raise Refusal(f"jalopy sessions: {shown}: {refusal}", exit_codes.BAD_DATA) from None
-        for line in lines[:_MOST_LINES]:
-            say(line)
-        if len(lines) > _MOST_LINES:
-            say(f"... and {figures.counted(len(lines) - _MOST_LINES, 'line')} like these")
-        print(f"{shown}: {figures.counted(n_saved, 'conversation')} imported", flush=True)
+        if path.is_dir():
+            _import_several(_folder_files(path), shown, store)
+            continue
+        with open_file(path) as file:
+            if zipfile.is_zipfile(file):
+                _import_several(_archive_files(file, shown), shown, store)
+            else:
+                file.seek(0)
+                _import_file(bounded(file, MOST_FILE_BYTES, shown), shown, store)
     return exit_codes.OK
+
+
+def _import_file(raw: bytes, shown: str, store: Store) -> None:
+    """Save the conversations of a file. Raises Refusal: it holds none, or the disk fails."""
+    try:
+        n_saved, lines = _import(foreign_conversations(raw), store)
+    except Refusal as refusal:
+        raise Refusal(f"jalopy sessions: {shown}: {refusal}", exit_codes.BAD_DATA) from None
+    for line in lines[:_MOST_LINES]:
+        say(line)
+    if len(lines) > _MOST_LINES:
+        say(f"... and {figures.counted(len(lines) - _MOST_LINES, 'line')} like these")
+    print(f"{shown}: {figures.counted(n_saved, 'conversation')} imported", flush=True)
+
+
+def _import_several(files: Iterable[tuple[str, bytes]], shown: str, store: Store) -> None:
+    """Save the conversations of files, of which some may hold none. Raises Refusal: no file holds any."""
+    n_read = 0
+    refused: list[Refusal] = []
+    for name, raw in files:
+        try:
+            _import_file(raw, f"{shown}/{clean_line(name, 200)}", store)
+            n_read += 1
+        except Refusal as refusal:
+            if refusal.exit_code != exit_codes.BAD_DATA:
+                raise
+            refused.append(refusal)
+    if not n_read:
+        words = "holds no JSON file with conversations" if len(refused) != 1 else "its only JSON file holds none"
+        raise Refusal(f"jalopy sessions: {shown}: {words}", exit_codes.BAD_DATA)
+    if refused:
+        say(f"{shown}: left out {figures.counted(len(refused), 'file')} without conversations")
+
+
+def _folder_files(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the JSON files within a folder, in order. Raises Refusal: there are too many, or one cannot be read."""
+    paths = sorted(islice((path for path in folder.rglob("*") if path.suffix.lower() in _KINDS), _MOST_FILES + 1))
+    if len(paths) > _MOST_FILES:
+        raise Refusal(f"{clean_line(str(folder), 200)}: has more than {_MOST_FILES:,} files (import parts of it)")
+    for path in paths:
+        if path.is_file():
+            with open_file(path) as file:
+                yield str(path.relative_to(folder)), bounded(file, MOST_FILE_BYTES, clean_line(str(path), 200))
+
+
+def _archive_files(file: BinaryIO, shown: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the JSON files of a ZIP archive, in order. Raises Refusal: it is damaged, or what is in it is too large."""
+    left_bytes = MOST_FILE_BYTES
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = sorted(name for name in archive.namelist() if Path(name).suffix.lower() in _KINDS)
+            for name in names[:_MOST_FILES]:
+                with archive.open(name) as member:
+                    raw = member.read(left_bytes + 1)
+                left_bytes -= len(raw)
+                if left_bytes < 0:
+                    size = f"{MOST_FILE_BYTES >> 20} MiB"
+                    raise Refusal(f"{shown}: holds more than {size} (unpack it and import its files)")
+                yield name, raw
+    except _DAMAGE as error:
+        reason = clean_line(str(error), 80)
+        raise Refusal(f"{shown}: cannot be unpacked: {reason} (unpack it and import its files)") from None
 
 
 def _import(found: Iterable[Foreign], store: Store) -> tuple[int, list[str]]:
@@ -92,7 +171,8 @@ def _import(found: Iterable[Foreign], store: Store) -> tuple[int, list[str]]:
         elif not foreign.left_out:
             lines.append(f"{name}: left out, nothing is said in it")
         for what, n in foreign.left_out.items():
-            lines.append(f"{name}: left out {figures.counted(n, what)}")
+            noun, _, more = what.partition(" ")
+            lines.append(f"{name}: left out {figures.counted(n, noun)} {more}".rstrip())
     return n_saved, lines
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import takewhile, zip_longest
 
+from app.conversations.server_fields import ServerFields
 from app.conversations.thinking import Thinking
 from app.documents.text_file import sources_of
 from app.text.record import record
@@ -94,6 +95,8 @@ class ChatMessage:
     """Where in ``raw`` they begin."""
     results: tuple[CallResult, ...] = ()
     """Of the calls before, where tools speak in place of the user; ``text`` has them as they may be read."""
+    server_fields: ServerFields | None = None
+    """Of a reply that a server computed: what that server needs back; None if it needs nothing."""
     sources: tuple[str, ...] = ()
     """Of a reply: the passages that its question brought along; known from the question, and not saved."""
     others: tuple[ChatMessage, ...] = ()
@@ -133,6 +136,8 @@ class Said:
     """Text of the ids, uncleaned, with the thinking and the calls."""
     calls_at: int = 0
     """Where in ``raw`` the calls begin."""
+    server_fields: ServerFields | None = None
+    """Of a reply that a server computed: what that server needs back; None if it needs nothing."""
 
 
 @dataclass
@@ -265,5 +270,7 @@ def said_of(message: ChatMessage, after: ChatMessage | None = None) -> Said:
     if message.role is Role.USER:
         return Said(TOOL if message.results else USER, message.text, results=message.results)
     calls = message.calls if after is not None and after.results else ()
-    text = message.text if calls == message.calls else message.raw
-    return Said(ASSISTANT, text, calls, ids=message.ids, raw=message.raw, calls_at=message.calls_at)
+    is_whole = calls == message.calls
+    text = message.text if is_whole else message.raw
+    fields = message.server_fields if is_whole and not message.is_edited else None
+    return Said(ASSISTANT, text, calls, (), message.ids, message.raw, message.calls_at, fields)

@@ -55,7 +55,7 @@ def to_json(conversation: Conversation, model: str, now: datetime, with_thinking
         values = asdict(message)
         values |= {"role": message.role.value, "ending": message.ending.value}
         # Tokens mean nothing without their model, and the folded form nothing outside of the prompt.
-        for name in ("ids", "raw", "folded", "calls_at", *(() if with_thinking else ("thinking",))):
+        for name in ("ids", "raw", "folded", "calls_at", "server_fields", *(() if with_thinking else ("thinking",))):
             values.pop(name)
         for name in ("calls", "results"):
             if not values[name]:

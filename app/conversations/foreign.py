@@ -1,32 +1,42 @@
 """Conversations in other programs' files, as conversations of ours. Hostile until checked; what is left out is counted.
 
-Known are our own JSON, ChatGPT's ``conversations.json``, what llama-server's web page exports, and lists of messages
-with ``role`` and ``content``, as Ollama's API and many programs have them.
+Known are our own JSON, exports of ChatGPT, Claude, Open WebUI, LM Studio and llama-server's web page, and lists of
+messages with ``role`` and ``content``, as Ollama's API and many programs have them; also with a JSON value a line.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
-from app.conversations.message_row import UnsoundError, fits, reply_of
+from app.conversations.foreign_formats import (
+    ForeignMessage,
+    ForeignTalk,
+    conversations_in,
+    lines_as_values,
+    reader_of,
+    text_of,
+)
+from app.conversations.message_row import MOST_TEXT_BYTES, UnsoundError, fits, reply_of
 from app.conversations.store import MOST_TITLE_CHARS
 from app.conversations.thinking import Thinking
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line, clean_text
+from app.text.figures import count
 from app.text.record import record
 
 MOST_CONVERSATIONS = 10_000
-MOST_MESSAGES = 10_000
-"""Of one conversation."""
-_LATEST_S = 1 << 33
-"""The year 2242."""
-_KNOWN = "jalopy's JSON, ChatGPT's conversations.json, llama-server's export, or a list of messages"
+MOST_MESSAGES = 100_000
+"""Limit on the messages of one conversation."""
+_MOST_JOINED_CHARS = MOST_TEXT_BYTES // 12
+"""Limit on messages of the same side that follow each other, which become one."""
+_KNOWN = (
+    "jalopy's JSON, exports of ChatGPT, Claude, Open WebUI, LM Studio and llama-server, "
+    "and lists of messages as JSON or JSON lines"
+)
 
 Values = Mapping[str, Any]
 
@@ -40,201 +50,105 @@ class Foreign:
     began: str
     """Wall time, ISO; "" where the file does not say."""
     left_out: Mapping[str, int]
-    """How often what could not be taken over, by what it was."""
-
-
-@record
-class _Said:
-    """A message as its file has it: ``texts`` are its parts, other parts are left out."""
-
-    role: str
-    texts: Sequence[Any]
-    thought: Any = None
-    values: Values | None = None
-    """Of our own export: the whole message."""
+    """How often what could not be taken over, by what it was: a noun, and what goes with it."""
 
 
 def foreign_conversations(raw: bytes) -> Iterator[Foreign]:
     """Yield the conversations of a file. Raises Refusal, which names no file: it is unknown, or has too many."""
-    try:
-        values = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise Refusal(f"is no sound JSON (known are {_KNOWN})") from None
-    found = values if isinstance(values, list) and not _are_messages(values) else [values]
+    found = conversations_in(_values_of(raw))
     if len(found) > MOST_CONVERSATIONS:
         raise Refusal(f"has more than {MOST_CONVERSATIONS:,} conversations (split it)")
-    if not any(_kind_of(one) for one in found):
+    if not any(map(reader_of, found)):
         raise Refusal(f"holds no conversation that is known here (known are {_KNOWN})")
-    for one in found:
-        read = _kind_of(one)
-        yield read(one) if read is not None else Foreign("", Conversation(), "", {"entry that is no conversation": 1})
+    for values in found:
+        read = reader_of(values)
+        if read is None:
+            yield Foreign("", Conversation(), "", {"entry without a conversation": 1})
+        else:
+            yield _taken(read(values))
 
 
-def _kind_of(values: Any) -> Any:
-    """Return the function that reads a conversation; None for what is none."""
-    if isinstance(values, list):
-        return _message_list if _are_messages(values) else None
-    if not isinstance(values, dict):
-        return None
-    if isinstance(values.get("mapping"), dict):
-        return _chatgpt
-    if isinstance(values.get("conv"), dict) and isinstance(values.get("messages"), list):
-        return _llama_server
-    if isinstance(values.get("messages"), list):
-        return _own if values.get("program") == "jalopy" else _message_list
-    return None
+def _values_of(raw: bytes) -> Any:
+    """Return the JSON of a file, or that of its lines. Raises Refusal: it is neither."""
+    refusal = Refusal(f"is no sound JSON (known are {_KNOWN})")
+    try:
+        text = raw.decode(json.detect_encoding(raw), "replace").removeprefix("\ufeff")
+    except ValueError:
+        raise refusal from None
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise refusal from None
+    except ValueError:
+        lines = [line for line in text.split("\n") if line.strip()]
+    if len(lines) < 2:
+        raise refusal
+    try:
+        return lines_as_values(map(json.loads, lines))
+    except (ValueError, RecursionError):
+        raise refusal from None
 
 
-def _are_messages(values: Any) -> bool:
-    return isinstance(values, list) and any(isinstance(one, dict) and "role" in one for one in values)
-
-
-# ---- the files
-
-
-def _own(values: Values) -> Foreign:
-    said = [_Said("system", [values["system"]])] if values.get("system") else []
-    for one in values["messages"][: MOST_MESSAGES + 1]:
-        one = one if isinstance(one, dict) else {}
-        said.append(_Said(_text(one.get("role")), [one.get("text")], values=one))
-    return _taken("", said, _text(values.get("saved")))
-
-
-def _message_list(values: Any) -> Foreign:
-    about = values if isinstance(values, dict) else {}
-    messages = about.get("messages", values)
-    said = [_said_of(one) for one in messages[: MOST_MESSAGES + 1]]
-    return _taken(about.get("title") or about.get("name"), said, "")
-
-
-def _said_of(one: Any) -> _Said:
-    """A message of a list: its content is a text, or a list of parts."""
-    one = one if isinstance(one, dict) else {}
-    content = one.get("content")
-    parts = content if isinstance(content, list) else [content]
-    texts = [part.get("text", part) if isinstance(part, dict) else part for part in parts]
-    n_pictures = len(one["images"]) if isinstance(one.get("images"), list) else 0
-    thought = next((one[name] for name in ("thinking", "reasoning_content", "reasoningContent") if one.get(name)), None)
-    return _Said(_text(one.get("role")), [*texts, *[None] * n_pictures], thought)
-
-
-def _llama_server(values: Values) -> Foreign:
-    conv = values["conv"]
-    by_id = {one["id"]: one for one in values["messages"] if isinstance(one, dict) and isinstance(one.get("id"), str)}
-    branch = _branch(by_id, conv.get("currNode"))
-    if not branch:
-        branch = [one for one in values["messages"][: MOST_MESSAGES + 1] if isinstance(one, dict)]
-    n_other = len(by_id) - len(branch) if len(branch) < len(by_id) else 0
-    said = [_said_of(one) for one in branch if one.get("type") != "root"]
-    began_s = conv.get("lastModified")
-    began = _moment(began_s / 1000) if isinstance(began_s, (int, float)) else ""
-    n_roots = sum(one.get("type") == "root" for one in by_id.values() if one not in branch)
-    return _taken(conv.get("name"), said, began, n_other - n_roots)
-
-
-def _chatgpt(values: Values) -> Foreign:
-    nodes = {name: one for name, one in values["mapping"].items() if isinstance(one, dict)}
-    branch = _branch(nodes, values.get("current_node"))
-    said = []
-    for node in branch:
-        message = node.get("message")
-        if not isinstance(message, dict):
-            continue
-        author, content = message.get("author"), message.get("content")
-        role = _text(author.get("role")) if isinstance(author, dict) else ""
-        content = content if isinstance(content, dict) else {}
-        listed = content.get("parts")
-        parts = listed if isinstance(listed, list) else [content.get("text")]
-        is_said = content.get("content_type") in ("text", "multimodal_text", "code")
-        if role == "system" and not any(parts):
-            continue
-        said.append(_Said(role if is_said else "tool", parts))
-    n_other = sum(isinstance(one.get("message"), dict) for one in nodes.values()) - sum(
-        isinstance(one.get("message"), dict) for one in branch
-    )
-    return _taken(values.get("title"), said, _moment(values.get("create_time")), n_other)
-
-
-def _branch(nodes: Mapping[str, Values], last: Any) -> list[Values]:
-    """Return the messages from the first to the last one; [] where they lead in a circle or nowhere."""
-    branch: list[Values] = []
-    seen: set[str] = set()
-    while isinstance(last, str) and last in nodes:
-        if last in seen or len(branch) > MOST_MESSAGES + 1:
-            return []
-        seen.add(last)
-        branch.append(nodes[last])
-        last = nodes[last].get("parent")
-    return branch[::-1]
-
-
-# ---- to a conversation
-
-
-def _taken(title: Any, said: Sequence[_Said], began: str, n_other: int = 0) -> Foreign:
-    """Make a conversation of what was said: questions and answers in turn."""
-    conversation, left_out = Conversation(), Counter[str]()
-    left_out["message of another branch"] = max(0, n_other)
-    left_out["message beyond the first 10,000"] = max(0, len(said) - MOST_MESSAGES)
-    for one in said[:MOST_MESSAGES]:
-        text = _joined(one, left_out)
-        role = one.role.lower()
+def _taken(talk: ForeignTalk) -> Foreign:
+    """Return a conversation of what was said: questions and answers in turn."""
+    conversation = Conversation()
+    left_out = Counter[str]()
+    left_out["message of another branch"] = max(0, talk.n_other)
+    left_out[f"message beyond the first {count(MOST_MESSAGES)}"] = max(0, len(talk.messages) - MOST_MESSAGES)
+    if isinstance(talk.system, str) and talk.system and fits(talk.system):
+        conversation.system = clean_text(talk.system)
+    for message in talk.messages[:MOST_MESSAGES]:
+        text = _joined(message, left_out)
+        role = message.role.lower()
         if role in ("system", "developer") and text and conversation.system is None and conversation.is_empty:
             conversation.system = text
-        elif role in ("user", "human"):
-            _add_user(conversation, text)
+        elif role in ("user", "human", "you"):
+            _add_user(conversation, text, left_out)
         elif role in ("assistant", "model", "bot") and not conversation.is_empty:
-            _add_reply(conversation, one, text, left_out)
+            _add_reply(conversation, message, text, left_out)
         elif text or role not in ("system", "developer"):
-            left_out["message that is neither question nor answer"] += 1
-    return Foreign(
-        clean_line(" ".join(_text(title).split()), MOST_TITLE_CHARS),
-        conversation,
-        began,
-        {k: n for k, n in left_out.items() if n},
-    )
+            left_out["message by neither side"] += 1
+    title = clean_line(" ".join(text_of(talk.title).split()), MOST_TITLE_CHARS)
+    return Foreign(title, conversation, talk.began, {what: n for what, n in left_out.items() if n})
 
 
-def _joined(one: _Said, left_out: Counter[str]) -> str:
-    texts = [clean_text(part) for part in one.texts if isinstance(part, str)]
-    left_out["part that is no text"] += len(one.texts) - len(texts)
+def _joined(message: ForeignMessage, left_out: Counter[str]) -> str:
+    texts = [clean_text(part) for part in message.parts if isinstance(part, str)]
+    left_out["part without text"] += len(message.parts) - len(texts)
     text = "\n\n".join(filter(None, texts))
     if fits(text):
         return text
-    left_out["text that is too long to be saved"] += 1
+    left_out["text too long to be saved"] += 1
     return ""
 
 
-def _add_user(conversation: Conversation, text: str) -> None:
+def _add_user(conversation: Conversation, text: str, left_out: Counter[str]) -> None:
     if conversation.awaits_reply:
-        text = "\n\n".join(filter(None, (conversation.take_back_user(), text)))
+        text = _with_more(conversation.take_back_user(), text, left_out)
     conversation.add_user(text)
 
 
-def _add_reply(conversation: Conversation, one: _Said, text: str, left_out: Counter[str]) -> None:
+def _add_reply(conversation: Conversation, message: ForeignMessage, text: str, left_out: Counter[str]) -> None:
     if not conversation.awaits_reply:  # an answer in several parts
         before = conversation.messages[-1]
-        before.text = "\n\n".join(filter(None, (before.text, text)))
+        before.text = _with_more(before.text, text, left_out)
         return
     reply = ChatMessage(Role.ASSISTANT, text, Ending.COMPLETE)
-    if one.values is not None:
+    if message.values is not None:
         try:
-            reply = reply_of(
-                {**one.values, "ids": None, "raw": None, "calls": [], "edited": one.values.get("is_edited")}
-            )
+            own: Values = {"ids": None, "raw": None, "calls": [], "server_fields": None}
+            reply = reply_of({**message.values, **own, "edited": message.values.get("is_edited")})
             reply.text, reply.raw = text, ""
         except UnsoundError:
             left_out["reply's figures"] += 1
-    elif isinstance(one.thought, str) and fits(one.thought):
-        reply.thinking = Thinking(clean_text(one.thought), is_closed=True)
+    elif isinstance(message.thought, str) and message.thought and fits(message.thought):
+        reply.thinking = Thinking(clean_text(message.thought), is_closed=True)
     conversation.messages.append(reply)
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _moment(seconds: Any) -> str:
-    if type(seconds) not in (int, float) or not math.isfinite(seconds) or not 0 < seconds < _LATEST_S:
-        return ""
-    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().isoformat(timespec="seconds")
+def _with_more(before: str, text: str, left_out: Counter[str]) -> str:
+    """Return a message with another of the same side, as far as it may be saved."""
+    if len(before) + len(text) < _MOST_JOINED_CHARS:
+        return "\n\n".join(filter(None, (before, text)))
+    left_out["text too long to be saved"] += 1
+    return before

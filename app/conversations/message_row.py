@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from app.conversations.conversation import MOST_OTHERS, ChatMessage, Ending, ReplyFigures, Role
+from app.conversations.server_fields import fields_of
 from app.conversations.thinking import Thinking
 from app.text.clean_text import clean_line, clean_text
 from engine.prompt.tools.calls import MOST_CALLS, NAME, CallResult, ToolCall, call
@@ -65,6 +66,7 @@ def _more(message: ChatMessage) -> dict[str, Any]:
         "ids": list(message.ids),
         "raw": message.raw if message.raw != message.text else None,
         **({"calls": calls, "calls_at": message.calls_at} if calls else {}),
+        **({"server_fields": asdict(message.server_fields)} if message.server_fields is not None else {}),
         **({"others": [{"text": one.text, **_more(one)} for one in message.others]} if message.others else {}),
     }
 
@@ -82,6 +84,7 @@ def reply_of(values: Values) -> ChatMessage:
     message.ids = _ids(values)
     message.raw = raw if isinstance(raw, str) else text
     message.calls, message.calls_at = _calls(values), min(_count(values, "calls_at"), len(message.raw))
+    message.server_fields = fields_of(values.get("server_fields"))
     others = _objects(values, "others")[:MOST_OTHERS]
     message.others = tuple(reply_of({**one, "others": []}) for one in others)
     return message

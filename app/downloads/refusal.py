@@ -151,6 +151,8 @@ def unreachable(url: str, reason: Any) -> DownloadError:
         return DownloadError(f"{host}: the name is not known: no network?")
     if isinstance(reason, http.client.BadStatusLine) and not isinstance(reason, ConnectionError):
         return DownloadError(f"{host}: what answers there does not speak HTTP: should the address begin with https?")
+    if isinstance(reason, http.client.HTTPException) and str(reason).startswith("got more than"):
+        return DownloadError(f"{host}: the head of its answer is too long ({said(reason)})")
     return ConnectionCut(f"{host}: cannot be reached ({said(reason)})")
 
 

@@ -278,6 +278,8 @@ class Web:
             raise unreachable(url, error.reason) from None
         except EndlessLinesError as error:
             raise DownloadError(f"{host_of(url)}: {error}") from None
+        except UnicodeError:
+            raise DownloadError(f"{host_of(url)}: is not asked: a header has characters that HTTP has not") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise unreachable(url, error) from None
 
@@ -354,6 +356,19 @@ def _next_url(url: str, location: str | None) -> str:
     except DownloadError as error:  # the server's mistake, and not the user's
         raise DownloadError(f"{host_of(url)}: redirects to {error}") from None
     return target
+
+
+def next_on_same_host(url: str, location: str | None) -> str:
+    """Return the address that a redirect leads to. Raises DownloadError: it is none, or on another host or port."""
+    target = _next_url(url, location)
+    if _host_and_port(urlsplit(target)) != _host_and_port(urlsplit(url)):
+        raise DownloadError(f"give {target[:200]} if that is what you mean")
+    return target
+
+
+def _host_and_port(parts: SplitResult) -> tuple[str, int | None]:
+    """Return host and port, of http for an address of https that names none: the same server, encrypted."""
+    return (parts.hostname or "").lower(), parts.port or http.client.HTTP_PORT
 
 
 def _may_have_token(parts: SplitResult, token_host: str) -> bool:

@@ -6,6 +6,7 @@ which is the program's alone: however that ends, the kernel closes it. Imports n
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -17,6 +18,11 @@ import time
 FAILED = b"\0"
 """Before the reason why the server does not start, on its standard output."""
 _SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36
+_MOST_WORDS_BYTES = 4096
+"""Limit on what is kept of the server's standard error: its last bytes."""
+_READ_BYTES = 1 << 16
+_LAST_WORDS_S = 0.3
+"""Limit on waiting for the last of them, which a child of the server may hold open."""
 _MOST_ROUNDS = 200
 _ROUND_S = 0.005
 
@@ -26,7 +32,8 @@ def main() -> None:
     lifeline = int(sys.argv[1])
     _set_process(_SET_SUBREAPER, 1)  # what leaves its parent, or the group, becomes a child of this process
     try:
-        server = subprocess.Popen(sys.argv[2:], preexec_fn=_end_with_guard)  # in this process's group, with its pipes
+        # In this process's group, with its pipes. What it logs must not reach the terminal, and is read here.
+        server = subprocess.Popen(sys.argv[2:], stderr=subprocess.PIPE, preexec_fn=_end_with_guard)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         os.write(1, FAILED + reason.encode() + b"\n")
@@ -41,8 +48,23 @@ def main() -> None:
 
 
 def _end_with(server: subprocess.Popen[bytes]) -> None:
+    """Wait for the server's end, pass on the last of what it wrote to its standard error, and end everything."""
+    words = bytearray()
+    reader = threading.Thread(target=_read_words, args=[server, words], daemon=True)
+    reader.start()
     server.wait()
+    reader.join(_LAST_WORDS_S)
+    with contextlib.suppress(OSError):
+        os.write(2, bytes(words))  # fits into an empty pipe
     _end_all()
+
+
+def _read_words(server: subprocess.Popen[bytes], words: bytearray) -> None:
+    """Read the server's standard error until its end and keep the last bytes in ``words``."""
+    assert server.stderr is not None
+    while piece := os.read(server.stderr.fileno(), _READ_BYTES):
+        words += piece
+        del words[:-_MOST_WORDS_BYTES]
 
 
 def _end_with_guard() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import binascii
 import json
 import re
+from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +20,12 @@ MOST_SCHEMA_CHARS = 1 << 16
 MOST_OFFERED_CHARS = 1 << 18
 """Of the schemas and descriptions of one server."""
 MOST_NAME_CHARS = 128
+_MOST_LEFT_OUT = 1000
+"""Limit on the lines on tools that cannot be used."""
+_NAMED_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions")
+"""Keywords whose value is an object of schemas by their names."""
+_TEXT_KINDS = re.compile(r"text/.*|application/(?:.*\+)?(?:json|xml|yaml|x-yaml|toml|javascript)\b.*")
+"""Kinds of data that are text, by their MIME types."""
 _MODEL_NAME_CHARS = 64
 _SHOWN_CHARS = 200
 
@@ -48,16 +56,29 @@ class UsableTools:
         self.left_out: list[str] = []
         self._n_chars = 0
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no more lines on tools that cannot be used are kept."""
+        return len(self.left_out) >= _MOST_LEFT_OUT
+
     def take(self, items: Any) -> None:
-        """Take tools as a server lists them."""
+        """Take tools as a server lists them; one that comes again unchanged, as on a page that does, is taken once."""
         for item in items if isinstance(items, list) else []:
             tool = served_tool(item)
+            if isinstance(tool, ServedTool) and self.tools.get(tool.name) == tool:
+                continue
             reason = tool if isinstance(tool, str) else self._no_room_for(tool)
             if reason:
                 name = item.get("name") if isinstance(item, dict) else None
-                self.left_out.append(f"{clean_line(name, 40) if isinstance(name, str) else '(no name)'}: {reason}")
+                self.leave_out(clean_line(name, 40) if isinstance(name, str) else "(no name)", reason)
             elif isinstance(tool, ServedTool):
                 self.tools[tool.name] = tool
+
+    def leave_out(self, name: str, reason: str) -> None:
+        """Note what cannot be used and why, once."""
+        line = f"{name}: {reason}"
+        if not self.is_full and line not in self.left_out:
+            self.left_out.append(line)
 
     def _no_room_for(self, tool: ServedTool) -> str:
         n_chars = self._n_chars + len(tool.description) + len(json.dumps(tool.parameters))
@@ -79,7 +100,7 @@ def served_tool(item: Any) -> ServedTool | str:
     if not isinstance(name, str) or not 0 < len(name) <= MOST_NAME_CHARS or not name.isprintable():
         return "its name is none"
     about = next((text for text in (item.get("description"), item.get("title")) if text and isinstance(text, str)), "")
-    schema = {} if schema is None else schema
+    schema = {} if schema is None or schema == [] else schema  # PHP writes an empty object as []
     if not isinstance(schema, dict):
         return "its parameters are described by no schema"
     if is_deep(schema):
@@ -90,9 +111,28 @@ def served_tool(item: Any) -> ServedTool | str:
     if not isinstance(properties, dict) or (kind != "object" and not (isinstance(kind, list) and "object" in kind)):
         return "its schema is of no object"
     called = model_name(name)
-    parameters = {**schema, "type": "object", "properties": properties}
+    parameters = _plain_schema({**schema, "type": "object", "properties": properties})
     own_name = name if called != name else ""
     return ServedTool(called, clean_text(about[:MOST_DESCRIPTION_CHARS]), parameters, own_name)
+
+
+def _plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema as templates can take it: what describes a property is an object, and ``required`` a list."""
+    plain = dict(schema)
+    for key in _NAMED_SCHEMAS:
+        named = plain.get(key)
+        if isinstance(named, dict):
+            plain[key] = {name: _plain_schema(one) if isinstance(one, dict) else {} for name, one in named.items()}
+        elif key in plain:
+            plain[key] = {}
+    for key in ("items", "additionalProperties"):
+        if isinstance(plain.get(key), dict):
+            plain[key] = _plain_schema(plain[key])
+        elif plain.get(key) in ([], None):
+            plain.pop(key, None)
+    if not isinstance(plain.get("required", []), list):
+        del plain["required"]
+    return plain
 
 
 def model_name(name: str) -> str:
@@ -137,12 +177,27 @@ def _part(part: Any) -> str:
         return f"[a link to a resource: {', '.join(filter(None, about)) or 'nothing'}]"
     if kind == "resource" and isinstance(part.get("resource"), dict):
         resource = part["resource"]
-        uri, text = _line(resource.get("uri")) or "without an address", resource.get("text")
-        if isinstance(text, str):
+        uri = _line(resource.get("uri")) or "without an address"
+        text = _resource_text(resource)
+        if text is not None:
             mime = _line(resource.get("mimeType"))
             return f"[resource {uri}{', ' if mime else ''}{mime}]\n{text}"
         return f"[resource {uri}: {_data(resource, 'blob')}; it is no text]"
     return f"[{clean_line(str(kind), 20)}: left out]"
+
+
+def _resource_text(resource: Mapping[str, Any]) -> str | None:
+    """Return the text of a resource, which may be in base64; None for data of another kind."""
+    text = resource.get("text")
+    if isinstance(text, str):
+        return text
+    blob = resource.get("blob")
+    if not isinstance(blob, str) or not _TEXT_KINDS.fullmatch(_line(resource.get("mimeType")).lower()):
+        return None
+    try:
+        return b64decode("".join(blob.split()), validate=True).decode()
+    except (binascii.Error, ValueError):
+        return None
 
 
 def _data(part: Mapping[str, Any], name: str) -> str:

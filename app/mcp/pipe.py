@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,8 +24,15 @@ from app.mcp.transport import LOOK_S, Fault, Messages, Wait, too_much
 from app.text.clean_text import clean_line
 
 _READ_BYTES = 1 << 16
+_LARGEST_LINES = 8
+"""Limit on a line that is read to its end and dropped, as a multiple of the largest that is kept."""
+_MOST_WORDS_BYTES, _WORDS_S = 8192, 1.0
+"""Limits on reading the last words of a server that has ended."""
+_MOST_WORD_LINES, _MOST_WORD_CHARS = 3, 120
 _ENDING_S = 1.0
 """What the guard takes to end everything is a hundredth of it."""
+_NO_WORDS = ("Traceback (most recent call last)", "Node.js v", "usage: ")
+"""Beginnings of lines that tell nothing of what went wrong."""
 _INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
 """Variables that a server gets in addition to its own: keys of other programs are no business of it."""
 
@@ -33,7 +41,9 @@ class Pipe:
     """A process from ``open`` to ``close``. No shell reads its command."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        self._command, self._environment = list(command), dict(environment or {})
+        self._command = [os.path.expanduser(word) for word in command]
+        """Program and arguments; ``~`` is the home directory, as in a shell."""
+        self._environment = dict(environment or {})
         self.child: subprocess.Popen[bytes] | None = None
         """The guard, whose child the server is."""
         self._end: weakref.finalize[Any, Any] | None = None
@@ -61,7 +71,7 @@ class Pipe:
                 [*guard, str(reading), *self._command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,  # what it logs must not reach the terminal
+                stderr=subprocess.PIPE,  # of the guard: the server's last words
                 env=environment,
                 pass_fds=(reading,),
                 start_new_session=True,  # Ctrl+C in the terminal must not reach it
@@ -100,7 +110,7 @@ class Pipe:
                 except BlockingIOError:
                     continue
                 except OSError:
-                    raise Fault("has ended") from None
+                    raise self._ended() from None
 
     def ask(self, message: Mapping[str, Any], wait: Wait, most_bytes: int) -> Iterator[Messages]:
         """Write a line, then yield the messages of each line that comes."""
@@ -130,20 +140,65 @@ class Pipe:
         pipe, searched = self.child.stdout.fileno(), 0
         while (end := self._unread.find(b"\n", searched)) < 0:
             searched = len(self._unread)
-            if searched > room:
+            if searched > most_bytes:
+                self._drop_line(wait, most_bytes)
                 raise too_much(most_bytes)
             self._look(wait)
             if not select.select([pipe], [], [], LOOK_S)[0]:
                 continue
-            piece = os.read(pipe, _READ_BYTES)
-            if not piece:
-                raise Fault("has ended")
-            self._unread += piece
+            self._unread += self._read_piece(pipe)
         line = bytes(self._unread[:end])
         del self._unread[: end + 1]
-        if end > room:
+        if end > most_bytes:
             raise too_much(most_bytes)
+        if end > room:
+            raise Fault(str(too_much(most_bytes)))
         return line
+
+    def _read_piece(self, pipe: int) -> bytes:
+        """Return the next bytes. Raises Fault: the server has ended."""
+        piece = os.read(pipe, _READ_BYTES)
+        if not piece:
+            raise self._ended()
+        return piece
+
+    def _drop_line(self, wait: Wait, most_bytes: int) -> None:
+        """Read the line that has begun to its end, so that the server can be asked on. Raises Fault: it has no end."""
+        assert self.child is not None
+        assert self.child.stdout is not None
+        pipe = self.child.stdout.fileno()
+        n_bytes = 0
+        while (end := self._unread.find(b"\n")) < 0:
+            n_bytes += len(self._unread)
+            self._unread.clear()
+            if n_bytes > most_bytes * _LARGEST_LINES:
+                raise Fault(str(too_much(most_bytes)))
+            self._look(wait)
+            if select.select([pipe], [], [], LOOK_S)[0]:
+                self._unread += self._read_piece(pipe)
+        del self._unread[: end + 1]
+
+    def _ended(self) -> Fault:
+        """Return the fault of a server that has ended, with its last words on standard error."""
+        words = _last_words(self._read_words())
+        return Fault(f"has ended: {words}" if words else "has ended")
+
+    def _read_words(self) -> bytes:
+        """Return what the guard passes on of the server's standard error, before it ends too."""
+        assert self.child is not None
+        assert self.child.stderr is not None
+        pipe = self.child.stderr.fileno()
+        words = bytearray()
+        deadline_s = time.monotonic() + _WORDS_S
+        while len(words) < _MOST_WORDS_BYTES:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0 or not select.select([pipe], [], [], left_s)[0]:
+                break
+            piece = os.read(pipe, _READ_BYTES)
+            if not piece:
+                break
+            words += piece
+        return bytes(words)
 
     def _look(self, wait: Wait) -> None:
         try:
@@ -153,11 +208,22 @@ class Pipe:
             raise Fault(f"{fault}{skipped}") from None
 
 
+def _last_words(raw: bytes) -> str:
+    """Return the last lines that a server wrote to its standard error, without the frames of a stack, as one line."""
+    lines = raw.decode("utf-8", "replace").splitlines()
+    words = [
+        clean_line(line, _MOST_WORD_CHARS)
+        for line in lines
+        if line[:1].strip() and any(map(str.isalpha, line)) and not line.startswith(_NO_WORDS)
+    ]
+    return "; ".join(words[-_MOST_WORD_LINES:])
+
+
 def _end(child: subprocess.Popen[bytes], lifeline: int) -> None:
     """Let the guard end the server and all its descendants; one that hangs is ended with its group."""
     with contextlib.suppress(OSError):
         os.close(lifeline)
-    for pipe in (child.stdin, child.stdout):
+    for pipe in (child.stdin, child.stdout, child.stderr):
         if pipe is not None:
             with contextlib.suppress(OSError):
                 pipe.close()

@@ -16,9 +16,17 @@ class Fault(Exception):
     """What a server does wrong, as the end of a sentence."""
 
 
-def too_much(most_bytes: int) -> Fault:
-    """An answer that is longer than it may be."""
-    return Fault(f"says more than {most_bytes >> 20 or 1} MB at once")
+class RequestRefused(Fault):
+    """The server did not do what was asked; it may be asked for something else."""
+
+
+class TooLarge(RequestRefused):
+    """An answer has more bytes than it may have; the server can be asked on."""
+
+
+def too_much(most_bytes: int) -> TooLarge:
+    """Return the fault of an answer that is longer than it may be."""
+    return TooLarge(f"says more than {most_bytes >> 20 or 1} MB at once")
 
 
 class SessionLost(Fault):
@@ -29,17 +37,27 @@ class StoppedError(Exception):
     """The user stopped the request; the server is ended, since its answer would come for the next one."""
 
 
+LONGEST_S = 3600.0
+"""Limit on the time of a call, however often its server reports progress."""
+
+
 class Wait:
-    """How long is waited for an answer, and whether the user still wants it."""
+    """Time limit of a request, and whether the user still wants its answer."""
 
     def __init__(self, patience_s: float, is_stopped: Callable[[], bool]) -> None:
-        self.patience_s, self._is_stopped = patience_s, is_stopped
+        self.patience_s = patience_s
+        self._is_stopped = is_stopped
+        self._last_s = time.monotonic() + max(patience_s, LONGEST_S)
         self._deadline_s = time.monotonic() + patience_s
 
     @property
     def left_s(self) -> float:
         """Seconds left, 0 or more."""
         return max(0.0, self._deadline_s - time.monotonic())
+
+    def extend(self) -> None:
+        """Start the time limit again: the server has reported progress."""
+        self._deadline_s = min(time.monotonic() + self.patience_s, self._last_s)
 
     def look(self) -> None:
         """Raise StoppedError if the user stopped it, and Fault if the time is over."""

@@ -104,6 +104,9 @@ class SamplingSettings:
     """The same seed gives the same text again; -1 = another one each time."""
 
 
+MOST_TIMEOUT_S = 24 * 3600
+
+
 @record
 class ToolServerSetting:
     """A server that has tools for the model, by the Model Context Protocol: a program of the user's, or an address."""
@@ -119,6 +122,8 @@ class ToolServerSetting:
     """Of the environment: holds the key for the address."""
     always: tuple[str, ...] = ()
     """Names of tools that run without a question."""
+    timeout_s: float = 60.0
+    """Seconds that it may be silent before its start, or a call, is given up."""
 
 
 @record
@@ -431,7 +436,8 @@ def _tool_servers(value: object, where: str) -> tuple[ToolServerSetting, ...]:
 def _tool_server(name: str, given: Any, where: str) -> ToolServerSetting:
     if not _TOOL_SERVER_NAME.fullmatch(name):
         raise _wrong_server(f"{where!a} is no name", "1 to 40 letters, digits, _ and -")
-    kinds = ({"command", "environment", "always"}, {"url", "headers", "key_variable", "always"})
+    both = {"always", "timeout_s"}
+    kinds = ({"command", "environment", *both}, {"url", "headers", "key_variable", *both})
     keys = set(given) if isinstance(given, Mapping) else set()
     if not keys & {"command", "url"} or not any(keys <= kind for kind in kinds):
         raise _wrong_server(f"{where} is not sound", "a table with command or url, and what goes with it")
@@ -439,9 +445,14 @@ def _tool_server(name: str, given: Any, where: str) -> ToolServerSetting:
         is_sound, allowed = _SERVER_RULES[key]
         if not is_sound(value):
             raise _wrong_server(f"{where}.{key} is not sound", allowed)
-    kept: dict[str, Any] = {key: one if isinstance(one, str) else tuple(one) for key, one in given.items()}
-    pairs = {key: tuple(one.items()) for key, one in given.items() if isinstance(one, Mapping)}
-    return ToolServerSetting(name, **kept | pairs)
+    return ToolServerSetting(name, **{key: _unchanging(value) for key, value in given.items()})
+
+
+def _unchanging(value: Any) -> Any:
+    """Return a value of a server's table with tuples in place of lists and tables."""
+    if isinstance(value, Mapping):
+        return tuple(value.items())
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _wrong_server(what: str, allowed: str) -> SettingsError:
@@ -468,6 +479,8 @@ _SERVER_RULES: dict[str, tuple[Callable[[Any], object], str]] = {
     "key_variable": (lambda found: isinstance(found, str) and _VARIABLE.fullmatch(found),
                      "the name of a variable of the environment"),
     "always": (_are_texts, 'a list of tools: ["read_file"]'),
+    "timeout_s": (lambda found: type(found) in (int, float) and 1 <= found <= MOST_TIMEOUT_S,
+                  f"a number of seconds from 1 to {MOST_TIMEOUT_S}"),
 }  # fmt: skip
 """What a table of a server may have, and what is said of it where that is not sound."""
 

@@ -216,7 +216,7 @@ class RemoteBackend:
 
     def _conversation(self, request: Request, begun: ReplyBeginning | None) -> dict[str, Any]:
         """Return the conversation up to where the reply goes on."""
-        messages = messages_of(request.said)
+        messages = messages_of(request.said, self._open.model if self._open is not None else None)
         fields: dict[str, Any] = self._thought()
         if begun is not None:
             messages.append({"role": "assistant", "content": begun.sent})

@@ -10,7 +10,9 @@ from typing import Any
 
 from app.conversations.conversation import TOOL, Said
 from app.downloads.hub import table_in
+from app.program.remote_model import RemoteModel
 from app.remote.pieces import text_of
+from app.remote.returned import FieldCollector, add_fields, returned_fields
 from engine.prompt.tools.calls import MOST_CALL_CHARS, MOST_CALLS, ToolCall, call, load_json
 
 _MOST_ID_CHARS = 80
@@ -24,6 +26,15 @@ class _CallPart:
         self.arguments = ""
         self.is_whole = False
         """Whether its arguments came as an object."""
+        self.returned = FieldCollector()
+        self.function_returned = FieldCollector()
+        """Fields that the server needs back with the call, and within its function."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Fields that the server needs back."""
+        function = self.function_returned.fields
+        return {**self.returned.fields, **({"function": function} if function else {})}
 
 
 class CallCollector:
@@ -31,6 +42,8 @@ class CallCollector:
 
     def __init__(self) -> None:
         self._parts: list[_CallPart] = []
+        self.returned: list[Mapping[str, Any]] = []
+        """Fields that the server needs back with each of the calls that ``calls`` returned."""
         self._n_chars = 0
 
     def push(self, delta: Mapping[str, Any]) -> None:
@@ -41,6 +54,9 @@ class CallCollector:
         arguments = next((function[key] for key in ("arguments", "parameters", "input") if key in function), None)
         if part is None or self._n_chars > MOST_CALL_CHARS * 2:
             return
+        part.returned.push(returned_fields(delta))
+        if function is not delta:
+            part.function_returned.push(returned_fields(function))
         if isinstance(arguments, dict):
             part.arguments, part.is_whole = json.dumps(arguments, ensure_ascii=False), True
         elif not part.is_whole:
@@ -74,12 +90,14 @@ class CallCollector:
         """Return the calls, each with an id of its own, and what of the parts is none, as text."""
         calls: list[ToolCall] = []
         others: list[str] = []
+        self.returned = []
         for part in self._parts:
             found = call(part.name, part.arguments)
             if found is None or len(part.arguments) > MOST_CALL_CHARS:
                 others.append(f"{part.name} {part.arguments[:MOST_CALL_CHARS]}".strip())
                 continue
             is_free = part.call_id and part.call_id not in {one.call_id for one in calls}
+            self.returned.append(part.fields)
             calls.append(replace(found, call_id=part.call_id if is_free else secrets.token_hex(5)[:9]))
         return calls, others
 
@@ -99,8 +117,8 @@ def written_calls(calls: Iterable[ToolCall]) -> str:
     )
 
 
-def messages_of(said: Sequence[Said]) -> list[dict[str, Any]]:
-    """Return the messages of a request."""
+def messages_of(said: Sequence[Said], model: RemoteModel | None = None) -> list[dict[str, Any]]:
+    """Return the messages of a request to a model, with what its server needs back of its own replies."""
     messages: list[dict[str, Any]] = []
     called = False
     for one in said:
@@ -111,6 +129,7 @@ def messages_of(said: Sequence[Said]) -> list[dict[str, Any]]:
         called = bool(one.calls)
         if called:
             messages[-1]["tool_calls"] = [_call(it) for it in one.calls]
+        add_fields(messages[-1], one.server_fields, model)
     return messages
 
 

@@ -19,6 +19,7 @@ from app.downloads.web import REDIRECTS, Response, Web
 from app.program.remote_model import RemoteModel
 from app.remote.keys import VARIABLE
 from app.remote.pieces import Delta, error_in, piece_of, words_of
+from app.remote.returned import without_fields
 from app.remote.stream import MOST_ANSWER_BYTES, events, parsed, unpacked
 from app.text.clean_text import clean_line
 from app.text.figures import whole_seconds
@@ -60,6 +61,7 @@ class Exchange:
         key: str = "",
         limits: Limits = Limits(),  # noqa: B008 - it does not change
     ) -> None:
+        self.model = model
         self._server, self.host = model.server, model.host
         self._key, self._is_private, self._limits = key, model.is_private, limits
         self.is_cancelled = False
@@ -83,10 +85,10 @@ class Exchange:
         try:
             response = self._ask(path, request)
         except StatusError as error:
-            old = _old_form(request) if _OLD_FORM in str(error) else None
-            if old is None:
+            other = _old_form(request) if _OLD_FORM in str(error) else without_fields(request, error)
+            if other is None:
                 raise self._hinted(error, request) from None
-            response = self._ask(path, old)
+            response = self._ask(path, other)
         with closing(response):
             yield from self._checked(events(self._body(response, _MOST_STREAM_BYTES), self.host))
 

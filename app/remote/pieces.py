@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import field
 from typing import Any
 
 from app.downloads.hub import table_in
+from app.remote.returned import returned_fields
 from app.text.record import record
 
 MOST_COUNT = 1 << 40
@@ -45,6 +47,8 @@ class Delta:
     figures: Figures | None = None
     calls: tuple[Mapping[str, Any], ...] = ()
     """Of tools, or parts of them, as they came."""
+    returned: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that the server needs back with the reply."""
     is_whole: bool = False
     """Whether it is the whole reply, which some servers send once more at the end of a stream."""
     is_unknown: bool = False
@@ -68,6 +72,7 @@ def piece_of(event: Any) -> Delta:
         _finish(choice, said, event),
         _figures(event, choice),
         calls,
+        returned_fields(said),
         is_whole=said is not delta and choice.get("message") is said,
         is_unknown=bool(content and not (answer or thought)),
     )

@@ -27,7 +27,18 @@ _PIECE_BYTES = 1 << 16
 _BOM = b"\xef\xbb\xbf"
 _ANY_HEADER, _NO_HEADER = zlib.MAX_WBITS | 32, -zlib.MAX_WBITS
 """Of zlib: gzip or deflate, told by the header; deflate without the header that it should have."""
+_MESSAGES = (b"", b"message", b"error")
+"""Names of events that have JSON."""
 _PACKED = ("gzip", "x-gzip", "deflate")
+
+
+class NoJsonError(DownloadError):
+    """Something else came where JSON is expected; ``kind`` says what."""
+
+    def __init__(self, host: str, kind: str) -> None:
+        words = f"{host}: sends {kind} where the API's JSON is expected: is the address right? It usually ends in /v1"
+        super().__init__(words)
+        self.kind = kind
 
 
 def unpacked(body: Iterable[bytes], encoding: str, host: str) -> Iterator[bytes]:
@@ -69,7 +80,7 @@ def events(body: Iterable[bytes], host: str, most_line_bytes: int = MOST_LINE_BY
 
     An event called an error is yielded as ``{"error": what it says}``.
     """
-    held = _Held(host)
+    held = _Held(host, max(MOST_ANSWER_BYTES, most_line_bytes))
     for line in _lines(body, host, most_line_bytes):
         word, _, rest = line.partition(b":")
         if held.is_plain:
@@ -83,6 +94,7 @@ def events(body: Iterable[bytes], host: str, most_line_bytes: int = MOST_LINE_BY
         elif word in (b"event", b"error"):  # llama-server has a field ``error`` in place of an event
             yield from held.flush()
             held.is_error = b"error" in (word, rest.strip())
+            held.is_named = word == b"event" and rest.strip() not in _MESSAGES
             if word == b"error":
                 yield from held.take(rest)
         elif word == b"data":
@@ -100,13 +112,16 @@ def events(body: Iterable[bytes], host: str, most_line_bytes: int = MOST_LINE_BY
 class _Held:
     """Lines of an event that is not whole yet; ``is_plain``: they are JSON without the fields of events."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, most_bytes: int) -> None:
         self._host = host
+        self._most_bytes = most_bytes
         self.lines: list[bytes] = []
         self._n_bytes = self.n_events = self.n_plain = 0
         self.is_plain = False
         self.is_error = False
         """Whether the event's name says so."""
+        self.is_named = False
+        """Whether the event has a name of its own: then it may be anything, as a ping with the time of day."""
 
     def take(self, line: bytes, is_plain: bool = False) -> Iterator[Any]:
         """Take a line: most are an event each, and are told before the empty line comes."""
@@ -127,7 +142,7 @@ class _Held:
         """Take a line of an object that has more. Raises DownloadError: it does not end."""
         self.lines.append(line)
         self._n_bytes += len(line) + 1
-        if self._n_bytes > MOST_ANSWER_BYTES:
+        if self._n_bytes > self._most_bytes:
             raise DownloadError(f"{self._host}: sends an event that does not end")
 
     def flush(self) -> Iterator[Any]:
@@ -136,8 +151,18 @@ class _Held:
         if self.is_error and data and not self.is_plain:  # an error may be plain words
             yield from self._told(data.decode("utf-8", "replace"), False)
         elif data:
-            yield from self._told(parsed(data if _is_strict(data) else b"".join(parts), self._host), self.is_plain)
-        self.is_error = self.is_plain = False
+            yield from self._values(data if _is_strict(data) else b"".join(parts))
+        self.is_error = self.is_plain = self.is_named = False
+
+    def _values(self, data: bytes) -> Iterator[Any]:
+        """Yield what an event holds; nothing where it has a name of its own and is no JSON. Raises DownloadError."""
+        try:
+            value = parsed(data, self._host)
+        except NoJsonError:
+            if self.is_named:
+                return
+            raise
+        yield from self._told(value, self.is_plain)
 
     def _told(self, value: Any, is_plain: bool) -> Iterator[Any]:
         """Yield a value, or those of an array of chunks."""
@@ -168,7 +193,7 @@ def _lines(body: Iterable[bytes], host: str, most_bytes: int) -> Iterator[bytes]
                 yield line.removeprefix(_BOM).lstrip(b" \t") if is_first else line.lstrip(b" \t")
                 is_first = False
         is_json = bytes(held[:4]).lstrip(_BOM)[:1] in (b"{", b"[")
-        if len(held) > (MOST_ANSWER_BYTES if is_json else most_bytes):
+        if len(held) > (max(MOST_ANSWER_BYTES, most_bytes) if is_json else most_bytes):
             raise DownloadError(f"{host}: sends a line that does not end")
     if held:
         yield bytes(held).removeprefix(_BOM).lstrip(b" \t")
@@ -196,5 +221,4 @@ def parsed(data: bytes, host: str) -> Any:
         return _loaded(data)
     except ValueError:
         kind = "a web page" if data.lstrip()[:1] == b"<" else "something else"
-        words = f"{host}: sends {kind} where the API's JSON is expected: is the address right? It usually ends in /v1"
-        raise DownloadError(words) from None
+        raise NoJsonError(host, kind) from None

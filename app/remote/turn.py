@@ -13,10 +13,12 @@ from app.chat.reply_text import GrowingReply, ReplyText, TextEvent
 from app.chat.status import Activity
 from app.chat.wire import Wire, Written
 from app.conversations.conversation import Ending
+from app.conversations.server_fields import ServerFields
 from app.conversations.thinking import Thinking
 from app.remote.calls import CallCollector, written_calls
 from app.remote.exchange import Exchange
 from app.remote.pieces import LENGTH, Delta, Figures
+from app.remote.returned import FieldCollector
 from app.text.record import record
 from engine.prompt.tools.calls import ToolCall
 from engine.prompt.tools.formats import format_of
@@ -100,6 +102,7 @@ class RemoteTurn:
         self.meter = ReplyMeter(0, wire.now_s)
         self._echo = _Echo(self._begun.sent)
         self._collector = CallCollector()
+        self._returned = FieldCollector()
         self._splitter = CallSplitter(_CALL_FORMAT, tools) if tools and _CALL_FORMAT is not None else None
         self.calls: tuple[ToolCall, ...] = ()
         """Of tools, with which a whole reply ends."""
@@ -135,8 +138,20 @@ class RemoteTurn:
         self._text.finish()
         calls_at = self._find_calls() if self.meter.ending is Ending.COMPLETE else 0
         figures = self.meter.figures()
-        self._emit(events.GenerationFinished(self.meter.ending, figures, *self.written(), self.calls, calls_at))
+        fields = self._server_fields()
+        self._emit(events.GenerationFinished(self.meter.ending, figures, *self.written(), self.calls, calls_at, fields))
         return True
+
+    def _server_fields(self) -> ServerFields | None:
+        """Return what the server needs back of a whole reply; None if it needs nothing."""
+        if self.meter.ending is not Ending.COMPLETE:
+            return None
+        call_fields = tuple(self._collector.returned) if len(self._collector.returned) == len(self.calls) else ()
+        call_fields = call_fields if any(call_fields) else ()
+        message = self._returned.fields
+        if not message and not call_fields:
+            return None
+        return ServerFields(self._exchange.model.server, self._exchange.model.name, message, call_fields)
 
     def _take_calls(self) -> None:
         """Write the calls that the server told apart into the text, where they are taken out again if they may run."""
@@ -179,6 +194,7 @@ class RemoteTurn:
             self._note(piece.figures)
         for part in piece.calls:
             self._collector.push(part)
+        self._returned.push(piece.returned)
 
     def _raw(self, piece: Delta) -> Iterator[str]:
         """Yield what a piece adds to the text, with the tags that belong around a thought."""

@@ -20,7 +20,7 @@ from app.machine.low_power import is_on_battery
 from app.machine.reply_history import ReplyHistory
 from app.machine.tuning_conditions import watch_machine
 from app.mcp.pipe import Pipe
-from app.mcp.server import ToolServer
+from app.mcp.server import ServerLimits, ToolServer
 from app.program import paths
 from app.program.settings import Settings, ToolServerSetting
 
@@ -73,11 +73,12 @@ def tool_box(settings: Settings, can_ask: bool = True) -> ToolBox:
 
 
 def _tool_server(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> ToolServer:
+    limits = ServerLimits(start_s=setting.timeout_s, call_s=setting.timeout_s)
     if setting.url:
         from app.remote.tool_address import at_address  # imports an HTTP client
 
-        return ToolServer(setting.name, at_address(setting), is_stopped=is_stopped)
-    return ToolServer(setting.name, Pipe(setting.command, dict(setting.environment)), is_stopped=is_stopped)
+        return ToolServer(setting.name, at_address(setting), limits, is_stopped)
+    return ToolServer(setting.name, Pipe(setting.command, dict(setting.environment)), limits, is_stopped)
 
 
 def may_read_ahead(settings: Settings) -> bool:

@@ -15,6 +15,8 @@ TARGETS = {
     "keys": "keys",
     "server": "servers",
     "form": "forms",
+    "tools": "tool_servers",
+    "export": "exports",
 }
 """The module of each, which has a ``TARGET``."""
 

@@ -15,9 +15,10 @@ import pytest
 from textual import events
 
 from app.chat.form_constraint import FormConstraint
-from app.conversations import journal, message_row, store
+from app.conversations import foreign, journal, message_row, store
 from app.conversations.conversation import Conversation
 from app.downloads.part_file import PartFile
+from app.mcp import server
 from app.tui import external_editor
 from app.tui.widgets.prompt import Prompt
 from engine.prompt.chat_prompt import ChatPrompt
@@ -48,7 +49,7 @@ def test_mutated_inputs_are_the_same_for_the_same_seed(name: str) -> None:
     assert made() == made()
 
 
-@pytest.mark.parametrize("name", ["form", "database", "state", "template"])
+@pytest.mark.parametrize("name", ["form", "database", "state", "template", "tools", "export"])
 def test_sound_inputs_and_some_changed_ones_hold(name: str) -> None:
     target, rng = load(name), Random(11)
     corpus = target.seeds()[:6]
@@ -169,6 +170,16 @@ def test_a_mask_that_allows_everything_is_found(monkeypatch: pytest.MonkeyPatch)
     sound = FormConstraint.allowed
     monkeypatch.setattr(FormConstraint, "allowed", lambda self: sound(self) | True)
     assert "a sound form cannot be followed" in execute(load("form"), forms.seeds()[0], enforces=False).fault
+
+
+def test_a_text_of_a_tool_server_that_no_one_cleaned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "clean_text", str)
+    assert "not clean" in found_in("tools", most=0).fault
+
+
+def test_an_import_that_no_one_cleaned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign, "clean_text", str)
+    assert "control characters" in found_in("export", most=3000).fault
 
 
 def test_the_editors_own_key_is_no_fault() -> None:

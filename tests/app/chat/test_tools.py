@@ -41,6 +41,8 @@ class Server:
 
     def __init__(self, is_stopped: Callable[[], bool]) -> None:
         self.is_stopped, self.is_running = is_stopped, False
+        self.has_new_tools = False
+        self.n_lists = 0
         self.left_out: tuple[str, ...] = ()
         self.said: Callable[[dict[str, Any]], str] = lambda arguments: str(arguments["text"])
         self.start_error: Exception | None = None
@@ -51,6 +53,11 @@ class Server:
             raise self.start_error
         self.is_running = True
         return (ServedTool("echo", "Says it again.", SCHEMA_OF_ECHO),)
+
+    def list_tools(self) -> tuple[ServedTool, ...]:
+        self.has_new_tools = False
+        self.n_lists += 1
+        return (ServedTool("later", "Came later.", SCHEMA_OF_ECHO),)
 
     def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
         self.called.append((name, arguments))
@@ -354,6 +361,27 @@ def test_what_cannot_be_offered_is_named_with_its_reason() -> None:
         return server
 
     box = ToolBox(ToolSettings("on", 2000, (ToolServerSetting("own", ("own",)),)), make)
-    box.start(lambda: False, lambda line: None)
+    notes: list[str] = []
+    box.start(lambda: False, notes.append)
+    assert notes == ["tool server own: 10 tools left out (/tools says why)"]
+    box.start(lambda: False, notes.append)
+    assert len(notes) == 1
     assert box.obey("").startswith("own: on, echo (left out: deep: its schema is nested too deeply; t0: more than 64")
     assert box.obey("").endswith("; 2 more)")
+
+
+def test_a_server_that_has_new_tools_is_asked_for_them() -> None:
+    made: list[Server] = []
+
+    def make(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:
+        made.append(Server(is_stopped))
+        return made[-1]
+
+    box = ToolBox(ToolSettings("on", 2000, (ToolServerSetting("own", ("own",)),)), make)
+    box.start(lambda: False, lambda line: None)
+    assert [tool["function"]["name"] for tool in box.offered] == ["echo"]
+    made[0].has_new_tools = True
+    box.start(lambda: False, lambda line: None)
+    box.start(lambda: False, lambda line: None)
+    assert [tool["function"]["name"] for tool in box.offered] == ["later"]
+    assert (len(made), made[0].n_lists) == (1, 1)

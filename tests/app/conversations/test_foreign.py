@@ -1,10 +1,12 @@
 import json
+import zipfile
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.cli import sessions
 from app.cli.sessions import import_files
 from app.conversations import foreign
 from app.conversations.conversation import Conversation, Ending, ReplyFigures, Role
@@ -61,8 +63,8 @@ def test_chatgpts_export_is_read_along_its_last_branch() -> None:
     assert one.began.startswith("2023-11-1")
     assert one.left_out == {
         "message of another branch": 1,
-        "part that is no text": 1,
-        "message that is neither question nor answer": 1,
+        "part without text": 1,
+        "message by neither side": 1,
     }
 
 
@@ -95,7 +97,7 @@ def test_lists_of_messages_are_read_and_other_parts_are_counted() -> None:
     for values in (messages, {"model": "m", "messages": messages}):
         [one] = read(values)
         assert said(one) == [("user", "one\n\ntwo"), ("assistant", "three"), ("user", "four")]
-        assert one.left_out == {"message that is neither question nor answer": 2, "part that is no text": 2}
+        assert one.left_out == {"message by neither side": 2, "part without text": 2}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,190 @@ def test_what_is_no_export_is_refused(raw: bytes, reason: str) -> None:
         list(foreign_conversations(raw))
 
 
-@pytest.mark.parametrize("value", [None, 1, -1e400, "x", [], {}, [[]], {"role": "user"}])
+FRUIT = [("user", "Which apples?"), ("assistant", "russets")]
+
+
+def claude(*messages: dict[str, Any], **values: Any) -> dict[str, Any]:
+    return {"uuid": "u", "name": "Apples", "created_at": "2026-05-01T10:00:00.5Z", "chat_messages": messages, **values}
+
+
+EXPORTS: dict[str, Any] = {
+    "Claude": [
+        claude(
+            {"sender": "human", "text": "Which apples?", "content": [{"type": "text", "text": "Which apples?"}]},
+            {"sender": "assistant", "text": "russets", "content": []},
+        )
+    ],
+    "Claude with branches": claude(
+        {"uuid": "1", "sender": "human", "text": "Which apples?", "parent_message_uuid": "0"},
+        {"uuid": "2", "sender": "assistant", "text": "none", "parent_message_uuid": "1"},
+        {"uuid": "3", "sender": "assistant", "text": "russets", "parent_message_uuid": "1"},
+        current_leaf_message_uuid="3",
+    ),
+    "Open WebUI": [
+        {
+            "title": "Apples",
+            "created_at": 1_777_000_000,
+            "chat": {
+                "history": {
+                    "currentId": "b",
+                    "messages": {
+                        "a": {"id": "a", "parentId": None, "role": "user", "content": "Which apples?"},
+                        "b": {"id": "b", "parentId": "a", "role": "assistant", "content": "russets"},
+                        "c": {"id": "c", "parentId": "a", "role": "assistant", "content": "none"},
+                    },
+                },
+            },
+        }
+    ],
+    "Open WebUI without a tree": {
+        "chat": {
+            "title": "Apples",
+            "timestamp": 1_777_000_000_000,
+            "messages": [{"role": role, "content": text} for role, text in FRUIT],
+        }
+    },
+    "LM Studio": {
+        "name": "Apples",
+        "createdAt": 1_777_000_000_000,
+        "messages": [
+            {
+                "versions": [
+                    {"type": "singleStep", "role": "user", "content": [{"type": "text", "text": "no"}]},
+                    {"type": "singleStep", "role": "user", "content": [{"type": "text", "text": "Which apples?"}]},
+                ],
+                "currentlySelected": 1,
+            },
+            {
+                "versions": [
+                    {
+                        "type": "multiStep",
+                        "role": "assistant",
+                        "steps": [
+                            {
+                                "type": "contentBlock",
+                                "style": {"type": "thinking"},
+                                "content": [{"type": "text", "text": "hm"}],
+                            },
+                            {"type": "debugInfoBlock"},
+                            {"type": "contentBlock", "content": [{"type": "text", "text": "russets"}]},
+                        ],
+                    }
+                ],
+                "currentlySelected": 7,
+            },
+        ],
+    },
+    "a list in an object": {
+        "conversations": [
+            {
+                "title": "Apples",
+                "created": "1777000000",
+                "messages": [{"role": role, "content": text} for role, text in FRUIT],
+            }
+        ]
+    },
+    "ShareGPT": {
+        "title": "Apples",
+        "created_at": 1_777_000_000,
+        "conversations": [{"from": "human", "value": "Which apples?"}, {"from": "gpt", "value": "russets"}],
+    },
+}
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_exports_of_other_programs_are_read(name: str) -> None:
+    [one] = read(EXPORTS[name])
+    assert said(one) == FRUIT
+    assert one.title == "Apples"
+    assert one.began[:5] == "2026-"
+    branches = {"message of another branch": 1} if name in ("Claude with branches", "Open WebUI") else {}
+    assert one.left_out == branches
+    thinking = Thinking("hm", is_closed=True) if name == "LM Studio" else None
+    assert one.conversation.messages[1].thinking == thinking
+
+
+def test_thoughts_and_files_of_an_export_are_told_apart() -> None:
+    question = {
+        "sender": "human",
+        "text": "What is in it?",
+        "attachments": [{"file_name": "a.txt", "extracted_content": "pears"}, 5],
+        "files": [{"file_name": "b.png"}],
+    }
+    parts = [
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "text", "text": "Pears."},
+        {"type": "tool_use", "input": {}},
+    ]
+    [one] = read(claude(question, {"sender": "assistant", "content": parts}))
+    assert said(one) == [("user", "What is in it?\n\na.txt:\npears"), ("assistant", "Pears.")]
+    assert one.left_out == {"part without text": 3}
+    assert one.conversation.messages[1].thinking == Thinking("hm", is_closed=True)
+    reasoning = '<details type="reasoning" done="true">\n<summary>Thought</summary>\n> hm\n</details>\nPears.'
+    chat = {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": reasoning}]}
+    [two] = read({"chat": chat})
+    assert said(two)[1] == ("assistant", "Pears.")
+    assert two.conversation.messages[1].thinking == Thinking("> hm", is_closed=True)
+
+
+@pytest.mark.parametrize("current", [None, "gone", 5])
+def test_without_a_known_end_the_longest_branch_is_read(current: Any) -> None:
+    nodes = [node("u", None, "user", "q"), node("x", "u", "assistant", "short")]
+    nodes += [node("a", "u", "assistant", "one"), node("v", "a", "user", "more"), node("b", "v", "assistant", "two")]
+    nodes += [node("y", "u", "assistant", "late")]
+    [one] = read([{**chatgpt(*nodes), "current_node": current}])
+    assert [text for _, text in said(one)] == ["q", "one", "more", "two"]
+    assert one.left_out == {"message of another branch": 2}
+
+
+def test_deep_and_wide_trees_are_read() -> None:
+    deep = [node("0", None, "user", "q")]
+    deep += [node(str(n), str(n - 1), ("user", "assistant")[n % 2], f"m{n}") for n in range(1, 30_000)]
+    [one] = read([{**chatgpt(*deep), "current_node": None}])
+    assert len(one.conversation.messages) == 30_000
+    assert one.left_out == {}
+
+
+def test_what_is_hidden_or_meant_for_a_tool_is_no_message() -> None:
+    hidden = node("h", None, "user", "I am called Zed")
+    hidden["message"]["metadata"] = {"is_visually_hidden_from_conversation": True}
+    call = node("c", "u", "assistant", "search()", kind="code")
+    call["message"]["recipient"] = "browser"
+    [one] = read([chatgpt(hidden, node("u", "h", "user", "q"), call, node("a", "c", "assistant", "yes"))])
+    assert said(one) == [("user", "q"), ("assistant", "yes")]
+    assert one.left_out == {"message by neither side": 2}
+
+
+def test_json_lines_are_conversations_or_messages_of_one() -> None:
+    messages = [{"role": role, "content": text} for role, text in FRUIT]
+    talks = b"\n".join(json.dumps({"messages": messages}).encode() for _ in range(2))
+    assert [said(one) for one in foreign_conversations(talks)] == [FRUIT, FRUIT]
+    [one] = foreign_conversations(b"\r\n".join(json.dumps(message).encode() for message in messages) + b"\n")
+    assert said(one) == FRUIT
+    tavern = [{"user_name": "You", "character_name": "C"}, {"name": "You", "is_user": True, "mes": "Which apples?"}]
+    tavern.append({"name": "C", "is_user": False, "mes": "russets"})
+    [one] = foreign_conversations("\n".join(map(json.dumps, tavern)).encode())
+    assert said(one) == FRUIT
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_any_unicode_encoding_is_read(encoding: str) -> None:
+    [one] = foreign_conversations(
+        json.dumps([{"role": "user", "content": "Grüße"}], ensure_ascii=False).encode(encoding)
+    )
+    assert said(one) == [("user", "Grüße")]
+
+
+def test_twenty_thousand_messages_are_taken_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = [{"role": ("user", "assistant")[n % 2], "content": f"m{n}"} for n in range(20_000)]
+    [one] = read(messages)
+    assert (len(one.conversation.messages), one.left_out) == (20_000, {})
+    monkeypatch.setattr(foreign, "MOST_MESSAGES", 10_000)
+    [one] = read(messages)
+    assert one.left_out == {"message beyond the first 10,000": 10_000}
+
+
+@pytest.mark.parametrize("value", [None, 1, -1e400, 10**400, "x", [], {}, [[]], {"role": "user"}])
 def test_any_value_anywhere_is_borne(value: Any) -> None:
     turn = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "Hi."}]
     own = {"program": "jalopy", "system": value, "saved": value, "messages": [value, {"role": "user", "text": value}]}
@@ -128,6 +313,13 @@ def test_any_value_anywhere_is_borne(value: Any) -> None:
         {**own, "messages": [{"role": "user", "text": "y"}, reply]},
         [chatgpt(node("u", value, "user", value), odd_node, title=value, create_time=value, current_node=value)],
         {"conv": {"currNode": value, "name": value, "lastModified": value}, "messages": [value, *turn]},
+        claude(value, {"sender": value, "text": value, "content": value, "attachments": value, "files": value}),
+        claude({"uuid": value, "parent_message_uuid": value}, name=value, created_at=value),
+        {"chat": {"history": {"messages": value, "currentId": value}, "messages": value, "timestamp": value}},
+        {"chat": {"history": value, "messages": [value], "title": value, "system": value}},
+        {"messages": [{"versions": value}, {"versions": [value], "currentlySelected": value}], "name": value},
+        {"messages": [{"versions": [{"steps": [value, {"type": "contentBlock", "content": value, "style": value}]}]}]},
+        {"conversations": [{"from": value, "value": value}, value], "system": value},
     ]
     for values in files:
         for one in foreign_conversations(json.dumps(values).encode()):
@@ -141,12 +333,12 @@ def test_circles_and_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign, "MOST_MESSAGES", 2)
     [one] = read([{"role": role, "content": "x"} for role in ("user", "assistant", "user")])
     assert len(one.conversation.messages) == 2
-    assert one.left_out == {"message beyond the first 10,000": 1}
+    assert one.left_out == {"message beyond the first 2": 1}
     monkeypatch.setattr(foreign, "MOST_CONVERSATIONS", 1)
     with pytest.raises(Refusal, match="has more than 1 conversations"):
         read([circle, circle])
     [one] = read([{"role": "user", "content": "\N{PISTOL}" * 400_000}, {"role": "assistant", "content": "y"}])
-    assert one.left_out == {"text that is too long to be saved": 1}
+    assert one.left_out == {"text too long to be saved": 1}
 
 
 def test_each_import_becomes_its_own_new_conversation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,7 +348,7 @@ def test_each_import_becomes_its_own_new_conversation(tmp_path: Path, capsys: py
     assert import_files([str(path)]) == import_files([str(path)]) == 0
     out, err = capsys.readouterr()
     assert out.count("conversations.json: 1 conversation imported") == 2
-    assert "conversation 2 (Fans): left out 1 message that is neither question nor answer" in err
+    assert "conversation 2 (Fans): left out 1 message by neither side" in err
     store = Store()
     assert store.ids() == ["000001", "000002"]
     saved = store.read("000002")
@@ -165,6 +357,46 @@ def test_each_import_becomes_its_own_new_conversation(tmp_path: Path, capsys: py
         ["What hums?", "A fan."],
     )
     assert saved.began.startswith("2023-11-1")
+    assert "messages by neither side" not in err
     path.write_text("{}")
     with pytest.raises(Refusal, match=r"conversations\.json: holds no conversation"):
         import_files([str(path)])
+
+
+def test_archives_and_folders_are_imported_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {f"conversations-00{n}.json": json.dumps([chatgpt(node("u", None, "user", f"q{n}"))]) for n in range(2)}
+    files |= {"user.json": "{}", "chat.html": "<html>", "talks/a.jsonl": json.dumps({"role": "user", "content": "q"})}
+    archive = tmp_path / "export.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
+        for name, text in files.items():
+            zipped.writestr(name, text)
+            path = tmp_path / "export" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    for source in (archive, tmp_path / "export"):
+        assert import_files([str(source)]) == 0
+        out, err = capsys.readouterr()
+        assert out.count(": 1 conversation imported") == 3
+        assert f"{source}: left out 1 file without conversations" in err
+    assert len(Store().ids()) == 6
+
+
+def test_archives_that_cannot_be_used_are_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "export.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
+        zipped.writestr("conversations.json", json.dumps([chatgpt(node("u", None, "user", "q" * 9000))]))
+    raw = archive.read_bytes()
+    archive.write_bytes(raw[:60] + bytes(20) + raw[80:])
+    with pytest.raises(Refusal, match=r"export\.zip: cannot be unpacked: "):
+        import_files([str(archive)])
+    archive.write_bytes(raw)
+    monkeypatch.setattr(sessions, "MOST_FILE_BYTES", 4096)
+    with pytest.raises(Refusal, match=r"export\.zip: holds more than 0 MiB"):
+        import_files([str(archive)])
+    with zipfile.ZipFile(archive, "w") as zipped:
+        zipped.writestr("user.json", "{}")
+    with pytest.raises(Refusal, match=r"export\.zip: its only JSON file holds none"):
+        import_files([str(archive)])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(Refusal, match=r"holds no JSON file with conversations"):
+        import_files([str(tmp_path / "empty")])

@@ -28,6 +28,15 @@ LENIENT = [
     {"name": "wide", "inputSchema": {"properties": {f"p{n}": {"description": "d" * 100} for n in range(270)}}},
     {"name": "maybe", "inputSchema": {"type": ["object", "null"], "properties": None}},
     {"name": "list", "inputSchema": {"type": "array"}},
+    {
+        "name": "odd",
+        "inputSchema": {
+            "properties": {"any": True, "none": [], "list": {"type": "object", "properties": []}},
+            "required": None,
+            "$defs": [],
+            "items": [],
+        },
+    },
 ]
 CONTENT = [
     {"type": "text", "text": "first"},
@@ -36,6 +45,8 @@ CONTENT = [
     {"type": "resource_link", "uri": "file:///a.txt", "name": "a.txt", "description": "A \x1b[31mfile", "size": 3},
     {"type": "resource", "resource": {"uri": "file:///b.txt", "mimeType": "text/plain", "text": "words of b"}},
     {"type": "resource", "resource": {"uri": "file:///c.bin", "mimeType": "application/pdf", "blob": "QUFB" * 4}},
+    {"type": "resource", "resource": {"uri": "file:///d.txt", "mimeType": "text/plain", "blob": "d29yZHMgb2YgZA=="}},
+    {"type": "resource", "resource": {"uri": "file:///e.txt", "mimeType": "text/plain", "blob": "%%%%"}},
     {"type": "video"},
     7,
     "bare",
@@ -95,6 +106,14 @@ def do(number: object, what: str) -> None:
         say("Server started\n\n\x1b[31mlog\x1b[0m [info]\n!\n" + "[" * 100_000 + '\n{"jsonrpc": "2.0", "method":')
         sys.stdout.buffer.write(b"\xff\xfe no text\n")
         say([{"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}, {"id": str(number), "result": {}}])
+    elif what == "new tools":
+        say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        text(number, "noted")
+    elif what == "log":
+        sys.stderr.write("x" * 3_000_000)
+        text(number, "logged")
+    elif what == "too long":
+        text(number, "y" * 3_000_000)
     elif what == "long":
         text(number, "y" * 500_000)
     elif what == "controls":
@@ -113,25 +132,55 @@ def do(number: object, what: str) -> None:
         text(number, f"{os.getpid()} {int(orphan.stdout.readline())}")
 
 
+def page_of(cursor: str) -> dict:
+    """A page of the tools, and where the next one is."""
+    n = int(cursor or 0)
+    if HOW == "many pages":
+        return {"tools": [{"name": f"t{n}", "inputSchema": SCHEMA}], **({"nextCursor": str(n + 1)} if n < 29 else {})}
+    if HOW == "endless pages":
+        return {"tools": [{"name": f"t{n}_{k}", "inputSchema": SCHEMA} for k in range(50)], "nextCursor": str(n + 1)}
+    if HOW == "same page":
+        return {"tools": TOOLS, "nextCursor": "1"}
+    if HOW == "broken page":
+        return {"tools": TOOLS[1:2], "nextCursor": "2"}
+    if HOW == "pages":
+        return {"tools": TOOLS[1:2]} if cursor else {"tools": TOOLS[:1], "nextCursor": "2"}
+    return {"tools": LENIENT if HOW == "lenient" else TOOLS}
+
+
 def main() -> None:
+    n_lists = 0
     if HOW == "mute":
         time.sleep(600)
+    if HOW == "dies at once":
+        sys.exit("Error: KEY is not set")
+    if HOW == "usage":
+        sys.exit("usage: server --root DIR\nserver: error: --root is required")
+    if HOW == "traceback":
+        raise ValueError("no \x1b[31mroot")
     for line in sys.stdin:
         asked = json.loads(line)
         number, method = asked.get("id"), asked["method"]
         if method == "initialize":
             answer(number, {} if HOW == "other" else {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}})
         elif method == "tools/list":
-            is_second = asked["params"].get("cursor") == "2"
-            more = {} if HOW != "pages" or is_second else {"nextCursor": "2"}
+            cursor = asked["params"].get("cursor", "")
+            n_lists += 1
             if HOW == "no tools":
                 say({"jsonrpc": "2.0", "id": number, "error": {"code": -32601, "message": "no"}})
+            elif HOW == "broken page" and cursor:
+                say({"jsonrpc": "2.0", "id": number, "error": {"code": -32602, "message": "no such page"}})
+            elif HOW == "late":
+                if n_lists == 1:
+                    say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+                answer(number, {"tools": [] if n_lists == 1 else TOOLS[1:2]})
             else:
-                all_tools = LENIENT if HOW == "lenient" else TOOLS
-                answer(number, {"tools": TOOLS[1:2] if is_second else TOOLS[:1] if more else all_tools, **more})
+                answer(number, page_of(cursor))
         elif method == "tools/call":
             arguments = asked["params"]["arguments"]
-            if asked["params"]["name"] in ("echo", "ns/echo", "n" * 128):
+            if arguments["text"] == "token":
+                text(number, str(asked["params"]["_meta"] == {"progressToken": number}))
+            elif asked["params"]["name"] in ("echo", "ns/echo", "n" * 128):
                 text(number, arguments["text"])
             else:
                 do(number, arguments["text"])

@@ -10,10 +10,12 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from app.mcp import transport
 from app.mcp.pipe import Pipe
 from app.mcp.server import ServerLimits, ToolServer, ToolServerError
 from app.mcp.transport import StoppedError
@@ -51,13 +53,12 @@ def sound() -> Iterator[ToolServer]:
 def test_tools_are_listed_and_unusable_ones_left_out(make: Make) -> None:
     server = make()
     tools = server.start()
-    assert [tool.name for tool in tools] == ["echo", "do"]
+    assert [tool.name for tool in tools] == ["echo", "do", "none"]
     assert tools[0].description == "Says␛[31m it again."
     assert server.left_out == (
         "␛[2J: its name is none",
         "echo: another of this name comes first",
         "deep: its schema is nested too deeply",
-        "none: its parameters are described by no schema",
         "large: its schema is larger than 64K",
         "(no name): is no description of a tool",
     )
@@ -66,6 +67,85 @@ def test_tools_are_listed_and_unusable_ones_left_out(make: Make) -> None:
 
 def test_a_list_of_several_pages_is_read(make: Make) -> None:
     assert [tool.name for tool in make("pages").start()] == ["echo", "do"]
+
+
+def test_pages_are_read_until_they_end_or_come_again(make: Make) -> None:
+    many = make("many pages")
+    assert [tool.name for tool in many.start()] == [f"t{n}" for n in range(30)]
+    assert many.left_out == ()
+    same = make("same page")
+    assert [tool.name for tool in same.start()] == ["echo", "do", "none"]
+    assert len([line for line in same.left_out if line.startswith("echo:")]) == 1
+    broken = make("broken page")
+    assert [tool.name for tool in broken.start()] == ["do"]
+    assert broken.left_out == ("the rest of the list: refuses tools/list: no such page",)
+
+
+def test_pages_that_do_not_end_are_bounded(make: Make) -> None:
+    endless = make("endless pages")
+    assert len(endless.start()) == 64
+    assert len(endless.left_out) <= 1000
+
+
+def test_tools_that_come_late_are_seen(make: Make) -> None:
+    server = make("late")
+    assert [tool.name for tool in server.start()] == ["do"]
+    assert not server.has_new_tools
+    server.call("do", {"text": "new tools"})
+    assert server.has_new_tools
+    assert [tool.name for tool in server.list_tools()] == ["do"]
+    assert not server.has_new_tools
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("dies at once", "has ended: Error: KEY is not set"),
+        ("usage", "has ended: server: error: --root is required"),
+        ("traceback", "has ended: ValueError: no ␛[31mroot"),
+    ],
+)
+def test_a_server_that_dies_has_its_last_words_shown(make: Make, how: str, words: str) -> None:
+    with pytest.raises(ToolServerError) as error:
+        make(how).start()
+    assert str(error.value).startswith(f"tool server files {words} (command: ")
+
+
+def test_many_words_on_standard_error_do_not_stop_a_server(sound: ToolServer) -> None:
+    assert sound.call("do", {"text": "log"}).text == "logged"
+
+
+def test_progress_starts_the_time_limit_again(make: Make) -> None:
+    now_s = [0.0]
+    server = make()
+    server.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transport, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+        wait = transport.Wait(60.0, lambda: False)
+        now_s[0] = 59.0
+        server._answer({"method": "notifications/progress"}, wait)
+        assert wait.left_s == 60.0
+        now_s[0] = transport.LONGEST_S - 1
+        wait.extend()
+        assert wait.left_s == 1.0
+    assert server.call("do", {"text": "token"}).text == "True"
+
+
+def test_an_answer_that_is_too_large_costs_only_itself(make: Make) -> None:
+    server = make()
+    server.start()
+    result = server.call("do", {"text": "too long"})
+    assert result.is_error
+    assert result.text == "The answer is not read: the server says more than 1 MB at once. Ask for less of it."
+    assert server.call("echo", {"text": "still there"}).text == "still there"
+
+
+def test_a_path_in_a_command_may_begin_at_home(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "server.py").write_text(HOSTILE.read_text())
+    server = ToolServer("files", Pipe([sys.executable, "-I", "-S", "~/server.py"]), LIMITS)
+    assert [tool.name for tool in server.start()][:1] == ["echo"]
+    server.close()
 
 
 def test_a_result_is_text_that_a_terminal_may_show(sound: ToolServer) -> None:
@@ -115,13 +195,18 @@ def test_an_unsound_answer_ends_the_server_in_one_line(make: Make, what: str, wh
     assert not server.is_running
     with pytest.raises(ToolServerError, match="is not running"):
         server.call("echo", {"text": "x"})
-    assert [tool.name for tool in server.start()] == ["echo", "do"]
+    assert [tool.name for tool in server.start()] == ["echo", "do", "none"]
 
 
 def test_what_other_clients_take_is_taken_and_the_rest_named(make: Make) -> None:
     server = make("lenient")
     tools = server.start()
-    echo, long, wide, maybe = tools
+    echo, long, wide, maybe, odd = tools
+    assert odd.parameters == {
+        "type": "object",
+        "properties": {"any": {}, "none": {}, "list": {"type": "object", "properties": {}}},
+        "$defs": {},
+    }
     assert (echo.name, echo.description, echo.parameters["type"]) == ("ns_echo", "Says it again", "object")
     assert (len(long.name), long.parameters) == (64, {"type": "object", "properties": {}})
     assert len(wide.parameters["properties"]) == 270
@@ -140,6 +225,9 @@ def test_every_kind_of_content_is_put_in_words(sound: ToolServer) -> None:
         "[resource file:///b.txt, text/plain]",
         "words of b",
         "[resource file:///c.bin: application/pdf, 12B; it is no text]",
+        "[resource file:///d.txt, text/plain]",
+        "words of d",
+        "[resource file:///e.txt: text/plain, 3B; it is no text]",
         "[video: left out]",
         "[None: left out]",
         "bare",

@@ -82,6 +82,7 @@ always = ["search"]
 url = "https://tools.example/mcp?team=1"
 headers = { X-Team = "mine" }
 key_variable = "TOOLS_KEY"
+timeout_s = 300
 """,
     )
     tools = load_settings(file).tools
@@ -94,6 +95,7 @@ key_variable = "TOOLS_KEY"
             url="https://tools.example/mcp?team=1",
             headers=(("X-Team", "mine"),),
             key_variable="TOOLS_KEY",
+            timeout_s=300,
         ),
     )
 
@@ -116,6 +118,9 @@ key_variable = "TOOLS_KEY"
         ("[tools.servers.x]\nurl = 'https://a:b@c'", r"url is not sound"),
         ("[tools.servers.x]\nurl = 'https://c'\nheaders = { A = \"b\\r\\nC: d\" }", "names and values of HTTP"),
         ("[tools.servers.x]\nurl = 'https://c'\nkey_variable = 'A=B'", "the name of a variable"),
+        ("[tools.servers.x]\ncommand = ['y']\ntimeout_s = 0", r"timeout_s is not sound; allowed: a number of seconds"),
+        ("[tools.servers.x]\ncommand = ['y']\ntimeout_s = true", "timeout_s is not sound"),
+        ("[tools.servers.x]\ncommand = ['y']\ntimeout_s = nan", "timeout_s is not sound"),
     ],
 )
 def test_an_unsound_server_of_tools_is_refused_in_one_line(tmp_path: Path, text: str, why: str) -> None:

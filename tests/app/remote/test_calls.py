@@ -38,7 +38,9 @@ def served(*_: Any) -> Any:
     def say(name: str, values: Any) -> Any:
         return SimpleNamespace(text=f"{name} {values['text']}", is_error=False, is_cut=False)
 
-    return SimpleNamespace(start=lambda: TOOLS, close=lambda: None, call=say, is_running=True, n_left_out=0)
+    return SimpleNamespace(
+        start=lambda: TOOLS, close=lambda: None, call=say, is_running=True, left_out=(), has_new_tools=False
+    )
 
 
 class Desk:
@@ -73,6 +75,7 @@ class Desk:
         text = "".join(one.text for one in told if isinstance(one, events.TextGenerated))
         reply = self._conversation.add_reply(text, ended.ending, ended.figures)
         reply.raw, reply.calls, reply.calls_at = ended.raw, ended.calls, ended.calls_at
+        reply.server_fields = ended.server_fields
         return ended
 
 

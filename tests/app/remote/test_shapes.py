@@ -199,7 +199,7 @@ REFUSALS = {
     "no JSON": (http(b"data: {nonsense\n\n"), "sends something else where the API's JSON is expected"),
     "deep": (http(b"data: " + b"[" * 200_000 + b"\n\n"), "sends something else"),
     "one endless line": (http(b"data: " + b"x" * 3_000_000), "sends a line that does not end"),
-    "endless head": (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200_000, "cannot be reached"),
+    "endless head": (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200_000, "the head of its answer is too long"),
     "no HTTP": (b"SSH-2.0-OpenSSH\r\n", "does not speak HTTP"),
     "nothing": (HANG, "cannot be reached (nothing came for too long)"),
     "compressed": (http(b"\x1f\x8b\x08\x00" * 50), "the connection ended before the answer did"),

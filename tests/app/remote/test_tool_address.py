@@ -8,17 +8,22 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 from app.mcp.server import PROTOCOL, ServerLimits, ToolServer, ToolServerError
-from app.mcp.transport import Fault, StoppedError
+from app.mcp.transport import StoppedError
 from app.program.settings import ToolServerSetting
 from app.remote.tool_address import ToolAddress, at_address
 from tests.app.server.serving import PATIENCE_S, until
 
 LIMITS = ServerLimits(start_s=PATIENCE_S, call_s=PATIENCE_S, answer_bytes=1 << 20)
+HEADS = {
+    "odd status": b"HTTP/1.1 9999 Odd\r\n\r\n",
+    "endless line": b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
+    "endless head": b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 300 + b"\r\n",
+}
+"""Heads of answers that are unsound."""
 ECHO = {"name": "echo", "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}}}
 
 
@@ -28,6 +33,11 @@ class Served:
     def __init__(self) -> None:
         self.how = "json"
         self.session = "s-1"
+        self.target = "/mcp/"
+        """Address that a redirect leads to."""
+        self.version = PROTOCOL
+        self.refusals: list[tuple[int, bytes, dict[str, str]]] = []
+        """Status, body and headers of answers to the next calls."""
         self.asked: list[tuple[str, str, dict[str, str]]] = []
         """Verb, method and headers of each request, in their order."""
         self.pinged: list[Any] = []
@@ -62,8 +72,27 @@ class Served:
             reply(request, 401, b"no")
         elif self.how == "page":
             reply(request, 200, b"<html>")
+        elif self.how == "empty":
+            reply(request, 204)
+        elif self.how == "brotli":
+            reply(request, 200, b"x", **{"Content-Encoding": "br"})
+        elif self.how in HEADS:
+            with suppress(OSError):  # the client has had enough
+                request.wfile.write(HEADS[self.how])
+            request.close_connection = True
         elif self.how == "away":
             reply(request, 307, Location="http://127.0.0.1:9/elsewhere")
+        elif self.how.startswith("redirect ") and request.path == "/mcp":
+            reply(request, int(self.how.split()[1]), Location=self.target)
+        elif self.how == "circle":
+            reply(request, 307, Location="/mcp")
+        elif self.how == "version" and method == "initialize":
+            reply(request, 200, result(number, {"protocolVersion": self.version, "capabilities": {}}))
+        elif self.how == "no notices" and number is None:
+            reply(request, 405)
+        elif method == "tools/call" and self.refusals:
+            status, body, headers = self.refusals.pop(0)
+            reply(request, status, body, **headers)
         elif method == "initialize":
             version = {"protocolVersion": PROTOCOL, "capabilities": {}}
             reply(request, 200, result(number, version), **{"Mcp-Session-Id": self.session})
@@ -79,8 +108,9 @@ class Served:
 
     def call(self, request: BaseHTTPRequestHandler, answered: bytes) -> None:
         ping = b'data: {"jsonrpc": "2.0", "id": "p", "method": "ping"}\n\n'
+        named = b"event: ping\ndata: 2026-11-28\n\n"
         note = b'id: 1\ndata: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}\n\n'
-        asking = b": hello\n\n" + b"event: message\n" + ping + note + b"data: " + answered + b"\n\n"
+        asking = b": hello\n\n" + named + b"event: message\n" + ping + note + b"data: " + answered + b"\n\n"
         parts = {"mute": b": wait\n\n", "cut": b": wait\n\n", "flood": (b"data: {}" + b" " * 1000 + b"\n\n") * 2000}
         if self.how == "json":
             reply(request, 200, answered)
@@ -185,9 +215,121 @@ def test_an_event_may_be_as_long_as_an_answer(served: Served) -> None:
 
 
 def test_a_key_is_not_asked_for_where_it_is_not_sent() -> None:
-    address = ToolAddress("http://far.example/mcp", key="secret")
-    with pytest.raises(Fault, match="not sent unencrypted"):
-        address._check(Mock(status=401))
+    assert "not sent unencrypted" in ToolAddress("http://far.example/mcp", key="secret")._wanted_key()
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_redirects_on_the_same_host_are_followed(served: Served, status: int) -> None:
+    served.how = f"redirect {status}"
+    for target in ("/mcp/", f"{served.url}/x?y=1"):
+        served.target = target
+        server = server_at(served)
+        server.start()
+        assert server.call("echo", {"text": "hi"}).text == "hi"
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("how", "target", "why"),
+    [
+        ("redirect 307", "http://127.0.0.1:9/mcp", "not followed: give http://127.0.0.1:9/mcp if that is what"),
+        ("redirect 307", "http://localhost/mcp", "not followed: give http://localhost/mcp"),
+        ("redirect 308", "file:///etc/passwd", "redirects to file, which is not followed"),
+        ("redirect 302", "http://[::1", "redirects to an invalid address"),
+        ("redirect 303", "/mcp/", r"redirects to a page \(status 303\)"),
+        ("circle", "", "redirects more than 5 times"),
+    ],
+)
+def test_other_redirects_are_told(served: Served, how: str, target: str, why: str) -> None:
+    served.how = how
+    served.target = target
+    with pytest.raises(ToolServerError, match=why):
+        server_at(served, headers={"X-Secret": "s"}).start()
+
+
+@pytest.mark.parametrize("version", ["2025-06-18\u2603", "\u00e9", "a\r\nX: y", "", "9" * 100, "\ud800"])
+def test_a_version_that_no_header_can_hold_is_told(served: Served, version: str) -> None:
+    served.how = "version"
+    served.version = version
+    with pytest.raises(ToolServerError, match="tool server far names a version of the protocol that is none: ") as told:
+        server_at(served).start()
+    assert str(told.value).isprintable()
+
+
+ERROR = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32603, "message": "the service is \x1b[31mdown"}}'
+REFUSALS = {
+    "error of the protocol": (500, ERROR.replace(b"\x1b", b"\\u001b"), "the service is ␛[31mdown"),
+    "error of another kind": (
+        400,
+        b'{"detail": "city is unknown"}',
+        "The server answers with status 400: city is unknown",
+    ),
+    "words": (502, b"no one is there", "The server answers with status 502: no one is there"),
+    "page": (503, b"<html>Sorry", "The server answers with status 503"),
+    "nothing": (418, b"", "The server answers with status 418"),
+    "session of something else": (409, b'{"error": "no session"}', "The server answers with status 409: no session"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_refused_call_has_the_servers_words(served: Served, name: str) -> None:
+    status, body, words = REFUSALS[name]
+    server = server_at(served)
+    server.start()
+    served.refusals = [(status, body, {"Content-Type": "text/plain"})]
+    refused = server.call("echo", {"text": "x"})
+    assert (refused.text, refused.is_error) == (words, True)
+    assert server.call("echo", {"text": "x"}).text == "x"
+    server.close()
+
+
+def test_a_session_may_be_lost_with_status_400(served: Served) -> None:
+    server = server_at(served)
+    server.start()
+    served.refusals = [(400, b'{"error": {"message": "Bad Request: No valid session ID provided"}}', {})]
+    assert server.call("echo", {"text": "hi"}).text == "hi"
+    assert [method for _, method, _ in served.asked].count("initialize") == 2
+    server.close()
+
+
+def test_a_server_that_is_busy_is_asked_again(served: Served) -> None:
+    server = server_at(served)
+    server.start()
+    served.refusals = [(429, b"slow down", {"Retry-After": "0"}), (503, b"", {"Retry-After": "0"})]
+    assert server.call("echo", {"text": "hi"}).text == "hi"
+    served.refusals = [(429, b"slow down", {"Retry-After": "7200"})]
+    busy = server.call("echo", {"text": "hi"})
+    assert (busy.text, busy.is_error) == ("The server has too many requests: try again in 2 h 0 min", True)
+    served.refusals = [(429, b'{"error": "slow down"}', {"Retry-After": "0"})] * 4
+    assert server.call("echo", {"text": "hi"}).text == "The server answers with status 429: slow down"
+    server.close()
+
+
+def test_refused_notices_do_not_matter(served: Served) -> None:
+    served.how = "no notices"
+    server = server_at(served)
+    assert len(server.start()) == 1
+    server.close()
+
+
+def test_a_large_answer_costs_only_itself(served: Served) -> None:
+    server = server_at(served)
+    server.start()
+    assert server.call("echo", {"text": "x" * 1_200_000}).text.startswith(
+        "The answer is not read: the server says more"
+    )
+    served.how = "flood"
+    assert server.call("echo", {"text": "x"}).is_error
+    served.how = "json"
+    assert server.call("echo", {"text": "x"}).text == "x"
+    server.close()
+
+
+def test_a_result_of_several_megabytes_is_cut(served: Served) -> None:
+    server = server_at(served, ServerLimits(start_s=PATIENCE_S, call_s=PATIENCE_S))
+    server.start()
+    assert server.call("echo", {"text": "x" * 6_000_000}).is_cut
+    server.close()
 
 
 def test_the_key_comes_from_its_variable(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,15 +348,19 @@ def test_the_key_comes_from_its_variable(served: Served, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ("page", "does not speak the Model Context Protocol"),
+        ("page", r"does not speak the Model Context Protocol \(it sends a web page\)"),
+        ("empty", r"takes the request and gives no answer \(status 204\)"),
+        ("brotli", r"sends packed \(br\) what was asked for as it is"),
+        ("odd status", "does not speak HTTP"),
+        ("endless line", "the head of its answer is too long"),
+        ("endless head", "the head of its answer is too long"),
         ("away", "redirects to another address"),
         ("cut", "cannot be asked: .*ended before the answer did"),
-        ("flood", "says more than 1 MB at once"),
     ],
 )
 def test_an_unsound_answer_ends_the_server_in_one_line(served: Served, how: str, why: str) -> None:
     server = server_at(served)
-    if how in ("cut", "flood"):
+    if how == "cut":
         server.start()
     served.how = how
     with pytest.raises(ToolServerError, match=why) as told:

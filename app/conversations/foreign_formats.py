@@ -1,0 +1,380 @@
+"""Formats of other programs' conversations: each function takes the JSON of one and returns what was said in it.
+
+Nothing is believed before its type is looked at; what does not fit is as if it were not there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field
+from datetime import datetime, timezone
+from typing import Any
+
+from app.text.record import record
+
+_LATEST_S = 1 << 33
+"""The year 2242."""
+_LARGEST_S, _LARGEST_MS = 1e11, 1e14
+"""Above the first a time is in milliseconds, above the second in microseconds."""
+_REASONING = re.compile(r'<details type="reasoning"[^>]*>(.*?)</details>', re.DOTALL)
+_SUMMARY = re.compile(r"<summary>.*?</summary>", re.DOTALL)
+_LISTS = ("conversations", "chats", "threads", "data", "items")
+"""Names of lists of conversations within an object."""
+_THOUGHTS = ("thinking", "reasoning_content", "reasoningContent", "reasoning")
+_TEXTS = ("content", "text", "value", "mes")
+_ROLES = ("role", "sender", "from", "author")
+
+Values = Mapping[str, Any]
+
+
+@record
+class ForeignMessage:
+    """A message as its file has it."""
+
+    role: str
+    """The speaker in the file's word."""
+    parts: Sequence[Any] = ()
+    """Texts, and other values for what is no text."""
+    thought: Any = None
+    values: Values | None = None
+    """The whole message, of our own export; None for others."""
+
+
+@record
+class ForeignTalk:
+    """A conversation as its file has it."""
+
+    messages: Sequence[ForeignMessage]
+    title: Any = None
+    began: str = ""
+    """Wall time, ISO; "" where the file does not say."""
+    n_other: int = 0
+    """Number of messages of other branches."""
+    system: Any = None
+
+
+Read = Callable[[Any], ForeignTalk]
+
+
+def reader_of(values: Any) -> Read | None:
+    """Return the function that reads a conversation; None for what is none."""
+    if isinstance(values, list):
+        return _message_list if are_messages(values) else None
+    if not isinstance(values, dict):
+        return None
+    chat = values.get("chat")
+    if isinstance(values.get("mapping"), dict):
+        return _chatgpt
+    if isinstance(values.get("chat_messages"), list):
+        return _claude
+    if isinstance(chat, dict) and (isinstance(chat.get("history"), dict) or isinstance(chat.get("messages"), list)):
+        return _open_webui
+    messages = values.get("messages")
+    if not isinstance(messages, list):
+        return _sharegpt if are_messages(values.get("conversations")) else None
+    if isinstance(values.get("conv"), dict):
+        return _llama_server
+    if any(isinstance(message, dict) and isinstance(message.get("versions"), list) for message in messages):
+        return _lm_studio
+    return _own if values.get("program") == "jalopy" else _message_list
+
+
+def are_messages(values: Any) -> bool:
+    """Whether a value is a list of messages, and not of conversations."""
+    return isinstance(values, list) and any(_is_message(value) for value in values)
+
+
+def _is_message(value: Any) -> bool:
+    if not isinstance(value, dict) or "messages" in value or "mapping" in value:
+        return False
+    return "role" in value or ("from" in value and "value" in value) or ("mes" in value and "is_user" in value)
+
+
+def conversations_in(values: Any) -> list[Any]:
+    """Return the conversations of a file: a list of them, an object with such a list, or one alone."""
+    if _is_message(values):
+        return [[values]]
+    if isinstance(values, dict) and reader_of(values) is None:
+        for name in _LISTS:
+            if isinstance(values.get(name), list) and any(map(reader_of, values[name])):
+                return list(values[name])
+    return values if isinstance(values, list) and not are_messages(values) else [values]
+
+
+# ---- the formats
+
+
+def _own(values: Values) -> ForeignTalk:
+    messages = []
+    for value in values["messages"]:
+        value = value if isinstance(value, dict) else {}
+        messages.append(ForeignMessage(text_of(value.get("role")), [value.get("text")], values=value))
+    return ForeignTalk(messages, began=moment(values.get("saved")), system=values.get("system"))
+
+
+def _message_list(values: Any) -> ForeignTalk:
+    about = values if isinstance(values, dict) else {}
+    messages = about.get("messages", values)
+    title = about.get("title") or about.get("name")
+    return ForeignTalk([_message(value) for value in messages], title, _began(about))
+
+
+def _sharegpt(values: Values) -> ForeignTalk:
+    messages = [_message(value) for value in values["conversations"]]
+    return ForeignTalk(messages, values.get("title"), _began(values), system=values.get("system"))
+
+
+def _llama_server(values: Values) -> ForeignTalk:
+    conv = values["conv"]
+    by_id = {
+        value["id"]: value for value in values["messages"] if isinstance(value, dict) and _is_name(value.get("id"))
+    }
+    tree = _Tree(by_id, "parent")
+    branch = tree.branch(conv.get("currNode"))
+    if len(branch) <= 1:
+        branch = [value for value in values["messages"] if isinstance(value, dict)]
+    messages = [_message(value) for value in branch if value.get("type") != "root"]
+    n_roots = sum(value.get("type") == "root" for value in by_id.values() if value not in branch)
+    n_other = max(0, len(by_id) - len(branch) - n_roots)
+    return ForeignTalk(messages, conv.get("name"), moment(conv.get("lastModified")), n_other)
+
+
+def _chatgpt(values: Values) -> ForeignTalk:
+    nodes = {name: value for name, value in values["mapping"].items() if isinstance(value, dict)}
+    branch = _Tree(nodes, "parent").branch(values.get("current_node"))
+    messages = [_chatgpt_message(node["message"]) for node in branch if isinstance(node.get("message"), dict)]
+    n_all = sum(isinstance(node.get("message"), dict) for node in nodes.values())
+    said = [message for message in messages if message.role != "system" or any(message.parts)]
+    return ForeignTalk(said, values.get("title"), moment(values.get("create_time")), n_all - len(messages))
+
+
+def _chatgpt_message(message: Values) -> ForeignMessage:
+    author = message.get("author")
+    content = message.get("content")
+    content = content if isinstance(content, dict) else {}
+    metadata = message.get("metadata")
+    role = text_of(author.get("role")) if isinstance(author, dict) else ""
+    parts = content.get("parts")
+    parts = parts if isinstance(parts, list) else [content.get("text")]
+    is_hidden = isinstance(metadata, dict) and metadata.get("is_visually_hidden_from_conversation") is True
+    is_call = message.get("recipient") not in (None, "all")
+    is_said = content.get("content_type") in ("text", "multimodal_text", "code") and not is_hidden and not is_call
+    if role == "system" and not is_said:
+        return ForeignMessage("system")
+    return ForeignMessage(role if is_said else "tool", [_transcript(part) for part in parts])
+
+
+def _transcript(part: Any) -> Any:
+    """Return the text of what was spoken; other parts as they are."""
+    if isinstance(part, dict) and part.get("content_type") == "audio_transcription":
+        return part.get("text")
+    return part
+
+
+def _claude(values: Values) -> ForeignTalk:
+    listed: list[Values] = [value for value in values["chat_messages"] if isinstance(value, dict)]
+    by_id = {value["uuid"]: value for value in listed if _is_name(value.get("uuid"))}
+    branch = listed
+    if any(value.get("parent_message_uuid") in by_id for value in listed if _is_name(value.get("parent_message_uuid"))):
+        branch = _Tree(by_id, "parent_message_uuid").branch(values.get("current_leaf_message_uuid"))
+    messages = [_claude_message(value) for value in branch]
+    return ForeignTalk(messages, values.get("name"), moment(values.get("created_at")), len(listed) - len(branch))
+
+
+def _claude_message(value: Values) -> ForeignMessage:
+    plain = _message(value)
+    if not any(isinstance(part, str) and part for part in plain.parts):
+        plain = ForeignMessage(plain.role, [value.get("text")], plain.thought)
+    attachments = value.get("attachments")
+    files = value.get("files")
+    texts = [_attachment(file) for file in attachments] if isinstance(attachments, list) else []
+    pictures = [None] * len(files) if isinstance(files, list) else []
+    return ForeignMessage(plain.role, [*plain.parts, *texts, *pictures], plain.thought)
+
+
+def _attachment(file: Any) -> Any:
+    """Return the text of an attached file with its name; None where there is none."""
+    text = file.get("extracted_content") if isinstance(file, dict) else None
+    return f"{text_of(file.get('file_name'))}:\n{text}" if isinstance(text, str) and text else None
+
+
+def _open_webui(values: Values) -> ForeignTalk:
+    chat = values["chat"]
+    history = chat.get("history")
+    history = history if isinstance(history, dict) else {}
+    nodes = history.get("messages")
+    nodes = {name: node for name, node in nodes.items() if isinstance(node, dict)} if isinstance(nodes, dict) else {}
+    branch = _Tree(nodes, "parentId").branch(history.get("currentId"))
+    listed = chat.get("messages")
+    if not branch and isinstance(listed, list):
+        branch = [value for value in listed if isinstance(value, dict)]
+    messages = [_without_reasoning(_message(value)) for value in branch]
+    began = moment(values.get("created_at")) or moment(chat.get("timestamp"))
+    title = chat.get("title") or values.get("title")
+    return ForeignTalk(messages, title, began, max(0, len(nodes) - len(branch)), chat.get("system"))
+
+
+def _without_reasoning(message: ForeignMessage) -> ForeignMessage:
+    """Return a message whose thought is apart from its text."""
+    parts = list(message.parts)
+    thought = message.thought
+    for index, part in enumerate(parts):
+        if isinstance(part, str) and (found := _REASONING.search(part)) is not None:
+            thought = _SUMMARY.sub("", found[1]).strip()
+            parts[index] = _REASONING.sub("", part).strip()
+    return ForeignMessage(message.role, parts, thought)
+
+
+def _lm_studio(values: Values) -> ForeignTalk:
+    messages = [_lm_studio_message(value) for value in values["messages"]]
+    return ForeignTalk(messages, values.get("name"), moment(values.get("createdAt")), system=values.get("systemPrompt"))
+
+
+def _lm_studio_message(value: Any) -> ForeignMessage:
+    versions = value.get("versions") if isinstance(value, dict) else None
+    versions = [version for version in versions if isinstance(version, dict)] if isinstance(versions, list) else []
+    selected = value.get("currentlySelected") if isinstance(value, dict) else 0
+    if not versions:
+        return ForeignMessage("")
+    version = versions[selected] if type(selected) is int and 0 <= selected < len(versions) else versions[-1]
+    steps = version.get("steps")
+    if not isinstance(steps, list):
+        return _message(version)
+    parts: list[Any] = []
+    thoughts: list[str] = []
+    for step in steps:
+        style = step.get("style") if isinstance(step, dict) else None
+        if not isinstance(step, dict) or step.get("type") != "contentBlock":
+            continue
+        texts = _parts_of(step.get("content"))
+        if isinstance(style, dict) and style.get("type") == "thinking":
+            thoughts += [text for text in texts if isinstance(text, str)]
+        else:
+            parts += texts
+    return ForeignMessage(text_of(version.get("role")), parts, "\n\n".join(thoughts) or None)
+
+
+# ---- parts of formats
+
+
+def _message(value: Any) -> ForeignMessage:
+    """Return a message of a list: its content is a text, or a list of parts."""
+    value = value if isinstance(value, dict) else {}
+    content = next((value[name] for name in _TEXTS if value.get(name) is not None), None)
+    images = value.get("images")
+    n_pictures = len(images) if isinstance(images, list) else 0
+    thought = next((value[name] for name in _THOUGHTS if value.get(name)), None)
+    thought = thought or _thought_of(content)
+    return ForeignMessage(_role_of(value), [*_parts_of(content), *[None] * n_pictures], thought)
+
+
+def _role_of(value: Values) -> str:
+    for name in ("is_user", "isCreatedByUser"):
+        if isinstance(value.get(name), bool) and "role" not in value:
+            return "user" if value[name] else "assistant"
+    role = next((value[name] for name in _ROLES if value.get(name)), "")
+    role = role.get("role") if isinstance(role, dict) else role
+    return "assistant" if role == "gpt" else text_of(role)
+
+
+def _parts_of(content: Any) -> list[Any]:
+    """Return the texts of a content without its thoughts, and other values for what is no text."""
+    parts = content if isinstance(content, list) else [content]
+    return [
+        part.get("text", part) if isinstance(part, dict) else part for part in parts if not _is_kind(part, "thinking")
+    ]
+
+
+def _thought_of(content: Any) -> str | None:
+    """Return the thought that a list of parts has."""
+    parts = content if isinstance(content, list) else []
+    thoughts = [text_of(part.get("thinking")) for part in parts if _is_kind(part, "thinking")]
+    return "\n\n".join(filter(None, thoughts)) or None
+
+
+def _is_kind(part: Any, kind: str) -> bool:
+    return isinstance(part, dict) and part.get("type") == kind
+
+
+@record
+class _Tree:
+    """Messages by their ids, each with the id of the one before."""
+
+    nodes: Mapping[str, Values]
+    parent: str
+    """Name of the field with that id."""
+    depths: dict[str, int] = field(default_factory=dict)
+
+    def branch(self, last: Any) -> list[Values]:
+        """Return the messages up to the last one, or those of the longest branch where that is not known."""
+        if not (_is_name(last) and last in self.nodes):
+            last = max(self.nodes, key=self._depth, default=None)
+        path = self._path(last)
+        return [self.nodes[name] for name in reversed(path)]
+
+    def _path(self, last: Any) -> list[str]:
+        """Return ids from the last message to the first; [] where they lead in a circle."""
+        path: list[str] = []
+        seen: set[str] = set()
+        while _is_name(last) and last in self.nodes:
+            if last in seen:
+                return []
+            seen.add(last)
+            path.append(last)
+            last = self.nodes[last].get(self.parent)
+        return path
+
+    def _depth(self, name: str) -> int:
+        """Return how many messages lead to one; the answers are kept, so that all take one pass."""
+        path: list[str] = []
+        seen: set[str] = set()
+        at: Any = name
+        while _is_name(at) and at in self.nodes and at not in self.depths and at not in seen:
+            seen.add(at)
+            path.append(at)
+            at = self.nodes[at].get(self.parent)
+        depth = 0
+        if _is_name(at):
+            depth = 0 if at in seen else self.depths.get(at, 0)
+        for node in reversed(path):
+            depth += 1
+            self.depths[node] = depth
+        return self.depths[name]
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def text_of(value: Any) -> str:
+    """Return a text; "" for anything else."""
+    return value if isinstance(value, str) else ""
+
+
+def _began(about: Values) -> str:
+    names = ("create_time", "created_at", "createdAt", "created", "timestamp")
+    return next(filter(None, (moment(about.get(name)) for name in names)), "")
+
+
+def moment(value: Any) -> str:
+    """Return a time as ISO text, of seconds, milliseconds or microseconds since 1970, or of ISO; "" for others."""
+    if isinstance(value, str):
+        with suppress(ValueError, OverflowError):
+            value = datetime.fromisoformat(value.strip()[:40].replace("Z", "+00:00")).timestamp()
+        if isinstance(value, str):
+            with suppress(ValueError):
+                value = float(value[:40])
+    if type(value) not in (int, float) or not 0 < value < _LATEST_S * 1_000_000:
+        return ""
+    seconds = value / (1 if value < _LARGEST_S else 1000 if value < _LARGEST_MS else 1_000_000)
+    if seconds >= _LATEST_S:
+        return ""
+    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().isoformat(timespec="seconds")
+
+
+def lines_as_values(lines: Iterable[Any]) -> Any:
+    """Return what a file with a JSON value a line holds: messages of one conversation, or conversations."""
+    values = [value for value in lines if isinstance(value, (dict, list))]
+    return [value for value in values if _is_message(value)] if are_messages(values) else values

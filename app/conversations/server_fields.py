@@ -1,0 +1,47 @@
+"""Fields of a reply that the server which computed it needs back: its reasoning, and signatures of that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from app.text.record import record
+from engine.prompt.tools.calls import MOST_CALLS, is_deep
+
+MOST_CHARS = 1 << 19
+"""Limit on all fields of a reply as JSON."""
+_MOST_NAME_CHARS = 4096
+
+
+@record
+class ServerFields:
+    """Fields of a reply as JSON values: opaque, never shown, and for one model of one server alone."""
+
+    server: str
+    """Address of the server."""
+    model: str
+    """Name of the model."""
+    message: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the message."""
+    calls: tuple[Mapping[str, Any], ...] = ()
+    """Fields of each call of tools with which the reply ends; empty if none has any."""
+
+
+def fields_of(values: Any) -> ServerFields | None:
+    """Return the fields that were saved with a reply; None if there are none, or if they are unsound."""
+    if not isinstance(values, dict):
+        return None
+    server = values.get("server")
+    model = values.get("model")
+    message = values.get("message")
+    calls = values.get("calls")
+    if not (isinstance(server, str) and isinstance(model, str) and isinstance(message, dict)):
+        return None
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        return None
+    is_small = len(server) <= _MOST_NAME_CHARS and len(model) <= _MOST_NAME_CHARS and len(calls) <= MOST_CALLS
+    if not is_small or is_deep([message, calls]) or len(json.dumps([message, calls])) > MOST_CHARS:
+        return None
+    return ServerFields(server, model, message, tuple(calls))
