@@ -211,9 +211,9 @@ class _Rewriting:
                 continue
             value = schema[keyword]
             is_lower = keyword.endswith("inimum")
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:  # NaN
                 self._drop(schema, keyword)
-            elif isinstance(value, float) and value == (-math.inf if is_lower else math.inf):
+            elif value == (-math.inf if is_lower else math.inf):
                 del schema[keyword]
             else:
                 find_bound = _whole_bound if is_whole else _number_bound
@@ -424,7 +424,7 @@ def _exact_data(value: Any) -> Any:
 
 def _whole_bound(value: int | float, is_lower: bool, is_exclusive: bool) -> int | None:
     """Return a bound of whole numbers that is read exactly and allows no more; None where none allows anything."""
-    if math.isinf(value):
+    if value in (math.inf, -math.inf):
         return None
     bound = math.ceil(value) if is_lower != is_exclusive else math.floor(value)
     if abs(bound) > MOST_WHOLE:

@@ -100,9 +100,9 @@ def _described_schema(form: Fields, is_flat: bool) -> str:
             return text
     if is_flat or form.has("schema"):
         return _named_schema(form)
-    raise form.missing("json_schema", "an object with a schema") if not form.has("json_schema") else form.wrong(
-        "json_schema", "an object with a schema"
-    )
+    if form.has("json_schema"):
+        raise form.wrong("json_schema", "an object with a schema")
+    raise form.missing("json_schema", "an object with a schema")
 
 
 def _named_schema(described: Fields) -> str:
@@ -219,7 +219,10 @@ def call_form(tokenizer: Tokenizer, tools: Tools, how: CallFormat) -> AnswerForm
 
 
 def _call_rules(tokenizer: Tokenizer, tools: Tools, how: CallFormat) -> tuple[str, tuple[ToolSchema, ...]]:
-    """Return rules and schemas of which ``calls`` is a call, or several where a reply may have them and the format ends each."""
+    """Return rules and schemas of which ``calls`` is a call.
+
+    It is several where a reply may have them and the format ends each.
+    """
     rules: list[str] = []
     schemas: list[ToolSchema] = []
     functions = [tool["function"] for tool in tools.items if not tools.must or tool["function"]["name"] in tools.must]

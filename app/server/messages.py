@@ -13,7 +13,7 @@ from app.text.record import record
 from engine.prompt.tools.calls import MOST_DEPTH, MOST_NAME_CHARS, NAME, CallResult, ToolCall, is_deep, load_json
 
 MOST_MESSAGES = 10_000
-MOST_TOOLS = 512
+MOST_TOOLS = 128
 MOST_TOOLS_CHARS = 1 << 18
 """Limit on all tools together, as JSON."""
 _NAME_RULE = f"1 to {MOST_NAME_CHARS} letters, digits, _, - or ."

@@ -177,7 +177,7 @@ for _ in range(50):
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tools": "x"}, "tools"),
-    ({"tools": [a_tool()] * 513}, "tools"),
+    ({"tools": [a_tool()] * 129}, "tools"),
     ({"tools": [5]}, "tools[0]"),
     ({"tools": [{"type": "function"}]}, "tools[0].function"),
     ({"tools": [a_tool(name="a b")]}, "tools[0].function.name"),
