@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from app.documents.text_file import read_text_file
@@ -24,6 +25,20 @@ class FormError(Refusal):
 
 
 @record
+class ToolSchema:
+    """Rule of a grammar for what a call of a tool says, by a JSON schema."""
+
+    rule: str
+    """Name of the rule."""
+    tool: str
+    """Name of the tool."""
+    text: str
+    """Schema as JSON."""
+    fallback: str
+    """Schema in place of one that cannot be followed."""
+
+
+@record
 class AnswerForm:
     """Form that a reply must have."""
 
@@ -34,6 +49,13 @@ class AnswerForm:
     """Its name for people: a file, a field of a request."""
     instead: str = ""
     """Rules in Lark, of which ``calls`` says what may come instead of the form; "" for nothing."""
+    schemas: tuple[ToolSchema, ...] = ()
+    """Further rules for ``instead``, or for ``text`` where that is empty: as much of them as possible is followed."""
+
+    @property
+    def with_fallbacks(self) -> AnswerForm:
+        """The same form, in which calls of tools may say anything."""
+        return replace(self, schemas=tuple(replace(schema, text=schema.fallback) for schema in self.schemas))
 
 
 def bounded_form(kind: str, text: str, name: str) -> AnswerForm:

@@ -34,11 +34,12 @@ class FormChoice:
         form = read_form_file(SCHEMA, wanted.strip())
         before, self.form = self.form, form  # at once: a message that is sent meanwhile is to have it
         try:
-            check_form(form)
+            notes = check_form(form)
         except BaseException:
             self.form = before
             raise
-        return f"{self.described()} from the next message on, without thinking (/schema off ends it)"
+        ignored = f"; not followed: {', '.join(notes)}" if notes else ""
+        return f"{self.described()} from the next message on, without thinking (/schema off ends it){ignored}"
 
     def described(self) -> str:
         """Name the form: "answers as city.json"; "" for any."""

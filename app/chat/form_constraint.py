@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from app.chat.answer_form import AnswerForm
+from app.chat.answer_form import AnswerForm, FormError
 from app.chat.form_process import FormChannel, FormLimits, FormProcess, Waiting
 from app.chat.form_sandbox import (
     FORCED,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
 
-def check_form(form: AnswerForm, waiting: Waiting = bool) -> None:
-    """Refuse what no model can use.
+def check_form(form: AnswerForm, waiting: Waiting = bool) -> list[str]:
+    """Refuse what no model can use, and return lines about what will not be followed.
 
     Args:
         waiting: called now and then while the form is compiled; what it raises ends that.
@@ -40,6 +40,7 @@ def check_form(form: AnswerForm, waiting: Waiting = bool) -> None:
         channel.begin(form)
         channel.receive()
         channel.close()
+        return channel.notes
     finally:
         process.close()
 
@@ -57,9 +58,19 @@ class Forms:
             waiting: called now and then while an answer is waited for, here and while the reply is written.
 
         Raises:
-            FormError: as ``check_form`` does.
+            FormError: as ``check_form`` does; never for what the parameters of a tool are to be.
             Exception: whatever ``waiting`` raises.
         """
+        try:
+            return self._constraint(form, begun, waiting)
+        except FormError:
+            if not form.schemas:
+                raise
+        constraint = self._constraint(form.with_fallbacks, begun, waiting)
+        constraint.notes.append("parameters of all tools")
+        return constraint
+
+    def _constraint(self, form: AnswerForm, begun: Iterable[int], waiting: Waiting) -> FormConstraint:
         tokenizer = self._tokenizer
         channel = self._process.open(form.name, lambda text: tokenizer.encode_text(text, after_special=False), waiting)
         try:
@@ -94,6 +105,8 @@ class FormConstraint:
 
     def __init__(self, channel: FormChannel, tokenizer: Tokenizer) -> None:
         self._channel, self._n_vocab = channel, tokenizer.vocab_size
+        self.notes = channel.notes
+        """Lines about what the form says and is not followed."""
         self._ends = np.array(sorted(tokenizer.end_ids), np.int64)
         self._flags: int | None = None
         self._has_next = False
@@ -101,7 +114,8 @@ class FormConstraint:
         self._forced: list[int] = []
         self._n_accepted = 0
         """Of the forced tokens, those that have come and are not sent yet."""
-        self._read_next()  # what is wrong with a form shows before anything is computed
+        if not self.is_over:
+            self.allowed()  # what is wrong with a form shows before anything is computed
 
     @property
     def is_over(self) -> bool:
@@ -127,6 +141,8 @@ class FormConstraint:
             bits = np.frombuffer(self._bits, np.uint8)
             allowed = np.unpackbits(bits, count=self._n_vocab, bitorder="little").view(np.bool_)
         allowed[self._ends] = bool(flags & IS_ACCEPTING)
+        if not allowed.any():
+            raise self._channel.refused("cannot be used: no token of this model goes on with it")
         return allowed
 
     def accept(self, token_id: int) -> None:

@@ -24,6 +24,7 @@ from app.chat.form_sandbox import (
     FRAME,
     IDS,
     MOST_FRAME_BYTES,
+    NOTES,
     REFUSED,
     TEXT,
     ids_bytes,
@@ -149,12 +150,22 @@ class FormChannel:
         channel.settimeout(POLL_S)
         self._came = bytearray()
         self._has_compiled = False
+        self.notes: list[str] = []
+        """Lines about what the form says and is not followed."""
 
     def begin(self, form: AnswerForm, begun: Sequence[int] = ()) -> None:
         """Have a form compiled, and the beginning of a reply taken."""
         limits = asdict(self._limits)
-        said = {"kind": form.kind, "text": form.text, "instead": form.instead, "begun": list(begun), **limits}
-        self.send(FORM, json.dumps(said).encode())
+        message = {
+            "kind": form.kind,
+            "text": form.text,
+            "name": form.name,
+            "instead": form.instead,
+            "schemas": [(schema.rule, schema.tool, schema.text, schema.fallback) for schema in form.schemas],
+            "begun": list(begun),
+            **limits,
+        }
+        self.send(FORM, json.dumps(message).encode())
 
     def send(self, kind: int, payload: bytes = b"") -> None:
         """Send a message, which the child reads at once."""
@@ -174,9 +185,11 @@ class FormChannel:
                 text = payload.decode("utf-8", "replace")
                 self.send(IDS, ids_bytes(self._encode(text)))
             elif kind == REFUSED:
-                raise self._refused(payload.decode("utf-8", "replace"))
+                raise self.refused(payload.decode("utf-8", "replace"))
             elif kind == ENDED:
-                raise self._refused(self._why_it_ended(payload[0] if payload else 0))
+                raise self.refused(self._why_it_ended(payload[0] if payload else 0))
+            elif kind == NOTES:
+                self.notes += json.loads(payload)
             else:
                 self._has_compiled = True
                 return kind, payload
@@ -185,7 +198,8 @@ class FormChannel:
         """End the form, and with it the child."""
         self._channel.close()
 
-    def _refused(self, why: str) -> FormError:
+    def refused(self, why: str) -> FormError:
+        """End the form, and return the error that says why."""
         self.close()
         return FormError(self._name, shown(why, 200))
 
@@ -202,7 +216,7 @@ class FormChannel:
                 kind, length = FRAME.unpack_from(self._came)
                 end = FRAME.size + length
                 if length > MOST_FRAME_BYTES:
-                    raise self._refused("cannot be used: its process answers nonsense")
+                    raise self.refused("cannot be used: its process answers nonsense")
                 if len(self._came) >= end:
                     payload = bytes(self._came[FRAME.size : end])
                     del self._came[:end]
@@ -215,12 +229,12 @@ class FormChannel:
         except TimeoutError:
             self._waiting()
             if time.monotonic() > deadline_s:
-                raise self._refused(f"cannot be used: it takes longer than {self._limits.wall_s:g} s") from None
+                raise self.refused(f"cannot be used: it takes longer than {self._limits.wall_s:g} s") from None
             return
         except OSError:
             piece = b""
         if not piece:
-            raise self._refused("cannot be used: the process that follows it has ended (try again)")
+            raise self.refused("cannot be used: the process that follows it has ended (try again)")
         self._came += piece
 
 

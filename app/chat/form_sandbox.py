@@ -20,7 +20,7 @@ from array import array
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from engine.prompt.json_schema import mapped
+from app.chat.form_schema import followed_schema, loosened_schema
 from engine.prompt.template_sandbox import allow_cpu, limit_memory, limit_process
 
 VOCABULARY_CPU_S, VOCABULARY_BYTES = 60.0, 2 << 30
@@ -31,17 +31,16 @@ MOST_ENCODED_CHARS = 1 << 14
 """Limit on a forced text that is written as the model's tokenizer would; a longer one is written greedily."""
 AS_USUAL: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """White space as most programs write it: a model that may write more of it may write nothing else."""
-_FORMATS = frozenset(["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"])
-_DRAFT = re.compile(r"https?://json-schema\.org/(draft-0[467]|draft/20(19-09|20-12))/schema#?")
 
 FRAME = struct.Struct("<BI")
 """Before each message: its kind, and the length of what follows."""
 MOST_FRAME_BYTES = 1 << 26
 FORM, TAKE, MASK, IDS = range(4)
 """To a child: the form, as JSON; tokens that the reply goes on with; a mask is wanted; the tokens of a text."""
-TAKEN, FORCED, BITS, TEXT, REFUSED, ENDED = range(16, 22)
+TAKEN, FORCED, BITS, TEXT, REFUSED, ENDED, NOTES = range(16, 23)
 """From it: the tokens were taken, with flags; what comes next, forced tokens or the bits of a mask; a text whose tokens
-are wanted; why the form cannot be used; how the child ended: a signal's number, or 0."""
+are wanted; why the form cannot be used; how the child ended: a signal's number, or 0; what is not followed, as a list
+of lines in JSON."""
 IS_OVER, IS_ACCEPTING = 1, 2
 
 
@@ -58,20 +57,6 @@ def ids_bytes(ids: Iterable[int]) -> bytes:
 def ids_of(payload: bytes) -> list[int]:
     """Return the token ids of a message."""
     return array("i", payload).tolist()
-
-
-def usable_schema(schema: Any) -> Any:
-    """Return a JSON schema without what only annotates it and would be refused: formats and drafts no one knows."""
-    return mapped(schema, _without_annotations)
-
-
-def _without_annotations(schema: Mapping[str, Any]) -> dict[str, Any]:
-    kept = dict(schema)
-    if isinstance(schema.get("format"), str) and schema["format"] not in _FORMATS:
-        del kept["format"]
-    if "$schema" in schema and not _DRAFT.fullmatch(str(schema["$schema"])):
-        del kept["$schema"]
-    return kept
 
 
 # ---- the process that keeps the vocabulary
@@ -236,8 +221,11 @@ def _follow(channel: socket.socket, vocabulary: FormVocabulary | None, prepared:
     try:
         allow_cpu(form["compile_cpu_s"])
         if vocabulary is None:
-            trouble = _checked(form)
-            send_frame(channel, REFUSED if trouble else TAKEN, trouble.encode())
+            grammar = _Grammar(form)
+            trouble = _trouble(grammar.text())
+            if grammar.notes:
+                send_frame(channel, NOTES, json.dumps(grammar.notes).encode())
+            send_frame(channel, REFUSED if trouble else TAKEN, (trouble and _unusable(trouble)).encode())
             return
 
         def ask(text: str) -> list[int]:
@@ -269,8 +257,14 @@ class _Following:
         from llguidance import LLMatcher
 
         self._channel, self._step_cpu_s = channel, form["step_cpu_s"]
-        self._matcher = LLMatcher(prepared, _grammar(form), log_level=0, limits=_limits())
+        grammar = _Grammar(form)
+        self._matcher = LLMatcher(prepared, grammar.text(), log_level=0, limits=_limits())
+        if self._matcher.is_error() and form["schemas"]:
+            grammar = _Grammar(form, checks=True)
+            self._matcher = LLMatcher(prepared, grammar.text(), log_level=0, limits=_limits())
         self._refuse_error()
+        if grammar.notes:
+            send_frame(channel, NOTES, json.dumps(grammar.notes).encode())
         self._take(form["begun"])
 
     def run(self) -> None:
@@ -327,41 +321,96 @@ def _limits() -> Any:
     return LLParserLimits(max_lexer_states=MOST_LEXER_STATES)
 
 
-def _checked(form: Mapping[str, Any]) -> str:
-    """Return why no model can use a form; "" where one may."""
+def _trouble(grammar: str) -> str:
+    """Return why a grammar cannot be used; "" where it may be."""
     from llguidance import LLMatcher
 
-    trouble = LLMatcher.validate_grammar(_grammar(form), limits=_limits())
-    return _unusable(trouble) if trouble and not trouble.startswith("WARNING") else ""
+    trouble: str = LLMatcher.validate_grammar(grammar, limits=_limits())
+    return "" if trouble.startswith("WARNING") else trouble
 
 
-def _grammar(form: Mapping[str, Any]) -> str:
-    """Return a form as llguidance takes it, with what may come instead of it."""
-    grammar = _own_grammar(form["kind"], form["text"])
-    if not form["instead"]:
-        return grammar
-    own = json.loads(grammar)["grammars"][0] if grammar.lstrip().startswith("{") else {"lark_grammar": grammar}
-    either = {"lark_grammar": f"start: calls | @form\n{form['instead']}"}
-    return json.dumps({"grammars": [either, {**own, "name": "form"}]})
+class _Grammar:
+    """A form as llguidance takes it, with calls of tools that may come instead of it.
 
+    Args:
+        form: the message that describes it.
+        checks: whether the schema of each tool is compiled by itself first, to find those that cannot be followed.
 
-def _own_grammar(kind: str, text: str) -> str:
-    from llguidance import LLMatcher
-    from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
+    Attributes:
+        notes: lines about what is not followed.
+    """
 
-    if kind == "regex":
-        return LLMatcher.grammar_from_regex(text)
-    if kind == "schema":
+    def __init__(self, form: Mapping[str, Any], checks: bool = False) -> None:
+        self._form, self._checks = form, checks
+        self.notes: list[str] = []
+
+    def text(self) -> str:
+        """Return the grammar. Raises _RefusedError: it cannot be used."""
+        form = self._form
+        rules = "".join(f"\n{rule}: %json {self._tool_schema(*given)}" for rule, *given in form["schemas"])
+        if not form["instead"]:
+            return self._own_grammar(form["kind"], form["text"] + rules)
+        grammar = self._own_grammar(form["kind"], form["text"])
+        own = json.loads(grammar)["grammars"][0] if grammar.lstrip().startswith("{") else {"lark_grammar": grammar}
+        either = {"lark_grammar": f"start: calls | @form\n{form['instead']}{rules}"}
+        return json.dumps({"grammars": [either, {**own, "name": "form"}]})
+
+    def _own_grammar(self, kind: str, text: str) -> str:
+        from llguidance import LLMatcher
+        from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
+
+        if kind == "regex":
+            return LLMatcher.grammar_from_regex(text)
+        if kind == "schema":
+            return LLMatcher.grammar_from_json_schema(json.dumps(self._schema(text)), overrides=AS_USUAL)
+        if is_lark_syntax(text):
+            return LLMatcher.grammar_from_lark(text)
+        return LLMatcher.grammar_from_lark(gbnf_to_lark(_plain_escapes(text)))
+
+    def _schema(self, text: str) -> Any:
+        """Return the schema of an answer. Raises _RefusedError: it says what no form can promise."""
         try:
             schema = json.loads(text)
         except json.JSONDecodeError as error:
             raise _RefusedError(f"is not JSON: {error}") from None
         if not isinstance(schema, (dict, bool)):
             raise _RefusedError("is no JSON schema: that is an object")
-        return LLMatcher.grammar_from_json_schema(json.dumps(usable_schema(schema)), overrides=AS_USUAL)
-    if is_lark_syntax(text):
-        return LLMatcher.grammar_from_lark(text)
-    return LLMatcher.grammar_from_lark(gbnf_to_lark(_plain_escapes(text)))
+        followed = followed_schema(schema, _is_pattern)
+        if refused := [keyword for keyword in followed.dropped if keyword != "pattern"]:
+            raise _RefusedError(f"cannot be used: {', '.join(refused)} cannot be followed exactly (leave it out)")
+        if followed.dropped:
+            self.notes.append(f"{self._form['name']}: pattern")
+        return followed.schema
+
+    def _tool_schema(self, tool: str, text: str, fallback: str) -> str:
+        """Return as much of the schema of a tool as can be followed."""
+        schema, dropped = followed_schema(json.loads(text), _is_pattern)
+        schema, given = _as_usual(schema), _as_usual(json.loads(fallback))
+        if self._checks and _trouble(_schema_grammar(schema)):
+            schema = loosened_schema(schema)
+            dropped = (*dropped, "combinations of keywords")
+            if _trouble(_schema_grammar(schema)):
+                schema, dropped = given, ("parameters",)
+        if dropped:
+            self.notes.append(f"tool {tool}: {', '.join(dropped)}")
+        return json.dumps(schema)
+
+
+def _as_usual(schema: Any) -> Any:
+    return {**schema, "x-guidance": AS_USUAL} if isinstance(schema, dict) else schema
+
+
+def _schema_grammar(schema: Any) -> str:
+    from llguidance import LLMatcher
+
+    return LLMatcher.grammar_from_json_schema(json.dumps(schema))
+
+
+def _is_pattern(expression: str) -> bool:
+    """Whether texts can be kept to a regular expression."""
+    with contextlib.suppress(ValueError):
+        return not _trouble(_schema_grammar({"type": "string", "pattern": expression}))
+    return False
 
 
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|.)", re.DOTALL)

@@ -156,7 +156,8 @@ def _wanted_form(options: RunOptions) -> AnswerForm | None:
     kind, name, value = given[0]
     try:
         form = bounded_form(kind, value, f"--{name}") if kind == REGEX else read_form_file(kind, value)
-        check_form(form)
+        for note in check_form(form):
+            say(f"not followed, since no form can: {note}")
     except Refusal as refused:
         raise Refusal(f"jalopy run: {refused}", refused.exit_code) from None
     return form

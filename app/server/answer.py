@@ -23,6 +23,7 @@ from app.server.answer_form import reply_form
 from app.server.api_error import ApiError, invalid, unsupported
 from app.server.conversation import as_taken, n_bytes_of
 from app.server.job import Ended, Job, PromptTaken, ReplyPiece, TokenChance
+from app.server.log import log
 from app.server.order import Order
 from app.server.sampling_fields import resolved
 from engine.prompt.thinking_mode import ThinkingMode
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from engine import Model
     from engine.sampling.constraint import Constraint
 
+MOST_NOTED = 200
+"""Limit on the lines about forms in the log."""
 _REASONS = {"stop": "stop", REPEATS: "stop", "length": "length", "context": "length"}
 
 
@@ -54,6 +57,8 @@ class Answering:
     def __post_init__(self) -> None:
         self.sampling = opening.make_sampling(self.local.settings, self.local.model, self.thinking)
         self._forms = Forms(self.local.model.tokenizer)
+        self._noted: set[str] = set()
+        """Lines about forms that are in the log."""
 
     def n_held(self, order: Order) -> int:
         """Return how many of a conversation's messages, or of a text's first tokens, are held since the last request.
@@ -150,6 +155,10 @@ class Answering:
             self.between()
 
         constraint = self._forms.constraint(form, begun, waiting)
+        for note in constraint.notes:
+            if note not in self._noted and len(self._noted) < MOST_NOTED:
+                self._noted.add(note)
+                log(f"not followed from now on, since no form can: {note}")
         try:
             yield constraint
         finally:

@@ -23,6 +23,10 @@ MOST_IGNORED = 100
 MOST_PLACE_CHARS = 80
 """Limit on the name of an ignored field."""
 _BOM = "\ufeff"
+_WRAPPERS = ("extra_body", "nvext")
+"""Objects of further fields: of OpenAI's client, sent as it stands, and of NVIDIA's servers."""
+_HALVES = re.compile("[\ud800-\udfff]")
+"""Halves of characters, as programs leave them that cut texts between the two."""
 _INDEX = re.compile(r"\[\d+\]")
 
 
@@ -66,6 +70,14 @@ class Fields:
             raise ApiError(f"{place} is {kind_of(value)}: must be an object", param=place, code="invalid_type")
         return Fields(value, place, self.ignored)
 
+    def opened(self) -> Fields:
+        """Return the fields with those that clients put into an object for what OpenAI's API does not know."""
+        values = dict(self._values)
+        for name in _WRAPPERS:
+            if isinstance(values.get(name), dict):
+                values = {**values.pop(name), **values}
+        return Fields(values, self.where, self.ignored)
+
     def place(self, name: str) -> str:
         """The field's place in the request, as ``messages[2].content``."""
         return f"{self.where}.{name}" if self.where else name
@@ -79,9 +91,14 @@ class Fields:
         """Whether the field has a value."""
         return self.any(name) is not None
 
+    def is_given(self, name: str) -> bool:
+        """Whether the field is there, even as null."""
+        self.taken.add(name)
+        return name in self._values
+
     def text(self, name: str, default: str | None = None) -> str | None:
-        """Return a string."""
-        value = self._checked(name, str, "a string")
+        """Return a string of whole characters."""
+        value = self._checked(name, str, "a string of whole characters", is_whole_text)
         return default if value is None else value
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -148,6 +165,21 @@ class Fields:
         """Return the refusal of a request without a field."""
         place = self.place(name)
         return ApiError(f"{place} is missing: must be {wanted}", param=place, code="missing_required_parameter")
+
+
+def is_whole_text(text: str) -> bool:
+    """Whether a text has no half of a character (a lone surrogate), which cannot be encoded."""
+    return _HALVES.search(text) is None
+
+
+def is_short_text(value: Any, most_chars: int) -> bool:
+    """Whether a value is a text of whole characters that is not longer."""
+    return isinstance(value, str) and len(value) <= most_chars and is_whole_text(value)
+
+
+def whole_text(text: str) -> str:
+    """Return a text with a mark in place of each half of a character: it is read all the same."""
+    return _HALVES.sub("\ufffd", text)
 
 
 def as_whole(value: Any) -> Any:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, Said
 from app.server.api_error import ApiError, invalid, unsupported
-from app.server.fields import Fields, kind_of
+from app.server.fields import Fields, kind_of, whole_text
 from app.text.record import record
-from engine.prompt.tools.calls import MOST_DEPTH, NAME, CallResult, ToolCall, call, is_deep
+from engine.prompt.tools.calls import MOST_DEPTH, MOST_NAME_CHARS, NAME, CallResult, ToolCall, is_deep, load_json
 
 MOST_MESSAGES = 10_000
 MOST_TOOLS = 128
 MOST_TOOLS_CHARS = 1 << 18
 """Limit on all tools together, as JSON."""
-_NAME_RULE = "1 to 64 letters, digits, _, - or ."
+_NAME_RULE = f"1 to {MOST_NAME_CHARS} letters, digits, _, - or ."
+_NO_NAME_CHARS = re.compile(r"[^A-Za-z0-9_.-]+")
+_NAMELESS = "unknown"
+"""Name of a tool in place of one that is empty."""
 AUTO, NONE, REQUIRED, ANY = "auto", "none", "required", "any"
 _ROLES = {
     "system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT, "tool": TOOL, "function": TOOL,
@@ -26,7 +30,7 @@ _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "ref
 _THOUGHT_PARTS = "thinking", "redacted_thinking", "reasoning", "reasoning_text", "summary_text"
 _OF_REPLIES = (
     "name", "refusal", "reasoning", "reasoning_content", "annotations", "audio", "parsed", "function_call",
-    "tool_calls", "thinking", "tool_name",
+    "tool_calls", "thinking", "tool_name", "prefix",
 )  # fmt: skip
 """Fields of replies that clients send back, which change nothing here: the tokens of a thought are kept."""
 
@@ -64,32 +68,63 @@ def read_message(message: Fields) -> Said:
     calls: tuple[ToolCall, ...] = ()
     if role == ASSISTANT:
         items = message.items("tool_calls", MOST_TOOLS) or ()
-        calls = tuple(_call(message, item, f"{message.place('tool_calls')}[{at}]") for at, item in enumerate(items))
+        place = message.place("tool_calls")
+        calls = tuple(_call(message, item, f"{place}[{at}]") for at, item in enumerate(items) if item is not None)
         old = message.table("function_call")
         calls += (read_call(old, ""),) if old is not None and not calls else ()
-    results = (CallResult("", "", message.text("tool_call_id") or ""),) if role == TOOL else ()
+    results = (CallResult("", "", read_id(message, "tool_call_id")),) if role == TOOL else ()
     for name in _OF_REPLIES:
         message.any(name)
-    if role == USER and not message.has("content"):
+    if role == USER and not message.is_given("content"):
         raise message.missing("content", _CONTENT)
-    text = read_text(message, "content")
+    text = read_text(message, "content", is_result=role == TOOL)
     if not text and role == ASSISTANT and not calls:
         text = message.text("refusal") or ""
     message.ignore_rest()
     return Said(role, text, calls, results)
 
 
-def read_text(message: Fields, name: str) -> str:
-    """Read what a message says: a text, or parts of text. Raises ApiError: it is neither."""
+def read_id(item: Fields, name: str) -> str:
+    """Return the id of a call, which clients also give as a number."""
+    call_id = item.any(name)
+    return "" if call_id is None else str(item.text(name) if not isinstance(call_id, int) else call_id)
+
+
+def read_text(message: Fields, name: str, is_result: bool = False) -> str:
+    """Read what a message says: a text, or parts of text. Halves of characters become marks.
+
+    Args:
+        is_result: whether it is the result of a tool, which may be any value; pictures in it are left out.
+
+    Raises:
+        ApiError: it is none of these.
+    """
+    return whole_text(_text(message, name, is_result))
+
+
+def _text(message: Fields, name: str, is_result: bool) -> str:
     given = message.any(name)
     if given is None or isinstance(given, str):
         return given or ""
+    if isinstance(given, dict):
+        if "type" not in given and not isinstance(given.get("text"), str):
+            return json.dumps(given, ensure_ascii=False)
+        given = [given]
     if not isinstance(given, list):
-        raise message.wrong(name, _CONTENT)
-    return "".join(_part(message, item, f"{message.place(name)}[{at}]") for at, item in enumerate(given))
+        if not is_result:
+            raise message.wrong(name, _CONTENT)
+        return json.dumps(given)
+    if is_result and any(not isinstance(part, (str, dict)) or _is_data(part) for part in given):
+        return json.dumps(given, ensure_ascii=False)
+    return "".join(_part(message, item, f"{message.place(name)}[{at}]", is_result) for at, item in enumerate(given))
 
 
-def _part(message: Fields, item: Any, place: str) -> str:
+def _is_data(part: Any) -> bool:
+    """Whether an item of a tool's result is an object of its own, and no part of a message."""
+    return isinstance(part, dict) and "type" not in part and "text" not in part
+
+
+def _part(message: Fields, item: Any, place: str, is_result: bool) -> str:
     if isinstance(item, str):
         return item
     part = message.item(item, place)
@@ -97,13 +132,18 @@ def _part(message: Fields, item: Any, place: str) -> str:
     if kind in _THOUGHT_PARTS:
         return ""
     if kind not in _TEXT_PARTS:
+        if is_result:
+            message.note_ignored(f"{kind} in the result of a tool")
+            return ""
         raise unsupported(part.place("type"), f"is {kind_of(kind)}: only text is supported (the model reads no images)")
     name = _TEXT_PARTS[kind]
-    text = part.required(part.text(name), name, "a string")
+    text = part.any(name)
+    if text is not None and not isinstance(text, str):
+        raise part.wrong(name, "a string")
     for name in ("annotations", "logprobs"):
         part.any(name)
     part.ignore_rest()
-    return text
+    return text or ""
 
 
 def read_tools(fields: Fields) -> Tools | None:
@@ -113,120 +153,194 @@ def read_tools(fields: Fields) -> Tools | None:
         ApiError: they are wrong.
     """
     items = fields.items("tools", MOST_TOOLS) or ()
-    found = (_tool(fields, item, f"tools[{at}]") for at, item in enumerate(items))
-    tools = tuple(tool for tool in found if tool is not None)
-    names = [tool["function"]["name"] for tool in tools]
-    for at, name in enumerate(names):
-        if name in names[:at]:
-            raise invalid(f"tools[{at}].function.name", f'is "{name}", as another is called')
-    if len(json.dumps(tools)) > MOST_TOOLS_CHARS:
+    tools: dict[str, dict[str, Any]] = {}
+    for index, item in enumerate(items):
+        tool = _tool(fields, item, f"tools[{index}]")
+        if tool is None:
+            continue
+        name = tool["function"]["name"]
+        if name in tools:
+            fields.note_ignored(f"a second tool {name}")
+        tools.setdefault(name, tool)
+    if len(json.dumps(list(tools.values()))) > MOST_TOOLS_CHARS:
         raise ApiError(f"tools are longer than {MOST_TOOLS_CHARS} characters", param="tools", code="too_long")
-    choice, allowed = _choice(fields)
-    takes_one = not fields.flag("parallel_tool_calls", True)
-    if not tools and not items and choice not in (AUTO, NONE):
+    choice = _choice(fields)
+    takes_one = choice.takes_one or not fields.flag("parallel_tool_calls", True)
+    if not items and choice.mode not in (AUTO, NONE):
         raise invalid("tool_choice", "needs tools")
-    if choice not in (AUTO, NONE, REQUIRED) and choice not in names:
-        raise invalid("tool_choice.function.name", f'is "{choice}": none of the tools')
-    if allowed is not None:
-        tools = tuple(tool for tool in tools if tool["function"]["name"] in allowed)
-        names = [tool["function"]["name"] for tool in tools]
+    if choice.name and choice.name not in tools:
+        raise invalid(choice.place, f'is "{choice.name}": none of the tools')
+    if choice.allowed is not None:
+        tools = {name: tool for name, tool in tools.items() if name in choice.allowed}
     if not tools:
         return None
-    if choice == NONE:
-        return Tools(tools, may_call=False)
-    must = {AUTO: (), REQUIRED: tuple(names)}.get(choice, (choice,))
-    return Tools(tools, must, takes_one or bool(must))
+    offered = tuple(tools.values())
+    if choice.mode == NONE:
+        return Tools(offered, may_call=False)
+    must = (choice.name,) if choice.name else tuple(tools) if choice.mode == REQUIRED else ()
+    return Tools(offered, must, takes_one or bool(must))
 
 
-def _choice(fields: Fields) -> tuple[str, tuple[str, ...] | None]:
-    """Return which tools are to be called, or the name of one; and those to choose among, None for all."""
+@record
+class _Choice:
+    """A choice of tools."""
+
+    mode: str = AUTO
+    """``auto``, ``none`` or ``required``."""
+    name: str = ""
+    """Name of the tool to call; "" for any."""
+    place: str = "tool_choice"
+    """Place of the name in the request."""
+    allowed: tuple[str, ...] | None = None
+    """Names of the tools to choose among; None for all."""
+    takes_one: bool = False
+    """Whether a reply has one call at most."""
+
+
+def _choice(fields: Fields) -> _Choice:
+    """Read ``tool_choice``, in the words of any API."""
     given = fields.any("tool_choice")
+    if given is None or given == "":
+        return _Choice()
     if not isinstance(given, dict):
-        word = fields.word("tool_choice", AUTO, NONE, REQUIRED, ANY) or AUTO
-        return REQUIRED if word == ANY else word, None
+        word = fields.text("tool_choice") or AUTO
+        mode = REQUIRED if word == ANY else word
+        return _Choice(mode) if mode in (AUTO, NONE, REQUIRED) else _Choice(REQUIRED, word)
     choice = fields.item(given, "tool_choice")
+    takes_one = choice.flag("disable_parallel_tool_use")
     kind = choice.text("type", "function")
     if kind == "allowed_tools":
         inner = choice.table("allowed_tools") or choice
-        mode = inner.word("mode", AUTO, REQUIRED) or AUTO
+        mode = inner.word("mode", AUTO, REQUIRED, ANY) or AUTO
         items = inner.items("tools", MOST_TOOLS) or ()
-        allowed = (_named(inner.item(one, f"{inner.place('tools')}[{at}]")) for at, one in enumerate(items))
-        return mode, tuple(name for name in allowed if name)
+        place = inner.place("tools")
+        names = (
+            item if isinstance(item, str) else _named(inner.item(item, f"{place}[{index}]"))
+            for index, item in enumerate(items)
+        )
+        allowed = tuple(name for name in names if name)
+        return _Choice(REQUIRED if mode == ANY else mode, allowed=allowed, takes_one=takes_one)
     if kind in (AUTO, NONE, REQUIRED, ANY):
-        return REQUIRED if kind == ANY else str(kind), None
+        return _Choice(REQUIRED if kind == ANY else str(kind), takes_one=takes_one)
     if kind not in ("function", "tool"):
         fields.note_ignored(f"tool_choice of type {kind}")
-        return AUTO, None
+        return _Choice()
     name = _named(choice)
     if not name:
         raise choice.missing("function.name", "the name of a tool")
-    return name, None
+    return _Choice(REQUIRED, name, "tool_choice.function.name", takes_one=takes_one)
 
 
 def _named(given: Fields) -> str | None:
+    function = given.any("function")
+    if isinstance(function, str):
+        return function
     return (given.table("function") or given).text("name")
 
 
 def _tool(fields: Fields, item: Any, place: str) -> dict[str, Any] | None:
     """Read a tool; None for one of a kind that a provider runs."""
     tool = fields.item(item, place)
-    if tool.text("type", "function") != "function":
-        fields.note_ignored(f"tools of type {tool.text('type')}")
+    kind = tool.text("type", "function")
+    is_described = tool.has("input_schema") or tool.has("inputSchema")  # as Anthropic and MCP have it
+    if kind != "function" and not (kind == "custom" and is_described):
+        fields.note_ignored(f"tools of type {kind}")
         return None
     function = tool.table("function")
     if function is None and not tool.has("name"):
         raise tool.missing("function", "an object with a name")
     function = function or tool  # as /v1/responses has it
-    name = _name(function)
-    description = function.text("description", "")
-    parameters = function.any("parameters")
-    if parameters is None:
-        parameters = {"type": "object", "properties": {}}
-    _check_schema(function, parameters)
-    function.any("strict")
+    name = function.required(function.text("name"), "name", _NAME_RULE)
+    if not NAME.fullmatch(name):
+        raise function.wrong("name", _NAME_RULE)
+    description = function.any("description") or ""
+    if not isinstance(description, str):
+        raise function.wrong("description", "a string")
+    parameters = _parameters(function, name)
+    for ignored in ("strict", "title", "annotations", "outputSchema", "output_schema"):
+        function.any(ignored)
     function.ignore_rest()
     tool.ignore_rest()
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+    read = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": json.loads(whole_text(json.dumps(read, ensure_ascii=False)))}
 
 
-def _check_schema(function: Fields, schema: Any) -> None:
-    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-        raise function.wrong("parameters", 'a JSON schema of type "object"')
-    properties = schema.get("properties", {})
-    required = schema.get("required", [])
-    if not isinstance(properties, dict) or not all(isinstance(one, (dict, bool)) for one in properties.values()):
-        raise function.wrong("parameters", "a JSON schema whose properties are schemas")
-    if not isinstance(required, list) or not all(isinstance(one, str) for one in required):
-        raise function.wrong("parameters", "a JSON schema whose required are names")
+def _parameters(function: Fields, name: str) -> dict[str, Any]:
+    """Read the schema of what a tool takes, as templates can print it.
+
+    What is no schema in it is left out: whoever asks has it from somebody else.
+    """
+    schemas = {key: function.any(key) for key in ("parameters", "input_schema", "inputSchema")}
+    field, given = next(((key, value) for key, value in schemas.items() if value not in (None, "", [])), ("", {}))
+    if isinstance(given, str):
+        try:
+            given = load_json(given)
+        except ValueError:
+            given = None
+    if not isinstance(given, dict):
+        raise function.wrong(field, f'a JSON schema of type "object" for the tool "{name}"')
+    schema = {"type": "object", "properties": {}} if not field else dict(given)
     if is_deep(schema):
-        raise function.wrong("parameters", f"nested at most {MOST_DEPTH} deep")
+        function.note_ignored(f"parameters of tool {name} beyond a depth of {MOST_DEPTH}")
+        schema = _cut(schema, MOST_DEPTH - 2)
+    for key, kind in (("properties", dict), ("required", list)):
+        value = schema.get(key)
+        if key in schema and not isinstance(value, kind):
+            if value:
+                function.note_ignored(f"{key} of tool {name}")
+            del schema[key]
+    if "required" in schema:
+        schema["required"] = [item for item in schema["required"] if isinstance(item, str)]
+    return schema
+
+
+def _cut(value: Any, depth: int) -> Any:
+    """Return a value of JSON without what is nested deeper."""
+    if isinstance(value, dict):
+        return {key: _cut(item, depth - 1) for key, item in value.items()} if depth else {}
+    if isinstance(value, list):
+        return [_cut(item, depth - 1) for item in value] if depth else []
+    return value
 
 
 def _call(message: Fields, item: Any, place: str) -> ToolCall:
     given = message.item(item, place)
     given.text("type")
     given.any("index")  # of a stream whose pieces a client put together
-    function = given.required(given.table("function"), "function", "an object with name and arguments")
-    found = read_call(function, given.text("id") or "")
+    call_id = read_id(given, "id")
+    call = read_call(given.table("function") or given, call_id)
     given.ignore_rest()
-    return found
+    return call
 
 
 def read_call(function: Fields, call_id: str) -> ToolCall:
-    """Read what a call says. Raises ApiError: it is none that a template can print."""
-    name = _name(function)
-    given = function.any("arguments")
-    arguments = given if isinstance(given, str) else json.dumps(given if given is not None else {})
-    found = call(name, "{}" if arguments.strip() in ("", "null") else arguments)
-    if found is None:
-        raise function.wrong("arguments", f"a JSON object in a string, nested at most {MOST_DEPTH} deep")
+    """Read a call of the history, in the nearest form that a template can print: it cannot be undone.
+
+    Raises:
+        ApiError: its name is no text.
+    """
+    given = function.any("name")
+    if given is not None and not isinstance(given, str):
+        raise function.wrong("name", "a string")
+    name = _NO_NAME_CHARS.sub("_", given or "")[:MOST_NAME_CHARS]
+    arguments = whole_text(_arguments(function.any("arguments")))
     function.any("parsed_arguments")
     function.ignore_rest()
-    return ToolCall(found.name, found.arguments, call_id)
+    return ToolCall(name or _NAMELESS, arguments, call_id)
 
 
-def _name(function: Fields) -> str:
-    name = function.required(function.text("name"), "name", _NAME_RULE)
-    if not NAME.fullmatch(name):
-        raise function.wrong("name", _NAME_RULE)
-    return name
+def _arguments(given: Any) -> str:
+    """Return the arguments of a call as the JSON of an object; what is none becomes a value in one."""
+    value = given
+    if isinstance(given, str):
+        try:
+            value = load_json(given) if given.strip() else {}
+        except ValueError:
+            value = given
+    if value in (None, []):
+        value = {}
+    if is_deep(value):
+        value = json.dumps(value, ensure_ascii=False)
+    if not isinstance(value, dict):
+        value = {"arguments": value}
+    return json.dumps(value, ensure_ascii=False)

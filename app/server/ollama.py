@@ -12,13 +12,13 @@ from datetime import datetime, timezone
 from typing import Any
 
 from app.conversations.conversation import SYSTEM, USER, Said
-from app.server.answer_form import read_json_form
+from app.server.answer_form import read_form
 from app.server.api_error import ApiError
 from app.server.conversation import arranged
-from app.server.fields import Fields
+from app.server.fields import Fields, whole_text
 from app.server.job import Ended, Happening, PromptTaken, ReplyPiece
 from app.server.messages import MOST_MESSAGES, read_messages, read_tools
-from app.server.order import Order, read_effort, read_limit, read_stops, refuse_unsupported, take_model
+from app.server.order import NEUTRAL, Order, read_effort, read_limit, read_stops, refuse_unsupported, take_model
 from app.server.sampling_fields import read_sampling
 
 _NEUTRAL: dict[str, Any] = {"suffix": "", "template": "", "images": []}
@@ -28,6 +28,7 @@ _AT_ONCE = 0, "0", "0s", "0m"
 
 def chat_order(fields: Fields, only: str) -> Order:
     """Read a request for ``/api/chat``; ``only``: see ``take_model``. Raises ApiError: it is wrong."""
+    fields = fields.opened()
     if not fields.items("messages", MOST_MESSAGES):
         return _order(fields, only)
     messages, begun = arranged(read_messages(fields), "messages")
@@ -36,15 +37,24 @@ def chat_order(fields: Fields, only: str) -> Order:
 
 def generate_order(fields: Fields, only: str) -> Order:
     """Read a request for ``/api/generate``; ``only``: see ``take_model``. Raises ApiError: it is wrong."""
+    fields = fields.opened()
     refuse_unsupported(fields, _NEUTRAL)
-    prompt, system = fields.text("prompt") or "", fields.text("system")
+    prompt, system = _text(fields, "prompt"), _text(fields, "system")
     if fields.flag("raw") or not prompt:
         return _order(fields, only, prompt=prompt)
     said = Said(USER, prompt)
     return _order(fields, only, messages=(Said(SYSTEM, system), said) if system else (said,))
 
 
+def _text(fields: Fields, name: str) -> str:
+    text = fields.any(name)
+    if text is not None and not isinstance(text, str):
+        raise fields.wrong(name, "a string")
+    return whole_text(text or "")
+
+
 def _order(fields: Fields, only: str, **own: Any) -> Order:
+    refuse_unsupported(fields, NEUTRAL)
     options = fields.table("options") or Fields({})
     think = fields.any("think")
     order = Order(
@@ -55,7 +65,7 @@ def _order(fields: Fields, only: str, **own: Any) -> Order:
         max_tokens=read_limit(options, "num_predict"),
         stops=read_stops(options),
         thinking=("on" if think else "off") if isinstance(think, bool) else read_effort(fields, "think"),
-        form=read_json_form(fields, "format"),
+        form=read_form(fields),
         is_streamed=fields.flag("stream", True),
     )
     options.ignore_rest()

@@ -14,7 +14,7 @@ from app.conversations.conversation import ASSISTANT, Said
 from app.server.answer_form import read_form
 from app.server.api_error import ApiError, unsupported
 from app.server.conversation import arranged
-from app.server.fields import Fields, as_whole
+from app.server.fields import Fields, as_whole, is_short_text, whole_text
 from app.server.messages import Tools, read_messages, read_tools
 from app.server.sampling_fields import read_sampling
 from app.text.record import record
@@ -36,8 +36,12 @@ EFFORTS = {
     "none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high",
     "auto": None, "default": None,
 }  # fmt: skip
-_NEUTRAL = {"best_of": 1, "echo": False, "suffix": "", "modalities": ["text"], "functions": []}
-"""Parameters that change what is answered and are not supported, with the value at which each has no effect."""
+NEUTRAL: dict[str, Any] = {
+    "best_of": 1, "echo": False, "suffix": "", "modalities": ["text"], "functions": [],
+    "function_call": ("none", "auto"),
+    "include_stop_str_in_output": False, "use_beam_search": False, "bad_words": [], "allowed_token_ids": [],
+}  # fmt: skip
+"""Parameters that change what is answered and are not supported, with the values at which each has no effect."""
 
 
 @record
@@ -86,13 +90,10 @@ class Order:
 
 def chat_order(fields: Fields, only: str) -> Order:
     """Read a request for ``/v1/chat/completions``; ``only``: see ``take_model``. Raises ApiError: it is wrong."""
+    fields = fields.opened()
     model = take_model(fields, only)
-    is_continued = fields.flag("continue_final_message")
-    if fields.flag("add_generation_prompt") and is_continued:
-        raise ApiError("add_generation_prompt excludes continue_final_message", param="add_generation_prompt")
     said = read_messages(fields)
-    if is_continued and said[-1].role != ASSISTANT:
-        raise ApiError("continue_final_message: the last message must be the assistant's", param="messages")
+    _check_continuation(fields, is_begun=said[-1].role == ASSISTANT)
     messages, begun = arranged(said, "messages")
     tools = read_tools(fields)
     n_top = fields.whole("top_logprobs", 0, MOST_TOP_LOGPROBS)
@@ -110,8 +111,27 @@ def chat_order(fields: Fields, only: str) -> Order:
     return order
 
 
+def _check_continuation(fields: Fields, is_begun: bool) -> None:
+    """Refuse what asks for another end of the prompt than the one there is.
+
+    Args:
+        is_begun: whether the last message is the assistant's: the answer goes on with it.
+    """
+    continues = fields.flag("continue_final_message", is_begun)
+    has_prompt = fields.flag("add_generation_prompt", not is_begun)
+    if has_prompt and continues:
+        raise ApiError("add_generation_prompt excludes continue_final_message", param="add_generation_prompt")
+    if continues and not is_begun:
+        raise ApiError("continue_final_message: the last message must be the assistant's", param="messages")
+    for name, value in (("continue_final_message", continues), ("add_generation_prompt", not has_prompt)):
+        if value != is_begun:
+            why = "an assistant's last message is always continued, and no other one"
+            raise unsupported(name, f"is not supported as {str(fields.any(name)).lower()}: {why}")
+
+
 def completion_order(fields: Fields, only: str) -> Order:
     """Read a request for ``/v1/completions``; ``only``: as ``take_model``. Raises ApiError: it is wrong somewhere."""
+    fields = fields.opened()
     order = _order(
         fields,
         model=take_model(fields, only),
@@ -126,7 +146,7 @@ def completion_order(fields: Fields, only: str) -> Order:
 def _order(fields: Fields, **own: Any) -> Order:
     for name in IGNORED:
         fields.any(name)
-    refuse_unsupported(fields, _NEUTRAL)
+    refuse_unsupported(fields, NEUTRAL)
     options = fields.table("stream_options") or Fields({})
     options.flag("include_obfuscation")  # there is no network between to hide lengths from
     tells_usage = options.flag("include_usage")
@@ -174,17 +194,18 @@ def refuse_unsupported(fields: Fields, neutral_values: Mapping[str, Any]) -> Non
     """Refuse what asks for something that is not done here: all but the value that asks for nothing."""
     for name, neutral in neutral_values.items():
         value = as_whole(fields.any(name))
-        if value is not None and (type(value) is not type(neutral) or value != neutral):  # True is not 1
-            raise unsupported(fields.place(name), f"is not supported (allowed: {neutral})")
+        allowed = neutral if isinstance(neutral, tuple) else (neutral,)
+        if value is not None and not any(type(value) is type(one) and value == one for one in allowed):  # True is not 1
+            raise unsupported(fields.place(name), f"is not supported (allowed: {' or '.join(map(str, allowed))})")
 
 
 def read_stops(fields: Fields) -> tuple[str, ...]:
     """Return the texts that end a reply."""
     given = fields.any("stop")
     texts: Sequence[Any] = given if isinstance(given, list) else [given]
-    texts = [one for one in texts if one not in (None, "")]  # a field of a form that was left empty
-    if len(texts) > MOST_STOPS or not all(isinstance(one, str) and 0 < len(one) <= MOST_STOP_CHARS for one in texts):
-        raise fields.wrong("stop", f"a string, or at most {MOST_STOPS}, of 1 to {MOST_STOP_CHARS} characters")
+    texts = [text for text in texts if text not in (None, "")]  # a field of a form that was left empty
+    if len(texts) > MOST_STOPS or not all(is_short_text(text, MOST_STOP_CHARS) for text in texts):
+        raise fields.wrong("stop", f"a string, or at most {MOST_STOPS}, of 1 to {MOST_STOP_CHARS} whole characters")
     return tuple(texts)
 
 
@@ -211,7 +232,7 @@ def _prompt(fields: Fields) -> str | tuple[int, ...]:
     if isinstance(given, list) and len(given) == 1 and isinstance(given[0], (str, list)):
         given = given[0]
     if isinstance(given, str) and given:
-        return given
+        return whole_text(given)
     if isinstance(given, list) and given and all(type(one) is int and 0 <= one <= MOST_TOKENS for one in given):
         return tuple(given)
     if isinstance(given, list) and len(given) > 1 and all(isinstance(one, (str, list)) for one in given):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, Said
-from app.server.answer_form import read_format
+from app.server.answer_form import read_form
 from app.server.api_error import unsupported
 from app.server.conversation import arranged
-from app.server.fields import Fields
-from app.server.messages import MOST_MESSAGES, read_call, read_message, read_text, read_tools
-from app.server.order import IGNORED, Order, read_effort, read_limit, refuse_unsupported, take_model
+from app.server.fields import Fields, whole_text
+from app.server.messages import MOST_MESSAGES, read_call, read_id, read_message, read_text, read_tools
+from app.server.order import IGNORED, NEUTRAL, Order, read_effort, read_limit, refuse_unsupported, take_model
 from app.server.sampling_fields import read_sampling
 from engine.prompt.tools.calls import CallResult
 
@@ -23,21 +23,23 @@ _CALL, _RESULT = "function_call", "function_call_output"
 
 def response_order(fields: Fields, only: str) -> Order:
     """Read a request for ``/v1/responses``; ``only``: as ``take_model``. Raises ApiError: it is wrong somewhere."""
+    fields = fields.opened()
     model = take_model(fields, only)
     for name in (*IGNORED, *_IGNORED):
         fields.any(name)
     for name in _STORED:
         if fields.has(name):
             raise unsupported(name, "is not supported: nothing is stored here (send the whole conversation as input)")
-    refuse_unsupported(fields, _NEUTRAL)
+    refuse_unsupported(fields, NEUTRAL | _NEUTRAL)
     reasoning, text, stream = (
         fields.table(name) or fields.item({}, name) for name in ("reasoning", "text", "stream_options")
     )
     thinking = read_effort(reasoning, "effort")
     for name in ("summary", "generate_summary"):
         reasoning.any(name)  # thoughts are told as they are
-    form = read_format(text.table("format"), is_flat=True)
-    text.any("verbosity")
+    form = read_form(fields)
+    for name in ("format", "verbosity"):
+        text.any(name)
     stream.flag("include_obfuscation")
     for part in (reasoning, text, stream):
         part.ignore_rest()
@@ -60,13 +62,16 @@ def response_order(fields: Fields, only: str) -> Order:
 
 def _said(fields: Fields) -> list[Said]:
     """Return instructions and input as the messages of a chat."""
-    given, instructions = fields.any("input"), fields.text("instructions")
+    given = fields.any("input")
+    instructions = fields.any("instructions")
+    if instructions is not None and not isinstance(instructions, str):
+        raise fields.wrong("instructions", "a string")
     wanted = "a text, or a list of messages, the last one of the user"
     if given is None or given in ("", []):
         raise fields.missing("input", wanted)
-    said = [Said(SYSTEM, instructions)] if instructions else []
+    said = [Said(SYSTEM, whole_text(instructions))] if instructions else []
     if isinstance(given, str):
-        return [*said, Said(USER, given)]
+        return [*said, Said(USER, whole_text(given))]
     if not isinstance(given, list) or len(given) > MOST_MESSAGES:
         raise fields.wrong("input", f"a text, or a list of at most {MOST_MESSAGES} messages")
     read = (_item(fields, fields.item(item, f"input[{at}]")) for at, item in enumerate(given))
@@ -81,9 +86,11 @@ def _item(fields: Fields, item: Fields) -> Said | None:
     if kind == "message":
         return read_message(item)
     if kind == _CALL:
-        return Said(ASSISTANT, "", (read_call(item, item.text("call_id") or ""),))
+        item.any("namespace")
+        return Said(ASSISTANT, "", (read_call(item, read_id(item, "call_id")),))
     if kind == _RESULT:
-        result = Said(TOOL, read_text(item, "output"), results=(CallResult("", "", item.text("call_id") or ""),))
+        text = read_text(item, "output", is_result=True)
+        result = Said(TOOL, text, results=(CallResult("", "", read_id(item, "call_id")),))
         item.ignore_rest()
         return result
     if kind not in _LEFT_OUT:

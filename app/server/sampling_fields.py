@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from app.server.fields import Fields
+from app.server.fields import Fields, is_short_text, is_whole_text
 
 if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
@@ -86,6 +86,8 @@ def _bias(pair: Any) -> tuple[int | str, float] | None:
     name, bias = pair
     if bias is False:
         bias = -FORBIDDEN
+    if isinstance(name, str) and not is_whole_text(name):
+        return None
     if type(name) not in (int, str) or type(bias) not in (int, float) or not abs(bias) <= FORBIDDEN:
         return None
     is_id = isinstance(name, str) and name.isascii() and name.isdecimal() and len(name) < 12
@@ -96,6 +98,6 @@ def _breakers(fields: Fields) -> tuple[str, ...] | None:
     given = fields.items("dry_sequence_breakers", MOST_BREAKERS)
     if given is None:
         return None
-    if not all(isinstance(one, str) and len(one) <= MOST_BREAKER_CHARS for one in given):
-        raise fields.wrong("dry_sequence_breakers", f"a list of texts of at most {MOST_BREAKER_CHARS} characters")
+    if not all(is_short_text(text, MOST_BREAKER_CHARS) for text in given):
+        raise fields.wrong("dry_sequence_breakers", f"a list of texts of at most {MOST_BREAKER_CHARS} whole characters")
     return tuple(given)

@@ -10,7 +10,9 @@ from typing import Any
 
 from engine.errors import shown
 
-NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+MOST_NAME_CHARS = 128
+"""Limit on the name of a tool; MCP allows as many."""
+NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MOST_NAME_CHARS}}}")
 MOST_DEPTH = 32
 """Limit on how deep arguments and schemas are nested."""
 MOST_CALL_CHARS = 1 << 17

@@ -1,7 +1,7 @@
 """The table of formats in which models write calls of tools; a model's own is told by the text of its chat template."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from engine.prompt.json_schema import lifted, moved, resolved
@@ -14,9 +14,15 @@ from engine.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Value:
-    """A place in a call for a value, as JSON by a schema."""
+    """A place in a call for a value, as JSON by a schema.
+
+    Attributes:
+        schema: of the value.
+        fallback: schema of values that can be read as well, where the other one cannot be followed.
+    """
 
     schema: Mapping[str, Any]
+    fallback: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,14 +82,20 @@ def format_of(source: str) -> CallFormat | None:
     return next((one for one in FORMATS if any(sign in source for sign in one.signs)), None)
 
 
+_ANY_OBJECT = {"type": "object"}
+
+
 def _plain(read: Callable[[str], list[ToolCall]]) -> Callable[[str, Schemas], list[ToolCall]]:
     return lambda region, _tools: read(region)
 
 
 def _object(name: str, schema: Mapping[str, Any], arguments: str = "arguments") -> Value:
-    properties = {"name": {"const": name}, arguments: moved(schema, f"/properties/{arguments}")}
-    required = ["name", arguments]
-    return Value({"type": "object", "properties": properties, "required": required, "additionalProperties": False})
+    def named(parameters: Mapping[str, Any]) -> dict[str, Any]:
+        properties = {"name": {"const": name}, arguments: parameters}
+        required = ["name", arguments]
+        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+    return Value(named(moved(schema, f"/properties/{arguments}")), named(_ANY_OBJECT))
 
 
 def _hermes(name: str, schema: Mapping[str, Any]) -> list[Part]:
@@ -99,11 +111,11 @@ def _mistral(name: str, schema: Mapping[str, Any]) -> list[Part]:
 
 
 def _mistral_named(name: str, schema: Mapping[str, Any]) -> list[Part]:
-    return [f"{TOOL_CALLS}{name}[ARGS]", Value(schema)]
+    return [f"{TOOL_CALLS}{name}[ARGS]", Value(schema, _ANY_OBJECT)]
 
 
 def _harmony(name: str, schema: Mapping[str, Any]) -> list[Part]:
-    return [f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>", Value(schema)]
+    return [f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>", Value(schema, _ANY_OBJECT)]
 
 
 def _pairs(opening: str, before: str, between: str, after: str, closing: str) -> Frame:

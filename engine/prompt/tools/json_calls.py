@@ -10,7 +10,7 @@ from engine.prompt.tools.pythonic import read_call
 PYTHON_TAG = "<|python_tag|>"
 TOOL_CALLS = "[TOOL_CALLS]"
 _BETWEEN = " \t\r\n;,"
-_NAMED = re.compile(r"\s*([A-Za-z0-9_.-]{1,64})\s*(?:\[CALL_ID\][A-Za-z0-9_-]{0,64}\s*)?\[ARGS\]\s*")
+_NAMED = re.compile(r"\s*([A-Za-z0-9_.-]{1,128})\s*(?:\[CALL_ID\][A-Za-z0-9_-]{0,64}\s*)?\[ARGS\]\s*")
 
 
 _FENCED = re.compile(r"```[a-zA-Z_]*(.*)```", re.DOTALL)
@@ -96,7 +96,7 @@ def _repaired(body: str) -> list[ToolCall]:
     return []
 
 
-_HEADER = re.compile(r"to=functions\.([A-Za-z0-9_.-]{1,64})[^{]{0,80}?<\|message\|>\s*")
+_HEADER = re.compile(r"to=functions\.([A-Za-z0-9_.-]{1,128})[^{]{0,80}?<\|message\|>\s*")
 
 
 def read_messages(region: str) -> list[ToolCall]:

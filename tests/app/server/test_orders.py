@@ -85,8 +85,6 @@ WRONG_IN_TEXTS: dict[str, list[Any]] = {
 WRONG_MESSAGES: list[tuple[Any, str]] = [
     ({"role": "user"}, "messages[0].content"),
     ({"content": "hi"}, "messages[0].role"),
-    ({"role": "tool", "content": 5}, "messages[0].content"),
-    ({"role": "user", "content": None}, "messages[0].content"),
     ({"role": "robot", "content": "hi"}, "messages[0].role"),
     ({"role": ["user"], "content": "hi"}, "messages[0].role"),
     ({"role": "user", "content": 5}, "messages[0].content"),
@@ -94,9 +92,8 @@ WRONG_MESSAGES: list[tuple[Any, str]] = [
     ({"role": "user", "content": [{"type": "image_url"}]}, "messages[0].content[0].type"),
     ({"role": "user", "content": [{"text": 5}]}, "messages[0].content[0].text"),
     ({"role": "user", "content": [{"type": "input_audio"}]}, "messages[0].content[0].type"),
-    ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0].text"),
-    ({"role": "assistant", "content": "hi", "tool_calls": [{}]}, "messages[0].tool_calls[0].function"),
-    ({"role": "assistant", "content": {}}, "messages[0].content"),
+    ({"role": "assistant", "content": "hi", "tool_calls": [[]]}, "messages[0].tool_calls[0]"),
+    ({"role": "assistant", "content": True}, "messages[0].content"),
 ]
 
 

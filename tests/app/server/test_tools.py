@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from app.chat.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError
+from app.chat.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm
 from app.chat.form_constraint import Forms
+from app.chat.form_process import FormLimits
 from app.server.answer_form import call_form, reply_form
 from app.server.api_error import ApiError
 from app.server.fields import Fields
 from app.server.messages import Tools
 from app.server.order import chat_order
+from engine.prompt.tools.calls import is_deep
 from engine.prompt.tools.formats import FORMATS, CallFormat
 from engine.prompt.tools.split import CallSplitter
 from tests.app.fake_engine import Script
@@ -180,28 +182,22 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"type": "function"}]}, "tools[0].function"),
     ({"tools": [a_tool(name="a b")]}, "tools[0].function.name"),
     ({"tools": [a_tool(name="<|im_end|>")]}, "tools[0].function.name"),
-    ({"tools": [a_tool(name="x" * 65)]}, "tools[0].function.name"),
-    ({"tools": [a_tool(), a_tool()]}, "tools[1].function.name"),
+    ({"tools": [a_tool(name="x" * 129)]}, "tools[0].function.name"),
     ({"tools": [a_tool(description=5)]}, "tools[0].function.description"),
-    ({"tools": [a_tool(parameters=[])]}, "tools[0].function.parameters"),
-    ({"tools": [a_tool(parameters={"type": "string"})]}, "tools[0].function.parameters"),
-    ({"tools": [a_tool(parameters={"properties": [1]})]}, "tools[0].function.parameters"),
-    ({"tools": [a_tool(parameters={"required": "a"})]}, "tools[0].function.parameters"),
-    ({"tools": [a_tool(parameters=DEEP)]}, "tools[0].function.parameters"),
+    ({"tools": [a_tool(parameters=[1])]}, "tools[0].function.parameters"),
+    ({"tools": [a_tool(parameters="x")]}, "tools[0].function.parameters"),
     ({"tools": [a_tool(description="x" * 300_000)]}, "tools"),
     ({"tool_choice": "required"}, "tool_choice"),
-    ({"tools": [a_tool()], "tool_choice": "f"}, "tool_choice"),
+    ({"tools": [a_tool()], "tool_choice": "g"}, "tool_choice"),
+    ({"tools": [a_tool()], "tool_choice": 5}, "tool_choice"),
     ({"tools": [a_tool()], "tool_choice": {"type": "function"}}, "tool_choice.function.name"),
     ({"tools": [a_tool()], "tool_choice": {"type": "function", "function": {"name": "g"}}},
      "tool_choice.function.name"),
     ({"tools": [a_tool()], "parallel_tool_calls": 1}, "parallel_tool_calls"),
     ({"messages": [*ASKED, assistant()]}, "messages"),
-    ({"messages": [*ASKED, assistant(), tool(tool_call_id=5)]}, "messages[2].tool_call_id"),
-    ({"messages": [*ASKED, assistant(tool_calls=[a_call(arguments="{")]), tool()]},
-     "messages[1].tool_calls[0].function.arguments"),
-    ({"messages": [*ASKED, assistant(tool_calls=[a_call(arguments="[" * 9999)]), tool()]},
-     "messages[1].tool_calls[0].function.arguments"),
-    ({"messages": [*ASKED, assistant(tool_calls=[a_call(name="\x1b[31m")]), tool()]},
+    ({"messages": [*ASKED, assistant(), tool(tool_call_id=[5])]}, "messages[2].tool_call_id"),
+    ({"messages": [*ASKED, assistant(tool_calls=["f"]), tool()]}, "messages[1].tool_calls[0]"),
+    ({"messages": [*ASKED, assistant(tool_calls=[a_call(name=5)]), tool()]},
      "messages[1].tool_calls[0].function.name"),
 ]  # fmt: skip
 
@@ -216,8 +212,115 @@ def test_what_is_wrong_is_refused_by_its_field(fields: dict[str, Any], param: st
 
 
 @pytest.mark.parametrize(
+    ("parameters", "read"),
+    [
+        ([], {"type": "object", "properties": {}}),
+        ("", {"type": "object", "properties": {}}),
+        ('{"type": "object"}', {"type": "object"}),
+        ({"properties": None, "required": None}, {}),
+        ({"properties": [], "required": "a"}, {}),
+        ({"properties": {"a": True}, "required": ["a", 5]}, {"properties": {"a": True}, "required": ["a"]}),
+        ({"type": ["object", "null"]}, {"type": ["object", "null"]}),
+        ({"title": "\ud800"}, {"title": "\ufffd"}),
+    ],
+)
+def test_odd_parameters_of_a_tool_are_read_as_a_schema(parameters: Any, read: dict[str, Any]) -> None:
+    tools = [a_tool(parameters=parameters), {"name": "g", "input_schema": parameters}]
+    order = chat_order(Fields({"messages": ASKED, "tools": tools}), "m")
+    assert order.tools is not None
+    assert [tool["function"]["parameters"] for tool in order.tools.items] == [read, read]
+
+
+def test_parameters_nested_too_deeply_are_cut_and_noted() -> None:
+    fields = Fields({"messages": ASKED, "tools": [a_tool(parameters=DEEP)]})
+    order = chat_order(fields, "m")
+    assert order.tools is not None
+    assert not is_deep(order.tools.items[0]["function"]["parameters"])
+    assert fields.ignored == {"parameters of tool f beyond a depth of 32"}
+
+
+def test_of_two_tools_with_one_name_the_first_counts() -> None:
+    fields = Fields({"messages": ASKED, "tools": [a_tool(description="first"), a_tool(description="second")]})
+    order = chat_order(fields, "m")
+    assert order.tools is not None
+    assert [tool["function"]["description"] for tool in order.tools.items] == ["first"]
+    assert fields.ignored == {"a second tool f"}
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("functions.look_up:0", "functions.look_up_0"),
+        ("look up", "look_up"),
+        ("x" * 200, "x" * 128),
+        ("", "unknown"),
+        (None, "unknown"),
+        ("\x1b[31m\ud800", "_31m_"),
+    ],
+)
+def test_a_call_in_the_history_gets_the_nearest_legal_name(given: str | None, name: str) -> None:
+    said = [*ASKED, assistant(tool_calls=[a_call(name=given)]), tool(content="error"), *ASKED]
+    messages = chat_order(Fields({"messages": said}), "m").messages
+    assert (messages[1].calls[0].name, messages[2].results[0].name) == (name, name)
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("[]", {}),
+        ([], {}),
+        ("", {}),
+        ("{", {"arguments": "{"}),
+        ("[1]", {"arguments": [1]}),
+        ("5", {"arguments": 5}),
+        (5, {"arguments": 5}),
+        ('"a"', {"arguments": "a"}),
+        ('{"a": NaN}', {"arguments": '{"a": NaN}'}),
+        ("[" * 9999, {"arguments": "[" * 9999}),
+        ('{"a": "\\ud800"}', {"a": "\ufffd"}),
+        ({"a": 1}, {"a": 1}),
+    ],
+)
+def test_arguments_in_the_history_that_are_no_object_become_one(given: Any, read: dict[str, Any]) -> None:
+    said = [*ASKED, assistant(tool_calls=[a_call(arguments=given)]), tool()]
+    assert chat_order(Fields({"messages": said}), "m").messages[1].calls[0].values == read
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ({"degrees": 18}, '{"degrees": 18}'),
+        ([{"degrees": 18}], '[{"degrees": 18}]'),
+        ([1, None], "[1, null]"),
+        (18, "18"),
+        (True, "true"),
+        (None, ""),
+        ([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {}}, {"type": "text"}], "a"),
+        ("\ud800", "\ufffd"),
+    ],
+)
+def test_the_result_of_a_tool_may_be_any_value(content: Any, text: str) -> None:
+    said = [*ASKED, assistant(), tool(content=content)]
+    assert chat_order(Fields({"messages": said}), "m").messages[2].results[0].text == text
+
+
+@pytest.mark.parametrize("calls", [[None], [{"id": 5, "name": "f", "arguments": {}}], [{}], None, []])
+def test_calls_in_the_history_may_lack_what_they_have(calls: Any) -> None:
+    said = [*ASKED, assistant(tool_calls=calls, content="So."), tool(tool_call_id=5), *ASKED]
+    assert chat_order(Fields({"messages": said}), "m").messages[0].text == "How is Paris?"
+
+
+@pytest.mark.parametrize(
     ("choice", "must", "offered"),
     [
+        (None, (), 2),
+        ("", (), 2),
+        ("g", ("g",), 2),
+        ({"type": "tool", "name": "g"}, ("g",), 2),
+        ({"name": "g"}, ("g",), 2),
+        ({"type": "function", "function": "g"}, ("g",), 2),
+        ({"type": "none"}, (), 2),
+        ({"type": "allowed_tools", "mode": "any", "tools": ["g"]}, ("g",), 1),
         ("any", ("f", "g"), 2),
         ({"type": "any"}, ("f", "g"), 2),
         ({"type": "auto"}, (), 2),
@@ -370,9 +473,49 @@ def test_what_looks_like_a_call_within_a_form_is_text(size: int) -> None:
         assert "".join(one.text for one in told) == (text if n_calls == 0 else "")
 
 
-def test_a_schema_that_no_grammar_can_have_is_refused() -> None:
-    bad = {"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}, "required": ["a"]}
-    tools = Tools(({"function": {"name": "f", "parameters": bad}},), must=("f",))
-    form = call_form(BYTES, tools, FORMATS[3])
-    with pytest.raises(FormError, match="tools cannot be used"):
-        Forms(BYTES).constraint(form)
+ODD: list[tuple[dict[str, Any], str]] = [
+    ({"a": {"type": "array", "items": {"type": "string"}, "uniqueItems": True}}, "uniqueItems"),
+    ({"a": {"type": "string", "not": {"const": ""}}}, "not"),
+    ({"a": {"type": "string", "pattern": "^(?!x).+$"}}, "pattern"),
+    ({"a": {"$ref": "https://schemas.example/t.json"}}, "$ref"),
+    ({"a": {"$ref": "#/nowhere"}}, "$ref"),
+    ({"a": {"type": "object", "propertyNames": {"maxLength": 3}}}, "propertyNames"),
+    ({"a": {"type": "array", "contains": {"const": 1}, "minContains": 2}}, "contains, minContains"),
+    ({"a": {"type": "object", "dependentSchemas": {"b": {"required": ["c"]}}}}, "dependentSchemas"),
+    ({"a": {"enum": [2**70 + 2**40]}}, "enum"),
+    ({"a": {"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 9}]}}, "combinations of keywords"),
+    ({"a": {"allOf": [{"type": "string"}, {"type": "integer"}]}}, "parameters"),
+    ({"a": {"type": "string", "minLength": 5, "maxLength": 2}}, "parameters"),
+]
+"""Properties of which a form can follow only a part, and what is left out."""
+
+
+@pytest.mark.parametrize(("properties", "dropped"), ODD)
+def test_of_an_odd_schema_of_a_tool_as_much_is_followed_as_can_be(
+    forms: Forms, properties: dict[str, Any], dropped: str
+) -> None:
+    odd = {"type": "object", "properties": properties, "required": ["a"]}
+    tools = tools_of(CITY, odd, must=("f", "g"), takes_one=True)
+    constraint = forms.constraint(call_form(BYTES, tools, FORMATS[3]))
+    assert constraint.notes == [f"tool g: {dropped}"]
+    constraint.close()
+    either = reply_form(BYTES, FORM, tools_of(odd), FORMATS[3])
+    assert either is not None
+    assert fits(forms, either, '{"x": 3}', "Sure") == [True, False]
+
+
+@pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.name)
+def test_arguments_by_an_odd_schema_are_those_that_the_model_wrote(forms: Forms, how: CallFormat) -> None:
+    schema = {**CITY, "not": {"required": ["x"]}, "properties": {**CITY["properties"], "n": {"$ref": "https://a.b"}}}
+    form = call_form(BYTES, tools_of(schema, must=("f",), takes_one=True), how)
+    assert fits(forms, form, GOOD[how.name], GOOD[how.name].replace("f", "g", 1)) == [True, False]
+
+
+def test_a_schema_that_takes_too_long_is_left_out() -> None:
+    slow = {"type": "object", "properties": {"a": {"type": "integer", "multipleOf": 1000003}}, "required": ["a"]}
+    impatient = Forms(BYTES, FormLimits(compile_cpu_s=0.3))
+    form = call_form(BYTES, tools_of(slow, must=("f",), takes_one=True), FORMATS[3])
+    constraint = impatient.constraint(form)
+    assert "parameters of all tools" in constraint.notes
+    constraint.close()
+    impatient.close()

@@ -1,0 +1,113 @@
+"""Whether a text is JSON that a schema describes: a check of its own, exact in its numbers, for tests of forms."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+_KINDS: dict[str, Any] = {
+    "null": lambda value: value is None,
+    "boolean": lambda value: isinstance(value, bool),
+    "integer": lambda value: isinstance(value, Fraction) and value.denominator == 1,
+    "number": lambda value: isinstance(value, Fraction),
+    "string": lambda value: isinstance(value, str),
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+}
+
+
+def exact_json(text: str) -> Any:
+    """Return the value of JSON text, its numbers as fractions. Raises ValueError: it is not JSON."""
+    return json.loads(text, parse_int=Fraction, parse_float=Fraction)
+
+
+def exact(value: Any) -> Any:
+    """Return a value of Python as ``exact_json`` would, its numbers as they are written in JSON."""
+    return exact_json(json.dumps(value))
+
+
+def describes(schema: Any, value: Any, root: Any = None) -> bool:
+    """Whether a schema describes a value that ``exact_json`` returned.
+
+    Args:
+        root: what its references refer to; itself by default.
+    """
+    root = schema if root is None else root
+    if isinstance(schema, bool):
+        return schema
+    if "$ref" in schema and not describes(_target(schema["$ref"], root), value, root):
+        return False
+    kinds = schema.get("type", list(_KINDS))
+    if not any(_KINDS[kind](value) for kind in ([kinds] if isinstance(kinds, str) else kinds)):
+        return False
+    if "const" in schema and not _is_same(exact(schema["const"]), value):
+        return False
+    if "enum" in schema and not any(_is_same(exact(choice), value) for choice in schema["enum"]):
+        return False
+    if not all(describes(part, value, root) for part in schema.get("allOf", ())):
+        return False
+    if "anyOf" in schema and not any(describes(part, value, root) for part in schema["anyOf"]):
+        return False
+    if "oneOf" in schema and sum(describes(part, value, root) for part in schema["oneOf"]) != 1:
+        return False
+    if "not" in schema and describes(schema["not"], value, root):
+        return False
+    if isinstance(value, Fraction):
+        return _describes_number(schema, value)
+    if isinstance(value, str):
+        return _is_within(schema, "Length", len(value)) and re.search(schema.get("pattern", ""), value) is not None
+    if isinstance(value, list):
+        return _describes_list(schema, value, root)
+    return _describes_object(schema, value, root) if isinstance(value, dict) else True
+
+
+def _target(reference: str, root: Any) -> Any:
+    target = root
+    for step in reference[2:].split("/") if reference != "#" else ():
+        target = target[step]
+    return target
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)
+
+
+def _is_within(schema: Mapping[str, Any], what: str, n: int) -> bool:
+    return bool(schema.get(f"min{what}", n) <= n <= schema.get(f"max{what}", n))
+
+
+def _describes_number(schema: Mapping[str, Any], value: Fraction) -> bool:
+    bounds = {key: exact(schema[key]) for key in schema if key.endswith(("inimum", "aximum"))}
+    multiple = exact(schema["multipleOf"]) if "multipleOf" in schema else Fraction(0)
+    return (
+        bounds.get("minimum", value) <= value <= bounds.get("maximum", value)
+        and bounds.get("exclusiveMinimum", value - 1) < value < bounds.get("exclusiveMaximum", value + 1)
+        and (not multiple or value % multiple == 0)
+    )
+
+
+def _describes_list(schema: Mapping[str, Any], value: list[Any], root: Any) -> bool:
+    first = schema.get("prefixItems", [])
+    rest = schema.get("items", True)
+    parts = [*first, *[rest] * len(value)]
+    is_unique = not schema.get("uniqueItems") or len({repr(item) for item in value}) == len(value)
+    fits = all(describes(part, item, root) for part, item in zip(parts, value, strict=False))
+    return fits and is_unique and _is_within(schema, "Items", len(value))
+
+
+def _describes_object(schema: Mapping[str, Any], value: dict[str, Any], root: Any) -> bool:
+    properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    if not set(schema.get("required", ())) <= set(value) or not _is_within(schema, "Properties", len(value)):
+        return False
+    for name, item in value.items():
+        parts = [properties[name]] if name in properties else []
+        parts += [part for pattern, part in patterns.items() if re.search(pattern, name)]
+        parts = parts or [schema.get("additionalProperties", schema.get("unevaluatedProperties", True))]
+        if not all(describes(part, item, root) for part in parts):
+            return False
+        if not describes(schema.get("propertyNames", True), name, root):
+            return False
+    return True
