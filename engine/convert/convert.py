@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from engine.convert.bounded import JsonObject, read_object
+from engine.convert.bounded import JsonObject, read_object, shown_value
 from engine.convert.hyperparameters import describe
 from engine.convert.pooling import pooling_keys
 from engine.convert.recipes import RECIPES, Recipe
@@ -36,6 +36,8 @@ from engine.tokenizer import Tokenizer
 from engine.weights.weights import checked_tensors
 
 _N_NAMED = 6
+_QUANTISED = "quantization_config", "quantization", "compression_config"
+"""Settings of models whose weights are quantised: of transformers, of MLX, of older compressed-tensors."""
 
 
 @dataclass(frozen=True)
@@ -151,8 +153,8 @@ def _configuration(directory: Path) -> tuple[JsonObject, Recipe]:
     values = read_object(directory / "config.json")
     if values is None:
         raise ConversionError(f"{shown(directory.name)}: has no config.json (name a directory of Hugging Face's form)")
-    listed = values.get("architectures")
-    name = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], str) else "missing"
+    whole = JsonObject(values, "config.json")
+    name = _class_name(whole)
     recipe = RECIPES.get(name)
     if recipe is None:
         named = list(RECIPES)[:_N_NAMED]
@@ -160,12 +162,12 @@ def _configuration(directory: Path) -> tuple[JsonObject, Recipe]:
         raise UnsupportedArchitectureError(
             f"config.json: architecture {shown(name)} cannot be converted; can be: {others}"
         )
-    text = values.get("text_config")
-    inner = {**values, **text} if isinstance(text, dict) else values
+    inner = {**values, **whole.under("text_config").values}
     config = JsonObject({**recipe.defaults, **inner}, "config.json")
-    if isinstance(config.get("quantization_config"), dict):
-        method = shown(str(config.under("quantization_config").get("quant_method")))
-        raise config.fail(f"the weights are quantised ({method}): get the model as it was trained (BF16 or F16)")
+    for setting in _QUANTISED:
+        if config.get(setting) is not None:
+            method = shown(config.under(setting).word("quant_method", setting))
+            raise config.fail(f"the weights are quantised ({method}): get the model as it was trained (BF16 or F16)")
     function = config.word(
         "hidden_act|hidden_activation|activation_function|hidden_activation_function", recipe.activations[0]
     )
@@ -173,8 +175,18 @@ def _configuration(directory: Path) -> tuple[JsonObject, Recipe]:
         raise config.fail(f"hidden_act is {shown(function)}: {recipe.architecture} means {recipe.activations[0]}")
     for setting, expected in recipe.expects.items():
         if config.values.get(setting, expected) != expected:
-            raise config.fail(f"{setting} is {shown(str(config.get(setting)))}, which a GGUF file cannot say")
+            raise config.fail(f"{setting} is {shown_value(config.get(setting))}, which a GGUF file cannot say")
     return config, recipe
+
+
+def _class_name(config: JsonObject) -> str:
+    """Return the name of the model's class in transformers."""
+    names = config.get("architectures")
+    if names is None or names == []:
+        return "missing"
+    if not isinstance(names, list) or not isinstance(names[0], str):
+        raise config.fail_value("architectures", "a list of names")
+    return names[0]
 
 
 def _name(directory: Path) -> str:

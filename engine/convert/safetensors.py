@@ -16,9 +16,10 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from engine.convert.bounded import parse_object, read_object
+from engine.convert.bounded import MAX_JSON_BYTES, parse_object, read_object, shown_value
 from engine.errors import ConversionError, shown
 from engine.gguf.file import ModelFile
+from engine.gguf.magic import START_BYTES, other_format
 
 MAX_HEADER_BYTES = 16 << 20
 """Twenty times that of a file with 5,000 tensors."""
@@ -96,6 +97,8 @@ def read_safetensors(path: Path) -> dict[str, SourceTensor]:
     """
     file = ModelFile(path)
     size_bytes = int.from_bytes(file.map[:8], "little")
+    if wrong := other_format(file.map[:START_BYTES]):
+        raise ConversionError(f"{file.shown_name}: {wrong}")
     if file.size_bytes < 8 or size_bytes > min(file.size_bytes - 8, MAX_HEADER_BYTES):
         raise ConversionError(
             f"{file.shown_name}: its header needs {size_bytes} bytes, more than there are or may be "
@@ -116,7 +119,7 @@ def _tensor(file: ModelFile, start: int, name: str, entry: Any) -> SourceTensor:
     described: dict[str, Any] = entry if isinstance(entry, dict) else {}
     dtype, shape, offsets = map(described.get, ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str) or dtype not in _SIZES:
-        raise ConversionError(f"{file.shown_name}: tensor {shown(name)} has the unknown type {shown(str(dtype))}")
+        raise ConversionError(f"{file.shown_name}: tensor {shown(name)} has the unknown type {shown_value(dtype)}")
     if not (_are_sizes(shape) and len(shape) <= MAX_DIMS and _are_sizes(offsets) and len(offsets) == 2):
         raise ConversionError(f"{file.shown_name}: tensor {shown(name)} has no sound shape and offsets (damaged?)")
     tensor = SourceTensor(file, dtype, tuple(shape), start + offsets[0])
@@ -154,7 +157,7 @@ def _without_twins(name: str) -> Any:
 
 
 def _read_index(path: Path) -> dict[str, str] | None:
-    index = read_object(path)
+    index = read_object(path, MAX_JSON_BYTES)
     if index is None:
         return None
     found = index.get("weight_map")
@@ -162,7 +165,7 @@ def _read_index(path: Path) -> dict[str, str] | None:
         raise ConversionError(f"{INDEX}: has no sound weight_map (get it again)")
     for part in found.values():
         if not isinstance(part, str) or not _PART_NAME.fullmatch(part):
-            raise ConversionError(f"{INDEX}: {shown(str(part))} is no name of a safetensors file here")
+            raise ConversionError(f"{INDEX}: {shown_value(part)} is no name of a safetensors file here")
     return found
 
 

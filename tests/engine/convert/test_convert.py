@@ -119,7 +119,12 @@ def test_a_tied_head_is_left_out(tmp_path: Path) -> None:
         ({"rms_norm_eps": 1e999}, "config.json: rms_norm_eps is inf: must be a number"),
         ({"hidden_act": "gelu"}, "config.json: hidden_act is gelu: llama means silu"),
         ({"rope_scaling": {"rope_type": "odd"}}, "config.json: rope_type is 'odd'; supported: default, linear"),
-        ({"rope_scaling": {"rope_type": "llama3", "factor": 0}}, "config.json: rope_scaling has factors that"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 0}}, "config.json: factor is 0: must be a number from 1"),
+        ({"num_hidden_layers": 10**9}, "config.json: num_hidden_layers is 1000000000: must be a whole number"),
+        ({"rope_scaling": 5}, "config.json: rope_scaling is 5: must be an object"),
+        ({"text_config": []}, "config.json: text_config is a list: must be an object"),
+        ({"architectures": [5]}, "config.json: architectures is a list: must be a list of names"),
+        ({"quantization": {"bits": 4}}, "config.json: the weights are quantised (quantization)"),
         ({"quantization_config": {"quant_method": "awq"}}, "config.json: the weights are quantised (awq)"),
     ],
 )  # fmt: skip
