@@ -41,7 +41,7 @@ def convert(
         EngineError: the directory is no model that can be converted.
         Refusal: the file is there, a type is unknown, or the model cannot be had.
     """
-    from engine.convert.convert import prepare
+    from engine.convert.convert import model_directory, prepare
     from engine.machine.host import allowed_cpus
     from engine.quantize.mixtures import MIXTURES
 
@@ -50,6 +50,7 @@ def convert(
     directory, progress, started_s = Path(source), ProgressLine(), clock()
     if not directory.is_dir():
         directory = _downloaded(source, settings, web or hub.connect(), progress)
+    directory = model_directory(directory)
     found = prepare(directory, mix)
     path = Path(out or f"{found.name}-{found.mix}.gguf")
     shown = clean_line(str(path), 120)

@@ -157,5 +157,6 @@ def llama3_factors(rope: JsonObject, theta: float, n_turned: int, original: int)
         raise rope.fail(f"low_freq_factor is {low:g}: must be below high_freq_factor, {high:g} (get the file again)")
     frequencies = theta ** -(np.arange(0, n_turned, 2) / n_turned)
     turns = original * frequencies / (2 * np.pi)
-    smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    with np.errstate(over="ignore"):  # where both factors are as good as one
+        smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
     return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -77,15 +77,34 @@ def read_directory(directory: Path) -> dict[str, SourceTensor]:
     if weight_map is None:
         return read_safetensors(_only_file(directory))
     tensors: dict[str, SourceTensor] = {}
-    for part in sorted(set(weight_map.values())):
-        for name, tensor in read_safetensors(directory / part).items():
-            if weight_map.get(name) != part:
-                raise ConversionError(f"{part}: tensor {shown(name)} is not one that {INDEX} has there")
-            tensors[name] = tensor
+    try:
+        for part in sorted(set(weight_map.values())):
+            read = read_safetensors(directory / part)
+            tensors |= read
+            _check_index(weight_map, part, read)
+        _check_all_there(weight_map, tensors)
+    except BaseException:
+        close_files(tensors.values())
+        raise
+    return tensors
+
+
+def close_files(tensors: Iterable[SourceTensor]) -> None:
+    """Close the files of tensors, of which nothing may be read afterwards."""
+    for file in {id(tensor.file): tensor.file for tensor in tensors}.values():
+        file.close()
+
+
+def _check_index(weight_map: Mapping[str, str], part: str, tensors: Mapping[str, SourceTensor]) -> None:
+    for name in tensors:
+        if weight_map.get(name) != part:
+            raise ConversionError(f"{part}: tensor {shown(name)} is not one that {INDEX} has there")
+
+
+def _check_all_there(weight_map: Mapping[str, str], tensors: Mapping[str, SourceTensor]) -> None:
     if missing := weight_map.keys() - tensors.keys():
         name = min(missing)
         raise ConversionError(f"{weight_map[name]}: has no tensor {shown(name)}, which {INDEX} has there")
-    return tensors
 
 
 def read_safetensors(path: Path) -> dict[str, SourceTensor]:
@@ -96,6 +115,14 @@ def read_safetensors(path: Path) -> dict[str, SourceTensor]:
         ConversionError: it is damaged, or its tensors are not where they should be.
     """
     file = ModelFile(path)
+    try:
+        return _read(file)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _read(file: ModelFile) -> dict[str, SourceTensor]:
     size_bytes = int.from_bytes(file.map[:8], "little")
     if wrong := other_format(file.map[:START_BYTES]):
         raise ConversionError(f"{file.shown_name}: {wrong}")

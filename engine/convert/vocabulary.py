@@ -11,7 +11,7 @@ import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -230,7 +230,7 @@ def _of_sentencepiece(content: bytes, tokenizer: JsonObject) -> Tokens:
 
 def _vocabulary(model: JsonObject) -> dict[str, int]:
     found = model.get("vocab")
-    if not isinstance(found, dict) or not found or not all(type(one) is int and one >= 0 for one in found.values()):
+    if not isinstance(found, dict) or not found or not all(map(_is_id, found.values())):
         raise model.fail("model.vocab is no table of tokens and ids (get the file again)")
     if max(map(len, found)) > MAX_TOKEN_CHARS:
         raise model.fail(f"model.vocab has a token of over {MAX_TOKEN_CHARS} characters (get the file again)")
@@ -250,6 +250,11 @@ def _merges(model: JsonObject) -> list[tuple[str, str]]:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def _is_id(value: Any) -> TypeGuard[int]:
+    """Whether a value is a number that an id can be."""
+    return type(value) is int and 0 <= value < 1 << 31
 
 
 def _is_token(value: Any) -> bool:
@@ -272,7 +277,7 @@ def _add(tokens: Tokens, added: Sequence[JsonObject], score: float = 0.0) -> Non
     """Give tokens that were added to a vocabulary their types: control tokens, and text that is never cut."""
     for entry in added:
         token_id, text = entry.get("id"), entry.get("content")
-        if type(token_id) is not int or token_id < 0 or not _is_token(text):
+        if not _is_id(token_id) or not _is_token(text):
             values = f"id {shown_value(token_id)} and content {shown_value(text)}"
             raise entry.fail(f"added_tokens has no sound entry of {values} (get the file again)")
         if tokens.types.get(token_id) == TokenType.UNKNOWN and tokens.texts[token_id] == text.encode():

@@ -15,6 +15,7 @@ TARGETS = {
     "keys": "keys",
     "server": "servers",
     "form": "forms",
+    "convert": "checkpoints",
 }
 """The module of each, which has a ``TARGET``."""
 
