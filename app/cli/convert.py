@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from app.cli.output import ProgressLine
+from app.cli.output_file import check_output
 from app.cli.verify import verify
 from app.downloads import hub
 from app.downloads.pull import progress_text
@@ -40,7 +41,7 @@ def convert(
         EngineError: the directory is no model that can be converted.
         Refusal: the file is there, a type is unknown, or the model cannot be had.
     """
-    from engine.convert.convert import prepare
+    from engine.convert.convert import model_directory, prepare
     from engine.machine.host import allowed_cpus
     from engine.quantize.mixtures import MIXTURES
 
@@ -49,11 +50,12 @@ def convert(
     directory, progress, started_s = Path(source), ProgressLine(), clock()
     if not directory.is_dir():
         directory = _downloaded(source, settings, web or hub.connect(), progress)
+    directory = model_directory(directory)
     found = prepare(directory, mix)
     path = Path(out or f"{found.name}-{found.mix}.gguf")
     shown = clean_line(str(path), 120)
-    if path.exists() and not force:
-        raise Refusal(f"jalopy convert: {shown}: is there already (--force replaces it, -o FILE names another)")
+    advice = "is there already (--force replaces it, -o FILE names another)"
+    check_output("jalopy convert", path, _inputs(directory), advice, replaces=force)
     about = f"{found.architecture}, {len(found.table)} tensors, {size(found.total_bytes)} as {found.mix}"
     print(f"{clean_line(found.name, 80)}: {about}", flush=True)
 
@@ -69,6 +71,14 @@ def convert(
         progress.clear()
     print(f"{shown}: written in {whole_seconds(clock() - started_s)}", flush=True)
     return verify(settings, str(path), runs=found.writes)
+
+
+def _inputs(directory: Path) -> Iterator[Path]:
+    """Yield the files of a model's directory and of its folders, but for GGUF files, which are never read."""
+    for pattern in ("*", "*/*"):
+        for path in directory.glob(pattern):
+            if path.suffix.lower() != ".gguf":
+                yield path
 
 
 def _downloaded(source: str, settings: Settings, web: Web, progress: ProgressLine) -> Path:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from app.chat import opening as engine_access
 from app.cli.chunks import ChunkReading
+from app.cli.output_file import check_output
 from app.documents.text_file import read_text_file
 from app.program import exit_codes
 from app.program.refusals import Refusal, say
@@ -49,8 +50,8 @@ def imatrix(options: ImatrixOptions, settings: Settings, clock: Callable[[], flo
     out = Path(options.out or f"{Path(options.model).stem}.imatrix.gguf")
     if bool(options.files) == options.conversations:
         raise Refusal("jalopy imatrix: name files of text, or give --conversations for your own saved ones")
-    if out.exists():
-        raise Refusal(f"jalopy imatrix: {clean_line(str(out), 200)}: exists (choose another name: -o FILE)")
+    inputs = [Path(name) for name in (options.model, *options.files)]
+    check_output("jalopy imatrix", out, inputs, "exists (choose another name: -o FILE)")
     texts = [read_text_file(Path(name)) for name in options.files]
     reading = ChunkReading["Imatrix"](clock)
     found = reading.run(partial(_collect, options, settings, texts))

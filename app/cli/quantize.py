@@ -7,21 +7,24 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.cli.budget import MANUAL, types_within
 from app.cli.output import ProgressLine
+from app.cli.output_file import check_output
 from app.program import exit_codes
 from app.program.refusals import Refusal, say
 from app.program.settings import Settings
 from app.text.clean_text import clean_line
-from app.text.figures import size, whole_seconds
+from app.text.figures import counted, size, whole_seconds
 from app.text.json_line import json_line
 from app.text.record import record
 
 if TYPE_CHECKING:
     from engine import GGUFFile
+    from engine.quantize.importance import FittedImportance
     from engine.quantize.mixtures import TypedShape
 
 SOURCES = ("F32", "F16", "BF16", "Q8_0")
@@ -53,24 +56,34 @@ def quantize(options: QuantizeOptions, settings: Settings, clock: Callable[[], f
     from engine import read_gguf, read_imatrix
     from engine.machine.host import allowed_cpus
     from engine.quantize.file import quantise_file
+    from engine.quantize.importance import fit_importance
     from engine.quantize.mixtures import MIXTURES, TypedShape, mixture
 
     out, keep, started_s = Path(options.out), _kept(options.keep), clock()
     if not options.budget and options.mix not in MIXTURES:
         what = f"{clean_line(options.mix, 40)}: no type" if options.mix else "neither --type nor --budget is given"
         raise Refusal(f"jalopy quantize: {what} (choose one of {', '.join(MIXTURES)})")
-    if out.exists() and not options.force:
-        raise Refusal(f"jalopy quantize: {clean_line(out.name, 80)}: is there already (--force replaces it)")
-    importance = read_imatrix(options.imatrix) if options.imatrix else {}
     progress = ProgressLine()
     with closing(read_gguf(options.model, keeps_strings=False)) as gguf:
+        inputs = [file.path for file in gguf.files]
+        if options.imatrix:
+            inputs.append(Path(options.imatrix))
+        check_output("jalopy quantize", out, inputs, "is there already (--force replaces it)", options.force)
+        fitted: FittedImportance | None = None
+        importance: Mapping[str, Any] = {}
+        if options.imatrix:
+            fitted = fit_importance(gguf, read_imatrix(options.imatrix), Path(options.imatrix).name)
+            importance = fitted.columns
         tensors = {name: TypedShape(info.shape, info.type_name) for name, info in gguf.tensors.items()}
         if options.budget:
             some, importance = types_within(options.model, options.budget, importance, keep, settings, progress)
             types = {name: some.get(name, one.type_name) for name, one in tensors.items()}
         else:
             types = mixture(gguf.metadata, tensors, options.mix, bool(importance), keep)
-        _note_low_source(gguf, types)
+        _note_source(gguf, types)
+        _note_idle_keep(gguf, types, keep)
+        if fitted is not None:
+            importance = _note_importance(gguf, types, fitted, Path(options.imatrix).name)
         source_bytes = sum(info.size_bytes for info in gguf.tensors.values())
         about: dict[str, Any] = {"general.file_type": MIXTURES[options.mix or _nearest(tensors, types)]}
         if importance:
@@ -129,9 +142,41 @@ def _kept(given: Sequence[str]) -> dict[str, str]:
     return kept
 
 
-def _note_low_source(gguf: GGUFFile, types: Mapping[str, str]) -> None:
-    """Say once that what the source has lost stays lost."""
+def _note_source(gguf: GGUFFile, types: Mapping[str, str]) -> None:
+    """Say once that what the source has lost stays lost, or that nothing changes."""
+    if all(gguf.tensors[name].type_name == kind for name, kind in types.items()):
+        say(f"jalopy quantize: no tensor of {gguf.shown_name} gets another type: the file stays as large as it is")
     low = {gguf.tensors[name].type_name for name, kind in types.items() if gguf.tensors[name].type_name != kind}
     if low - set(SOURCES):
         kinds = ", ".join(sorted(low - set(SOURCES)))
         say(f"jalopy: the source is quantized already ({kinds}): one made of F16, BF16 or Q8_0 would be better")
+
+
+def _note_idle_keep(gguf: GGUFFile, types: Mapping[str, str], keep: Mapping[str, str]) -> None:
+    """Say which --keep changed no tensor's type."""
+    for pattern, kind in keep.items():
+        names = [name for name in types if fnmatchcase(name, pattern)]
+        if any(types[name] == kind for name in names):
+            continue
+        shown = f"jalopy quantize: --keep {clean_line(pattern, 60)}={kind} has no effect"
+        if not names:
+            say(f"{shown}: {gguf.shown_name} has no tensor of that name (jalopy inspect --tensors lists them)")
+        else:
+            say(f"{shown}: {clean_line(names[0], 60)} stays {types[names[0]]}")
+
+
+def _note_importance(
+    gguf: GGUFFile, types: Mapping[str, str], fitted: FittedImportance, file_name: str
+) -> Mapping[str, Any]:
+    """Say how much of the model a file of importance covers, and return the part that is used."""
+    shown = f"jalopy quantize: {clean_line(file_name, 80)}"
+    used = fitted.used(gguf, types)
+    missing = fitted.missing(gguf, types)
+    if not used:
+        say(f"{shown} has no effect: no tensor gets a type that depends on it")
+    elif missing:
+        n_tensors = counted(len(used) + len(missing), "tensor")
+        say(f"{shown} covers {len(used)} of {n_tensors}; {clean_line(missing[0], 60)} is not among them")
+    if fitted.n_foreign:
+        say(f"{shown}: {fitted.n_foreign} of its matrices are not in {gguf.shown_name} (of another model?)")
+    return {name: fitted.columns[name] for name in used}

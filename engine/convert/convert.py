@@ -16,17 +16,18 @@ from typing import Any, cast
 
 import numpy as np
 
-from engine.convert.bounded import JsonObject, read_object
+from engine.convert.bounded import JsonObject, read_bytes, read_object, shown_value
 from engine.convert.hyperparameters import describe
 from engine.convert.pooling import pooling_keys
 from engine.convert.recipes import RECIPES, Recipe
-from engine.convert.safetensors import read_directory
+from engine.convert.safetensors import SourceTensor, close_files, read_directory
 from engine.convert.tensors import MadeTensor, made_tensors
 from engine.convert.vocabulary import vocabulary_keys
 from engine.errors import BrokenModelError, ConversionError, UnsupportedArchitectureError, shown
 from engine.gguf.contents import GGUFFile, TensorInfo
 from engine.gguf.file import ModelFile
 from engine.gguf.ggml_types import GGML_TYPES
+from engine.gguf.header import MAX_HEADER_BYTES
 from engine.gguf.write import TensorToWrite, writing
 from engine.models import ENCODERS, expected_tensors, read_config
 from engine.quantize import mixtures
@@ -36,6 +37,13 @@ from engine.tokenizer import Tokenizer
 from engine.weights.weights import checked_tensors
 
 _N_NAMED = 6
+_LENGTH_BYTES = 8
+"""Bytes before each text in a file."""
+_MOST_REVISION_BYTES = 1 << 20
+_MORE_HEADER_BYTES = 1 << 20
+"""Room for the table of tensors and the keys of a file's header."""
+_QUANTISED = "quantization_config", "quantization", "compression_config"
+"""Settings of models whose weights are quantised: of transformers, of MLX, of older compressed-tensors."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,10 @@ class Conversion:
         constants = [TensorToWrite(name, values.shape, "F32") for name, values in self.numbers.items()]
         return constants + [TensorToWrite(made.name, made.shape, kind) for made, kind in self.tensors]
 
+    def close(self) -> None:
+        """Close the files of weights, of which nothing may be read afterwards."""
+        close_files(piece.source for made, _ in self.tensors for piece in made.pieces)
+
     def write(self, path: Path, progress: Callable[[int, str], object], n_threads: int = 1) -> None:
         """Write the file, which has its name only when it is whole; one of that name is replaced.
 
@@ -107,6 +119,26 @@ def _packed(made: MadeTensor, rows: Floats, type_name: str, n_threads: int) -> B
         raise ConversionError(f"{name}: {made.name} {error} (damaged? else take --type BF16)") from None
 
 
+def model_directory(directory: Path) -> Path:
+    """Return the directory itself, or the snapshot in a repository's folder of the cache of Hugging Face's programs.
+
+    Raises:
+        ConversionError: there are several snapshots, and the folder does not say which is the latest.
+    """
+    snapshots = directory / "snapshots"
+    if (directory / "config.json").exists() or not snapshots.is_dir():
+        return directory
+    latest = read_bytes(directory / "refs" / "main", _MOST_REVISION_BYTES) or b""
+    revision = latest.decode("ascii", "replace").strip()
+    if re.fullmatch(r"\w+", revision) and (snapshots / revision).is_dir():
+        return snapshots / revision
+    found = sorted(path for path in snapshots.iterdir() if path.is_dir())
+    if len(found) != 1:
+        name = shown(directory.name)
+        raise ConversionError(f"{name}: has {len(found)} snapshots (name the one that is meant, in {name}/snapshots)")
+    return found[0]
+
+
 def prepare(directory: Path, mix: str = "") -> Conversion:
     """Read what a directory says of its model, and check that the engine would open it.
 
@@ -118,6 +150,16 @@ def prepare(directory: Path, mix: str = "") -> Conversion:
     """
     config, recipe = _configuration(directory)
     sources = read_directory(directory)
+    try:
+        return _prepared(directory, config, recipe, sources, mix)
+    except BaseException:
+        close_files(sources.values())
+        raise
+
+
+def _prepared(
+    directory: Path, config: JsonObject, recipe: Recipe, sources: Mapping[str, SourceTensor], mix: str
+) -> Conversion:
     described = describe(config, recipe.has_rope)
     for add in recipe.more:
         add(config, described)
@@ -150,9 +192,9 @@ def _configuration(directory: Path) -> tuple[JsonObject, Recipe]:
     """Return the settings of the part that writes, and the recipe."""
     values = read_object(directory / "config.json")
     if values is None:
-        raise ConversionError(f"{shown(directory.name)}: has no config.json (name a directory of Hugging Face's form)")
-    listed = values.get("architectures")
-    name = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], str) else "missing"
+        raise _no_model(directory)
+    whole = JsonObject(values, "config.json")
+    name = _class_name(whole)
     recipe = RECIPES.get(name)
     if recipe is None:
         named = list(RECIPES)[:_N_NAMED]
@@ -160,12 +202,12 @@ def _configuration(directory: Path) -> tuple[JsonObject, Recipe]:
         raise UnsupportedArchitectureError(
             f"config.json: architecture {shown(name)} cannot be converted; can be: {others}"
         )
-    text = values.get("text_config")
-    inner = {**values, **text} if isinstance(text, dict) else values
+    inner = {**values, **whole.under("text_config").values}
     config = JsonObject({**recipe.defaults, **inner}, "config.json")
-    if isinstance(config.get("quantization_config"), dict):
-        method = shown(str(config.under("quantization_config").get("quant_method")))
-        raise config.fail(f"the weights are quantised ({method}): get the model as it was trained (BF16 or F16)")
+    for setting in _QUANTISED:
+        if config.get(setting) is not None:
+            method = shown(config.under(setting).word("quant_method", setting))
+            raise config.fail(f"the weights are quantised ({method}): get the model as it was trained (BF16 or F16)")
     function = config.word(
         "hidden_act|hidden_activation|activation_function|hidden_activation_function", recipe.activations[0]
     )
@@ -173,8 +215,30 @@ def _configuration(directory: Path) -> tuple[JsonObject, Recipe]:
         raise config.fail(f"hidden_act is {shown(function)}: {recipe.architecture} means {recipe.activations[0]}")
     for setting, expected in recipe.expects.items():
         if config.values.get(setting, expected) != expected:
-            raise config.fail(f"{setting} is {shown(str(config.get(setting)))}, which a GGUF file cannot say")
+            raise config.fail(f"{setting} is {shown_value(config.get(setting))}, which a GGUF file cannot say")
     return config, recipe
+
+
+def _no_model(directory: Path) -> ConversionError:
+    """Make the exception for a directory without config.json."""
+    name = shown(directory.name or str(directory))
+    adapter = read_object(directory / "adapter_config.json")
+    if adapter is None:
+        return ConversionError(f"{name}: has no config.json (name a directory of Hugging Face's form)")
+    base = adapter.get("base_model_name_or_path")
+    model = f" of {shown(base)}" if isinstance(base, str) else ""
+    advice = "merge it into its model with PEFT's merge_and_unload, or get its GGUF file and give that to --lora"
+    return ConversionError(f"{name}: is an adapter (LoRA){model}, not a model ({advice})")
+
+
+def _class_name(config: JsonObject) -> str:
+    """Return the name of the model's class in transformers."""
+    names = config.get("architectures")
+    if names is None or names == []:
+        return "missing"
+    if not isinstance(names, list) or not isinstance(names[0], str):
+        raise config.fail_value("architectures", "a list of names")
+    return names[0]
 
 
 def _name(directory: Path) -> str:
@@ -194,6 +258,19 @@ def _main_type(made: Sequence[MadeTensor]) -> str:
     return "F16" if found == "F32" else found
 
 
+def _header_bytes(found: Conversion) -> int:
+    """Return about as many bytes as the file's metadata and its table of tensors take, and no fewer."""
+    total_bytes = _MORE_HEADER_BYTES
+    for value in found.metadata.values():
+        if isinstance(value, np.ndarray):
+            total_bytes += value.nbytes
+        elif isinstance(value, (str, bytes)):
+            total_bytes += len(value) if isinstance(value, bytes) else len(value.encode())
+        elif isinstance(value, Sequence):
+            total_bytes += sum(len(one) + _LENGTH_BYTES for one in value)
+    return total_bytes
+
+
 def _check(found: Conversion) -> None:
     """Look at what the file will say, as if it were there."""
     numbers = {layout.name: number for number, layout in GGML_TYPES.items()}
@@ -201,6 +278,8 @@ def _check(found: Conversion) -> None:
         one.name: TensorInfo(one.name, numbers[one.type_name], one.type_name, one.shape, 0, one.size_bytes)
         for one in found.table
     }
+    if _header_bytes(found) > MAX_HEADER_BYTES:
+        raise ConversionError(f"{found.name}: its vocabulary is larger than {MAX_HEADER_BYTES >> 20} MiB (damaged?)")
     if len(tensors) < len(found.table):
         raise ConversionError(f"{found.name}: two of its tensors have one meaning (are its files of one model?)")
     gguf = GGUFFile(cast(ModelFile, SimpleNamespace(shown_name=found.name)), 3, dict(found.metadata), tensors, 0)

@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.config import sharpness
 from engine.convert.bounded import JsonObject
+from engine.errors import shown
 
 _INTEGERS = {
     "block_count": "num_hidden_layers|n_layer|num_layers",
@@ -69,9 +70,8 @@ def describe(config: JsonObject, has_rope: bool) -> Described:
         ConversionError: one is missing or cannot be; which values a model may have is checked with the whole file.
     """
     keys: dict[str, Any] = {key: config.integer(names) for key, names in _INTEGERS.items()}
-    for number in ("attention.head_count", "embedding_length"):
-        if not keys[number]:
-            raise config.fail(f"{_INTEGERS[number].split('|')[0]} is 0")
+    if keys["embedding_length"] < keys["attention.head_count"]:
+        raise config.fail(f"hidden_size is {keys['embedding_length']}: fewer than the heads")
     keys |= {key: config.integer(names) for key, names in _OPTIONAL.items() if config.get(names) is not None}
     keys["attention.head_count_kv"] = config.integer("num_key_value_heads", keys["attention.head_count"])
     if config.get("head_dim") is not None:
@@ -89,11 +89,11 @@ def rope_of(config: JsonObject, kind: str = "full_attention") -> JsonObject:
     Args:
         kind: of layers, where each has its own.
     """
-    found = config.under("rope_parameters")
-    if kind in found.values:
-        found = found.under(kind)
+    parameters = config.under("rope_parameters")
+    if kind in parameters.values:
+        parameters = parameters.under(kind)
     older = {name: config.values[name] for name in ("rope_theta", "partial_rotary_factor") if name in config.values}
-    return JsonObject({**older, **config.under("rope_scaling").values, **found.values}, config.name)
+    return JsonObject({**older, **config.under("rope_scaling").values, **parameters.values}, config.name)
 
 
 def _describe_rope(config: JsonObject, described: Described) -> None:
@@ -127,7 +127,7 @@ def _describe_rope(config: JsonObject, described: Described) -> None:
         }
     elif kind not in ("default", "dynamic"):  # dynamic leaves the trained context as it is
         supported = "default, linear, dynamic, llama3, yarn, longrope"
-        raise config.fail(f"rope_type is {kind[:40]!r}; supported: {supported}")
+        raise config.fail(f"rope_type is '{shown(kind, 40)}'; supported: {supported}")
 
 
 def _describe_yarn(rope: JsonObject, keys: dict[str, Any], original: int) -> None:
@@ -153,9 +153,10 @@ def llama3_factors(rope: JsonObject, theta: float, n_turned: int, original: int)
         rope.number(name, default)
         for name, default in (("factor", 8.0), ("low_freq_factor", 1.0), ("high_freq_factor", 4.0))
     )
-    if not (theta > 0 and factor > 0 and low < high):
-        raise rope.fail("rope_scaling has factors that cannot be (get the file again)")
+    if low >= high:
+        raise rope.fail(f"low_freq_factor is {low:g}: must be below high_freq_factor, {high:g} (get the file again)")
     frequencies = theta ** -(np.arange(0, n_turned, 2) / n_turned)
     turns = original * frequencies / (2 * np.pi)
-    smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    with np.errstate(over="ignore"):  # where both factors are as good as one
+        smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
     return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)

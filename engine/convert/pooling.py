@@ -5,11 +5,10 @@ Source: https://sbert.net/docs/package_reference/sentence_transformer/models.htm
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
-from engine.convert.bounded import JsonObject, read_bytes, read_object
+from engine.convert.bounded import MAX_SETTINGS_BYTES, JsonObject, parse_json, read_bytes, read_object
 from engine.errors import ConversionError
 from engine.models.reading import POOLINGS
 
@@ -24,11 +23,11 @@ def pooling_keys(directory: Path) -> dict[str, int]:
     Raises:
         ConversionError: it is done in a way that a GGUF file cannot say.
     """
-    try:
-        modules = json.loads(read_bytes(directory / "modules.json") or "[]")
-    except (ValueError, RecursionError):
-        raise ConversionError("modules.json: is not JSON (damaged? get the file again)") from None
-    for one in modules if isinstance(modules, list) else ():
+    content = read_bytes(directory / "modules.json", MAX_SETTINGS_BYTES)
+    modules = [] if content is None else parse_json(content, "modules.json")
+    if not isinstance(modules, list):
+        raise ConversionError("modules.json: is not a list in JSON (get the file again)")
+    for one in modules:
         kind, place = (one.get("type"), one.get("path")) if isinstance(one, dict) else (None, None)
         if not (isinstance(kind, str) and kind.endswith(".Pooling") and re.fullmatch(r"[\w-]{1,100}", str(place))):
             continue

@@ -8,14 +8,15 @@ Source: https://huggingface.co/docs/tokenizers/api/pre-tokenizers
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from engine.convert.bounded import JsonObject
-from engine.errors import shown
+from engine.convert.bounded import JsonObject, shown_value
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, splitter
 
-Cut = Callable[[str], list[str]]
+Cut = Callable[[str, float], list[str]]
+"""Cuts a text; raises TimeoutError after the time that is given."""
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
 MAX_EXPRESSION = 4096
@@ -62,9 +63,10 @@ def find_pre_tokenizer(tokenizer: Mapping[str, Any], name: str) -> str:
 
 def _applied(read: JsonObject, cuts: list[Cut]) -> list[str]:
     pieces = [SAMPLE]
+    until_s = time.monotonic() + TIMEOUT_S
     for cut in cuts:
         try:
-            pieces = [part for piece in pieces for part in cut(piece) if part]
+            pieces = [part for piece in pieces for part in cut(piece, until_s) if part]
         except TimeoutError:
             raise read.fail(f"pre_tokenizer needs over {TIMEOUT_S:.0f} s for a page of text (made wrongly?)") from None
     if "".join(pieces) != SAMPLE:
@@ -75,7 +77,8 @@ def _applied(read: JsonObject, cuts: list[Cut]) -> list[str]:
 def _cuts(read: JsonObject, node: Any) -> list[Cut]:
     """Return the steps of a description."""
     if not isinstance(node, dict):
-        raise read.fail("has no pre_tokenizer (get a GGUF file of this model)")
+        kind_of_node = "no pre_tokenizer" if node is None else f"{shown_value(node)} in place of a pre_tokenizer"
+        raise read.fail(f"has {kind_of_node} (get a GGUF file of this model)")
     kind, parts = node.get("type"), node.get("pretokenizers")
     if kind == "Sequence" and isinstance(parts, list) and len(parts) <= _MOST_STEPS:
         if any(isinstance(part, dict) and part.get("type") == "Sequence" for part in parts):
@@ -89,7 +92,7 @@ def _cuts(read: JsonObject, node: Any) -> list[Cut]:
         return [_cut(read, _PUNCTUATION + ("+" if node.get("behavior") == "Contiguous" else ""))]
     if kind == "Split":
         return [_split(read, node)]
-    raise read.fail(f"pre_tokenizer {shown(str(kind))} is not supported in this form (get a GGUF file of this model)")
+    raise read.fail(f"pre_tokenizer {shown_value(kind)} is not supported in this form (get a GGUF file of this model)")
 
 
 def _split(read: JsonObject, node: Mapping[str, Any]) -> Cut:
@@ -119,9 +122,9 @@ def _cut(read: JsonObject, expression: str, drops_gaps: bool = False) -> Cut:
     except (regex.error, OverflowError, RecursionError, MemoryError):
         raise read.fail("pre_tokenizer has an expression that cannot be read") from None
 
-    def cut(text: str) -> list[str]:
+    def cut(text: str, until_s: float) -> list[str]:
         pieces, at = [], 0
-        for match in pattern.finditer(text, timeout=TIMEOUT_S):
+        for match in pattern.finditer(text, timeout=max(0.001, until_s - time.monotonic())):
             pieces += [text[at : match.start()], match.group()] if not drops_gaps else [match.group()]
             at = match.end()
         return pieces if drops_gaps else [*pieces, text[at:]]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.convert.bounded import JsonObject
+from engine.convert.bounded import JsonObject, shown_value
 from engine.convert.hyperparameters import Described, rope_of
 
 More = Callable[[JsonObject, Described], None]
@@ -73,17 +73,27 @@ def _sliding(period: int = 0) -> More:
         if config.get("sliding_window") is None:
             return
         described.keys["attention.sliding_window"] = config.integer("sliding_window")
-        kinds = config.get("layer_types")
         n_layers = described.keys["block_count"]
-        slides = [number % period != period - 1 for number in range(n_layers)] if period else []
-        if isinstance(kinds, list) and len(kinds) == n_layers:
-            found = [kind == "sliding_attention" for kind in kinds]
-            if found != slides:
-                described.keys["attention.sliding_window_pattern"] = np.array(found)
+        usual = [number % period != period - 1 for number in range(n_layers)] if period else []
+        if config.get("layer_types") is not None:
+            slides = _sliding_layers(config, n_layers)
+            if slides != usual:
+                described.keys["attention.sliding_window_pattern"] = np.array(slides)
         elif config.get("sliding_window_pattern") is not None:
             described.keys["attention.sliding_window_pattern"] = config.integer("sliding_window_pattern")
 
     return add
+
+
+def _sliding_layers(config: JsonObject, n_layers: int) -> list[bool]:
+    """Return whether each layer has a window, by the kinds of layers that a file lists; it may list more of them."""
+    kinds = config.get("layer_types")
+    if not isinstance(kinds, list) or len(kinds) < n_layers:
+        raise config.fail_value("layer_types", f"a list of {n_layers} kinds")
+    for kind in kinds[:n_layers]:
+        if kind not in ("sliding_attention", "full_attention"):
+            raise config.fail(f"layer_types has {shown_value(kind)}, which a GGUF file cannot say")
+    return [kind == "sliding_attention" for kind in kinds[:n_layers]]
 
 
 def _own_rope(config: JsonObject, described: Described) -> None:

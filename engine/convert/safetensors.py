@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from engine.convert.bounded import parse_object, read_object
+from engine.convert.bounded import MAX_JSON_BYTES, parse_object, read_object, shown_value
 from engine.errors import ConversionError, shown
 from engine.gguf.file import ModelFile
+from engine.gguf.magic import START_BYTES, other_format
 
 MAX_HEADER_BYTES = 16 << 20
 """Twenty times that of a file with 5,000 tensors."""
@@ -76,15 +77,34 @@ def read_directory(directory: Path) -> dict[str, SourceTensor]:
     if weight_map is None:
         return read_safetensors(_only_file(directory))
     tensors: dict[str, SourceTensor] = {}
-    for part in sorted(set(weight_map.values())):
-        for name, tensor in read_safetensors(directory / part).items():
-            if weight_map.get(name) != part:
-                raise ConversionError(f"{part}: tensor {shown(name)} is not one that {INDEX} has there")
-            tensors[name] = tensor
+    try:
+        for part in sorted(set(weight_map.values())):
+            read = read_safetensors(directory / part)
+            tensors |= read
+            _check_index(weight_map, part, read)
+        _check_all_there(weight_map, tensors)
+    except BaseException:
+        close_files(tensors.values())
+        raise
+    return tensors
+
+
+def close_files(tensors: Iterable[SourceTensor]) -> None:
+    """Close the files of tensors, of which nothing may be read afterwards."""
+    for file in {id(tensor.file): tensor.file for tensor in tensors}.values():
+        file.close()
+
+
+def _check_index(weight_map: Mapping[str, str], part: str, tensors: Mapping[str, SourceTensor]) -> None:
+    for name in tensors:
+        if weight_map.get(name) != part:
+            raise ConversionError(f"{part}: tensor {shown(name)} is not one that {INDEX} has there")
+
+
+def _check_all_there(weight_map: Mapping[str, str], tensors: Mapping[str, SourceTensor]) -> None:
     if missing := weight_map.keys() - tensors.keys():
         name = min(missing)
         raise ConversionError(f"{weight_map[name]}: has no tensor {shown(name)}, which {INDEX} has there")
-    return tensors
 
 
 def read_safetensors(path: Path) -> dict[str, SourceTensor]:
@@ -95,7 +115,17 @@ def read_safetensors(path: Path) -> dict[str, SourceTensor]:
         ConversionError: it is damaged, or its tensors are not where they should be.
     """
     file = ModelFile(path)
+    try:
+        return _read(file)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _read(file: ModelFile) -> dict[str, SourceTensor]:
     size_bytes = int.from_bytes(file.map[:8], "little")
+    if wrong := other_format(file.map[:START_BYTES]):
+        raise ConversionError(f"{file.shown_name}: {wrong}")
     if file.size_bytes < 8 or size_bytes > min(file.size_bytes - 8, MAX_HEADER_BYTES):
         raise ConversionError(
             f"{file.shown_name}: its header needs {size_bytes} bytes, more than there are or may be "
@@ -116,7 +146,7 @@ def _tensor(file: ModelFile, start: int, name: str, entry: Any) -> SourceTensor:
     described: dict[str, Any] = entry if isinstance(entry, dict) else {}
     dtype, shape, offsets = map(described.get, ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str) or dtype not in _SIZES:
-        raise ConversionError(f"{file.shown_name}: tensor {shown(name)} has the unknown type {shown(str(dtype))}")
+        raise ConversionError(f"{file.shown_name}: tensor {shown(name)} has the unknown type {shown_value(dtype)}")
     if not (_are_sizes(shape) and len(shape) <= MAX_DIMS and _are_sizes(offsets) and len(offsets) == 2):
         raise ConversionError(f"{file.shown_name}: tensor {shown(name)} has no sound shape and offsets (damaged?)")
     tensor = SourceTensor(file, dtype, tuple(shape), start + offsets[0])
@@ -154,7 +184,7 @@ def _without_twins(name: str) -> Any:
 
 
 def _read_index(path: Path) -> dict[str, str] | None:
-    index = read_object(path)
+    index = read_object(path, MAX_JSON_BYTES)
     if index is None:
         return None
     found = index.get("weight_map")
@@ -162,7 +192,7 @@ def _read_index(path: Path) -> dict[str, str] | None:
         raise ConversionError(f"{INDEX}: has no sound weight_map (get it again)")
     for part in found.values():
         if not isinstance(part, str) or not _PART_NAME.fullmatch(part):
-            raise ConversionError(f"{INDEX}: {shown(str(part))} is no name of a safetensors file here")
+            raise ConversionError(f"{INDEX}: {shown_value(part)} is no name of a safetensors file here")
     return found
 
 

@@ -6,6 +6,7 @@ https://protobuf.dev/programming-guides/encoding/
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import unpack
@@ -51,15 +52,13 @@ def parse_sentencepiece(content: bytes, name: str) -> SentencePieceModel:
     try:
         for number, value in _fields(memoryview(content)):
             if number == _PIECES:
-                piece = dict(_fields(value))
-                pieces.append(
-                    (bytes(piece.get(1, b"")), unpack("<f", piece.get(2, bytes(4)))[0], piece.get(3, _NORMAL))
-                )
+                piece = _some_fields(value, (1, 2, 3))
+                pieces.append((_bytes(piece.get(1, b"")), _float(piece.get(2, bytes(4))), piece.get(3, _NORMAL)))
                 if len(pieces) > MAX_PIECES:
                     raise ValueError
             elif number in (_TRAINER, _NORMALIZER):
-                (trainer if number == _TRAINER else normalizer).update(_fields(value))
-        model_type, rules = trainer.get(3, UNIGRAM), bytes(normalizer.get(2, b""))
+                (trainer if number == _TRAINER else normalizer).update(_some_fields(value, (2, 3, 4)))
+        model_type, rules = trainer.get(3, UNIGRAM), _bytes(normalizer.get(2, b""))
         if not pieces or model_type not in (UNIGRAM, BPE) or not all(0 <= kind <= 6 for _, _, kind in pieces):
             raise ValueError
     except (ValueError, TypeError, OverflowError, IndexError, ArithmeticError, BufferError, LookupError):
@@ -83,6 +82,28 @@ def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
                 raise ValueError
             at += size
         yield key >> 3, value
+
+
+def _some_fields(data: Any, numbers: tuple[int, ...]) -> dict[int, Any]:
+    """Return the last value of each of these fields; others take no memory. TypeError: it is no message."""
+    return {number: value for number, value in _fields(data) if number in numbers}
+
+
+def _bytes(value: Any) -> bytes:
+    """Return a text; TypeError for a number, which would be a length for Python."""
+    if not isinstance(value, (bytes, memoryview)):
+        raise TypeError
+    return bytes(value)
+
+
+def _float(value: Any) -> float:
+    """Return a finite number of four bytes; ValueError or TypeError: it is something else."""
+    if len(value) != 4:
+        raise ValueError
+    number = float(unpack("<f", value)[0])
+    if not math.isfinite(number):
+        raise ValueError
+    return number
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:

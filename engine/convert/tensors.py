@@ -16,6 +16,7 @@ from engine.convert.hyperparameters import Described
 from engine.convert.recipes import Recipe
 from engine.convert.safetensors import SourceTensor
 from engine.errors import ConversionError, shown
+from engine.gguf.read import MAX_DIMS
 
 Array = np.ndarray[Any, Any]
 _CHUNK_ELEMENTS = 1 << 22
@@ -134,6 +135,9 @@ def _standing_for(prefix: re.Match[str]) -> str:
 
 def _made(recipe: Recipe, described: Described, source_name: str, name: str, source: SourceTensor) -> MadeTensor:
     values = source.values()
+    if not 1 <= values.ndim <= MAX_DIMS:
+        what = f"has {values.ndim} dimensions: must have 1 to {MAX_DIMS}"
+        raise ConversionError(f"{source.file.shown_name}: tensor {shown(source_name)} {what} (damaged?)")
     if values.ndim == 2 and source_name.endswith(recipe.transposed):
         values = values.T
     shape = values.shape
@@ -171,7 +175,8 @@ def _stacked(name: str, group: Mapping[int, SourceTensor]) -> MadeTensor:
     """Put the tensors of all experts, or of all heads, into one."""
     ordered = [group[number] for number in sorted(group)]
     first = ordered[0]
-    if sorted(group) != list(range(len(group))) or any(one.shape != first.shape for one in ordered):
+    is_whole = sorted(group) == list(range(len(group)))
+    if not is_whole or not 1 <= len(first.shape) < MAX_DIMS or any(one.shape != first.shape for one in ordered):
         raise ConversionError(f"{first.file.shown_name}: the tensors of {name} are not all there, or of one shape")
     pieces = [Piece(one, one.values().reshape(-1, first.shape[-1])) for one in ordered]
     return MadeTensor(name, (len(ordered), *first.shape), pieces)

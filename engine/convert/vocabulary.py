@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
-from engine.convert.bounded import JsonObject, read_bytes, read_object
+from engine.convert.bounded import MAX_JSON_BYTES, JsonObject, is_utf8, read_bytes, read_object, shown_value
 from engine.convert.pre_tokenizer import find_pre_tokenizer
 from engine.convert.sentencepiece import BPE, UNIGRAM, parse_sentencepiece
 from engine.errors import ConversionError, shown
+from engine.gguf.header import MAX_STRINGS
 from engine.tokenizer.vocabulary import END_TEXTS, MAX_TOKEN_CHARS, TokenType
 
 JSON, MODEL, SETTINGS = "tokenizer.json", "tokenizer.model", "tokenizer_config.json"
+MAX_MODEL_BYTES = 32 << 20
+"""Limit on a file of SentencePiece: 260,000 pieces take 5 MB."""
+MAX_RULES_BYTES = 8 << 20
+"""Limit on the table of rewritten characters; those in use have a quarter of a megabyte."""
+MAX_TEMPLATE_BYTES = 1 << 20
 SPACE = "\u2581"
 _ADDED_SCORE, _UNUSED_SCORE = -1000.0, -10000.0
 _SPECIAL_IDS = {
@@ -39,7 +45,7 @@ class Tokens:
         model: ``tokenizer.ggml.model``.
         texts, types, scores: by id; ids that no token has are missing.
         keys: further keys, without their prefix.
-        post: how marks are put around a text, as tokenizer.json says it.
+        post: steps that put marks around a text, as tokenizer.json says it.
     """
 
     model: str
@@ -47,11 +53,11 @@ class Tokens:
     types: dict[int, int] = field(default_factory=dict)
     scores: dict[int, float] = field(default_factory=dict)
     keys: dict[str, Any] = field(default_factory=dict)
-    post: Any = None
+    post: Sequence[JsonObject] = ()
 
     def put(self, token_id: int, text: str | bytes, kind: int, score: float = 0.0) -> None:
         """Give an id a token."""
-        self.texts[token_id] = text.encode("utf-8", "replace") if isinstance(text, str) else text
+        self.texts[token_id] = text.encode() if isinstance(text, str) else text
         self.types[token_id], self.scores[token_id] = kind, score
 
 
@@ -68,6 +74,8 @@ def vocabulary_keys(directory: Path, config: JsonObject, n_tokens: int) -> dict[
     settings = JsonObject(read_object(directory / SETTINGS) or {}, SETTINGS)
     tokens = _read_tokens(directory)
     _add_tokens(tokens, settings)
+    if n_tokens > MAX_STRINGS:
+        raise config.fail(f"the embedding has {n_tokens} rows: at most {MAX_STRINGS} are supported")
     if (most := max(tokens.texts, default=-1) + 1) > n_tokens:
         raise config.fail(f"the vocabulary has {most} tokens, but the embedding only {n_tokens} rows")
     keys: dict[str, Any] = {"model": tokens.model, "pre": "default", **_table(tokens, n_tokens), **tokens.keys}
@@ -92,11 +100,13 @@ def _table(tokens: Tokens, n_tokens: int) -> dict[str, Any]:
 
 def _read_tokens(directory: Path) -> Tokens:
     """Read tokenizer.json, unless it was made of a file of SentencePiece that has the scores."""
-    found = read_object(directory / JSON)
+    found = read_object(directory / JSON, MAX_JSON_BYTES)
     tokenizer = JsonObject(found or {}, JSON)
     model = tokenizer.under("model")
     kind = model.word("type", "BPE" if "merges" in model.values else "")
-    content = read_bytes(directory / MODEL) if found is None or model.flag("byte_fallback", False) else None
+    content = (
+        read_bytes(directory / MODEL, MAX_MODEL_BYTES) if found is None or model.flag("byte_fallback", False) else None
+    )
     if content is not None:
         return _of_sentencepiece(content, tokenizer)
     if found is None:
@@ -108,7 +118,7 @@ def _read_tokens(directory: Path) -> Tokens:
     if kind not in makers:
         raise tokenizer.fail(f"its model is {shown(kind) or 'missing'}; supported: {', '.join(makers)}")
     tokens = makers[kind](tokenizer, model)
-    tokens.post = tokenizer.get("post_processor")
+    tokens.post = _post_steps(tokenizer)
     return tokens
 
 
@@ -118,13 +128,14 @@ def _of_bpe(tokenizer: JsonObject, model: JsonObject) -> Tokens:
     if model.flag("byte_fallback", False):
         return _of_piece_merges(tokenizer, vocabulary, merges)
     normalizer = tokenizer.under("normalizer").word("type", "NFC")
-    if normalizer != "NFC" and tokenizer.under("normalizer").get("normalizers") != []:
+    is_empty = normalizer == "Sequence" and not tokenizer.under("normalizer").objects("normalizers")
+    if normalizer != "NFC" and not is_empty:
         raise tokenizer.fail(f"normalizer {shown(normalizer)} is not supported (get a GGUF file of this model)")
     tokens = Tokens("gpt2", keys={"pre": find_pre_tokenizer(tokenizer.values, JSON)})
     for text, token_id in vocabulary.items():
         tokens.put(token_id, text, TokenType.NORMAL)
     tokens.keys["merges"] = [" ".join(part.replace(" ", "\u0120") for part in pair).encode() for pair in merges]
-    _add(tokens, tokenizer.get("added_tokens"), JSON)
+    _add(tokens, tokenizer.objects("added_tokens"))
     return tokens
 
 
@@ -137,9 +148,9 @@ def _of_piece_merges(tokenizer: JsonObject, vocabulary: Mapping[str, int], merge
         is_byte = len(text) == 6 and text.startswith("<0x") and text.endswith(">")
         kind = TokenType.BYTE if is_byte else TokenType.NORMAL
         tokens.put(token_id, text, kind, 0.0 if is_byte else -float(rank.get(text, len(rank))))
-    unknown = tokenizer.under("model").get("unk_token")
-    _add(tokens, tokenizer.get("added_tokens"), JSON)
-    if isinstance(unknown, str) and unknown in vocabulary:
+    unknown = tokenizer.under("model").word("unk_token")
+    _add(tokens, tokenizer.objects("added_tokens"))
+    if unknown in vocabulary:
         tokens.types[vocabulary[unknown]] = TokenType.UNKNOWN
     tokens.keys["add_space_prefix"] = _begins_with_space(tokenizer)
     return tokens
@@ -148,9 +159,7 @@ def _of_piece_merges(tokenizer: JsonObject, vocabulary: Mapping[str, int], merge
 def _begins_with_space(tokenizer: JsonObject) -> bool:
     """Whether a text is read as if a space were before it."""
     normalizer, cutter = tokenizer.under("normalizer"), tokenizer.under("pre_tokenizer")
-    steps = normalizer.get("normalizers")
-    all_steps = [normalizer.values, *(steps if isinstance(steps, list) else [])]
-    prepends = any(isinstance(one, dict) and one.get("type") == "Prepend" for one in all_steps)
+    prepends = any(step.get("type") == "Prepend" for step in (normalizer, *normalizer.objects("normalizers")))
     return prepends or (cutter.get("type") == "Metaspace" and cutter.word("prepend_scheme", "always") != "never")
 
 
@@ -160,30 +169,31 @@ def _of_unigram(tokenizer: JsonObject, model: JsonObject) -> Tokens:
     if not isinstance(pieces, list) or not pieces:
         raise tokenizer.fail("model.vocab is no list of pieces (get the file again)")
     for token_id, piece in enumerate(pieces):
-        is_sound = isinstance(piece, list) and len(piece) == 2 and isinstance(piece[0], str)
+        is_sound = isinstance(piece, list) and len(piece) == 2 and _is_token(piece[0])
         score = JsonObject({"score": piece[1]}, JSON).number("score") if is_sound else 0.0
         if not is_sound:
             raise tokenizer.fail(f"model.vocab has no sound piece {token_id} (get the file again)")
         tokens.put(token_id, piece[0], TokenType.UNKNOWN if token_id == unknown else TokenType.NORMAL, score)
     normalizer = tokenizer.under("normalizer")
-    rules = normalizer.get("precompiled_charsmap") or next(
-        (one["precompiled_charsmap"] for one in normalizer.get("normalizers") or () if _has_rules(one)), None
-    )
+    steps = [normalizer, *normalizer.objects("normalizers")]
+    rules = next((_rules(step) for step in steps if step.get("type") == "Precompiled"), b"")
     merges_spaces = "{2,}" in str(normalizer.values) or "WhitespaceSplit" in str(tokenizer.get("pre_tokenizer"))
-    tokens.keys |= _unigram_keys(_decoded(tokenizer, rules), _begins_with_space(tokenizer), merges_spaces)
-    _add(tokens, tokenizer.get("added_tokens"), JSON)
+    tokens.keys |= _unigram_keys(rules, _begins_with_space(tokenizer), merges_spaces)
+    _add(tokens, tokenizer.objects("added_tokens"))
     return tokens
 
 
-def _has_rules(step: Any) -> bool:
-    return isinstance(step, dict) and step.get("type") == "Precompiled"
-
-
-def _decoded(read: JsonObject, rules: Any) -> bytes:
+def _rules(step: JsonObject) -> bytes:
+    """Return the table of rewritten characters."""
+    if step.get("precompiled_charsmap") is None:
+        raise step.fail("a normalizer of type Precompiled has no precompiled_charsmap (get the file again)")
+    text = step.word("precompiled_charsmap")
+    if len(text) > MAX_RULES_BYTES:
+        raise step.fail(f"precompiled_charsmap has over {MAX_RULES_BYTES >> 20} MiB, too much for what it is")
     try:
-        return base64.b64decode(rules or "", validate=True)
-    except (TypeError, ValueError, binascii.Error):
-        raise read.fail("precompiled_charsmap is not in base 64 (get the file again)") from None
+        return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error):
+        raise step.fail("precompiled_charsmap is not in base 64 (get the file again)") from None
 
 
 def _unigram_keys(rules: bytes, adds_space: bool, merges_spaces: bool) -> dict[str, Any]:
@@ -198,7 +208,7 @@ def _of_wordpiece(tokenizer: JsonObject, model: JsonObject) -> Tokens:
         is_marked = text.startswith("[") and text.endswith("]")
         whole = text if is_marked else text[2:] if text.startswith("##") else SPACE + text
         tokens.put(token_id, whole, TokenType.NORMAL)
-    _add(tokens, tokenizer.get("added_tokens"), JSON)
+    _add(tokens, tokenizer.objects("added_tokens"))
     normalizer = tokenizer.under("normalizer")
     lowers = normalizer.flag("lowercase", True)
     accents = normalizer.flag("strip_accents", lowers)
@@ -213,17 +223,18 @@ def _of_sentencepiece(content: bytes, tokenizer: JsonObject) -> Tokens:
         tokens.keys = _unigram_keys(model.rules, model.adds_space, model.merges_spaces)
     for token_id, (text, score, kind) in enumerate(model.pieces):
         tokens.put(token_id, text, kind, score)
-    _add(tokens, tokenizer.get("added_tokens"), JSON, _ADDED_SCORE)
-    tokens.post = tokenizer.get("post_processor")
+    _add(tokens, tokenizer.objects("added_tokens"), _ADDED_SCORE)
+    tokens.post = _post_steps(tokenizer)
     return tokens
 
 
 def _vocabulary(model: JsonObject) -> dict[str, int]:
     found = model.get("vocab")
-    if not isinstance(found, dict) or not found or not all(type(one) is int and one >= 0 for one in found.values()):
+    if not isinstance(found, dict) or not found or not all(map(_is_id, found.values())):
         raise model.fail("model.vocab is no table of tokens and ids (get the file again)")
     if max(map(len, found)) > MAX_TOKEN_CHARS:
         raise model.fail(f"model.vocab has a token of over {MAX_TOKEN_CHARS} characters (get the file again)")
+    model.check_texts("vocab", found)
     return found
 
 
@@ -233,6 +244,7 @@ def _merges(model: JsonObject) -> list[tuple[str, str]]:
     pairs = [one.split(" ") if isinstance(one, str) else one for one in listed]
     if not all(isinstance(one, list) and len(one) == 2 and all(map(_is_text, one)) for one in pairs):
         raise model.fail("model.merges is no list of pairs (get the file again)")
+    model.check_texts("merges", (part for pair in pairs for part in pair))
     return [(pair[0], pair[1]) for pair in pairs]
 
 
@@ -240,28 +252,37 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def _is_id(value: Any) -> TypeGuard[int]:
+    """Whether a value is a number that an id can be."""
+    return type(value) is int and 0 <= value < 1 << 31
+
+
+def _is_token(value: Any) -> bool:
+    """Whether a value is a text that a token can have."""
+    return isinstance(value, str) and len(value) <= MAX_TOKEN_CHARS and is_utf8(value)
+
+
 def _add_tokens(tokens: Tokens, settings: JsonObject) -> None:
     """Take the tokens that tokenizer_config.json adds."""
-    added = settings.under("added_tokens_decoder").values
-    listed = [
-        {**one, "id": int(token_id)}
-        for token_id, one in added.items()
-        if isinstance(one, dict) and token_id.isascii() and token_id.isdecimal() and len(token_id) < 10
-    ]
-    _add(tokens, listed, SETTINGS, _ADDED_SCORE)
+    added = settings.under("added_tokens_decoder")
+    listed = []
+    for key in added.values:
+        if not (key.isascii() and key.isdecimal() and len(key) < 10):
+            raise settings.fail(f"added_tokens_decoder has {shown(key)} in place of a token's id (get the file again)")
+        listed.append(JsonObject({**added.under(key).values, "id": int(key)}, SETTINGS))
+    _add(tokens, listed, _ADDED_SCORE)
 
 
-def _add(tokens: Tokens, added: Any, name: str, score: float = 0.0) -> None:
+def _add(tokens: Tokens, added: Sequence[JsonObject], score: float = 0.0) -> None:
     """Give tokens that were added to a vocabulary their types: control tokens, and text that is never cut."""
-    for one in added if isinstance(added, list) else ():
-        token_id, text = (one.get("id"), one.get("content")) if isinstance(one, dict) else (None, None)
-        if type(token_id) is not int or token_id < 0 or not isinstance(text, str) or len(text) > MAX_TOKEN_CHARS:
-            raise ConversionError(f"{name}: added_tokens has no sound entry {shown(str(one))} (get the file again)")
-        if tokens.types.get(token_id) == TokenType.UNKNOWN and tokens.texts[token_id] == text.encode(
-            "utf-8", "replace"
-        ):
+    for entry in added:
+        token_id, text = entry.get("id"), entry.get("content")
+        if not _is_id(token_id) or not _is_token(text):
+            values = f"id {shown_value(token_id)} and content {shown_value(text)}"
+            raise entry.fail(f"added_tokens has no sound entry of {values} (get the file again)")
+        if tokens.types.get(token_id) == TokenType.UNKNOWN and tokens.texts[token_id] == text.encode():
             continue
-        is_special = one.get("special") is True or _seems_special(text)
+        is_special = entry.flag("special", False) or _seems_special(text)
         if not is_special and tokens.model != "bert":
             text = text.replace(SPACE, " ")
         tokens.put(token_id, text, TokenType.CONTROL if is_special else TokenType.USER_DEFINED, score)
@@ -276,13 +297,11 @@ def _special_ids(settings: JsonObject, config: JsonObject, tokens: Tokens) -> di
     """Return the ids of special tokens, by the tokenizer's settings, or else by the model's."""
     ids, keys = {text: token_id for token_id, text in tokens.texts.items()}, {}
     for name, key in _SPECIAL_IDS.items():
-        found = settings.get(f"{name}_token")
-        text = found.get("content") if isinstance(found, dict) else found
-        token_id = ids.get(text.encode("utf-8", "replace")) if isinstance(text, str) else None
+        text = _special_text(settings, f"{name}_token")
+        token_id = ids.get(text.encode("utf-8", "replace"))
         if token_id is None:
-            listed = config.get(f"{name}_token_id")
-            token_id = listed[0] if isinstance(listed, list) and listed else listed
-        if type(token_id) is int and token_id in tokens.texts:
+            token_id = next(iter(config.ids(f"{name}_token_id")), None)
+        if token_id is not None and token_id in tokens.texts:
             keys[f"{key}_token_id"] = token_id
     unknown = next((token_id for token_id, kind in tokens.types.items() if kind == TokenType.UNKNOWN), None)
     if unknown is not None:
@@ -293,40 +312,45 @@ def _special_ids(settings: JsonObject, config: JsonObject, tokens: Tokens) -> di
     return keys
 
 
+def _special_text(settings: JsonObject, name: str) -> str:
+    """Return the text of a special token, which may be an object with more about it; "" for none."""
+    if isinstance(settings.get(name), dict):
+        return settings.under(name).word("content")
+    return settings.word(name)
+
+
 def _marks(tokens: Tokens, settings: JsonObject) -> dict[str, bool]:
     """Return whether a text begins and ends with a mark: as the settings say, or as the post-processor does it."""
     marks = {}
     before, after = _around(tokens.post)
     for name, found in (("bos", before), ("eos", after)):
-        value = settings.get(f"add_{name}_token")
-        if isinstance(value, bool) or found is not None:
-            marks[f"add_{name}_token"] = value if isinstance(value, bool) else bool(found)
+        key = f"add_{name}_token"
+        if settings.get(key) is not None or found is not None:
+            marks[key] = settings.flag(key, bool(found))
     return marks
 
 
-def _around(post: Any) -> tuple[bool | None, bool | None]:
+def _around(post: Sequence[JsonObject]) -> tuple[bool | None, bool | None]:
     """Return whether special tokens are put before and after a text; None where nothing says it."""
-    for step in _steps(post):
+    for step in post:
         if step.get("type") == "RobertaProcessing":
             return True, True
-        single = step.get("single")
-        if step.get("type") == "TemplateProcessing" and isinstance(single, list) and single:
-            first, last = (isinstance(one, dict) and "SpecialToken" in one for one in (single[0], single[-1]))
-            return first, last
+        if step.get("type") == "TemplateProcessing" and (single := step.objects("single")):
+            return "SpecialToken" in single[0].values, "SpecialToken" in single[-1].values
     return None, None
 
 
-def _steps(post: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(post, dict):
-        inner = post.get("processors")
-        yield from (one for one in (inner if isinstance(inner, list) else [post]) if isinstance(one, dict))
+def _post_steps(tokenizer: JsonObject) -> Sequence[JsonObject]:
+    """Return the steps that put marks around a text: those of a sequence, or the only one."""
+    post = tokenizer.under("post_processor")
+    return [post] if post.get("processors") is None else post.objects("processors")
 
 
 def _further_ends(directory: Path, config: JsonObject, keys: Mapping[str, Any], tokens: Tokens) -> dict[str, int]:
     """Return what ends a reply by the generation's settings and is not known by its text."""
-    listed = JsonObject(read_object(directory / "generation_config.json") or {}, "").get("eos_token_id")
-    listed = config.get("eos_token_id") if listed is None else listed
-    ends = [one for one in (listed if isinstance(listed, list) else [listed]) if type(one) is int]
+    name = "generation_config.json"
+    generation = JsonObject(read_object(directory / name) or {}, name)
+    ends = generation.ids("eos_token_id") if generation.get("eos_token_id") is not None else config.ids("eos_token_id")
     known = {text.encode() for text in END_TEXTS}
     further = [one for one in ends if tokens.texts.get(one, b"") not in known and one != keys.get("eos_token_id")]
     there = [one for one in further if one in tokens.texts]
@@ -335,16 +359,23 @@ def _further_ends(directory: Path, config: JsonObject, keys: Mapping[str, Any], 
 
 def _templates(directory: Path, settings: JsonObject) -> dict[str, Any]:
     """Return the chat templates: a file of its own counts more than the settings."""
-    content = read_bytes(directory / "chat_template.jinja")
-    found: Any = content.decode("utf-8", "replace") if content is not None else settings.get("chat_template")
-    if found is None:
-        found = (read_object(directory / "chat_template.json") or {}).get("chat_template")
-    if isinstance(found, str):
-        return {"tokenizer.chat_template": found}
+    content = read_bytes(directory / "chat_template.jinja", MAX_TEMPLATE_BYTES)
+    if content is not None:
+        return {"tokenizer.chat_template": content.decode("utf-8", "replace")}
+    holder = settings
+    if settings.get("chat_template") is None:
+        name = "chat_template.json"
+        holder = JsonObject(read_object(directory / name) or {}, name)
+    found = holder.get("chat_template")
+    if not isinstance(found, list):
+        text = holder.word("chat_template")
+        holder.check_texts("chat_template", [text])
+        return {"tokenizer.chat_template": text} if found is not None else {}
     named = {
         one["name"]: one["template"]
-        for one in (found if isinstance(found, list) else ())
+        for one in found
         if isinstance(one, dict) and isinstance(one.get("name"), str) and isinstance(one.get("template"), str)
     }
+    holder.check_texts("chat_template", named.values())
     kinds = {"default": "tokenizer.chat_template", "tool_use": "tokenizer.chat_template.tool_use"}
     return {key: named[name] for name, key in kinds.items() if name in named}

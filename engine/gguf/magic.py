@@ -9,6 +9,8 @@ from engine.gguf.file import ModelFile
 
 START_BYTES = 64
 """Bytes needed to recognise every known format."""
+_LEAST_TEXT_BYTES = 8
+_NO_GGUF = "not a GGUF file (get a GGUF file)"
 _OTHER_FORMATS = (
     (b"FUGG", "is a byte-swapped GGUF file, which is not supported"),
     (b"lmgg", "is in the GGML format of 2023 (get a GGUF file)"),
@@ -16,8 +18,19 @@ _OTHER_FORMATS = (
     (b"tjgg", "is in the GGJT format of 2023 (get a GGUF file)"),
     (b"version https://git-lfs", "is a Git LFS pointer, not the model itself (fetch it with git lfs pull)"),
     (b"PK\x03\x04", "is a zip archive or PyTorch checkpoint, not a GGUF file"),
+    (b"\x1f\x8b", "is packed with gzip (unpack it first)"),
+    (b"BZh", "is packed with bzip2 (unpack it first)"),
+    (b"\xfd7zXZ", "is packed with xz (unpack it first)"),
+    (b"\x28\xb5\x2f\xfd", "is packed with zstd (unpack it first)"),
+    (b"7z\xbc\xaf\x27\x1c", "is a 7z archive (unpack it first)"),
+    (b"Rar!", "is a RAR archive (unpack it first)"),
+    *((b"\x80" + bytes([version]), f"is a Python pickle, {_NO_GGUF}") for version in range(2, 6)),
+    (b"\x89HDF", f"is in the HDF5 format of Keras, {_NO_GGUF}"),
+    (b"%PDF", "is a PDF document, not a model"),
+    (b"<?xml", "is an XML message of a server, not a model (download it again)"),
     (b"<", "is a web page, not a model (download it again)"),
 )
+_MAGIC_AT_4 = b"TFL3", f"is in the TFLite format, {_NO_GGUF}"
 
 
 def glance(path: str | os.PathLike[str]) -> None:
@@ -44,15 +57,43 @@ def refuse_other_formats(start: bytes, name: str) -> None:
         GGUFError: it is not GGUF; the message names the format if it is a known one.
     """
     if start[:4] != b"GGUF":
-        raise GGUFError(f"{name}: {_other_format(start)}")
+        raise GGUFError(f"{name}: {_problem(start)}")
 
 
-def _other_format(start: bytes) -> str:
+def other_format(start: bytes) -> str:
+    """Return what is wrong with a file that begins so, if it is in a known format that holds no model; "" if not."""
+    if _is_safetensors(start):  # the length that it begins with may look like another format
+        return ""
+    text = start.lstrip(b"\xef\xbb\xbf \r\n\t")
     for magic, what in _OTHER_FORMATS:
-        if start.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(magic):
+        if text.startswith(magic):
             return what
-    if start[8:9] == b"{":
-        return "is a safetensors file, not a GGUF file (get a GGUF file)"
+    magic, what = _MAGIC_AT_4
+    return what if start[4:8] == magic else ""
+
+
+def _is_safetensors(start: bytes) -> bool:
+    """Whether there is a length below 4 GiB, and JSON after it."""
+    return start[4:9] == b"\0\0\0\0{"
+
+
+def _problem(start: bytes) -> str:
+    """Return what is wrong with a file that does not begin as GGUF does."""
+    if known := other_format(start):
+        return known
+    if _is_safetensors(start):
+        return "is a safetensors file, not a GGUF file (jalopy convert makes one of its directory)"
     if b"GGUF".startswith(start):
         return "ends inside the magic number (truncated? download it again)"
+    if not any(start):
+        return "begins with zeros: its download has not ended, or failed (download it again)"
+    if start.startswith((b"{", b"[")):
+        return f"is JSON, not a model: '{shown(start, 40)}' (an error of the server? download it again)"
+    if _is_text(start):
+        return f"is a text, not a model: '{shown(start.strip(), 40)}' (an error of the server? download it again)"
     return f"is not a GGUF file: magic is '{shown(start[:4])}', not 'GGUF'"
+
+
+def _is_text(start: bytes) -> bool:
+    """Whether a file begins with words in ASCII."""
+    return len(start) >= _LEAST_TEXT_BYTES and start.isascii() and start.decode().replace("\n", " ").isprintable()

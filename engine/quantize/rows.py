@@ -25,6 +25,8 @@ KERNELS = {
 CASTS = ("F32", "F16", "BF16")
 WRITABLE = (*CASTS, *KERNELS)
 """Types that rows can be made of."""
+UNWEIGHTED = (*CASTS, "Q8_0")
+"""Types that come out the same whatever the importance of columns."""
 MOST = 65504.0
 """The largest value that a half, and so a scale, can hold."""
 _FEWEST_BLOCKS = 8

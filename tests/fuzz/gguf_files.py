@@ -242,7 +242,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
         except EngineError as error:
             return require_clean_line(f"jalopy: {error}")
     with watch.bounded("reading text", _CPU_S, _MEMORY_BYTES):
-        outcome = _read_text(checked)
+        outcome = read_text(checked)
     quants = {tensor.quant for tensor in checked.weights.tensors.values()}
     is_computed = quants <= set(COMPUTED_QUANTS) and checked.weights.total_bytes <= _MOST_COMPUTED
     checked.gguf.close()
@@ -261,7 +261,7 @@ def _write(files: Sequence[bytes], place: Path) -> Path:
     return place / (names[0] if names else "model.gguf")
 
 
-def _read_text(checked: Any) -> str:
+def read_text(checked: Any) -> str:
     """Whatever the vocabulary holds, text becomes ids in range and ids become text."""
     tokenizer, n_vocab = checked.tokenizer, checked.config.vocab_size
     try:

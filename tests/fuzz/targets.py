@@ -17,6 +17,7 @@ TARGETS = {
     "form": "forms",
     "tools": "tool_servers",
     "export": "exports",
+    "convert": "checkpoints",
 }
 """The module of each, which has a ``TARGET``."""
 

@@ -21,10 +21,11 @@ from app.downloads.part_file import PartFile
 from app.mcp import server
 from app.tui import external_editor
 from app.tui.widgets.prompt import Prompt
+from engine.convert import bounded, convert
 from engine.prompt.chat_prompt import ChatPrompt
 from engine.saved_state import segments
 from tests.fuzz import __main__ as command
-from tests.fuzz import chat_templates, forms, gguf_files, kept, keys, planted, servers
+from tests.fuzz import chat_templates, checkpoints, forms, gguf_files, kept, keys, planted, servers
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.target import Fault, Watch
 from tests.fuzz.targets import TARGETS, load
@@ -49,7 +50,7 @@ def test_mutated_inputs_are_the_same_for_the_same_seed(name: str) -> None:
     assert made() == made()
 
 
-@pytest.mark.parametrize("name", ["form", "database", "state", "template", "tools", "export"])
+@pytest.mark.parametrize("name", ["form", "database", "state", "template", "tools", "export", "convert"])
 def test_sound_inputs_and_some_changed_ones_hold(name: str) -> None:
     target, rng = load(name), Random(11)
     corpus = target.seeds()[:6]
@@ -131,6 +132,20 @@ def test_a_sound_model_opens_and_a_cut_one_is_refused() -> None:
     assert execute(load("gguf"), gguf_files.pack([data]), enforces=False).outcome == "opens"
     refused = execute(load("gguf"), gguf_files.pack([data[:5000]]), enforces=False)
     assert (refused.fault, refused.outcome) != ("", "opens")
+
+
+def test_a_conversion_that_raises_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = checkpoints.unpack(checkpoints.seeds()[1])
+    files["tokenizer.json"] = files["tokenizer.json"].replace(b'"merges": [[', b'"merges": [["\\ud800", "a"], [')
+    assert execute(load("convert"), checkpoints.pack(files), enforces=False).fault == ""
+    monkeypatch.setattr(bounded, "is_utf8", lambda text: True)
+    result = execute(load("convert"), checkpoints.pack(files), enforces=False)
+    assert result.outcome.startswith("FAULT UnicodeEncodeError")
+
+
+def test_a_converted_file_that_does_not_open_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convert, "_check", lambda conversion: None)
+    assert "what was written does not open" in found_in("convert").fault
 
 
 def test_a_wrong_file_that_a_download_ends_with_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

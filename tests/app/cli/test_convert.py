@@ -57,6 +57,24 @@ def test_a_file_that_is_there_stays(directory: Path) -> None:
     assert run(directory, out="out.gguf", mix="F16", force=True) == exit_codes.OK
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "1_Pooling/config.json"])
+def test_no_file_of_the_directory_is_the_output(name: str, directory: Path) -> None:
+    if "/" in name:
+        (directory / name).parent.mkdir()
+        (directory / name).write_text('{"pooling_mode_mean_tokens": true}')
+    before = (directory / name).read_bytes()
+    Path("link.gguf").symlink_to(directory / name)
+    for out in (directory / name, Path("link.gguf"), directory / ".." / directory.name / name):
+        with pytest.raises(Refusal, match="is one of the files that are read, and would be lost"):
+            run(directory, out=str(out), force=True)
+    assert (directory / name).read_bytes() == before
+
+
+def test_an_older_conversion_in_the_directory_is_replaced(directory: Path) -> None:
+    (directory / "out.gguf").write_bytes(b"older")
+    assert run(directory, out=str(directory / "out.gguf"), force=True) == exit_codes.OK
+
+
 def test_unknown_types_and_places_are_one_line(directory: Path) -> None:
     with pytest.raises(Refusal, match=r"jalopy convert: Q9: no type \(choose one of "):
         run(directory, mix="Q9")

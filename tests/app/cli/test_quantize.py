@@ -13,7 +13,7 @@ from app.cli.quantize import QuantizeOptions, quantize
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings, override
-from engine import read_gguf
+from engine import EngineError, read_gguf
 from engine.gguf.write import TensorToWrite, writing
 from tests.engine import tiny_gguf
 
@@ -60,13 +60,25 @@ def test_a_low_source_is_noted_once(model: Path, capsys: pytest.CaptureFixture[s
     assert line == "jalopy: the source is quantized already (Q4_0): one made of F16, BF16 or Q8_0 would be better"
 
 
+def write_importance(model: Path, *names: str, n_columns: int = 256) -> str:
+    """Write a file of importance next to a model, and return its path."""
+    path = model.with_name("i.gguf")
+    costs = np.random.default_rng(1).gamma(0.5, 1, (1, n_columns)).astype(np.float32)
+    table = []
+    for name in names:
+        table += [
+            TensorToWrite(f"{name}.in_sum2", (1, n_columns), "F32"),
+            TensorToWrite(f"{name}.counts", (1, 1), "F32"),
+        ]
+    with writing(path, {"general.type": "imatrix"}, table) as out:
+        for _ in names:
+            out.write(costs)
+            out.write(np.ones(1, np.float32))
+    return str(path)
+
+
 def test_importance_is_used_and_named_in_the_file(model: Path) -> None:
-    costs = np.random.default_rng(1).gamma(0.5, 1, (1, 256)).astype(np.float32)
-    names = ["blk.0.ffn_up.weight.in_sum2", "blk.0.ffn_up.weight.counts"]
-    table = [TensorToWrite(names[0], (1, 256), "F32"), TensorToWrite(names[1], (1, 1), "F32")]
-    with writing(model.with_name("i.gguf"), {"general.type": "imatrix"}, table) as out:
-        out.write(costs)
-        out.write(np.ones(1, np.float32))
+    write_importance(model, "blk.0.ffn_up.weight")
     run(model)
     plain = model.with_name("out.gguf").read_bytes()
     run(model, force=True, imatrix=str(model.with_name("i.gguf")))
@@ -99,3 +111,82 @@ def test_what_keeps_nothing_and_an_unknown_type_are_refused(model: Path) -> None
             run(model, keep=[pair])
     with pytest.raises(Refusal, match=r"Q4_K_X: no type \(choose one of F32, .*Q4_K_M"):
         run(model, "Q4_K_X")
+
+
+def test_importance_of_another_model_is_refused_before_anything_is_written(model: Path) -> None:
+    other = write_importance(model, "blk.0.ffn_up.weight", "blk.0.mixer.weight", "blk.1.mixer.weight")
+    with pytest.raises(EngineError, match=r"^i\.gguf: 2 of its 3 matrices are not in m\.gguf \(it is of another model"):
+        run(model, imatrix=other)
+    other = write_importance(model, "blk.0.ffn_up.weight", n_columns=128)
+    with pytest.raises(EngineError, match=r"^i\.gguf: has 128 numbers for blk\.0\.ffn_up\.weight, which has 256 c"):
+        run(model, imatrix=other)
+    assert not model.with_name("out.gguf").exists()
+
+
+def test_partial_importance_is_said_in_a_line(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_importance(model, "blk.0.ffn_up.weight", "blk.1.ffn_up.weight", "blk.2.ffn_up.weight")
+    run(model, imatrix=path)
+    covers, foreign = capsys.readouterr().err.splitlines()
+    assert covers == "jalopy quantize: i.gguf covers 2 of 13 tensors; blk.0.attn_k.weight is not among them"
+    assert foreign == "jalopy quantize: i.gguf: 1 of its matrices are not in m.gguf (of another model?)"
+    assert read_gguf(model.with_name("out.gguf")).metadata["quantize.imatrix.entries_count"] == 2
+
+
+def test_importance_without_effect_is_said_and_not_written(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(model, "Q8_0", imatrix=write_importance(model, "blk.0.ffn_up.weight"))
+    line = "jalopy quantize: i.gguf has no effect: no tensor gets a type that depends on it"
+    assert capsys.readouterr().err.splitlines() == [line]
+    assert "quantize.imatrix.file" not in read_gguf(model.with_name("out.gguf")).metadata
+
+
+@pytest.mark.parametrize(
+    ("pair", "reason"),
+    [
+        ("blk.9.*=Q8_0", "m.gguf has no tensor of that name (jalopy inspect --tensors lists them)"),
+        ("output_norm.weight=F16", "output_norm.weight stays F32"),
+    ],
+)
+def test_a_type_that_no_tensor_gets_is_said(
+    pair: str, reason: str, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(model, keep=["blk.0.ffn_up.weight=Q8_0", pair])
+    assert capsys.readouterr().err.splitlines() == [f"jalopy quantize: --keep {pair} has no effect: {reason}"]
+
+
+def test_the_same_types_again_are_said(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(model, "F16")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("jalopy quantize: no tensor of m.gguf gets another type")
+
+
+def other_names(path: Path) -> list[Path]:
+    """Names of one file: its own, a link, a hard link, and one that is not the shortest."""
+    link, twin = path.with_name("link.gguf"), path.with_name("twin.gguf")
+    link.symlink_to(path)
+    twin.hardlink_to(path)
+    return [path, link, twin, path.parent / "x" / ".." / path.name]
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_the_model_is_never_the_output(force: bool, model: Path) -> None:
+    before = model.read_bytes()
+    (model.parent / "x").mkdir()
+    for name in other_names(model):
+        with pytest.raises(Refusal, match="is one of the files that are read, and would be lost"):
+            quantize(QuantizeOptions(str(model), str(name), "Q4_K_M", force=force), SETTINGS)
+        assert name.read_bytes() == before
+
+
+def test_neither_importance_nor_another_part_is_the_output(tmp_path: Path) -> None:
+    parts = tiny_gguf.write_parts(tmp_path, "m", 3, dim=256, n_layers=2)
+    imatrix = write_importance(parts[0], "blk.0.ffn_up.weight")
+    for name in (*map(str, parts), imatrix):
+        with pytest.raises(Refusal, match="is one of the files that are read"):
+            quantize(QuantizeOptions(str(parts[0]), name, "Q4_K_M", imatrix=imatrix, force=True), SETTINGS)
+
+
+def test_an_output_that_cannot_be_is_refused_at_once(model: Path) -> None:
+    (model.parent / "folder.gguf").mkdir()
+    for name, reason in (("folder.gguf", "is not a regular file"), ("none/out.gguf", "there is no such folder")):
+        with pytest.raises(Refusal, match=reason):
+            quantize(QuantizeOptions(str(model), str(model.parent / name), "Q4_K_M", force=True), SETTINGS)

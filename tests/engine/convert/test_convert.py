@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from engine import EngineError, GGUFFile, read_gguf
-from engine.convert.convert import Conversion, prepare
+from engine.convert.convert import Conversion, model_directory, prepare
+from engine.convert.safetensors import read_directory
 from engine.loader import validate
 from tests.engine.convert import hub_directory
 from tests.engine.convert.hub_directory import CLASSES, change_json, numbers
@@ -119,7 +120,12 @@ def test_a_tied_head_is_left_out(tmp_path: Path) -> None:
         ({"rms_norm_eps": 1e999}, "config.json: rms_norm_eps is inf: must be a number"),
         ({"hidden_act": "gelu"}, "config.json: hidden_act is gelu: llama means silu"),
         ({"rope_scaling": {"rope_type": "odd"}}, "config.json: rope_type is 'odd'; supported: default, linear"),
-        ({"rope_scaling": {"rope_type": "llama3", "factor": 0}}, "config.json: rope_scaling has factors that"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 0}}, "config.json: factor is 0: must be a number from 1"),
+        ({"num_hidden_layers": 10**9}, "config.json: num_hidden_layers is 1000000000: must be a whole number"),
+        ({"rope_scaling": 5}, "config.json: rope_scaling is 5: must be an object"),
+        ({"text_config": []}, "config.json: text_config is a list: must be an object"),
+        ({"architectures": [5]}, "config.json: architectures is a list: must be a list of names"),
+        ({"quantization": {"bits": 4}}, "config.json: the weights are quantised (quantization)"),
         ({"quantization_config": {"quant_method": "awq"}}, "config.json: the weights are quantised (awq)"),
     ],
 )  # fmt: skip
@@ -141,6 +147,50 @@ def test_what_is_missing_is_named(name: str, line: str, tmp_path: Path) -> None:
     hub_directory.write(tmp_path / "m")
     (tmp_path / "m" / name).unlink()
     assert refusal(tmp_path / "m").startswith(line)
+
+
+def test_an_adapter_is_named(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    hub_directory.write_json(tmp_path / "m/adapter_config.json", {"base_model_name_or_path": "org/base", "r": 8})
+    assert refusal(tmp_path / "m").startswith("m: is an adapter (LoRA) of org/base, not a model (merge it")
+    hub_directory.write_json(tmp_path / "m/adapter_config.json", {"base_model_name_or_path": 5})
+    assert refusal(tmp_path / "m").startswith("m: is an adapter (LoRA), not a model (merge it")
+
+
+def test_the_snapshot_in_a_cache_is_found(tmp_path: Path) -> None:
+    root = tmp_path / "models--org--m"
+    (root / "snapshots" / "abc").mkdir(parents=True)
+    assert model_directory(root) == root / "snapshots" / "abc"
+    (root / "snapshots" / "def").mkdir()
+    with pytest.raises(EngineError, match=r"^models--org--m: has 2 snapshots \(name the one that is meant"):
+        model_directory(root)
+    (root / "refs").mkdir()
+    (root / "refs" / "main").write_text("def\n")
+    assert model_directory(root) == root / "snapshots" / "def"
+    (root / "refs" / "main").write_text("../../..")
+    with pytest.raises(EngineError, match="has 2 snapshots"):
+        model_directory(root)
+    hub_directory.write(tmp_path / "m")
+    assert model_directory(tmp_path / "m") == tmp_path / "m"
+
+
+def test_a_vocabulary_that_no_header_holds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub_directory.write(tmp_path / "m", vocabulary="bpe")
+    monkeypatch.setattr("engine.convert.convert.MAX_HEADER_BYTES", (1 << 20) + 1000)
+    assert refusal(tmp_path / "m").startswith("m: its vocabulary is larger than 1 MiB")
+
+
+def test_files_of_weights_are_closed_when_a_directory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub_directory.write(tmp_path / "m")
+    change_json(tmp_path / "m/config.json", num_hidden_layers=1)
+    sources = read_directory(tmp_path / "m")
+    monkeypatch.setattr("engine.convert.convert.read_directory", lambda directory: sources)
+    file = next(iter(sources.values())).file
+    assert not file.changed()
+    refusal(tmp_path / "m")
+    assert file.changed()  # as of every file that is closed
 
 
 def test_pickles_are_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,16 @@ def test_all_ends_of_the_generation_end_a_reply(directory: Path) -> None:
     assert Tokenizer.from_metadata(keys, "m").end_ids == {264, 266, 5, 7}  # <|endoftext|> is known by its text
 
 
+def bpe(vocab: dict[str, int], merges: list[Any] | None = None) -> dict[str, Any]:
+    """Changes of a tokenizer.json to merges of bytes."""
+    return {"model": {"type": "BPE", "vocab": vocab, "merges": merges or []}}
+
+
+def unigram(normalizer: Any = None, **model: Any) -> dict[str, Any]:
+    """Changes of a tokenizer.json to Unigram."""
+    return {"model": {"type": "Unigram", "vocab": [["a", -1.0]], **model}, "normalizer": normalizer}
+
+
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
@@ -188,6 +199,31 @@ def test_all_ends_of_the_generation_end_a_reply(directory: Path) -> None:
         ({"added_tokens": [{"id": "1"}]}, "tokenizer.json: added_tokens has no sound entry"),
         ({"model": {"type": "Unigram", "vocab": [["a"]]}}, "tokenizer.json: model.vocab has no sound piece 0"),
         ({"added_tokens": [{"id": 900, "content": "x"}]}, "config.json: the vocabulary has 901 tokens"),
+        ({"added_tokens": [{"id": 10**9, "content": "x"}]}, "config.json: the vocabulary has 1000000001 tokens"),
+        ({"added_tokens": [{"id": -1, "content": "x"}]}, "tokenizer.json: added_tokens has no sound entry of id -1"),
+        ({"added_tokens": [{"id": 1, "content": "\ud800"}]}, "tokenizer.json: added_tokens has no sound entry of id 1"),
+        ({"added_tokens": 5}, "tokenizer.json: added_tokens is 5: must be a list of objects"),
+        ({"model": 5}, "tokenizer.json: model is 5: must be an object"),
+        ({"model": {"type": []}}, "tokenizer.json: model.type is a list: must be a text"),
+        (bpe({"\ud800": 1}), "tokenizer.json: model.vocab has half of a surrogate pair"),
+        (bpe({"a": 10**9}), "config.json: the vocabulary has 1000000001 tokens"),
+        (bpe({"a": 1}, ["a \udfff"]), "tokenizer.json: model.merges has half of a surrogate pair"),
+        (bpe({"a": 1}, [["\ud800", "b"]]), "tokenizer.json: model.merges has half of a surrogate pair"),
+        ({"normalizer": 5}, "tokenizer.json: normalizer is 5: must be an object"),
+        ({"normalizer": {"type": "Sequence", "normalizers": 5}}, "tokenizer.json: normalizer.normalizers is 5: "),
+        ({"pre_tokenizer": 5}, "tokenizer.json: has 5 in place of a pre_tokenizer"),
+        ({"post_processor": 5}, "tokenizer.json: post_processor is 5: must be an object"),
+        ({"post_processor": {"processors": [5]}}, "tokenizer.json: post_processor.processors is a list: must be"),
+        (unigram(normalizer=5), "tokenizer.json: normalizer is 5: must be an object"),
+        (unigram(normalizer={"normalizers": 5}), "tokenizer.json: normalizer.normalizers is 5: must be a list of"),
+        (unigram(normalizer={"type": "Precompiled"}), "tokenizer.json: a normalizer of type Precompiled has no"),
+        (unigram(normalizer={"normalizers": [{"type": "Precompiled"}]}), "tokenizer.json: a normalizer of type Pre"),
+        (unigram(normalizer={"type": "Precompiled", "precompiled_charsmap": 5}), "tokenizer.json: normalizer.precomp"),
+        (unigram(normalizer={"type": "Precompiled", "precompiled_charsmap": "\ud800"}), "tokenizer.json: precompiled_"),
+        (unigram(unk_id=10**9), "tokenizer.json: model.unk_id is 1000000000: must be a whole number from 0"),
+        (unigram(vocab=[["a", 1e300]]), "tokenizer.json: score is 1e+300: must be a number"),
+        (unigram(vocab=[["a", float("nan")]]), "tokenizer.json: score is nan: must be a number"),
+        (unigram(vocab=[["\ud800", 1]]), "tokenizer.json: model.vocab has no sound piece 0"),
     ],
 )  # fmt: skip
 def test_vocabularies_that_cannot_be_are_refused(changes: dict[str, Any], line: str, directory: Path) -> None:
@@ -198,7 +234,54 @@ def test_vocabularies_that_cannot_be_are_refused(changes: dict[str, Any], line: 
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\xff" * 20, b"\x0a\x05ab", sentencepiece([("a", 0.0, 9)]), sentencepiece([("a", 0.0, 1)], 3)]
+    ("name", "changes", "line"),
+    [
+        ("tokenizer_config.json", {"chat_template": "\ud800"}, "chat_template has half of a surrogate pair"),
+        ("tokenizer_config.json", {"chat_template": 5}, "chat_template is 5: must be a text"),
+        ("tokenizer_config.json", {"chat_template": [{"name": "default", "template": "\udc00"}]}, "chat_template has"),
+        ("tokenizer_config.json", {"eos_token": 5}, "eos_token is 5: must be a text"),
+        ("tokenizer_config.json", {"eos_token": {"content": 5}}, "eos_token.content is 5: must be a text"),
+        ("tokenizer_config.json", {"add_bos_token": "yes"}, "add_bos_token is yes: must be true or false"),
+        ("tokenizer_config.json", {"added_tokens_decoder": [5]}, "added_tokens_decoder is a list: must be an object"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"x": {}}}, "added_tokens_decoder has x in place of"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"3": 5}}, "added_tokens_decoder.3 is 5: must be an object"),
+        ("chat_template.json", {"chat_template": "\ud800"}, "chat_template has half of a surrogate pair"),
+        ("generation_config.json", {"eos_token_id": "2"}, "eos_token_id is 2: must be a token's id"),
+    ],
+)  # fmt: skip
+def test_other_files_are_named_with_the_key(name: str, changes: dict[str, Any], line: str, directory: Path) -> None:
+    path = directory / name
+    if not path.exists():
+        write_json(path, {})
+    change_json(path, **changes)
+    with pytest.raises(EngineError) as caught:
+        keys_of(directory, 267)
+    assert str(caught.value).startswith(f"{name}: {line}")
+    assert str(caught.value).isprintable()
+
+
+def test_an_embedding_of_too_many_rows_is_refused_before_a_table_is_made(directory: Path) -> None:
+    with pytest.raises(EngineError, match=r"^config\.json: the embedding has 1000000000 rows: at most"):
+        keys_of(directory, 10**9)
+
+
+PIECE = sentencepiece([("a", 0.0, 1)])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff" * 20,
+        b"\x0a\x05ab",
+        sentencepiece([("a", 0.0, 9)]),
+        sentencepiece([("a", 0.0, 1)], 3),
+        sentencepiece([("a", math.nan, 1)]),
+        PIECE + b"\x1a\x06\x10\x80\x80\x80\x80\x40",
+        PIECE + b"\x0a\x02\x08\x05",
+        PIECE + b"\x0a\x09\x11" + bytes(8),
+        PIECE + b"\x08\x05",
+    ],
 )
 def test_damaged_files_of_sentencepiece_are_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").write_bytes(content)

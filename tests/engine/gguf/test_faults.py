@@ -28,7 +28,7 @@ NOT_GGUF = {
     "safetensors": (struct.pack("<Q", 2) + b"{}", "safetensors"),
     "ggjt": (b"tjgg" + bytes(60), "GGJT"),
     "zip": (b"PK\x03\x04" + bytes(60), "zip"),
-    "zeros": (bytes(4096), "magic"),
+    "zeros": (bytes(4096), "begins with zeros"),
     "escapes": (b"\x1b[2J\x1b]0;owned\x07" * 9, "magic"),
     "byte-swapped magic": (b"FUGG" + bytes(60), "byte-swapped"),
     "big-endian": (b"GGUF" + struct.pack(">IQQ", 3, 1, 1) + bytes(60), "big-endian"),

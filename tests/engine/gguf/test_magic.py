@@ -21,7 +21,23 @@ def test_a_gguf_file_passes_also_if_it_is_cut_off_later(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("start", "what"),
-    [(b"PK\x03\x04", "zip archive"), (b"<html>", "web page"), (b"GG", "truncated"), (b"hello world", "'hell'")],
+    [
+        (b"PK\x03\x04", "zip archive"),
+        (b"<html>", "web page"),
+        (b'<?xml version="1.0"?><Error>', "XML message of a server"),
+        (b'{"error":"Access to model org/x is restricted"}', "is JSON, not a model: .{.error.:.Access to model"),
+        (b"Invalid username or password.", "is a text, not a model: 'Invalid username or password.' .an error"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:aa", "Git LFS pointer"),
+        (b"\x1f\x8b\x08\x00", "packed with gzip"),
+        (b"\x28\xb5\x2f\xfd\x04", "packed with zstd"),
+        (b"\x80\x02}q\x00.", "Python pickle"),
+        (b"\x89HDF\r\n", "HDF5"),
+        (b"\x1c\0\0\0TFL3", "TFLite"),
+        (b"\x3c\0\0\0\0\0\0\0{}", "safetensors file, .*jalopy convert"),
+        (bytes(64), "begins with zeros"),
+        (b"GG", "truncated"),
+        (b"hell\x00\x01", "'hell'"),
+    ],
 )
 def test_another_format_is_named(tmp_path: Path, start: bytes, what: str) -> None:
     (tmp_path / "m.gguf").write_bytes(start)

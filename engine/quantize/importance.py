@@ -1,0 +1,73 @@
+"""Whether a file of importance fits the model that is made smaller, and how much of it it covers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.errors import GGUFError, shown
+from engine.gguf.contents import GGUFFile, TensorInfo
+from engine.quantize.rows import UNWEIGHTED, Floats
+
+_ADVICE = "it is of another model: jalopy imatrix makes one"
+
+
+@dataclass(frozen=True)
+class FittedImportance:
+    """Importance of the matrices of one model.
+
+    Attributes:
+        columns: by tensor, each column's mean square of activations: (n_cols,), of experts (n_experts * n_cols,).
+        n_foreign: number of matrices in the file that the model lacks.
+    """
+
+    columns: Mapping[str, Floats]
+    n_foreign: int
+
+    def used(self, gguf: GGUFFile, types: Mapping[str, str]) -> list[str]:
+        """Return the names of the tensors whose new types are chosen by it."""
+        return [name for name in _weighted(gguf, types) if name in self.columns]
+
+    def missing(self, gguf: GGUFFile, types: Mapping[str, str]) -> list[str]:
+        """Return the names of the layers' tensors that it could serve, but does not cover."""
+        names = _weighted(gguf, types)
+        return [name for name in names if name.startswith("blk.") and name not in self.columns]
+
+
+def fit_importance(gguf: GGUFFile, importance: Mapping[str, Floats], file_name: str) -> FittedImportance:
+    """Return the part of a file of importance that is of this model.
+
+    Args:
+        importance: as ``read_imatrix`` returns it, not empty.
+        file_name: begins each message.
+
+    Raises:
+        GGUFError: a matrix has another size, or most matrices are not the model's.
+    """
+    name = shown(file_name)
+    columns = {matrix: values for matrix, values in importance.items() if matrix in gguf.tensors}
+    n_foreign = len(importance) - len(columns)
+    if n_foreign > len(columns):
+        counts = f"{n_foreign} of its {len(importance)} matrices are not in {gguf.shown_name}"
+        raise GGUFError(f"{name}: {counts} ({_ADVICE})")
+    for matrix, values in columns.items():
+        if not _fits(gguf.tensors[matrix], values):
+            sizes = f"{values.size} numbers for {matrix}, which has {gguf.tensors[matrix].shape[-1]} columns"
+            raise GGUFError(f"{name}: has {sizes} in {gguf.shown_name} ({_ADVICE})")
+    return FittedImportance(columns, n_foreign)
+
+
+def _fits(tensor: TensorInfo, values: Floats) -> bool:
+    """Whether there is a number for each column, or for each column of each expert."""
+    n_experts = math.prod(tensor.shape[:-2])
+    return values.size in (tensor.shape[-1], n_experts * tensor.shape[-1])
+
+
+def _weighted(gguf: GGUFFile, types: Mapping[str, str]) -> list[str]:
+    """Return the names of the tensors that get another type, of those that weigh columns."""
+    return [
+        name
+        for name, type_name in types.items()
+        if type_name != gguf.tensors[name].type_name and type_name not in UNWEIGHTED
+    ]
