@@ -13,7 +13,7 @@ from app.chat.events import Event, ModelFailed, ModelLoaded, PieceGenerated
 from app.chat.status import Activity, EngineStatus
 from app.chat.talk import EndOfTurn, Talk
 from app.program.refusals import Refusal, say
-from app.text.clean_text import TextCleaner, clean_line
+from app.text.clean_text import ScreenCleaner, clean_line
 from app.text.figures import size, whole_seconds
 
 _LEAST_INTERVAL_S = 0.1
@@ -86,7 +86,7 @@ class AnswerOutput:
 
     def __init__(self) -> None:
         self._stream = sys.stdout
-        self._cleaner = TextCleaner() if self._stream.isatty() else None
+        self._cleaner = ScreenCleaner() if self._stream.isatty() else None
         self._last = "\n"
 
     def write(self, piece: str) -> None:
