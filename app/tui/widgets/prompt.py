@@ -18,8 +18,8 @@ from textual.widgets import Static, TextArea
 
 from app.documents.passages import FileText
 from app.documents.read import referred, referred_so_far
-from app.tui import draft as drafts
 from app.text.clean_text import editable_text
+from app.tui import draft as drafts
 from app.tui.actions import ACTIONS, commands, split_command
 from app.tui.completing import Offered, dropped_command
 from app.tui.draft import Draft

@@ -70,7 +70,7 @@ def test_an_editor_shows_a_harmless_character_for_each(text: str) -> None:
     assert not any(0x202A <= ord(c) <= 0x202E or 0x2060 <= ord(c) <= 0x206F for c in shown)
 
 
-@pytest.mark.parametrize("cleaner_type, clean", [(TextCleaner, clean_text), (ScreenCleaner, screen_text)])
+@pytest.mark.parametrize(("cleaner_type", "clean"), [(TextCleaner, clean_text), (ScreenCleaner, screen_text)])
 @given(text=SUSPICIOUS, cuts=st.lists(st.integers(0, 60), max_size=8))
 @example(text="a\r\nb", cuts=[2])
 @example(text="e" + "\u0301" * 30, cuts=[3, 9])
