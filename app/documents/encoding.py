@@ -112,7 +112,7 @@ def _unmarked(raw: bytes) -> str | None:
 
 def _utf_8(raw: bytes) -> str | None:
     """Return UTF-8, or what is so but for a few bytes: logs are cut anywhere, and written by several programs."""
-    if 10 * len(re.findall(rb"\0+", raw)) > len(raw):
+    if b"\0" in raw and 10 * len(re.findall(rb"\0+", raw)) > len(raw):
         return None
     if _ISO_2022.search(raw):  # in bytes of ASCII
         for encoding in ("iso2022_jp_2", "iso2022_kr"):

@@ -23,7 +23,7 @@ def mail_text(file: BinaryIO, text: BoundedText | None = None) -> str:
     """Return the headers that people read and the text. Raises Refusal: there is none, or too much."""
     message = email.message_from_bytes(bounded(file, MAX_SOURCE_BYTES, "the message"), policy=policy.default)
     text = text or BoundedText()
-    is_page = str(message.get("From", "")).startswith("<Saved by")
+    is_page = str(message.get("From", "")).lstrip('<"').startswith("Saved by ")
     for name in () if is_page else _HEADERS:
         value = " ".join(str(message.get(name, "")).split())[:_MOST_HEADER_CHARS]
         if value:

@@ -14,11 +14,13 @@ from app.text.figures import counted
 if TYPE_CHECKING:
     from pypdf import PageObject
 
-_CUT_WORD = re.compile(r"([^\W\d_]{2,})(-\n|\u00ad\n?)([^\W\d_]+)")
+_CUT_WORD = re.compile(r"([^\W\d_]{2,})(-\n|\u00ad\n?)([^\W\d_]+)([^\w\s]*)( ?)")
 """A word that is cut at the end of a line, or may be."""
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _MOST_ANNOTATIONS = 2000
 _MOST_PARENTS = 10
+_MOST_FONTS = 50
+_LEAST_SHARE_OF_LETTERS = 0.7
 _MOST_NAMED_PAGES = 5
 _EMPTY_PAGE = "(no text, perhaps a picture)"
 
@@ -41,12 +43,16 @@ def pdf_text(file: BinaryIO, text: BoundedText | None = None) -> str:
         raise Refusal("is locked by a password (save it without)")
     text = text or BoundedText()
     empty_pages: list[int] = []
+    unknown_pages: list[int] = []
     last_error = None
     n_pages = 0
     for n_pages, page in enumerate(reader.pages, 1):
         words = ""
         try:
             words = page.extract_text().strip()
+            if _has_unknown_letters(page):
+                unknown_pages.append(n_pages)
+                words = words if _is_likely_text(words) else ""
             words = "\n".join(filter(None, [words, *_annotations(page)]))
         except (MemoryError, RecursionError):
             raise
@@ -56,12 +62,39 @@ def pdf_text(file: BinaryIO, text: BoundedText | None = None) -> str:
             empty_pages.append(n_pages)
         text.add(f"[page {n_pages}]\n{words or _EMPTY_PAGE}\n")
     if len(empty_pages) == n_pages:
+        if unknown_pages:
+            raise Refusal("has fonts that do not say what their letters are (it needs text recognition)")
         if last_error is not None:
             raise last_error
         raise Refusal("holds no text, perhaps pictures of pages (a scan needs text recognition first)")
     if empty_pages:
         text.notes.append(_missing(empty_pages, n_pages))
+    if unknown_pages:
+        where = counted(len(unknown_pages), "page")
+        text.notes.append(f"fonts on {where} do not say what their letters are: check the text")
     return whole_words(text.joined())
+
+
+def _has_unknown_letters(page: PageObject) -> bool:
+    """Whether all fonts of a page number their shapes and do not say which letters these are."""
+    resources = page.get("/Resources")
+    fonts = resources.get_object().get("/Font") if resources is not None else None
+    fonts = fonts.get_object() if fonts is not None else None
+    if not isinstance(fonts, dict) or not fonts:
+        return False
+    return all(_is_unknown(font.get_object()) for font in list(fonts.values())[:_MOST_FONTS])
+
+
+def _is_unknown(font: Any) -> bool:
+    if not isinstance(font, dict) or font.get("/Subtype") != "/Type0" or "/ToUnicode" in font:
+        return False
+    return str(font.get("/Encoding")) in ("/Identity-H", "/Identity-V")
+
+
+def _is_likely_text(words: str) -> bool:
+    """Whether most characters are of words: some writers number shapes by their letters."""
+    n_usual = sum(character.isalnum() or character.isspace() for character in words)
+    return n_usual >= _LEAST_SHARE_OF_LETTERS * len(words)
 
 
 def _missing(empty_pages: list[int], n_pages: int) -> str:
@@ -81,14 +114,16 @@ def whole_words(text: str) -> str:
     words = {word.casefold() for word in _WORD.findall(_CUT_WORD.sub(" ", text))}
 
     def join(match: re.Match[str]) -> str:
-        first, hyphen, second = match.groups()
+        first, hyphen, second, end, space = match.groups()
         if hyphen.startswith("-"):
             is_compound = f"{first}-{second}".casefold() in words
             has_parts = first.casefold() in words and second.casefold() in words
             is_name = not second[0].islower() or not first[-1].islower()
             if is_compound or is_name or (has_parts and f"{first}{second}".casefold() not in words):
                 return match[0]
-        return f"{first}{second}" + ("\n" if hyphen.endswith("\n") else "")
+        if hyphen.endswith("\n"):
+            space = "\n"  # the line ends after the word now
+        return f"{first}{second}{end}{space}"
 
     return _CUT_WORD.sub(join, text)
 

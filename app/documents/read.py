@@ -96,6 +96,8 @@ class ReadDocuments:
 
     documents: tuple[Document, ...] = ()
     troubles: tuple[str, ...] = ()
+    is_stopped: bool = False
+    """Whether the user stopped the reading."""
 
     def with_earlier(self, earlier: Sequence[Document], ratio: float = 1.0) -> tuple[Document, ...]:
         """Return these documents and those of before, each file once. ``ratio``: the open model's ``tokens_ratio``."""
@@ -206,6 +208,7 @@ def read_documents(
     n_chars = 0
     begin_s = clock()
     rest = ""
+    is_stopped = False
 
     def tick(n_done: int = 0, path: Path | None = None) -> None:
         if not follow(ReadingProgress(n_done, len(paths), path)):
@@ -235,10 +238,11 @@ def read_documents(
             texts[path] = text
     except ReadingStopped:
         rest = "stopped"
+        is_stopped = True
     _shorten(troubles)
     if rest:
         troubles.append(_left_out(paths[n_read:], rest))
-    return ReadDocuments(_named(texts), tuple(troubles))
+    return ReadDocuments(_named(texts), tuple(troubles), is_stopped)
 
 
 def _left_out(paths: Sequence[Path], reason: str) -> str:

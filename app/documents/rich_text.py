@@ -62,10 +62,10 @@ class _Group:
     """What holds until a group ends."""
 
     def __init__(self, before: _Group | None = None) -> None:
-        self.is_hidden = before.is_hidden if before else False
-        self.is_font_table = before.is_font_table if before else False
-        self.font = before.font if before else -1
-        self.n_replaced = before.n_replaced if before else 1
+        self.is_hidden: bool = before.is_hidden if before else False
+        self.is_font_table: bool = before.is_font_table if before else False
+        self.font: int = before.font if before else -1
+        self.n_replaced: int = before.n_replaced if before else 1
         """Characters after one in Unicode that stand for it in old readers."""
 
 

@@ -35,7 +35,6 @@ _ESCAPE_SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|[()][0-9A-Z])"
 )
 """Colours and titles that programs write into logs."""
-_PAGE_BREAK = re.compile("[\x0b\x0c]")
 _VISIBLE = re.compile(f"[^\\s{INVISIBLE}]")
 _HEADING = re.compile(r"(.{1,200}):\n(`{3,})\n")
 PASSAGE_NAME = re.compile(r"(.+), ((line|page)s? (\d+)(?:-(\d+))?)")
@@ -110,7 +109,7 @@ def bounded(file: BinaryIO, most_bytes: int, shown: str, is_beginning: bool = Fa
 def cleaned(text: str, shown: str) -> str:
     """Return the text as it may reach a terminal, without empty lines around it. Raises Refusal: it is empty."""
     text = _ESCAPE_SEQUENCE.sub("", text) if "\x1b" in text else text
-    text = _PAGE_BREAK.sub("\n", text)
+    text = text.replace("\x0b", "\n").replace("\x0c", "\n")
     text = clean_text(plain_letters(text)).strip("\n")
     if not _VISIBLE.search(text):
         raise Refusal(f"{shown}: is empty")

@@ -92,7 +92,8 @@ class TextCleaner:
         self.is_holding = text.endswith("\r")
         if self.is_holding:
             text = text[:-1]
-        text = _REPLACED.sub(REPLACEMENT, _LINE_BREAKS.sub("\n", text))
+        if "\r" in text or not text.isascii():
+            text = _REPLACED.sub(REPLACEMENT, _LINE_BREAKS.sub("\n", text))
         return self._marks.push(text.translate(_PICTURES))
 
     def flush(self) -> str:
