@@ -13,7 +13,7 @@ from app.mcp.offered import ServedTool
 from app.mcp.server import ToolServer, ToolServerError
 from app.program.refusals import Refusal
 from app.program.settings import ToolServerSetting, ToolSettings
-from app.text.clean_text import clean_line, clean_text
+from app.text.clean_text import clean_line, screen_text
 from app.text.figures import counted
 from engine.prompt.tools.calls import CallResult, ToolCall
 
@@ -210,7 +210,7 @@ def shown_arguments(call: ToolCall) -> str:
 def whole_arguments(call: ToolCall) -> str:
     """Return the arguments of a call, one a line; nothing in them acts on the terminal or hides."""
     lines = [json.dumps({name: value}, ensure_ascii=False)[1:-1] for name, value in call.values.items()]
-    return clean_text("\n".join(lines) or "(no arguments)")
+    return screen_text("\n".join(lines) or "(no arguments)")
 
 
 def folded(calls: Sequence[ToolCall], results: Sequence[CallResult]) -> str:

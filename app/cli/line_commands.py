@@ -13,11 +13,12 @@ from app.chat import commands
 from app.chat.generation import THINK_USAGE as USAGE_OF_THINK
 from app.chat.generation import describe_thinking
 from app.cli.line_dialogue import Dialogue
+from app.cli.reading import read_with_progress
 from app.conversations.conversation import Conversation
 from app.conversations.locks import StoreError
 from app.conversations.rows import moment_text
 from app.documents.passages import announcement, fit, for_message
-from app.documents.read import Document, described, read_documents, referred, split_wanted
+from app.documents.read import Document, described, referred, split_wanted
 from app.library.named import named_model
 from app.library.report_card import as_text, report_of_chat, write_card
 from app.program import clipboard
@@ -205,7 +206,7 @@ class LineCommands:
             self._talk.read_ahead(" ".join(one.in_message for one in self.documents))
 
     def _attach(self, names: Sequence[str], only_existing: bool = False) -> None:
-        reading = read_documents(names, only_existing)
+        reading = read_with_progress(names, only_existing)
         for trouble in reading.troubles:
             say(trouble)
         if reading.documents:

@@ -7,17 +7,23 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.chat.events import Event, ModelFailed, ModelLoaded, PieceGenerated
 from app.chat.status import Activity, EngineStatus
 from app.chat.talk import EndOfTurn, Talk
 from app.program.refusals import Refusal, say
-from app.text.clean_text import TextCleaner, clean_line
+from app.text.clean_text import ScreenCleaner, clean_line
 from app.text.figures import size, whole_seconds
+
+if TYPE_CHECKING:
+    from app.documents.read import ReadingProgress
 
 _LEAST_INTERVAL_S = 0.1
 _WIDTH = 76
+_FIRST_REPORT_S = 1.0
+_REPORT_INTERVAL_S = 15.0
+"""Times between lines about progress that go to a pipe or a file."""
 _LONG_S = 2.0
 
 
@@ -30,6 +36,7 @@ class ProgressLine:
         self._is_live = self._stream is not None and self._stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._last_s = 0.0
         self._compiling_since_s: float | None = None
+        self._next_report_s = 0.0
 
     def show_opening(self, progress: Any) -> None:
         """Show one step of opening a model."""
@@ -48,6 +55,18 @@ class ProgressLine:
             if done and elapsed_s > 0:
                 left = f", about {whole_seconds(elapsed_s * (status.total - done) / done)} left"
             self.show(f"reading {done} of {status.total} tokens{left}")
+
+    def follow_documents(self, progress: ReadingProgress) -> None:
+        """Show how far the reading of documents is; to a pipe or a file, say it after a second and now and then."""
+        if self._is_live:
+            self.show(progress.line)
+            return
+        now_s = time.monotonic()
+        if not self._next_report_s:
+            self._next_report_s = now_s + _FIRST_REPORT_S
+        elif now_s >= self._next_report_s:
+            self._next_report_s = now_s + _REPORT_INTERVAL_S
+            say(f"jalopy: {progress.line}")
 
     def _say_compiling(self, total: int) -> None:
         """Say it once to a pipe or a file, where it takes a while: without a word, the program seems to hang."""
@@ -86,7 +105,7 @@ class AnswerOutput:
 
     def __init__(self) -> None:
         self._stream = sys.stdout
-        self._cleaner = TextCleaner() if self._stream.isatty() else None
+        self._cleaner = ScreenCleaner() if self._stream.isatty() else None
         self._last = "\n"
 
     def write(self, piece: str) -> None:

@@ -12,11 +12,12 @@ from app.chat.reply import Clock
 from app.chat.talk import Talk
 from app.cli.interrupts import interrupt_stops
 from app.cli.output import ProgressLine, follow_opening
+from app.cli.reading import read_with_progress
 from app.conversations.journal import conversations_at_hand
 from app.conversations.locks import StoreError
 from app.conversations.store import MOST_TITLE_CHARS, OpenedConversation, Store
 from app.documents.passages import announcement, fit, n_tokens, whole
-from app.documents.read import Document, read_documents
+from app.documents.read import Document
 from app.program import exit_codes
 from app.program.refusals import Refusal, say
 from app.program.settings import Settings
@@ -33,9 +34,11 @@ def read(settings: Settings, model: str, files: Sequence[str], clock: Clock = ti
         EngineError: the model cannot be used.
         Refusal: there is nothing to read, or it does not fit.
     """
-    reading = read_documents(files)
+    reading = read_with_progress(files)
     for trouble in reading.troubles:
         say(f"jalopy read: {trouble}")
+    if reading.is_stopped:
+        return exit_codes.INTERRUPTED
     if not reading.documents:
         raise Refusal("jalopy read: there is nothing to read (name files or folders)")
     if not settings.kv_states_quota_bytes:

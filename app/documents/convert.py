@@ -1,85 +1,126 @@
-"""Text of HTML, DOCX and PDF files. Runs in a process of its own with little memory and time: files are hostile.
+"""Text of HTML, DOCX, PDF and other files. Runs in a process with little memory and time: files are hostile.
 
-``python -m app.documents.convert KIND CPU_S`` reads the file from stdin and writes its text to stdout; where that
-fails it writes the reason and ends with ``FAILED``.
+``python -m app.documents.convert KIND CPU_S`` reads the file from stdin. It writes a line of JSON to stdout, the notes
+on what is left out, and then the text; where that fails, the reason instead of the text, and ends with ``FAILED``.
 """
 
 from __future__ import annotations
 
-import logging
+import json
+import re
 import resource
+import signal
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import BinaryIO
 
-from app.documents.text_file import FAILED, BoundedText
+from app.documents.encoding import decoded
+from app.documents.kinds import HEAD_BYTES
+from app.documents.mail import mail_text
+from app.documents.notebook import notebook_text
+from app.documents.pdf import pdf_text
+from app.documents.rich_text import rtf_text
+from app.documents.text_file import FAILED, MAX_SOURCE_BYTES, BoundedText, TextIsFull, bounded
 from app.documents.web_page import html_text
 from app.documents.word import docx_text
 from app.program.refusals import Refusal
 
 MEMORY_BYTES = 768 << 20
+_SHARE_OF_TIME = 0.8
+"""Share of the time after which a conversion is cut off, so that its beginning can still be written."""
+_MOST_NOTES = 5
 
 
-def pdf_text(file: BinaryIO) -> str:
-    """Return the text of all pages of a PDF, each after a line with its number."""
-    from pypdf import PdfReader
-
-    logging.disable()
-    try:
-        reader = PdfReader(file)
-        is_locked = reader.is_encrypted and not reader.decrypt("")
-    except RuntimeError:  # it is not implemented
-        raise Refusal("is locked in a way that is not known here (save it without)") from None
-    if is_locked:
-        raise Refusal("is locked by a password (save it without)")
-    text, n_empty, last = BoundedText(), 0, None
-    for number, page in enumerate(reader.pages, 1):
-        words = ""
-        try:
-            words = page.extract_text().strip()
-        except (MemoryError, RecursionError):
-            raise
-        except Exception as error:  # pypdf raises a dozen kinds; the other pages may be sound
-            last = error
-        n_empty += not words
-        text.add(f"[page {number}]\n{words}\n")
-    if n_empty == len(reader.pages):
-        if last is not None:
-            raise last
-        raise Refusal("holds no text, perhaps pictures of pages (a scan needs text recognition first)")
-    return text.joined()
+class TimeIsUp(BaseException):
+    """The time for a conversion is over. No handler of errors in a reader may catch it."""
 
 
-CONVERTERS: dict[str, Callable[[BinaryIO], str]] = {
+def doc_text(file: BinaryIO, text: BoundedText | None = None) -> str:
+    """Return the text of a file named .doc that is none of Word 97: a web page, Rich Text, or a page with its pictures.
+
+    Raises:
+        Refusal: it is none of them.
+    """
+    head = file.read(HEAD_BYTES)
+    file.seek(0)
+    if head.startswith(b"{\\rtf"):
+        return rtf_text(file, text)
+    if re.match(rb"(?:MIME-Version|From|Content-Type|Date|Subject):", head, re.I):
+        return mail_text(file, text)
+    if re.search(rb"<\0?(?:!doctype|html|head|body|table|p|div|meta)", head[:4096].replace(b"\0", b""), re.I):
+        return html_text(file, text)
+    return decoded(bounded(file, MAX_SOURCE_BYTES, "the file"), "the file")
+
+
+Converter = Callable[[BinaryIO, BoundedText], str]
+"""Returns the text of a file, and puts it into the other argument as it is read, with notes."""
+CONVERTERS: dict[str, Converter] = {
     **dict.fromkeys((".html", ".htm", ".xhtml"), html_text),
     **dict.fromkeys((".docx", ".docm", ".dotx", ".dotm"), docx_text),
+    **dict.fromkeys((".mhtml", ".mht", ".eml"), mail_text),
+    **dict.fromkeys((".doc", ".dot"), doc_text),
+    ".rtf": rtf_text,
+    ".ipynb": notebook_text,
     ".pdf": pdf_text,
 }
-"""Of each of ``KINDS``."""
+"""A converter for each of ``KINDS``."""
 
 
-def converted(kind: str, file: BinaryIO) -> str:
-    """Return the text of a file. Raises Refusal: it has none, or is not sound."""
+def converted(kind: str, file: BinaryIO, text: BoundedText | None = None) -> str:
+    """Return the text of a file, or as much of it as there is time and room for, which a note in ``text`` says.
+
+    Raises:
+        Refusal: it has none, or is not sound.
+    """
+    text = text or BoundedText()
     try:
-        return CONVERTERS[kind](file)
+        return CONVERTERS[kind](file, text)
+    except TextIsFull:
+        return _beginning(text, "it is too long")
+    except TimeIsUp:
+        return _beginning(text, "it takes too long")
     except (Refusal, MemoryError, RecursionError) as error:
         raise Refusal(str(error) or "needs too much memory") from None
     except Exception as error:  # pypdf alone raises a dozen kinds
-        raise Refusal(f"is not a sound {kind[1:].upper()} file ({type(error).__name__})") from None
+        reason = f"is not a sound {kind[1:].upper()} file ({type(error).__name__})"
+        raise Refusal(f"{reason}: open it in the program that made it, and save it as text") from None
+
+
+def _beginning(text: BoundedText, reason: str) -> str:
+    """Return what was read before a conversion was cut off. Raises Refusal: nothing was."""
+    if not text.n_chars:
+        raise Refusal("takes too long (save it as text)")
+    words = text.joined()
+    text.notes.append(f"only the beginning is read, {text.n_chars:,} characters: {reason}")
+    return f"{words}\n[the rest of the document is left out: {reason}]\n"
+
+
+def _raise_time_is_up(_number: int, _frame: FrameType | None) -> None:
+    raise TimeIsUp
 
 
 def main() -> None:
     """Convert stdin to stdout."""
     from engine.prompt.template_sandbox import limit_process
 
-    kind, cpu_s = sys.argv[-2:]
-    resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s), int(cpu_s)))
+    kind = sys.argv[-2]
+    cpu_s = int(sys.argv[-1])
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+    signal.signal(signal.SIGPROF, _raise_time_is_up)
+    signal.setitimer(signal.ITIMER_PROF, max(0.5, _SHARE_OF_TIME * cpu_s))
     limit_process(MEMORY_BYTES)
+    text = BoundedText()
+    code = 0
     try:
-        said, code = converted(kind, sys.stdin.buffer), 0
-    except Refusal as refusal:
-        said, code = str(refusal), FAILED
-    sys.stdout.buffer.write(said.encode("utf-8", "replace"))
+        words = converted(kind, sys.stdin.buffer, text)
+    except (Refusal, TimeIsUp) as error:
+        words = str(error) or "takes too long (save it as text)"
+        code = FAILED
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    notes = json.dumps(text.notes[:_MOST_NOTES] if code == 0 else [])
+    sys.stdout.buffer.write(f"{notes}\n".encode())
+    sys.stdout.buffer.write(words.encode("utf-8", "replace"))
     sys.stdout.flush()
     sys.exit(code)
 

@@ -10,7 +10,7 @@ import contextlib
 import re
 import unicodedata
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from app.program.refusals import Refusal
 
@@ -21,6 +21,7 @@ _MARKS = (
     (b"\xfe\xff", "utf-16"),
     (b"\x84\x31\x95\x33", "gb18030"),
 )
+_LONGEST_MARK_BYTES = 4
 _NAMES = """
 cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 cp874 cp932 cp949 cp437 cp737 cp775 cp850 cp852 cp855
 cp857 cp858 cp860 cp861 cp862 cp863 cp865 cp866 cp869 cp1125 iso8859-2 iso8859-3 iso8859-4 iso8859-5 iso8859-6
@@ -50,6 +51,9 @@ _SAID_BYTES = 4096
 _SAMPLE_BYTES = 1 << 16
 _LEAST_CUT_BYTES = 16
 """Fewer of them are whole characters, or no text."""
+_HIGH_WORD = re.compile(rb"[^\s\x80-\xff]{0,100}[\x80-\xff]\S{0,200}")
+"""A word with a byte outside ASCII."""
+_MOST_WORDS = 20_000
 _FEW_WORDS = 4
 """Fewer tell a detector nothing: with more letters of ASCII than others, they are Western."""
 _ISO_2022 = re.compile(rb"\x1b\$(?:[@AB]|\([CD]|\)C)")
@@ -67,12 +71,18 @@ _MISPLACED = re.compile("[ςךםןףץ](?=[^\\W\\d_])")
 _EAST_ASIA = frozenset(("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HALFWIDTH", "FULLWIDTH", "IDEOGRAPHIC"))
 
 
+class NotText(Refusal):
+    """Bytes are no text in any encoding."""
+
+
 def decoded(raw: bytes, shown: str) -> str:
     """Return the text of bytes, its lines ended by newlines. Raises Refusal: it cannot be told, or they are none."""
-    text = _marked(raw) or _unmarked(raw)
+    text = _marked(raw)
     if text is None:
-        raise Refusal(f"{shown}: is not a text file")
-    if not text and raw:
+        text = _unmarked(raw)
+    if text is None:
+        raise NotText(f"{shown}: is not a text file")
+    if not text and len(raw) > _LONGEST_MARK_BYTES:
         raise Refusal(f"{shown}: is in an encoding that cannot be told (save it as UTF-8)")
     return re.sub(r"\r\n?|\x85", "\n", text.replace("\0", ""))
 
@@ -102,7 +112,7 @@ def _unmarked(raw: bytes) -> str | None:
 
 def _utf_8(raw: bytes) -> str | None:
     """Return UTF-8, or what is so but for a few bytes: logs are cut anywhere, and written by several programs."""
-    if 10 * len(re.findall(rb"\0+", raw)) > len(raw):
+    if b"\0" in raw and 10 * len(re.findall(rb"\0+", raw)) > len(raw):
         return None
     if _ISO_2022.search(raw):  # in bytes of ASCII
         for encoding in ("iso2022_jp_2", "iso2022_kr"):
@@ -147,7 +157,7 @@ def _said(raw: bytes) -> str | None:
 
 def _detected(raw: bytes) -> str:
     """Return the text in the likeliest encoding in which it makes sense; "" where there is none."""
-    found = dict.fromkeys(one for one in raw.split() if not one.isascii())
+    found = dict.fromkeys(islice((match[0] for match in _HIGH_WORD.finditer(raw)), _MOST_WORDS))
     words = b" ".join(found)[:_SAMPLE_BYTES]
     if _has_signs_only(words):
         return raw.decode("cp1252", "replace")

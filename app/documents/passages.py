@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from app.documents.letters import plain_letters
 from app.documents.read import Document
 from app.documents.text_file import PAGE_LINE, attached
 from app.text import figures
@@ -56,19 +57,27 @@ class Passage:
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text, whatever their case."""
-    return _WORD.findall(text.casefold())
+    return _WORD.findall(plain_letters(text).casefold())
 
 
-def bm25(question: Sequence[str], texts: Sequence[Sequence[str]]) -> list[float]:
-    """Return for each text, given by its words, how well it answers to the words of a question."""
+def bm25(question: Sequence[str], texts: Iterable[Sequence[str]]) -> list[float]:
+    """Return for each text, given by its words, how well it answers to the words of a question.
+
+    The words of one text at a time are in memory.
+    """
     wanted = set(question)
-    found = [Counter(word for word in words if word in wanted) for words in texts]
-    mean_length = sum(map(len, texts)) / max(1, len(texts)) or 1.0
+    found = []
+    lengths = []
+    for words in texts:
+        found.append(Counter(word for word in words if word in wanted))
+        lengths.append(len(words))
+    n_texts = len(lengths)
+    mean_length = sum(lengths) / max(1, n_texts) or 1.0
     n_with = Counter(word for counts in found for word in counts)
-    rarity = {word: math.log(1 + (len(texts) - n + 0.5) / (n + 0.5)) for word, n in n_with.items()}
+    rarity = {word: math.log(1 + (n_texts - n + 0.5) / (n + 0.5)) for word, n in n_with.items()}
     scores = []
-    for counts, words in zip(found, texts, strict=True):
-        norm = K1 * (1 - B + B * len(words) / mean_length)
+    for counts, length in zip(found, lengths, strict=True):
+        norm = K1 * (1 - B + B * length / mean_length)
         scores.append(sum(rarity[word] * n * (K1 + 1) / (n + norm) for word, n in counts.items()))
     return scores
 
@@ -114,7 +123,7 @@ def fitting(
     """
     most_chars = min(PASSAGE_CHARS, max(_LEAST_CHARS, rooms_chars[0] // 6))
     passages = [passage for document in documents for passage in cut(document, most_chars)]
-    scores = bm25(words_of(question), [words_of(passage.text) for passage in passages])
+    scores = bm25(words_of(question), (words_of(passage.text) for passage in passages))
     known = {index for index, passage in enumerate(passages) if in_context and passage.text in in_context}
     alike = likeness(question, [passage.text for passage in passages])
     ranks, best = joined_ranks(scores, alike), max(scores, default=0.0)

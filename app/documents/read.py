@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import re
+import select
 import signal
 import stat
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from app.documents.kinds import HEAD_BYTES, WORD, KindRefusal, refuse_other_kind
 from app.documents.text_file import (
     FAILED,
     MAX_SOURCE_BYTES,
     MAX_TEXT_CHARS,
     attached,
+    bounded,
     cleaned,
     open_file,
     read_text_file,
@@ -27,16 +33,23 @@ from app.documents.text_file import (
 from app.program.paths import own_module
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
-from app.text.figures import size
+from app.text.figures import counted, size
 from app.text.record import record
 
-KINDS = frozenset((".html", ".htm", ".xhtml", ".docx", ".docm", ".dotx", ".dotm", ".pdf"))
+KINDS = WORD | frozenset(
+    (".html", ".htm", ".xhtml", ".mhtml", ".mht", ".eml", ".doc", ".dot", ".rtf", ".ipynb", ".pdf")
+)
 """Names of files that a process of its own converts end so; everything else is read as text."""
 MOST_FILES = 1000
-MOST_CHARS = 16 << 20
+MOST_CHARS = MAX_TEXT_CHARS
 """Limit on the text of all documents together."""
 CPU_S = 30
 """Processor time for a file that is converted: a book of a thousand pages takes less on an old machine."""
+MOST_S = 600.0
+"""Time after which no other file is begun."""
+_TICK_S = 0.1
+_FILES_PER_TICK = 500
+_CHUNK_BYTES = 1 << 20
 _MOST_ENTRIES = 50_000
 _MOST_LINES = 8
 _MOST_DESCRIBED = 3
@@ -83,6 +96,8 @@ class ReadDocuments:
 
     documents: tuple[Document, ...] = ()
     troubles: tuple[str, ...] = ()
+    is_stopped: bool = False
+    """Whether the user stopped the reading."""
 
     def with_earlier(self, earlier: Sequence[Document], ratio: float = 1.0) -> tuple[Document, ...]:
         """Return these documents and those of before, each file once. ``ratio``: the open model's ``tokens_ratio``."""
@@ -142,29 +157,107 @@ def described(names: Iterable[str]) -> str:
     return ", ".join(found)
 
 
-def read_documents(wanted: Iterable[str], only_existing: bool = False) -> ReadDocuments:
-    """Read everything that is named; ``only_existing`` passes over words of a message that lead to nothing."""
+class ReadingStopped(Exception):
+    """The user has stopped the reading of documents."""
+
+
+@record
+class ReadingProgress:
+    """How far the reading of documents is."""
+
+    n_read: int
+    """Files that are done, whether they can be used or not."""
+    n_files: int
+    """Files that were counted so far; as long as folders are searched, more may come."""
+    path: Path | None = None
+    """File that is being read; None while folders are searched."""
+
+    @property
+    def line(self) -> str:
+        """The progress in a line."""
+        if self.path is None:
+            return f"looking for documents: {counted(self.n_files, 'file')}"
+        return f"reading documents: {self.n_read + 1:,} of {self.n_files:,}, {clean_line(self.path.name, 60)}"
+
+
+Follow = Callable[[ReadingProgress], bool]
+"""Called from the first moment on, ten times a second or more; returns False to stop the reading."""
+
+
+def _go_on(_progress: ReadingProgress) -> bool:
+    return True
+
+
+def read_documents(
+    wanted: Iterable[str],
+    only_existing: bool = False,
+    follow: Follow = _go_on,
+    clock: Callable[[], float] = time.monotonic,
+) -> ReadDocuments:
+    """Read everything that is named, until the limits on all documents together, or until it is stopped.
+
+    Args:
+        wanted: files, folders and patterns.
+        only_existing: pass over words of a message that lead to nothing.
+        follow: takes the progress and may stop; what was read by then is kept.
+    """
     texts: dict[Path, str] = {}
     troubles: list[str] = []
+    paths: list[Path] = []
+    n_read = 0
     n_chars = 0
-    for path in _found(wanted, only_existing, troubles):
-        if path in texts:
-            continue
-        try:
-            text = _text_of(path)
-        except Refusal as refusal:
-            troubles.append(str(refusal))
-            continue
-        n_chars += len(text)
-        if n_chars > MOST_CHARS or len(texts) == MOST_FILES:
-            limits = f"{MOST_FILES:,} files and {MOST_CHARS >> 20} million characters"
-            troubles.append(f"{clean_line(str(path), 200)} and what follows it: left out (the limits are {limits})")
-            break
-        texts[path] = text
+    begin_s = clock()
+    rest = ""
+    is_stopped = False
+
+    def tick(n_done: int = 0, path: Path | None = None) -> None:
+        if not follow(ReadingProgress(n_done, len(paths), path)):
+            raise ReadingStopped
+
+    try:
+        for path in _found(wanted, only_existing, troubles, tick):
+            paths.append(path)
+            if not len(paths) % _FILES_PER_TICK:
+                tick()
+        paths = list(dict.fromkeys(paths))
+        for n_read, path in enumerate(paths):
+            tick(n_read, path)
+            if clock() - begin_s > MOST_S:
+                rest = f"the reading has taken {MOST_S / 60:.0f} min"
+                break
+            try:
+                text = _text_of(path, troubles, partial(tick, n_read, path))
+            except Refusal as refusal:
+                troubles.append(str(refusal))
+                continue
+            n_chars += len(text)
+            if n_chars > MOST_CHARS or len(texts) == MOST_FILES:
+                limits = f"{MOST_FILES:,} files and {MOST_CHARS >> 20} million characters"
+                rest = f"the limits are {limits}"
+                break
+            texts[path] = text
+    except ReadingStopped:
+        rest = "stopped"
+        is_stopped = True
+    _shorten(troubles)
+    if rest:
+        troubles.append(_left_out(paths[n_read:], rest))
+    return ReadDocuments(_named(texts), tuple(troubles), is_stopped)
+
+
+def _left_out(paths: Sequence[Path], reason: str) -> str:
+    if not paths:
+        return f"no file was read ({reason})"
+    what = clean_line(str(paths[0]), 200)
+    if len(paths) > 1:
+        what += f" and {counted(len(paths) - 1, 'file')} after it"
+    return f"{what}: left out ({reason})"
+
+
+def _shorten(troubles: list[str]) -> None:
     more = len(troubles) - _MOST_LINES
     if more > 0:
         troubles[_MOST_LINES:] = [f"... and {more} more that cannot be read"]
-    return ReadDocuments(_named(texts), tuple(troubles))
 
 
 def _named(texts: dict[Path, str], ratio: float = 1.0) -> tuple[Document, ...]:
@@ -185,14 +278,14 @@ def _named(texts: dict[Path, str], ratio: float = 1.0) -> tuple[Document, ...]:
 # ---- finding
 
 
-def _found(wanted: Iterable[str], only_existing: bool, troubles: list[str]) -> Iterator[Path]:
+def _found(wanted: Iterable[str], only_existing: bool, troubles: list[str], tick: Callable[[], None]) -> Iterator[Path]:
     """Yield files, their links resolved; folders and patterns in the order of their names."""
     for name in wanted:
         if only_existing and not _exists(name := _existing(name)):
             continue
         shown = clean_line(name, 200)
         try:
-            yield from _files(os.path.expanduser(name), troubles)
+            yield from _files(os.path.expanduser(name), troubles, tick)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else "is not a path"
             troubles.append(f"{shown}: {reason} (name a text file)")
@@ -210,10 +303,10 @@ def _exists(name: str) -> bool:
         return False
 
 
-def _files(name: str, troubles: list[str]) -> Iterator[Path]:
+def _files(name: str, troubles: list[str], tick: Callable[[], None]) -> Iterator[Path]:
     if os.path.isdir(name):
         n_before = len(troubles)
-        paths = sorted(_walked(name, troubles))
+        paths = sorted(_walked(name, troubles, tick))
         if not paths and len(troubles) == n_before:
             troubles.append(f"{clean_line(name, 200)}: has no file in it")
         yield from paths
@@ -228,7 +321,7 @@ def _files(name: str, troubles: list[str]) -> Iterator[Path]:
         yield Path(os.path.realpath(name, strict=True))
 
 
-def _walked(folder: str, troubles: list[str]) -> Iterator[Path]:
+def _walked(folder: str, troubles: list[str], tick: Callable[[], None]) -> Iterator[Path]:
     """Yield the files below a folder but hidden ones; links are not followed, so that none leads out or in a circle."""
     n_entries = 0
     root = Path(os.path.realpath(folder, strict=True))
@@ -236,6 +329,8 @@ def _walked(folder: str, troubles: list[str]) -> Iterator[Path]:
         folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in _PASSED_OVER)
         for name in sorted(names):
             n_entries += 1
+            if not n_entries % _FILES_PER_TICK:
+                tick()
             path = Path(place, name)
             if n_entries > _MOST_ENTRIES:
                 troubles.append(
@@ -251,7 +346,20 @@ def _walked(folder: str, troubles: list[str]) -> Iterator[Path]:
 # ---- reading
 
 
-def _text_of(path: Path) -> str:
+def _no_tick() -> None:
+    """Report nothing."""
+
+
+def _text_of(path: Path, notes: list[str] | None = None, tick: Callable[[], None] = _no_tick) -> str:
+    """Return a file's text.
+
+    Args:
+        notes: takes a line about what is left out of the text.
+        tick: called now and then; what it raises ends the reading.
+
+    Raises:
+        Refusal: the file cannot be read, or is of no kind that is.
+    """
     kind = path.suffix.lower()
     if kind not in KINDS:
         return read_text_file(path)
@@ -259,11 +367,20 @@ def _text_of(path: Path) -> str:
     with open_file(path) as file:
         if os.fstat(file.fileno()).st_size > MAX_SOURCE_BYTES:
             raise Refusal(f"{shown}: is larger than {MAX_SOURCE_BYTES >> 20} MiB, the most that is read of a file")
-        return cleaned(_converted(kind, file, shown), shown)
+        head = bounded(file, HEAD_BYTES, shown, is_beginning=True)
+        file.seek(0)
+        try:
+            refuse_other_kind(kind, head)
+        except KindRefusal as refusal:
+            raise Refusal(f"{shown}: {refusal}") from None
+        text, left_out = _converted(kind, file, shown, tick)
+    if notes is not None:
+        notes += [f"{shown}: {clean_line(note, 200)}" for note in left_out]
+    return cleaned(text, shown)
 
 
-def _converted(kind: str, file: BinaryIO, shown: str) -> str:
-    """Let a process of its own make text of a file."""
+def _converted(kind: str, file: BinaryIO, shown: str, tick: Callable[[], None]) -> tuple[str, list[str]]:
+    """Let a process of its own make text of a file; return it, and notes on what was left out."""
     command = [*own_module("app.documents.convert"), kind, str(CPU_S)]
     try:
         child = subprocess.Popen(
@@ -271,18 +388,41 @@ def _converted(kind: str, file: BinaryIO, shown: str) -> str:
         )
     except OSError as error:
         raise Refusal(f"{shown}: the process that reads it does not start ({error.strerror})") from error
-    assert child.stdout is not None
     try:
-        raw = child.stdout.read(4 * MAX_TEXT_CHARS + 1)
+        notes, raw = _read_output(child, tick).split(b"\n", 1)
+        code = child.wait()
+    except ValueError:
+        notes = raw = b""
         code = child.wait()
     finally:
         child.kill()
-        child.stdout.close()
+        if child.stdout is not None:
+            child.stdout.close()
         child.wait()
     if code == 0:
-        return raw.decode("utf-8", "replace")
+        return raw.decode("utf-8", "replace"), _notes(notes)
     if code == FAILED:
         raise Refusal(f"{shown}: {clean_line(raw.decode('utf-8', 'replace'), 200)}")
     is_late = code in (-signal.SIGKILL, -getattr(signal, "SIGXCPU", signal.SIGKILL))
     reason = f"takes more than {CPU_S} s of processor time" if is_late else "is more than its reader can bear"
     raise Refusal(f"{shown}: {reason} (save it as text)")
+
+
+def _read_output(child: subprocess.Popen[bytes], tick: Callable[[], None]) -> bytes:
+    """Return what a process writes, at most four bytes a character of the longest text."""
+    assert child.stdout is not None
+    output = bytearray()
+    while len(output) <= 4 * MAX_TEXT_CHARS:
+        is_ready = select.select([child.stdout], [], [], _TICK_S)[0]
+        tick()
+        if is_ready:
+            piece = os.read(child.stdout.fileno(), _CHUNK_BYTES)
+            if not piece:
+                break
+            output += piece
+    return bytes(output)
+
+
+def _notes(raw: bytes) -> list[str]:
+    notes = json.loads(raw)
+    return [note for note in notes if isinstance(note, str)]

@@ -9,19 +9,33 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from app.documents.encoding import decoded
+from app.documents.encoding import NotText, decoded
+from app.documents.kinds import HEAD_BYTES, KindRefusal, advice_for, refuse_other_kind
+from app.documents.letters import plain_letters
 from app.program.refusals import Refusal
-from app.text.clean_text import clean_line, clean_text
+from app.text.clean_text import INVISIBLE, clean_line, clean_text
+from app.text.figures import size
 
-MAX_FILE_BYTES = 8 << 20
-"""About two million tokens: more than a context on the machines this is made for; passages of it may fit."""
 FAILED = 3
 """Exit code of the process where it writes a reason and no text."""
 MAX_SOURCE_BYTES = 64 << 20
-"""Limit on a PDF or DOCX file, and on what a DOCX file's text unpacks to."""
-MAX_TEXT_CHARS = 8 << 20
+"""Limit on a file, and on what a DOCX file's text unpacks to. Passages of so much may fit into a context."""
+MAX_TEXT_CHARS = 64 << 20
 PAGE_LINE = re.compile(r"\[page (\d+)\]")
 """The line before each page of a PDF."""
+_DATA = re.compile(
+    r"data:([a-z]{1,20}/[a-z0-9.+-]{1,80})?(?:;[a-z0-9=_.+-]{1,80}){0,5},([a-z0-9+/=%_.~!*$&:@-]{300,})", re.I
+)
+"""A file that is written as letters into a text."""
+_DRAWING = re.compile(r"<svg[\s>](?:(?!<svg[\s>]).)*?</svg\s*>", re.I | re.S)
+_WITH_DRAWINGS = frozenset((".md", ".markdown", ".mdx", ".qmd", ".rmd"))
+_LEAST_DRAWING_CHARS = 1000
+"""Shorter drawings may say something in their source."""
+_ESCAPE_SEQUENCE = re.compile(
+    r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|[()][0-9A-Z])"
+)
+"""Colours and titles that programs write into logs."""
+_VISIBLE = re.compile(f"[^\\s{INVISIBLE}]")
 _HEADING = re.compile(r"(.{1,200}):\n(`{3,})\n")
 PASSAGE_NAME = re.compile(r"(.+), ((line|page)s? (\d+)(?:-(\d+))?)")
 """What a passage is named: its document, and its place there."""
@@ -31,8 +45,33 @@ def read_text_file(path: Path) -> str:
     """Return a file's text, cleaned. Raises Refusal: it is too large, empty, no text, or cannot be read."""
     shown = clean_line(str(path), 200)
     with open_file(path) as file:
-        raw = bounded(file, MAX_FILE_BYTES, shown)
-    return cleaned(decoded(raw, shown), shown)
+        raw = bounded(file, MAX_SOURCE_BYTES, shown)
+    suffix = path.suffix.lower()
+    try:
+        refuse_other_kind(suffix, raw[:HEAD_BYTES])
+        text = decoded(raw, shown)
+    except NotText:
+        raise Refusal(f"{shown}: {advice_for(suffix)}") from None
+    except KindRefusal as refusal:
+        raise Refusal(f"{shown}: {refusal}") from None
+    text = without_data(text)
+    if suffix in _WITH_DRAWINGS:
+        text = _DRAWING.sub(_drawing_note, text)
+    return cleaned(text, shown)
+
+
+def without_data(text: str) -> str:
+    """Return the text with a note in place of each picture or other file that is written into it as letters."""
+    return _DATA.sub(_data_note, text) if "data:" in text or "DATA:" in text else text
+
+
+def _data_note(match: re.Match[str]) -> str:
+    n_bytes = len(match[2]) * 3 // 4 if match[0][:60].lower().find(";base64") >= 0 else len(match[2])
+    return f"[{match[1] or 'data'}, {size(n_bytes)}, left out]"
+
+
+def _drawing_note(match: re.Match[str]) -> str:
+    return f"[drawing, {size(len(match[0]))}, left out]" if len(match[0]) > _LEAST_DRAWING_CHARS else match[0]
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -50,10 +89,14 @@ def open_file(path: Path) -> BinaryIO:
         raise Refusal(f"{shown}: {reason} (name a text file)") from error
 
 
-def bounded(file: BinaryIO, most_bytes: int, shown: str) -> bytes:
-    """Return all bytes of a file. Raises Refusal: there are more than ``most_bytes``, or the disk fails."""
+def bounded(file: BinaryIO, most_bytes: int, shown: str, is_beginning: bool = False) -> bytes:
+    """Return all bytes of a file, or so many from its beginning.
+
+    Raises:
+        Refusal: there are more than ``most_bytes``, and all are wanted; or the disk fails.
+    """
     try:
-        raw: bytes | None = file.read(most_bytes + 1)
+        raw: bytes | None = file.read(most_bytes + (not is_beginning))
     except OSError as error:
         raise Refusal(f"{shown}: {error.strerror} (copy it to another disk)") from error
     if raw is None:  # of what another program writes meanwhile
@@ -65,8 +108,10 @@ def bounded(file: BinaryIO, most_bytes: int, shown: str) -> bytes:
 
 def cleaned(text: str, shown: str) -> str:
     """Return the text as it may reach a terminal, without empty lines around it. Raises Refusal: it is empty."""
-    text = clean_text(text).strip("\n")
-    if not text.strip():
+    text = _ESCAPE_SEQUENCE.sub("", text) if "\x1b" in text else text
+    text = text.replace("\x0b", "\n").replace("\x0c", "\n")
+    text = clean_text(plain_letters(text)).strip("\n")
+    if not _VISIBLE.search(text):
         raise Refusal(f"{shown}: is empty")
     return text
 
@@ -78,10 +123,19 @@ def attached(name: str, text: str) -> str:
     return f"{clean_line(name, 120)}:\n{fence}\n{text}\n{fence}\n"
 
 
+class TextIsFull(Refusal):
+    """A document has more text than is taken."""
+
+
 class BoundedText:
-    """Pieces of text up to a limit."""
+    """Pieces of text up to a limit.
+
+    Attributes:
+        notes: what was left out of the text, a line each.
+    """
 
     def __init__(self) -> None:
+        self.notes: list[str] = []
         self._pieces: list[str] = []
         self._room = MAX_TEXT_CHARS
 
@@ -91,10 +145,10 @@ class BoundedText:
         return MAX_TEXT_CHARS - self._room
 
     def add(self, piece: str) -> None:
-        """Append a piece. Raises Refusal: it is too much."""
+        """Append a piece. Raises TextIsFull: it is too much."""
         self._room -= len(piece)
         if self._room < 0:
-            raise Refusal(f"holds more than {MAX_TEXT_CHARS >> 20} million characters (cut it first)")
+            raise TextIsFull(f"holds more than {MAX_TEXT_CHARS >> 20} million characters (cut it first)")
         self._pieces.append(piece)
 
     def joined(self) -> str:

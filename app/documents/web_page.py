@@ -7,7 +7,8 @@ import re
 from typing import BinaryIO
 
 from app.documents.encoding import decoded
-from app.documents.text_file import MAX_FILE_BYTES, BoundedText, bounded
+from app.documents.list_numbers import LARGEST, written_number
+from app.documents.text_file import MAX_SOURCE_BYTES, BoundedText, bounded
 
 _RAW = frozenset(("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"))
 """Elements in which a ``<`` begins nothing but their end."""
@@ -23,10 +24,36 @@ _BLOCKS = re.compile(
 )
 _MARKUP = re.compile(r"<[A-Za-z!?/]")
 _NAME = re.compile(r"[A-Za-z][^\s/>]*")
-_QUOTE = re.compile(r"=\s*([\"'])")
+_QUOTE_OR_END = re.compile(r">|=\s*([\"'])")
 _HIDDEN = re.compile(r"\s(?:hidden(?=[\s=/]|$)|style\s?=\s?[\"']?[^\"']{0,200}?display\s?:\s?none)", re.I)
 _ATTRIBUTES_CHARS = 4096
-"""So much of a tag is searched for whether it is hidden."""
+"""So much of a tag is searched for its attributes."""
+_ATTRIBUTE = r"(?:^|\s)%s\s?=\s?(?:\"([^\"]{0,1000})\"|'([^']{0,1000})'|([^\s\"'>]{1,1000}))"
+_ATTRIBUTES = {name: re.compile(_ATTRIBUTE % name, re.I) for name in ("start", "type", "value", "style", "alt", "href")}
+_REVERSED = re.compile(r"(?:^|\s)reversed(?=[\s=/]|$)", re.I)
+_LIST_STYLE = re.compile(r"list-style(?:-type)?\s?:\s?([a-z-]{1,30})", re.I)
+_STYLES = {
+    "a": "letter",
+    "A": "LETTER",
+    "i": "roman",
+    "I": "ROMAN",
+    "lower-alpha": "letter",
+    "lower-latin": "letter",
+    "upper-alpha": "LETTER",
+    "upper-latin": "LETTER",
+    "lower-roman": "roman",
+    "upper-roman": "ROMAN",
+    "lower-greek": "greek",
+    "decimal-leading-zero": "two-digit",
+}
+"""Styles of list numbers by their names in HTML and CSS."""
+_UNNUMBERED = frozenset(("none", "disc", "circle", "square"))
+_LIST_TAG = re.compile(r"<(/?)(ol|ul|menu|li)(?=[\s/>])", re.I)
+_COUNTED_CHARS = 1 << 16
+"""So much of a page is searched for the items of a list that counts down."""
+_MOST_LISTS = 100
+"""Lists within each other; deeper ones have no numbers."""
+_WEB_ADDRESS = re.compile(r"https?://[^\s<>]{1,200}", re.I)
 _OPEN_ENDED = frozenset(("dd", "dt", "li", "option", "p", "td", "th", "tr"))
 """Elements whose end may be left out."""
 _OUTER = frozenset(("body", "div", "dl", "html", "ol", "section", "select", "table", "ul"))
@@ -34,13 +61,28 @@ _HUGE = re.compile(r"&#(?:[xX]0*[0-9A-Fa-f]{7,}|0*[0-9]{8,});?")
 """A character by a number that none has, which would take time by the square of its figures."""
 
 
+class _List:
+    """An open list: the number and the step of its items, and how numbers are written; no style for none."""
+
+    def __init__(self, number: int = 0, step: int = 0, style: str = "") -> None:
+        self.number = number
+        self.step = step
+        self.style = style
+
+
 class _Page:
     """Takes the page apart from its beginning to its end; white space is as a browser shows it."""
 
-    def __init__(self, source: str) -> None:
-        self.text = BoundedText()
+    def __init__(self, source: str, text: BoundedText) -> None:
+        self.text = text
         self._source, self._at = source, 0
         self._unshown, self._depth, self._pre = "", 0, 0
+        self._lists: list[_List] = []
+        self._before = ""
+        """Number of a list item whose words have not begun."""
+        self._address = ""
+        """Address of the open link, in a paragraph."""
+        self._is_in_paragraph = False
 
     def read(self) -> str:
         """Return the words of the page."""
@@ -87,11 +129,66 @@ class _Page:
             self._unshown, self._depth = tag, 1
         self._pre += tag == "pre"
         self._break(tag)
+        if not self._unshown:
+            self._begin(tag, attributes[:_ATTRIBUTES_CHARS])
         if tag in _RAW and not attributes.endswith("/"):
             close = re.compile(rf"</{tag}(?=[\s/>])", re.I).search(self._source, self._at)
             stop = close.start() if close else len(self._source)
             self._data(self._source[self._at : stop])
             self._at = stop
+
+    def _begin(self, tag: str, attributes: str) -> None:
+        """Take in what a shown element says of itself: list, item, link, picture."""
+        if tag == "ol":
+            self._open_list(attributes)
+        elif tag in ("ul", "menu"):
+            self._lists.append(_List())
+        elif tag == "li" and self._lists:
+            self._number(attributes)
+        elif tag == "p":
+            self._is_in_paragraph = True
+        elif tag == "a" and self._is_in_paragraph:
+            address = _attribute(attributes, "href")
+            self._address = address if _WEB_ADDRESS.fullmatch(address) else ""
+        elif tag == "img" and (description := _attribute(attributes, "alt").strip()):
+            self._data(f"[image: {description}]")
+
+    def _open_list(self, attributes: str) -> None:
+        if len(self._lists) >= _MOST_LISTS:
+            self._lists.append(_List())
+            return
+        name = _attribute(attributes, "type")
+        css = _LIST_STYLE.search(_attribute(attributes, "style"))
+        if css is not None:
+            name = css[1].lower()
+        style = "" if name in _UNNUMBERED else _STYLES.get(name, "decimal")
+        step = -1 if _REVERSED.search(attributes) else 1
+        start = _whole_number(_attribute(attributes, "start"))
+        if start is None:
+            start = 1 if step > 0 else self._n_items()
+        self._lists.append(_List(start, step, style))
+
+    def _n_items(self) -> int:
+        """Return how many items the list has that has just begun."""
+        n_items, depth = 0, 1
+        for mark in _LIST_TAG.finditer(self._source, self._at, self._at + _COUNTED_CHARS):
+            is_item = mark[2].lower() == "li"
+            if is_item:
+                n_items += depth == 1 and not mark[1]
+            else:
+                depth += -1 if mark[1] else 1
+            if not depth:
+                break
+        return n_items
+
+    def _number(self, attributes: str) -> None:
+        items = self._lists[-1]
+        value = _whole_number(_attribute(attributes, "value"))
+        if value is not None:
+            items.number = value
+        if items.style:
+            self._before += f"{written_number(items.number, items.style)}. "
+        items.number += items.step
 
     @staticmethod
     def _is_hidden(tag: str, attributes: str) -> bool:
@@ -100,17 +197,15 @@ class _Page:
     def _end_of_tag(self, at: int) -> int:
         """Return where the ``>`` of a tag is; one within quotes is none."""
         source = self._source
-        while True:
-            end = source.find(">", at)
-            if end < 0:
-                return len(source)
-            quote = _QUOTE.search(source, at, end)
-            if quote is None:
-                return end
-            close = source.find(quote[1], quote.end())
-            if close < 0:
-                return end  # a forgotten quote does not hide the rest of the page
+        while mark := _QUOTE_OR_END.search(source, at):
+            if not mark[1]:
+                return mark.start()
+            close = source.find(mark[1], mark.end())
+            if close < 0:  # a forgotten quote does not hide the rest of the page
+                end = source.find(">", mark.end())
+                return end if end >= 0 else len(source)
             at = close + 1
+        return len(source)
 
     def _end(self, tag: str) -> None:
         if tag == self._unshown:
@@ -118,13 +213,30 @@ class _Page:
         if not self._depth or (self._unshown in _OPEN_ENDED and tag in _OUTER):
             self._unshown = ""
         self._pre = max(0, self._pre - (tag == "pre"))
+        if not self._unshown:
+            self._close(tag)
         self._break(tag)
+
+    def _close(self, tag: str) -> None:
+        if tag in ("ol", "ul", "menu") and self._lists:
+            self._lists.pop()
+            self._before = ""
+        elif tag == "li":
+            self._before = ""
+        elif tag == "a" and self._address:
+            self._data(f" ({self._address})", is_literal=True)
+            self._address = ""
+        elif tag == "p":
+            self._is_in_paragraph = False
 
     def _data(self, data: str, is_literal: bool = False) -> None:
         if self._unshown or not data:
             return
         if not is_literal:
             data = html.unescape(_HUGE.sub("\ufffd", data))
+        if self._before and not data.isspace():
+            data = self._before + data.lstrip()
+            self._before = ""
         self.text.add(data if self._pre else re.sub(r"\s+", " ", data))
 
     def _break(self, tag: str) -> None:
@@ -138,8 +250,25 @@ class _Page:
         return end + len(mark) if end >= 0 else len(self._source)
 
 
-def html_text(file: BinaryIO) -> str:
-    """Return what a page shows."""
-    page = _Page(decoded(bounded(file, MAX_FILE_BYTES, "the page"), "the page"))
+def _attribute(attributes: str, name: str) -> str:
+    """Return the value of an attribute; "" if it is missing or too long."""
+    match = _ATTRIBUTES[name].search(attributes)
+    if match is None:
+        return ""
+    return html.unescape(match[1] or match[2] or match[3] or "")
+
+
+def _whole_number(text: str) -> int | None:
+    """Return a whole number within the limits of list numbers; None for anything else."""
+    if not re.fullmatch(r"\s*[+-]?[0-9]{1,10}\s*", text):
+        return None
+    number = int(text)
+    return number if abs(number) < LARGEST else None
+
+
+def html_text(file: BinaryIO, text: BoundedText | None = None) -> str:
+    """Return what a page shows. ``text`` takes it as it is read."""
+    source = decoded(bounded(file, MAX_SOURCE_BYTES, "the page"), "the page")
+    page = _Page(source, text or BoundedText())
     lines = (line.strip(" ") for line in page.read().split("\n"))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines))

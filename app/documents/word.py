@@ -12,14 +12,23 @@ import re
 import zipfile
 from typing import BinaryIO
 from urllib.parse import unquote
+from xml.parsers import expat
 
 from app.documents.text_file import MAX_SOURCE_BYTES, BoundedText
 from app.documents.web_page import html_text
-from app.documents.word_story import Attributes, Numbers, Story, parse_part
+from app.documents.word_numbers import ParagraphNumbers
+from app.documents.word_story import Numbers, Story
+from app.documents.xml_part import Attributes, parse_part
 from app.program.refusals import Refusal
+from app.text.figures import counted
 
 _COMPOUND = b"\xd0\xcf\x11\xe0"
 """Files of Word 97 begin so, and those with a password."""
+
+
+_WEB_ADDRESS = re.compile(r"(?:https?://|mailto:)[^\s<>]{1,200}", re.I)
+_PICTURES = frozenset(("image", "chart", "oleObject", "package", "video", "audio"))
+"""Kinds of parts, by the last words of their relations, that hold no words that are read."""
 
 
 class _Archive:
@@ -44,19 +53,35 @@ class _Archive:
 
     def related(self, name: str) -> list[tuple[str, str, str]]:
         """Return the parts that one refers to; of "" the whole document's: id, last word of the relation, name."""
-        folder, base = posixpath.split(name)
-        rels = posixpath.join(folder, "_rels", f"{base}.rels")
         found = []
-
-        def begin(element: str, attributes: Attributes) -> None:
-            if element == "Relationship" and attributes.get("TargetMode") != "External":
+        folder = posixpath.dirname(name)
+        for attributes in self._relations(name):
+            if attributes.get("TargetMode") != "External":
                 target = unquote(attributes.get("Target", "")).replace("\\", "/")
                 place = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
                 found.append((attributes.get("Id", ""), attributes.get("Type", "").rpartition("/")[2], place))
+        return [one for one in found if one[2] in self]
+
+    def addresses(self, name: str) -> dict[str, str]:
+        """Return the web addresses that a part refers to, by the ids of their relations."""
+        return {
+            attributes.get("Id", ""): attributes.get("Target", "")
+            for attributes in self._relations(name)
+            if attributes.get("TargetMode") == "External" and _WEB_ADDRESS.fullmatch(attributes.get("Target", ""))
+        }
+
+    def _relations(self, name: str) -> list[Attributes]:
+        folder, base = posixpath.split(name)
+        rels = posixpath.join(folder, "_rels", f"{base}.rels")
+        relations: list[Attributes] = []
+
+        def begin(element: str, attributes: Attributes) -> None:
+            if element == "Relationship":
+                relations.append(attributes)
 
         if rels in self:
             parse_part(self.read(rels), begin)
-        return [one for one in found if one[2] in self]
+        return relations
 
     def named(self, pattern: str) -> list[str]:
         """Return the names that fit a pattern."""
@@ -67,8 +92,9 @@ class _Archive:
         return name.replace("\\", "/").lstrip("/").lower()
 
 
-def docx_text(file: BinaryIO) -> str:
-    """Return the words of a document, a line for each paragraph."""
+def docx_text(file: BinaryIO, text: BoundedText | None = None) -> str:
+    """Return the words of a document, a line for each paragraph. ``text`` takes them as they are read."""
+    text = text or BoundedText()
     if file.read(len(_COMPOUND)) == _COMPOUND:
         is_locked = "EncryptedPackage".encode("utf-16-le") in file.read(MAX_SOURCE_BYTES)
         raise Refusal(
@@ -77,28 +103,63 @@ def docx_text(file: BinaryIO) -> str:
     with zipfile.ZipFile(file) as opened:
         if any(info.flag_bits & 1 for info in opened.infolist()):
             raise Refusal("is locked by a password (save it without)")
-        return _Document(_Archive(opened)).read()
+        document = _Document(_Archive(opened), text)
+        text.notes += filter(None, [document.left_out()])
+        return document.read()
 
 
 class _Document:
     """All parts of a document that hold words."""
 
-    def __init__(self, archive: _Archive) -> None:
+    def __init__(self, archive: _Archive, text: BoundedText) -> None:
         self._archive = archive
         self._main = self._main_part()
         self._related = archive.related(self._main)
-        self._text = BoundedText()
+        self._addresses = archive.addresses(self._main)
+        self._text = text
 
     def read(self) -> str:
-        """Return what is read: headers, body, notes, comments, footers."""
+        """Return what is read: headers, body, diagrams, notes, comments, footers."""
         numbers: Numbers = {}
+        next_number = self._paragraph_numbers().next_number
         self._margins("header")
-        Story(self._text, numbers, self._chunk).read(self._archive.read(self._main))
+        story = Story(
+            self._text,
+            numbers,
+            self._chunk,
+            next_number=next_number,
+            address=lambda relation: self._addresses.get(relation, ""),
+        )
+        story.read(self._archive.read(self._main))
+        for part in self._parts("diagramData"):
+            Story(self._text, {}, self._chunk).read(self._archive.read(part))
         for kind in ("footnotes", "endnotes", "comments"):
             for part in self._parts(kind):
                 Story(self._text, numbers, self._chunk, kind).read(self._archive.read(part))
         self._margins("footer")
         return self._text.joined()
+
+    def left_out(self) -> str:
+        """Return a line that names what is not text; "" if there is nothing."""
+        kinds = [kind for _, kind, _ in self._related if kind in _PICTURES]
+        n_pictures = kinds.count("image")
+        n_others = len(kinds) - n_pictures
+        names = [counted(n_pictures, "picture")] if n_pictures else []
+        names += [counted(n_others, "chart or other object")] if n_others == 1 else []
+        names += [f"{n_others} charts and other objects"] if n_others > 1 else []
+        return f"not read: {' and '.join(names)}" if names else ""
+
+    def _paragraph_numbers(self) -> ParagraphNumbers:
+        """Return the numbers of lists; none where their parts are damaged."""
+        raw = {kind: self._raw(kind) for kind in ("numbering", "styles")}
+        try:
+            return ParagraphNumbers(raw["numbering"], raw["styles"])
+        except expat.ExpatError:
+            return ParagraphNumbers()
+
+    def _raw(self, kind: str) -> bytes:
+        parts = self._parts(kind)
+        return self._archive.read(parts[0]) if parts else b""
 
     def _main_part(self) -> str:
         parts = [place for _, kind, place in self._archive.related("") if kind == "officeDocument"]

@@ -6,13 +6,11 @@ Of the names of ECMA-376 the local ones count, since it has two sets of namespac
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-from xml.parsers import expat
 
 from app.documents.text_file import BoundedText
-from app.program.refusals import Refusal
+from app.documents.word_numbers import NextNumber
+from app.documents.xml_part import Attributes, parse_part
 
-Attributes = dict[str, str]
 Numbers = dict[tuple[str, str], int]
 """Of notes, by the part that they are in and their id; 0 where a change took the mark away."""
 
@@ -64,10 +62,27 @@ class Story:
         numbers: of notes; the body's marks give them, the notes' own parts use them.
         chunk: returns the text of a page of another kind that is in the document, by the id of its relation.
         kind: of what the part is a list, where it is one.
+        next_number: counts a paragraph of a list; None where paragraphs have no numbers.
+        address: returns the address of a link, by the id of its relation; None where links have none.
     """
 
-    def __init__(self, text: BoundedText, numbers: Numbers, chunk: Callable[[str], str], kind: str = "") -> None:
+    def __init__(
+        self,
+        text: BoundedText,
+        numbers: Numbers,
+        chunk: Callable[[str], str],
+        kind: str = "",
+        next_number: NextNumber | None = None,
+        address: Callable[[str], str] | None = None,
+    ) -> None:
         self._text, self._numbers, self._chunk, self._kind = text, numbers, chunk, kind
+        self._next_number, self._address = next_number, address
+        self._style = self._list_id = ""
+        self._level: int | None = None
+        self._before = ""
+        """Number of the open paragraph, whose words have not begun."""
+        self._links: list[str] = []
+        """Addresses of open links."""
         self._open: list[str] = []
         self._hidden_at = 0
         """How deep the outermost element is that is not shown; 0 for none."""
@@ -88,9 +103,13 @@ class Story:
     def _begin(self, name: str, attributes: Attributes) -> None:
         parent = self._open[-1] if self._open else ""
         self._open.append(name)
+        if name == "p":
+            self._style = self._list_id = self._before = ""
+            self._level = None
         if name == "del" and self._open[-3:-1] == ["pPr", "rPr"]:
             self._is_joined = True
         elif self._hidden_at:
+            self._take_property(name, attributes)
             if name in _NOTES:
                 self._numbers.setdefault((_NOTES[name], attributes.get("id", "")), 0)
         elif name in _UNSHOWN or self._is_passed_over(name, attributes):
@@ -101,6 +120,10 @@ class Story:
             self._branches.append((0, False))
         elif name == "Choice" or name == "Fallback":
             self._branches[-1:] = [(self._n_letters, any(had for _, had in self._branches[-1:]))]
+        elif name == "hyperlink":
+            self._links.append(self._address(attributes.get("id", "")) if self._address else "")
+        elif name == "docPr" and (description := attributes.get("descr", "").strip()):
+            self._add(f"[image: {description}]")
         elif name == "fldChar":
             self._field(attributes.get("fldCharType", ""))
         elif name == "tr":
@@ -111,6 +134,16 @@ class Story:
             self._has_gap = False
         else:
             self._add(self._character(name, parent, attributes))
+
+    def _take_property(self, name: str, attributes: Attributes) -> None:
+        """Take in which list the open paragraph is in."""
+        value = attributes.get("val", "")
+        if self._open[-3:-1] == ["p", "pPr"] and name == "pStyle":
+            self._style = value
+        elif self._open[-4:-1] == ["p", "pPr", "numPr"] and name == "numId":
+            self._list_id = value
+        elif self._open[-4:-1] == ["p", "pPr", "numPr"] and name == "ilvl":
+            self._level = int(value) if value in tuple("012345678") else None
 
     def _is_passed_over(self, name: str, attributes: Attributes) -> bool:
         """Whether an element is another version of what was read, or nothing that is read."""
@@ -156,6 +189,10 @@ class Story:
         self._open.pop()
         if self._hidden_at:
             self._hidden_at = 0 if depth == self._hidden_at else self._hidden_at
+            if name == "pPr" and not self._hidden_at and self._open[-1:] == ["p"] and self._next_number:
+                self._before = self._next_number(self._style, self._list_id, self._level)
+        elif name == "hyperlink":
+            self._end_link()
         elif name == "p":
             self._end_paragraph()
         elif name in ("r", "m:r"):
@@ -174,6 +211,11 @@ class Story:
             self._add(")")
         else:
             self._add(_ENDS.get(name, ""))
+
+    def _end_link(self) -> None:
+        address = self._links.pop()
+        if address:
+            self._add(f" ({address})")
 
     def _end_paragraph(self) -> None:
         if self._cells and self._cells[-1]:
@@ -197,43 +239,12 @@ class Story:
     def _add(self, words: str) -> None:
         if not words or self._hidden_at or self._is_run_hidden or not all(self._results):
             return
+        if self._before and not words.isspace():
+            words = self._before + words
+            self._before = ""
         self._text.add(f" {words}" if self._has_gap else words)
         self._has_gap = False
         self._n_letters += not words.isspace()
-
-
-def parse_part(
-    raw: bytes,
-    begin: Callable[[str, Attributes], None],
-    end: Callable[[str], None] | None = None,
-    letters: Callable[[str], None] | None = None,
-) -> None:
-    """Parse XML; names come without their namespaces.
-
-    Raises:
-        Refusal: it declares entities.
-        ExpatError: it is damaged.
-    """
-
-    def refuse_entity(*_: Any) -> None:
-        raise Refusal("declares entities, which no document needs")
-
-    parser = expat.ParserCreate(namespace_separator=" ")
-    parser.buffer_text = True
-    parser.StartElementHandler = lambda name, given: begin(
-        _local(name), {key.rpartition(" ")[2]: given[key] for key in given}
-    )
-    if end is not None:
-        ended = end
-        parser.EndElementHandler = lambda name: ended(_local(name))
-    parser.CharacterDataHandler = letters
-    parser.EntityDeclHandler = refuse_entity
-    parser.Parse(raw, True)
-
-
-def _local(name: str) -> str:
-    space, _, local = name.rpartition(" ")
-    return f"m:{local}" if space.endswith("/math") else local
 
 
 def _symbol(font: str, code: str) -> str:

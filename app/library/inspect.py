@@ -17,7 +17,7 @@ from app.chat import opening as engine_access
 from app.program import exit_codes
 from app.program.makers import advice_of
 from app.program.settings import Settings
-from app.text.clean_text import clean_line, clean_text
+from app.text.clean_text import clean_line, screen_text
 from app.text.figures import count, parameters, size
 from app.text.json_line import json_line, plain_values
 from engine.prompt.thinking_mode import ThinkingMode
@@ -108,7 +108,7 @@ def _template(metadata: Mapping[str, Any]) -> str:
     text = metadata.get("tokenizer.chat_template")
     text = text if isinstance(text, str) else ""
     cut = f"\n… (cut here, of {count(len(text))} characters)" if len(text) > MAX_SOURCE_CHARS else ""
-    return clean_text(text[:MAX_SOURCE_CHARS]) + cut
+    return screen_text(text[:MAX_SOURCE_CHARS]) + cut
 
 
 def _plan(path: str, settings: Settings) -> list[dict[str, Any]]:

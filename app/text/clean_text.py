@@ -1,22 +1,34 @@
-"""The one filter between foreign text and the screen: model output, echoed input, file and model names, metadata.
+"""Filters for foreign text: model output, echoed input, documents, file and model names, metadata.
 
-What comes out holds no control character but newline and tab, nothing that reorders or hides text, no surrogate, and
-no tower of combining marks. Every character is judged by itself (only CR LF and runs of marks look at a neighbour), so
-escape sequences are broken whatever token boundaries cut them. Nothing vanishes silently except surplus marks:
+``clean_text`` makes text for the model and the disk. It takes away what no writing needs:
 
-===========================  =====================================================
-C0, DEL                      their picture, U+2400..U+2421: ESC is shown as ␛
-CR LF; U+2028, U+2029        newline
-CR alone                     ␍
-C1, surrogates               U+FFFD
-bidi embedding and override  U+FFFD (U+202A..202E, U+2066..2069, deprecated 206A..206F)
-zero width space, BOM, ...   U+FFFD (U+00AD, U+180E, U+200B, U+2060..2064, U+FEFF, U+FFF9..FFFB)
-U+E0000..U+E0FFF             U+FFFD (tags and the variation selectors that can smuggle text)
-more than 8 marks in a row   the surplus is dropped
-===========================  =====================================================
+====================  =============================================
+C0, DEL               their picture, U+2400..U+2421: ESC becomes ␛
+CR LF, NEL            newline
+U+2028, U+2029        newline
+CR alone              ␍
+other C1, surrogates  U+FFFD
+over 8 marks in a row  the surplus is dropped
+====================  =============================================
 
-The joiners U+200C and U+200D and the direction marks U+200E, U+200F and U+061C stay, because Persian, Indic scripts,
-emoji and Hebrew are misspelt without them; they count as marks.
+Invisible characters stay, because scripts and emoji are misspelt without them: the gaps between the
+words of Khmer, soft hyphens, isolates, variation selectors, the tags in the flag of Wales.
+
+``screen_text`` makes text for a terminal, from text of any origin. It is the same, but nothing in it
+reorders or hides text:
+
+==============================  ==================================================================
+embeddings, overrides           U+FFFD (U+202A..202E, deprecated 206A..206F)
+tags                            stay in a flag: U+1F3F4 and up to 7 of them; elsewhere U+FFFD
+variation selectors             one stays after a character (those of U+E0100..E01EF after a
+                                Chinese character only); elsewhere U+FFFD
+rest of U+E0000..E0FFF, U+2065  U+FFFD
+isolates, soft hyphens, BOMs,   dropped (U+00AD, U+180E, U+2060..2064, U+2066..2069, U+FEFF,
+word joiners, ...               U+FFF9..FFFB)
+==============================  ==================================================================
+
+Every character is judged by itself and a few before it, so escape sequences are broken whatever token
+boundaries cut them. Joiners, direction marks and zero-width spaces count as marks.
 """
 
 import re
@@ -24,53 +36,34 @@ import unicodedata
 
 MAX_MARKS = 8
 REPLACEMENT = "�"
+INVISIBLE = "\u00ad\u180e\u200b-\u200f\u2060-\u2064\u2066-\u2069\ufeff\ufff9-\ufffb"
+"""Characters without a shape of their own, as a class of regular expressions."""
 
-_REPLACED_RANGES = (
-    (0x80, 0x9F),
-    (0xAD, 0xAD),
-    (0x180E, 0x180E),
-    (0x200B, 0x200B),
-    (0x202A, 0x202E),
-    (0x2060, 0x2064),
-    (0x2065, 0x206F),
-    (0xD800, 0xDFFF),
-    (0xFEFF, 0xFEFF),
-    (0xFFF9, 0xFFFB),
-    (0xE0000, 0xE0FFF),
-)
-_KEPT_MARKS = frozenset("\u061c\u200c\u200d\u200e\u200f")
+_REPLACED = re.compile("[\x80-\x9f\ud800-\udfff]")
+_KEPT_MARKS = frozenset("\u061c\u200b\u200c\u200d\u200e\u200f")
 _PICTURES = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"} | {0x7F: "␡"}
-_LINE_BREAKS = re.compile("\r\n|[\u2028\u2029]")
-_REPLACED = re.compile("[" + "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in _REPLACED_RANGES) + "]")
+_LINE_BREAKS = re.compile("\r\n|[\x85\u2028\u2029]")
+_UNSHOWN = re.compile("[\u00ad\u180e\u2060-\u2064\u2066-\u2069\ufeff\ufff9-\ufffb]")
+_DOUBTFUL = re.compile("[\u202a-\u202e\u2065\u206a-\u206f\ufe00-\ufe0f\U000e0000-\U000e0fff]")
+_ALL_UNSHOWN = re.compile(f"{_UNSHOWN.pattern}|{_DOUBTFUL.pattern}")
+_FLAG = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{0,6}\U000e007f?")
+_MOST_FLAG_CHARACTERS = 8
+_SELECTOR = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_IDEOGRAPH = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_SPACE_LIKE_CHARACTERS = {0xAD: "-", **dict.fromkeys((0x180E, 0xFEFF, *range(0x2060, 0x2065)), "\u200b")}
+_SPACE_LIKE_CHARACTERS |= dict.fromkeys((*range(0x2066, 0x206A), *range(0xFFF9, 0xFFFC)), "\u200b")
 
 
-class TextCleaner:
-    """Clean a stream of text; the pieces joined equal ``clean_text`` of the whole, however it was split."""
+class _MarkLimit:
+    """Drops marks beyond ``MAX_MARKS`` in a row, from a stream of text."""
 
     def __init__(self) -> None:
-        self.is_holding = False
-        """Whether a CR waits for what follows."""
         self._marks_in_row = 0
 
     def push(self, text: str) -> str:
-        """Take the next piece and return what can be shown; a CR at the end waits for what follows."""
+        """Return the next piece without surplus marks."""
         if not text:
             return ""
-        if self.is_holding:
-            text = "\r" + text
-        self.is_holding = text.endswith("\r")
-        if self.is_holding:
-            text = text[:-1]
-        text = _REPLACED.sub(REPLACEMENT, _LINE_BREAKS.sub("\n", text))
-        return self._limit_marks(text.translate(_PICTURES))
-
-    def flush(self) -> str:
-        """Return what was held back; call it once at the end of the text."""
-        rest = "␍" if self.is_holding else ""
-        self.is_holding, self._marks_in_row = False, 0
-        return rest
-
-    def _limit_marks(self, text: str) -> str:
         if text.isascii() or not any(map(_is_mark, set(text))):
             self._marks_in_row = 0
             return text
@@ -82,18 +75,116 @@ class TextCleaner:
         return "".join(kept)
 
 
+class TextCleaner:
+    """Cleans a stream of text; the pieces joined equal ``clean_text`` of the whole, however it was split."""
+
+    def __init__(self) -> None:
+        self.is_holding = False
+        """Whether a CR waits for what follows."""
+        self._marks = _MarkLimit()
+
+    def push(self, text: str) -> str:
+        """Take the next piece and return it cleaned; a CR at the end waits for what follows."""
+        if not text:
+            return ""
+        if self.is_holding:
+            text = "\r" + text
+        self.is_holding = text.endswith("\r")
+        if self.is_holding:
+            text = text[:-1]
+        if "\r" in text or not text.isascii():
+            text = _REPLACED.sub(REPLACEMENT, _LINE_BREAKS.sub("\n", text))
+        return self._marks.push(text.translate(_PICTURES))
+
+    def flush(self) -> str:
+        """Return what was held back; call it once at the end of the text."""
+        rest = "␍" if self.is_holding else ""
+        self.is_holding = False
+        self._marks = _MarkLimit()
+        return rest
+
+
+class ScreenCleaner:
+    """Makes a stream of text fit for a terminal; the pieces joined equal ``screen_text`` of the whole."""
+
+    def __init__(self) -> None:
+        self._cleaner = TextCleaner()
+        self._marks = _MarkLimit()
+        self._before = ""
+        """The last characters of the text so far, by which the next ones are judged."""
+
+    def push(self, text: str) -> str:
+        """Take the next piece and return it as it can be shown; a CR at the end waits for what follows."""
+        return self._shown(self._cleaner.push(text))
+
+    def flush(self) -> str:
+        """Return what was held back; call it once at the end of the text."""
+        return self._shown(self._cleaner.flush())
+
+    def _shown(self, text: str) -> str:
+        if not text:
+            return ""
+        before = self._before
+        self._before = (before + text[-_MOST_FLAG_CHARACTERS:])[-_MOST_FLAG_CHARACTERS:]
+        if _ALL_UNSHOWN.search(text):
+            text = _signed(before + text, len(before))[len(before) :]
+            text = _UNSHOWN.sub("", text)
+        return self._marks.push(text)
+
+
 def clean_text(text: str) -> str:
-    """Return the whole text with everything replaced that could act on a terminal or deceive a reader."""
+    """Return text for the model and the disk: without controls, with every character that writing needs."""
     cleaner = TextCleaner()
     return cleaner.push(text) + cleaner.flush()
 
 
+def screen_text(text: str) -> str:
+    """Return text for a terminal: without anything that could act on it or deceive a reader."""
+    cleaner = ScreenCleaner()
+    return cleaner.push(text) + cleaner.flush()
+
+
+def editable_text(text: str) -> str:
+    """Return clean text as an editor shows it: as ``screen_text``, with a character for each character.
+
+    What is dropped elsewhere becomes a zero-width space here; a soft hyphen, which takes a cell, a hyphen.
+    """
+    if text.isascii() or not _ALL_UNSHOWN.search(text):
+        return text
+    return _signed(text, 0).translate(_SPACE_LIKE_CHARACTERS)
+
+
 def clean_line(text: str, limit: int = 120) -> str:
-    r"""Return foreign text for one line: newlines and tabs shown as ``\n`` and ``\t``, cut off with … at the limit."""
+    r"""Return foreign text for one line of the screen: newlines and tabs shown as ``\n`` and ``\t``.
+
+    It ends with … at the limit.
+    """
     considered = text[: 2 * limit]  # a huge name costs no more than a long one
-    line = clean_text(considered).strip("\n").replace("\n", "\\n").replace("\t", "\\t")
+    line = screen_text(considered).strip("\n").replace("\n", "\\n").replace("\t", "\\t")
     is_whole = len(line) <= limit and len(considered) == len(text)
     return line if is_whole else line[: limit - 1] + "…"
+
+
+def _signed(text: str, start: int) -> str:
+    """Return the text with signs for doubtful characters from ``start`` on that are not where they belong."""
+
+    def sign(match: re.Match[str]) -> str:
+        position = match.start()
+        return match[0] if position < start or _is_in_place(text, position) else REPLACEMENT
+
+    return _DOUBTFUL.sub(sign, text)
+
+
+def _is_in_place(text: str, position: int) -> bool:
+    """Whether a doubtful character belongs to a flag, or chooses the form of the character before it."""
+    character = text[position]
+    previous = text[position - 1 : position] if position else ""
+    if "\ufe00" <= character <= "\ufe0f":
+        return previous != "" and not previous.isspace() and not _SELECTOR.match(previous)
+    if "\U000e0100" <= character <= "\U000e01ef":
+        return _IDEOGRAPH.match(previous) is not None
+    begin = text.rfind("\U0001f3f4", max(0, position - _MOST_FLAG_CHARACTERS + 1), position)
+    return begin >= 0 and _FLAG.fullmatch(text, begin, position + 1) is not None
 
 
 def _is_mark(character: str) -> bool:

@@ -16,6 +16,7 @@ from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice
 from app.chat.options import ChatOptions
 from app.program.settings import built_in_settings, override
+from app.text.clean_text import screen_text
 from app.tui.app import JalopyApp
 from app.tui.chat_options import tool_box
 from app.tui.keymap import Keymap
@@ -88,7 +89,7 @@ class Driver:
         """Return the newest reply once it has had its final pass."""
         await self.until(lambda: self.transcript.replies() and self.transcript.replies()[-1].body.is_final)
         reply = self.transcript.replies()[-1]
-        await self.until(lambda: shown_source(reply.body) == reply.text, "the final pass is done")
+        await self.until(lambda: shown_source(reply.body) == screen_text(reply.text), "the final pass is done")
         return reply
 
     def notes(self) -> list[str]:

@@ -12,7 +12,7 @@ from markdown_it.tree import SyntaxTreeNode
 from textual.content import Content
 from textual.style import Style
 
-from app.text.clean_text import clean_line, clean_text
+from app.text.clean_text import clean_line, screen_text
 from app.text.glyphs import ASCII, choose_glyphs
 from app.text.record import record
 from app.tui.markdown.formulas import formula_rows
@@ -101,7 +101,7 @@ def inline_text(node: SyntaxTreeNode) -> Content:
     if node.type == "text":
         text = _SPACE.sub(" ", node.content)
         is_plain = text.isascii() and text.isprintable()  # what most text is, seen a hundred times faster
-        return Content(text if is_plain else clean_text(text))  # again: entities are characters by now
+        return Content(text if is_plain else screen_text(text))  # again: entities are characters by now
     if node.type in _BREAKS:
         return Content(_BREAKS[node.type])
     if node.type == "code_inline":
@@ -123,7 +123,7 @@ def inline_text(node: SyntaxTreeNode) -> Content:
 def _formula(node: SyntaxTreeNode, *, is_display: bool) -> Sequence[str]:
     """Return a formula as rows of text; as its source where it has no other look here, or the font lacks the signs."""
     shown = () if choose_glyphs() is ASCII else formula_rows(node.content, is_display=is_display)
-    return shown or clean_text(node.markup).split("\n")
+    return shown or screen_text(node.markup).split("\n")
 
 
 def _link(target: object) -> Style:

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
-from app.text.clean_text import clean_text
+from app.text.clean_text import screen_text
 from app.tui.markdown.formula_boxes import Box, between_brackets, joined, spaced, stacked
 from app.tui.markdown.formula_symbols import (
     ACCENTS,
@@ -64,7 +64,7 @@ def formula_rows(source: str, *, is_display: bool) -> tuple[str, ...]:
         box = _Layout(is_display).of(nodes or [])
     except Exception:  # the parser has many ways to fail on half a formula, and so has what it leaves to us
         return ()
-    rows = tuple(clean_text(normalize("NFC", row)).rstrip() for row in box.stripped().rows)
+    rows = tuple(screen_text(normalize("NFC", row)).rstrip() for row in box.stripped().rows)
     return rows if any(rows) else ()
 
 

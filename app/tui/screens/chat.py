@@ -385,7 +385,7 @@ class ChatScreen(Sending, ModelFlow):
         """Leave a message or the editing; else stop the reply, which gets the focus, or what else runs."""
         if isinstance(self.focused, MessageView):
             self.focus_prompt()
-        elif not self.cancel_edit():
+        elif not self.stop_reading() and not self.cancel_edit():
             self._focuses_stopped = self.turns.is_answering
             self.turns.stop()
 

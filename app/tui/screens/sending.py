@@ -23,7 +23,7 @@ from app.conversations.conversation import Conversation
 from app.conversations.message_row import fits
 from app.conversations.shelf import note_long
 from app.documents.passages import FileText, announcement, fit, for_message, n_tokens
-from app.documents.read import Document, ReadDocuments, described, read_documents, split_wanted
+from app.documents.read import Document, ReadDocuments, ReadingProgress, described, read_documents, split_wanted
 from app.program import paths
 from app.program.background import in_background
 from app.program.manual import topics
@@ -47,8 +47,22 @@ TICK_S = 0.5
 """The estimate follows the text at this pace."""
 QUIET_TICKS = 3
 """Ticks without a change after which the user is taken to be thinking, and the engine may read ahead."""
+_PROGRESS_S = 0.25
 _WORTH_A_LINE_TOKENS = 500
 """The cost of fewer tokens is said at the prompt's edge alone."""
+
+
+class _Reading:
+    """Files that are being read in the background: how far it is, and whether the user stops it."""
+
+    def __init__(self) -> None:
+        self.progress: ReadingProgress | None = None
+        self.is_stopped = False
+
+    def follow(self, progress: ReadingProgress) -> bool:
+        """Take the progress; return False to stop."""
+        self.progress = progress
+        return not self.is_stopped
 
 
 class Sending(MessageActions):
@@ -63,6 +77,8 @@ class Sending(MessageActions):
     _named_files: Sequence[str] = ()
     """Those whose names are in the draft."""
     _editor: Worker[None] | None = None
+    _readings: tuple[_Reading, ...] = ()
+    """Readings of files that go on now."""
     _n_awaited = 1
     """Readings that are not done, and the engine's start."""
     _held: Sequence[PromptSubmitted] = ()
@@ -370,10 +386,35 @@ class Sending(MessageActions):
         return True
 
     async def _read(self, names: Sequence[str]) -> None:
-        reading: ReadDocuments = await wrap_future(in_background(partial(read_documents, names), "documents"))
+        reading = await self._read_files(names)
         documents = self._tell(reading)
         if reading.documents:
             self._bring(documents)
+
+    async def _read_files(self, names: Sequence[str], only_existing: bool = False) -> ReadDocuments:
+        """Read files in the background and show how far it is."""
+        reading = _Reading()
+        read = partial(read_documents, names, only_existing, reading.follow)
+        self._readings = (*self._readings, reading)
+        timer = self.set_interval(_PROGRESS_S, partial(self._show_reading, reading))
+        try:
+            result: ReadDocuments = await wrap_future(in_background(read, "documents"))
+        finally:
+            timer.stop()
+            self._readings = tuple(other for other in self._readings if other is not reading)
+        return result
+
+    def _show_reading(self, reading: _Reading) -> None:
+        if reading.progress is not None:
+            key = self.keymap.first_key("chat.stop")
+            stop = f" · {key} stops" if key else ""
+            self.hint_for(2 * _PROGRESS_S, f"{reading.progress.line}{stop}")
+
+    def stop_reading(self) -> bool:
+        """Stop the reading of files, and keep what is read; return False if none are being read."""
+        for reading in self._readings:
+            reading.is_stopped = True
+        return bool(self._readings)
 
     def bring(self, document: Document) -> None:
         """Put a document that was read before at the beginning of the message."""
@@ -479,7 +520,7 @@ class Sending(MessageActions):
     async def _find_files(self, message: PromptSubmitted, names: Sequence[str]) -> None:
         """Read the files that a message names, and choose what of the documents goes with it."""
         self._ready = message
-        reading = await wrap_future(in_background(partial(read_documents, names, only_existing=True), "documents"))
+        reading = await self._read_files(names, only_existing=True)
         documents, self._documents = self._tell(reading), ()
         if not documents:
             return

@@ -17,6 +17,7 @@ from textual.widgets import Static
 from app.conversations import lines
 from app.conversations.conversation import ChatMessage, Role
 from app.conversations.thinking import Thinking
+from app.text.clean_text import screen_text
 from app.tui.bindings import bindings
 from app.tui.messages import MessageLeft
 from app.tui.textual_hacks import call_once
@@ -73,7 +74,7 @@ class ThinkingView(Static):
         return f"+ {lines.thinking_summary(self.thinking)}"
 
     def _draw(self) -> None:
-        content = Content(self.shown)
+        content = Content(screen_text(self.shown))
         width, height = self.content_size
         needed = content.get_height(cast(RulesMap, self.styles), width) if width else 0
         self.update(content, layout=not width or needed != height)
@@ -213,7 +214,7 @@ class UserView(MessageView):
     text = ""
 
     def __init__(self, text: str, folded: str = "") -> None:
-        self._shown = Static(folded or text, markup=False, classes="user-text")
+        self._shown = Static(screen_text(folded or text), markup=False, classes="user-text")
         super().__init__(self._shown)
         self.text = text
         self.folded = folded
@@ -231,7 +232,7 @@ class UserView(MessageView):
         """Show the whole text, or its folded form."""
         if self.folded and whole != self.is_unfolded:
             self.is_unfolded = whole
-            self._shown.update(self.text if whole else self.folded)
+            self._shown.update(screen_text(self.text if whole else self.folded))
 
 
 class ToolView(UserView):
@@ -371,7 +372,7 @@ class Note(Static):
 
 def _shown(text: str, kind: str) -> Content:
     if kind != "greeting":
-        return Content(text)
+        return Content(screen_text(text))
     from app.tui.widgets.figure_lines import welcome  # only a first start needs it
 
     return welcome(text)

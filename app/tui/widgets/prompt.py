@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partialmethod
 
+from rich.text import Text
 from textual import events
 from textual.content import Content
 from textual.document._document import EditResult, Location, Selection
@@ -17,6 +18,7 @@ from textual.widgets import Static, TextArea
 
 from app.documents.passages import FileText
 from app.documents.read import referred, referred_so_far
+from app.text.clean_text import editable_text
 from app.tui import draft as drafts
 from app.tui.actions import ACTIONS, commands, split_command
 from app.tui.completing import Offered, dropped_command
@@ -283,6 +285,10 @@ class Prompt(TextArea):
                 if start < column < end:
                     return row, end if forward else start
         return location
+
+    def get_line(self, line_index: int) -> Text:
+        """Return a line as it is shown: nothing in it reorders or hides text, and each character keeps its column."""
+        return Text(editable_text(self.document.get_line(line_index)), end="", no_wrap=True)
 
     def render_line(self, y: int) -> Strip:
         """Render a line; in a terminal one cell wide there is none, and Textual 8.2 fails to wrap the placeholder."""

@@ -15,6 +15,7 @@ from textual.visual import Visual
 from textual.widget import Widget
 
 from app.program.refusals import log_without_text
+from app.text.clean_text import ScreenCleaner
 from app.tui.markdown.growing import GrowingMarkdown
 from app.tui.messages import LinkChosen
 
@@ -38,6 +39,7 @@ class ReplyBody(Widget):
         self.text = ""
         self.is_final = finished is not None
         self._markdown = GrowingMarkdown()
+        self._cleaner = ScreenCleaner()
         self._held_rows = 0
         self._strips: list[Strip] = []
         """The rows painted so far, from the first on."""
@@ -50,7 +52,8 @@ class ReplyBody(Widget):
     def append(self, text: str) -> None:
         """Add text."""
         self.text += text
-        first = self._guarded(lambda: self._markdown.grow(text))
+        shown = self._cleaner.push(text)
+        first = self._guarded(lambda: self._markdown.grow(shown))
         if not self._markdown.width:
             return  # the first layout will find it
         del self._strips[first:]

@@ -110,10 +110,10 @@ def test_what_cannot_be_read_costs_a_line_each_and_nothing_else(tmp_path: Path) 
     wanted = [str(tmp_path / name) for name in ("pipe", "loop", "picture.png", "absent", "*.no", "good.txt")]
     reading = read_documents([*wanted, "/dev/null", "a\0b"])
     assert [one.text for one in reading.documents] == ["good"]
-    reasons = ("is not a file", "links", "is not a text file", "No such file", "no file has such a name", "is not a")
-    for trouble, reason in zip(reading.troubles, reasons, strict=False):
-        assert reason in trouble
-        assert "\n" not in trouble
+    reasons = ("is not a file", "links", "is a picture", "No such file", "no file has such a name", "is not a")
+    for reason in reasons:
+        assert any(reason in trouble for trouble in reading.troubles), reason
+    assert not any("\n" in trouble for trouble in reading.troubles)
     assert len(reading.troubles) == 8 - 1
 
 
@@ -126,7 +126,7 @@ def test_many_troubles_are_counted_and_the_limits_hold(tmp_path: Path, monkeypat
         (tmp_path / name).write_text(name)
     reading = read_documents([str(tmp_path)])
     assert [one.name for one in reading.documents] == ["a", "b"]
-    assert "c and what follows it: left out (the limits are 2 files" in reading.troubles[0]
+    assert "c: left out (the limits are 2 files" in reading.troubles[0]
 
 
 @pytest.mark.slow

@@ -4,19 +4,29 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.text.clean_text import MAX_MARKS, REPLACEMENT, TextCleaner, clean_line, clean_text
+from app.text.clean_text import (
+    MAX_MARKS,
+    REPLACEMENT,
+    ScreenCleaner,
+    TextCleaner,
+    clean_line,
+    clean_text,
+    editable_text,
+    screen_text,
+)
 
 # Text in which what the filter looks for is common: hypothesis finds it rarely by itself.
 SUSPICIOUS = st.text(
     st.one_of(
         st.characters(),
         st.sampled_from(
-            "\x00\x07\x1b\x7f\x85\x9b\r\n\t\u202e\u2066\u200b\u200d\ufeff\u0301\u0300\u2028\U000e0041\ud800\udc80a"
+            "\x00\x07\x1b\x7f\x85\x9b\r\n\t\u202e\u2066\u200b\u200d\ufeff\u0301\U0001f3f4\U000e0067\U000e007f\ufe0f\u845b\U000e0100\u2060\u0300\u2028\U000e0041\ud800\udc80a"
         ),
     ),
     max_size=60,
 )
-HIDDEN = {*"\u00ad\u180e\u200b\u2060\ufeff\u2028\u2029", *map(chr, range(0xFFF9, 0xFFFC))}
+WALES = "🏴" + "".join(chr(0xE0000 + ord(letter)) for letter in "gbwls") + "\U000e007f"
+HIDDEN = {*"\u00ad\u180e\u2060\ufeff\u2028\u2029", *map(chr, range(0xFFF9, 0xFFFC))}
 
 
 def split_at(text: str, cuts: list[int]) -> list[str]:
@@ -24,26 +34,99 @@ def split_at(text: str, cuts: list[int]) -> list[str]:
     return [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
 
 
+def longest_row_of_marks(text: str) -> int:
+    marks = "".join("m" if unicodedata.category(c) in ("Mn", "Me") else " " for c in text)
+    return max(map(len, marks.split()), default=0)
+
+
 @given(SUSPICIOUS)
-def test_what_comes_out_is_harmless(text: str) -> None:
+def test_no_control_stays_in_what_is_sent_and_saved(text: str) -> None:
     cleaned = clean_text(text)
     assert {c for c in cleaned if unicodedata.category(c) == "Cc"} <= {"\n", "\t"}
-    assert not any(0x202A <= ord(c) <= 0x202E or 0x2066 <= ord(c) <= 0x2069 for c in cleaned), "nothing is reordered"
-    assert not any(0xE0000 <= ord(c) <= 0xE0FFF for c in cleaned), "nor hidden"
-    assert not HIDDEN & set(cleaned)
+    assert not {"\u2028", "\u2029"} & set(cleaned)
     cleaned.encode("utf-8")
     assert clean_text(cleaned) == cleaned
-    marks = "".join("m" if unicodedata.category(c) in ("Mn", "Me") else " " for c in cleaned)
-    assert max(map(len, marks.split()), default=0) <= MAX_MARKS
+    assert longest_row_of_marks(cleaned) <= MAX_MARKS
 
 
-@given(SUSPICIOUS, st.lists(st.integers(0, 60), max_size=8))
-@example("a\r\nb", [2])
-@example("e" + "\u0301" * 30, [3, 9])
-def test_any_split_of_the_input_gives_the_same_output(text: str, cuts: list[int]) -> None:
-    cleaner = TextCleaner()
+@given(SUSPICIOUS)
+def test_what_is_shown_is_harmless(text: str) -> None:
+    shown = screen_text(text)
+    assert {c for c in shown if unicodedata.category(c) == "Cc"} <= {"\n", "\t"}
+    assert not any(0x202A <= ord(c) <= 0x202E or 0x2060 <= ord(c) <= 0x206F for c in shown), "nothing is reordered"
+    assert not HIDDEN & set(shown)
+    assert "\U000e0041" not in shown, "a letter that no flag has"
+    shown.encode("utf-8")
+    assert screen_text(shown) == shown == screen_text(clean_text(text))
+    assert longest_row_of_marks(shown) <= MAX_MARKS
+
+
+@given(SUSPICIOUS)
+def test_an_editor_shows_a_harmless_character_for_each(text: str) -> None:
+    cleaned = clean_text(text)
+    shown = editable_text(cleaned)
+    assert len(shown) == len(cleaned)
+    assert not HIDDEN & set(shown)
+    assert not any(0x202A <= ord(c) <= 0x202E or 0x2060 <= ord(c) <= 0x206F for c in shown)
+
+
+@pytest.mark.parametrize(("cleaner_type", "clean"), [(TextCleaner, clean_text), (ScreenCleaner, screen_text)])
+@given(text=SUSPICIOUS, cuts=st.lists(st.integers(0, 60), max_size=8))
+@example(text="a\r\nb", cuts=[2])
+@example(text="e" + "\u0301" * 30, cuts=[3, 9])
+@example(text="e" + "\u0301" * 8 + "\u2060" + "\u0301" * 8, cuts=[4, 9, 10])
+@example(text=WALES * 2 + "\U000e0067", cuts=[1, 3, 8])
+@example(text="a\r\U000e0067\r", cuts=[2])
+def test_any_split_of_the_input_gives_the_same_output(cleaner_type, clean, text: str, cuts: list[int]) -> None:
+    cleaner = cleaner_type()
     joined = "".join(cleaner.push(piece) for piece in split_at(text, cuts)) + cleaner.flush()
-    assert joined == clean_text(text)
+    assert joined == clean(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ភាសា\u200bខ្មែរ",
+        "Elektro\u00adtechnik, word\u2060joiner, \ufeffmiddle",
+        "user \u2068אבג\u2069 wrote \u202bשלום\u202c",
+        WALES + " and 葛\U000e0100飾区",
+        "1\ufe0f\u20e3 🏳\ufe0f\u200d🌈 👩\u200d👩\u200d👧",
+        "f\u2061(x) ᠮ\u180eᠠ",
+        "\U000e0041hidden",
+    ],
+)
+def test_invisible_characters_stay_in_what_is_sent_and_saved(text: str) -> None:
+    assert clean_text(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\u202eexe.fdp\u202c", f"{REPLACEMENT}exe.fdp{REPLACEMENT}"),
+        ("a\u206ab", f"a{REPLACEMENT}b"),
+        ("user \u2068אבג\u2069", "user אבג"),
+        ("if access\u2066 // admin\u2069 \u2066 {", "if access // admin  {"),
+        ("ភាសា\u200bខ្មែរ", "ភាសា\u200bខ្មែរ"),
+        ("Elektro\u00adtechnik", "Elektrotechnik"),
+        ("\ufeffa\u2060b", "ab"),
+        (WALES, WALES),
+        ("🏴" + "\U000e0067" * 9, "🏴" + "\U000e0067" * 6 + REPLACEMENT * 3),
+        (WALES + "\U000e0067", WALES + REPLACEMENT),
+        ("x\U000e0069\U000e0067", "x" + REPLACEMENT * 2),
+        ("葛\U000e0100", "葛\U000e0100"),
+        ("😊\U000e0100\U000e0101", "😊" + REPLACEMENT * 2),
+        ("😊\ufe0e\ufe01", f"😊\ufe0e{REPLACEMENT}"),
+        ("❤\ufe0f", "❤\ufe0f"),
+    ],
+)
+def test_the_screen_shows_what_hides_or_reorders_text(text: str, shown: str) -> None:
+    assert screen_text(text) == shown
+    assert clean_line(text) == shown
+
+
+def test_an_editor_shows_tags_and_hyphens_where_they_are() -> None:
+    assert editable_text("a\u00adb\u2066c\U000e0041") == f"a-b\u200bc{REPLACEMENT}"
+    assert editable_text(WALES) == WALES
 
 
 @pytest.mark.parametrize(
@@ -56,15 +139,16 @@ def test_any_split_of_the_input_gives_the_same_output(text: str, cuts: list[int]
         ("50%\r100%", "50%␍100%"),
         ("\x7f\x08\x00", "␡␈␀"),
         ("one\u2028two\u2029", "one\ntwo\n"),
-        ("\u202eexe.fdp", f"{REPLACEMENT}exe.fdp"),
+        ("next\x85line", "next\nline"),
         ("naïve Ελλάδα 日本語\t👍🏽", "naïve Ελλάδα 日本語\t👍🏽"),
         ("👨\u200d👩\u200d👧", "👨\u200d👩\u200d👧"),
         ("می\u200cخواهم", "می\u200cخواهم"),
         ("ab\udc80", f"ab{REPLACEMENT}"),
     ],
 )
-def test_foreign_text_is_shown_as(foreign: str, shown: str) -> None:
+def test_foreign_text_becomes(foreign: str, shown: str) -> None:
     assert clean_text(foreign) == shown
+    assert screen_text(foreign) == shown
 
 
 def test_a_lone_cr_at_the_end_is_shown_when_the_text_ends() -> None:

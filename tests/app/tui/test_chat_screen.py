@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from textual.events import Paste
 from textual.geometry import Size
 from textual.widgets import Input
 
@@ -79,9 +80,25 @@ async def test_escape_sequences_and_markup_are_shown_literally():
         await driver.until(lambda: driver.screen_text().count("[@click=app.quit]x[/] [/ [red]y <b>h</b>") == 2)
         script.token_gate.open()
         reply = await driver.last_reply()
-        assert reply.text == visible
+        assert reply.text == visible.replace("�desrever�", "\u202edesrever\u202c")
         assert driver.screen_text().count(visible) == 2
         assert not set(map(chr, range(32))) - {"\n"} & set(driver.screen_text())
+
+
+async def test_invisible_characters_are_sent_and_saved_and_do_nothing_on_the_screen():
+    text = "ភាសា\u200bខ្មែរ Elek\u00adtro \u2067x\u2069 \u202bab\u202c t\U000e0041\U000e0042z"
+    shown = "Elektro x \ufffdab\ufffd t\ufffd\ufffdz"
+    script = Script(replies=[[text[:30], text[30:]]])
+    async with chatting(script, size=(120, 24)) as driver:
+        driver.prompt.post_message(Paste(text))
+        await driver.shows("t\ufffd\ufffdz")
+        assert not {"\u202b", "\u2067", "\u00ad", "\U000e0041"} & set(driver.screen_text())
+        await driver.pilot.press("enter")
+        reply = await driver.last_reply()
+        assert [message.text for message in driver.chat.turns.conversation.messages] == [text, text]
+        assert reply.text == text
+        await driver.until(lambda: driver.screen_text().count(shown) == 2, "message and reply")
+        assert not {"\u202b", "\u2067", "\u00ad", "\U000e0041"} & set(driver.screen_text())
 
 
 async def test_the_models_name_and_errors_are_cleaned_too():

@@ -59,7 +59,7 @@ async def test_a_call_is_shown_asked_about_and_answered(monkeypatch: pytest.Monk
         await chat.pilot.press("escape")
         await chat.until(lambda: chat.chat.turns.conversation.messages[-1].text == "End.")
         said = [message.text for message in chat.chat.turns.conversation.messages]
-        assert said[2] == "echo: one\n␛[31mtwo\ufffd"
+        assert said[2] == "echo: one\n␛[31mtwo\u202e"
         assert said[4::2] == ["echo: three", "echo: four", "do: The user refused this call."]
         await chat.shows("+ echo")
         view = next(iter(chat.transcript.query(ToolView)))

@@ -1,0 +1,166 @@
+"""Kinds of files by their first bytes and their names, and what to do about those that are not read."""
+
+from __future__ import annotations
+
+import re
+
+from app.program.refusals import Refusal
+
+
+class KindRefusal(Refusal):
+    """A file is of a kind that is not read."""
+
+
+WORD = frozenset((".docx", ".docm", ".dotx", ".dotm"))
+_SAMPLE_BYTES = 4096
+HEAD_BYTES = 1 << 16
+"""Bytes from the beginning of a file that tell its kind."""
+_MAGIC = (
+    (b"\x89PNG", "picture"),
+    (b"\xff\xd8\xff", "picture"),
+    (b"GIF8", "picture"),
+    (b"II*\0", "picture"),
+    (b"MM\0*", "picture"),
+    (b"8BPS", "picture"),
+    (b"\0\0\1\0", "picture"),
+    (b"\xd7\xcd\xc6\x9a", "picture"),
+    (b"ID3", "recording"),
+    (b"\xff\xfb", "recording"),
+    (b"\xff\xf3", "recording"),
+    (b"OggS", "recording"),
+    (b"fLaC", "recording"),
+    (b"\x1a\x45\xdf\xa3", "recording"),
+    (b"\x1f\x8b", "compressed"),
+    (b"BZh", "compressed"),
+    (b"\xfd7zXZ\0", "compressed"),
+    (b"\x28\xb5\x2f\xfd", "compressed"),
+    (b"7z\xbc\xaf\x27\x1c", "archive"),
+    (b"Rar!\x1a\x07", "archive"),
+    (b"\x7fELF", "program"),
+    (b"\xcf\xfa\xed\xfe", "program"),
+    (b"\xca\xfe\xba\xbe", "program"),
+    (b"\0asm", "program"),
+    (b"GGUF", "model"),
+    (b"SQLite format 3\0", "database"),
+    (b"\xd0\xcf\x11\xe0", "old office"),
+)
+_ZIP_CONTENTS = (
+    (rb"mimetypeapplication/vnd\.oasis\.opendocument\.(?:text|graphics)", "text document"),
+    (rb"mimetypeapplication/vnd\.oasis\.opendocument\.spreadsheet", "spreadsheet"),
+    (rb"mimetypeapplication/vnd\.oasis\.opendocument\.presentation", "presentation"),
+    (rb"mimetypeapplication/epub\+zip", "book"),
+    (rb"word/", "docx"),
+    (rb"xl/", "spreadsheet"),
+    (rb"ppt/", "presentation"),
+    (rb"\[Content_Types\]\.xml", "docx"),
+)
+"""Kinds of ZIP files by the names in them."""
+_ADVICE = {
+    "picture": "is a picture, and only text is read (paste what it says, or let a program recognise its text)",
+    "recording": "is a sound or video file, and only text is read (paste a transcript)",
+    "compressed": "is a compressed file (unpack it, and name what comes out)",
+    "archive": "is an archive (unpack it, and name the files in it)",
+    "program": "is a program or library, not a text (name its source files)",
+    "model": "is a model, not a text (jalopy FILE opens it)",
+    "database": "is a database (export its tables as CSV)",
+    "font": "is a font, not a text",
+    "spreadsheet": "is a spreadsheet (save it as CSV)",
+    "presentation": "is a presentation (save it as PDF)",
+    "text document": "is a document of another word processor (save it as DOCX, PDF or text)",
+    "book": "is an e-book (convert it to HTML, PDF or text)",
+    "old word": "is an old Word file (save it as DOCX, PDF or text)",
+    "old office": "is an old Office file (save it as DOCX, PDF, CSV or text)",
+    "mail": "is an Outlook message (save it as text or EML)",
+}
+"""What is said of kinds that are not read."""
+_NAMES = {
+    "picture": ".png .jpg .jpeg .gif .webp .bmp .tif .tiff .heic .heif .avif .psd .ico .jxl .xcf",
+    "recording": ".mp3 .m4a .wav .ogg .opus .flac .aac .wma .aiff .mp4 .mkv .mov .avi .webm .m4v .wmv",
+    "compressed": ".gz .bz2 .xz .zst .lz4 .lzma .z",
+    "archive": ".zip .7z .rar .tar .tgz .iso .cab .jar .apk .deb .rpm .whl .dmg",
+    "program": ".exe .dll .so .dylib .class .pyc .o .a .wasm .bin",
+    "model": ".gguf .safetensors .pt .pth .onnx",
+    "database": ".db .sqlite .sqlite3 .mdb .accdb",
+    "font": ".ttf .otf .woff .woff2",
+    "spreadsheet": ".xlsx .xlsm .xltx .xlsb .xls .ods .numbers",
+    "presentation": ".pptx .pptm .ppsx .ppt .pps .odp .key",
+    "text document": ".odt .ott .pages .wpd .wps .sxw .hwp .hwpx .djvu .xps",
+    "book": ".epub .mobi .azw .azw3 .fb2.zip .lit",
+    "old word": ".doc .dot",
+    "mail": ".msg .pst",
+}
+_KINDS_BY_NAME = {suffix: kind for kind, suffixes in _NAMES.items() for suffix in suffixes.split()}
+_READ = {"pdf": "PDF", "docx": "DOCX", "rtf": "RTF"}
+"""Kinds that are read if their name says so."""
+
+
+def refuse_other_kind(suffix: str, head: bytes) -> None:
+    """Refuse a file that is not what its name says, or a kind that is not read.
+
+    Args:
+        suffix: end of its name in small letters, with the dot.
+        head: ``HEAD_BYTES`` from its beginning, or all of it.
+
+    Raises:
+        KindRefusal: it is such a file; the reason says what to do.
+    """
+    kind = _kind_of(head)
+    if kind == "old office" and suffix in WORD:
+        return  # with a password
+    if kind == "docx" and b"word/" not in head and suffix in _KINDS_BY_NAME:
+        kind = "archive"
+    if kind in ("archive", "old office"):
+        kind = _KINDS_BY_NAME.get(suffix, kind)
+    if kind in _READ:
+        names = {"pdf": frozenset((".pdf",)), "docx": WORD, "rtf": frozenset((".rtf", ".doc"))}[kind]
+        if suffix not in names:
+            raise KindRefusal(f"is {_READ[kind]} and its name says {suffix or 'nothing'} (let it end in .{kind})")
+    elif kind in _ADVICE:
+        raise KindRefusal(_ADVICE[kind])
+    elif suffix in WORD and not head.startswith(b"PK"):
+        raise KindRefusal(f"is no {suffix[1:].upper()} file, whatever its name (save it as DOCX, PDF or text)")
+    elif suffix == ".pdf" and head.strip() and b"%PDF" not in head[:1024]:
+        raise KindRefusal("is no PDF file, whatever its name (save it as PDF or text)")
+
+
+def advice_for(suffix: str) -> str:
+    """Return what is said of a file that turned out to be no text, by the end of its name."""
+    kind = _KINDS_BY_NAME.get(suffix, "")
+    return _ADVICE.get(kind, "is not a text file (save it as text, PDF or DOCX)")
+
+
+def _kind_of(head: bytes) -> str:
+    """Return the kind that the first bytes of a file tell; "" for text and whatever is not known."""
+    if head.startswith(b"{\\rtf"):
+        return "rtf"
+    if b"%PDF-" in head[:64] and not head[: head.index(b"%PDF-")].strip(b" \t\r\n\xef\xbb\xbf"):
+        return "pdf"
+    if head.startswith(b"PK\x03\x04"):
+        return next((kind for names, kind in _ZIP_CONTENTS if re.search(names, head)), "archive")
+    if head.startswith(b"PK\x05\x06"):
+        return "archive"
+    if _is_plain(head):
+        return ""
+    if head.startswith(b"RIFF") and head[8:12] in (b"WEBP", b"WAVE", b"AVI "):
+        return "picture" if head[8:12] == b"WEBP" else "recording"
+    if head[4:8] == b"ftyp":
+        is_picture = head[8:12] in (b"heic", b"heix", b"mif1", b"avif", b"msf1")
+        return "picture" if is_picture else "recording"
+    if head[:2] == b"BM" and head[6:10] == b"\0\0\0\0":
+        return "picture"
+    if head[:2] == b"MZ" and b"\0" in head[:64]:
+        return "program"
+    if head[257:262] == b"ustar":
+        return "archive"
+    return next((kind for magic, kind in _MAGIC if head.startswith(magic)), "")
+
+
+def _is_plain(head: bytes) -> bool:
+    """Whether bytes are UTF-8 without zeros: words that begin as a file of another kind does."""
+    sample = head[:_SAMPLE_BYTES]
+    try:
+        sample.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(sample) - 4:
+            return False
+    return b"\0" not in sample

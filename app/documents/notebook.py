@@ -1,0 +1,110 @@
+"""Cells of a Jupyter notebook: words, code, and what the code wrote; pictures are named only."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, BinaryIO
+
+from app.documents.encoding import decoded
+from app.documents.text_file import MAX_SOURCE_BYTES, BoundedText, bounded
+from app.program.refusals import Refusal
+from app.text.figures import counted, size
+
+_SOURCES = ("markdown", "raw", "heading")
+_MOST_OUTPUT_CHARS = 20_000
+"""Limit on what is kept of one output: its beginning tells what it is."""
+_PLAIN = ("text/markdown", "text/plain", "text/latex", "application/json")
+"""Forms of an output that are text, the best first."""
+
+
+def notebook_text(file: BinaryIO, text: BoundedText | None = None) -> str:
+    """Return the text of a notebook. Raises Refusal: it is none, or too large."""
+    raw = bounded(file, MAX_SOURCE_BYTES, "the notebook")
+    if not raw.strip():
+        return ""
+    try:
+        content = json.loads(decoded(raw, "the notebook"))
+    except ValueError:
+        raise Refusal("is not a sound notebook (save it again in Jupyter, or as text)") from None
+    cells = _cells(content)
+    language = _language(content)
+    text = text or BoundedText()
+    n_pictures = 0
+    for cell in cells:
+        source = _joined(cell.get("source", cell.get("input", ""))).strip("\n")
+        if cell.get("cell_type") in _SOURCES:
+            text.add(f"{source}\n\n")
+            continue
+        text.add(f"```{language}\n{source}\n```\n")
+        outputs = cell.get("outputs")
+        for output in outputs if isinstance(outputs, list) else ():
+            words, n_left_out = _output(output)
+            n_pictures += n_left_out
+            text.add(words)
+        text.add("\n")
+    if n_pictures:
+        text.notes.append(f"not read: {counted(n_pictures, 'picture')}")
+    return text.joined()
+
+
+def _cells(content: Any) -> list[dict[str, Any]]:
+    if not isinstance(content, dict):
+        raise Refusal("is not a notebook (save it again in Jupyter, or as text)")
+    cells = content.get("cells")
+    if cells is None:  # before version 4
+        sheets = content.get("worksheets")
+        sheets = sheets if isinstance(sheets, list) else []
+        cells = [cell for sheet in sheets if isinstance(sheet, dict) for cell in _list(sheet.get("cells"))]
+    return [cell for cell in _list(cells) if isinstance(cell, dict)]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _language(content: dict[str, Any]) -> str:
+    metadata = content.get("metadata")
+    for key in ("language_info", "kernelspec"):
+        about = metadata.get(key) if isinstance(metadata, dict) else None
+        name = about.get("name" if key == "language_info" else "language") if isinstance(about, dict) else None
+        if isinstance(name, str) and name.isalnum() and len(name) <= 20:
+            return name
+    return ""
+
+
+def _output(output: Any) -> tuple[str, int]:
+    """Return an output as text, and how many pictures were left out of it."""
+    if not isinstance(output, dict):
+        return "", 0
+    if output.get("output_type") in ("error", "pyerr"):
+        lines = output.get("traceback")
+        words = "\n".join(line for line in lines if isinstance(line, str)) if isinstance(lines, list) else ""
+        return _fenced(words or f"{output.get('ename')}: {output.get('evalue')}"), 0
+    if "text" in output and "data" not in output:
+        return _fenced(_joined(output["text"])), 0
+    data = output.get("data", output)
+    if not isinstance(data, dict):
+        return "", 0
+    pictures = [kind for kind in data if isinstance(kind, str) and kind.startswith(("image/", "png", "jpeg", "svg"))]
+    shown = next((data[kind] for kind in _PLAIN if kind in data), "")
+    words = _fenced(_joined(shown) if not isinstance(shown, dict) else json.dumps(shown))
+    for kind in pictures[:1]:
+        words += f"[picture left out: {kind[:40]}, {size(len(_joined(data[kind])) * 3 // 4)}]\n"
+    return words, min(1, len(pictures))
+
+
+def _fenced(words: str) -> str:
+    words = words.strip("\n")
+    if not words.strip():
+        return ""
+    if len(words) > _MOST_OUTPUT_CHARS:
+        left_out = len(words) - _MOST_OUTPUT_CHARS
+        words = f"{words[:_MOST_OUTPUT_CHARS]}\n[{left_out:,} more characters of output left out]"
+    return f"Output:\n{words}\n"
+
+
+def _joined(source: Any) -> str:
+    """Return a text that notebooks keep whole or as a list of lines."""
+    if isinstance(source, list):
+        return "".join(line for line in source if isinstance(line, str))
+    return source if isinstance(source, str) else ""

@@ -1,0 +1,290 @@
+"""Numbers of a Word document's paragraphs: its lists, their levels, and the styles that put paragraphs into them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+
+from app.documents.list_numbers import LARGEST, written_number
+from app.documents.xml_part import Attributes, parse_part
+
+_LEVELS = 9
+_STYLES = {
+    "lowerLetter": "letter",
+    "upperLetter": "LETTER",
+    "lowerRoman": "roman",
+    "upperRoman": "ROMAN",
+    "decimalZero": "two-digit",
+    "ordinal": "ordinal",
+}
+"""Styles of list numbers by their names in Word; every other one but these without numbers is written in figures."""
+_UNNUMBERED = frozenset(("bullet", "none"))
+_PLACE = re.compile(r"%([1-9])")
+_MOST_BASES = 20
+_MOST_TEXT_CHARS = 100
+
+
+class _Level:
+    """How a level of a list is numbered."""
+
+    def __init__(self) -> None:
+        self.start = 1
+        self.style = "decimal"
+        self.text = ""
+        self.restart: int | None = None
+        """Number of the level, counted from 1, after which this one begins again; None for any above it."""
+        self.is_legal = False
+        """Whether numbers of all levels are written in figures."""
+        self.paragraph_style = ""
+
+
+class _List:
+    """An abstract list: levels, or the name of the style that has them."""
+
+    def __init__(self) -> None:
+        self.levels: dict[int, _Level] = {}
+        self.style_link = ""
+        """Name of the numbering style that this list defines."""
+        self.linked_style = ""
+        """Name of the numbering style that this list uses."""
+
+
+class _Instance:
+    """A list in use: an abstract list, and what is different here."""
+
+    def __init__(self) -> None:
+        self.list_id = ""
+        self.levels: dict[int, _Level] = {}
+        self.starts: dict[int, int] = {}
+
+
+class _Style:
+    """The place of a style's paragraphs: "" for no list, None for a level that is not named."""
+
+    def __init__(self) -> None:
+        self.base = ""
+        self.instance_id = ""
+        self.level: int | None = None
+
+
+class ParagraphNumbers:
+    """Counts the paragraphs of a document's lists, in the order in which they are read.
+
+    Args:
+        numbering: the part of the lists; empty for none.
+        styles: the part of the styles; empty for none.
+
+    Raises:
+        Refusal: a part declares entities.
+        ExpatError: a part is damaged.
+    """
+
+    def __init__(self, numbering: bytes = b"", styles: bytes = b"") -> None:
+        self._lists: dict[str, _List] = {}
+        self._instances: dict[str, _Instance] = {}
+        self._styles: dict[str, _Style] = {}
+        self._counts: dict[str, dict[int, int]] = {}
+        """Numbers of the last paragraphs by list and level."""
+        self._started: set[tuple[str, int]] = set()
+        """Instances and levels whose own start has been used."""
+        self._default_style = ""
+        if numbering:
+            _NumberingReader(self._lists, self._instances).read(numbering)
+        if styles:
+            self._default_style = _read_styles(styles, self._styles)
+
+    def next_number(self, style: str, instance_id: str, level: int | None) -> str:
+        """Count a paragraph and return its number with a space after it; "" for none.
+
+        Args:
+            style: name of its style; "" for the default one.
+            instance_id: list that the paragraph itself names; "" for none, "0" to leave the style's list.
+            level: level that the paragraph itself names.
+        """
+        if not self._instances:
+            return ""
+        style = style or self._default_style
+        if not instance_id:
+            instance_id, style_level = self._place_of_style(style)
+            level = style_level if level is None else level
+        instance = self._instances.get(instance_id)
+        if instance is None:
+            return ""
+        abstract_id, levels = self._levels_of(instance)
+        if level is None:
+            level = next((index for index, one in levels.items() if style and one.paragraph_style == style), 0)
+        if not 0 <= level < _LEVELS or level not in levels:
+            return ""
+        self._count(instance_id, instance, abstract_id, levels, level)
+        return self._written(levels, self._counts[abstract_id], level)
+
+    def _place_of_style(self, name: str) -> tuple[str, int | None]:
+        level = None
+        for _ in range(_MOST_BASES):
+            style = self._styles.get(name)
+            if style is None:
+                break
+            level = style.level if level is None else level
+            if style.instance_id:
+                return style.instance_id, level
+            name = style.base
+        return "", None
+
+    def _levels_of(self, instance: _Instance) -> tuple[str, dict[int, _Level]]:
+        """Return the id of the list that counts for an instance, and its levels with those of the instance."""
+        abstract_id = instance.list_id
+        abstract = self._lists.get(abstract_id, _List())
+        if not abstract.levels and abstract.linked_style:
+            for other_id, other in self._lists.items():
+                if other.style_link == abstract.linked_style:
+                    abstract_id = other_id
+                    abstract = other
+                    break
+        return abstract_id, {**abstract.levels, **instance.levels}
+
+    def _count(
+        self, instance_id: str, instance: _Instance, abstract_id: str, levels: dict[int, _Level], level: int
+    ) -> None:
+        counts = self._counts.setdefault(abstract_id, {})
+        if level in instance.starts and (instance_id, level) not in self._started:
+            counts[level] = instance.starts[level]
+            self._started.add((instance_id, level))
+        elif level in counts:
+            counts[level] += 1
+        else:
+            counts[level] = levels[level].start
+        for upper in range(level):
+            if upper in levels:
+                counts.setdefault(upper, instance.starts.get(upper, levels[upper].start))
+        for lower in range(level + 1, _LEVELS):
+            restart = levels[lower].restart if lower in levels else None
+            if restart is None or 0 < level + 1 <= restart:
+                counts.pop(lower, None)
+
+    @staticmethod
+    def _written(levels: dict[int, _Level], counts: dict[int, int], level: int) -> str:
+        own = levels[level]
+        if own.style in _UNNUMBERED:
+            return ""
+
+        def number(match: re.Match[str]) -> str:
+            index = int(match[1]) - 1
+            if index not in levels or index > level:
+                return ""
+            style = "decimal" if own.is_legal else _STYLES.get(levels[index].style, "decimal")
+            return written_number(counts.get(index, levels[index].start), style)
+
+        text = _PLACE.sub(number, own.text[:_MOST_TEXT_CHARS]).strip()
+        return f"{text} " if text else ""
+
+
+class _NumberingReader:
+    """Reads the part of the lists."""
+
+    def __init__(self, lists: dict[str, _List], instances: dict[str, _Instance]) -> None:
+        self._lists, self._instances = lists, instances
+        self._open: list[str] = []
+        self._list = _List()
+        self._instance = _Instance()
+        self._override = 0
+        self._level = _Level()
+        self._is_in_instance = False
+
+    def read(self, raw: bytes) -> None:
+        """Read the part."""
+        parse_part(raw, self._begin, self._end)
+
+    def _begin(self, name: str, attributes: Attributes) -> None:
+        self._open.append(name)
+        value = attributes.get("val", "")
+        parent = self._open[-2] if len(self._open) > 1 else ""
+        if name == "abstractNum":
+            self._list = self._lists[attributes.get("abstractNumId", "")] = _List()
+            self._is_in_instance = False
+        elif name == "num":
+            self._instance = self._instances[attributes.get("numId", "")] = _Instance()
+            self._is_in_instance = True
+        elif name == "lvl":
+            self._begin_level(_index(attributes.get("ilvl", "")))
+        elif name == "lvlOverride":
+            self._override = _index(attributes.get("ilvl", ""))
+        elif parent == "lvlOverride" and name == "startOverride":
+            self._instance.starts[self._override] = _start(value)
+        elif parent == "num" and name == "abstractNumId":
+            self._instance.list_id = value
+        elif parent == "abstractNum" and name == "styleLink":
+            self._list.style_link = value
+        elif parent == "abstractNum" and name == "numStyleLink":
+            self._list.linked_style = value
+        elif parent == "lvl" or (name == "numFmt" and "lvl" in self._open):
+            self._set(name, attributes)
+
+    def _begin_level(self, index: int) -> None:
+        self._level = _Level()
+        levels = self._instance.levels if self._is_in_instance else self._list.levels
+        if 0 <= index < _LEVELS:
+            levels[index] = self._level
+
+    def _set(self, name: str, attributes: Attributes) -> None:
+        value = attributes.get("val", "")
+        if name == "start":
+            self._level.start = _start(value)
+        elif name == "numFmt":
+            self._level.style = value
+        elif name == "lvlText":
+            self._level.text = value
+        elif name == "lvlRestart":
+            self._level.restart = _index(value)
+        elif name == "isLgl":
+            self._level.is_legal = value not in ("0", "false", "off")
+        elif name == "pStyle":
+            self._level.paragraph_style = value
+
+    def _end(self, name: str) -> None:
+        self._open.pop()
+
+
+def _read_styles(raw: bytes, styles: dict[str, _Style]) -> str:
+    """Read the part of the styles and return the name of the default one of paragraphs."""
+    style = _Style()
+    default = ""
+    open_names: Counter[str] = Counter()
+
+    def begin(name: str, attributes: Attributes) -> None:
+        nonlocal style, default
+        open_names[name] += 1
+        value = attributes.get("val", "")
+        if name == "style":
+            style = _Style()
+            if attributes.get("type") == "paragraph":
+                styles[attributes.get("styleId", "")] = style
+                if attributes.get("default") in ("1", "true", "on"):
+                    default = attributes.get("styleId", "")
+        elif open_names["pPrChange"]:
+            pass  # properties of before a change
+        elif name == "basedOn":
+            style.base = value
+        elif open_names["numPr"] and name == "numId":
+            style.instance_id = value
+        elif open_names["numPr"] and name == "ilvl":
+            style.level = _index(value)
+
+    def end(name: str) -> None:
+        open_names[name] -= 1
+
+    parse_part(raw, begin, end)
+    return default
+
+
+def _index(text: str) -> int:
+    return int(text) if re.fullmatch(r"[0-9]{1,2}", text) else -1
+
+
+def _start(text: str) -> int:
+    number = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else 1
+    return min(number, LARGEST)
+
+
+NextNumber = Callable[[str, str, "int | None"], str]
+"""Counts a paragraph and returns its number: ``ParagraphNumbers.next_number``."""
