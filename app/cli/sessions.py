@@ -30,11 +30,16 @@ def sessions(words: Sequence[str], as_json: bool) -> int:
     """
     if len(words) > 1 and words[0] == "import":
         return import_files(words[1:])
-    hits = Store().search(" ".join(words))
+    store = Store()
+    hits = store.search(" ".join(words))
+    mended = store.take_notice()
     if as_json:
         print(json_line({"conversations": [asdict(hit) for hit in hits]}, indent=1), flush=True)
     else:
         print("\n".join(_lines(hits, bool(words))), flush=True)
+    if mended:  # the list may lack something
+        say(f"jalopy sessions: {mended}")
+        return exit_codes.BAD_DATA
     return exit_codes.OK
 
 

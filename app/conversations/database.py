@@ -18,9 +18,10 @@ from urllib.parse import quote
 
 from app.conversations.locks import NAMES, InUseError, StoreError, take
 from app.program import paths
-from app.program.small_file import read_bounded, replace_file, safe_flags
+from app.program.small_file import read_bounded, replace_file
 from app.text.clean_text import clean_line
 from engine.machine.directories import sync_directory
+from engine.machine.regular_file import safe_flags
 
 if TYPE_CHECKING:
     import sqlite3

@@ -28,9 +28,12 @@ from app.conversations.database import (
     transact,
 )
 from app.conversations.locks import NAMES, InUseError, StoreError, take
-from app.program.small_file import safe_flags
+from app.program import notices
+from app.program.small_file import append_file, read_bounded
+from app.text.clean_text import clean_line
 from app.text.figures import counted
 from engine.machine.directories import sync_directory
+from engine.machine.regular_file import safe_flags
 
 if TYPE_CHECKING:
     import sqlite3
@@ -38,6 +41,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 COPY_PERIOD_S = 86400.0
+MENDED_NAME = "mended.txt"
+"""File with what became of a damaged database, until a chat has shown it."""
+_MOST_MENDED_BYTES = 1 << 14
+_MOST_MENDED_CHARS = 600
 _MOST_ASIDE = 100
 _MOST_UNREADABLE, _SINGLE_STEPS = 5000, 200
 """Row numbers that are tried in vain before a damaged table is given up: all of a page, then ever fewer."""
@@ -47,9 +54,6 @@ _CONVERSATION = (
 )
 _MESSAGE = "conversation, place, role, tokens, n_bytes, text, more"
 _PIECE = "conversation, more"
-
-notices: dict[Path, str] = {}
-"""What became of a damaged database, by its directory, until somebody says it."""
 
 
 def use(root: Path | None, work: Callable[[sqlite3.Connection], T], writes: bool = False) -> T:
@@ -142,7 +146,22 @@ def mend(root: Path) -> None:
         raise StoreError(f"{NAME} is damaged, and cannot be mended: {cause_of(error)}") from None
     copied = f", and {n_copied:,} from a copy" if n_copied else ""
     kept = f"; the damaged file is kept as {aside}" if aside else ""
-    notices[root] = f"{NAME} was damaged: {counted(n_read, 'message')} could be read in it{copied}{kept}"
+    line = f"{NAME} was damaged: {counted(n_read, 'message')} could be read in it{copied}{kept}"
+    notices.add(root / NAME, line)
+    with suppress(OSError):
+        append_file(root / MENDED_NAME, f"{line}\n".encode())
+
+
+def take_mended_lines(root: Path) -> str:
+    """Return what became of a database that was damaged since the last chat, for this one to show; "" for nothing."""
+    path = root / MENDED_NAME
+    try:
+        content = read_bounded(path, _MOST_MENDED_BYTES) or b""
+        path.unlink()
+    except OSError:
+        return ""
+    lines = dict.fromkeys(content.decode("utf-8", "replace").splitlines())
+    return clean_line("; ".join(lines), _MOST_MENDED_CHARS)
 
 
 def _renew_index(db: sqlite3.Connection) -> None:
