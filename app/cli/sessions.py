@@ -61,6 +61,8 @@ def _lines(hits: Sequence[Entry], is_search: bool) -> list[str]:
 
 MOST_FILE_BYTES = 128 << 20
 _SAVING_PATIENCE_S = 60.0
+_MESSAGES_PER_S = 100
+"""Fewer than the slowest disk saves."""
 _MOST_LINES = 20
 
 
@@ -97,13 +99,22 @@ def _import(found: Iterable[Foreign], store: Store) -> tuple[int, list[str]]:
         elif not foreign.left_out:
             lines.append(f"{name}: left out, nothing is said in it")
         for what, n in foreign.left_out.items():
-            lines.append(f"{name}: left out {figures.counted(n, what)}")
+            lines.append(f"{name}: left out {_counted(n, what)}")
     return n_saved, lines
+
+
+def _counted(n: int, what: str) -> str:
+    """Write a count of things whose noun comes first: "2 messages of another branch"."""
+    noun, space, rest = what.partition(" ")
+    if n != 1:
+        noun = {"entry": "entries", "reply's": "replies'"}.get(noun, f"{noun}s")
+    return f"{figures.count(n)} {noun}{space}{rest}"
 
 
 def _save(foreign: Foreign, store: Store) -> None:
     journal = Journal(store, (lambda: foreign.began) if foreign.began else now_text)
     journal.begin(title=foreign.title)
     journal.note_settled(foreign.conversation)
-    if trouble := journal.close(_SAVING_PATIENCE_S):
+    patience_s = _SAVING_PATIENCE_S + len(foreign.conversation.messages) / _MESSAGES_PER_S
+    if trouble := journal.close(patience_s):
         raise Refusal(f"not saved: {trouble} (what is listed by jalopy sessions is)")

@@ -10,20 +10,19 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
 from app.conversations.message_row import UnsoundError, fits, reply_of
-from app.conversations.store import MOST_TITLE_CHARS
+from app.conversations.store import MOST_MESSAGES, MOST_TITLE_CHARS
 from app.conversations.thinking import Thinking
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line, clean_text
 from app.text.record import record
 
 MOST_CONVERSATIONS = 10_000
-MOST_MESSAGES = 10_000
-"""Of one conversation."""
 _LATEST_S = 1 << 33
 """The year 2242."""
 _KNOWN = "jalopy's JSON, ChatGPT's conversations.json, llama-server's export, or a list of messages"
@@ -94,7 +93,7 @@ def _are_messages(values: Any) -> bool:
 
 def _own(values: Values) -> Foreign:
     said = [_Said("system", [values["system"]])] if values.get("system") else []
-    for one in values["messages"][: MOST_MESSAGES + 1]:
+    for one in values["messages"]:
         one = one if isinstance(one, dict) else {}
         said.append(_Said(_text(one.get("role")), [one.get("text")], values=one))
     return _taken("", said, _text(values.get("saved")))
@@ -103,7 +102,7 @@ def _own(values: Values) -> Foreign:
 def _message_list(values: Any) -> Foreign:
     about = values if isinstance(values, dict) else {}
     messages = about.get("messages", values)
-    said = [_said_of(one) for one in messages[: MOST_MESSAGES + 1]]
+    said = [_said_of(one) for one in messages]
     return _taken(about.get("title") or about.get("name"), said, "")
 
 
@@ -123,13 +122,13 @@ def _llama_server(values: Values) -> Foreign:
     by_id = {one["id"]: one for one in values["messages"] if isinstance(one, dict) and isinstance(one.get("id"), str)}
     branch = _branch(by_id, conv.get("currNode"))
     if not branch:
-        branch = [one for one in values["messages"][: MOST_MESSAGES + 1] if isinstance(one, dict)]
-    n_other = len(by_id) - len(branch) if len(branch) < len(by_id) else 0
+        branch = [one for one in values["messages"] if isinstance(one, dict)]
+    in_branch = set(map(id, branch))
+    others = [one for one in by_id.values() if id(one) not in in_branch and one.get("type") != "root"]
     said = [_said_of(one) for one in branch if one.get("type") != "root"]
     began_s = conv.get("lastModified")
     began = _moment(began_s / 1000) if isinstance(began_s, (int, float)) else ""
-    n_roots = sum(one.get("type") == "root" for one in by_id.values() if one not in branch)
-    return _taken(conv.get("name"), said, began, n_other - n_roots)
+    return _taken(conv.get("name"), said, began, len(others))
 
 
 def _chatgpt(values: Values) -> Foreign:
@@ -160,7 +159,7 @@ def _branch(nodes: Mapping[str, Values], last: Any) -> list[Values]:
     branch: list[Values] = []
     seen: set[str] = set()
     while isinstance(last, str) and last in nodes:
-        if last in seen or len(branch) > MOST_MESSAGES + 1:
+        if last in seen:
             return []
         seen.add(last)
         branch.append(nodes[last])
@@ -171,27 +170,45 @@ def _branch(nodes: Mapping[str, Values], last: Any) -> list[Values]:
 # ---- to a conversation
 
 
+@dataclass
+class _Turn:
+    """Messages of one side that follow each other."""
+
+    first: _Said
+    is_question: bool
+    texts: list[str]
+
+
 def _taken(title: Any, said: Sequence[_Said], began: str, n_other: int = 0) -> Foreign:
     """Make a conversation of what was said: questions and answers in turn."""
-    conversation, left_out = Conversation(), Counter[str]()
+    left_out = Counter[str]()
     left_out["message of another branch"] = max(0, n_other)
-    left_out["message beyond the first 10,000"] = max(0, len(said) - MOST_MESSAGES)
-    for one in said[:MOST_MESSAGES]:
+    system: str | None = None
+    turns: list[_Turn] = []
+    for one in said:
         text = _joined(one, left_out)
         role = one.role.lower()
-        if role in ("system", "developer") and text and conversation.system is None and conversation.is_empty:
-            conversation.system = text
-        elif role in ("user", "human"):
-            _add_user(conversation, text)
-        elif role in ("assistant", "model", "bot") and not conversation.is_empty:
-            _add_reply(conversation, one, text, left_out)
+        is_question = role in ("user", "human")
+        is_answer = role in ("assistant", "model", "bot")
+        if role in ("system", "developer") and text and system is None and not turns:
+            system = text
+        elif is_question or (is_answer and turns):
+            if turns and turns[-1].is_question == is_question:
+                turns[-1].texts.append(text)
+            else:
+                turns.append(_Turn(one, is_question, [text]))
         elif text or role not in ("system", "developer"):
             left_out["message that is neither question nor answer"] += 1
+    beyond = turns[MOST_MESSAGES:]
+    left_out[f"message beyond the first {MOST_MESSAGES:,}"] = sum(len(turn.texts) for turn in beyond)
+    conversation = Conversation(system)
+    for turn in turns[:MOST_MESSAGES]:
+        _add_turn(conversation, turn, left_out)
     return Foreign(
         clean_line(" ".join(_text(title).split()), MOST_TITLE_CHARS),
         conversation,
         began,
-        {k: n for k, n in left_out.items() if n},
+        {what: n for what, n in left_out.items() if n},
     )
 
 
@@ -201,33 +218,38 @@ def _joined(one: _Said, left_out: Counter[str]) -> str:
     text = "\n\n".join(filter(None, texts))
     if fits(text):
         return text
-    left_out["text that is too long to be saved"] += 1
+    left_out[_TOO_LONG] += 1
     return ""
 
 
-def _add_user(conversation: Conversation, text: str) -> None:
-    if conversation.awaits_reply:
-        text = "\n\n".join(filter(None, (conversation.take_back_user(), text)))
-    conversation.add_user(text)
+_TOO_LONG = "text that is too long to be saved"
 
 
-def _add_reply(conversation: Conversation, one: _Said, text: str, left_out: Counter[str]) -> None:
-    if not conversation.awaits_reply:  # an answer in several parts
-        before = conversation.messages[-1]
-        before.text = "\n\n".join(filter(None, (before.text, text)))
-        return
+def _add_turn(conversation: Conversation, turn: _Turn, left_out: Counter[str]) -> None:
+    text = "\n\n".join(filter(None, turn.texts))
+    if len(turn.texts) > 1 and not fits(text):
+        left_out[_TOO_LONG] += len(turn.texts)
+        text = ""
+    if turn.is_question:
+        conversation.add_user(text)
+    else:
+        conversation.messages.append(_reply(turn.first, text, left_out))
+
+
+def _reply(one: _Said, text: str, left_out: Counter[str]) -> ChatMessage:
     reply = ChatMessage(Role.ASSISTANT, text, Ending.COMPLETE)
     if one.values is not None:
         try:
             reply = reply_of(
                 {**one.values, "ids": None, "raw": None, "calls": [], "edited": one.values.get("is_edited")}
             )
-            reply.text, reply.raw = text, ""
+            reply.text = text
+            reply.raw = ""
         except UnsoundError:
             left_out["reply's figures"] += 1
     elif isinstance(one.thought, str) and fits(one.thought):
         reply.thinking = Thinking(clean_text(one.thought), is_closed=True)
-    conversation.messages.append(reply)
+    return reply
 
 
 def _text(value: Any) -> str:

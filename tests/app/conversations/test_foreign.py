@@ -141,7 +141,9 @@ def test_circles_and_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign, "MOST_MESSAGES", 2)
     [one] = read([{"role": role, "content": "x"} for role in ("user", "assistant", "user")])
     assert len(one.conversation.messages) == 2
-    assert one.left_out == {"message beyond the first 10,000": 1}
+    assert one.left_out == {"message beyond the first 2": 1}
+    [one] = read([{"role": role, "content": "x"} for role in ("user", "assistant") * 4])
+    assert one.left_out == {"message beyond the first 2": 6}
     monkeypatch.setattr(foreign, "MOST_CONVERSATIONS", 1)
     with pytest.raises(Refusal, match="has more than 1 conversations"):
         read([circle, circle])
@@ -168,3 +170,30 @@ def test_each_import_becomes_its_own_new_conversation(tmp_path: Path, capsys: py
     path.write_text("{}")
     with pytest.raises(Refusal, match=r"conversations\.json: holds no conversation"):
         import_files([str(path)])
+
+
+def test_a_conversation_of_20_000_messages_is_taken_whole() -> None:
+    [one] = read([{"role": role, "content": "x"} for role in ("user", "assistant") * 10_000])
+    assert len(one.conversation.messages) == 20_000
+    assert one.left_out == {}
+
+
+def test_many_messages_of_one_side_are_joined_in_one_go() -> None:
+    [one] = read([{"role": "user", "content": "word"}] * 20_000)
+    [message] = one.conversation.messages
+    assert message.text.count("word") == 20_000
+
+
+def test_what_is_left_out_is_counted_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign, "MOST_MESSAGES", 2)
+    messages = [{"role": role, "content": "x"} for role in ("user", "assistant") * 3] + [
+        {"role": "tool", "content": "x"}
+    ]
+    (tmp_path / "said.json").write_text(json.dumps([{"messages": messages}, 3, 4]), encoding="utf-8")
+    import_files([str(tmp_path / "said.json")])
+    told = capsys.readouterr().err
+    assert "left out 4 messages beyond the first 2\n" in told
+    assert "left out 1 message that is neither question nor answer\n" in told
+    assert "left out 1 entry that is no conversation\n" in told
