@@ -22,6 +22,7 @@ from app.cli.supervisor import supervise
 from app.program import exit_codes, notices
 from app.program.refusals import Refusal, refuse, say
 from app.program.remote_model import RemoteModel, server_address
+from app.program.screen_size import ignore_impossible_sizes
 from app.program.settings import Settings, load_settings, override
 from engine.machine import address_space
 
@@ -55,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure:
             reconfigure(errors="replace")  # no character of any locale raises an exception
+    ignore_impossible_sizes(os.environ)
     if sys.stdout is None:
         say("jalopy: standard output is closed (open it, or redirect it to a file)")
         return exit_codes.USAGE

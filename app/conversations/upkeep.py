@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.conversations.database import (
     BACKUPS,
+    BUSY_S,
     MARK_NAME,
     NAME,
     DamagedError,
@@ -49,6 +52,9 @@ _MOST_ASIDE = 100
 _MOST_UNREADABLE, _SINGLE_STEPS = 5000, 200
 """Row numbers that are tried in vain before a damaged table is given up: all of a page, then ever fewer."""
 _PAGE_BYTES = 4096
+_BUSY = 5
+_LOCKED = 6
+"""SQLite's codes, which Python names from 3.11 on."""
 _CONVERSATION = (
     "id, title, system, began, changed, model, model_path, used, n_dropped, forked_from, unsent, waiting, adapters"
 )
@@ -102,7 +108,7 @@ def _copy(db: sqlite3.Connection, root: Path) -> None:
     new = _empty_file(root / "backup-new.db")
     with closing(open_file(new)) as other:
         try:
-            db.backup(other)
+            db.backup(other, progress=partial(_give_up_waiting, time.monotonic() + BUSY_S))
             other.execute("PRAGMA journal_mode=DELETE")
             other.execute("DROP TABLE IF EXISTS search")  # mending makes it again
         except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -114,9 +120,19 @@ def _copy(db: sqlite3.Connection, root: Path) -> None:
     sync_directory(root)
 
 
+def _give_up_waiting(give_up_s: float, status: int, _n_left: int, _n_pages: int) -> None:
+    """End a copy that waits for a lock for too long: SQLite would try again without end."""
+    import sqlite3
+
+    if status in (_BUSY, _LOCKED) and time.monotonic() > give_up_s:
+        raise sqlite3.OperationalError("database is locked")
+
+
 def _empty_file(path: Path) -> Path:
     for name in (path.name, *(f"{path.name}{suffix}" for suffix in ("-journal", "-wal", "-shm"))):
         path.with_name(name).unlink(missing_ok=True)
+    with suppress(OSError):
+        path.with_name(f"{path.name}.lock").rmdir()
     os.close(os.open(path, safe_flags(os.O_RDWR | os.O_CREAT | os.O_EXCL), 0o600))
     return path
 
