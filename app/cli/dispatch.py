@@ -19,9 +19,10 @@ from typing import NoReturn
 
 from app.cli import arguments
 from app.cli.supervisor import supervise
-from app.program import exit_codes
+from app.program import exit_codes, notices
 from app.program.refusals import Refusal, refuse, say
 from app.program.remote_model import RemoteModel, server_address
+from app.program.screen_size import ignore_impossible_sizes
 from app.program.settings import Settings, load_settings, override
 from engine.machine import address_space
 
@@ -55,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure:
             reconfigure(errors="replace")  # no character of any locale raises an exception
+    ignore_impossible_sizes(os.environ)
     if sys.stdout is None:
         say("jalopy: standard output is closed (open it, or redirect it to a file)")
         return exit_codes.USAGE
@@ -62,7 +64,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def guard(work: Callable[[], int]) -> int:
-    """Do the work; turn whatever ends it into one line and an exit code."""
+    """Do the work; turn whatever ends it into one line and an exit code, after lines on files that were mended."""
+    code = _guarded(work)
+    for line in notices.take_all():
+        say(f"jalopy: {line}")
+    return code
+
+
+def _guarded(work: Callable[[], int]) -> int:
     signal.signal(signal.SIGTERM, partial(_end, exit_codes.TERMINATED))
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means that a hangup ends nothing
         signal.signal(signal.SIGHUP, partial(_end, exit_codes.HANGUP))

@@ -21,6 +21,7 @@ from app.conversations.lines import AGAINST_LOOPS, sources_line, whole_footer
 from app.conversations.locks import NO_LOCKS
 from app.conversations.rows import moment_text
 from app.conversations.store import OpenedConversation
+from app.program import notices
 from app.program.refusals import say
 from app.program.settings import AUTO
 from app.text import figures
@@ -201,9 +202,15 @@ class Dialogue:
             say(f"saved as conversation {int(journal.id)} (jalopy sessions lists all)")
         self._tell_trouble()
 
-    def _tell_trouble(self) -> None:
-        if self.talk.store is not None and (line := self.talk.store.take_notice()):
+    def tell_notices(self) -> None:
+        """Say which files were mended or cannot be used."""
+        store = self.talk.store
+        mended = store.take_chat_notice() if store is not None else ""
+        for line in filter(None, [mended, *notices.take_all()]):
             say(f"jalopy: {line}")
+
+    def _tell_trouble(self) -> None:
+        self.tell_notices()
         trouble = self.talk.turns.journal.trouble
         if trouble and trouble != self._told_trouble:
             say(f"jalopy: conversation not saved: {trouble}. It goes on here, and saving is tried again.")

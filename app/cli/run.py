@@ -24,6 +24,7 @@ from app.cli.asking import CallQuestions, can_ask
 from app.cli.interrupts import interrupt_stops
 from app.cli.line_dialogue import what_happened
 from app.cli.output import AnswerOutput, ProgressLine, follow_opening, write_answer
+from app.cli.standard_input import read_standard_input
 from app.conversations.conversation import Ending
 from app.conversations.journal import AtHand, conversations_at_hand
 from app.conversations.lines import reply_footer
@@ -82,15 +83,11 @@ def read_prompt(argument: str | None, words: Sequence[str] = ()) -> str:
     if argument == "-" or (argument is None and not words):
         if sys.stdin is None or (argument is None and sys.stdin.isatty()):
             raise Refusal('jalopy run: there is no prompt (jalopy run MODEL "TEXT", or text through a pipe)')
-        return _standard_input()
+        return read_standard_input(is_needed=True)
     # Arguments that are not UTF-8 arrive with lone surrogates, which no tokenizer knows.
     said = (argument or " ".join(words)).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    piped = _standard_input() if _is_piped() else ""
+    piped = read_standard_input(is_needed=False) if _is_piped() else ""
     return f"{said}\n\n{piped}" if piped.strip() else said
-
-
-def _standard_input() -> str:
-    return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 
 def _is_piped() -> bool:

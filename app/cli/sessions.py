@@ -35,11 +35,16 @@ def sessions(words: Sequence[str], as_json: bool) -> int:
     """
     if len(words) > 1 and words[0] == "import":
         return import_files(words[1:])
-    hits = Store().search(" ".join(words))
+    store = Store()
+    hits = store.search(" ".join(words))
+    mended = store.take_notice()
     if as_json:
         print(json_line({"conversations": [asdict(hit) for hit in hits]}, indent=1), flush=True)
     else:
         print("\n".join(_lines(hits, bool(words))), flush=True)
+    if mended:  # the list may lack something
+        say(f"jalopy sessions: {mended}")
+        return exit_codes.BAD_DATA
     return exit_codes.OK
 
 
@@ -74,6 +79,8 @@ _DAMAGE = (
 )
 """Exceptions at archives that are damaged, or packed in another way."""
 _SAVING_PATIENCE_S = 60.0
+_MESSAGES_PER_S = 100
+"""Fewer than the slowest disk saves."""
 _MOST_LINES = 20
 
 
@@ -171,14 +178,22 @@ def _import(found: Iterable[Foreign], store: Store) -> tuple[int, list[str]]:
         elif not foreign.left_out:
             lines.append(f"{name}: left out, nothing is said in it")
         for what, n in foreign.left_out.items():
-            noun, _, more = what.partition(" ")
-            lines.append(f"{name}: left out {figures.counted(n, noun)} {more}".rstrip())
+            lines.append(f"{name}: left out {_counted(n, what)}")
     return n_saved, lines
+
+
+def _counted(n: int, what: str) -> str:
+    """Write a count of things whose noun comes first: "2 messages of another branch"."""
+    noun, space, rest = what.partition(" ")
+    if n != 1:
+        noun = {"entry": "entries", "reply's": "replies'"}.get(noun, f"{noun}s")
+    return f"{figures.count(n)} {noun}{space}{rest}"
 
 
 def _save(foreign: Foreign, store: Store) -> None:
     journal = Journal(store, (lambda: foreign.began) if foreign.began else now_text)
     journal.begin(title=foreign.title)
     journal.note_settled(foreign.conversation)
-    if trouble := journal.close(_SAVING_PATIENCE_S):
+    patience_s = _SAVING_PATIENCE_S + len(foreign.conversation.messages) / _MESSAGES_PER_S
+    if trouble := journal.close(patience_s):
         raise Refusal(f"not saved: {trouble} (what is listed by jalopy sessions is)")

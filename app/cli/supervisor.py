@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from app.program import exit_codes
+from app.program import exit_codes, notices
 from app.program.refusals import refuse, say
 
 _Terminal = tuple[int, list[int | list[bytes | int]]]
@@ -82,6 +82,7 @@ def supervise(work: Callable[[], int], uses_screen: bool) -> int:
         os.close(lifeline)
         os._exit(_finish(work, reading))
     os.close(reading)
+    notices.take_all()  # the child has them too, and shows them
     try:
         status, sent = _Watch(child_id).wait()
     finally:

@@ -18,9 +18,10 @@ from urllib.parse import quote
 
 from app.conversations.locks import NAMES, InUseError, StoreError, take
 from app.program import paths
-from app.program.small_file import read_bounded, replace_file, safe_flags
+from app.program.small_file import read_bounded, replace_file
 from app.text.clean_text import clean_line
 from engine.machine.directories import sync_directory
+from engine.machine.regular_file import safe_flags
 
 if TYPE_CHECKING:
     import sqlite3
@@ -35,6 +36,9 @@ MARK_NAME = "damaged"
 ONLY_NAME = "only-process"
 VERSION = 1
 BUSY_S = 5.0
+_LOG_VERSIONS = b"\2\2"
+_LOG_VERSIONS_END = 20
+"""What a database with a write-ahead log has at bytes 18 and 19."""
 LEAST_PAGE_BYTES = 512
 MOST_ROW_BYTES = 64 << 20
 """SQLite reads and writes no longer text (Python 3.11 and later)."""
@@ -121,8 +125,7 @@ def connect(root: Path | None) -> sqlite3.Connection:
             with suppress(FileExistsError):  # never opened where it exists: closing it would let go of SQLite's locks
                 os.close(os.open(path, safe_flags(os.O_RDWR | os.O_CREAT | os.O_EXCL), 0o600))
             sync_directory(root)
-        is_alone = os.access(root, os.W_OK) and not has_locks(root)
-        db = open_file(path, "&vfs=unix-dotfile" if is_alone else "")
+        db = open_file(path)
     except OSError as error:
         raise StoreError(cause_of(error)) from None
     try:
@@ -133,12 +136,22 @@ def connect(root: Path | None) -> sqlite3.Connection:
     return db
 
 
-def open_file(path: Path, options: str = "") -> sqlite3.Connection:
-    """Open an SQLite file that exists, and trust nothing in it. Raises StoreError."""
+def open_file(path: Path) -> sqlite3.Connection:
+    """Open an SQLite file that exists, and trust nothing in it. Raises StoreError; OSError: as ``has_locks``.
+
+    Whoever opens a file of the folder locks it in the same way: SQLite would wait where the system has no locks.
+    """
     import sqlite3
 
-    mode = "mode=rw" if os.access(path.parent, os.W_OK) else "immutable=1"
-    address = f"file:{quote(os.fspath(path))}?{mode}{options}"
+    is_alone = False
+    if not os.access(path.parent, os.W_OK):
+        options = "immutable=1"
+    elif has_locks(path.parent):
+        options = "mode=rw"
+    else:
+        is_alone = True
+        options = "mode=rw&vfs=unix-dotfile"
+    address = f"file:{quote(os.fspath(path))}?{options}"
     db: sqlite3.Connection | None = None
     try:
         db = sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
@@ -150,6 +163,8 @@ def open_file(path: Path, options: str = "") -> sqlite3.Connection:
         ):
             if hasattr(db, method):
                 getattr(db, method)(getattr(sqlite3, name), value)
+        if is_alone and _has_log(path):
+            _leave_log(db)
         for setting in ("trusted_schema=OFF", "cell_size_check=ON", "foreign_keys=ON", "secure_delete=ON"):
             db.execute(f"PRAGMA {setting}")
     except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -158,6 +173,19 @@ def open_file(path: Path, options: str = "") -> sqlite3.Connection:
             db.close()
         raise said from error
     return db
+
+
+def _has_log(path: Path) -> bool:
+    """Whether the database has a write-ahead log, from a time when files could be locked here."""
+    with path.open("rb") as file:  # closing it lets go of SQLite's locks, of which there are none here
+        return file.read(_LOG_VERSIONS_END).endswith(_LOG_VERSIONS)
+
+
+def _leave_log(db: sqlite3.Connection) -> None:
+    """Go over to a rollback journal: a log needs memory that processes share, unless one alone has the database."""
+    for setting in ("locking_mode=EXCLUSIVE", "journal_mode=DELETE", "locking_mode=NORMAL"):
+        db.execute(f"PRAGMA {setting}")
+    db.execute("SELECT count(*) FROM sqlite_master").fetchone()  # with which the exclusive lock ends
 
 
 def make_tables(db: sqlite3.Connection) -> None:
@@ -271,5 +299,6 @@ def _become_the_only_one(root: Path) -> None:
         if other != host or (pid.isdecimal() and Path("/proc", pid).exists()):
             raise InUseError(f"files cannot be locked here, and process {found} saves there (or remove {path})")
     replace_file(path, f"{os.getpid()} {host}".encode(), durable=False)
-    with suppress(OSError):
-        (root / f"{NAME}.lock").rmdir()
+    for name in (NAME, *BACKUPS):
+        with suppress(OSError):
+            (root / f"{name}.lock").rmdir()

@@ -12,8 +12,8 @@ from pathlib import Path
 from app.conversations.conversation import Conversation, Ending, Role
 from app.conversations.lines import sources_line, thinking_summary, whole_footer
 from app.program.refusals import Refusal
-from app.program.small_file import safe_flags
 from app.text.clean_text import clean_line
+from engine.machine.regular_file import safe_flags
 
 MISSING = "(missing: it could not be read)"
 _WITH_THINKING = "+thinking"

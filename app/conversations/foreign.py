@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
@@ -20,8 +21,8 @@ from app.conversations.foreign_formats import (
     reader_of,
     text_of,
 )
-from app.conversations.message_row import MOST_TEXT_BYTES, UnsoundError, fits, reply_of
-from app.conversations.store import MOST_TITLE_CHARS
+from app.conversations.message_row import UnsoundError, fits, reply_of
+from app.conversations.store import MOST_MESSAGES, MOST_TITLE_CHARS
 from app.conversations.thinking import Thinking
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line, clean_text
@@ -29,10 +30,6 @@ from app.text.figures import count
 from app.text.record import record
 
 MOST_CONVERSATIONS = 10_000
-MOST_MESSAGES = 100_000
-"""Limit on the messages of one conversation."""
-_MOST_JOINED_CHARS = MOST_TEXT_BYTES // 12
-"""Limit on messages of the same side that follow each other, which become one."""
 _KNOWN = (
     "jalopy's JSON, exports of ChatGPT, Claude, Open WebUI, LM Studio and llama-server, "
     "and lists of messages as JSON or JSON lines"
@@ -89,25 +86,42 @@ def _values_of(raw: bytes) -> Any:
         raise refusal from None
 
 
+@dataclass
+class _Turn:
+    """Messages of one side that follow each other."""
+
+    first: ForeignMessage
+    is_question: bool
+    texts: list[str]
+
+
 def _taken(talk: ForeignTalk) -> Foreign:
-    """Return a conversation of what was said: questions and answers in turn."""
-    conversation = Conversation()
+    """Return a conversation of questions and answers in turn."""
     left_out = Counter[str]()
     left_out["message of another branch"] = max(0, talk.n_other)
-    left_out[f"message beyond the first {count(MOST_MESSAGES)}"] = max(0, len(talk.messages) - MOST_MESSAGES)
+    system: str | None = None
     if isinstance(talk.system, str) and talk.system and fits(talk.system):
-        conversation.system = clean_text(talk.system)
-    for message in talk.messages[:MOST_MESSAGES]:
+        system = clean_text(talk.system)
+    turns: list[_Turn] = []
+    for message in talk.messages:
         text = _joined(message, left_out)
         role = message.role.lower()
-        if role in ("system", "developer") and text and conversation.system is None and conversation.is_empty:
-            conversation.system = text
-        elif role in ("user", "human", "you"):
-            _add_user(conversation, text, left_out)
-        elif role in ("assistant", "model", "bot") and not conversation.is_empty:
-            _add_reply(conversation, message, text, left_out)
+        is_question = role in ("user", "human", "you")
+        is_answer = role in ("assistant", "model", "bot")
+        if role in ("system", "developer") and text and system is None and not turns:
+            system = text
+        elif is_question or (is_answer and turns):
+            if turns and turns[-1].is_question == is_question:
+                turns[-1].texts.append(text)
+            else:
+                turns.append(_Turn(message, is_question, [text]))
         elif text or role not in ("system", "developer"):
-            left_out["message by neither side"] += 1
+            left_out["message that is neither question nor answer"] += 1
+    beyond = turns[MOST_MESSAGES:]
+    left_out[f"message beyond the first {count(MOST_MESSAGES)}"] = sum(len(turn.texts) for turn in beyond)
+    conversation = Conversation(system)
+    for turn in turns[:MOST_MESSAGES]:
+        _add_turn(conversation, turn, left_out)
     title = clean_line(" ".join(text_of(talk.title).split()), MOST_TITLE_CHARS)
     return Foreign(title, conversation, talk.began, {what: n for what, n in left_out.items() if n})
 
@@ -118,21 +132,25 @@ def _joined(message: ForeignMessage, left_out: Counter[str]) -> str:
     text = "\n\n".join(filter(None, texts))
     if fits(text):
         return text
-    left_out["text too long to be saved"] += 1
+    left_out[_TOO_LONG] += 1
     return ""
 
 
-def _add_user(conversation: Conversation, text: str, left_out: Counter[str]) -> None:
-    if conversation.awaits_reply:
-        text = _with_more(conversation.take_back_user(), text, left_out)
-    conversation.add_user(text)
+_TOO_LONG = "text too long to be saved"
 
 
-def _add_reply(conversation: Conversation, message: ForeignMessage, text: str, left_out: Counter[str]) -> None:
-    if not conversation.awaits_reply:  # an answer in several parts
-        before = conversation.messages[-1]
-        before.text = _with_more(before.text, text, left_out)
-        return
+def _add_turn(conversation: Conversation, turn: _Turn, left_out: Counter[str]) -> None:
+    text = "\n\n".join(filter(None, turn.texts))
+    if len(turn.texts) > 1 and not fits(text):
+        left_out[_TOO_LONG] += len(turn.texts)
+        text = ""
+    if turn.is_question:
+        conversation.add_user(text)
+    else:
+        conversation.messages.append(_reply(turn.first, text, left_out))
+
+
+def _reply(message: ForeignMessage, text: str, left_out: Counter[str]) -> ChatMessage:
     reply = ChatMessage(Role.ASSISTANT, text, Ending.COMPLETE)
     if message.values is not None:
         try:
@@ -143,12 +161,4 @@ def _add_reply(conversation: Conversation, message: ForeignMessage, text: str, l
             left_out["reply's figures"] += 1
     elif isinstance(message.thought, str) and message.thought and fits(message.thought):
         reply.thinking = Thinking(clean_text(message.thought), is_closed=True)
-    conversation.messages.append(reply)
-
-
-def _with_more(before: str, text: str, left_out: Counter[str]) -> str:
-    """Return a message with another of the same side, as far as it may be saved."""
-    if len(before) + len(text) < _MOST_JOINED_CHARS:
-        return "\n\n".join(filter(None, (before, text)))
-    left_out["text too long to be saved"] += 1
-    return before
+    return reply

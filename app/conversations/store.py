@@ -25,8 +25,8 @@ from app.conversations.database import BACKUPS, NAME, DamagedError, can_search, 
 from app.conversations.locks import InUseError, Lock, StoreError, take
 from app.conversations.message_row import UnsoundError, are_ids, message_of, row_of
 from app.conversations.thinking import Thinking
-from app.conversations.upkeep import look_after, mend, notices, use
-from app.program import paths
+from app.conversations.upkeep import look_after, mend, take_mended_lines, use
+from app.program import notices, paths
 from app.program.remote_model import ModelPlace, is_remote
 from app.text.chips import CHIP
 from app.text.clean_text import clean_line, clean_text
@@ -256,6 +256,7 @@ class Store:
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or paths.conversations_dir()
         self._states = paths.states_dir()
+        self._has_looked_for_notice = False
 
     def select(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
         """Return what reading came to; None where nothing was ever saved, and nothing is created."""
@@ -266,8 +267,16 @@ class Store:
         return self.select(lambda db: db.execute(sql, values).fetchall()) or []
 
     def take_notice(self) -> str:
-        """Return a line about a damaged database that was mended, once; "" for nothing."""
-        return notices.pop(self.root, "") if self.root is not None else ""
+        """Return a line about a damaged database that this process mended, once; "" for nothing."""
+        return notices.take(self.root / NAME) if self.root is not None else ""
+
+    def take_chat_notice(self) -> str:
+        """Return the same for a chat, which also shows what was mended since the last chat; "" for nothing."""
+        line = self.take_notice()
+        if self.root is not None and (line or not self._has_looked_for_notice):
+            self._has_looked_for_notice = True
+            line = take_mended_lines(self.root) or line
+        return line
 
     def look_after(self, now_s: float) -> None:
         """Check the database and copy it, if that was not done for a day; takes a second for 100 MB."""
@@ -353,7 +362,7 @@ class Store:
             if held is not None:
                 held.close()
             raise
-        lines = (self.take_notice(), f"{obstacle}: you go on with a copy" if obstacle else "", saved.damage)
+        lines = (f"{obstacle}: you go on with a copy" if obstacle else "", saved.damage)
         return OpenedConversation(conversation_id, saved, held, "; ".join(filter(None, lines)), obstacle)
 
     def create(self) -> Held:

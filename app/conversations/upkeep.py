@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.conversations.database import (
     BACKUPS,
+    BUSY_S,
     MARK_NAME,
     NAME,
     DamagedError,
@@ -28,9 +31,12 @@ from app.conversations.database import (
     transact,
 )
 from app.conversations.locks import NAMES, InUseError, StoreError, take
-from app.program.small_file import safe_flags
+from app.program import notices
+from app.program.small_file import append_file, read_bounded
+from app.text.clean_text import clean_line
 from app.text.figures import counted
 from engine.machine.directories import sync_directory
+from engine.machine.regular_file import safe_flags
 
 if TYPE_CHECKING:
     import sqlite3
@@ -38,18 +44,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 COPY_PERIOD_S = 86400.0
+MENDED_NAME = "mended.txt"
+"""File with what became of a damaged database, until a chat has shown it."""
+_MOST_MENDED_BYTES = 1 << 14
+_MOST_MENDED_CHARS = 600
 _MOST_ASIDE = 100
 _MOST_UNREADABLE, _SINGLE_STEPS = 5000, 200
 """Row numbers that are tried in vain before a damaged table is given up: all of a page, then ever fewer."""
 _PAGE_BYTES = 4096
+_BUSY = 5
+_LOCKED = 6
+"""SQLite's codes, which Python names from 3.11 on."""
 _CONVERSATION = (
     "id, title, system, began, changed, model, model_path, used, n_dropped, forked_from, unsent, waiting, adapters"
 )
 _MESSAGE = "conversation, place, role, tokens, n_bytes, text, more"
 _PIECE = "conversation, more"
-
-notices: dict[Path, str] = {}
-"""What became of a damaged database, by its directory, until somebody says it."""
 
 
 def use(root: Path | None, work: Callable[[sqlite3.Connection], T], writes: bool = False) -> T:
@@ -98,7 +108,7 @@ def _copy(db: sqlite3.Connection, root: Path) -> None:
     new = _empty_file(root / "backup-new.db")
     with closing(open_file(new)) as other:
         try:
-            db.backup(other)
+            db.backup(other, progress=partial(_give_up_waiting, time.monotonic() + BUSY_S))
             other.execute("PRAGMA journal_mode=DELETE")
             other.execute("DROP TABLE IF EXISTS search")  # mending makes it again
         except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -110,9 +120,19 @@ def _copy(db: sqlite3.Connection, root: Path) -> None:
     sync_directory(root)
 
 
+def _give_up_waiting(give_up_s: float, status: int, _n_left: int, _n_pages: int) -> None:
+    """End a copy that waits for a lock for too long: SQLite would try again without end."""
+    import sqlite3
+
+    if status in (_BUSY, _LOCKED) and time.monotonic() > give_up_s:
+        raise sqlite3.OperationalError("database is locked")
+
+
 def _empty_file(path: Path) -> Path:
     for name in (path.name, *(f"{path.name}{suffix}" for suffix in ("-journal", "-wal", "-shm"))):
         path.with_name(name).unlink(missing_ok=True)
+    with suppress(OSError):
+        path.with_name(f"{path.name}.lock").rmdir()
     os.close(os.open(path, safe_flags(os.O_RDWR | os.O_CREAT | os.O_EXCL), 0o600))
     return path
 
@@ -142,7 +162,22 @@ def mend(root: Path) -> None:
         raise StoreError(f"{NAME} is damaged, and cannot be mended: {cause_of(error)}") from None
     copied = f", and {n_copied:,} from a copy" if n_copied else ""
     kept = f"; the damaged file is kept as {aside}" if aside else ""
-    notices[root] = f"{NAME} was damaged: {counted(n_read, 'message')} could be read in it{copied}{kept}"
+    line = f"{NAME} was damaged: {counted(n_read, 'message')} could be read in it{copied}{kept}"
+    notices.add(root / NAME, line)
+    with suppress(OSError):
+        append_file(root / MENDED_NAME, f"{line}\n".encode())
+
+
+def take_mended_lines(root: Path) -> str:
+    """Return what became of a database that was damaged since the last chat, for this one to show; "" for nothing."""
+    path = root / MENDED_NAME
+    try:
+        content = read_bounded(path, _MOST_MENDED_BYTES) or b""
+        path.unlink()
+    except OSError:
+        return ""
+    lines = dict.fromkeys(content.decode("utf-8", "replace").splitlines())
+    return clean_line("; ".join(lines), _MOST_MENDED_CHARS)
 
 
 def _renew_index(db: sqlite3.Connection) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +13,7 @@ from app.documents.letters import plain_letters
 from app.program.refusals import Refusal
 from app.text.clean_text import INVISIBLE, clean_line, clean_text
 from app.text.figures import size
+from engine.machine.regular_file import open_regular
 
 FAILED = 3
 """Exit code of the process where it writes a reason and no text."""
@@ -76,17 +75,11 @@ def _drawing_note(match: re.Match[str]) -> str:
 
 def open_file(path: Path) -> BinaryIO:
     """Open a regular file and wait for nothing. Raises Refusal: it cannot be read, or is no regular file."""
-    shown = clean_line(str(path), 200)
     try:
-        # A named pipe would wait for its other end.
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise Refusal(f"{shown}: is not a file (name a text file)")
-        return os.fdopen(handle, "rb")
+        return open_regular(path, follows_links=True)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "is not a path"
-        raise Refusal(f"{shown}: {reason} (name a text file)") from error
+        raise Refusal(f"{clean_line(str(path), 200)}: {reason} (name a text file)") from error
 
 
 def bounded(file: BinaryIO, most_bytes: int, shown: str, is_beginning: bool = False) -> bytes:

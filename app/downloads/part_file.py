@@ -17,9 +17,10 @@ from pathlib import Path
 from app.downloads.hub import RemoteFile
 from app.downloads.refusal import DownloadError
 from app.program import exit_codes
-from app.program.small_file import read_json_object, replace_file, safe_flags
+from app.program.small_file import read_json_object, replace_file
 from app.text.clean_text import clean_line
 from engine.machine.directories import sync_directory
+from engine.machine.regular_file import safe_flags
 
 _READ_BYTES = 1 << 20
 _MOST_NOTE_BYTES = 4096

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from app.program import exit_codes
 from app.program.refusals import Refusal
+from app.program.small_file import read_text
 from app.text.clean_text import clean_line
 
 _FOLDER = Path(__file__).resolve().parents[1] / "manual"
@@ -24,7 +25,7 @@ def page(topic: str) -> str:
         near = difflib.get_close_matches(topic.lower(), names, n=1, cutoff=0.0)
         nearest = f" (nearest: {near[0]})" if near else ""
         raise Refusal(f"the manual has no topic {clean_line(topic, 40)!r}{nearest}; it has: {', '.join(names)}")
-    text = (_FOLDER / f"{topic.lower()}.txt").read_text(encoding="utf-8").rstrip()
+    text = read_text(_FOLDER / f"{topic.lower()}.txt", "manual page").rstrip()
     from app.program.installing import install_command  # not with the module: the first frame would wait for it
 
     return text.replace("{install keyring}", install_command("keyring"))

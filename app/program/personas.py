@@ -14,7 +14,7 @@ from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
-from app.program import exit_codes, paths
+from app.program import exit_codes, notices, paths
 from app.program.refusals import Refusal
 from app.program.settings import SamplingSettings, as_number
 from app.program.small_file import read_text
@@ -108,7 +108,8 @@ def _files() -> dict[str, Path]:
     try:
         with os.scandir(directory) as entries:
             found = [Path(entry.path) for _, entry in zip(range(_MAX_FILES), entries, strict=False)]
-    except OSError:
+    except OSError as error:
+        notices.add_ignored(directory, error, "no persona is read")
         return {}
     return {
         path.stem: path

@@ -18,6 +18,7 @@ from datetime import datetime
 from app.program import exit_codes, paths
 from app.text.clean_text import clean_line
 from engine.machine import address_space
+from engine.machine.regular_file import safe_flags
 
 MAX_LINE_CHARS = 300
 _NO_THREAD = ("can't start new thread", "cannot join thread before it is started")
@@ -133,7 +134,7 @@ def log_crash(error: BaseException) -> str | None:
     log = directory / paths.LOG_NAME
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+        flags = safe_flags(os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         with os.fdopen(os.open(log, flags, 0o600), "a", encoding="utf-8", errors="backslashreplace") as file:
             if hasattr(os, "fchmod"):
                 os.fchmod(file.fileno(), 0o600)

@@ -15,7 +15,7 @@ from typing import Any, get_origin, get_type_hints
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
 from app.program.remote_model import is_address, server_address
-from app.program.small_file import parse_toml, read_toml
+from app.program.small_file import is_present, parse_toml, read_toml
 from app.text.record import record
 from engine import KV_TYPES
 from engine.prompt.thinking_mode import MOST_BUDGET_TOKENS, ThinkingMode
@@ -260,7 +260,7 @@ def load_settings(user_file: Path | None = None) -> Settings:
     """Return the defaults with a file, by default the user's, laid over them. Raises SettingsError: it is unsound."""
     settings = built_in_settings()
     path = user_file or paths.config_file()
-    if path is None or (user_file is None and not path.exists()):
+    if path is None or (user_file is None and not is_present(path)):
         return settings
     return merge(settings, read_toml(path, "settings file", SettingsError), str(path))
 

@@ -20,7 +20,7 @@ from app.program.settings import (
     settings_of,
     value_of,
 )
-from app.program.small_file import replace_file
+from app.program.small_file import is_present, read_text, replace_file
 
 _NO_PLACE = "no directory for your settings file can be written"
 
@@ -61,7 +61,7 @@ def _rewritten(path: Path, key: str, value: object) -> str:
 
     table_name, _, name = key.rpartition(".")
     try:
-        document = tomlkit.parse(path.read_bytes().decode("utf-8") if path.exists() else "")
+        document = tomlkit.parse(read_text(path, "settings file") if is_present(path) else "")
         holder: Any = document
         if not table_name and isinstance(document.get(name), dict):  # [server], another name for [serve]
             raise ValueError(f"{name} is a table in it")
@@ -74,7 +74,5 @@ def _rewritten(path: Path, key: str, value: object) -> str:
         else:
             holder[name] = list(value) if isinstance(value, tuple) else value
         return tomlkit.dumps(document)
-    except OSError as error:
-        raise Refusal(f"{path}: {error.strerror} (nothing was changed)") from None
-    except (TOMLKitError, UnicodeDecodeError, ValueError) as error:
+    except (TOMLKitError, ValueError) as error:
         raise SettingsError(f"{path}: cannot be changed here: {error} (an editor can)") from None

@@ -13,22 +13,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from app.program import exit_codes, paths
+from app.program import exit_codes, notices, paths
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 from engine.machine.directories import sync_directory
-
-
-def safe_flags(flags: int) -> int:
-    """Return flags of ``os.open`` with those that follow no link, wait for no pipe and leave bytes as they are."""
-    return flags | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+from engine.machine.regular_file import read_regular, safe_flags
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes | None:
     """Return the content; None where it is larger. Follows no link, waits for no pipe. Raises OSError: unreadable."""
-    with os.fdopen(os.open(path, safe_flags(os.O_RDONLY)), "rb") as file:
-        raw = file.read(most_bytes + 1)
-    return raw if len(raw) <= most_bytes else None
+    return read_regular(path, most_bytes)
 
 
 def read_json_object(path: Path, most_bytes: int) -> dict[str, Any]:
@@ -68,6 +62,10 @@ class DamagedFileError(ValueError):
     """A JSON file that cannot be used; the message says why."""
 
 
+class OlderFileError(DamagedFileError):
+    """A file that an older version of the program wrote."""
+
+
 class NewerFileError(ValueError):
     """It was written by a newer version of the program."""
 
@@ -93,7 +91,9 @@ class JsonFile:
         except (ValueError, RecursionError):
             raise DamagedFileError("not sound JSON") from None
         version = content.get("version") if isinstance(content, dict) else None
-        if type(version) is not int or version < self._version:
+        if type(version) is int and version < self._version:
+            raise OlderFileError("written by an older version of the program")
+        if type(version) is not int:
             raise DamagedFileError("without a version that is known")
         if version > self._version:
             raise NewerFileError("written by a newer version of the program")
@@ -114,7 +114,11 @@ class JsonFile:
         """Return an object that can be done without; {} if it is missing or unusable."""
         try:
             return self.load()
-        except (OSError, ValueError):
+        except OlderFileError:
+            return {}
+        except (OSError, ValueError) as error:
+            if self._path is not None:
+                notices.add_ignored(self._path, error, "left unused")
             return {}
 
     def write(self, **content: Any) -> None:
@@ -161,24 +165,58 @@ def _kinds_of(kind: Any, late: tuple[type, ...]) -> dict[str, Any]:
 
 
 _MAX_FILE_BYTES = 1 << 20
+MOST_LEVELS = 32
+"""Limit on tables and lists inside each other in a file that a person wrote."""
 
 
 def read_text(path: Path, kind: str, most_bytes: int = _MAX_FILE_BYTES, error: type[Refusal] = Refusal) -> str:
-    """Return a file of this kind that a person wrote. Raises Refusal: unreadable, too large or not UTF-8."""
+    """Return a file of this kind that a person wrote; links are followed, and a byte order mark is left out.
+
+    Raises Refusal: it is no regular file, unreadable, too large or not UTF-8.
+    """
     shown = clean_line(str(path), 400)
     try:
-        if path.exists() and not path.is_file():  # a pipe would hold up the start
-            raise error(f"{shown}: is not a file (remove it or name another one)", exit_codes.UNREADABLE)
-        with path.open("rb") as file:
-            raw = file.read(most_bytes + 1)
+        raw = read_regular(path, most_bytes, follows_links=True)
     except OSError as reason:
-        raise error(f"{shown}: {reason.strerror} (the {kind})", exit_codes.UNREADABLE) from reason
-    if len(raw) > most_bytes:
+        raise error(f"{shown}: {_why_unreadable(path, reason)} (the {kind})", exit_codes.UNREADABLE) from reason
+    except ValueError as reason:
+        raise error(f"{shown!a}: is not a path (the {kind})", exit_codes.UNREADABLE) from reason
+    if raw is None:
         raise error(f"{shown}: is larger than {most_bytes >> 10} KiB, which no {kind} is", exit_codes.BAD_DATA)
     try:
-        return raw.decode("utf-8")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as reason:
         raise error(f"{shown}: byte {reason.start} is not UTF-8 (save it so)", exit_codes.BAD_DATA) from reason
+
+
+def _why_unreadable(path: Path, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError) and os.path.islink(path):
+        return "is a link that leads nowhere; remove it or mend it"
+    if error.errno == errno.ELOOP:
+        return "is a link that leads back to itself; remove it or mend it"
+    if error.errno in (errno.EINVAL, errno.EISDIR):
+        return f"{error.strerror}; remove it or name another one"
+    if isinstance(error, NotADirectoryError):
+        return f"{_file_above(path)} is a file where a folder must be; move it away"
+    return error.strerror or "cannot be read"
+
+
+def _file_above(path: Path) -> str:
+    """Return which of the folders above a path is a file."""
+    return next((clean_line(str(parent), 200) for parent in path.parents if parent.is_file()), "a part of the path")
+
+
+def is_present(path: Path | None) -> bool:
+    """Whether something has a path's name: also a link that leads nowhere, or what is behind a closed folder."""
+    if path is None:
+        return False
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError):
+        return True
+    return True
 
 
 def read_toml(path: Path, kind: str, error: type[Refusal] = Refusal) -> dict[str, Any]:
@@ -193,10 +231,31 @@ def bundled_table(name: str) -> dict[str, Any]:
 
 
 def parse_toml(text: str, path: str, error: type[Refusal] = Refusal) -> dict[str, Any]:
-    """Return the tables of a file's text. Raises Refusal: it is not sound TOML."""
+    """Return the tables of a file's text. Raises Refusal: it is not sound TOML, or nested too deep."""
     import tomli
 
+    shown = clean_line(path, 400)
     try:
-        return tomli.loads(text)
-    except (tomli.TOMLDecodeError, RecursionError, ValueError) as reason:
-        raise error(f"{path}: is not sound TOML: {reason}", exit_codes.BAD_DATA) from reason
+        tables = tomli.loads(text)
+    except RecursionError as reason:
+        raise error(f"{shown}: {_TOO_DEEP}", exit_codes.BAD_DATA) from reason
+    except (tomli.TOMLDecodeError, ValueError) as reason:
+        why = clean_line(str(reason), 200)
+        raise error(f"{shown}: is not sound TOML: {why}", exit_codes.BAD_DATA) from reason
+    if _is_deeper(tables, MOST_LEVELS):
+        raise error(f"{shown}: {_TOO_DEEP}", exit_codes.BAD_DATA)
+    return tables
+
+
+_TOO_DEEP = f"holds tables or lists more than {MOST_LEVELS} deep (write it anew)"
+
+
+def _is_deeper(tables: dict[str, Any], most_levels: int) -> bool:
+    """Whether tables and lists are inside each other in more levels."""
+    level: list[Any] = [tables]
+    for _ in range(most_levels):
+        inner = [value for one in level for value in (one.values() if isinstance(one, dict) else one)]
+        level = [value for value in inner if isinstance(value, (dict, list))]
+        if not level:
+            return False
+    return True

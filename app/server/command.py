@@ -13,10 +13,12 @@ from app.program import exit_codes, paths
 from app.program.bundled_model import is_starter
 from app.program.refusals import Refusal
 from app.program.settings import Settings
+from app.program.small_file import read_text
 from app.text.clean_text import clean_line
 
 KEY_VARIABLE = "JALOPY_API_KEY"
 LEAST_KEY_CHARS, MOST_KEY_CHARS = 16, 512
+_MOST_KEY_FILE_BYTES = 4096
 _MOST_NAME_CHARS = 100
 IDLE_MINUTES = 15
 
@@ -105,8 +107,7 @@ def _api_key(file: str) -> str:
     """
     key = os.environ.get(KEY_VARIABLE, "")
     if file:
-        with open(paths.expanded(file), encoding="ascii", errors="replace") as opened:
-            key = opened.read(MOST_KEY_CHARS + 2)
+        key = read_text(paths.expanded(file), "API key", _MOST_KEY_FILE_BYTES)
     key = key.strip()
     if not (key or file):
         return ""

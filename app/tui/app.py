@@ -28,7 +28,7 @@ from app.chat.bridge import EngineBridge
 from app.chat.options import ChatOptions
 from app.downloads.background import BackgroundDownload
 from app.machine.low_power import is_weak_machine
-from app.program import exit_codes, garbage, state
+from app.program import exit_codes, garbage, notices, state
 from app.program.background import in_background
 from app.program.manual import page
 from app.program.personas import persona_names
@@ -125,6 +125,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.set_class(is_console(), "-console")
         self.set_interval(INTERFACE_COST_PERIOD_S, self.performance.note_interface_cost)
         self.set_interval(DOWNLOAD_LOOK_S, self._look_at_download)
+        self.set_interval(DOWNLOAD_LOOK_S, self._show_notices)
+        self.call_after_refresh(self._show_notices)
         if self._theme_error:
             self.call_after_refresh(self.chat.note, self._theme_error, True)
         if not self.is_headless:
@@ -236,6 +238,15 @@ class JalopyApp(App[None], inherit_bindings=False):
     def _open_downloaded(self, path: str | None) -> None:
         if path is not None and not self.chat.open_model(Path(path), clean_line(Path(path).name)):
             self.chat.note(self.chat.busy_line())
+
+    def _show_notices(self) -> None:
+        """Say in the chat which files were mended or cannot be used."""
+        if not self.screen_stack:  # screens go away before the timers do
+            return
+        store = self.chat.at_hand.store
+        mended = store.take_chat_notice() if store is not None else ""
+        for line in filter(None, [mended, *notices.take_all()]):
+            self.chat.note(line, True)
 
     def _look_at_download(self) -> None:
         """Say in the chat how a download ended, wherever the user is."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
-from app.program.small_file import read_toml
+from app.program.small_file import is_present, read_toml
 from app.text.clean_text import clean_line
 from app.text.record import record
 from app.tui.actions import ACTIONS, NO_KEY, scopes_meet
@@ -91,7 +91,7 @@ def show_key(key: str) -> str:
 def load_keymap(user_file: Path | None = None) -> Keymap:
     """Return the defaults with the user's file over them; raises ``KeymapError`` where that cannot be used."""
     path = user_file or paths.keymap_file()
-    if path is None or (user_file is None and not path.exists()):
+    if path is None or (user_file is None and not is_present(path)):
         return Keymap()
     changed: dict[str, tuple[str, ...]] = {}
     for scope, table in read_toml(path, "key map", KeymapError).items():

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from app.program import paths
-from app.program.small_file import append_file, read_bounded, replace_file
+from app.program import notices, paths
+from app.program.small_file import DamagedFileError, append_file, read_bounded, replace_file
 from app.text.clean_text import clean_text
 from app.tui.draft import Draft
 
@@ -75,9 +74,15 @@ class PromptHistory:
 
 def read_history(file: Path | None) -> list[Draft]:
     """Return what earlier starts left, oldest first; nothing where there is no sound file."""
-    raw = b""
-    with suppress(OSError):
-        raw = (read_bounded(file, _MOST_BYTES) if file is not None else None) or b""
+    if file is None:
+        return []
+    try:
+        raw = read_bounded(file, _MOST_BYTES)
+        if raw is None:
+            raise DamagedFileError(f"larger than {_MOST_BYTES >> 10} KiB")
+    except (OSError, DamagedFileError) as error:
+        notices.add_ignored(file, error, "the history of the prompt is not read")
+        return []
     return parse_drafts(line for line in raw.splitlines() if len(line) <= MAX_ENTRY_BYTES)[-MAX_ENTRIES:]
 
 
@@ -114,11 +119,15 @@ def take_unsent(file: Path | None) -> list[Draft]:
     """Return what was kept unsent, oldest first, and keep it no longer."""
     if file is None:
         return []
-    with suppress(OSError):
-        raw = read_bounded(file, MAX_UNSENT_BYTES) or b""
+    try:
+        raw = read_bounded(file, MAX_UNSENT_BYTES)
+        if raw is None:
+            raise DamagedFileError(f"larger than {MAX_UNSENT_BYTES >> 20} MiB")
         file.unlink()
-        return parse_drafts(raw.splitlines())
-    return []
+    except (OSError, DamagedFileError) as error:
+        notices.add_ignored(file, error, "what was not sent is not read")
+        return []
+    return parse_drafts(raw.splitlines())
 
 
 def write_draft(draft: Draft) -> bytes:

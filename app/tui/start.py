@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 
-from app.program import exit_codes, refusals, state
+from app.program import exit_codes, notices, paths, refusals, state
 from app.program.remote_model import ModelPlace
 from app.program.settings import Settings
 from app.tui.keymap import load_keymap
@@ -21,7 +21,10 @@ def run_tui(settings: Settings, model_path: ModelPlace | None = None) -> int:
     from app.tui.app import JalopyApp
 
     _draw_on_the_terminal()
-    kept, _ = state.load_state()
+    kept, trouble = state.load_state()
+    state_file = paths.state_file()
+    if trouble and state_file is not None:
+        notices.add(state_file, trouble)
     app = JalopyApp(settings, model_path, keymap=load_keymap(), remembered_theme=kept.theme or "")
     app.run()
     if app.parting_line:

@@ -28,6 +28,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Paste
 from textual.message import Message
 
+from app.program.screen_size import bounded_size
 from app.text.clean_text import clean_text
 from app.tui.draft import MAX_PASTE_CHARS
 from app.tui.messages import PasteRefused, PasteUnended
@@ -201,10 +202,15 @@ class TerminalDriver(LinuxDriver):
         self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
+        self._size = size or self._get_terminal_size()
         # Kept while the terminal is lent or the process stopped: a paste that is interrupted so is still one.
         self._input = TerminalInput(debug=debug)
         self.keeps_typed = False
         """Whether what waits to be read stays there while input is disabled: Textual drops it."""
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """Return the size that the terminal reports, within limits: memory is taken for each of its cells."""
+        return bounded_size(*super()._get_terminal_size())
 
     def disable_input(self) -> None:
         """End the thread that reads."""

@@ -7,22 +7,29 @@ variables.
 from __future__ import annotations
 
 import difflib
+import itertools
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import tomli
 from textual.color import Color, ColorParseError
 from textual.theme import BUILTIN_THEMES, Theme
 
 from app.program import paths
+from app.program.refusals import Refusal
+from app.program.small_file import parse_toml, read_text
 from app.text.clean_text import clean_line
+from app.text.figures import counted
 
 MIN_CONTRAST = 4.5
 """Least contrast of text on its background, by WCAG 2.1, level AA."""
 
 CONSOLE_THEME = "jalopy-16"
 MOST_USER_THEMES = 200
+MOST_ENTRIES = 10_000
+"""Limit on the names that are looked at in the folder of themes."""
+MOST_THEME_BYTES = 64 << 10
 DEFAULT_THEME = "jalopy-dark"
 
 _FLAGS = ("dark", "ansi")
@@ -37,7 +44,7 @@ _SCROLLBAR_GROUNDS = (
 _COLOURLESS_SUFFIXES = ("-style", "-text-style")
 
 
-class ThemeError(ValueError):
+class ThemeError(Refusal):
     """A theme file cannot be used; the message names file and key."""
 
 
@@ -47,27 +54,41 @@ def load_themes() -> list[Theme]:
 
 
 def load_user_themes() -> tuple[list[Theme], str]:
-    """Read the themes of the user's own directory, and a line on the first that cannot be used; "" for none."""
-    directory, themes, trouble = paths.themes_dir(), [], ""
+    """Read the themes of the user's own directory; also return a line on those that cannot be used, "" for none."""
+    directory = paths.themes_dir()
+    if directory is None:
+        return [], ""
     try:
-        files = sorted(directory.glob("*.toml"))[:MOST_USER_THEMES] if directory is not None else []
-    except OSError:
-        files = []
-    for path in files:
+        with os.scandir(directory) as entries:
+            names = [entry.name for entry in itertools.islice(entries, MOST_ENTRIES)]
+    except FileNotFoundError:
+        if directory.is_symlink():
+            return [], clean_line(f"{directory}: is a link that leads nowhere (no theme of yours is read)", 250)
+        return [], ""
+    except OSError as error:
+        return [], clean_line(f"{directory}: {error.strerror} (no theme of yours is read)", 250)
+    files = sorted(name for name in names if name.endswith(".toml"))
+    themes = []
+    troubles = []
+    for name in files[:MOST_USER_THEMES]:
         try:
-            themes.append(load_theme(path))
+            themes.append(load_theme(directory / name))
         except ThemeError as error:
-            trouble = trouble or str(error)
-    return themes, trouble
+            troubles.append(str(error))
+    n_unread = len(files) - MOST_USER_THEMES
+    if n_unread > 0:
+        troubles.append(f"{directory}: {n_unread} of {len(files)} themes are not read ({MOST_USER_THEMES} at most)")
+    others = f" (and {counted(len(troubles) - 1, 'other line')} like this)" if len(troubles) > 1 else ""
+    return themes, f"{troubles[0]}{others}" if troubles else ""
 
 
 def load_theme(path: Path) -> Theme:
     """Read and check one theme file; raises ``ThemeError`` as ``load_themes`` does."""
-    name = clean_line(path.name)
-    try:
-        values = tomli.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
-        raise ThemeError(clean_line(f"{name}: cannot be read: {error}", 250)) from None
+    name = clean_line(path.name, 100)
+    if not path.stem.strip() or not path.stem.isprintable():
+        raise ThemeError(f"{name}: its name cannot be a theme's (rename it)")
+    text = read_text(path, "theme", MOST_THEME_BYTES, ThemeError)
+    values = parse_toml(text, name, ThemeError)
     _check_keys(name, values)
     variables = values.pop("variables", {})
     _check_colours(name, values, variables)

@@ -10,6 +10,7 @@ from typing import Any
 from engine.convert.ranges import REAL, WHOLE
 from engine.errors import ConversionError, shown
 from engine.gguf.magic import START_BYTES, other_format
+from engine.machine.regular_file import read_regular
 
 MAX_JSON_BYTES = 128 << 20
 """A vocabulary of 260,000 tokens with its merges takes 33 MB."""
@@ -29,11 +30,10 @@ def read_bytes(path: Path, most_bytes: int = MAX_JSON_BYTES) -> bytes | None:
     try:
         if not path.is_file():
             return None
-        with path.open("rb") as file:
-            content = file.read(most_bytes + 1)
+        content = read_regular(path, most_bytes, follows_links=True)
     except OSError as error:
         raise ConversionError(f"{shown(path.name)}: cannot be read: {error.strerror}") from None
-    if len(content) > most_bytes:
+    if content is None:
         raise ConversionError(f"{shown(path.name)}: is larger than {most_bytes >> 20} MiB, too large for what it is")
     return content
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.kernels.records import LOOK_APART, LOOK_FLAGS, LOOK_NEAR, LOOK_PAGES
+from engine.machine.regular_file import read_regular
 from engine.machine.topology import cpu_name
 
 USUAL = 8192 | LOOK_PAGES
@@ -131,9 +132,8 @@ def _kept() -> dict[str, Any]:
     """Return what the file holds, unchecked, by processor: several may share a directory."""
     path = _path()
     try:
-        if path is None or path.stat().st_size > _MOST_FILE_BYTES:
-            return {}
-        content = json.loads(path.read_bytes())
+        raw = read_regular(path, _MOST_FILE_BYTES) if path is not None else None
+        content = json.loads(raw or b"{}")
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

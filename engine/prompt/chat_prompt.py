@@ -169,10 +169,16 @@ class ChatPrompt:
         Words that a template puts around a message may count for the message before it. The ids before the first
         user message are the system prompt.
         """
-        return [
-            max((mark.n_ids for mark in self._marks if mark.chars <= place.start), default=0)
-            for place in self._user_messages()
-        ]
+        marks = sorted(self._marks, key=lambda mark: mark.chars)
+        starts: list[int] = []
+        n_ids = 0
+        index = 0
+        for place in self._user_messages():  # in order: each mark is passed once, in conversations of any length
+            while index < len(marks) and marks[index].chars <= place.start:
+                n_ids = max(n_ids, marks[index].n_ids)
+                index += 1
+            starts.append(n_ids)
+        return starts
 
     def turns(self) -> list[int]:
         """Return the indices in the last ``prompt_ids`` where the conversation turns, approximately.

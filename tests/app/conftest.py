@@ -10,6 +10,7 @@ from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
+from app.program import notices
 from app.tui.textual_hacks import ThriftyCompositor, ThriftyStylesheet
 from tests.app.settling import draw_changes, drawn_before, put_off, settled
 
@@ -42,6 +43,14 @@ def screens_for_tests() -> Iterator[None]:
         # The tests' applications, of which there are many, share what is parsed of the same sources.
         patch.setattr(ThriftyStylesheet, "_parse_rules", _parsed_once)
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_notices_of_other_tests() -> Iterator[None]:
+    """Lines about files are forgotten, which a later test's chat would show."""
+    yield
+    notices.take_all()
+    notices.forget_ignored()
 
 
 @pytest.fixture

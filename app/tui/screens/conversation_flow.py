@@ -59,7 +59,7 @@ class ConversationFlow(MessageActions):
         if (lost := self.bridge.state_trouble) and lost != self._told_state_trouble:
             self._told_state_trouble = lost
             self.note(f"the KV cache is not kept for the next start: {lost}")
-        if (store := self.at_hand.store) is not None and (line := store.take_notice()):
+        if (store := self.at_hand.store) is not None and (line := store.take_chat_notice()):
             self.note(line, is_error=True)
         if self.turns.journal.is_unlocked and not self._has_told_no_locks:
             self._has_told_no_locks = True

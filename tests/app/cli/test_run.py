@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from app.chat.fence import answers_to
+from app.cli import standard_input
 from app.cli.run import RunOptions, read_prompt, run
 from app.program import exit_codes
 from app.program.bundled_model import starter_file
@@ -226,3 +227,48 @@ def test_an_unusable_form_is_refused_before_the_model_opens(script: Script, tmp_
         with pytest.raises(Refusal, match=re.escape(why)):
             run(RunOptions("m.gguf", "hi", **options), settings_with(), script.clock)
     assert not script.opened
+
+
+def test_a_pipe_that_stays_open_is_named_and_the_prompt_answered_without_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(standard_input, "WORD_S", 0.01)
+    monkeypatch.setattr(standard_input, "PATIENCE_S", 0.02)
+    reading, writing = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(reading, encoding="utf-8"))
+    try:
+        assert read_prompt(None, ["hello"]) == "hello"
+    finally:
+        os.close(writing)
+    told = capsys.readouterr().err
+    assert "waiting 0.02 s for standard input, which is open" in told
+    assert "the prompt is answered without it" in told
+
+
+@pytest.mark.parametrize(("words", "prompt"), [(["hello"], "hello\n\none\ntwo\n"), ([], "one\ntwo\n")])
+def test_what_comes_slowly_is_waited_for_with_a_word(
+    words: list[str], prompt: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(standard_input, "WORD_S", 0.0)
+    monkeypatch.setattr(standard_input, "PATIENCE_S", 60.0)
+    reading, writing = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(reading, encoding="utf-8"))
+    os.write(writing, b"one\n")
+    told = standard_input.say
+
+    def end(line: str) -> None:
+        told(line)
+        os.write(writing, b"two\n")
+        os.close(writing)
+
+    monkeypatch.setattr(standard_input, "say", end)
+    assert read_prompt(None, words) == prompt
+    assert "standard input" in capsys.readouterr().err
+
+
+def test_input_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standard_input, "MOST_INPUT_BYTES", 1 << 20)
+    with open("/dev/zero", encoding="utf-8") as endless:
+        monkeypatch.setattr(sys, "stdin", endless)
+        with pytest.raises(Refusal, match="larger than 1 MiB"):
+            read_prompt("-")

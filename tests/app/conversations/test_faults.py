@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.conversations import database
+from app.conversations import database, upkeep
 from app.conversations import journal as keepers
 from app.conversations.conversation import Conversation
 from app.conversations.locks import StoreError
@@ -252,3 +252,56 @@ def test_another_failure_to_lock_is_trouble(tmp_path, monkeypatch):
     made, conversation = journal(tmp_path / "state"), Conversation()
     ask(made, conversation, "question")
     assert made.close(PATIENCE_S) == os.strerror(errno.EIO)
+
+
+def test_without_file_locks_every_file_is_opened_in_the_same_way(tmp_path, monkeypatch):
+    without_locks(monkeypatch)
+    addresses = []
+    connect = sqlite3.connect
+
+    def note(address, *rest, **more):
+        addresses.append(address)
+        return connect(address, *rest, **more)
+
+    monkeypatch.setattr(sqlite3, "connect", note)
+    root = tmp_path / "state"
+    saved_talk(root)
+    Store(root).look_after(1e9)
+    Store(root).delete("000001")
+    (root / database.NAME).write_bytes(b"x" * 5000)
+    Store(root).ids()
+    opened = {Path(address.removeprefix("file:").partition("?")[0]).name for address in addresses}
+    assert {database.NAME, "backup-new.db", *database.BACKUPS[:1], "mended.db"} <= opened
+    assert all(address.endswith("vfs=unix-dotfile") for address in addresses)
+
+
+def test_what_was_saved_with_locks_is_read_where_there_are_none(tmp_path, monkeypatch):
+    root = tmp_path / "state"
+    texts = saved_talk(root)
+    assert (root / database.NAME).read_bytes()[18:20] == b"\2\2", "it has a write-ahead log"
+    without_locks(monkeypatch)
+    assert texts_in(root) == texts
+    made, conversation = journal(root), Conversation()
+    ask(made, conversation, "question")
+    assert made.close(PATIENCE_S) == ""
+
+
+def test_the_daily_copy_waits_within_bounds(tmp_path, monkeypatch):
+    root = tmp_path / "state"
+    saved_talk(root)
+    monkeypatch.setattr(upkeep, "BUSY_S", 0.0)
+    copied = upkeep._empty_file
+
+    def locked(path):
+        made = copied(path)
+        holder = sqlite3.connect(path, isolation_level=None)
+        holder.execute("CREATE TABLE x(y)")
+        holder.execute("BEGIN EXCLUSIVE")
+        holders.append(holder)
+        return made
+
+    holders = []
+    monkeypatch.setattr(upkeep, "_empty_file", locked)
+    with pytest.raises(StoreError, match="busy"):
+        Store(root).look_after(1e9)
+    holders[0].close()

@@ -64,7 +64,7 @@ def test_chatgpts_export_is_read_along_its_last_branch() -> None:
     assert one.left_out == {
         "message of another branch": 1,
         "part without text": 1,
-        "message by neither side": 1,
+        "message that is neither question nor answer": 1,
     }
 
 
@@ -97,7 +97,7 @@ def test_lists_of_messages_are_read_and_other_parts_are_counted() -> None:
     for values in (messages, {"model": "m", "messages": messages}):
         [one] = read(values)
         assert said(one) == [("user", "one\n\ntwo"), ("assistant", "three"), ("user", "four")]
-        assert one.left_out == {"message by neither side": 2, "part without text": 2}
+        assert one.left_out == {"message that is neither question nor answer": 2, "part without text": 2}
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_what_is_hidden_or_meant_for_a_tool_is_no_message() -> None:
     call["message"]["recipient"] = "browser"
     [one] = read([chatgpt(hidden, node("u", "h", "user", "q"), call, node("a", "c", "assistant", "yes"))])
     assert said(one) == [("user", "q"), ("assistant", "yes")]
-    assert one.left_out == {"message by neither side": 2}
+    assert one.left_out == {"message that is neither question nor answer": 2}
 
 
 def test_json_lines_are_conversations_or_messages_of_one() -> None:
@@ -334,6 +334,8 @@ def test_circles_and_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     [one] = read([{"role": role, "content": "x"} for role in ("user", "assistant", "user")])
     assert len(one.conversation.messages) == 2
     assert one.left_out == {"message beyond the first 2": 1}
+    [one] = read([{"role": role, "content": "x"} for role in ("user", "assistant") * 4])
+    assert one.left_out == {"message beyond the first 2": 6}
     monkeypatch.setattr(foreign, "MOST_CONVERSATIONS", 1)
     with pytest.raises(Refusal, match="has more than 1 conversations"):
         read([circle, circle])
@@ -348,7 +350,7 @@ def test_each_import_becomes_its_own_new_conversation(tmp_path: Path, capsys: py
     assert import_files([str(path)]) == import_files([str(path)]) == 0
     out, err = capsys.readouterr()
     assert out.count("conversations.json: 1 conversation imported") == 2
-    assert "conversation 2 (Fans): left out 1 message by neither side" in err
+    assert "conversation 2 (Fans): left out 1 message that is neither question nor answer" in err
     store = Store()
     assert store.ids() == ["000001", "000002"]
     saved = store.read("000002")
@@ -400,3 +402,30 @@ def test_archives_that_cannot_be_used_are_a_line(tmp_path: Path, monkeypatch: py
     (tmp_path / "empty").mkdir()
     with pytest.raises(Refusal, match=r"holds no JSON file with conversations"):
         import_files([str(tmp_path / "empty")])
+
+
+def test_a_conversation_of_20_000_messages_is_taken_whole() -> None:
+    [one] = read([{"role": role, "content": "x"} for role in ("user", "assistant") * 10_000])
+    assert len(one.conversation.messages) == 20_000
+    assert one.left_out == {}
+
+
+def test_many_messages_of_one_side_are_joined_in_one_go() -> None:
+    [one] = read([{"role": "user", "content": "word"}] * 20_000)
+    [message] = one.conversation.messages
+    assert message.text.count("word") == 20_000
+
+
+def test_what_is_left_out_is_counted_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign, "MOST_MESSAGES", 2)
+    messages = [{"role": role, "content": "x"} for role in ("user", "assistant") * 3] + [
+        {"role": "tool", "content": "x"}
+    ]
+    (tmp_path / "said.json").write_text(json.dumps([{"messages": messages}, 3, 4]), encoding="utf-8")
+    import_files([str(tmp_path / "said.json")])
+    told = capsys.readouterr().err
+    assert "left out 4 messages beyond the first 2\n" in told
+    assert "left out 1 message that is neither question nor answer\n" in told
+    assert "left out 1 entry without a conversation\n" in told

@@ -8,11 +8,15 @@ from contextlib import closing
 
 import pytest
 
+from app.cli.dispatch import guard
+from app.cli.sessions import sessions
 from app.conversations import upkeep
 from app.conversations.conversation import Conversation
 from app.conversations.database import BACKUPS, MARK_NAME, NAME
 from app.conversations.locks import StoreError
 from app.conversations.store import Store
+from app.program import exit_codes, notices, paths
+from tests.app.chat_driver import chatting
 from tests.app.conversations.talk import PATIENCE_S, answer, ask, journal, saved_talk, texts_in
 
 ID = "000001"
@@ -244,3 +248,39 @@ def test_a_damaged_index_of_words_costs_nothing_else(root, said, table):
     assert Store(root).search("and now?")
     assert found(root) == {**said, ID: [*said[ID], "and now?"]}
     assert not list(root.glob("damaged-*"))
+
+
+def test_a_command_says_that_it_mended_and_the_next_chat_says_so_once_more(said, root, capsys, monkeypatch):
+    monkeypatch.setattr(paths, "conversations_dir", lambda: root)
+    with (root / NAME).open("r+b") as file:
+        file.write(os.urandom(50_000))
+    assert guard(lambda: sessions([], as_json=False)) == exit_codes.BAD_DATA
+    assert "conversations.db was damaged" in capsys.readouterr().err
+    assert guard(lambda: sessions([], as_json=False)) == exit_codes.OK
+    assert capsys.readouterr().err == ""
+    line = Store(root).take_chat_notice()
+    assert "the damaged file is kept as damaged-1.db" in line
+    assert Store(root).take_chat_notice() == ""
+
+
+def test_any_command_ends_with_what_it_mended(said, root, capsys):
+    (root / MARK_NAME).touch()
+
+    def use_conversations():
+        (root / NAME).write_bytes(b"x" * 5000)
+        Store(root).ids()
+        return exit_codes.OK
+
+    assert guard(use_conversations) == exit_codes.OK
+    assert "jalopy: conversations.db was damaged" in capsys.readouterr().err
+
+
+async def test_a_chat_shows_what_an_earlier_command_mended(said, root, monkeypatch):
+    (root / MARK_NAME).touch()
+    (root / NAME).write_bytes(b"x" * 5000)
+    Store(root).ids()
+    notices.take_all()  # the command has said it
+    monkeypatch.setattr(paths, "conversations_dir", lambda: root)
+    async with chatting() as driver:
+        await driver.note("conversations.db was damaged")
+    assert Store(root).take_chat_notice() == ""

@@ -198,7 +198,8 @@ def test_the_users_file_is_not_changed_by_reading_it(tmp_path: Path) -> None:
         ("thinking = -1", "thinking is -1; allowed: auto, on, off"),
         ("thinking = true", "thinking is true; allowed: auto, on, off"),
         ("threads = ", "is not sound TOML"),
-        ("a = " + "[" * 5000, "is not sound TOML"),
+        ("a = " + "[" * 5000, "lists more than 32 deep"),
+        ("a = " + "[" * 40 + "]" * 40, "lists more than 32 deep"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_file_and_allowed_values(tmp_path: Path, text: str, expected: str) -> None:

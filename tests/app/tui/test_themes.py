@@ -1,4 +1,5 @@
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from app.program import paths, state
 from app.program.settings import built_in_settings
 from app.tui.app import JalopyApp
 from app.tui.screens.theme_picker import ThemePicker
-from app.tui.themes import ThemeError, choose_theme, contrast, load_theme, load_themes, meanings
+from app.tui.themes import ThemeError, choose_theme, contrast, load_theme, load_themes, load_user_themes, meanings
 from tests.app.chat_driver import Driver, chatting, options_for
 from tests.app.fake_engine import Script
 
@@ -45,7 +46,7 @@ def test_there_is_a_light_theme_and_one_for_sixteen_colours():
         (("dark = true", ""), "dark is missing"),
         (('"#d9d4c7"', '"#2a2928"'), "foreground on background has a contrast of 1"),
         (("dark = true", "dark = true\nvariables = 3"), "variables must be a table"),
-        (("dark = true", "dark ="), "cannot be read"),
+        (("dark = true", "dark ="), "is not sound TOML"),
     ],
 )
 def test_a_broken_theme_is_refused_by_file_and_key(tmp_path: Path, change, message):
@@ -189,3 +190,56 @@ async def test_a_users_own_theme_can_be_chosen_and_a_broken_is_named():
     async with chatting(theme="mine") as driver:
         assert driver.app.theme == "mine"
         await driver.note("broken.toml: ")
+
+
+def _link_to_zero(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _deep(path: Path) -> None:
+    path.write_text("x = " + "[" * 50_000 + "]" * 50_000, encoding="utf-8")
+
+
+def _dotted(path: Path) -> None:
+    path.write_text(GOOD + "\n[variables]\n" + "a." * 400 + 'a = "#ffffff"\n', encoding="utf-8")
+
+
+def _huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 33)
+
+
+def _latin(path: Path) -> None:
+    path.write_bytes(b"# caf\xe9\n" + GOOD.encode())
+
+
+@pytest.mark.parametrize("make", [_link_to_zero, os.mkfifo, Path.mkdir, _deep, _dotted, _huge, _latin])
+def test_a_hostile_theme_is_named_in_one_line_and_left_out(make):
+    directory = paths.themes_dir()
+    assert directory is not None
+    directory.mkdir(parents=True)
+    (directory / "mine.toml").write_text(GOOD, encoding="utf-8")
+    make(directory / "bad.toml")
+    themes, line = load_user_themes()
+    assert [theme.name for theme in themes] == ["mine"]
+    assert "bad.toml: " in line
+    assert line.isprintable()
+
+
+def test_a_file_in_place_of_the_themes_folder_is_named():
+    directory = paths.themes_dir()
+    assert directory is not None
+    directory.parent.mkdir(parents=True)
+    directory.write_text("", encoding="utf-8")
+    assert load_user_themes() == ([], f"{directory}: Not a directory (no theme of yours is read)")
+
+
+def test_several_unusable_themes_are_counted_in_one_line():
+    directory = paths.themes_dir()
+    assert directory is not None
+    directory.mkdir(parents=True)
+    for number in range(3):
+        (directory / f"bad-{number}.toml").write_text("dark = 1", encoding="utf-8")
+    _, line = load_user_themes()
+    assert line.startswith("bad-0.toml: ")
+    assert line.endswith("(and 2 other lines like this)")

@@ -1,0 +1,166 @@
+"""What may lie in place of a small file: each kind is named in one line, read within bounds, and never waited for."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app.program import notices, paths, personas, state
+from app.program.refusals import Refusal
+from app.program.settings import SettingsError, load_settings
+from app.program.small_file import JsonFile, read_text
+from app.server.command import _api_key
+from app.tui.keymap import KeymapError, load_keymap
+from app.tui.prompt_history import read_history, take_unsent
+from engine.machine.regular_file import read_regular
+from engine.plan import lookahead
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _socket(path: Path) -> None:
+    place = os.open(path.parent, os.O_RDONLY)
+    server = socket.socket(socket.AF_UNIX)
+    try:
+        server.bind(f"/proc/self/fd/{place}/{path.name}")  # paths of sockets are short
+    finally:
+        server.close()
+        os.close(place)
+
+
+def _loop(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def _dangling(path: Path) -> None:
+    path.symlink_to(path.with_name("nowhere"))
+
+
+def _device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+KINDS = [_folder, os.mkfifo, _socket, _loop, _dangling, _device]
+NAMES = ["folder", "pipe", "socket", "loop", "dangling", "device"]
+each_kind = pytest.mark.parametrize("make", KINDS, ids=NAMES)
+Make = Callable[[Path], None]
+
+
+def is_one_line(text: str) -> bool:
+    return text.isprintable() and 0 < len(text) <= 600
+
+
+@each_kind
+def test_what_a_person_wrote_is_refused_in_one_line(tmp_path: Path, make: Make) -> None:
+    make(tmp_path / "file.toml")
+    with pytest.raises(Refusal) as refusal:
+        read_text(tmp_path / "file.toml", "settings file")
+    assert "file.toml: " in str(refusal.value)
+    assert is_one_line(str(refusal.value))
+
+
+@each_kind
+def test_settings_and_key_map_in_their_places_are_named(make: Make) -> None:
+    for place, load, error in (
+        (paths.config_file(), load_settings, SettingsError),
+        (paths.keymap_file(), load_keymap, KeymapError),
+    ):
+        assert place is not None
+        place.parent.mkdir(parents=True, exist_ok=True)
+        make(place)
+        with pytest.raises(error) as refusal:
+            load()
+        assert place.name in str(refusal.value)
+        assert is_one_line(str(refusal.value))
+
+
+def test_a_file_in_place_of_the_settings_folder_is_named() -> None:
+    place = paths.config_file()
+    assert place is not None
+    place.parent.parent.mkdir(parents=True, exist_ok=True)
+    place.parent.write_text("", encoding="utf-8")
+    with pytest.raises(SettingsError, match="is a file where a folder must be"):
+        load_settings()
+    with pytest.raises(KeymapError, match="is a file where a folder must be"):
+        load_keymap()
+
+
+@each_kind
+def test_what_the_program_keeps_is_left_unused_and_named_once(tmp_path: Path, make: Make) -> None:
+    path = tmp_path / "speeds.json"
+    make(path)
+    for _ in range(2):
+        assert JsonFile(path, 1, 1000).read() == {}
+    (line,) = notices.take_all()
+    assert line.startswith(f"{path}: ")
+    assert line.endswith("left unused")
+
+
+@each_kind
+def test_a_history_and_unsent_drafts_are_left_unused_and_named(tmp_path: Path, make: Make) -> None:
+    for name, read in (("prompt-history.jsonl", read_history), ("unsent.jsonl", take_unsent)):
+        make(tmp_path / name)
+        assert read(tmp_path / name) == []
+        (line,) = notices.take_all()
+        assert name in line
+        assert is_one_line(line)
+
+
+@each_kind
+def test_the_programs_state_is_left_unused_with_a_line(make: Make) -> None:
+    place = paths.state_file()
+    assert place is not None
+    place.parent.mkdir(parents=True)
+    make(place)
+    learned, line = state.load_state()
+    assert learned == state.ProgramState()
+    assert (line or "").startswith(f"{place}: ") == (make is not _dangling or line is not None)
+
+
+@each_kind
+def test_an_api_key_is_not_waited_for(tmp_path: Path, make: Make) -> None:
+    make(tmp_path / "key")
+    with pytest.raises(Refusal, match="key: "):
+        _api_key(str(tmp_path / "key"))
+
+
+@each_kind
+def test_what_tuning_measured_is_left_unused(tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path / "lookahead.json")
+    monkeypatch.setattr(lookahead, "_path", lambda: tmp_path / "lookahead.json")
+    assert lookahead._kept() == {}
+
+
+def test_a_file_in_place_of_the_personas_is_named() -> None:
+    place = paths.personas_dir()
+    assert place is not None
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("", encoding="utf-8")
+    assert personas.persona_names() == []
+    (line,) = notices.take_all()
+    assert "no persona is read" in line
+
+
+def test_links_to_files_are_followed_for_what_a_person_wrote(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("words", encoding="utf-8")
+    (tmp_path / "link").symlink_to("elsewhere")
+    assert read_text(tmp_path / "link", "system prompt") == "words"
+    with pytest.raises(OSError, match="is a link"):
+        read_regular(tmp_path / "link", 100)
+
+
+def test_a_byte_order_mark_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_bytes(b"\xef\xbb\xbf[sampling]\r\ntemperature = 0.5\r\n")
+    assert load_settings(tmp_path / "settings.toml").sampling.temperature == 0.5
+
+
+def test_a_cache_of_an_older_version_is_replaced_without_a_word(tmp_path: Path) -> None:
+    JsonFile(tmp_path / "models.json", 1, 1000).write(what="older")
+    assert JsonFile(tmp_path / "models.json", 2, 1000).read() == {}
+    assert notices.take_all() == []
