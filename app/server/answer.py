@@ -166,9 +166,14 @@ class Answering:
 
     def _refuse_long(self, order: Order) -> None:
         """Refuse a prompt whose bytes alone say that it cannot fit: its tokens would take long to find."""
-        given = order.prompt if isinstance(order.prompt, str) else ""
-        n_bytes = n_bytes_of(order.messages) + len((given + order.begun).encode("utf-8", "replace"))
-        if n_bytes > self.local.session.n_ctx * self.local.model.tokenizer.most_token_bytes:
+        n_ctx = self.local.session.n_ctx
+        text = order.prompt
+        if not isinstance(text, str):
+            if len(text) >= n_ctx:
+                raise self._too_long(order, f"{len(text)} tokens")
+            text = ""
+        n_bytes = n_bytes_of(order.messages) + len((text + order.begun).encode("utf-8", "replace"))
+        if n_bytes > n_ctx * self.local.model.tokenizer.most_token_bytes:
             raise self._too_long(order, f"{n_bytes} bytes")
 
     def _too_long(self, order: Order, size: str) -> ApiError:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from app.text.clean_text import clean_line
 
 MOST_CHARS = 300
+E = TypeVar("E", bound=BaseException)
 
 
 class ApiError(Exception):
@@ -43,3 +44,15 @@ def unsupported(param: str, why: str) -> ApiError:
 def unavailable(message: str, code: str) -> ApiError:
     """Return the refusal of what may be possible a little later."""
     return ApiError(message, 503, code=code)
+
+
+def without_trace(error: E) -> E:
+    """Return an exception without its traceback and without the exceptions that led to it.
+
+    A traceback holds every frame that the exception has passed, and a frame holds what was read of the request. If the
+    frame holds the exception as well, both stay until the garbage collector comes by.
+    """
+    error.__traceback__ = None
+    error.__cause__ = None
+    error.__context__ = None
+    return error

@@ -27,14 +27,16 @@ _WRAPPERS = ("extra_body", "nvext")
 """Objects of further fields: of OpenAI's client, sent as it stands, and of NVIDIA's servers."""
 _HALVES = re.compile("[\ud800-\udfff]")
 """Halves of characters, as programs leave them that cut texts between the two."""
+_DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
 _INDEX = re.compile(r"\[\d+\]")
 
 
 def read_json(body: bytes) -> Fields:
     """Return the object in a request's body. Raises ApiError: it is not JSON, or not an object."""
+    parse_int = _bounded_int if _has_long_number(body) else None  # each number costs a call then
     try:
         value = json.loads(
-            body.decode("utf-8").removeprefix(_BOM), parse_constant=_refuse_constant, parse_int=_bounded_int
+            body.decode("utf-8").removeprefix(_BOM), parse_constant=_refuse_constant, parse_int=parse_int
         )
     except UnicodeDecodeError:
         raise ApiError("the body is not UTF-8", code="invalid_json") from None
@@ -45,6 +47,11 @@ def read_json(body: bytes) -> Fields:
     if not isinstance(value, dict):
         raise ApiError(f"the body is {kind_of(value)}: must be an object", code="invalid_type")
     return Fields(value)
+
+
+def _has_long_number(body: bytes) -> bool:
+    """Whether there are more digits in a row than a number may have, in a number or in a text."""
+    return b"0" * (MOST_DIGITS + 1) in body.translate(_DIGITS_TO_ZERO)
 
 
 class Fields:

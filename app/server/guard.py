@@ -1,4 +1,4 @@
-"""Checks before every request: its origin, the limit on concurrent requests, and an answer for every failure.
+"""Checks before every request: its origin, its key, a place among those that are open, and an answer for every failure.
 
 No page in a browser may talk to the server, unless the settings name it. Browsers say where a page comes from (Origin,
 Sec-Fetch-Site); and a name that an attacker points at this machine (DNS rebinding) is none of the names that the server
@@ -13,6 +13,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -22,11 +23,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.program.background import in_background
 from app.program.garbage import give_back_memory
 from app.program.refusals import bug_line
-from app.server.api_error import ApiError, unavailable
+from app.server.api_error import ApiError, without_trace
+from app.server.open_requests import OpenRequest, OpenRequests
 from app.server.transfer import GoneError, JsonBody
 
-MOST_REQUESTS = 64
-"""Limit on the requests that are open at once, those that wait included."""
 LARGE_BYTES = 256 << 10
 """Of a body: what it took goes back to the system."""
 SEND_PATIENCE_S = 60.0
@@ -36,7 +36,7 @@ CLIENT_LEFT = 499
 ABORT = "abort"
 """In the state of a request: cuts its connection."""
 _OPEN_PATHS = ("/health",)
-"""Answered without a key."""
+"""Answered without a key, however many requests are open."""
 _CLOSES = {"Connection": "close"}  # what is left of the body is not read
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 408: _CLOSES, 413: _CLOSES, 503: {"Retry-After": "2"}}
 """Of refusals, by their status."""
@@ -69,17 +69,21 @@ class Guard:
         self._app, self._api_key, self._note = app, api_key.encode(), note
         self._names = {"localhost", *(name.lower() for name in names)}
         self._origins = {origin.lower() for origin in origins}
-        self._n_open = 0
+        self._requests = OpenRequests()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        status, n_bytes, headers = 0, 0, Headers(scope=scope)
+        status = 0
+        headers = Headers(scope=scope)
         host, path = host_and_path(scope["path"])
         scope = {**scope, "path": meant_path(path), "app": self}  # in an app, the router raises what is not there
         origins = {origin.lower() for origin in headers.getlist("origin")}
         may_ask = bool(origins) and origins <= self._origins
+        has_body = "content-length" in headers or "transfer-encoding" in headers
+        is_counted = scope["path"] not in _OPEN_PATHS
+        request = self._requests.begin(_address(scope), partial(_cut, scope))
 
         async def sending(message: Message) -> None:
             """Note the status, let an allowed page read the answer, and cut off a client that takes nothing."""
@@ -89,42 +93,55 @@ class Guard:
                 if may_ask:
                     allowed = b"access-control-allow-origin", headers["origin"].encode("latin-1")
                     message["headers"] = [*message["headers"], allowed, (b"vary", b"Origin")]
+            self._requests.begin_to_send(request)
             try:
                 await asyncio.wait_for(send(message), SEND_PATIENCE_S)
             except asyncio.TimeoutError:
                 _cut(scope)
                 raise GoneError from None
+            finally:
+                self._requests.end_of_sending(request)
 
         async def counting() -> Message:
-            nonlocal n_bytes
+            """Count the bytes of the body, and the request when it is whole."""
             message = await receive()
-            n_bytes += len(message.get("body", b""))
+            if message["type"] == "http.request":
+                self._requests.take_bytes(request, len(message.get("body", b"")))
+                if is_counted and not message.get("more_body", False):
+                    self._requests.take_place(request)
             return message
 
-        self._n_open += 1
+        refusal: ApiError | None = None
         try:
-            self._check_caller(host, headers, may_ask)
-            if may_ask and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-                await Response(status_code=204, headers=_permission(headers))(scope, receive, sending)
-                return
-            self._check_key(scope["path"], headers)
-            if self._n_open > MOST_REQUESTS:
-                raise unavailable("too many requests are open (try again later)", "too_many_requests")
-            await self._app(scope, counting, sending)
-        except GoneError:
-            status = CLIENT_LEFT
-        except Exception as error:
-            told = _error_of(error, scope)
-            if status:  # an answer has begun
+            try:
+                self._check_caller(host, headers, may_ask)
+                if may_ask and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+                    await Response(status_code=204, headers=_permission(headers))(scope, receive, sending)
+                    return
+                self._check_key(scope["path"], headers)
+                if is_counted and not has_body:
+                    self._requests.take_place(request)
+                await self._app(scope, counting, sending)
+            except GoneError as error:
+                without_trace(error)
+                status = CLIENT_LEFT
+            except Exception as error:
+                refusal = _error_of(error, scope)
+                without_trace(error)
+            if refusal is not None and status:  # an answer has begun
                 _cut(scope)
-                return
-            with suppress(GoneError):
-                await _refusal(told, scope)(scope, receive, sending)
+            elif refusal is not None:
+                with suppress(GoneError):
+                    await _refusal(refusal, scope)(scope, receive, sending)
         finally:
-            self._n_open -= 1
-            self._note(scope, status)
-            if n_bytes > LARGE_BYTES:
-                in_background(give_back_memory, "memory")
+            self._end(request, scope, status)
+
+    def _end(self, request: OpenRequest, scope: Scope, status: int) -> None:
+        """Note the end of a request, and give back what its body took."""
+        self._requests.end(request)
+        self._note(scope, status)
+        if request.body_bytes > LARGE_BYTES:
+            in_background(give_back_memory, "memory")
 
     def _check_caller(self, host: str | None, headers: Headers, may_ask: bool) -> None:
         hosts = [headers.get("host", ""), *([] if host is None else [host])]
@@ -192,6 +209,12 @@ def _refusal(error: ApiError, scope: Scope) -> JsonBody:
     """Return the answer that says what is wrong, in the words of the API that was asked."""
     body = {"error": error.message} if scope["path"].startswith("/api/") else error.body()
     return JsonBody(body, error.status, _HEADERS.get(error.status))
+
+
+def _address(scope: Scope) -> str:
+    """Return the address of a client; "" where it is not known."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
 
 
 def _cut(scope: Scope) -> None:

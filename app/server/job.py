@@ -81,12 +81,17 @@ Happening = PromptTaken | ReplyPiece | Ended
 
 
 class Job:
-    """One answer to a request. The engine's thread calls all but ``cancel``."""
+    """One answer to a request. The engine's thread calls all but ``cancel``.
+
+    Attributes:
+        is_waiting: whether it waits for its turn.
+    """
 
     def __init__(self, order: Order, peer: str, index: int, tell: Callable[[Happening], object]) -> None:
         self.order, self.peer, self.index, self.tell = order, peer, index, tell
         self._running: Stoppable | None = None
         self.is_cancelled = False
+        self.is_waiting = True
 
     def start(self, running: Stoppable) -> None:
         """Say what computes, so that it can be ended."""
@@ -117,16 +122,16 @@ class Asked:
 
     def __init__(self, order: Order, peer: str, drop: Callable[[Sequence[Job]], object]) -> None:
         self.order = order
-        self._loop = asyncio.get_running_loop()
         self._came: asyncio.Queue[tuple[int, Happening]] = asyncio.Queue()
-        self.jobs = [Job(order, peer, at, partial(self._note, at)) for at in range(order.n_answers)]
+        # Not a method: jobs that point to this object would keep both until the garbage collector comes by.
+        note = partial(_note, asyncio.get_running_loop(), self._came)
+        self.jobs = [Job(order, peer, at, partial(note, at)) for at in range(order.n_answers)]
         self.drop = partial(drop, self.jobs)
-        self.has_begun = False
-        """Whether the reader knows that a prompt was taken."""
 
-    def _note(self, index: int, happening: Happening) -> None:
-        with suppress(RuntimeError):  # the loop has ended: no one reads any more
-            self._loop.call_soon_threadsafe(self._came.put_nowait, (index, happening))
+    @property
+    def is_waiting(self) -> bool:
+        """Whether all answers wait for their turn."""
+        return all(job.is_waiting for job in self.jobs)
 
     async def next(self) -> list[tuple[int, Happening]]:
         """Wait for what comes next, each with its answer's index; neighbouring pieces of one answer become one."""
@@ -138,8 +143,14 @@ class Asked:
                 found.append((at, one))
             else:
                 found[-1] = at, joined
-        self.has_begun = self.has_begun or any(isinstance(one, PromptTaken) for _, one in found)
         return found
+
+
+def _note(
+    loop: asyncio.AbstractEventLoop, came: asyncio.Queue[tuple[int, Happening]], index: int, happening: Happening
+) -> None:
+    with suppress(RuntimeError):  # the loop has ended: no one reads any more
+        loop.call_soon_threadsafe(came.put_nowait, (index, happening))
 
 
 def _joined(last: Happening, one: Happening) -> ReplyPiece | None:

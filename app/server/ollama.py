@@ -6,6 +6,7 @@ Source: docs/api.md of Ollama, and its package for Python. Durations are in nano
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -22,8 +23,8 @@ from app.server.order import NEUTRAL, Order, read_effort, read_limit, read_stops
 from app.server.sampling_fields import read_sampling
 
 _NEUTRAL: dict[str, Any] = {"suffix": "", "template": "", "images": []}
-_AT_ONCE = 0, "0", "0s", "0m"
-"""Values of ``keep_alive`` that close a model after the answer; how long others keep it the server's owner says."""
+_NO_TIME = re.compile(r"[-+]?(0+|(0+\.?0*(h|m|s|ms|us|µs|μs|ns))+)")
+"""Durations of Go that are none, as ``keep_alive`` has them."""
 
 
 def chat_order(fields: Fields, only: str) -> Order:
@@ -60,7 +61,7 @@ def _order(fields: Fields, only: str, **own: Any) -> Order:
     order = Order(
         **own,
         model=take_model(fields, only),
-        unloads=fields.any("keep_alive") in _AT_ONCE,
+        unloads=closes_model(fields),
         sampling=read_sampling(options),
         max_tokens=read_limit(options, "num_predict"),
         stops=read_stops(options),
@@ -71,6 +72,14 @@ def _order(fields: Fields, only: str, **own: Any) -> Order:
     options.ignore_rest()
     fields.ignore_rest()
     return order
+
+
+def closes_model(fields: Fields) -> bool:
+    """Whether ``keep_alive`` closes the model after the answer. How long others keep it is for the server's owner."""
+    kept = fields.any("keep_alive")
+    if isinstance(kept, str):
+        return _NO_TIME.fullmatch(kept.strip()) is not None
+    return type(kept) in (int, float) and kept == 0
 
 
 class ChatBody:
@@ -105,9 +114,13 @@ class ChatBody:
 
     def _chunk(self, piece: ReplyPiece, ended: Ended | None = None) -> dict[str, Any]:
         chunk = {"model": self._model_id, "created_at": as_time(time.time()), **self._said(piece), "done": bool(ended)}
-        return chunk if ended is None else chunk | {
+        if ended is None:
+            return chunk
+        total_s = time.monotonic() - self._since_s
+        return chunk | {
             "done_reason": "stop" if ended.reason == "tool_calls" else ended.reason,
-            "total_duration": _ns(time.monotonic() - self._since_s),
+            "total_duration": _ns(total_s),
+            "load_duration": _ns(max(0.0, total_s - ended.read_s - ended.write_s)),  # and the time in line, as theirs
             "prompt_eval_count": ended.prompt_tokens,
             "prompt_eval_duration": _ns(ended.read_s),
             "eval_count": ended.tokens,

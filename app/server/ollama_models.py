@@ -20,7 +20,7 @@ from app.server.fields import read_json
 from app.server.models import Models
 from app.server.ollama import as_time
 from app.server.order import LATEST
-from app.server.transfer import JsonBody, read_body
+from app.server.transfer import BodyReader, JsonBody
 from app.text import figures
 from app.text.clean_text import clean_line
 from engine import read_gguf
@@ -36,8 +36,9 @@ _NEVER_S = 100 * 365 * 86400.0
 class OllamaModels:
     """Answers what Ollama's clients ask about models."""
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, bodies: BodyReader) -> None:
         self._models = models
+        self._bodies = bodies
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -70,8 +71,7 @@ class OllamaModels:
 
     async def show(self, request: Request) -> Response:
         """Tell what a model is and what it can do."""
-        fields = read_json(await read_body(request))
-        wanted = fields.text("model") or fields.text("name") or ""
+        wanted = await self._bodies.read(request, _model_of)
         name = await self._models.meant(wanted)
         file, header = (await self._models.listed())[name]
         template = await asyncio.wrap_future(in_background(lambda: _template_of(file.path), "template"))
@@ -98,6 +98,12 @@ class OllamaModels:
                 "modified_at": about["modified_at"],
             }
         )
+
+
+def _model_of(body: bytes) -> str:
+    """Return the name of the model that a request is about."""
+    fields = read_json(body)
+    return fields.text("model") or fields.text("name") or ""
 
 
 def _entry(name: str, file: FoundFile, header: ModelHeader) -> dict[str, Any]:

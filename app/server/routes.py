@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from app.program.version import installed_version
 from app.server import ollama
-from app.server.api_error import ApiError
+from app.server.api_error import ApiError, without_trace
 from app.server.bodies import CompletionBody
 from app.server.fields import Fields, read_json
 from app.server.guard import CLIENT_LEFT, Guard
@@ -28,12 +28,23 @@ from app.server.order import Order, chat_order, completion_order, take_model
 from app.server.response_body import ResponseBody
 from app.server.responses import response_order
 from app.server.sampling_fields import LLAMA_SERVER_NAMES
-from app.server.short_work import Work, detokenize_work, embedding_work, ollama_work, rerank_work, tokenize_work
-from app.server.transfer import STILL_HERE_S, EventStream, GoneError, JsonBody, read_body, watched
+from app.server.short_work import (
+    Work,
+    detokenize_work,
+    embedding_work,
+    ollama_embed_work,
+    ollama_embedding_work,
+    rerank_work,
+    tokenize_work,
+)
+from app.server.transfer import STILL_HERE_S, BodyReader, EventStream, GoneError, JsonBody, watched
 
 MOST_NAMED = 200
 """Limit on the ignored fields that the log names."""
+IN_LINE_S = 1.0
+"""How long a stream that waits for its turn waits before it begins: what is wrong is told by the status until then."""
 
+T = TypeVar("T")
 ReadOrder = Callable[[Fields, str], Order]
 Body = CompletionBody | ResponseBody | ollama.ChatBody
 
@@ -69,47 +80,72 @@ class Metrics:
 class Routes:
     """Answers with the engine's help, or about it."""
 
-    def __init__(self, models: Models, metrics: Metrics) -> None:
-        self._models, self._metrics = models, metrics
+    def __init__(self, models: Models, metrics: Metrics, bodies: BodyReader) -> None:
+        self._models, self._metrics, self._bodies = models, metrics, bodies
         self._started = int(time.time())
         self._ignored: set[str] = set()
         """Fields that the log has named."""
 
     async def reply(self, read_order: ReadOrder, kind: type[Body], request: Request) -> Response:
         """Answer a conversation or continue a text: of what the request says, in the words of one API."""
-        fields = read_json(await read_body(request))
-        order = read_order(fields, self._models.only)
-        self._note_ignored(fields)
+        order = await self._read(request, lambda fields: read_order(fields, self._models.only))
+        name = await self._models.meant(order.model)
+        body = kind(order, name)
         if order.is_empty and order.unloads:
-            name = await self._models.unload(order.model)
-            return JsonBody(kind(order, name).whole([(ReplyPiece(), Ended("unload"))]))
-        model = await self._models.open(order.model, order.unloads)
-        body = kind(order, model.name)
+            await self._models.unload(name)
+            return JsonBody(body.whole([(ReplyPiece(), Ended("unload"))]))
         if order.is_empty:
+            await self._models.open(name)
             return JsonBody(body.whole([(ReplyPiece(), Ended("load"))]))
-        asked = Asked(order, request.client.host if request.client is not None else "", model.engine.drop)
-        model.engine.ask(asked.jobs)
+        peer = request.client.host if request.client is not None else ""
         if not order.is_streamed:
+            asked = await self._ask(order, name, peer)
             async with watched(request.receive, asked.drop):
                 return await self._whole(asked, body)
-        stream = self._stream(request, asked, body)
+        stream = self._stream(request, order, name, peer, body)
         await anext(stream)  # what is wrong with the prompt is told by the status, which the first event settles
         return EventStream(stream, body.ends_with_done, body.in_lines)
 
-    async def aside(self, read_work: Callable[[Fields, str], Work], request: Request) -> Response:
+    async def aside(self, read_work: Callable[[Fields], Work], request: Request) -> Response:
         """Count tokens, make vectors or judge documents: between two steps of what is written."""
-        fields = read_json(await read_body(request))
-        model = await self._models.open(take_model(fields, self._models.only))
-        work = read_work(fields, model.name)
-        fields.ignore_rest()
-        self._note_ignored(fields)
+
+        def read(fields: Fields) -> tuple[str, bool, Work]:
+            name = take_model(fields, self._models.only)
+            work = read_work(fields)
+            fields.ignore_rest()
+            return name, work.unloads, work
+
+        wanted, unloads, work = await self._read(request, read)
+        model = await self._models.open(wanted, unloads)
         model.n_wanted += 1
         try:
-            aside = model.engine.aside(work)
+            aside = model.engine.aside(partial(work.compute, model.name))
             async with watched(request.receive, lambda: aside.end(GoneError())):
                 return JsonBody(await asyncio.wrap_future(aside.future))
         finally:
             model.n_wanted -= 1
+
+    async def _read(self, request: Request, read: Callable[[Fields], T]) -> T:
+        """Return what is read from a request's fields, and note those that are ignored."""
+
+        def reading(body: bytes) -> tuple[T, set[str]]:
+            fields = read_json(body)
+            return read(fields), fields.ignored
+
+        value, ignored = await self._bodies.read(request, reading)
+        self._note_ignored(ignored)
+        return value
+
+    async def _ask(self, order: Order, name: str, peer: str) -> Asked:
+        """Open a model and have it answer a request when its turn comes."""
+        model = await self._models.open(name, order.unloads)
+        asked = Asked(order, peer, model.engine.drop)
+        model.engine.ask(asked.jobs)
+        return asked
+
+    async def root(self, request: Request) -> Response:
+        """Say what Ollama's clients take as a sign of life."""
+        return PlainTextResponse("Ollama is running")
 
     async def health(self, request: Request) -> Response:
         """Say whether the model is open, where there is one alone."""
@@ -162,9 +198,9 @@ class Routes:
             }
         )
 
-    def _note_ignored(self, fields: Fields) -> None:
+    def _note_ignored(self, ignored: set[str]) -> None:
         """Name in the log, once, what a request has and this server does not know."""
-        found = sorted(fields.ignored - self._ignored)[: max(0, MOST_NAMED - len(self._ignored))]
+        found = sorted(ignored - self._ignored)[: max(0, MOST_NAMED - len(self._ignored))]
         if found:
             self._ignored |= set(found)
             log(f"ignored from now on, since it is not known here: {', '.join(found)}")
@@ -187,7 +223,7 @@ class Routes:
     async def _whole(self, asked: Asked, body: Body) -> Response:
         replies = [ReplyPiece()] * len(asked.jobs)
         ends: dict[int, Ended] = {}
-        async for at, one in self._happenings(asked):
+        async for at, one in self._happenings(asked, is_streamed=False):
             if isinstance(one, ReplyPiece):
                 replies[at] = replies[at].joined(one)
             elif isinstance(one, Ended):
@@ -196,34 +232,60 @@ class Routes:
                     replies[at] = replies[at].without_end(one.n_repeated_chars)
         return JsonBody(body.whole([(reply, ends[at]) for at, reply in enumerate(replies)]))
 
-    async def _stream(self, request: Request, asked: Asked, body: Body) -> AsyncGenerator[dict[str, Any] | None, None]:
-        async with watched(request.receive, asked.drop):
+    async def _stream(
+        self, request: Request, order: Order, name: str, peer: str, body: Body
+    ) -> AsyncGenerator[dict[str, Any] | None, None]:
+        """Yield the events of a stream, after one that settles the status and is not sent.
+
+        Raises:
+            ApiError: the request is refused before that.
+            GoneError: the client has left.
+        """
+        has_begun = False
+        asking = asyncio.ensure_future(self._ask(order, name, peer))
+        async with watched(request.receive, partial(_drop, asking)):
             try:
-                async for at, one in self._happenings(asked, STILL_HERE_S):
-                    if isinstance(one, PromptTaken):
+                while not (await asyncio.wait({asking}, timeout=STILL_HERE_S))[0]:
+                    if not has_begun:
+                        has_begun = True
                         yield None
-                    for event in body.events(one, at) if one is not None else (body.still_here,):
+                    yield body.still_here
+                if asking.cancelled():
+                    raise GoneError
+                asked = asking.result()
+                async for index, happening in self._happenings(asked, is_streamed=True):
+                    if not has_begun:
+                        has_begun = True
+                        yield None
+                        if isinstance(happening, PromptTaken):
+                            yield None
+                    for event in body.events(happening, index) if happening is not None else (body.still_here,):
                         yield event
             except ApiError as error:
-                if not asked.has_begun:
+                without_trace(error)
+                if not has_begun:
                     raise
                 yield body.broken(error)
+            finally:
+                _drop(asking)
 
-    async def _happenings(
-        self, asked: Asked, patience_s: float | None = None
-    ) -> AsyncGenerator[tuple[int, Happening | None], None]:
-        """Yield what happens to each answer, by its index, until all have ended, and None where nothing has for long.
+    async def _happenings(self, asked: Asked, is_streamed: bool) -> AsyncGenerator[tuple[int, Happening | None], None]:
+        """Yield what happens to each answer, by its index, until all have ended; in streams also None after a silence.
 
         Raises:
             ApiError: one broke off.
             GoneError: the client has left.
         """
         n_left = len(asked.jobs)
+        first_s = IN_LINE_S if asked.is_waiting else STILL_HERE_S
+        patience_s = first_s if is_streamed else None
         try:
             while n_left:
                 try:
-                    came = await asyncio.wait_for(asked.next(), patience_s if asked.has_begun else None)
+                    came = await asyncio.wait_for(asked.next(), patience_s)
+                    patience_s = STILL_HERE_S if is_streamed else None
                 except asyncio.TimeoutError:
+                    patience_s = STILL_HERE_S
                     yield 0, None
                     continue
                 for at, one in came:
@@ -246,6 +308,14 @@ class Routes:
         log(f"reply {how}; {ended.tokens} written at {tps:.1f} tok/s")
 
 
+def _drop(asking: asyncio.Future[Asked]) -> None:
+    """End what still waits or runs of a request."""
+    if not asking.done():
+        asking.cancel()
+    elif not asking.cancelled() and asking.exception() is None:
+        asking.result().drop()
+
+
 def make_application(models: Models, names: Collection[str], api_key: str, origins: Collection[str]) -> Guard:
     """Return the ASGI application.
 
@@ -254,7 +324,8 @@ def make_application(models: Models, names: Collection[str], api_key: str, origi
         origins: of the pages in browsers that may use it.
     """
     metrics = Metrics()
-    tells = Routes(models, metrics)
+    bodies = BodyReader()
+    tells = Routes(models, metrics, bodies)
     posts: dict[str, Callable[[Request], Any]] = {
         "/v1/chat/completions": partial(tells.reply, chat_order, CompletionBody),
         "/v1/completions": partial(tells.reply, completion_order, CompletionBody),
@@ -263,13 +334,15 @@ def make_application(models: Models, names: Collection[str], api_key: str, origi
         "/v1/rerank": partial(tells.aside, rerank_work),
         "/api/chat": partial(tells.reply, ollama.chat_order, ollama.ChatBody),
         "/api/generate": partial(tells.reply, ollama.generate_order, ollama.GenerateBody),
-        "/api/embed": partial(tells.aside, ollama_work),
+        "/api/embed": partial(tells.aside, ollama_embed_work),
+        "/api/embeddings": partial(tells.aside, ollama_embedding_work),
         "/tokenize": partial(tells.aside, tokenize_work),
         "/detokenize": partial(tells.aside, detokenize_work),
     }
     routes = [
         *(Route(path, answer, methods=["POST"]) for path, answer in posts.items()),
-        *OllamaModels(models).routes(),
+        *OllamaModels(models, bodies).routes(),
+        Route("/", tells.root),
         Route("/v1/models", tells.models),
         Route("/v1/models/{model_id:path}", tells.model),
         Route("/health", tells.health),

@@ -11,6 +11,7 @@ import logging
 import signal
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,12 @@ from app.server.served_engine import ServedEngine
 from app.text.figures import count
 
 MOST_CONNECTIONS = 128
-"""Limit on the connections that are open at once; for a further one, that which is silent longest is cut."""
+"""Limit on the connections that are open at once. For a further one, another that waits for no answer is cut: of the
+address that has most of them, the one that has kept the server waiting longest."""
+LEAST_CHUNK_BYTES = 64
+"""Size that the chunks of a body must have on average: each one costs the event loop as much as 64 KiB in one piece."""
+MOST_SMALL_CHUNKS = 1024
+"""Chunks of any size that a body may have."""
 MOST_HEAD_BYTES = 16 << 10
 """Limit on a request's line and headers."""
 REQUEST_PATIENCE_S = 30.0
@@ -164,6 +170,7 @@ class _Connection(H11Protocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.conn = _RequestParser(h11.SERVER, MOST_HEAD_BYTES)
         self._since_s = self._heard_s = 0.0
         """When the request began to come that is awaited, and when something came last."""
         self._deadline: asyncio.TimerHandle | None = None
@@ -171,18 +178,41 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection; where there are too many, cut one that waits for no answer, or this one."""
         if len(self.connections) >= MOST_CONNECTIONS:
-            silent = [one for one in self.connections if isinstance(one, _Connection) and not one._is_answered]
-            if not silent:
+            other = self._longest_waiting()
+            if other is None:
                 self.transport = transport
                 transport.abort()
                 return
-            oldest = min(silent, key=lambda one: one._heard_s)
-            oldest.transport.abort()
-            self.connections.discard(oldest)
+            other.transport.abort()
+            self.connections.discard(other)
         super().connection_made(transport)
         self.app_state = {**self.app_state, ABORT: transport.abort}
         self._since_s = self._heard_s = self.loop.time()
         self._deadline = self.loop.call_later(REQUEST_PATIENCE_S, self._look)
+
+    def _longest_waiting(self) -> _Connection | None:
+        """Return the connection that is cut for this one; None if all are answered."""
+        waiting = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, _Connection) and not connection._is_answered
+        ]
+        n_of_address = Counter(connection.address for connection in waiting)
+        return max(
+            waiting,
+            key=lambda connection: (n_of_address[connection.address], -connection._waiting_since_s),
+            default=None,
+        )
+
+    @property
+    def address(self) -> str:
+        """Address of the client."""
+        return self.client[0] if self.client else ""
+
+    @property
+    def _waiting_since_s(self) -> float:
+        """When the request began that has not come whole, or when something came last."""
+        return self._since_s if self._is_awaited else self._heard_s
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
@@ -224,6 +254,44 @@ class _Connection(H11Protocol):
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         self.transport.close()
+
+
+class _RequestParser(h11.Connection):
+    """h11's reading of requests, which also bounds the chunks of a body and closes after an ambiguous one."""
+
+    _n_chunks = 0
+    _n_chunk_bytes = 0
+
+    def next_event(self) -> Any:
+        """Return the next event. Raises h11.RemoteProtocolError: what came is no request, or costs too much."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._n_chunks = 0
+            self._n_chunk_bytes = 0
+            return _closing_if_ambiguous(event)
+        if isinstance(event, h11.Data):
+            self._n_chunks += event.chunk_start
+            self._n_chunk_bytes += len(event.data)
+            if self._n_chunks > MOST_SMALL_CHUNKS + self._n_chunk_bytes // LEAST_CHUNK_BYTES:
+                raise h11.RemoteProtocolError("the chunks of the body are too small")
+        return event
+
+
+def _closing_if_ambiguous(request: h11.Request) -> h11.Request:
+    """Return a request as it is, or one whose connection ends with it where it gives its length in two ways.
+
+    Who passes it on may take the other way and see another request in what follows (RFC 9112, 6.1).
+    """
+    names = {name for name, _ in request.headers}
+    if not {b"content-length", b"transfer-encoding"} <= names:
+        return request
+    headers = [(name, value) for name, value in request.headers if name != b"content-length"]
+    return h11.Request(
+        method=request.method,
+        target=request.target,
+        headers=[*headers, (b"connection", b"close")],
+        http_version=request.http_version,
+    )
 
 
 class _FaultLines(logging.Handler):

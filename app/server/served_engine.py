@@ -26,7 +26,7 @@ from app.program.refusals import bug_line, exit_code_of, line_of
 from app.program.settings import Settings
 from app.server.answer import Answering
 from app.server.answer_form import api_error
-from app.server.api_error import ApiError, unavailable
+from app.server.api_error import ApiError, unavailable, without_trace
 from app.server.aside import SLICE_S, Aside
 from app.server.job import Ended, Job
 from engine.errors import Cancelled, EngineError, MemoryPlanError, TemplateError
@@ -167,6 +167,7 @@ class ServedEngine:
                     return
                 slot = max(free, key=partial(_suitability, job))
                 self._n_dealt += 1
+                job.is_waiting = False
                 slot.running, slot.n_dealt = job, self._n_dealt
                 slot.host.submit(partial(self._answer, slot, job))
 
@@ -321,7 +322,13 @@ def ending() -> ApiError:
 
 
 def error_of(error: BaseException) -> ApiError:
-    """Return what a client is told; a bug goes to the log and is only named."""
+    """Return what a client is told; a bug goes to the log and is only named. Neither keeps a traceback."""
+    told = without_trace(_api_error_of(error))
+    without_trace(error)
+    return told
+
+
+def _api_error_of(error: BaseException) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, FormError):

@@ -1,0 +1,95 @@
+"""What a request took is free when it has been answered, without the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from app.server.api_error import ApiError
+from app.server.fields import Fields
+from app.server.job import Asked, Job
+from app.server.order import Order
+from tests.app.server.serving import Serving, until
+
+N_ITEMS = 70_001
+"""Items of a list that no other list has; its body is so large that it is read in a thread."""
+HELD = (ApiError, json.JSONDecodeError, Fields, Order, Job, Asked)
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def held() -> Counter[str]:
+    """Count what is alive of requests: their objects, and the lists that they sent."""
+    counts = Counter[str]()
+    for item in gc.get_objects():
+        if isinstance(item, HELD):
+            counts[type(item).__name__] += 1
+        elif type(item) in (list, tuple) and len(item) == N_ITEMS:
+            counts["items"] += 1
+    return counts
+
+
+def items(item: Any) -> list[Any]:
+    return [item] * N_ITEMS
+
+
+REFUSED: list[tuple[str, Any]] = [
+    ("/v1/completions", {"prompt": items(1)}),
+    ("/v1/completions", {"prompt": items(-1)}),
+    ("/v1/completions", {"prompt": items("a")}),
+    ("/v1/completions", {"prompt": items(1), "stream": True}),
+    ("/v1/completions", {"prompt": "a", "logit_bias": items(1)}),
+    ("/v1/chat/completions", {"messages": items(1)}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "word " * 100_000}]}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "word " * 100_000}], "stream": True}),
+    ("/v1/responses", {"input": items(1)}),
+    ("/v1/embeddings", {"input": items(1)}),
+    ("/v1/embeddings", {"input": items("a")}),
+    ("/v1/rerank", {"query": "a", "documents": items("a")}),
+    ("/tokenize", {"content": items("a")}),
+    ("/detokenize", {"tokens": items(10**9)}),
+    ("/api/chat", {"messages": items(1)}),
+    ("/api/generate", {"prompt": items(1)}),
+    ("/api/embed", {"input": items(1)}),
+    ("/api/embeddings", {"prompt": items(1)}),
+    ("/api/show", {"model": items(1)}),
+    ("/nowhere", {"model": items(1)}),
+    ("/v1/completions", items(1)),
+    ("/v1/completions", b"[" * 100_000),
+    ("/v1/completions", b'{"prompt": "' + b"a" * 100_000),
+    ("/v1/completions", b'{"prompt": "\xff' + b"a" * 100_000),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), REFUSED)
+def test_a_refused_request_leaves_nothing(shared: Serving, path: str, body: Any) -> None:
+    shared.post(path, body)  # what is made once is made now
+    with without_collector():
+        before = held()
+        answer = shared.post(path, body)
+        assert 400 <= answer.status_code < 600
+        assert "error" in answer.json()
+        until(lambda: held() <= before)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_an_answered_request_leaves_nothing(shared: Serving, is_streamed: bool) -> None:
+    shared.chat(stream=is_streamed)
+    with without_collector():
+        before = held()
+        assert shared.chat(stream=is_streamed).status_code == 200
+        until(lambda: held() <= before)
