@@ -6,6 +6,7 @@ What concerns the engine here (threads, its cache, reading ahead, dropping what 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,8 @@ CHAT, COMPLETIONS = "/chat/completions", "/completions"
 _VERSION = "/v1"
 _FIELDS = {"repeat_window": "repeat_last_n", "dry_window": "dry_penalty_last_n"}
 """Names of sampling parameters where the API's differ from the settings'."""
+_OTHER_KINDS = re.compile(r"embed|rerank|whisper|\btts\b|moderation|dall-e", re.IGNORECASE)
+"""Parts of the names of models that answer no question."""
 _MOST_NAMED = 6
 """Models that a line names."""
 _UNLISTED = (404, 405, 501)
@@ -267,10 +270,15 @@ def _form_fields(form: AnswerForm | None) -> dict[str, Any]:
 
 
 def _chosen(wanted: RemoteModel, listed: Sequence[Listed]) -> Listed:
-    """Return the model of this name, the only one with it in its name, or the first. Raises Refusal: there is none."""
+    """Return the model of this name, or the only one with it in its name. Raises Refusal: there is none.
+
+    Without a name it is the first that may be one for chats: servers list models for embeddings among the others.
+    """
     if not listed:
         raise Refusal(f"{wanted.host}: has no model")
-    exact = [one for one in listed if wanted.name in ("", one.name)]
+    if not wanted.name:
+        return next((model for model in listed if not _OTHER_KINDS.search(model.name)), listed[0])
+    exact = [one for one in listed if wanted.name == one.name]
     like = [one for one in listed if wanted.name.lower() in one.name.lower()]
     if exact or len(like) == 1:
         return (exact or like)[0]

@@ -15,7 +15,7 @@ from urllib.parse import urljoin
 
 from app.downloads.hub import table_in
 from app.downloads.refusal import ConnectionCut, DownloadError, StatusError, host_of, pause_s_of
-from app.downloads.web import REDIRECTS, Response, Web
+from app.downloads.web import MOST_REDIRECTS, REDIRECTS, Response, Web, next_on_same_host
 from app.program.remote_model import RemoteModel
 from app.remote.keys import VARIABLE
 from app.remote.pieces import Delta, error_in, piece_of, words_of
@@ -31,6 +31,8 @@ _MOST_TEXT_CHARS = 4 << 20
 _READ_BYTES = 1 << 16
 _ANSWERS = range(200, 204)
 """Statuses with a body that is the answer: some servers create one (201)."""
+_SEE_OTHER = 303
+"""Status of a redirect to a page that says more."""
 _OLD_FORM = "json_object"
 """A form that servers name where they refuse ``json_schema``; with a schema next to it they follow that."""
 _WITHHELD = ("content_filter", "safety", "prohibited_content", "recitation", "blocklist")
@@ -146,10 +148,25 @@ class Exchange:
         if self.is_cancelled:
             web.give_up()
         self._text_s, self._until_s = time.monotonic(), time.monotonic() + whole_s
-        response = web.post(url, body, {"Content-Type": "application/json", "Accept": "*/*"})
+        response = self._posted(web, url, body)
         if response.status not in _ANSWERS:
             with closing(response):
                 raise self._refused(response)
+        return response
+
+    def _posted(self, web: Web, url: str, body: bytes | None) -> Response:
+        """Send a request; one that is redirected on the same host is sent again there, as a missing slash needs it."""
+        headers = {"Content-Type": "application/json", "Accept": "*/*"}
+        response = web.post(url, body, headers)
+        for _ in range(MOST_REDIRECTS):
+            if response.status not in REDIRECTS or response.status == _SEE_OTHER:
+                break
+            try:
+                url = next_on_same_host(url, response.headers.get("Location"))
+            except DownloadError:
+                break
+            response.close()
+            response = web.post(url, body, headers)
         return response
 
     def _body(self, response: Response, most_bytes: int) -> Iterator[bytes]:

@@ -56,7 +56,8 @@ _DEEP: Any = "x"
 for _ in range(60):
     _DEEP = {"content": [_DEEP], "parent": "a"}
 _VALUES: tuple[Any, ...] = (
-    None, True, -1, 0.5, 1e308, "", "a", "\x1b]0;x\x07\u202e\ud800", "x" * 3000, [], {}, [[]], _DEEP, "user", "assistant",
+    None, True, -1, 0.5, 1e308, "", "a", "\x1b]0;x\x07\u202e\ud800", "x" * 3000, [], {}, [[]], _DEEP, "user",
+    "assistant",
 )  # fmt: skip
 
 

@@ -189,7 +189,7 @@ def test_a_mask_that_allows_everything_is_found(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_text_of_a_tool_server_that_no_one_cleaned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "clean_text", str)
-    assert "not clean" in found_in("tools", most=0).fault
+    assert "not clean" in found_in("tools").fault
 
 
 def test_an_import_that_no_one_cleaned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

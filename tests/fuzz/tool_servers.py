@@ -26,7 +26,8 @@ _KEY = "sk-secret-of-the-fuzzer"
 _METHODS = ("initialize", "notifications/initialized", "tools/list", "tools/call")
 _NAMES = ("look", "a b", "ü", "\x1b[2J", "", "n" * 200, None, 5)
 _SCHEMAS: tuple[Any, ...] = (
-    {"type": "object", "properties": {"city": {"type": "string"}}}, [], None, {"properties": []}, {"type": "array"}, True,
+    {"type": "object", "properties": {"city": {"type": "string"}}}, [], None, {"properties": []}, {"type": "array"},
+    True,
     {"properties": {"a": [], "b": True}, "required": None}, {"oneOf": [{}]}, {"$ref": "#"}, "x",
 )  # fmt: skip
 _CONTENTS: tuple[Any, ...] = (
@@ -75,43 +76,47 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
 
 def _script(rng: Random) -> bytes:
     """Return what a server says to each method: lines of JSON, and how HTTP sends them."""
-    said = {method: [_answer(rng, method) for _ in range(rng.randrange(1, 3))] for method in _METHODS}
-    script = {"way": rng.choice(("pipe", "http", "http")), "said": said, "ends": rng.random() < 0.1}
+    oddness = rng.choice((0.0, 0.1, 0.1, 0.4))
+    said = {method: [_answer(rng, method, oddness) for _ in range(rng.randrange(1, 3))] for method in _METHODS}
+    script = {"way": rng.choice(("pipe", "http", "http")), "said": said, "ends": rng.random() < oddness / 4}
     return json.dumps(script).encode()
 
 
-def _answer(rng: Random, method: str) -> dict[str, Any]:
+def _answer(rng: Random, method: str, oddness: float) -> dict[str, Any]:
     """Return an answer to a method: its text, where N is the request's number, and its HTTP."""
-    values = [_message(rng, method) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
+    values = [_message(rng, method, oddness)]
     if rng.random() < 0.3:
         values.insert(0, rng.choice(_ASKED))
     lines = [json.dumps(value) for value in values]
-    if rng.random() < 0.1:
+    if rng.random() < oddness:
         lines.insert(0, rng.choice(("log: started", "[" * 9000, "\x1b[31m", '{"id":', "<html>")))
+    sound = {"Mcp-Session-Id": "s", "Content-Type": "text/event-stream"}
     return {
         "lines": lines,
-        "frame": rng.choice(_FRAMES),
-        "status": rng.choice(_STATUSES) if rng.random() < 0.4 else 200,
-        "headers": rng.choice(_HEADERS) if rng.random() < 0.4 else {"Mcp-Session-Id": "s"},
+        "frame": rng.choice(_FRAMES) if len(lines) == 1 or rng.random() < oddness else "data: {}\n\n",
+        "status": rng.choice(_STATUSES) if rng.random() < oddness else 200,
+        "headers": rng.choice(_HEADERS) if rng.random() < oddness else sound,
     }
 
 
-def _message(rng: Random, method: str) -> Any:
-    if rng.random() < 0.15:
+def _message(rng: Random, method: str, oddness: float) -> Any:
+    """Return the message that answers a method, or one that is odd."""
+    if rng.random() < oddness:
         return {"jsonrpc": "2.0", "id": rng.choice(("N", None)), "error": rng.choice(_ERRORS)}
     result: Any = {}
     if method == "initialize":
-        result = {"protocolVersion": rng.choice(_VERSIONS), "capabilities": rng.choice(({}, []))}
+        version = rng.choice(_VERSIONS) if rng.random() < oddness else "2025-06-18"
+        result = {"protocolVersion": version, "capabilities": rng.choice(({}, []))}
     elif method == "tools/list":
-        tools = [
-            {"name": rng.choice(_NAMES), "inputSchema": rng.choice(_SCHEMAS)} for _ in range(rng.choice((1, 2, 90)))
-        ]
+        n_tools = rng.choice((1, 2, 90))
+        tools = [{"name": rng.choice(_NAMES), "inputSchema": rng.choice(_SCHEMAS)} for _ in range(n_tools)]
         result = {"tools": rng.choice((tools, tools, tools, None, [None, 5])), "nextCursor": rng.choice(_CURSORS)}
     elif method == "tools/call":
         result = {"content": rng.choice(_CONTENTS), "isError": rng.choice((True, False, None, "x"))}
         if rng.random() < 0.3:
             result["structuredContent"] = rng.choice(({"a": 1}, [1, 2], "x", 5))
-    return {"jsonrpc": "2.0", "id": rng.choice(("N", "N", "N", "N", None, 99)), "result": result}
+    number = rng.choice((None, 99)) if rng.random() < oddness else "N"
+    return {"jsonrpc": "2.0", "id": number, "result": result}
 
 
 class _Served:

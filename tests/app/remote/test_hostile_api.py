@@ -30,7 +30,7 @@ from app.remote.stream import events
 from tests.app.fake_engine import Script
 from tests.app.remote.conftest import Ask
 from tests.app.remote.raw_api import HANG, answering, event, http, stream
-from tests.app.remote.talking import talking
+from tests.app.remote.talking import talking, text_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
@@ -188,3 +188,44 @@ NO_ADDRESSES = (
 def test_no_addresses(given: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         server_address(given)
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_on_the_same_host_is_followed_with_the_key(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, KEY)
+    moved = http(b"", status=f"{status} Moved", more="Location: /v1/chat/completions/\r\n")
+    with answering(moved, stream("Because.")) as api, talking(api.url) as talk:
+        assert text_of(list(talk.ask("why?"))) == "Because."
+    assert api.heads[-1].startswith("POST /v1/chat/completions/ ")
+    assert f"Bearer {KEY}" in api.heads[-1]
+    assert api.bodies[0] == api.bodies[1]
+
+
+@pytest.mark.parametrize(
+    ("location", "words"),
+    [
+        ("/v1/chat/completions", "redirects to 127.0.0.1"),
+        ("http://evil.example/v1", "redirects to evil.example, which is not followed"),
+        ("//evil.example/v1", "redirects to evil.example, which is not followed"),
+        ("http://127.0.0.1:9/v1", "redirects to 127.0.0.1:9, which is not followed"),
+    ],
+)
+def test_other_redirects_are_told(location: str, words: str) -> None:
+    moved = http(b"", status="307 Moved", more=f"Location: {location}\r\n")
+    with answering(*[moved] * 9) as api, talking(api.url) as talk:
+        (failed,) = list(talk.ask("why?"))
+    assert isinstance(failed, GenerationFailed)
+    assert words in failed.reason
+
+
+def test_what_a_server_wants_back_is_bounded() -> None:
+    deep: Any = "x"
+    for _ in range(500):
+        deep = [deep]
+    floods = [event(reasoning_details=[{"data": "y" * 100_000}]) for _ in range(20)]
+    odd = event(thought_signature={"a": deep}) + event(reasoning_opaque=5, thinking_blocks=[None, 5, "x"])
+    flooding = http(b"".join(floods) + odd + event(content="Blue.", finish="stop") + b"data: [DONE]\n\n")
+    with answering(flooding, stream("Yes.")) as api, talking(api.url) as talk:
+        assert text_of(list(talk.ask("why?"))) == "Blue."
+        assert text_of(list(talk.ask("sure?"))) == "Yes."
+    assert api.bodies[1]["messages"][1] == {"role": "assistant", "content": "Blue."}
