@@ -192,9 +192,7 @@ def test_a_vocabulary_that_no_header_holds_is_refused(tmp_path: Path, monkeypatc
     assert refusal(tmp_path / "m").startswith("m: its vocabulary is larger than 1 MiB")
 
 
-def test_files_of_weights_are_closed_when_a_directory_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_directory_has_its_files_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub_directory.write(tmp_path / "m")
     change_json(tmp_path / "m/config.json", num_hidden_layers=1)
     sources = read_directory(tmp_path / "m")
