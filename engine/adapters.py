@@ -128,7 +128,11 @@ class _AdapterReader:
             )
         infos = {half: self._gguf.tensors[half] for name in names for half in (name + _FIRST, name + _SECOND)}
         tensors = Weights(self._gguf, infos).tensors
-        return {name: self._factors(name, tensors, alpha) for name in names}
+        factors = {name: self._factors(name, tensors, alpha) for name in names}
+        if not any(one.down.any() and one.up.any() for one in factors.values()):
+            reason = "its factors are" if self._scale else "its scale is"
+            self.notices.append(f"{self._gguf.shown_name}: has no effect: {reason} 0")
+        return factors
 
     def _check_header(self) -> float:
         keys, metadata = self._keys, self._gguf.metadata

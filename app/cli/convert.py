@@ -74,7 +74,7 @@ def convert(
 
 
 def _inputs(directory: Path) -> Iterator[Path]:
-    """Yield the files of a model's directory and of its folders, but for GGUF files, which are never read."""
+    """Yield the files in a model's directory and its folders, without GGUF files: they are not read."""
     for pattern in ("*", "*/*"):
         for path in directory.glob(pattern):
             if path.suffix.lower() != ".gguf":

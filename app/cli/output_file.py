@@ -1,4 +1,4 @@
-"""The file that a command writes: checked before the work begins, so that no input and no hour is lost."""
+"""The file that a command writes, checked before the work begins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 
 
-def check_output(command: str, path: Path, inputs: Iterable[Path], advice: str, replaces: bool = False) -> None:
+def check_output(
+    command: str,
+    path: Path,
+    inputs: Iterable[Path],
+    advice: str,
+    replaces: bool = False,
+) -> None:
     """Check that a file can be written under a name without the loss of another.
 
     Args:
@@ -19,8 +25,8 @@ def check_output(command: str, path: Path, inputs: Iterable[Path], advice: str, 
         replaces: a file of that name may be replaced, unless it is one of the inputs.
 
     Raises:
-        Refusal: the name is that of an input (under any other name, too), of a file that may not be replaced or of
-            something that is no file; or its folder is missing.
+        Refusal: the file is one of the inputs, by whatever name, or may not be replaced; it is
+            not a regular file; its folder is missing.
     """
     shown = clean_line(str(path), 120)
     if path.exists():

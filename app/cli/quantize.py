@@ -68,7 +68,8 @@ def quantize(options: QuantizeOptions, settings: Settings, clock: Callable[[], f
         inputs = [file.path for file in gguf.files]
         if options.imatrix:
             inputs.append(Path(options.imatrix))
-        check_output("jalopy quantize", out, inputs, "is there already (--force replaces it)", options.force)
+        advice = "is there already (--force replaces it)"
+        check_output("jalopy quantize", out, inputs, advice, options.force)
         fitted: FittedImportance | None = None
         importance: Mapping[str, Any] = {}
         if options.imatrix:
@@ -145,7 +146,8 @@ def _kept(given: Sequence[str]) -> dict[str, str]:
 def _note_source(gguf: GGUFFile, types: Mapping[str, str]) -> None:
     """Say once that what the source has lost stays lost, or that nothing changes."""
     if all(gguf.tensors[name].type_name == kind for name, kind in types.items()):
-        say(f"jalopy quantize: no tensor of {gguf.shown_name} gets another type: the file stays as large as it is")
+        problem = "gets another type: the file stays as large as it is"
+        say(f"jalopy quantize: no tensor of {gguf.shown_name} {problem}")
     low = {gguf.tensors[name].type_name for name, kind in types.items() if gguf.tensors[name].type_name != kind}
     if low - set(SOURCES):
         kinds = ", ".join(sorted(low - set(SOURCES)))
@@ -160,7 +162,8 @@ def _note_idle_keep(gguf: GGUFFile, types: Mapping[str, str], keep: Mapping[str,
             continue
         shown = f"jalopy quantize: --keep {clean_line(pattern, 60)}={kind} has no effect"
         if not names:
-            say(f"{shown}: {gguf.shown_name} has no tensor of that name (jalopy inspect --tensors lists them)")
+            advice = "jalopy inspect --tensors lists them"
+            say(f"{shown}: {gguf.shown_name} has no tensor of that name ({advice})")
         else:
             say(f"{shown}: {clean_line(names[0], 60)} stays {types[names[0]]}")
 
@@ -176,7 +179,9 @@ def _note_importance(
         say(f"{shown} has no effect: no tensor gets a type that depends on it")
     elif missing:
         n_tensors = counted(len(used) + len(missing), "tensor")
-        say(f"{shown} covers {len(used)} of {n_tensors}; {clean_line(missing[0], 60)} is not among them")
+        name = clean_line(missing[0], 60)
+        say(f"{shown} covers {len(used)} of {n_tensors}; {name} is not among them")
     if fitted.n_foreign:
-        say(f"{shown}: {fitted.n_foreign} of its matrices are not in {gguf.shown_name} (of another model?)")
+        counts = f"{fitted.n_foreign} of its {fitted.n_matrices} matrices"
+        say(f"{shown}: {counts} are not in {gguf.shown_name} (of another model?)")
     return {name: fitted.columns[name] for name in used}

@@ -1,4 +1,4 @@
-"""JSON files of a model's directory: bounded in bytes, values and depth, and read as what they should be."""
+"""JSON files of a model's directory: bounded in bytes, values and depth, read as they should be."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _depth_exceeds(value: Any, most: int) -> bool:
 
 
 class JsonObject:
-    """Typed access to an object in a JSON file. The range of each number is that of ``engine.convert.ranges``.
+    """Typed access to an object in a JSON file; numbers must be in ``engine.convert.ranges``.
 
     Args:
         name: of the file, which begins each message.
@@ -123,7 +123,11 @@ class JsonObject:
         return next((self.values[name] for name in names.split("|") if self.values.get(name) is not None), None)
 
     def integer(self, names: str, default: int | None = None) -> int:
-        """Return a whole number; ConversionError: it is out of range, something else, or missing without default."""
+        """Return a whole number.
+
+        Raises:
+            ConversionError: it is out of range, something else, or missing without default.
+        """
         least, most = WHOLE[names.split("|")[0]]
         value = self._present(names, default)
         if type(value) is not int or (value is not default and not least <= value <= most):
@@ -198,7 +202,7 @@ class JsonObject:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text can be written as UTF-8; JSON can spell halves of surrogate pairs, which cannot."""
+    """Whether a text can be written as UTF-8, unlike halves of surrogate pairs, which JSON may have."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -207,7 +211,7 @@ def is_utf8(text: str) -> bool:
 
 
 def shown_value(value: Any) -> str:
-    """Return a value as it is shown in a message: whole if it is short, lists and objects by their kind."""
+    """Return a value for a message: cut if it is long, of lists and objects only their kind."""
     if isinstance(value, (list, dict)):
         return "a list" if isinstance(value, list) else "an object"
     return shown(str(value))

@@ -1,4 +1,4 @@
-"""Range of every number that is read from the JSON files of a model; nothing is made of one that is outside it.
+"""Range of every number in the JSON files of a model, checked before anything is made of it.
 
 A number has several names in the settings of transformers; the first of them is its name here.
 """

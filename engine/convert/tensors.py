@@ -110,7 +110,7 @@ def made_tensors(
 
 
 class _Names:
-    """GGUF's names of tensors."""
+    """GGUF's names of tensors, by those of transformers; what wrappers for training put before these is left out."""
 
     def __init__(self, architecture: str, n_blocks: int) -> None:
         from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
@@ -119,7 +119,8 @@ class _Names:
         self._map, self._architecture = get_tensor_name_map(kind, n_blocks), architecture
 
     def of(self, name: str, source: SourceTensor) -> str:
-        plain = re.sub(r"^(model\.language_model\.|language_model\.model\.|bert\.)", _standing_for, name)
+        plain = name.removeprefix("module.").replace("_orig_mod.", "")
+        plain = re.sub(r"^(model\.language_model\.|language_model\.model\.|bert\.)", _standing_for, plain)
         plain = plain.removeprefix("language_model.")
         ends = (".weight", ".bias")
         found = self._map.get_name(plain, ends) or self._map.get_name(plain.removeprefix("transformer."), ends)

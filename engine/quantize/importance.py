@@ -1,4 +1,4 @@
-"""Whether a file of importance fits the model that is made smaller, and how much of it it covers."""
+"""Whether a file of importance is of the model that is made smaller, and how much it covers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,18 @@ class FittedImportance:
     """Importance of the matrices of one model.
 
     Attributes:
-        columns: by tensor, each column's mean square of activations: (n_cols,), of experts (n_experts * n_cols,).
+        columns: by tensor, the mean square of each column's activations: (n_cols,) float32, or
+            (n_experts * n_cols,) of experts.
         n_foreign: number of matrices in the file that the model lacks.
     """
 
     columns: Mapping[str, Floats]
     n_foreign: int
+
+    @property
+    def n_matrices(self) -> int:
+        """Number of matrices in the file."""
+        return len(self.columns) + self.n_foreign
 
     def used(self, gguf: GGUFFile, types: Mapping[str, str]) -> list[str]:
         """Return the names of the tensors whose new types are chosen by it."""
@@ -35,7 +41,11 @@ class FittedImportance:
         return [name for name in names if name.startswith("blk.") and name not in self.columns]
 
 
-def fit_importance(gguf: GGUFFile, importance: Mapping[str, Floats], file_name: str) -> FittedImportance:
+def fit_importance(
+    gguf: GGUFFile,
+    importance: Mapping[str, Floats],
+    file_name: str,
+) -> FittedImportance:
     """Return the part of a file of importance that is of this model.
 
     Args:
@@ -53,7 +63,8 @@ def fit_importance(gguf: GGUFFile, importance: Mapping[str, Floats], file_name: 
         raise GGUFError(f"{name}: {counts} ({_ADVICE})")
     for matrix, values in columns.items():
         if not _fits(gguf.tensors[matrix], values):
-            sizes = f"{values.size} numbers for {matrix}, which has {gguf.tensors[matrix].shape[-1]} columns"
+            n_columns = gguf.tensors[matrix].shape[-1]
+            sizes = f"{values.size} numbers for {matrix}, which has {n_columns} columns"
             raise GGUFError(f"{name}: has {sizes} in {gguf.shown_name} ({_ADVICE})")
     return FittedImportance(columns, n_foreign)
 

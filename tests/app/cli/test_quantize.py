@@ -113,7 +113,7 @@ def test_what_keeps_nothing_and_an_unknown_type_are_refused(model: Path) -> None
         run(model, "Q4_K_X")
 
 
-def test_importance_of_another_model_is_refused_before_anything_is_written(model: Path) -> None:
+def test_importance_of_another_model_is_refused_at_once(model: Path) -> None:
     other = write_importance(model, "blk.0.ffn_up.weight", "blk.0.mixer.weight", "blk.1.mixer.weight")
     with pytest.raises(EngineError, match=r"^i\.gguf: 2 of its 3 matrices are not in m\.gguf \(it is of another model"):
         run(model, imatrix=other)
@@ -128,7 +128,7 @@ def test_partial_importance_is_said_in_a_line(model: Path, capsys: pytest.Captur
     run(model, imatrix=path)
     covers, foreign = capsys.readouterr().err.splitlines()
     assert covers == "jalopy quantize: i.gguf covers 2 of 13 tensors; blk.0.attn_k.weight is not among them"
-    assert foreign == "jalopy quantize: i.gguf: 1 of its matrices are not in m.gguf (of another model?)"
+    assert foreign == "jalopy quantize: i.gguf: 1 of its 3 matrices are not in m.gguf (of another model?)"
     assert read_gguf(model.with_name("out.gguf")).metadata["quantize.imatrix.entries_count"] == 2
 
 

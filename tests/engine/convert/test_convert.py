@@ -149,6 +149,18 @@ def test_what_is_missing_is_named(name: str, line: str, tmp_path: Path) -> None:
     assert refusal(tmp_path / "m").startswith(line)
 
 
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "module._orig_mod."])
+def test_names_of_wrapped_models_are_read(prefix: str, tmp_path: Path) -> None:
+    before = hub_directory.write(tmp_path / "m")
+    path = tmp_path / "m/model.safetensors"
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    text = json.dumps({prefix + name: entry for name, entry in header.items() if name != "__metadata__"}).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + size :])
+    assert converted(tmp_path / "m").tensors.keys() == before.tensors.keys()
+
+
 def test_an_adapter_is_named(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     hub_directory.write_json(tmp_path / "m/adapter_config.json", {"base_model_name_or_path": "org/base", "r": 8})
@@ -180,9 +192,7 @@ def test_a_vocabulary_that_no_header_holds_is_refused(tmp_path: Path, monkeypatc
     assert refusal(tmp_path / "m").startswith("m: its vocabulary is larger than 1 MiB")
 
 
-def test_files_of_weights_are_closed_when_a_directory_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_directory_has_its_files_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub_directory.write(tmp_path / "m")
     change_json(tmp_path / "m/config.json", num_hidden_layers=1)
     sources = read_directory(tmp_path / "m")

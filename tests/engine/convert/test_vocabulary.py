@@ -260,7 +260,7 @@ def test_other_files_are_named_with_the_key(name: str, changes: dict[str, Any], 
     assert str(caught.value).isprintable()
 
 
-def test_an_embedding_of_too_many_rows_is_refused_before_a_table_is_made(directory: Path) -> None:
+def test_an_embedding_of_too_many_rows_is_refused_at_once(directory: Path) -> None:
     with pytest.raises(EngineError, match=r"^config\.json: the embedding has 1000000000 rows: at most"):
         keys_of(directory, 10**9)
 
