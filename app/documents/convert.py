@@ -80,8 +80,12 @@ def converted(kind: str, file: BinaryIO, text: BoundedText | None = None) -> str
         return _beginning(text, "it is too long")
     except TimeIsUp:
         return _beginning(text, "it takes too long")
-    except (Refusal, MemoryError, RecursionError) as error:
-        raise Refusal(str(error) or "needs too much memory") from None
+    except Refusal:
+        raise
+    except MemoryError:
+        raise Refusal("needs too much memory (save it as text)") from None
+    except RecursionError:
+        raise Refusal("is nested too deeply (save it as text)") from None
     except Exception as error:  # pypdf alone raises a dozen kinds
         reason = f"is not a sound {kind[1:].upper()} file ({type(error).__name__})"
         raise Refusal(f"{reason}: open it in the program that made it, and save it as text") from None

@@ -14,7 +14,7 @@ from app.text.figures import counted
 if TYPE_CHECKING:
     from pypdf import PageObject
 
-_CUT_WORD = re.compile(r"([^\W\d_]{2,})(-\n|\u00ad\n?)([^\W\d_]+)([^\w\s]*)( ?)")
+_CUT_WORD = re.compile(r"([^\W\d_]{2,})(-\n|\u00ad\n?)([^\W\d_]+)([^\w\s]*)([ \n]?)")
 """A word that is cut at the end of a line, or may be."""
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _MOST_ANNOTATIONS = 2000
@@ -121,7 +121,7 @@ def whole_words(text: str) -> str:
             is_name = not second[0].islower() or not first[-1].islower()
             if is_compound or is_name or (has_parts and f"{first}{second}".casefold() not in words):
                 return match[0]
-        if hyphen.endswith("\n"):
+        if space and hyphen.endswith("\n"):
             space = "\n"  # the line ends after the word now
         return f"{first}{second}{end}{space}"
 

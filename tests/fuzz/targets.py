@@ -18,6 +18,7 @@ TARGETS = {
     "tools": "tool_servers",
     "export": "exports",
     "convert": "checkpoints",
+    "documents": "documents",
 }
 """The module of each, which has a ``TARGET``."""
 

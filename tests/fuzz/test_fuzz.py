@@ -17,6 +17,7 @@ from textual import events
 from app.chat.form_constraint import FormConstraint
 from app.conversations import foreign, journal, message_row, store
 from app.conversations.conversation import Conversation
+from app.documents import text_file
 from app.downloads.part_file import PartFile
 from app.mcp import server
 from app.tui import external_editor
@@ -26,6 +27,7 @@ from engine.prompt.chat_prompt import ChatPrompt
 from engine.saved_state import segments
 from tests.fuzz import __main__ as command
 from tests.fuzz import chat_templates, checkpoints, forms, gguf_files, kept, keys, planted, servers
+from tests.fuzz import chat_templates, documents, forms, gguf_files, kept, keys, planted, servers
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.target import Fault, Watch
 from tests.fuzz.targets import TARGETS, load
@@ -50,7 +52,7 @@ def test_mutated_inputs_are_the_same_for_the_same_seed(name: str) -> None:
     assert made() == made()
 
 
-@pytest.mark.parametrize("name", ["form", "database", "state", "template", "tools", "export", "convert"])
+@pytest.mark.parametrize("name", ["form", "database", "state", "template", "tools", "export", "convert", "documents"])
 def test_sound_inputs_and_some_changed_ones_hold(name: str) -> None:
     target, rng = load(name), Random(11)
     corpus = target.seeds()[:6]
@@ -179,6 +181,24 @@ def test_a_token_that_a_form_forbids_is_found(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(FormConstraint, "forced", lambda self: [0])
     data = next(one for one in forms.seeds() if b"[a-c]" in one)
     assert "forced that may not come" in execute(load("form"), data, enforces=False).fault
+
+
+def test_a_document_that_is_not_cleaned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_file, "clean_text", str)
+    assert "control characters" in found_in("documents").fault
+
+
+def test_a_document_that_a_message_does_not_give_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "attached", lambda name, text: f"{name}:\n```\n{text}\n```\n")
+    assert found_in("documents").fault
+
+
+def test_a_converter_that_raises_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def convert(*_: object) -> str:
+        raise IndexError("planted")
+
+    monkeypatch.setattr(documents, "converted", convert)
+    assert execute(load("documents"), documents.seeds()[0], enforces=False).outcome.startswith("FAULT IndexError")
 
 
 def test_a_mask_that_allows_everything_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

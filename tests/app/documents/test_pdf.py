@@ -1,12 +1,16 @@
 import io
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pypdf import PdfReader, PdfWriter
+from pypdf.generic import ArrayObject, DictionaryObject, NameObject, NumberObject, TextStringObject
 
 from app.documents.convert import converted
+from app.documents.pdf import whole_words
+from app.documents.text_file import BoundedText
 from app.program.refusals import Refusal
 from tests.app.documents.test_read import pdf
 
@@ -44,3 +48,86 @@ def test_a_pdf_locked_in_an_unknown_way_is_not_called_damaged() -> None:
     raw = locked("RC4-128", "").getvalue().replace(b"/Standard", b"/PubSec00")
     with pytest.raises(Refusal, match="locked in a way"):
         converted(".pdf", io.BytesIO(raw))
+
+
+def changed(change: Callable[[PdfWriter], None], *pages: str) -> tuple[str, list[str]]:
+    """Return the text and the notes of a document that was changed after it was made."""
+    writer, file, text = PdfWriter(clone_from=PdfReader(pdf(*pages))), io.BytesIO(), BoundedText()
+    change(writer)
+    writer.write(file)
+    file.seek(0)
+    return converted(".pdf", file, text), text.notes
+
+
+def annotation(**values: str | int) -> DictionaryObject:
+    made = DictionaryObject({NameObject("/Type"): NameObject("/Annot")})
+    for key, value in values.items():
+        is_name = isinstance(value, str) and value.startswith("/")
+        written = (
+            NumberObject(value) if isinstance(value, int) else (NameObject if is_name else TextStringObject)(value)
+        )
+        made[NameObject(f"/{key}")] = written
+    return made
+
+
+def test_fields_comments_and_typed_on_text_are_read() -> None:
+    notes = [
+        annotation(Subtype="/Widget", FT="/Tx", T="name", V="Maria Keller"),
+        annotation(Subtype="/Widget", FT="/Btn", T="agree", V="/Yes"),
+        annotation(Subtype="/Widget", FT="/Btn", T="other", V="/Off"),
+        annotation(Subtype="/Widget", FT="/Tx", T="key", V="secret", Ff=1 << 13),
+        annotation(Subtype="/Text", T="Ann", Contents="check this"),
+        annotation(Subtype="/FreeText", Contents="typed on"),
+        annotation(Subtype="/Link", Contents="no"),
+        annotation(),
+    ]
+
+    def annotate(writer: PdfWriter) -> None:
+        writer.pages[0][NameObject("/Annots")] = ArrayObject(notes)
+
+    text, _ = changed(annotate, "words")
+    assert text.split("\n")[1:-1] == [
+        "words", "[field name: Maria Keller]", "[field agree: Yes]", "[comment by Ann: check this]", "typed on",
+    ]  # fmt: skip
+
+
+def test_annotations_that_go_in_circles_or_are_odd_cost_nothing() -> None:
+    def annotate(writer: PdfWriter) -> None:
+        odd = writer._add_object(annotation(Subtype="/Widget", T="a"))
+        odd.get_object()[NameObject("/Parent")] = odd
+        writer.pages[0][NameObject("/Annots")] = ArrayObject([odd, NumberObject(3), odd])
+
+    assert "words" in changed(annotate, "words")[0]
+
+
+def test_pages_without_text_are_named() -> None:
+    text, notes = changed(lambda writer: None, "cover", "", "")
+    assert text.count("(no text, perhaps a picture)") == 2
+    assert notes == ["no text on 2 pages of 3 (2, 3), perhaps scans (they need text recognition first)"]
+
+
+def test_fonts_without_letters_are_no_silent_garbage() -> None:
+    def number(writer: PdfWriter) -> None:
+        font = writer.pages[0]["/Resources"]["/Font"]["/F1"]
+        font[NameObject("/Subtype")], font[NameObject("/Encoding")] = NameObject("/Type0"), NameObject("/Identity-H")
+        below = DictionaryObject(
+            {NameObject("/Subtype"): NameObject("/CIDFontType2"), NameObject("/DW"): NumberObject(500)}
+        )
+        font[NameObject("/DescendantFonts")] = ArrayObject([below])
+
+    with pytest.raises(Refusal, match="do not say what their letters are"):
+        changed(number, "$%&!#$")
+
+
+@pytest.mark.parametrize(
+    ("text", "joined"),
+    [
+        ("The instru-\nments were un-\nreliable.\nEnd", "The instruments\nwere unreliable.\nEnd"),
+        ("a well-\nknown well, known to all", "a well-\nknown well, known to all"),
+        ("well-known or well-\nknown", "well-known or well-\nknown"),
+        ("Jean-\nPaul and 3-\nfold", "Jean-\nPaul and 3-\nfold"),
+        ("instru\u00ad\nments, Elek\u00adtro", "instruments,\nElektro"),
+    ],
+)
+def test_words_that_are_cut_at_the_end_of_a_line_are_whole(text: str, joined: str) -> None:
+    assert whole_words(text) == joined

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from app.documents import convert, read, word
-from app.documents.read import KINDS, read_documents, referred, split_wanted
+from app.documents import convert, read, text_file, word
+from app.documents.read import KINDS, ReadingProgress, read_documents, referred, split_wanted
 from app.documents.web_page import html_text
 from app.documents.word import docx_text
 from app.program.refusals import Refusal
@@ -168,3 +168,67 @@ def test_a_small_vocabulary_raises_the_estimated_token_count(tmp_path: Path) -> 
     assert read.tokens_ratio(list, 128_000) == 1.0
     assert 3 < (ratio := read.tokens_ratio(list, 4096)) < 4  # letters
     assert reading.with_earlier((), ratio)[0].n_tokens == round(ratio * document.n_tokens)
+
+
+def test_progress_is_told_from_the_first_file_on_and_stops_the_reading(tmp_path: Path) -> None:
+    for name in "abcd":
+        (tmp_path / f"{name}.txt").write_text(name)
+    seen: list[str] = []
+
+    def follow(progress: ReadingProgress) -> bool:
+        seen.append(progress.line)
+        return not progress.line.endswith("c.txt")
+
+    reading = read_documents([str(tmp_path)], follow=follow)
+    assert seen[-3:] == [f"reading documents: {n} of 4, {name}.txt" for n, name in enumerate("abc", 1)]
+    assert [document.text for document in reading.documents] == ["a", "b"]
+    assert reading.is_stopped
+    assert reading.troubles == (f"{tmp_path / 'c.txt'} and 1 file after it: left out (stopped)",)
+
+
+def test_a_search_through_folders_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "_FILES_PER_TICK", 1)
+    (tmp_path / "a.txt").write_text("a")
+    reading = read_documents([str(tmp_path)], follow=lambda progress: False)
+    assert reading.troubles == ("no file was read (stopped)",)
+
+
+def test_no_file_is_begun_after_the_time_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(name)
+    moments_s = iter([0.0, 0.0, read.MOST_S, read.MOST_S + 1])
+    reading = read_documents([str(tmp_path)], clock=lambda: next(moments_s))
+    assert [document.text for document in reading.documents] == ["a", "b"]
+    assert reading.troubles == (f"{tmp_path / 'c.txt'}: left out (the reading has taken 10 min)",)
+
+
+@pytest.mark.slow
+def test_a_conversion_is_stopped_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fan.html").write_text("It hums")
+    monkeypatch.setattr(read, "own_module", lambda name: ["sh", "-c", "sleep 1000"])
+    ticks = iter([True, True])
+    reading = read_documents([str(tmp_path)], follow=lambda progress: next(ticks, False))
+    assert reading.is_stopped
+    assert reading.documents == ()
+
+
+@pytest.mark.slow
+def test_the_beginning_of_a_document_that_takes_too_long_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "long.html").write_text("<p>words</p>" * 400_000)
+    monkeypatch.setattr(read, "CPU_S", 2)
+    reading = read_documents([str(tmp_path)])
+    [document] = reading.documents
+    assert document.text.startswith("words\n")
+    assert document.text.endswith("[the rest of the document is left out: it takes too long]")
+    assert "only the beginning is read" in reading.troubles[0]
+
+
+def test_a_text_that_is_too_long_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_file, "MAX_TEXT_CHARS", 1000)
+    text = text_file.BoundedText()
+    words = convert.converted(".html", io.BytesIO(b"<p>words</p>" * 1000), text)
+    assert len(words) < 1100
+    assert words.endswith("[the rest of the document is left out: it is too long]\n")
+    assert text.notes[0].startswith("only the beginning is read")

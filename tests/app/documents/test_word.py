@@ -3,6 +3,7 @@ import zipfile
 
 import pytest
 
+from app.documents.text_file import BoundedText
 from app.documents.word import docx_text
 from app.program.refusals import Refusal
 
@@ -175,3 +176,87 @@ def test_what_is_locked_or_something_else_says_so() -> None:
 def test_elements_out_of_place_do_no_harm(body: str) -> None:
     body = body if not body.startswith("</") else '<w:r><w:fldChar w:fldCharType="end"/></w:r>'
     assert read(body + p("yes")).strip() == "yes"
+
+
+NUMBERING = """<w:numbering xmlns:w="x">
+<w:abstractNum w:abstractNumId="0">
+ <w:lvl w:ilvl="0"><w:start w:val="3"/><w:numFmt w:val="decimal"/><w:lvlText w:val="%1."/></w:lvl>
+ <w:lvl w:ilvl="1"><w:numFmt w:val="lowerLetter"/><w:lvlText w:val="(%2)"/></w:lvl>
+ <w:lvl w:ilvl="2"><w:numFmt w:val="upperRoman"/><w:lvlText w:val="%1.%2.%3"/><w:isLgl/></w:lvl>
+</w:abstractNum>
+<w:abstractNum w:abstractNumId="1">
+ <w:lvl w:ilvl="0"><w:start w:val="1"/><w:numFmt w:val="upperRoman"/><w:lvlText w:val="Article %1"/>
+  <w:pStyle w:val="Heading1"/></w:lvl>
+ <w:lvl w:ilvl="1"><w:numFmt w:val="bullet"/><w:lvlText w:val="o"/><w:pStyle w:val="Heading2"/></w:lvl>
+</w:abstractNum>
+<w:abstractNum w:abstractNumId="2"><w:styleLink w:val="Legal"/>
+ <w:lvl w:ilvl="0"><w:numFmt w:val="ordinal"/><w:lvlText w:val="%1"/></w:lvl></w:abstractNum>
+<w:abstractNum w:abstractNumId="3"><w:numStyleLink w:val="Legal"/></w:abstractNum>
+<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num>
+<w:num w:numId="2"><w:abstractNumId w:val="0"/>
+ <w:lvlOverride w:ilvl="0"><w:startOverride w:val="10"/></w:lvlOverride></w:num>
+<w:num w:numId="3"><w:abstractNumId w:val="1"/></w:num>
+<w:num w:numId="4"><w:abstractNumId w:val="3"/></w:num>
+</w:numbering>"""
+STYLES = """<w:styles xmlns:w="x">
+<w:style w:type="paragraph" w:styleId="Heading1"><w:pPr><w:numPr><w:numId w:val="3"/></w:numPr></w:pPr></w:style>
+<w:style w:type="paragraph" w:styleId="Heading2"><w:basedOn w:val="Heading1"/></w:style>
+<w:style w:type="paragraph" w:styleId="Clause"><w:basedOn w:val="Heading1"/></w:style>
+<w:style w:type="paragraph" w:styleId="Plain"><w:basedOn w:val="Plain"/></w:style>
+</w:styles>"""
+
+
+def item(words: str, list_id: int | None = None, level: int | None = None, style: str = "") -> str:
+    properties = f'<w:pStyle w:val="{style}"/>' if style else ""
+    if list_id is not None:
+        place = f'<w:ilvl w:val="{level}"/>' if level is not None else ""
+        properties += f'<w:numPr>{place}<w:numId w:val="{list_id}"/></w:numPr>'
+    return f"<w:p><w:pPr>{properties}</w:pPr>{r(words) if words else ''}</w:p>"
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ([item("a", 1), item("b", 1, 0), item("c", 1, 1), item("d", 1, 1), item("e", 1)], "3. a|4. b|(a) c|(b) d|5. e"),
+        ([item("a", 1, 2), item("b", 1, 1), item("c", 1, 2)], "3.1.1 a|(b) b|3.2.1 c"),
+        ([item("a", 1), item("b", 2), item("c", 2), item("d", 1)], "3. a|10. b|11. c|12. d"),
+        (
+            [item("a", style="Heading1"), item("b", style="Clause"), item("c", style="Heading2")],
+            "Article I a|Article II b|c",
+        ),
+        ([item("a", style="Heading1"), item("b", 0, style="Heading1"), item("c", style="Plain")], "Article I a|b|c"),
+        ([item("a", 4), item("b", 4)], "1st a|2nd b"),
+        ([item("a", 1), item("", 1), item("c", 1)], "3. a||5. c"),
+        ([item("a", 9), item("b", 1, 7), item("c", 1, 99)], "a|b|3. c"),
+    ],
+)
+def test_paragraphs_of_lists_have_their_numbers(body: list[str], lines: str) -> None:
+    rels = relations({"numbering": "numbering.xml", "styles": "styles.xml"})
+    parts = {"word/numbering.xml": NUMBERING, "word/styles.xml": STYLES, "word/_rels/document.xml.rels": rels}
+    assert read("".join(body), **parts).split("\n")[:-1] == lines.split("|")
+
+
+def test_numbers_in_damaged_parts_cost_the_numbers_only() -> None:
+    assert read(item("a", 1), **{"word/numbering.xml": "<w:num"}) == "a\n"
+
+
+def test_links_pictures_and_diagrams_are_read() -> None:
+    rels = relations({"hyperlink": "https://docs.example/x", "diagramData": "d.xml", "image": "a.png"})
+    rels = rels.replace('Target="https', 'TargetMode="External" Target="https')
+    diagram = '<d xmlns:a="y"><a:p><a:r><a:t>Plan</a:t></a:r></a:p></d>'
+    body = f'<w:p><w:hyperlink r:id="r0">{r("it")}</w:hyperlink><w:docPr descr="a red bicycle"/></w:p>'
+    parts = {"word/_rels/document.xml.rels": rels, "word/d.xml": diagram, "word/a.png": "x"}
+    assert read(body, **parts) == "it (https://docs.example/x)[image: a red bicycle]\nPlan\n"
+
+
+def test_pictures_of_a_document_are_counted() -> None:
+    text = BoundedText()
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("word/document.xml", part("document", p("a")))
+        archive.writestr("word/_rels/document.xml.rels", relations({"image": "a.png", "chart": "c.xml"}))
+        archive.writestr("word/a.png", "x")
+        archive.writestr("word/c.xml", "x")
+    file.seek(0)
+    docx_text(file, text)
+    assert text.notes == ["not read: 1 picture and 1 chart or other object"]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from textual.events import Paste
 
+from app.documents.read import Follow, ReadDocuments, ReadingProgress
 from app.tui.draft import Draft, typed_references
 from app.tui.prompt_history import parse_drafts, write_draft
+from app.tui.screens import sending
 from app.tui.screens.question import CALM_S, SendFilesScreen
 from app.tui.widgets.prompt import Prompt
 from tests.app.chat_driver import Driver, chatting
@@ -251,3 +256,22 @@ async def test_a_file_sent_at_once_gets_its_count(tmp_path: Path, monkeypatch: p
         assert reply.figures is not None
         n_tokens = reply.figures.prompt_tokens + reply.figures.reused_tokens - starts[-1]
         await driver.shows(f"long: {n_tokens:,} tokens with the question")
+
+
+async def test_reading_shows_how_far_it_is_and_is_stopped_by_the_stop_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = threading.Event()
+
+    def read(names: Sequence[str], only_existing: bool, follow: Follow) -> ReadDocuments:
+        while follow(ReadingProgress(1, 60, Path("slow.html"))):
+            time.sleep(0.01)
+        stopped.set()
+        return ReadDocuments((), ("slow.html: left out (stopped)",), is_stopped=True)
+
+    monkeypatch.setattr(sending, "read_documents", read)
+    async with chatting() as driver:
+        await driver.say("/read docs")
+        await driver.shows("reading documents: 2 of 60, slow.html")
+        assert not stopped.is_set()
+        await driver.pilot.press("escape")
+        await driver.until(stopped.is_set, "the reading stops")
+        await driver.note("left out (stopped)")
