@@ -15,6 +15,7 @@ TARGETS = {
     "keys": "keys",
     "server": "servers",
     "form": "forms",
+    "file": "own_files",
 }
 """The module of each, which has a ``TARGET``."""
 
