@@ -177,9 +177,9 @@ def _keep_evidence(run: Run) -> Path:
 
 def _progress(run: Run, elapsed_s: float) -> str:
     last = run.lives[-1][-1] if run.lives and run.lives[-1] else None
-    memory = (
-        f"{last.anonymous_bytes / _MIB:.0f} MiB, {last.n_descriptors} descriptors, {last.n_maps} maps" if last else "-"
-    )
+    memory = "-"
+    if last is not None:
+        memory = f"{last.anonymous_bytes / _MIB:.0f} MiB, {last.n_descriptors} descriptors, {last.n_maps} maps"
     names = ("steps", "turns", "stops", "edits", "endings", "resizes")
     return f"{elapsed_s / 60:5.1f} min  " + "  ".join(f"{run.counts[name]} {name}" for name in names) + f"  {memory}"
 
