@@ -20,6 +20,8 @@ _THINKING = ("on", "off", "auto", "low", "medium", "high")
 _FILES = {"model": ".gguf", "lora": ".gguf", "schema": ".json"}
 """Commands that take one path, and how the name of the file ends."""
 _LONGEST_PATH = 4096
+MOST_DROPPED = 100
+"""Limit on files that are dropped at a time."""
 _READ_WORD = re.compile(r"""("[^"]*|'[^']*|\S*)$""")
 """The last of several paths."""
 _REFERENCE = re.compile(r'(?<!\S)@("[^"\n]*|[^\s"]*)$')
@@ -70,20 +72,59 @@ def dropped_command(pasted: str) -> str:
 
     Nothing happens until the user sends the command: it is the question whether to open or attach the file.
     """
-    text = pasted.strip()
-    if not text or len(text) > _LONGEST_PATH or not text.isprintable():
+    paths = dropped_files(pasted)
+    if len(paths) > 1:
+        return f"/read {quoted_names(paths)}"
+    if not paths:
         return ""
-    if text.startswith("file://"):
+    command = "model" if paths[0].lower().endswith(_FILES["model"]) else "read"
+    return f"/{command} {paths[0]}"
+
+
+def dropped_files(pasted: str) -> list[str]:
+    """Return the files whose paths a terminal pastes, in a line or one a line; [] for other text."""
+    text = pasted.strip()
+    if not text or len(text) > _LONGEST_PATH * MOST_DROPPED or text[0] not in "/'\"\\f":
+        return []
+    paths: list[str] = []
+    for line in text.splitlines():
+        path = _dropped_file(line.strip())
+        paths += [path] if path else map(_dropped_file, _dropped_words(line))
+        if len(paths) > MOST_DROPPED or "" in paths:
+            return []
+    return paths
+
+
+def quoted_names(paths: Iterable[str]) -> str:
+    """Write paths as a command takes several: those with spaces in quotes."""
+    import shlex  # the first frame does without
+
+    return " ".join(map(shlex.quote, paths))
+
+
+def _dropped_words(line: str) -> list[str]:
+    """Return the words of a line as a shell sees them; backslashes and quotes are kept."""
+    return _DROPPED_WORD.findall(line)
+
+
+_DROPPED_WORD = re.compile(r"""(?:\\.|'[^']*'|"[^"]*"|[^\s'"\\])+""")
+
+
+def _dropped_file(word: str) -> str:
+    """Return the path of a file as a terminal pastes it; "" if it is none."""
+    if not word or len(word) > _LONGEST_PATH or not word.isprintable():
+        return ""
+    if word.startswith("file://"):
         from urllib.parse import unquote  # the first frame does without
 
-        path = unquote(text.removeprefix("file://"))
-    elif text[0] in "'\"" and text[-1] == text[0]:
-        path = text[1:-1]
+        _, slash, rest = word.removeprefix("file://").partition("/")  # before it may be the host's name
+        path = slash + unquote(rest)
+    elif len(word) > 1 and word[0] in "'\"" and word.find(word[0], 1) == len(word) - 1:
+        path = word[1:-1]
     else:
-        path = re.sub(r"\\(.)", r"\1", text)
-    if not os.path.isabs(path) or not path.isprintable() or not os.path.isfile(path):
-        return ""
-    return f"/{'model' if path.lower().endswith(_FILES['model']) else 'read'} {path}"
+        path = re.sub(r"\\(.)", r"\1", word)
+    is_file = os.path.isabs(path) and path.isprintable() and os.path.isfile(path)
+    return path if is_file else ""
 
 
 def _command_of(typed: str) -> tuple[str, str]:

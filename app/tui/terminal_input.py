@@ -61,6 +61,20 @@ _ONE_KEY = re.compile(
     rb"\x1b|\x1b?[^\x1b]|[\xc2-\xf4][\x80-\xbf]{1,3}|\x1bO[A-Za-z]|\x1b\[[0-9;:]{0,12}[A-Za-z~]", re.DOTALL
 )
 
+_SEVERAL_LINES = re.compile(rb"[\t\n\r ]*[^\x00-\x20\x7f][^\x00-\x08\x0b-\x1f\x7f]*\r[\t\n\r ]*[^\x00-\x20\x7f]")
+"""Two lines with something in them: no person types that within one read of the terminal."""
+MOST_TYPED_BYTES = 1024
+"""Limit on the keys of one read; more text is a paste, whatever is in it."""
+_TEXT_ONLY = re.compile(rb"[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*")
+BURST_PAUSE_S = 0.1
+"""Seconds of silence after which a paste without marks, which may come in several reads, is over."""
+_CONTROL_REST = re.compile(rb"\[[0-9:;<=>?]*[ -/]*(?:[A-Za-z~^$@]|\Z)|O[A-DFHMPQRSj-y]\Z")
+_WHOLE_REST = re.compile(rb"(?:\[[0-9:;<=>?]*[ -/]*(?:[A-Za-z~^$@](?=\x1b|\Z)|\Z)|O[A-DFHMPQRSj-y](?=\x1b|\Z))")
+"""What may follow an ESC that has already counted as a key, and the same where nothing is typed behind it."""
+_LEAST_REST_BYTES = 2
+_MOST_BEGUN_BYTES = 32
+"""Limit on the beginning of a sequence whose rest is still waited for."""
+
 _LOOK_PERIOD_S = 0.1
 _READ_BYTES = 1 << 16
 
@@ -76,6 +90,8 @@ class TerminalInput:
         """The beginning of a sequence."""
         self._passed_on = b""
         """The same after it has counted as a key, or as nothing, because nothing followed soon."""
+        self._is_in_burst = False
+        """Whether lines are being pasted by a terminal that does not mark pastes."""
         self._pasted: bytearray | None = None
         """Of the running paste, what was not handed over yet."""
         self._is_unended = False
@@ -89,13 +105,26 @@ class TerminalInput:
         if not data:
             return
         quiet_s, self._came_s = self._clock() - self._came_s, self._clock()
+        if quiet_s >= BURST_PAUSE_S:
+            self._is_in_burst = False
         passed_on, self._passed_on = self._passed_on, b""
-        whole = passed_on + data
-        if passed_on and (whole.startswith(_PASTE_BEGIN) or (is_reply(whole) and quiet_s < REPLY_PATIENCE_S)):
+        if passed_on and self._is_continued(passed_on, data, quiet_s):
             self._held = passed_on  # it was only held up on its way
         data, self._held = self._held + data, b""
         while data:
             data = yield from (self._take_typed(data) if self._pasted is None else self._take_pasted(data))
+
+    def _is_continued(self, passed_on: bytes, data: bytes, quiet_s: float) -> bool:
+        """Whether what came now is the rest of a sequence whose beginning was held up on its way."""
+        whole = passed_on + data
+        if whole.startswith(_PASTE_BEGIN):
+            return True
+        if quiet_s >= REPLY_PATIENCE_S:
+            return False
+        if is_reply(whole) or len(passed_on) > len(ESC):
+            return is_reply(whole) or _CONTROL_REST.match(whole, len(ESC)) is not None
+        # One read brings all of the rest: a person who has pressed Esc types a bracket alone.
+        return len(data) >= _LEAST_REST_BYTES and _WHOLE_REST.match(data) is not None
 
     def feed_typed_ahead(self, data: bytes) -> Iterator[Message]:
         r"""Take what was typed before the terminal was told to send Enter as ``\r``.
@@ -118,7 +147,8 @@ class TerminalInput:
             yield from self._type(self._passed_on)
         elif self._held and quiet_s >= (REPLY_PATIENCE_S if is_reply(self._held) else KEYS_PATIENCE_S):
             held, self._held = self._held, b""
-            self._passed_on = held if _PASTE_BEGIN.startswith(held) else b""
+            is_begun = held.startswith((ESC + b"[", ESC + b"O")) and len(held) <= _MOST_BEGUN_BYTES
+            self._passed_on = held if is_begun else b""
             if held.startswith(STRING_BEGINNINGS) and not is_reply(held):
                 yield from self._type(held[:2])
                 yield from self.feed(held[2:])
@@ -129,7 +159,7 @@ class TerminalInput:
         at = 0
         while (begin := data.find(ESC, at)) >= 0:
             if begin > at:
-                yield from self._type(data[at:begin])
+                yield from self._type_text(data[at:begin])
             at = sequence_end(data, begin)
             if not at:
                 self._held = data[begin:]
@@ -141,8 +171,19 @@ class TerminalInput:
                 return data[at:]
             yield from self._type(data[begin:at])
         if at < len(data):
-            yield from self._type(data[at:], is_whole=False)
+            yield from self._type_text(data[at:], is_whole=False)
         return b""
+
+    def _type_text(self, data: bytes, is_whole: bool = True) -> Iterator[Message]:
+        """Take text of one read: keys, or lines that a terminal without marks for pastes sends at once."""
+        is_burst = self._is_in_burst or len(data) > MOST_TYPED_BYTES or _SEVERAL_LINES.match(data) is not None
+        if not (is_burst and _TEXT_ONLY.fullmatch(data)):
+            yield from self._type(data, is_whole)
+            return
+        self._is_in_burst = True
+        text = self._decoder.decode(data, is_whole)
+        if text:
+            yield _paste_of(text)
 
     def _type(self, data: bytes, is_whole: bool = True) -> Iterator[Message]:
         """Let Textual see text or one sequence; what is whole is not continued by what follows."""
@@ -190,8 +231,12 @@ class TerminalInput:
 
 
 def _paste(pasted: bytes | bytearray) -> Message:
+    return _paste_of(pasted.decode("utf-8", "replace"))
+
+
+def _paste_of(text: str) -> Message:
     """Make what was pasted harmless: terminals send a line break as CR, and control characters are shown."""
-    text = pasted.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     return PasteRefused() if len(text) > MAX_PASTE_CHARS else Paste(clean_text(text))
 
 

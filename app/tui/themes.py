@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,10 @@ _AREA = 0.5
 _SCROLLBAR_GROUNDS = (
     "scrollbar-background", "scrollbar-background-hover", "scrollbar-background-active", "scrollbar-corner-color",
 )  # fmt: skip
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,79}")
+_STYLE = re.compile(r"\s*(?:(?:b|blink|bold|dim|i|italic|none|not|o|overline|r|reverse|strike|u|underline|uu)\s*\b)+")
+_OPACITY = re.compile(r"(?:100|[0-9]{1,2})(?:\.[0-9]{1,4})?%")
+_MOST_COLOUR_CHARS = 60
 _COLOURLESS_SUFFIXES = ("-style", "-text-style")
 
 
@@ -123,15 +128,36 @@ def _check_keys(name: str, values: dict[str, Any]) -> None:
 
 
 def _check_colours(name: str, values: dict[str, Any], variables: dict[str, Any]) -> None:
-    coloured = {key: values[key] for key in _COLOURS if key in values}
-    coloured |= {f"variables.{k}": v for k, v in variables.items() if not k.endswith(_COLOURLESS_SUFFIXES)}
-    for key, value in coloured.items():
-        # CSS colours may carry an opacity after them: "#ffffff 50%".
-        parts = value.split() if isinstance(value, str) else []
-        try:
-            Color.parse(parts[0])
-        except (ColorParseError, IndexError):
-            raise ThemeError(f"{name}: {clean_line(key, 60)} is not a colour: {clean_line(str(value), 40)}") from None
+    for key in _COLOURS:
+        if key in values and not _is_colour(values[key]):
+            raise _not_a_colour(name, key, values[key])
+    for key, value in variables.items():
+        if not _VARIABLE.fullmatch(key):
+            raise ThemeError(f"{name}: {clean_line(key, 60)} is no variable's name (letters, digits, - and _)")
+        if key.endswith(_COLOURLESS_SUFFIXES):
+            if not (isinstance(value, str) and _STYLE.fullmatch(value)):
+                shown = clean_line(str(value), 40)
+                raise ThemeError(f"{name}: variables.{key} is not a style, such as bold or dim: {shown}")
+        elif not _is_colour(value, may_have_opacity=True):
+            raise _not_a_colour(name, f"variables.{key}", value)
+
+
+def _is_colour(value: object, may_have_opacity: bool = False) -> bool:
+    """Whether a value is a colour, in variables perhaps with an opacity after it: "#ffffff 50%"."""
+    if not isinstance(value, str) or len(value) > _MOST_COLOUR_CHARS:
+        return False
+    colour, space, opacity = value.strip().partition(" ")
+    if space and not (may_have_opacity and _OPACITY.fullmatch(opacity.strip())):
+        return False
+    try:
+        Color.parse(colour)
+    except ColorParseError:
+        return False
+    return True
+
+
+def _not_a_colour(name: str, key: str, value: object) -> ThemeError:
+    return ThemeError(f"{name}: {clean_line(key, 60)} is not a colour: {clean_line(str(value), 40)}")
 
 
 def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:

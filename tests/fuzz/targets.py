@@ -19,6 +19,7 @@ TARGETS = {
     "export": "exports",
     "convert": "checkpoints",
     "documents": "documents",
+    "file": "own_files",
 }
 """The module of each, which has a ``TARGET``."""
 

@@ -21,6 +21,9 @@ from app.documents import text_file
 from app.downloads.part_file import PartFile
 from app.mcp import server
 from app.tui import external_editor
+from app.program import small_file
+from app.program.refusals import Refusal
+from app.tui import external_editor, keymap, themes
 from app.tui.widgets.prompt import Prompt
 from engine.convert import bounded, convert
 from engine.prompt.chat_prompt import ChatPrompt
@@ -28,6 +31,7 @@ from engine.saved_state import segments
 from tests.fuzz import __main__ as command
 from tests.fuzz import chat_templates, checkpoints, forms, gguf_files, kept, keys, planted, servers
 from tests.fuzz import chat_templates, documents, forms, gguf_files, kept, keys, planted, servers
+from tests.fuzz import chat_templates, forms, gguf_files, kept, keys, own_files, planted, servers
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.target import Fault, Watch
 from tests.fuzz.targets import TARGETS, load
@@ -52,7 +56,9 @@ def test_mutated_inputs_are_the_same_for_the_same_seed(name: str) -> None:
     assert made() == made()
 
 
-@pytest.mark.parametrize("name", ["form", "database", "state", "template", "tools", "export", "convert", "documents"])
+@pytest.mark.parametrize(
+    "name", ["form", "database", "state", "template", "tools", "export", "convert", "documents", "file"]
+)
 def test_sound_inputs_and_some_changed_ones_hold(name: str) -> None:
     target, rng = load(name), Random(11)
     corpus = target.seeds()[:6]
@@ -215,6 +221,26 @@ def test_a_text_of_a_tool_server_that_no_one_cleaned_is_found(monkeypatch: pytes
 def test_an_import_that_no_one_cleaned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign, "clean_text", str)
     assert "control characters" in found_in("export", most=3000).fault
+
+
+def test_a_theme_that_no_one_checked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(themes, "_check_colours", lambda *_: None)
+    assert found_in("file").fault
+
+
+def test_a_line_that_does_not_name_the_file_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(text: str, path: str, error: type[Refusal]) -> Any:
+        raise error("planted")
+
+    monkeypatch.setattr(small_file, "parse_toml", parse)
+    data = next(one for one in own_files.seeds() if one.startswith(b"settings"))
+    assert "does not name the file" in execute(load("file"), data, enforces=False).fault
+
+
+def test_an_exception_of_a_key_map_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keymap, "_check_clashes", lambda *_: {}["planted"])
+    data = next(one for one in own_files.seeds() if one.startswith(b"keys"))
+    assert execute(load("file"), data, enforces=False).outcome.startswith("FAULT KeyError")
 
 
 def test_the_editors_own_key_is_no_fault() -> None:

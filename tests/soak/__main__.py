@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import signal
@@ -23,11 +24,12 @@ from tests.soak import around, endings, talk
 from tests.soak.chat import Failed
 from tests.soak.home import IN_NAMESPACE, Home
 from tests.soak.ledger import Fate, listed_ids
-from tests.soak.plan import Step, plan
+from tests.soak.plan import Step, long_life, plan
 from tests.soak.run import Run
-from tests.soak.samples import memory_slope
+from tests.soak.samples import memory_slope, verdict
 
 PROGRESS_S = 30.0
+_USUAL_MINUTES = 10.0
 _MIB = 1 << 20
 STEPS: dict[str, Callable[[Run, Random], None]] = {
     "turn": talk.turn, "long_turn": talk.long_turn, "markdown_turn": talk.markdown_turn, "paste": talk.paste,
@@ -35,6 +37,7 @@ STEPS: dict[str, Callable[[Run, Random], None]] = {
     "edit": talk.edit, "edit_reply": talk.edit_reply, "fork": talk.fork, "compare": talk.compare,
     "new": around.new, "older": around.older, "title": around.title, "delete": around.delete,
     "switch_model": around.switch_model, "threads": around.threads, "read_file": around.read_file,
+    "search": around.search, "open_document": around.open_document,
     "copy": around.copy, "screens": around.screens, "palette": around.palette, "theme": around.theme,
     "scroll": around.scroll, "resize": around.resize, "suspend": around.suspend,
     "file_limit": endings.file_limit, "full_disk": endings.full_disk, "interrupt_twice": endings.interrupt_twice,
@@ -49,7 +52,11 @@ def main() -> int:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # nohup and background jobs hand theirs down
         signal.signal(number, signal.SIG_DFL if number is not signal.SIGINT else signal.default_int_handler)
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long to go on (default: 10)")
+    parser.add_argument("--minutes", type=float, help="how long to go on (default: 10, with --turns no limit)")
+    parser.add_argument(
+        "--turns", type=int, default=0, help="use one process for this number of turns, and judge whether it is flat"
+    )
+    parser.add_argument("--record", type=Path, help="write a line of JSON here for each look at the process")
     parser.add_argument(
         "--steps", type=int, default=0, help="end after this number of steps instead, to repeat a failure"
     )
@@ -83,19 +90,25 @@ def _enter_namespace() -> None:
 def _held(run: Run, options: argparse.Namespace) -> bool:
     step: Step | None = None
     began_s = said_s = time.monotonic()
-    end_s = began_s + 60 * options.minutes
+    minutes = options.minutes or (math.inf if options.turns else _USUAL_MINUTES)
+    end_s = began_s + 60 * minutes
+    run.record = options.record
     try:
         run.start(Random(options.seed))
-        for step in plan(options.seed):
+        steps = long_life(options.seed) if options.turns else plan(options.seed)
+        for step in steps:
             if options.only and step.kind not in options.only:
                 continue
             now_s = time.monotonic()
-            if step.number >= options.steps if options.steps else now_s > end_s:
+            is_enough = options.turns and _n_turns(run) >= options.turns
+            if is_enough or (step.number >= options.steps if options.steps else now_s > end_s):
                 break
             if now_s - said_s > PROGRESS_S:
                 said_s = now_s
                 print(_progress(run, now_s - began_s), flush=True)
             _do(run, step)
+        if options.turns:
+            _judge_long_life(run)
         run.step += 1
         endings.quit_chat(run, Random(0))
         endings.end_by_signal("terminate", run, Random(0))
@@ -111,6 +124,23 @@ def _held(run: Run, options: argparse.Namespace) -> bool:
         print(f"evidence: {_keep_evidence(run)}", flush=True)
         return False
     return True
+
+
+def _n_turns(run: Run) -> int:
+    return run.counts["turns"] + run.counts["replies again"]
+
+
+def _judge_long_life(run: Run) -> None:
+    """Say whether the process is as large as after its first ten minutes."""
+    samples = max(run.lives, key=len)
+    try:
+        troubles = verdict(samples)
+    except ValueError as error:
+        print(f"not judged: {error}", flush=True)
+        return
+    if troubles:
+        raise Failed(f"after {_n_turns(run)} turns: {'; '.join(troubles)}")
+    print(f"flat: {len(samples)} looks at one process in {_n_turns(run)} turns", flush=True)
 
 
 def _do(run: Run, step: Step) -> None:
@@ -147,7 +177,9 @@ def _keep_evidence(run: Run) -> Path:
 
 def _progress(run: Run, elapsed_s: float) -> str:
     last = run.lives[-1][-1] if run.lives and run.lives[-1] else None
-    memory = f"{last.anonymous_bytes / _MIB:.0f} MiB, {last.n_descriptors} descriptors" if last else "-"
+    memory = "-"
+    if last is not None:
+        memory = f"{last.anonymous_bytes / _MIB:.0f} MiB, {last.n_descriptors} descriptors, {last.n_maps} maps"
     names = ("steps", "turns", "stops", "edits", "endings", "resizes")
     return f"{elapsed_s / 60:5.1f} min  " + "  ".join(f"{run.counts[name]} {name}" for name in names) + f"  {memory}"
 
@@ -162,7 +194,13 @@ def _table(run: Run) -> str:
     if longest:
         edge = max(1, len(longest) // 10)
         first, last = longest[:edge], longest[-edge:]
-        for name, unit in (("rss_bytes", _MIB), ("anonymous_bytes", _MIB), ("n_descriptors", 1), ("n_threads", 1)):
+        for name, unit in (
+            ("rss_bytes", _MIB),
+            ("anonymous_bytes", _MIB),
+            ("n_descriptors", 1),
+            ("n_threads", 1),
+            ("n_maps", 1),
+        ):
             values = [statistics.median(getattr(one, name) for one in part) / unit for part in (first, last)]
             lines.append(f"{f'longest life, {name} first / last' + (' in MiB' if unit > 1 else ''):<44}"
                          f"{values[0]:>10.1f} / {values[1]:.1f}")  # fmt: skip

@@ -11,12 +11,14 @@ from tests.soak import texts
 from tests.soak.chat import ESCAPE
 from tests.soak.home import SIZES
 from tests.soak.ledger import read_all
-from tests.soak.run import Run
+from tests.soak.run import BACKSPACE, Run
 from tests.soak.talk import turn
 
 _SCREENS = {"F1": b"\x1bOP", "F2": b"\x1bOQ", "F3": b"\x1bOR", "F4": b"\x1bOS", "F5": b"\x1b[15~", "F8": b"\x1b[19~"}
 _MOVES = (b"\x1b[A", b"\x1b[B", b"\x1b[5~", b"\x1b[6~", b"\x1b[H", b"\x1b[F")
 _CONVERSATIONS = b"\x1b[19~"
+_SEARCHED = ("capital", "river", "mk0000", "Norway", "zzzz", "sky blue")
+_DOCUMENT_WORDS = ("fan", "dust", "screw", "größe", "river", "bearing", "oil", "manual", "page", "table", "seven")
 _THEMES = tuple(sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "themes").glob("*.toml")))
 
 
@@ -58,6 +60,44 @@ def older(run: Run, rng: Random) -> None:
     run.counts["older conversations opened"] += 1
     run.go_home()
     turn(run, rng)
+
+
+def search(run: Run, rng: Random) -> None:
+    """Look for words in all conversations, narrow the list letter by letter, and leave it."""
+    run.live.press(_CONVERSATIONS)
+    run.live.wait_for(lambda: "Conversations" in run.view.rows[0], "the list of conversations")
+    for _ in range(rng.randint(1, 3)):
+        words = rng.choice(_SEARCHED)
+        run.live.press(words)
+        run.live.wait_for(lambda words=words: words in run.view.rows[0], f"the search for {words!r}")
+        run.live.press(rng.choice(_MOVES[:4]))
+        run.live.settle()
+        run.live.press(BACKSPACE * len(words))
+        run.live.wait_for(lambda words=words: words not in run.view.rows[0], "the whole list")
+    run.counts["searches"] += 1
+    _leave(run)
+
+
+def open_document(run: Run, rng: Random) -> None:
+    """Attach a longer document, or several, and ask about it."""
+    names = []
+    for number in range(rng.randint(1, 2)):
+        path = run.home.work / f"document-{rng.randint(0, 9)}-{number}.{rng.choice(('txt', 'md', 'html'))}"
+        lines = (" ".join(rng.choices(_DOCUMENT_WORDS, k=9)) for _ in range(rng.randint(30, 400)))
+        path.write_text("\n\n".join(lines), encoding="utf-8")
+        names.append(path.name)
+    run.command(f"/read {' '.join(names)}")
+    marker = run.next_marker()
+    run.type_text(f"{marker} what?")
+    run.live.wait_for(
+        lambda: "[" in run.view.prompt.partition(marker)[0] and marker in run.view.prompt,
+        f"{marker} after the attached documents in the prompt",
+    )
+    run.live.press("\r")
+    run.counts["documents opened"] += len(names)
+    run.counts["turns"] += 1
+    run.finish(None)
+    run.go_home()
 
 
 def title(run: Run, rng: Random) -> None:

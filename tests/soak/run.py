@@ -7,6 +7,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import NoReturn
@@ -31,6 +32,7 @@ class Run:
     Attributes:
         counts: what was done, for the table.
         lives: samples of each process, the present one last.
+        record: file for each look at the process; None for none.
         skipped: parts that cannot be done here, by name.
     """
 
@@ -44,6 +46,7 @@ class Run:
         self._n_said = 0
         self._log = log.open("a", encoding="utf-8")
         self.chat: Chat | None = None
+        self.record: Path | None = None
 
     def write(self, line: str) -> None:
         """Add a line to the run's log."""
@@ -106,9 +109,14 @@ class Run:
     def take_sample(self) -> None:
         """Look at what the idle chat holds."""
         try:
-            self.lives[-1].append(sample(self.live.child, self.step))
+            look = sample(self.live.child, self.step)
         except psutil.NoSuchProcess:
             raise Failed("the chat's process is gone") from None
+        self.lives[-1].append(look)
+        if self.record is not None:
+            line = json.dumps({"life": len(self.lives), "turns": self.counts["turns"], **asdict(look)})
+            with self.record.open("a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
         self.live.note_family()
 
     def note_ended(self, kind: str, expected: set[int], is_shells: bool = False, has_terminal: bool = True) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,20 @@ MOST_MIB_PER_100_STEPS = 8.0
 widgets of one turn; a KV cache or a model that stays after at a switch passes it many times over."""
 MOST_MORE_DESCRIPTORS = 6
 """An open log, a lock and a listing may come and go; a leak of one in each model switch passes that soon."""
+MOST_MORE_MAPS = 64
+"""glibc and Python map memory for new peaks; a file that stays mapped, or a thread's stack, comes again and again."""
+SETTLED_S = 600.0
+"""Age from which on a long life is judged as a whole: everything was shown and opened once."""
 MOST_MORE_THREADS = 8
 """Writers of conversations end late, the engine's threads come with another number of them."""
+
+
+_LIMITS = {
+    "n_descriptors": MOST_MORE_DESCRIPTORS,
+    "n_threads": MOST_MORE_THREADS,
+    "n_children": 0,
+    "n_maps": MOST_MORE_MAPS,
+}
 
 
 @dataclass(frozen=True)
@@ -44,6 +57,10 @@ class Sample:
     n_descriptors: int
     n_threads: int
     n_children: int
+    n_maps: int = 0
+    """Ranges of memory, as the system lists them."""
+    seconds: float = 0.0
+    """Age of the process."""
 
 
 def sample(process: psutil.Process, step: int) -> Sample:
@@ -55,7 +72,14 @@ def sample(process: psutil.Process, step: int) -> Sample:
         process.num_fds(),
         process.num_threads(),
         len(process.children()),
+        _n_maps(process.pid),
+        max(0.0, time.time() - process.create_time()),
     )
+
+
+def _n_maps(pid: int) -> int:
+    with open(f"/proc/{pid}/maps", "rb") as maps:
+        return sum(1 for _ in maps)
 
 
 def _anonymous_bytes(pid: int) -> int:
@@ -90,12 +114,31 @@ def growth(samples: Sequence[Sample]) -> list[str]:
     settled = samples[WARM_UP:]
     if len(settled) < LEAST:
         return []
-    quarter = max(1, len(settled) // 4)
     troubles = []
     slope = memory_slope(samples)
     if slope is not None and slope > MOST_MIB_PER_100_STEPS:
         troubles.append(f"memory grows by {slope:.1f} MiB in 100 steps; {MOST_MIB_PER_100_STEPS} are allowed")
-    for name, most in (("n_descriptors", MOST_MORE_DESCRIPTORS), ("n_threads", MOST_MORE_THREADS), ("n_children", 0)):
+    troubles += _more(settled)
+    return troubles
+
+
+def verdict(samples: Sequence[Sample]) -> list[str]:
+    """Return what of one long life grew after its first ten minutes; raises ValueError: it is too short to tell."""
+    settled = [one for one in samples if one.seconds >= SETTLED_S]
+    if len(settled) < LEAST:
+        raise ValueError(f"{len(settled)} samples after {SETTLED_S / 60:g} minutes; {LEAST} are needed")
+    slope = slope_mib_per_100_steps(settled[len(settled) // 2 :])
+    troubles = _more(settled)
+    if slope > MOST_MIB_PER_100_STEPS:
+        troubles.insert(0, f"memory grows by {slope:.1f} MiB in 100 steps; {MOST_MIB_PER_100_STEPS} are allowed")
+    return troubles
+
+
+def _more(settled: Sequence[Sample]) -> list[str]:
+    """Return what there is more of in the last quarter than in the first."""
+    quarter = max(1, len(settled) // 4)
+    troubles = []
+    for name, most in _LIMITS.items():
         first = statistics.median(getattr(one, name) for one in settled[:quarter])
         last = statistics.median(getattr(one, name) for one in settled[-quarter:])
         if last - first > most:

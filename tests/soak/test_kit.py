@@ -7,6 +7,7 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -21,8 +22,8 @@ from tests.soak import texts
 from tests.soak.__main__ import STEPS
 from tests.soak.chat import Chat, Failed
 from tests.soak.ledger import Fate, Ledger, read_all
-from tests.soak.plan import ENDINGS, WEIGHTS, plan
-from tests.soak.samples import LEAST_FOR_MEMORY, Sample, growth, memory_slope
+from tests.soak.plan import ENDINGS, LONG_LIFE, WEIGHTS, long_life, plan
+from tests.soak.samples import LEAST_FOR_MEMORY, Sample, growth, memory_slope, verdict
 from tests.soak.screen import Screen
 from tests.soak.view import View, is_seen_in, letters
 
@@ -296,3 +297,27 @@ def test_the_painted_chat_is_understood():
     assert not View(PAINTED.replace("ctrl+p palette", "Esc stops the reply").split("\n")).is_home
     assert not View(PAINTED.replace("Type here", "text here").split("\n")).is_home
     assert not View(PAINTED.replace("  2.0 tok/s │ 2", " reading 5 % │ 2").split("\n")).is_free
+
+
+def test_a_long_life_yields_the_same_steps_and_no_ending():
+    first, again = (list(islice(long_life(7), 500)) for _ in range(2))
+    assert first == again
+    assert {step.kind for step in first} == LONG_LIFE.keys()
+    assert not LONG_LIFE.keys() & {*ENDINGS, "suspend", "full_disk"}
+    assert {"regenerate", "switch_model", "search", "open_document"} <= LONG_LIFE.keys()
+
+
+@pytest.mark.parametrize("name", ["n_descriptors", "n_threads", "n_children", "n_maps", "anonymous_bytes"])
+def test_a_long_life_that_grows_is_not_flat(name: str):
+    a_step = {"anonymous_bytes": MIB // 4}.get(name, 0.5)
+    grown = [replace(_look(n), **{name: int(a_step * n)}) for n in range(400)]
+    flat = [_look(n) for n in range(400)]
+    early = [replace(_look(n), **{name: int(a_step * min(n, 100))}) for n in range(400)]
+    assert len(verdict(grown)) == 1
+    assert verdict(flat) == verdict(early) == []
+    with pytest.raises(ValueError, match="are needed"):
+        verdict(flat[:100])
+
+
+def _look(number: int) -> Sample:
+    return Sample(number, 0, 100 * MIB, 12, 9, 1, 300, 6.0 * number)

@@ -17,11 +17,11 @@ from textual.style import Style
 from textual.widgets import Static, TextArea
 
 from app.documents.passages import FileText
-from app.documents.read import referred, referred_so_far
+from app.documents.read import referred, referred_so_far, split_wanted
 from app.text.clean_text import editable_text
 from app.tui import draft as drafts
 from app.tui.actions import ACTIONS, commands, split_command
-from app.tui.completing import Offered, dropped_command
+from app.tui.completing import Offered, dropped_command, dropped_files, quoted_names
 from app.tui.draft import Draft
 from app.tui.keymap import Keymap
 from app.tui.messages import EmptySent, PromptSubmitted, TakeBackRequested, TranscriptScrolled
@@ -322,12 +322,20 @@ class Prompt(TextArea):
         event.stop()
         text = drafts.without_chips(event.text)
         self._is_pasting = True
-        command = dropped_command(text) if not self.text else ""
+        command = self._dropped_command(text)
         self._insert(self._fold(text) if drafts.is_large(text) and not command else text)
         if command:
             self.replace(command, (0, 0), self.document.end, maintain_selection_offset=False)
             self.move_cursor(self.document.end)
         self._is_pasting = False
+
+    def _dropped_command(self, pasted: str) -> str:
+        """Return the command for dropped files, which go with those that were dropped before; "" for other text."""
+        if not self.text:
+            return dropped_command(pasted)
+        earlier = self.text.strip().removeprefix("/read ")
+        more = dropped_files(pasted) if earlier != self.text.strip() else []
+        return f"/read {quoted_names([*split_wanted(earlier), *more])}" if more else ""
 
     def attach(self, files: Sequence[FileText]) -> None:
         """Put files before the message, folded; the cursor stays where it is in the words."""

@@ -180,3 +180,79 @@ def test_a_line_end_in_a_paste_across_a_stop_is_not_enter() -> None:
     hand = Hand().send(BEGIN + b"one")
     hand.messages += hand.input.feed_typed_ahead(b"two\n")
     assert (hand.send(END).pasted, hand.keys) == (["onetwo\n"], [])
+
+
+# ---- pastes without marks
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (b"one\rtwo\rthree", "one\ntwo\nthree"),
+        (b"one\r\ntwo\r\nthree\r\n", "one\ntwo\nthree\n"),
+        (b"\tone\r\r two\r", "\tone\n\n two\n"),
+        ("é€😀\rß".encode(), "é€😀\nß"),
+    ],
+)
+def test_several_lines_in_one_read_are_a_paste(sent: bytes, text: str) -> None:
+    hand = Hand().send(sent)
+    assert (hand.keys, hand.pasted) == ([], [text])
+    hand.wait(0.2).send(b"\r")
+    assert hand.keys == ["enter"]
+
+
+def test_a_paste_without_marks_may_come_in_several_reads() -> None:
+    hand = Hand()
+    for piece in (b"one\rtwo\r", b"three\r", "é".encode()[:1], "é".encode()[1:] + b"\rfour\r"):
+        hand.send(piece).wait(0.01)
+    assert hand.keys == []
+    assert "".join(hand.pasted) == "one\ntwo\nthree\né\nfour\n"
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\r", b"hello\r", b"hello\r\r", b"hello\r\x11", b"a\nb\r", b"/new\r\x0f", b"x\x1b[A\ry"]
+)
+def test_keys_of_one_read_that_a_person_types_are_keys(sent: bytes) -> None:
+    hand = Hand().send(sent)
+    assert hand.pasted == []
+    assert "enter" in hand.keys
+
+
+# ---- sequences that are held up
+
+
+@pytest.mark.parametrize(
+    ("pieces", "keys"),
+    [
+        ([b"\x1b", b"[106;5u"], ["escape", "ctrl+j"]),
+        ([b"\x1b", b"[A"], ["escape", "up"]),
+        ([b"\x1b", b"OP"], ["escape", "f1"]),
+        ([b"\x1b", b"[106", b";5u"], ["escape", "ctrl+j"]),
+        ([b"\x1b[106", b";5u"], ["ctrl+j"]),
+        ([b"\x1b[1", b"06;5", b"u"], ["ctrl+j"]),
+        ([b"\x1b", b"[<35;10;10M"], ["escape"]),
+    ],
+)
+def test_a_key_cut_by_a_slow_line_is_whole_or_nothing(pieces: list[bytes], keys: list[str]) -> None:
+    hand = Hand()
+    for piece in pieces:
+        hand.send(piece).wait(0.35)
+    hand.send(b"x")
+    assert hand.keys == [*keys, "x"]
+
+
+def test_what_is_typed_after_escape_is_text() -> None:
+    hand = Hand().send(b"\x1b").wait(0.2)
+    for letter in b"[106;5u":
+        hand.send(bytes([letter])).wait(0.05)
+    assert hand.typed == "\x1b[106;5u"
+    hand = Hand().send(b"\x1b").wait(0.2).send(b"[hello world")
+    assert hand.typed == "\x1b[hello world"
+    hand = Hand().send(b"\x1b").wait(2.0).send(b"[A")
+    assert hand.typed == "\x1b[A"
+
+
+def test_a_long_line_is_a_paste_with_what_follows_at_once() -> None:
+    hand = Hand().send(b"a" * 4000).wait(0.01).send(b"\rb\r")
+    assert hand.keys == []
+    assert "".join(hand.pasted) == "a" * 4000 + "\nb\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from textual.events import Paste
 
-from app.documents.read import Follow, ReadDocuments, ReadingProgress
+from app.documents.read import Follow, ReadDocuments, ReadingProgress, split_wanted
 from app.tui.draft import Draft, typed_references
 from app.tui.prompt_history import parse_drafts, write_draft
 from app.tui.screens import sending
@@ -208,7 +208,7 @@ def test_a_prompt_begins_without_references() -> None:
 async def test_a_dropped_file_becomes_a_command_to_confirm(tmp_path: Path) -> None:
     (tmp_path / "a model.gguf").write_bytes(b"GGUF")
     path = tmp_path / "notes"
-    stays_text = ("notes", f"{tmp_path}/none", f"see {path}", f"{path}\n{tmp_path}/x", str(tmp_path))
+    stays_text = ("notes", f"{tmp_path}/none", f"see {path}", f"{path}\n{tmp_path}/none", str(tmp_path))
     async with chatting() as driver:
         for text in stays_text:
             await paste(driver, text)
@@ -275,3 +275,30 @@ async def test_reading_shows_how_far_it_is_and_is_stopped_by_the_stop_key(monkey
         await driver.pilot.press("escape")
         await driver.until(stopped.is_set, "the reading stops")
         await driver.note("left out (stopped)")
+
+
+async def test_several_dropped_files_are_all_in_the_command(tmp_path: Path) -> None:
+    names = ("one.txt", "my note.txt", "it's.txt", "drei.txt")
+    files = [tmp_path / name for name in names]
+    for file in files:
+        file.write_text("words", encoding="utf-8")
+    ways = (
+        " ".join(f"'{file}'" if "'" not in file.name else f'"{file}"' for file in files),
+        " ".join(str(file).replace(" ", "\\ ").replace("'", "\\'") for file in files),
+        "\n".join(file.as_uri() for file in files),
+        "\n".join(map(str, files)),
+        " ".join(f"file://host{file.as_uri().removeprefix('file://')}" for file in files),
+    )
+    async with chatting() as driver:
+        for way in ways:
+            driver.prompt.clear()
+            await paste(driver, way)
+            assert driver.prompt.text.startswith("/read "), way
+            assert split_wanted(driver.prompt.text.removeprefix("/read ")) == list(map(str, files))
+        driver.prompt.clear()
+        for file in files:  # one drop after the other
+            await paste(driver, str(file).replace(" ", "\\ "))
+        assert split_wanted(driver.prompt.text.removeprefix("/read ")) == list(map(str, files))
+        driver.prompt.clear()
+        await paste(driver, f"'{files[0]}' '{tmp_path}/none'")
+        assert driver.prompt.text == f"'{files[0]}' '{tmp_path}/none'"

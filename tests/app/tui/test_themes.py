@@ -47,6 +47,10 @@ def test_there_is_a_light_theme_and_one_for_sixteen_colours():
         (('"#d9d4c7"', '"#2a2928"'), "foreground on background has a contrast of 1"),
         (("dark = true", "dark = true\nvariables = 3"), "variables must be a table"),
         (("dark = true", "dark ="), "is not sound TOML"),
+        (('"#e8a04c"', '"#e8a04c 50%"'), "primary is not a colour: #e8a04c 50%"),
+        (("dark = true", 'dark = true\nvariables = {border = "red; } Screen {"}'), "variables.border is not a colour"),
+        (("dark = true", 'dark = true\nvariables = {muted-style = "loud"}'), "variables.muted-style is not a style"),
+        (("dark = true", 'dark = true\nvariables = {"a b" = "red"}'), "a b is no variable's name"),
     ],
 )
 def test_a_broken_theme_is_refused_by_file_and_key(tmp_path: Path, change, message):
