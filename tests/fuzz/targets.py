@@ -15,6 +15,7 @@ TARGETS = {
     "keys": "keys",
     "server": "servers",
     "form": "forms",
+    "requests": "requests",
 }
 """The module of each, which has a ``TARGET``."""
 

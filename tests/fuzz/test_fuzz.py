@@ -18,12 +18,15 @@ from app.chat.form_constraint import FormConstraint
 from app.conversations import journal, message_row, store
 from app.conversations.conversation import Conversation
 from app.downloads.part_file import PartFile
+from app.server import order
+from app.server.api_error import ApiError
+from app.server.fields import Fields
 from app.tui import external_editor
 from app.tui.widgets.prompt import Prompt
 from engine.prompt.chat_prompt import ChatPrompt
 from engine.saved_state import segments
 from tests.fuzz import __main__ as command
-from tests.fuzz import chat_templates, forms, gguf_files, kept, keys, planted, servers
+from tests.fuzz import chat_templates, forms, gguf_files, kept, keys, planted, requests, servers
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.target import Fault, Watch
 from tests.fuzz.targets import TARGETS, load
@@ -169,6 +172,28 @@ def test_a_mask_that_allows_everything_is_found(monkeypatch: pytest.MonkeyPatch)
     sound = FormConstraint.allowed
     monkeypatch.setattr(FormConstraint, "allowed", lambda self: sound(self) | True)
     assert "a sound form cannot be followed" in execute(load("form"), forms.seeds()[0], enforces=False).fault
+
+
+@pytest.mark.slow
+def test_a_field_that_no_one_checked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unchecked(fields: Fields) -> Any:
+        return tuple(fields.any("stop"))
+
+    data = requests.seeds()[0]
+    monkeypatch.setattr(order, "read_stops", unchecked)
+    broken = data.replace(b'"stop": ["END"]', b'"stop": 5')
+    assert broken != data
+    assert "status 500" in execute(load("requests"), broken, enforces=False).fault
+    monkeypatch.undo()
+    assert execute(load("requests"), broken, enforces=False).fault == ""
+    assert execute(load("requests"), data, enforces=False).outcome == "/v1/chat/completions 200 application/json"
+
+
+@pytest.mark.slow
+def test_a_refusal_in_the_words_of_another_api_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = requests.seeds()[0].replace(b'"stop": ["END"]', b'"stop": 5')
+    monkeypatch.setattr(ApiError, "body", lambda self: {"error": self.message})
+    assert "words of the API" in execute(load("requests"), data, enforces=False).fault
 
 
 def test_the_editors_own_key_is_no_fault() -> None:

@@ -25,8 +25,9 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "argumen
 TOOL = {"type": "function", "function": {"name": "look_up", "description": "Tells.", "parameters": CITY}}
 SAMPLING = {
     "temperature": 0.5, "top_p": 0.9, "min_p": 0.1, "typical_p": 1, "top_n_sigma": -1, "xtc_probability": 0,
-    "xtc_threshold": 0.1, "repetition_penalty": 1.1, "repeat_penalty": 1.1, "presence_penalty": 0, "frequency_penalty": 0,
-    "dry_multiplier": 0.5, "dry_base": 1.75, "top_k": 5, "repeat_last_n": 8, "dry_allowed_length": 2,
+    "xtc_threshold": 0.1, "repetition_penalty": 1.1, "repeat_penalty": 1.1, "presence_penalty": 0,
+    "frequency_penalty": 0, "dry_multiplier": 0.5, "dry_base": 1.75, "top_k": 5, "repeat_last_n": 8,
+    "dry_allowed_length": 2,
     "dry_penalty_last_n": -1, "dry_sequence_breakers": ["\n"], "logit_bias": {"5": 1, " a": -1}, "ignore_eos": False,
     "seed": 7,
 }  # fmt: skip
@@ -76,7 +77,8 @@ RESPONSE: dict[str, Any] = {
         {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "Rain"}]},
         {"role": "user", "content": "And now?"},
     ],
-    "instructions": "Be kind.", "max_output_tokens": 2, "stream": False, "reasoning": {"effort": "low", "summary": "auto"},
+    "instructions": "Be kind.", "max_output_tokens": 2, "stream": False,
+    "reasoning": {"effort": "low", "summary": "auto"},
     "tools": [{"type": "function", "name": "look_up", "parameters": CITY}, {"type": "web_search"}],
     "tool_choice": "auto", "include": ["reasoning.encrypted_content"], "store": False, "truncation": "auto",
     "previous_response_id": None, "background": False, "stream_options": {"include_obfuscation": False},
@@ -89,7 +91,7 @@ OLLAMA_CHAT: dict[str, Any] = {
     "model": "m",
     "messages": [
         {"role": "user", "content": "hi", "images": []},
-        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "look_up", "arguments": {"city": "a"}}}]},
+        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "look_up", "arguments": CITY}}]},
         {"role": "tool", "content": "Rain", "tool_name": "look_up"},
         {"role": "user", "content": "And now?"},
     ],
