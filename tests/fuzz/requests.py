@@ -15,9 +15,11 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 
+from app.server import log as server_log
 from tests.app.server.hostile_values import BODIES, FORMS, VALUES, Place, exchanged, fault_of, forms_of, places, sent
 from tests.app.server.odd_requests import odd, odd_response
 from tests.app.server.tiny_server import tiny_server
@@ -94,13 +96,23 @@ def _read(text: bytes, otherwise: dict[str, Any]) -> dict[str, Any]:
 # ---- what must hold
 
 
+_open = ExitStack()
+"""What the server needs; it lasts as long as this process, or until ``close``."""
+
+
 @lru_cache(maxsize=1)
 def _client() -> httpx.Client:
-    """Return the client of a server that lasts as long as this process."""
-    stack = ExitStack()
-    atexit.register(stack.close)
-    folder = stack.enter_context(TemporaryDirectory(prefix="jalopy-fuzz-model-"))
-    return stack.enter_context(tiny_server(Path(folder)))
+    """Return the client of a server, which is started when it is first needed and logs nothing."""
+    atexit.register(close)
+    _open.enter_context(patch.object(server_log, "say"))
+    folder = _open.enter_context(TemporaryDirectory(prefix="jalopy-fuzz-model-"))
+    return _open.enter_context(tiny_server(Path(folder)))
+
+
+def close() -> None:
+    """End the server; another input starts it again."""
+    _client.cache_clear()
+    _open.close()
 
 
 def run(data: bytes, place: Path, watch: Watch) -> str:

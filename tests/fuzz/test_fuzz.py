@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from random import Random
@@ -31,6 +31,12 @@ from tests.fuzz.campaign import Campaign
 from tests.fuzz.target import Fault, Watch
 from tests.fuzz.targets import TARGETS, load
 from tests.fuzz.worker import Result, Worker, execute, mutated
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_server_stays() -> Iterator[None]:
+    yield
+    requests.close()
+
 
 KEPT = [(name, path) for name in TARGETS for path in kept.kept(name)]
 
