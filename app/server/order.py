@@ -119,7 +119,7 @@ def _check_continuation(fields: Fields, is_begun: bool) -> None:
     """
     continues = fields.flag("continue_final_message", is_begun)
     has_prompt = fields.flag("add_generation_prompt", not is_begun)
-    if has_prompt and continues:
+    if continues and fields.flag("add_generation_prompt"):
         raise ApiError("add_generation_prompt excludes continue_final_message", param="add_generation_prompt")
     if continues and not is_begun:
         raise ApiError("continue_final_message: the last message must be the assistant's", param="messages")
