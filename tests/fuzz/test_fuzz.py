@@ -32,6 +32,7 @@ from tests.fuzz.target import Fault, Watch
 from tests.fuzz.targets import TARGETS, load
 from tests.fuzz.worker import Result, Worker, execute, mutated
 
+
 @pytest.fixture(scope="module", autouse=True)
 def _no_server_stays() -> Iterator[None]:
     yield
