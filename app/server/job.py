@@ -119,7 +119,7 @@ class Asked:
         self.order = order
         self._loop = asyncio.get_running_loop()
         self._came: asyncio.Queue[tuple[int, Happening]] = asyncio.Queue()
-        self.jobs = [Job(order, peer, at, partial(self._note, at)) for at in range(order.n_answers)]
+        self.jobs = [Job(order.of_reply(at), peer, at, partial(self._note, at)) for at in range(order.n_replies)]
         self.drop = partial(drop, self.jobs)
         self.has_begun = False
         """Whether the reader knows that a prompt was taken."""

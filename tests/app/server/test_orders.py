@@ -77,7 +77,7 @@ WRONG_IN_CHATS: dict[str, list[Any]] = {
     "modalities": [["text", "audio"], "text"],
 }
 WRONG_IN_TEXTS: dict[str, list[Any]] = {
-    "prompt": [None, "", [], [""], 5, {}, [1, "a"], [-1], [True], ["a", "b"], [[1], [2]], [1.0]],
+    "prompt": [None, "", [], [""], 5, {}, [1, "a"], [-1], [True], ["a", ""], [[1], []], [1.0], ["a"] * 9],
     "logprobs": [-1, 21, True, "1"],
     "echo": [True, 1],
     "best_of": [2, True],
@@ -119,6 +119,13 @@ def is_line(text: str) -> bool:
     return len(text) <= MOST_CHARS and "\n" not in text and clean_text(text) == text
 
 
+def test_several_prompts_are_continued_each_by_itself() -> None:
+    order = completion_order(Fields({"prompt": ["a", [1, 2]], "n": 2}), "m")
+    assert [order.of_reply(index).prompt for index in range(order.n_replies)] == ["a", "a", (1, 2), (1, 2)]
+    with pytest.raises(ApiError, match="at most 8 texts"):
+        completion_order(Fields({"prompt": ["a"] * 5, "n": 2}), "m")
+
+
 def require_refused(read: Callable[..., Any], needed: dict[str, Any], *tables: dict[str, list[Any]]) -> None:
     for name, value in ((name, value) for table in tables for name, values in table.items() for value in values):
         order, refused = outcome(lambda: read(fields_of({**needed, name: value}), "m"))  # noqa: B023 - called at once
@@ -130,7 +137,8 @@ def require_refused(read: Callable[..., Any], needed: dict[str, Any], *tables: d
 
 def test_a_wrong_field_is_refused_by_its_name() -> None:
     require_refused(chat_order, {"messages": HI}, WRONG, WRONG_IN_CHATS)
-    require_refused(completion_order, {"prompt": "hi"}, WRONG, WRONG_IN_TEXTS)
+    limits = {"max_tokens": WRONG["max_tokens"][1:]}  # 0 has the prompt counted
+    require_refused(completion_order, {"prompt": "hi"}, WRONG | limits, WRONG_IN_TEXTS)
     require_refused(chat_order, {"messages": HI, "response_format": {"type": "json_object"}}, {"grammar": ["start: X"]})
 
 
