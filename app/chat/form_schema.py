@@ -224,13 +224,12 @@ class _Rewriting:
                     schema[keyword] = bound
         if is_whole:
             _close_large_range(schema)
-        multiple = schema.get("multipleOf")
-        if "multipleOf" in schema:
-            is_number = isinstance(multiple, (int, float)) and not isinstance(multiple, bool)
-            if is_number and multiple > 0 and _is_exact(multiple):
-                schema["multipleOf"] = _exact_data(multiple)
-            else:
-                self._drop(schema, "multipleOf")
+        multiple: Any = schema.get("multipleOf", 1)
+        is_number = isinstance(multiple, (int, float)) and not isinstance(multiple, bool)
+        if not (is_number and multiple > 0 and _is_exact(multiple)):
+            self._drop(schema, "multipleOf")
+        elif "multipleOf" in schema:
+            schema["multipleOf"] = _exact_data(multiple)
 
     def _clean_patterns(self, schema: dict[str, Any]) -> None:
         """Drop expressions that cannot be followed; one that names a single property becomes that property."""

@@ -89,6 +89,9 @@ class Answering:
             if order.is_chat:
                 local.forget()
             raise self._too_long(order, f"{len(ids)} tokens")
+        if order.writes_nothing:
+            job.tell(PromptTaken())
+            return Ended("length", len(ids))
         self.states.bring_back(ids)
         with self._following(job, prompt, how) as constraint:
             return self._written(job, prompt, how, constraint)
@@ -102,7 +105,7 @@ class Answering:
             usual = opening.make_sampling(settings, local.model, chat.thinking)
         sampling = replace(usual, **resolved(order.sampling, local.model.tokenizer))
         if sampling.seed is not None:
-            sampling = replace(sampling, seed=sampling.seed + job.index)
+            sampling = replace(sampling, seed=sampling.seed + job.index % order.n_answers)
         reply = local.reply(
             prompt,
             sampling,

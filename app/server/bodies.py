@@ -43,7 +43,7 @@ class CompletionBody:
     def whole(self, replies: Sequence[tuple[ReplyPiece, Ended]]) -> dict[str, Any]:
         """Return the replies in one object: all of each, and its end."""
         choices = [self._whole_choice(at, piece, ended) for at, (piece, ended) in enumerate(replies)]
-        return {**self._whole, "choices": choices, "usage": _usage([ended for _, ended in replies])}
+        return {**self._whole, "choices": choices, "usage": self._usage([ended for _, ended in replies])}
 
     def _whole_choice(self, at: int, piece: ReplyPiece, ended: Ended) -> dict[str, Any]:
         content: dict[str, Any] = {"text": piece.answer}
@@ -67,8 +67,8 @@ class CompletionBody:
         content = {"delta": {}} if is_chat else {"text": ""}
         events = [self._piece(at, content | remarks(happening), (), happening.reason)]
         self._ended.append(happening)
-        if self._order.tells_usage and len(self._ended) == self._order.n_answers:
-            events.append({**self._chunk, "choices": [], "usage": _usage(self._ended)})
+        if self._order.tells_usage and len(self._ended) == self._order.n_replies:
+            events.append({**self._chunk, "choices": [], "usage": self._usage(self._ended)})
         return events
 
     def _piece(
@@ -83,6 +83,18 @@ class CompletionBody:
             delta["tool_calls"] = [{"index": n, **_call(it)} for n, it in enumerate(piece.calls, self._n_calls[at])]
             self._n_calls[at] += len(piece.calls)
         return delta
+
+    def _usage(self, ends: Sequence[Ended]) -> dict[str, Any]:
+        """Return the tokens of all replies; those of a prompt count once."""
+        prompt_tokens = sum(ended.prompt_tokens for ended in ends) // self._order.n_answers
+        tokens = sum(ended.tokens for ended in ends)
+        return {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": tokens,
+            "total_tokens": prompt_tokens + tokens,
+            "prompt_tokens_details": {"cached_tokens": min(ended.cached_tokens for ended in ends)},
+            "completion_tokens_details": {"reasoning_tokens": sum(ended.thought_tokens for ended in ends)},
+        }
 
     def broken(self, error: ApiError) -> dict[str, Any]:
         """Return what ends a stream that broke off."""
@@ -117,17 +129,6 @@ def remarks(ended: Ended) -> dict[str, Any]:
     like a call is none."""
     repeated = {"stop_reason": "repetition"} if ended.n_repeated_chars else {}
     return repeated | ({"not_a_call": ended.call_doubt} if ended.call_doubt else {})
-
-
-def _usage(answers: Sequence[Ended]) -> dict[str, Any]:
-    prompt_tokens, tokens = answers[0].prompt_tokens, sum(one.tokens for one in answers)
-    return {
-        "prompt_tokens": prompt_tokens,  # which all answers have in common
-        "completion_tokens": tokens,
-        "total_tokens": prompt_tokens + tokens,
-        "prompt_tokens_details": {"cached_tokens": min(one.cached_tokens for one in answers)},
-        "completion_tokens_details": {"reasoning_tokens": sum(one.thought_tokens for one in answers)},
-    }
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

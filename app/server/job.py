@@ -125,7 +125,7 @@ class Asked:
         self._came: asyncio.Queue[tuple[int, Happening]] = asyncio.Queue()
         # Not a method: jobs that point to this object would keep both until the garbage collector comes by.
         note = partial(_note, asyncio.get_running_loop(), self._came)
-        self.jobs = [Job(order, peer, at, partial(note, at)) for at in range(order.n_answers)]
+        self.jobs = [Job(order.of_reply(at), peer, at, partial(note, at)) for at in range(order.n_replies)]
         self.drop = partial(drop, self.jobs)
 
     @property

@@ -87,7 +87,9 @@ def read_message(message: Fields) -> Said:
 def read_id(item: Fields, name: str) -> str:
     """Return the id of a call, which clients also give as a number."""
     call_id = item.any(name)
-    return "" if call_id is None else str(item.text(name) if not isinstance(call_id, int) else call_id)
+    if call_id is not None and not isinstance(call_id, (str, int)):
+        raise item.wrong(name, "a string")
+    return "" if call_id is None else str(call_id)
 
 
 def read_text(message: Fields, name: str, is_result: bool = False) -> str:

@@ -6,7 +6,7 @@ What would change the answer's meaning and is not done here is refused by name; 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from app.chat.answer_form import AnswerForm
@@ -36,6 +36,7 @@ EFFORTS = {
     "none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high",
     "auto": None, "default": None,
 }  # fmt: skip
+_PROMPT = "a string, or a list of token ids, or a list of these"
 NEUTRAL: dict[str, Any] = {
     "best_of": 1, "echo": False, "suffix": "", "modalities": ["text"], "functions": [],
     "function_call": ("none", "auto"),
@@ -58,6 +59,8 @@ class Order:
     """The beginning of the reply, which goes on from it."""
     prompt: str | tuple[int, ...] = ""
     """The text to continue, or its tokens."""
+    more_prompts: tuple[str | tuple[int, ...], ...] = ()
+    """Further texts to continue, each by itself."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``engine.Sampling`` that the request sets."""
     max_tokens: int | None = None
@@ -73,9 +76,21 @@ class Order:
     """Tools that the model may call; None for none."""
     n_answers: int = 1
     """Answers to the same; the seed of each is one more than that of the one before."""
+    writes_nothing: bool = False
+    """Whether only the prompt is counted."""
     is_streamed: bool = False
     tells_usage: bool = False
     """Whether a stream ends with the number of tokens."""
+
+    @property
+    def n_replies(self) -> int:
+        """Number of replies to the request: some to each prompt."""
+        return self.n_answers * (1 + len(self.more_prompts))
+
+    def of_reply(self, index: int) -> Order:
+        """Return the request for one of its replies, those to the first prompt first."""
+        prompt = index // self.n_answers
+        return replace(self, prompt=self.more_prompts[prompt - 1], more_prompts=()) if prompt else self
 
     @property
     def is_chat(self) -> bool:
@@ -119,7 +134,7 @@ def _check_continuation(fields: Fields, is_begun: bool) -> None:
     """
     continues = fields.flag("continue_final_message", is_begun)
     has_prompt = fields.flag("add_generation_prompt", not is_begun)
-    if has_prompt and continues:
+    if continues and fields.flag("add_generation_prompt"):
         raise ApiError("add_generation_prompt excludes continue_final_message", param="add_generation_prompt")
     if continues and not is_begun:
         raise ApiError("continue_final_message: the last message must be the assistant's", param="messages")
@@ -132,13 +147,20 @@ def _check_continuation(fields: Fields, is_begun: bool) -> None:
 def completion_order(fields: Fields, only: str) -> Order:
     """Read a request for ``/v1/completions``; ``only``: as ``take_model``. Raises ApiError: it is wrong somewhere."""
     fields = fields.opened()
+    model = take_model(fields, only)
+    prompts = _prompts(fields)
+    writes_nothing = as_whole(fields.any("max_tokens")) == 0 and type(fields.any("max_tokens")) is not bool
     order = _order(
         fields,
-        model=take_model(fields, only),
-        prompt=_prompt(fields),
+        model=model,
+        prompt=prompts[0],
+        more_prompts=prompts[1:],
         n_logprobs=fields.whole("logprobs", 0, MOST_TOP_LOGPROBS),
-        max_tokens=read_limit(fields, "max_tokens", "n_predict"),
+        max_tokens=None if writes_nothing else read_limit(fields, "max_tokens", "n_predict"),
+        writes_nothing=writes_nothing,
     )
+    if order.n_replies > MOST_ANSWERS:
+        raise fields.wrong("prompt", f"at most {MOST_ANSWERS} texts, those of n counted")
     fields.ignore_rest()
     return order
 
@@ -224,17 +246,19 @@ def read_effort(fields: Fields, name: str) -> str | None:
     return EFFORTS.get(fields.word(name, *EFFORTS) or "")
 
 
-def _prompt(fields: Fields) -> str | tuple[int, ...]:
+def _prompts(fields: Fields) -> tuple[str | tuple[int, ...], ...]:
+    """Return the texts to continue, or their tokens; there is one at least."""
     given = fields.any("prompt")
-    wanted = "a string, or a list of token ids"
     if given is None:
-        raise fields.missing("prompt", wanted)
-    if isinstance(given, list) and len(given) == 1 and isinstance(given[0], (str, list)):
-        given = given[0]
+        raise fields.missing("prompt", _PROMPT)
+    if isinstance(given, list) and given and all(isinstance(prompt, (str, list)) for prompt in given):
+        return tuple(_prompt(fields, prompt) for prompt in given[: MOST_ANSWERS + 1])
+    return (_prompt(fields, given),)
+
+
+def _prompt(fields: Fields, given: Any) -> str | tuple[int, ...]:
     if isinstance(given, str) and given:
         return whole_text(given)
     if isinstance(given, list) and given and all(type(one) is int and 0 <= one <= MOST_TOKENS for one in given):
         return tuple(given)
-    if isinstance(given, list) and len(given) > 1 and all(isinstance(one, (str, list)) for one in given):
-        raise unsupported("prompt", "has several texts: one at a time is supported")
-    raise fields.wrong("prompt", wanted)
+    raise fields.wrong("prompt", _PROMPT)

@@ -353,8 +353,9 @@ class ChatPrompt:
         self._text, self._ids, self._marks, self._is_settled = "", [], [], True
         for message in messages:
             if message.role == "assistant":
-                with suppress(EngineError):  # what the template refuses is said with the next prompt
-                    self.prompt_ids()
+                if self._awaits_reply:  # there may be a reply that nothing is before
+                    with suppress(EngineError):  # what the template refuses is said with the next prompt
+                        self.prompt_ids()
                 self._replies.append(next(replies))
                 self._is_settled = False
             self.messages.append(message)

@@ -89,20 +89,20 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     said = json.loads(data)
     kind, text, choice = said["kind"], said["text"], rng.randrange(6)
     if choice == 0:
-        kind, text = SCHEMA, json.dumps(_schema(rng, 4))
+        kind, text = SCHEMA, json.dumps(made_schema(rng, 4))
     elif choice == 1:
         kind, text = GRAMMAR, _grammar(rng)
     elif choice == 2:
         kind, text = REGEX, _regex(rng, 4)
     elif choice == 3 and kind == SCHEMA:
-        text = json.dumps({"$defs": {"a": _schema(rng, 2)}, **_schema(rng, 3)})
+        text = json.dumps({"$defs": {"a": made_schema(rng, 2)}, **made_schema(rng, 3)})
     else:
         pieces = [json.loads(other)["text"].encode("utf-8", "surrogatepass") for other in rng.choices(others, k=3)]
         text = mutate_bytes(rng, text.encode("utf-8", "surrogatepass"), pieces).decode("utf-8", "replace")
     return _pack(kind, text, rng.random() < 0.3, rng.randrange(1 << 16))
 
 
-def _schema(rng: Random, depth: int) -> dict[str, Any]:
+def made_schema(rng: Random, depth: int) -> dict[str, Any]:
     return {key: _value(rng, key, depth) for key in rng.sample(_KEYWORDS, rng.randrange(1, 5))}
 
 
@@ -110,11 +110,11 @@ def _value(rng: Random, key: str, depth: int) -> Any:
     if not depth or rng.random() < 0.3:
         return rng.choice(_VALUES)
     if key in ("properties", "$defs", "definitions", "patternProperties"):
-        return {name: _schema(rng, depth - 1) for name in rng.sample("abc", rng.randrange(1, 4))}
+        return {name: made_schema(rng, depth - 1) for name in rng.sample("abc", rng.randrange(1, 4))}
     if key in ("anyOf", "allOf", "oneOf", "prefixItems"):
-        return [_schema(rng, depth - 1) for _ in range(rng.randrange(1, 4))]
+        return [made_schema(rng, depth - 1) for _ in range(rng.randrange(1, 4))]
     if key in ("items", "additionalProperties", "not"):
-        return _schema(rng, depth - 1)
+        return made_schema(rng, depth - 1)
     return rng.choice(_VALUES)
 
 

@@ -20,6 +20,7 @@ TARGETS = {
     "convert": "checkpoints",
     "documents": "documents",
     "file": "own_files",
+    "requests": "requests",
 }
 """The module of each, which has a ``TARGET``."""
 

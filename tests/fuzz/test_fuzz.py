@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from random import Random
@@ -20,6 +20,9 @@ from app.conversations.conversation import Conversation
 from app.documents import text_file
 from app.downloads.part_file import PartFile
 from app.mcp import server
+from app.server import order
+from app.server.api_error import ApiError
+from app.server.fields import Fields
 from app.tui import external_editor
 from app.program import small_file
 from app.program.refusals import Refusal
@@ -32,10 +35,18 @@ from tests.fuzz import __main__ as command
 from tests.fuzz import chat_templates, checkpoints, forms, gguf_files, kept, keys, planted, servers
 from tests.fuzz import chat_templates, documents, forms, gguf_files, kept, keys, planted, servers
 from tests.fuzz import chat_templates, forms, gguf_files, kept, keys, own_files, planted, servers
+from tests.fuzz import chat_templates, forms, gguf_files, kept, keys, planted, requests, servers
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.target import Fault, Watch
 from tests.fuzz.targets import TARGETS, load
 from tests.fuzz.worker import Result, Worker, execute, mutated
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_server_stays() -> Iterator[None]:
+    yield
+    requests.close()
+
 
 KEPT = [(name, path) for name in TARGETS for path in kept.kept(name)]
 
@@ -241,6 +252,26 @@ def test_an_exception_of_a_key_map_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(keymap, "_check_clashes", lambda *_: {}["planted"])
     data = next(one for one in own_files.seeds() if one.startswith(b"keys"))
     assert execute(load("file"), data, enforces=False).outcome.startswith("FAULT KeyError")
+@pytest.mark.slow
+def test_a_field_that_no_one_checked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unchecked(fields: Fields) -> Any:
+        return tuple(fields.any("stop"))
+
+    data = requests.seeds()[0]
+    monkeypatch.setattr(order, "read_stops", unchecked)
+    broken = data.replace(b'"stop": ["END"]', b'"stop": 5')
+    assert broken != data
+    assert "status 500" in execute(load("requests"), broken, enforces=False).fault
+    monkeypatch.undo()
+    assert execute(load("requests"), broken, enforces=False).fault == ""
+    assert execute(load("requests"), data, enforces=False).outcome == "/v1/chat/completions 200 application/json"
+
+
+@pytest.mark.slow
+def test_a_refusal_in_the_words_of_another_api_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = requests.seeds()[0].replace(b'"stop": ["END"]', b'"stop": 5')
+    monkeypatch.setattr(ApiError, "body", lambda self: {"error": self.message})
+    assert "words of the API" in execute(load("requests"), data, enforces=False).fault
 
 
 def test_the_editors_own_key_is_no_fault() -> None:

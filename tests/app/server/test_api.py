@@ -98,6 +98,30 @@ def test_stop_seed_and_sampling_reach_the_engine(server: Serving) -> None:
     assert (second.seed, second.temperature) == (None, 0.7)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_each_of_several_prompts_is_continued(shared: Serving, stream: bool) -> None:
+    asked = {"prompt": ["a b", "a"], "stream": stream, "stream_options": {"include_usage": True}}
+    answer = shared.post("/v1/completions", asked)
+    if stream:
+        events = events_of(answer.text)
+        texts = [""] * 2
+        for choice in (choice for event in events for choice in event["choices"]):
+            texts[choice["index"]] += choice["text"]
+        usage = events[-1]["usage"]
+    else:
+        texts, usage = [choice["text"] for choice in answer.json()["choices"]], answer.json()["usage"]
+    assert texts == ["Paris.", "Paris."]
+    alone = [shared.post("/v1/completions", {"prompt": prompt}).json()["usage"] for prompt in asked["prompt"]]
+    assert usage["prompt_tokens"] == sum(one["prompt_tokens"] for one in alone)
+
+
+def test_a_prompt_may_only_be_counted(shared: Serving) -> None:
+    answer = shared.post("/v1/completions", {"prompt": "a b", "max_tokens": 0}).json()
+    assert (answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]) == ("", "length")
+    assert answer["usage"]["completion_tokens"] == 0
+    assert answer["usage"]["prompt_tokens"] > 0
+
+
 def test_a_reply_that_repeats_itself_says_so_and_is_told_once(server: Serving) -> None:
     unit = ["round ", "and ", "about ", "it ", "goes "]
     server.script.replies = [unit * 100] * 4

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from app.chat.answer_form import AnswerForm
 from app.conversations.conversation import Said
+from app.server import ollama
 from app.server.answer_form import read_form
 from app.server.api_error import MOST_CHARS, ApiError
 from app.server.fields import MOST_IGNORED, Fields, read_json
-from app.server.order import MOST_TOKENS, chat_order, completion_order
+from app.server.order import MOST_TOKENS, Order, chat_order, completion_order
 from app.server.responses import response_order
 from app.server.sampling_fields import resolved
 from app.text.clean_text import clean_text
@@ -76,7 +77,7 @@ WRONG_IN_CHATS: dict[str, list[Any]] = {
     "modalities": [["text", "audio"], "text"],
 }
 WRONG_IN_TEXTS: dict[str, list[Any]] = {
-    "prompt": [None, "", [], [""], 5, {}, [1, "a"], [-1], [True], ["a", "b"], [[1], [2]], [1.0]],
+    "prompt": [None, "", [], [""], 5, {}, [1, "a"], [-1], [True], ["a", ""], [[1], []], [1.0], ["a"] * 9],
     "logprobs": [-1, 21, True, "1"],
     "echo": [True, 1],
     "best_of": [2, True],
@@ -118,6 +119,13 @@ def is_line(text: str) -> bool:
     return len(text) <= MOST_CHARS and "\n" not in text and clean_text(text) == text
 
 
+def test_several_prompts_are_continued_each_by_itself() -> None:
+    order = completion_order(Fields({"prompt": ["a", [1, 2]], "n": 2}), "m")
+    assert [order.of_reply(index).prompt for index in range(order.n_replies)] == ["a", "a", (1, 2), (1, 2)]
+    with pytest.raises(ApiError, match="at most 8 texts"):
+        completion_order(Fields({"prompt": ["a"] * 5, "n": 2}), "m")
+
+
 def require_refused(read: Callable[..., Any], needed: dict[str, Any], *tables: dict[str, list[Any]]) -> None:
     for name, value in ((name, value) for table in tables for name, values in table.items() for value in values):
         order, refused = outcome(lambda: read(fields_of({**needed, name: value}), "m"))  # noqa: B023 - called at once
@@ -129,7 +137,8 @@ def require_refused(read: Callable[..., Any], needed: dict[str, Any], *tables: d
 
 def test_a_wrong_field_is_refused_by_its_name() -> None:
     require_refused(chat_order, {"messages": HI}, WRONG, WRONG_IN_CHATS)
-    require_refused(completion_order, {"prompt": "hi"}, WRONG, WRONG_IN_TEXTS)
+    limits = {"max_tokens": WRONG["max_tokens"][1:]}  # 0 has the prompt counted
+    require_refused(completion_order, {"prompt": "hi"}, WRONG | limits, WRONG_IN_TEXTS)
     require_refused(chat_order, {"messages": HI, "response_format": {"type": "json_object"}}, {"grammar": ["start: X"]})
 
 
@@ -148,6 +157,122 @@ def test_forms_are_read(given: Any, form: tuple[str, str] | None) -> None:
     assert read_form(Fields({"response_format": given})) == (AnswerForm(*form, "response_format") if form else None)
     assert read_form(Fields({"grammar": "start: X"})) == AnswerForm("grammar", "start: X", "grammar")
     assert read_form(Fields({"grammar": ""})) is None
+
+
+RED = {"enum": ["red"]}
+CHOICE = 'start: "a" | "b"'
+FORMS: list[tuple[dict[str, Any], tuple[str, Any, str]]] = [
+    ({"response_format": {"type": "json_schema", "schema": RED}}, ("schema", RED, "response_format")),
+    ({"response_format": {"type": "json_schema", "json_schema": RED | {"type": "string"}}},
+     ("schema", RED | {"type": "string"}, "response_format")),
+    ({"response_format": {"type": "json_schema", "value": {"name": "x", "schema": RED}}},
+     ("schema", RED, "response_format")),
+    ({"response_format": {"type": "json_schema", "json_schema": {"schema": json.dumps(RED)}}},
+     ("schema", RED, "response_format")),
+    ({"response_format": {"type": "json", "value": RED}}, ("schema", RED, "response_format")),
+    ({"response_format": {"type": "json_object", "schema": RED}}, ("schema", RED, "response_format")),
+    ({"response_format": {"type": "regex", "value": "a"}}, ("regex", "a", "response_format")),
+    ({"grammar": {"type": "json", "value": RED}}, ("schema", RED, "grammar")),
+    ({"grammar": {"type": "regex", "value": "a"}}, ("regex", "a", "grammar")),
+    ({"json_schema": RED}, ("schema", RED, "json_schema")),
+    ({"json_schema": json.dumps(RED)}, ("schema", RED, "json_schema")),
+    ({"guided_json": RED}, ("schema", RED, "guided_json")),
+    ({"guided_regex": "a"}, ("regex", "a", "guided_regex")),
+    ({"guided_grammar": "start: A"}, ("grammar", "start: A", "guided_grammar")),
+    ({"guided_choice": ["a", "b"]}, ("grammar", CHOICE, "guided_choice")),
+    ({"structured_outputs": {"json": RED}}, ("schema", RED, "structured_outputs.json")),
+    ({"structured_outputs": {"regex": "a"}}, ("regex", "a", "structured_outputs.regex")),
+    ({"structured_outputs": {"choice": ["a", "b"]}}, ("grammar", CHOICE, "structured_outputs.choice")),
+    ({"structured_outputs": {"grammar": "start: A"}}, ("grammar", "start: A", "structured_outputs.grammar")),
+    ({"structured_outputs": {"json_object": True}}, ("schema", {"type": "object"}, "structured_outputs.json_object")),
+    ({"regex": "a"}, ("regex", "a", "regex")),
+    ({"ebnf": 'root ::= "a"'}, ("grammar", 'root ::= "a"', "ebnf")),
+    ({"format": "json"}, ("schema", {"type": "object"}, "format")),
+    ({"format": RED}, ("schema", RED, "format")),
+    ({"text": {"format": {"type": "json_schema", "name": "x", "schema": RED}}}, ("schema", RED, "text.format")),
+    ({"output_format": {"type": "json_schema", "schema": RED}}, ("schema", RED, "output_format")),
+    ({"output_config": {"format": {"type": "json_schema", "schema": RED}}}, ("schema", RED, "output_config.format")),
+    ({"extra_body": {"guided_json": RED}}, ("schema", RED, "guided_json")),
+    ({"nvext": {"guided_json": RED}}, ("schema", RED, "guided_json")),
+]  # fmt: skip
+"""Forms as clients of other servers ask for them."""
+READ_ORDERS: list[tuple[Callable[[Fields, str], Order], dict[str, Any]]] = [
+    (chat_order, {"messages": HI}),
+    (completion_order, {"prompt": "a"}),
+    (response_order, {"input": "a"}),
+    (ollama.chat_order, {"messages": HI}),
+    (ollama.generate_order, {"prompt": "a"}),
+]
+
+
+@pytest.mark.parametrize(("asked", "form"), FORMS, ids=lambda value: json.dumps(value)[:50])
+def test_a_form_is_asked_for_in_the_words_of_any_server(asked: dict[str, Any], form: tuple[str, Any, str]) -> None:
+    for read, needed in READ_ORDERS:
+        fields = Fields({**needed, **asked})
+        read_form = read(fields, "m").form
+        assert read_form is not None
+        text = json.loads(read_form.text) if read_form.kind == "schema" else read_form.text
+        assert (read_form.kind, text, read_form.name) == form
+        assert fields.ignored == set()
+
+
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        ({"structural_tag": {"triggers": ["<"]}}, "structural_tag"),
+        ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag"),
+        ({"response_format": {"type": "structural_tag", "structures": []}}, "response_format.type"),
+        ({"grammar_triggers": [{"type": 0}]}, "grammar_triggers"),
+        ({"guided_choice": [1]}, "guided_choice"),
+        ({"guided_json": 5}, "guided_json"),
+        ({"guided_json": RED, "guided_regex": "a"}, "guided_regex"),
+        ({"response_format": {"type": "json_object"}, "format": "json"}, "format"),
+        ({"format": "yaml"}, "format"),
+        ({"suffix": "end"}, "suffix"),
+        ({"echo": True}, "echo"),
+        ({"best_of": 2}, "best_of"),
+        ({"function_call": {"name": "f"}}, "function_call"),
+        ({"include_stop_str_in_output": True}, "include_stop_str_in_output"),
+        ({"allowed_token_ids": [1]}, "allowed_token_ids"),
+    ],
+)
+def test_what_changes_an_answer_and_is_not_done_is_refused_by_every_api(asked: dict[str, Any], param: str) -> None:
+    for read, needed in READ_ORDERS:
+        with pytest.raises(ApiError, match=param.rpartition(".")[2]) as refused:
+            read(Fields({**needed, **asked}), "m")
+        assert refused.value.param == param
+
+
+def test_fields_that_ask_for_no_form_are_taken() -> None:
+    neutral = {
+        "structured_outputs": True, "guided_choice": None, "guided_json": "", "format": "", "text": None,
+        "grammar_lazy": False, "structural_tag": None, "response_format": {"type": "text"}, "function_call": "auto",
+    }  # fmt: skip
+    for read, needed in READ_ORDERS:
+        assert read(Fields({**needed, **neutral}), "m").form is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "ends_with", "param"),
+    [
+        ({"add_generation_prompt": False}, "user", "add_generation_prompt"),
+        ({"add_generation_prompt": False}, "assistant", None),
+        ({"add_generation_prompt": True}, "user", None),
+        ({"add_generation_prompt": True}, "assistant", "add_generation_prompt"),
+        ({"continue_final_message": False}, "user", None),
+        ({"continue_final_message": False}, "assistant", "continue_final_message"),
+        ({"continue_final_message": True}, "user", "messages"),
+        ({"continue_final_message": True, "add_generation_prompt": False}, "assistant", None),
+        ({"continue_final_message": True, "add_generation_prompt": True}, "assistant", "add_generation_prompt"),
+    ],
+)
+def test_the_end_of_the_prompt_is_as_asked_for_or_refused(
+    fields: dict[str, Any], ends_with: str, param: str | None
+) -> None:
+    said = [*HI, {"role": "assistant", "content": "So", "prefix": True}][: 2 if ends_with == "assistant" else 1]
+    order, refused = outcome(lambda: chat_order(Fields({"messages": said, **fields}), "m"))
+    assert (refused.param if refused is not None else None) == param
+    assert param is not None or order.begun == ("So" if ends_with == "assistant" else "")
 
 
 @pytest.mark.parametrize(("message", "place"), WRONG_MESSAGES)

@@ -137,6 +137,14 @@ def test_nothing_of_a_tool_becomes_a_control_token(chat: ChatPrompt) -> None:
     assert BYTES.decode(ids).count(evil) >= 4
 
 
+def test_tools_may_change_where_a_reply_has_no_message_before_it(chat: ChatPrompt) -> None:
+    chat.add_reply(BYTES.encode("Welcome."), "Welcome.")
+    chat.add_unrendered("hi")
+    chat.tools = []
+    chat.tokenise_again()
+    assert "Welcome." in BYTES.decode(chat.prompt_ids())
+
+
 def test_a_reply_needs_a_message_before_it(chat: ChatPrompt) -> None:
     chat.add_user("hi")
     chat.add_reply([], "", [CALL])

@@ -1,0 +1,108 @@
+"""A hostile value in any field is answered or refused in words, in every API, and never as a fault of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from app.server import ollama
+from app.server.fields import Fields, read_json
+from app.server.order import Order, chat_order, completion_order
+from app.server.responses import response_order
+from tests.app.server.hostile_values import BODIES, FORMS, VALUES, exchanged, fault_of, forms_of, places, sent
+from tests.app.server.test_orders import is_line, outcome
+from tests.app.server.tiny_server import tiny_server
+
+READERS: dict[str, Callable[[Fields, str], Order]] = {
+    "/v1/chat/completions": chat_order,
+    "/v1/responses": response_order,
+    "/v1/completions": completion_order,
+    "/api/chat": ollama.chat_order,
+    "/api/generate": ollama.generate_order,
+}
+N_SENT_VALUES = 3
+"""Values that are sent for each place of a field; the places share all of them."""
+HI = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with tiny_server(tmp_path_factory.mktemp("tiny")) as client:
+        yield client
+
+
+def changes(path: str) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+    """Yield each body of a path with each of its places in turn, and the place's keys."""
+    body = BODIES[path]
+    for place in places(body):
+        yield body, list(place)
+    for form in forms_of(path):
+        for place in places(form):
+            if place[0] in FORMS:
+                yield form, list(place)
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_every_value_in_every_field_is_read_or_refused_in_a_line(path: str) -> None:
+    for body, place in changes(path):
+        for value in VALUES:
+            content = sent(exchanged(body, tuple(place), value))
+            _, error = outcome(lambda: READERS[path](read_json(content), "m"))  # noqa: B023 - called at once
+            assert error is None or (error.status == 400 and is_line(error.message)), (place, value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", BODIES)
+def test_hostile_values_are_answered_or_refused_by_a_server_with_a_model(tiny: httpx.Client, path: str) -> None:
+    assert tiny.post(path, content=sent(BODIES[path])).status_code == 200
+    n_sent = 0
+    for body, place in changes(path):
+        for _ in range(N_SENT_VALUES):
+            value = VALUES[n_sent % len(VALUES)]
+            n_sent += 1
+            answer = tiny.post(path, content=sent(exchanged(body, tuple(place), value)))
+            assert not fault_of(path, answer.status_code, answer.text), (place, value, answer.text[:300])
+    assert tiny.post(path, content=sent(BODIES[path])).status_code == 200
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"dry_sequence_breakers": ["\ud800"], "dry_multiplier": 1}, "dry_sequence_breakers"),
+    ({"stop": ["a", "\ud800"]}, "stop"),
+    ({"logit_bias": {"\ud800": 1}}, "logit_bias"),
+    ({"model": "\ud800"}, "model"),
+    ({"grammar": 'root ::= "\ud800"'}, "grammar"),
+    ({"grammar": "start: <|im_end|>"}, "grammar"),
+    ({"guided_regex": "\ud800"}, "guided_regex"),
+    ({"guided_choice": ["\ud800"]}, "guided_choice"),
+    ({"guided_json": {"const": "\ud800"}}, "guided_json"),
+    ({"guided_json": {"const": 2**70}}, "guided_json"),
+    ({"tools": [{"type": "function", "function": {"name": "\ud800"}}]}, "tools[0].function.name"),
+]
+
+
+@pytest.mark.slow
+def test_what_no_one_can_mean_is_refused_as_the_clients_mistake(tiny: httpx.Client) -> None:
+    for fields, name in REFUSED:
+        for is_streamed in (False, True):
+            answer = tiny.post("/v1/chat/completions", content=sent({**HI, **fields, "stream": is_streamed}))
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, name), answer.text
+
+
+@pytest.mark.slow
+def test_halves_of_characters_in_texts_are_read_as_marks(tiny: httpx.Client) -> None:
+    call = {"id": "\ud800", "function": {"name": "\ud800", "arguments": '{"a": "\ud800"}'}}
+    tool = {"name": "f", "description": "\ud800", "input_schema": {"properties": {"\ud800": {"enum": ["\ud800"]}}}}
+    messages = [
+        {"role": "user", "content": "\ud800"},
+        {"role": "assistant", "content": [{"type": "text", "text": "\ud800"}], "tool_calls": [call]},
+        {"role": "tool", "content": {"\ud800": "\ud800"}},
+        {"role": "user", "content": [{"type": "text", "text": "\ud83d"}]},
+    ]
+    body = {"messages": messages, "tools": [tool], "max_tokens": 2, "tool_choice": "required"}
+    assert tiny.post("/v1/chat/completions", content=sent(body)).status_code == 200
+    assert tiny.post("/v1/completions", content=sent({"prompt": "\ud800", "max_tokens": 2})).status_code == 200
+    both = {"prompt": "\ud800", "system": "\ud800", "stream": False, "options": {"num_predict": 2}}
+    assert tiny.post("/api/generate", content=sent(both)).status_code == 200

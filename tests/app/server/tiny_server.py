@@ -1,0 +1,56 @@
+"""A server in this process with a real, tiny model of random weights, whose template has tools: no scripted engine."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+
+from app.program.settings import built_in_settings
+from app.server.command import listen
+from app.server.running import Running
+from tests.engine import tiny_gguf
+
+PATIENCE_S = 120.0
+N_CTX = 1024
+TEMPLATE = """{% if tools %}<tool_call>{{ tools | tojson }}
+{% endif %}{% for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}{% for call in message.tool_calls or [] %}
+<tool_call>{{ call.function.name }} {{ call.function.arguments | tojson }}</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+@contextmanager
+def tiny_server(folder: Path) -> Iterator[httpx.Client]:
+    """Serve the model until the end of the block, to a client that has the server's address."""
+    described = tiny_gguf.model("qwen2", context_length=N_CTX, vocabulary="bpe")
+    described.set("tokenizer.chat_template", TEMPLATE)
+    path = described.write(folder / "m.gguf")
+    listener = listen("127.0.0.1", 0)
+    settings = replace(built_in_settings(), save_conversations="off", threads=1)
+    running = Running(path, settings, listener, "m", ("127.0.0.1",), "", 16)
+    thread = threading.Thread(target=running.run, daemon=True)
+    thread.start()
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    client = httpx.Client(base_url=address, timeout=PATIENCE_S, trust_env=False, verify=False)
+    deadline_s = time.monotonic() + PATIENCE_S
+    try:
+        while client.get("/health").status_code != 200:
+            if time.monotonic() > deadline_s:
+                raise TimeoutError("the model is not open")
+            time.sleep(0.05)
+        yield client
+    finally:
+        client.close()
+        loop = running._loop
+        if loop is not None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(running._end, 0)
+        thread.join(PATIENCE_S)
+        listener.close()
