@@ -74,7 +74,6 @@ def test_an_encoder_serves_vectors_and_nothing_else(monkeypatch: pytest.MonkeyPa
         told = server.post("/api/embed", {"model": "any", "input": ["a cat", "the sea"], "truncate": True}).json()
         assert np.allclose(told["embeddings"], both)
         assert (told["model"], told["prompt_eval_count"] > len(ids)) == ("m", True)
-        _check_ollama(server, path, both[1])
         refused = server.chat()
         assert (refused.status_code, "writes no text" in refused.text) == (400, True)
         assert server.post("/tokenize", {"content": "the sea"}).status_code == 200
@@ -84,6 +83,7 @@ def test_an_encoder_serves_vectors_and_nothing_else(monkeypatch: pytest.MonkeyPa
         assert before > engine.model.weights_bytes + 100 * 4 * engine.model.config.activation_floats
         vectors(server, "a " * 50)
         assert engine.model.weights_bytes < engine.claimed_bytes < before
+        _check_ollama(server, path, both[1])
         for body, why in WRONG:
             refused = server.post("/v1/embeddings", body)
             assert (refused.status_code, why in refused.json()["error"]["message"]) == (400, True), body
