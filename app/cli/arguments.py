@@ -218,7 +218,7 @@ _count = _number(int, 1, 1 << 20, f"a whole number from 1 to {1 << 20}")
 _chunk = _number(int, 8, 1 << 20, f"a whole number from 8 to {1 << 20}")
 _port = _number(int, 0, 65535, "a whole number from 0 to 65535")
 _days = _number(float, 0, 36500, "a number of days, 0 to 36500")
-_minutes = _number(int, 0, 1 << 20, f"a whole number from 0 to {1 << 20}")
+_minutes = _number(float, 0, 1 << 20, f"a number of minutes, 0 to {1 << 20}")
 _seconds = _number(float, 1, 3600, "from 1 to 3600 seconds")
 
 

@@ -33,7 +33,7 @@ def serve(
     allow_host: Sequence[str],
     most_waiting: int,
     most_at_once: int,
-    idle_minutes: int | None,
+    idle_minutes: float | None,
 ) -> int:
     """Answer requests until a signal ends it.
 

@@ -178,10 +178,11 @@ def _permission(headers: Headers) -> dict[str, str]:
 
 
 def host_name(host: str) -> str:
-    """Return the name in a Host header, without the port, in small letters."""
+    """Return the name in a Host header, without the port and the dot that ends a whole name, in small letters."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
-    return host.rpartition(":")[0].lower() if host.count(":") == 1 else host.lower()
+    name = host.rpartition(":")[0] if host.count(":") == 1 else host
+    return name.lower().removesuffix(".")
 
 
 def _is_address(name: str) -> bool:

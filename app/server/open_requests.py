@@ -77,13 +77,12 @@ class OpenRequests:
         """
         if request.is_whole:
             return
+        if sum(other.is_whole for other in self._requests) >= MOST_REQUESTS:
+            stuck = self._longest_stuck()
+            if stuck is None:
+                raise _too_many("too many requests are open (try again later)")
+            self._cut(stuck)
         request.is_whole = True
-        if sum(other.is_whole for other in self._requests) <= MOST_REQUESTS:
-            return
-        stuck = self._longest_stuck()
-        if stuck is None:
-            raise _too_many("too many requests are open (try again later)")
-        self._cut(stuck)
 
     def begin_to_send(self, request: OpenRequest) -> None:
         """Note that a part of the answer is handed to the client's connection."""

@@ -20,7 +20,7 @@ from app.server.api_error import ApiError, without_trace
 from app.server.bodies import CompletionBody
 from app.server.fields import Fields, read_json
 from app.server.guard import CLIENT_LEFT, Guard
-from app.server.job import Asked, Ended, Happening, PromptTaken, ReplyPiece
+from app.server.job import Asked, Ended, Happening, ReplyPiece
 from app.server.log import log
 from app.server.models import Models
 from app.server.ollama_models import OllamaModels
@@ -257,8 +257,6 @@ class Routes:
                     if not has_begun:
                         has_begun = True
                         yield None
-                        if isinstance(happening, PromptTaken):
-                            yield None
                     for event in body.events(happening, index) if happening is not None else (body.still_here,):
                         yield event
             except ApiError as error:

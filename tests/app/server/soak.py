@@ -1,16 +1,22 @@
-"""``python -m tests.app.server.soak [--requests 500 | --minutes 30]``: a server, used by clients good and bad.
+"""``python -m tests.app.server.soak [--requests 500 | --minutes 60 --models 4 --record FILE]``: clients good and bad.
 
-Whole answers, streams, forms and refusals, from several threads at once; requests in every order and with any field
-(``odd_requests.py``), damaged ones; streams that are cut, clients that leave, readers that take nothing, bodies that
-dribble, floods of connections. Before and after: memory, descriptors and threads of the server's
-processes. It ends with 1 where anything hangs, is answered wrongly, or has grown.
+Whole answers, streams, forms, vectors and refusals, from several threads at once; requests in every order and with any
+field (``odd_requests.py``), damaged ones; streams that are cut, clients that leave, readers that take nothing. Requests
+of which half is sent, bodies that dribble, in tiny chunks, of two million numbers or with two lengths, floods of
+connections. With several models they come and go: each is closed when it was idle, and opened by the next request.
+
+Memory, descriptors, threads and maps of the server's processes are measured at rest, before and after, and about once
+a minute meanwhile. It ends with 1 where anything hangs, is answered wrongly, or has grown. Linux only.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,10 +24,12 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from random import Random
+from random import Random, choice
+from statistics import median
 from typing import Any
 
 import httpx
@@ -30,10 +38,22 @@ import psutil
 from tests.app.server.odd_requests import damaged, odd, odd_response
 
 ROOT = Path(__file__).resolve().parents[3]
+STARTER = ROOT / "starter" / "starter.gguf"
+OWN_FOLDERS = {"XDG_CONFIG_HOME": "config", "XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state"}
+"""Folders of the program that are not those of whoever runs it; compiled kernels are."""
 PATIENCE_S = 120.0
 CLIENTS = 6
 MOST_GROWN_BYTES = 24 << 20
-"""Of memory: what allocators keep after a storm."""
+"""Limit on the growth of memory: what allocators keep after a storm."""
+MOST_GROWN_MAPS = 64
+"""Limit on the growth of maps: each thread that an allocator has once served may keep one or two."""
+WARM_MINUTES = 10.0
+"""Samples before that are not judged; in shorter runs, those of the first third."""
+IDLE_MINUTES = 0.05
+"""After which several models are closed: a model is closed and opened again within each minute."""
+DRIVE_S = 45.0
+"""How long clients send before each sample."""
+N_NUMBERS = 2_000_000
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 GREEDY = {"temperature": 0, "max_tokens": 24}
 CHAT = "/v1/chat/completions"
@@ -47,32 +67,71 @@ def raw(target: str, body: Any) -> bytes:
 
 
 class Bench:
-    """The server, and what clients saw of it."""
+    """The server, and what clients saw of it.
 
-    def __init__(self, url: str, process: psutil.Process) -> None:
+    Args:
+        names: of the models that requests choose from; empty where the server has one.
+    """
+
+    def __init__(self, url: str, process: psutil.Process, names: Sequence[str] = ()) -> None:
         self.url, self.process, self.port = url, process, int(url.rpartition(":")[2])
+        self.names = names
         self.client = httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S)
         self.seen: Counter[str] = Counter()
         self.faults: list[str] = []
+        self.slowest_health_s = 0.0
+
+    def named(self, body: Any) -> Any:
+        """Return a body that names one of the models, where there are several."""
+        if self.names and isinstance(body, dict):
+            return {**body, "model": choice(self.names)}
+        return body
 
     def post(self, path: str, body: Any) -> httpx.Response:
-        return self.client.post(path, content=body if isinstance(body, bytes) else json.dumps(body))
+        sent = body if isinstance(body, bytes) else json.dumps(self.named(body)).encode()
+        return self.client.post(path, content=sent)
 
     def raw(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
 
+    def send(self, path: str, body: Any) -> bytes:
+        """Return the bytes of a request."""
+        return raw(path, self.named(body))
+
+    def check_health(self) -> None:
+        """Ask whether the server is well, whatever others do, and note how long that took."""
+        began_s = time.monotonic()
+        try:
+            status = httpx.get(f"{self.url}/health", trust_env=False, timeout=PATIENCE_S).status_code
+        except httpx.TransportError as error:  # a flood of connections may cut this one, too
+            status = 200 if "flood" in self.seen else 0
+            self.faults += [] if status else [f"health: {type(error).__name__} {error}"]
+        if status != 200:
+            self.faults.append(f"health: answered with {status}")
+        self.slowest_health_s = max(self.slowest_health_s, time.monotonic() - began_s)
+
     def size(self) -> dict[str, int]:
         """What the processes hold together."""
         held: Counter[str] = Counter()
-        for one in (self.process, *self.process.children(recursive=True)):
-            held["memory_bytes"] += one.memory_full_info().uss
-            held["descriptors"] += one.num_fds()
-            held["threads"] += one.num_threads()
+        for process in (self.process, *self.process.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+                held["uss_bytes"] += process.memory_full_info().uss
+                held["anonymous_bytes"] += _anonymous_bytes(process.pid)
+                held["descriptors"] += process.num_fds()
+                held["threads"] += process.num_threads()
+                held["maps"] += len(Path(f"/proc/{process.pid}/maps").read_bytes().splitlines())
         return dict(held)
 
     def is_idle(self) -> bool:
         text = self.client.get("/metrics").text
-        return all(f"jalopy_requests_{name} 0" in text for name in ("running", "waiting"))
+        is_idle = all(f"jalopy_requests_{name} 0" in text for name in ("running", "waiting"))
+        return is_idle and not (self.names and self.client.get("/api/ps").json()["models"])
+
+
+def _anonymous_bytes(process_id: int) -> int:
+    text = Path(f"/proc/{process_id}/smaps_rollup").read_text()
+    found = re.search(r"^Anonymous:\s+(\d+) kB", text, re.MULTILINE)
+    return int(found[1]) << 10 if found else 0
 
 
 def whole(bench: Bench, random: Random) -> bool:
@@ -106,7 +165,7 @@ def huge(bench: Bench, random: Random) -> bool:
 
 def cut(bench: Bench, random: Random) -> bool:
     """Leave in the midst of a long stream, or of the request."""
-    sent = raw("/v1/completions", {"prompt": "Once upon a time", "stream": True, "temperature": 5, "min_p": 0})
+    sent = bench.send("/v1/completions", {"prompt": "Once upon a time", "stream": True, "temperature": 5, "min_p": 0})
     with bench.raw() as connection:
         connection.sendall(sent[: random.choice((len(sent), random.randrange(len(sent))))])
         connection.settimeout(0.2)
@@ -119,7 +178,7 @@ def slow(bench: Bench, random: Random) -> bool:
     """Take a little, wait, and leave."""
     with bench.raw() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        for byte in raw("/v1/completions", {"prompt": "Once", "stream": True, "max_tokens": 200}):
+        for byte in bench.send("/v1/completions", {"prompt": "Once", "stream": True, "max_tokens": 200}):
             connection.sendall(bytes([byte]))
         connection.recv(20)
         time.sleep(0.3)
@@ -161,7 +220,7 @@ def absolute(bench: Bench, random: Random) -> bool:
     """Name the whole address, as proxies' clients do."""
     target = f"http://localhost:{bench.port}{random.choice(('/v1', ''))}/chat/completions"
     with bench.raw() as connection:
-        connection.sendall(raw(target, {"messages": QUESTION, "max_tokens": 2}))
+        connection.sendall(bench.send(target, {"messages": QUESTION, "max_tokens": 2}))
         return connection.recv(20).split()[1] in (b"200", b"503")
 
 
@@ -174,28 +233,119 @@ def left(bench: Bench, random: Random) -> bool:
         CHAT: {"messages": [{"role": "user", "content": text}]},
     }  # fmt: skip
     with bench.raw() as connection:
-        connection.sendall(raw(*random.choice(list(asked.items()))))
+        connection.sendall(bench.send(*random.choice(list(asked.items()))))
         connection.settimeout(random.random() * 0.3)
         with suppress(TimeoutError):
             connection.recv(100)
     return True
 
 
+def vectors(bench: Bench, random: Random) -> bool:
+    path, body = random.choice(
+        (
+            ("/v1/embeddings", {"input": ["a cat", "the sea"]}),
+            ("/api/embed", {"input": "word " * 2000}),
+            ("/api/embeddings", {"prompt": "the sea"}),
+        )
+    )
+    answer = bench.post(path, body)
+    return answer.status_code == 503 or "embedding" in answer.text
+
+
+def ollama(bench: Bench, random: Random) -> bool:
+    body = {"messages": QUESTION, "options": {"temperature": 0, "num_predict": 24}, "stream": random.random() < 0.5}
+    body["keep_alive"] = random.choice((0, "5m", None))
+    answer = bench.post("/api/chat", body)
+    return answer.status_code == 503 or json.loads(answer.text.splitlines()[-1])["done"] is True
+
+
+def numbers(bench: Bench, random: Random) -> bool:
+    """Send a list of two million numbers where a few things are expected."""
+    places = {
+        "/v1/completions": "prompt", "/v1/embeddings": "input", "/v1/rerank": "documents", "/detokenize": "tokens",
+        "/v1/responses": "input", CHAT: "messages", "/api/chat": "messages", "/api/generate": "prompt",
+        "/api/embed": "input", "/tokenize": "content",
+    }  # fmt: skip
+    path, field = random.choice(list(places.items()))
+    model = f'"model": "{choice(bench.names)}", ' if bench.names else ""
+    body = b'{%b"query": "a", "%b": [%b]}' % (model.encode(), field.encode(), b"1," * (N_NUMBERS - 1) + b"1")
+    return bench.post(path, body).status_code in (400, 503)
+
+
+def halves(bench: Bench, random: Random) -> bool:
+    """Send half of many requests, go on for a while with single bytes, and leave."""
+    path = random.choice((CHAT, "/v1/embeddings", "/api/chat", "/tokenize", "/health", "/nowhere"))
+    head = b"POST %b HTTP/1.1\r\nHost: localhost\r\n" % path.encode()
+    half = random.choice(
+        (
+            head,
+            head[: random.randrange(1, len(head))],
+            head + b"Content-Length: 5000\r\n\r\n{",
+            head + b"Transfer-Encoding: chunked\r\n\r\n10\r\n{",
+        )
+    )
+    connections = []
+    with suppress(OSError):
+        for _ in range(70):
+            connections.append(bench.raw())
+            connections[-1].sendall(half)
+    for _ in range(5):
+        time.sleep(0.1)
+        for connection in connections:
+            with suppress(OSError):
+                connection.sendall(b" ")
+    for connection in connections:
+        connection.close()
+    return True
+
+
+def unfinished(bench: Bench, random: Random) -> bool:
+    """Send all but the end of a large body."""
+    with bench.raw() as connection, suppress(OSError):
+        connection.sendall(bench.send(CHAT, {"messages": QUESTION, "user": "x" * (3 << 20)})[:-1])
+        time.sleep(0.3)
+    return True
+
+
+def ambiguous(bench: Bench, random: Random) -> bool:
+    """Give the length of a body in two ways, and another request behind it, of which no one may hear."""
+    lengths = random.choice((b"Transfer-Encoding: chunked", b"Content-Length: 9", b"Transfer-Encoding: gzip, chunked"))
+    request = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n%b\r\n\r\n" % lengths
+    request += b"2\r\n{}\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with bench.raw() as connection:
+        connection.sendall(request)
+        came = b""
+        while part := connection.recv(4096):
+            came += part
+    return came.count(b"HTTP/1.1 ") == 1 and b" 200 " not in came
+
+
+def tiny_chunks(bench: Bench, random: Random) -> bool:
+    head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with bench.raw() as connection, suppress(ConnectionError):
+        connection.sendall(head + b"1\r\n \r\n" * 50_000)
+        return connection.recv(12) in (b"HTTP/1.1 400", b"")
+    return True
+
+
 KINDS: dict[Callable[[Bench, Random], bool], int] = {
     whole: 25, streamed: 25, response: 12, formed: 12, refused: 10, cut: 10, slow: 3, huge: 2, flood: 1,
-    odd_chat: 20, odd_items: 12, broken: 20, absolute: 5, left: 6,
+    odd_chat: 20, odd_items: 12, broken: 20, absolute: 5, left: 6, vectors: 6, ollama: 10, numbers: 3, halves: 1,
+    unfinished: 3, ambiguous: 5, tiny_chunks: 3,
 }  # fmt: skip
 
 
-def drive(bench: Bench, n_requests: int, seed: int) -> None:
-    """Send from several threads at once."""
+def drive(bench: Bench, n_requests: int, seed: int, until_s: float = math.inf) -> None:
+    """Send from several threads at once, until a time of the monotonic clock at most."""
 
     def send(random: Random, n: int) -> None:
         for kind in random.choices(list(KINDS), list(KINDS.values()), k=n):
+            if time.monotonic() >= until_s:
+                return
             try:
                 is_right = kind(bench, random)
             except (httpx.HTTPError, OSError, ValueError, KeyError) as error:
-                is_right = isinstance(error, ConnectionError)
+                is_right = isinstance(error, (ConnectionError, httpx.NetworkError, httpx.RemoteProtocolError))
                 bench.faults += [] if is_right else [f"{kind.__name__}: {type(error).__name__} {error}"]
             bench.seen[kind.__name__] += 1
             if not is_right:
@@ -204,6 +354,9 @@ def drive(bench: Bench, n_requests: int, seed: int) -> None:
     clients = [threading.Thread(target=send, args=(Random(seed + n), n_requests // CLIENTS)) for n in range(CLIENTS)]
     for client in clients:
         client.start()
+    while any(client.is_alive() for client in clients):
+        bench.check_health()
+        time.sleep(0.5)
     for client in clients:
         client.join()
     until(bench.is_idle)
@@ -232,55 +385,136 @@ def settled(bench: Bench) -> dict[str, int]:
     return held
 
 
-def run(bench: Bench, n_requests: int, minutes: float) -> bool:
+@dataclass
+class Sample:
+    """What the server holds at rest."""
+
+    minute: float
+    n_requests: int
+    held: dict[str, int]
+
+    def row(self) -> str:
+        """Return the sample as a row of the table."""
+        memory = [f"{self.held[name] / (1 << 20):>10.1f}" for name in ("uss_bytes", "anonymous_bytes")]
+        counts = [f"{self.held[name]:>12}" for name in ("descriptors", "threads", "maps")]
+        return "".join([f"{self.minute:>8.1f}{self.n_requests:>10}", *memory, *counts])
+
+
+HEADING = "  minute  requests   uss MiB  anon. MiB descriptors     threads        maps"
+LIMITS = {
+    "uss_bytes": MOST_GROWN_BYTES,
+    "anonymous_bytes": MOST_GROWN_BYTES,
+    "descriptors": 1,
+    "threads": 1,
+    "maps": MOST_GROWN_MAPS,
+}
+
+
+def growth(samples: Sequence[Sample]) -> dict[str, float]:
+    """Return how much more there is of each in the last third of the samples than in the first, by their medians."""
+    n = max(1, len(samples) // 3)
+    return {
+        name: median(sample.held[name] for sample in samples[-n:]) - median(sample.held[name] for sample in samples[:n])
+        for name in LIMITS
+    }
+
+
+def run(bench: Bench, n_requests: int, minutes: float, record: Path | None) -> bool:
     """Drive the server, compare, and print; whether all is well."""
     drive(bench, max(CLIENTS, n_requests // 5), 1000)  # what is made once is made now
-    before = settled(bench)
     bench.seen.clear()
     started_s = time.monotonic()
-    drive(bench, n_requests, 0)
+    lines = [HEADING]
+    samples: list[Sample] = []
+
+    def sample() -> None:
+        samples.append(Sample((time.monotonic() - started_s) / 60, bench.seen.total(), settled(bench)))
+        lines.append(samples[-1].row())
+        print(lines[-1], flush=True)
+        if record is not None:
+            record.write_text("\n".join(lines) + "\n")
+
+    print(HEADING, flush=True)
+    sample()
     seed = 0
-    while time.monotonic() - started_s < 60.0 * minutes:
+    while True:
+        drive(bench, n_requests, seed, time.monotonic() + DRIVE_S if minutes else math.inf)
+        sample()
         seed += CLIENTS
-        drive(bench, n_requests, seed)
-    taken_s, after = time.monotonic() - started_s, settled(bench)
+        if time.monotonic() - started_s >= 60.0 * minutes:
+            break
+    warm_minutes = min(WARM_MINUTES, minutes / 3)
+    judged = [one for one in samples if one.minute >= warm_minutes]
+    grown = growth(judged)
     kinds = ", ".join(f"{n} {name}" for name, n in bench.seen.most_common())
-    print(f"{bench.seen.total()} requests of {CLIENTS} clients in {taken_s:.0f} s: {kinds}")
-    for name in before:
-        divisor, unit = (1 << 20, " MiB") if name == "memory_bytes" else (1, "")
-        figures = f"before {before[name] / divisor:.0f}{unit}, after {after[name] / divisor:.0f}{unit}"
-        print(f"{name.removesuffix('_bytes'):<12}{figures}")
-    for fault in bench.faults[:20]:
-        print(fault)
-    has_grown = after["memory_bytes"] - before["memory_bytes"] > MOST_GROWN_BYTES or any(
-        after[name] > before[name] + 1 for name in ("descriptors", "threads")
-    )
-    return not bench.faults and not has_grown
+    lines.append(f"{bench.seen.total()} requests of {CLIENTS} clients: {kinds}")
+    lines.append(f"the slowest answer of /health took {bench.slowest_health_s:.1f} s")
+    for name, limit in LIMITS.items():
+        divisor, unit = (1 << 20, " MiB") if name.endswith("_bytes") else (1, "")
+        verdict = "" if grown[name] <= limit else ": HAS GROWN"
+        label = name.removesuffix("_bytes")
+        lines.append(f"{label:<12}{grown[name] / divisor:+.1f}{unit} (at most {limit / divisor:.0f}{unit}){verdict}")
+    lines += bench.faults[:20]
+    print("\n".join(lines[len(samples) + 1 :]))
+    if record is not None:
+        record.write_text("\n".join(lines) + "\n")
+    return not bench.faults and all(grown[name] <= limit for name, limit in LIMITS.items())
+
+
+def folder_of_models(folder: Path, source: Path, n_models: int) -> list[str]:
+    """Write settings and copies of a model, each under a name of its own; return the names."""
+    models, config = folder / "models", folder / "config" / "jalopy"
+    models.mkdir()
+    config.mkdir(parents=True)
+    names = [f"soak-{number}" for number in range(n_models)]
+    for name in names:
+        shutil.copy(source, models / f"{name}.gguf")
+    (config / "settings.toml").write_text(f"model_directories = [{json.dumps(str(models))}]\n")
+    return names
 
 
 def main(arguments: list[str]) -> int:
-    """Serve the bundled model and use it."""
+    """Serve the bundled model, or copies of it, and use it."""
     parser = argparse.ArgumentParser(prog="python -m tests.app.server.soak", description=__doc__)
     parser.add_argument("--requests", type=int, default=500, help="how many, or how many at a time with --minutes")
-    parser.add_argument("--model", default="starter", help="another model, as one that has tools")
+    parser.add_argument("--model", default="", help="the file of another model, as one that has tools")
     parser.add_argument("--minutes", type=float, default=0.0, help="go on for so long")
+    parser.add_argument("--models", type=int, default=0, help="serve so many copies, which come and go")
+    parser.add_argument("--record", type=Path, help="write the table of samples there")
     options = parser.parse_args(arguments)
-    with tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
-        command = [sys.executable, "-m", "app", "serve", options.model, "--port", "0"]
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=log)
+    with tempfile.TemporaryDirectory() as folder:
+        environment = dict(os.environ)
+        names: list[str] = []
+        command = [sys.executable, "-m", "app", "serve", "--port", "0"]
+        if options.models:
+            source = Path(options.model) if options.model else STARTER
+            names = folder_of_models(Path(folder), source, options.models)
+            environment |= {name: f"{folder}/{kind}" for name, kind in OWN_FOLDERS.items()}
+            command += ["--idle-minutes", str(IDLE_MINUTES)]
+        else:
+            command.append(options.model or "starter")
+        log = Path(folder) / "serve.log"
+        with log.open("w") as stderr:
+            process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=stderr, env=environment)
         try:
-            until(lambda: " ready " in Path(log.name).read_text() or process.poll() is not None, 8 * PATIENCE_S)
-            found = re.search(r"at (http://\S+)/v1", Path(log.name).read_text())
+            ready = "each model is opened" if names else " ready "
+            until(lambda: ready in log.read_text() or process.poll() is not None, 8 * PATIENCE_S)
+            found = re.search(r"at (http://\S+)/v1", log.read_text())
             if found is None or process.poll() is not None:
-                print(Path(log.name).read_text())
+                print(log.read_text())
                 return 1
-            is_well = run(Bench(found[1], psutil.Process(process.pid)), options.requests, options.minutes)
+            bench = Bench(found[1], psutil.Process(process.pid), names)
+            is_well = run(bench, options.requests, options.minutes, options.record)
         finally:
             process.terminate()
             process.wait(PATIENCE_S)
-        lines = Path(log.name).read_text().splitlines()
+        lines = log.read_text().splitlines()
         strange = [line for line in lines if not line.startswith("jalopy serve: ") or "fault" in line]
         print("\n".join(strange[:10]) or "the log has nothing strange", f"(exit code {process.returncode})")
+        if names:
+            n_closed = sum(": closed (" in line for line in lines)
+            print(f"models were closed {n_closed} times")
+            is_well = is_well and n_closed >= options.models
     return 0 if is_well and not strange else 1
 
 

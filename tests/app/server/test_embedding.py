@@ -13,6 +13,8 @@ import pytest
 
 from app.chat import opening
 from app.server import served_engine
+from app.server.fields import Fields
+from app.server.short_work import ollama_embed_work
 from engine import Model
 from tests.app.fake_engine import Script
 from tests.app.server import serving as scripted
@@ -81,9 +83,58 @@ def test_an_encoder_serves_vectors_and_nothing_else(monkeypatch: pytest.MonkeyPa
         assert before > engine.model.weights_bytes + 100 * 4 * engine.model.config.activation_floats
         vectors(server, "a " * 50)
         assert engine.model.weights_bytes < engine.claimed_bytes < before
+        _check_ollama(server, path, both[1])
         for body, why in WRONG:
             refused = server.post("/v1/embeddings", body)
             assert (refused.status_code, why in refused.json()["error"]["message"]) == (400, True), body
+
+
+def _check_ollama(server: Serving, path: Path, vector: np.ndarray) -> None:
+    """Check what Ollama's routes do in their own way: cut what is too long, and answer what is empty."""
+    assert np.allclose(server.post("/api/embeddings", {"prompt": "the sea"}).json()["embedding"], vector)
+    assert server.post("/api/embeddings", {"model": "m"}).json() == {"embedding": []}
+    for empty in ({}, {"input": []}, {"input": ""}):
+        assert server.post("/api/embed", empty).json()["embeddings"] == []
+    long = "a " * 900
+    cut = server.post("/api/embed", {"input": [long, "the sea"]}).json()
+    assert cut["prompt_eval_count"] > 128
+    assert cut["total_duration"] >= cut["load_duration"] > 0
+    model = Model.open(path, threads=1)
+    ids = model.tokenizer.encode(long, special=False)
+    first = model.embedder.embed(ids[:128])
+    model.close()
+    assert np.allclose(cut["embeddings"], [first, vector], atol=1e-6)
+    assert np.allclose(server.post("/api/embeddings", {"prompt": long}).json()["embedding"], first, atol=1e-6)
+    refused = server.post("/api/embed", {"input": long, "truncate": False})
+    assert (refused.status_code, "is too long: at most 128" in refused.json()["error"]) == (400, True)
+
+
+@pytest.mark.parametrize(("add_eos", "end"), [(True, 9), (False, 4)])
+def test_a_text_that_is_cut_keeps_the_token_that_ends_it(add_eos: bool, end: int) -> None:
+    class Tokenizer:
+        eos_id = 9
+        most_token_bytes = 3
+
+        def __init__(self) -> None:
+            self.add_eos = add_eos
+
+        def encode(self, text: str, special: bool) -> list[int]:
+            assert len(text) <= 12
+            return [*range(1, len(text) + 1), *([9] if add_eos else [])]
+
+    class Embedder:
+        n_ctx = 4
+        dim = 1
+
+        def embed(self, ids: list[int]) -> np.ndarray:
+            return np.array(ids)
+
+    class Chat:
+        tokenizer = Tokenizer()
+        embedder = Embedder()
+
+    answer = ollama_embed_work(Fields({"input": "a" * 100})).compute("m", Chat())
+    assert answer["embeddings"] == [[1, 2, 3, end]]
 
 
 def test_a_reranker_orders_documents(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

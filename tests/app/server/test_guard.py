@@ -53,12 +53,15 @@ def test_a_path_is_found_as_clients_write_it(path: str, meant: str) -> None:
     [
         ("http://127.0.0.1:8080/v1/models", "127.0.0.1:8080", b"200"),
         ("HTTP://localhost/v1//models", "localhost", b"200"),
-        ("http://localhost", "localhost", b"404"),
+        ("http://localhost", "localhost", b"200"),
         ("http://attacker.example/v1/models", "localhost", b"403"),
         ("http://localhost/v1/models", "attacker.example", b"403"),
         ("http://user@localhost/v1/models", "localhost", b"403"),
         ("ftp://localhost/v1/models", "localhost", b"404"),
-        *(("/health", host, b"200") for host in ("LOCALHOST:1", "127.0.0.1:99", "[::1]:8080", "[::1]", "::1")),
+        *(
+            ("/health", host, b"200")
+            for host in ("LOCALHOST:1", "localhost.:1", "127.0.0.1:99", "[::1]:8080", "[::1]", "::1")
+        ),
         *(("/health", host, b"403") for host in ("attacker.example:80", "", "localhost.attacker.example")),
     ],
 )

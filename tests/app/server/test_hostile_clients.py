@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from app.chat.form_process import FormLimits
-from app.server import answer, guard, transfer
+from app.server import answer, guard, open_requests, transfer
 from app.server import running as running_server
 from tests.app.chat.form_processes import compiling
 from tests.app.fake_engine import Gate, Script
@@ -179,6 +179,62 @@ def test_a_stream_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch, gated: S
         cut(connection)
 
 
+WAITING: list[tuple[str, dict[str, object], bytes]] = [
+    ("/v1/chat/completions", {"messages": QUESTION}, b": still here\n\n"),
+    ("/v1/chat/completions", {"messages": QUESTION, "n": 3}, b": still here\n\n"),
+    ("/v1/completions", {"prompt": "hi"}, b": still here\n\n"),
+    ("/v1/responses", {"input": "hi"}, b": still here\n\n"),
+    ("/api/chat", {"messages": QUESTION}, b'"content":""},"done":false}\n'),
+    ("/api/generate", {"prompt": "hi"}, b'"response":"","done":false}\n'),
+]
+
+
+@pytest.mark.parametrize(("path", "asked", "sign"), WAITING)
+def test_a_stream_that_waits_for_its_turn_says_so(
+    monkeypatch: pytest.MonkeyPatch, gated: Script, gate: Gate, path: str, asked: dict[str, object], sign: bytes
+) -> None:
+    monkeypatch.setattr("app.server.routes.IN_LINE_S", 0.01)
+    monkeypatch.setattr("app.server.routes.STILL_HERE_S", 0.01)
+    with serving(monkeypatch, gated) as server:
+        first = asking(server)
+        until(gate.waiting.is_set)
+        body = json.dumps({**asked, "stream": True, "max_tokens": 2, "options": {"num_predict": 2}}).encode()
+        waiting = asking(server, HEAD.replace(b"/v1/chat/completions", path.encode()) % len(body) + body)
+        came = b""
+        while came.count(sign) < 3:
+            part = waiting.recv(4096)
+            assert part
+            came += part
+        assert came.startswith(b"HTTP/1.1 200 OK")
+        assert b"word" not in came
+        gate.open()
+        while b"word" not in came:
+            part = waiting.recv(4096)
+            assert part
+            came += part
+        cut(first)
+        cut(waiting)
+
+
+def test_what_is_wrong_with_a_stream_that_has_waited_comes_as_an_event(
+    monkeypatch: pytest.MonkeyPatch, gated: Script, gate: Gate
+) -> None:
+    monkeypatch.setattr("app.server.routes.IN_LINE_S", 0.01)
+    with serving(monkeypatch, gated) as server:
+        first = asking(server)
+        until(gate.waiting.is_set)
+        body = json.dumps({"prompt": "word " * 1000, "stream": True}).encode()
+        waiting = asking(server, HEAD.replace(b"/chat/", b"/") % len(body) + body)
+        assert waiting.recv(15) == b"HTTP/1.1 200 OK"
+        cut(first)
+        came = b""
+        while b'"code":"context_length_exceeded"' not in came:
+            part = waiting.recv(4096)
+            assert part
+            came += part
+        cut(waiting)
+
+
 def test_the_end_tells_those_who_are_answered_and_who_wait(monkeypatch: pytest.MonkeyPatch, gated: Script) -> None:
     with serving(monkeypatch, gated, most_at_once=2) as server, ThreadPoolExecutor(1) as pool:
         streamed = asking(server)
@@ -189,7 +245,8 @@ def test_the_end_tells_those_who_are_answered_and_who_wait(monkeypatch: pytest.M
         server.end()
         assert b'"code":"shutting_down"' in received(streamed)
         assert whole.result(60).json()["error"]["code"] == "shutting_down"
-        assert b"503 Service Unavailable" in received(waiting)
+        told = received(waiting)
+        assert b"503 Service Unavailable" in told or b'"code":"shutting_down"' in told  # its stream may have begun
 
 
 @pytest.mark.parametrize(
@@ -218,6 +275,96 @@ def test_what_is_no_request_is_refused(
     err = capsys.readouterr().err
     assert "Traceback" not in err
     assert "fault" not in err
+
+
+ONE_MORE = b"GET /props HTTP/1.1\r\nHost: localhost\r\n\r\n"
+TWO_LENGTHS = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n%b\r\n\r\n%b" + ONE_MORE
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        (b"Content-Length: 5\r\nTransfer-Encoding: chunked", b'f\r\n{"content":"hi"}\r\n0\r\n\r\n', b"400"),
+        (b"Content-Length: 5\r\nTransfer-Encoding: chunked", b'10\r\n{"content":"hi"}\r\n0\r\n\r\n', b"200"),
+        (b"Transfer-Encoding: Chunked\r\ncontent-length: 21", b'10\r\n{"content":"hi"}\r\n0\r\n\r\n', b"200"),
+        (b"Transfer-Encoding: chunked\r\nContent-Length: 0\r\nConnection: keep-alive", b"2\r\n{}\r\n0\r\n\r\n", b"400"),
+        (b"Content-Length: 16\r\nContent-Length: 17", b'{"content":"hi"}', b"400"),
+        (b"Content-Length: 16, 17", b'{"content":"hi"}', b"400"),
+        (b"Content-Length: +16", b'{"content":"hi"}', b"400"),
+        (b"Content-Length: 16\r\nTransfer-Encoding: identity", b'{"content":"hi"}', b"400"),
+        (b"Transfer-Encoding: chunked, gzip", b'10\r\n{"content":"hi"}\r\n0\r\n\r\n', b"400"),
+        (b"Transfer-Encoding: gzip, chunked", b'10\r\n{"content":"hi"}\r\n0\r\n\r\n', b"400"),
+        (b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity", b"0\r\n\r\n", b"400"),
+        (b"Transfer-Encoding : chunked", b"0\r\n\r\n", b"400"),
+    ],
+)
+def test_no_second_request_is_seen_behind_an_ambiguous_one(
+    shared: Serving, headers: bytes, body: bytes, status: bytes
+) -> None:
+    came = received(asking(shared, TWO_LENGTHS % (headers, body)))
+    assert came.split()[1] == status
+    assert came.count(b"HTTP/1.1 ") == 1
+    assert b"connection: close" in came.lower()
+
+
+def test_a_body_in_tiny_chunks_is_refused_before_it_costs_much(shared: Serving) -> None:
+    head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    text = b'{"content":"' + b"a" * 900 + b'"}'
+    small = b"".join(b"1\r\n%c\r\n" % byte for byte in text) + b"0\r\n\r\n"
+    assert received(asking(shared, head + small)).split()[1] == b"200"
+    connection = asking(shared, head)
+    with suppress(ConnectionError):
+        connection.sendall(b"1\r\n \r\n" * 200_000)
+    assert received(connection)[:12] in (b"HTTP/1.1 400", b"")
+    assert shared.get("/health").status_code == 200
+
+
+HALVES = [
+    b"POST /v1/chat/completions HT",
+    HEAD % 5000 + b"{",
+    HEAD.replace(b"/v1/chat/completions", b"/api/chat") % 5000 + b"{",
+    HEAD.replace(b"/v1/chat/completions", b"/health") % 5000 + b"{",
+    HEAD.replace(b"/v1/chat/completions", b"/v1/models") % 5000 + b"{",
+    b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
+]
+
+
+def test_half_requests_keep_no_one_out(shared: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_requests, "MOST_REQUESTS", 2)
+    for half in HALVES:
+        connections = [asking(shared, half) for _ in range(10)]
+        for _ in range(5):  # those that wait go on to dribble
+            for connection in connections:
+                connection.sendall(b" ")
+            assert shared.get("/health").status_code == 200
+            assert shared.get("/v1/models").status_code == 200
+            assert shared.chat(max_tokens=1).status_code == 200
+        for connection in connections:
+            connection.close()
+
+
+def test_health_is_told_while_no_place_is_free(monkeypatch: pytest.MonkeyPatch, gated: Script, gate: Gate) -> None:
+    monkeypatch.setattr(open_requests, "MOST_REQUESTS", 1)
+    with serving(monkeypatch, gated) as server:
+        first = asking(server)
+        until(gate.waiting.is_set)
+        refused = server.get("/v1/models")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "too_many_requests")
+        assert server.get("/health").status_code == 200
+        cut(first)
+        until(lambda: server.get("/v1/models").status_code == 200)
+
+
+def test_the_oldest_unfinished_body_gives_way(shared: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_requests, "MOST_BYTES", 100_000)
+    path, large = b"/tokenize", json.dumps({"content": "a" * 60_000}).encode()
+    half = HEAD.replace(b"/v1/chat/completions", path) % len(large) + large[:-1]
+    first = asking(shared, half)
+    second = asking(shared, half)
+    assert received(first) == b""
+    second.sendall(large[-1:])
+    assert second.recv(15) == b"HTTP/1.1 200 OK"
+    second.close()
 
 
 def test_a_huge_body_is_refused_and_not_kept(shared: Serving) -> None:
@@ -270,7 +417,7 @@ def test_a_flood_of_connections_keeps_no_one_out(gated: Script, gate: Gate, monk
 def test_a_flood_of_requests_is_answered_one_way_or_the_other(
     shared: Serving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(guard, "MOST_REQUESTS", 3)
+    monkeypatch.setattr(open_requests, "MOST_REQUESTS", 3)
     with ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(shared.chat, stream=n % 2 == 0) for n in range(40)]
         statuses = {one.result().status_code for one in asked}

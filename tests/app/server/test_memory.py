@@ -71,6 +71,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("/v1/completions", items(1)),
     ("/v1/completions", b"[" * 100_000),
     ("/v1/completions", b'{"prompt": "' + b"a" * 100_000),
+    ("/v1/completions", b'{"prompt": ' + b"9" * 100_000 + b"}"),
     ("/v1/completions", b'{"prompt": "\xff' + b"a" * 100_000),
 ]
 

@@ -38,8 +38,27 @@ def test_a_chat_comes_in_lines_unless_it_is_not_wanted(server: Serving) -> None:
     assert (whole["message"], whole["done"]) == ({"role": "assistant", "content": "Paris."}, True)
     for one in (last, whole):
         assert (one["done_reason"], one["prompt_eval_count"], one["eval_count"], one["model"]) == ("stop", 5, 3, "m")
+        assert one["total_duration"] >= one["load_duration"] >= 0
         assert one["total_duration"] > 0
         assert datetime.fromisoformat(one["created_at"].replace("Z", "+00:00")).tzinfo
+
+
+def test_a_sign_of_life_is_told(shared: Serving) -> None:
+    assert shared.get("/").text == "Ollama is running"
+    for path in ("/", "/api/tags", "/api/version", "/api/ps", "/v1/models", "/health", "/metrics", "/props"):
+        answer = shared.client.head(shared.url + path)
+        assert (answer.status_code, answer.content) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("keep_alive", "is_closed"),
+    [
+        *((kept, True) for kept in (0, 0.0, "0", "0s", "0m", "0h0m0s", "-0s", "0.0s")),
+        *((kept, False) for kept in (-1, "-1", "-1s", "5m", "24h", 300, 1.5, "1.5h", None, "", False, "soon", [], {})),
+    ],
+)
+def test_a_model_is_closed_if_it_is_kept_for_no_time(keep_alive: Any, is_closed: bool) -> None:
+    assert chat_order(Fields({"messages": HI, "keep_alive": keep_alive}), "").unloads is is_closed
 
 
 def test_a_text_is_generated_by_the_template_or_raw(server: Serving) -> None:
