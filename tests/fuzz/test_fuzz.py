@@ -20,22 +20,30 @@ from app.conversations.conversation import Conversation
 from app.documents import text_file
 from app.downloads.part_file import PartFile
 from app.mcp import server
+from app.program import small_file
+from app.program.refusals import Refusal
 from app.server import order
 from app.server.api_error import ApiError
 from app.server.fields import Fields
-from app.tui import external_editor
-from app.program import small_file
-from app.program.refusals import Refusal
 from app.tui import external_editor, keymap, themes
 from app.tui.widgets.prompt import Prompt
 from engine.convert import bounded, convert
 from engine.prompt.chat_prompt import ChatPrompt
 from engine.saved_state import segments
 from tests.fuzz import __main__ as command
-from tests.fuzz import chat_templates, checkpoints, forms, gguf_files, kept, keys, planted, servers
-from tests.fuzz import chat_templates, documents, forms, gguf_files, kept, keys, planted, servers
-from tests.fuzz import chat_templates, forms, gguf_files, kept, keys, own_files, planted, servers
-from tests.fuzz import chat_templates, forms, gguf_files, kept, keys, planted, requests, servers
+from tests.fuzz import (
+    chat_templates,
+    checkpoints,
+    documents,
+    forms,
+    gguf_files,
+    kept,
+    keys,
+    own_files,
+    planted,
+    requests,
+    servers,
+)
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.target import Fault, Watch
 from tests.fuzz.targets import TARGETS, load
@@ -252,6 +260,8 @@ def test_an_exception_of_a_key_map_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(keymap, "_check_clashes", lambda *_: {}["planted"])
     data = next(one for one in own_files.seeds() if one.startswith(b"keys"))
     assert execute(load("file"), data, enforces=False).outcome.startswith("FAULT KeyError")
+
+
 @pytest.mark.slow
 def test_a_field_that_no_one_checked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def unchecked(fields: Fields) -> Any:
