@@ -53,12 +53,12 @@ class Answering:
     """Called between two steps of the computation."""
     states: SavedStates
     """Bring back what was read before."""
+    noted: set[str]
+    """Lines about forms that are in the log."""
 
     def __post_init__(self) -> None:
         self.sampling = opening.make_sampling(self.local.settings, self.local.model, self.thinking)
         self._forms = Forms(self.local.model.tokenizer)
-        self._noted: set[str] = set()
-        """Lines about forms that are in the log."""
 
     def n_held(self, order: Order) -> int:
         """Return how many of a conversation's messages, or of a text's first tokens, are held since the last request.
@@ -159,8 +159,8 @@ class Answering:
 
         constraint = self._forms.constraint(form, begun, waiting)
         for note in constraint.notes:
-            if note not in self._noted and len(self._noted) < MOST_NOTED:
-                self._noted.add(note)
+            if note not in self.noted and len(self.noted) < MOST_NOTED:
+                self.noted.add(note)
                 log(f"not followed from now on, since no form can: {note}")
         try:
             yield constraint

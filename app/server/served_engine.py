@@ -91,6 +91,8 @@ class ServedEngine:
         self._slots = [Slot(EngineHost(2, self._do_asides, self._end))]
         self._asides: deque[Aside] = deque()
         self._dropped_states_s = 0.0
+        self._noted: set[str] = set()
+        """Lines about forms that are in the log."""
         self.opened: Future[None] = Future()
         self.opened.set_running_or_notify_cancel()  # one who waits for it no longer does not cancel it
         self.model: Any = None
@@ -266,7 +268,7 @@ class ServedEngine:
         files = opening.state_files(settings)
         states = SavedStates(_Place(settings), files, local.model, local.session, notes=False)
         thinking = ThinkingMode.parse(opening.recall_thinking(settings, self._path))
-        return Answering(local, thinking, between, states)
+        return Answering(local, thinking, between, states, self._noted)
 
     def _answer(self, slot: Slot, job: Job) -> None:
         states = slot.answering.states

@@ -112,7 +112,7 @@ def written(forms: Forms, schema: Any, seed: int) -> str | None:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(SCHEMAS, st.integers(0, 99))
-def test_an_answer_is_described_by_its_schema_or_the_schema_is_refused(forms: Forms, schema: Any, seed: int) -> None:
+def test_a_schema_describes_each_answer_or_is_refused(forms: Forms, schema: Any, seed: int) -> None:
     try:
         text = written(forms, schema, seed)
     except FormError:
@@ -249,7 +249,7 @@ def test_what_a_schema_describes_its_loosened_form_describes_too(schema: Any) ->
             assert describes(loose, exact(value))
 
 
-def test_bounds_move_inwards_to_numbers_that_are_read_as_they_are() -> None:
+def test_bounds_move_inwards_to_numbers_that_are_read_exactly() -> None:
     schema = {"type": "integer", "minimum": -(2**80), "maximum": 2**53 + 1}
     assert followed_schema(schema, lambda pattern: True) == (
         {"type": "integer", "minimum": -MOST_WHOLE, "maximum": 2**53},

@@ -56,7 +56,7 @@ def test_every_value_in_every_field_is_read_or_refused_in_a_line(path: str) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", BODIES)
-def test_hostile_values_are_answered_or_refused_by_a_server_with_a_model(tiny: httpx.Client, path: str) -> None:
+def test_a_server_with_a_model_answers_hostile_values_in_words(tiny: httpx.Client, path: str) -> None:
     assert tiny.post(path, content=sent(BODIES[path])).status_code == 200
     n_sent = 0
     for body, place in changes(path):
@@ -89,6 +89,15 @@ def test_what_no_one_can_mean_is_refused_as_the_clients_mistake(tiny: httpx.Clie
         for is_streamed in (False, True):
             answer = tiny.post("/v1/chat/completions", content=sent({**HI, **fields, "stream": is_streamed}))
             assert (answer.status_code, answer.json()["error"]["param"]) == (400, name), answer.text
+
+
+@pytest.mark.slow
+def test_what_no_form_can_follow_is_in_the_log_once(tiny: httpx.Client, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = {"name": "odd", "input_schema": {"properties": {"a": {"type": "array", "uniqueItems": True}}}}
+    for _ in range(3):
+        answer = tiny.post("/v1/chat/completions", content=sent({**HI, "tools": [odd], "tool_choice": "odd"}))
+        assert answer.status_code == 200
+    assert capsys.readouterr().err.count("no form can: tool odd: uniqueItems") == 1
 
 
 @pytest.mark.slow

@@ -236,7 +236,7 @@ def test_a_form_is_asked_for_in_the_words_of_any_server(asked: dict[str, Any], f
         ({"allowed_token_ids": [1]}, "allowed_token_ids"),
     ],
 )
-def test_what_changes_an_answer_and_is_not_done_is_refused_by_every_api(asked: dict[str, Any], param: str) -> None:
+def test_what_changes_an_answer_and_is_not_done_is_refused(asked: dict[str, Any], param: str) -> None:
     for read, needed in READ_ORDERS:
         with pytest.raises(ApiError, match=param.rpartition(".")[2]) as refused:
             read(Fields({**needed, **asked}), "m")

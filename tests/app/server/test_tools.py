@@ -491,7 +491,7 @@ ODD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("properties", "dropped"), ODD)
-def test_of_an_odd_schema_of_a_tool_as_much_is_followed_as_can_be(
+def test_as_much_of_a_tools_odd_schema_is_followed_as_can_be(
     forms: Forms, properties: dict[str, Any], dropped: str
 ) -> None:
     odd = {"type": "object", "properties": properties, "required": ["a"]}
@@ -505,7 +505,7 @@ def test_of_an_odd_schema_of_a_tool_as_much_is_followed_as_can_be(
 
 
 @pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.name)
-def test_arguments_by_an_odd_schema_are_those_that_the_model_wrote(forms: Forms, how: CallFormat) -> None:
+def test_arguments_by_an_odd_schema_are_as_the_model_wrote(forms: Forms, how: CallFormat) -> None:
     schema = {**CITY, "not": {"required": ["x"]}, "properties": {**CITY["properties"], "n": {"$ref": "https://a.b"}}}
     form = call_form(BYTES, tools_of(schema, must=("f",), takes_one=True), how)
     assert fits(forms, form, GOOD[how.name], GOOD[how.name].replace("f", "g", 1)) == [True, False]
