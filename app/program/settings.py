@@ -433,6 +433,9 @@ def _tool_server(name: str, given: Any, where: str) -> ToolServerSetting:
         raise _wrong_server(f"{where!a} is no name", "1 to 40 letters, digits, _ and -")
     kinds = ({"command", "environment", "always"}, {"url", "headers", "key_variable", "always"})
     keys = set(given) if isinstance(given, Mapping) else set()
+    for key in sorted(keys - set(_SERVER_RULES)):
+        hint = _OF_OTHERS.get(key, f"known: {', '.join(_SERVER_RULES)}")
+        raise SettingsError(f"{where} has {key[:40]!a}, which is not known here ({hint})", exit_codes.BAD_DATA)
     if not keys & {"command", "url"} or not any(keys <= kind for kind in kinds):
         raise _wrong_server(f"{where} is not sound", "a table with command or url, and what goes with it")
     for key, value in given.items():
@@ -442,6 +445,16 @@ def _tool_server(name: str, given: Any, where: str) -> ToolServerSetting:
     kept: dict[str, Any] = {key: one if isinstance(one, str) else tuple(one) for key, one in given.items()}
     pairs = {key: tuple(one.items()) for key, one in given.items() if isinstance(one, Mapping)}
     return ToolServerSetting(name, **kept | pairs)
+
+
+_OF_OTHERS = {
+    "args": 'its place is in command: ["program", "argument"]',
+    "env": "it is called environment here",
+    "cwd": 'a command may change it: ["sh", "-c", "cd FOLDER && exec PROGRAM"]',
+    "http_headers": "it is called headers here",
+    "bearer_token_env_var": "it is called key_variable here",
+}
+"""What keys of other programs' settings are called here."""
 
 
 def _wrong_server(what: str, allowed: str) -> SettingsError:

@@ -232,3 +232,20 @@ def test_merging_leaves_the_original_as_it_is() -> None:
 
 def test_the_most_threads_are_those_of_the_engine() -> None:
     assert settings.MOST_THREADS == crew.MOST_THREADS
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ('args = ["-y"]', "its place is in command"),
+        ('env = { A = "b" }', "it is called environment here"),
+        ('cwd = "/tmp"', "a command may change it"),
+        ("startup = 3", "known: command, environment, url"),
+    ],
+)
+def test_a_key_of_other_programs_for_a_tool_server_is_named(tmp_path: Path, line: str, hint: str) -> None:
+    file = write(tmp_path, f'[tools.servers.x]\ncommand = ["npx"]\n{line}\n')
+    with pytest.raises(SettingsError) as refused:
+        load_settings(file)
+    assert line.partition(" ")[0] in str(refused.value)
+    assert hint in str(refused.value)
