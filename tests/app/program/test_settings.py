@@ -107,7 +107,7 @@ key_variable = "TOOLS_KEY"
         ("[tools.servers]\nx = 'y'", "servers.x is not sound; allowed: a table with command"),
         ("[tools.servers.x]\ncommand = 'y'", r"servers\.x\.command is not sound; allowed: a list of texts"),
         ("[tools.servers.x]\ncommand = ['']", r"servers\.x\.command is not sound"),
-        ("[tools.servers.x]\ncommand = ['y']\nshell = 1", "a table with command or url"),
+        ("[tools.servers.x]\ncommand = ['y']\nshell = 1", "has 'shell', which is not known here"),
         ("[tools.servers.x]\ncommand = ['y']\nenvironment = { A = 1 }", r"environment is not sound; allowed: a table"),
         ("[tools.servers.x]\ncommand = ['y']\nenvironment = { 'A=B' = 'c' }", "names of variables, without ="),
         ("[tools.servers.x]\ncommand = ['y']\nalways = 'z'", r"always is not sound; allowed: a list of tools"),
