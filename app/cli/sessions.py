@@ -71,8 +71,7 @@ _KINDS = (".json", ".jsonl")
 _DAMAGE = (
     OSError,
     EOFError,
-    RuntimeError,  # it is encrypted
-    NotImplementedError,
+    RuntimeError,  # it is encrypted, or packed in a way that is not known
     zipfile.BadZipFile,
     zlib.error,
     lzma.LZMAError,

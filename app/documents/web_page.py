@@ -61,7 +61,7 @@ _HUGE = re.compile(r"&#(?:[xX]0*[0-9A-Fa-f]{7,}|0*[0-9]{8,});?")
 """A character by a number that none has, which would take time by the square of its figures."""
 
 
-class _List:
+class _PageList:
     """An open list: the number and the step of its items, and how numbers are written; no style for none."""
 
     def __init__(self, number: int = 0, step: int = 0, style: str = "") -> None:
@@ -77,7 +77,7 @@ class _Page:
         self.text = text
         self._source, self._at = source, 0
         self._unshown, self._depth, self._pre = "", 0, 0
-        self._lists: list[_List] = []
+        self._lists: list[_PageList] = []
         self._before = ""
         """Number of a list item whose words have not begun."""
         self._address = ""
@@ -142,7 +142,7 @@ class _Page:
         if tag == "ol":
             self._open_list(attributes)
         elif tag in ("ul", "menu"):
-            self._lists.append(_List())
+            self._lists.append(_PageList())
         elif tag == "li" and self._lists:
             self._number(attributes)
         elif tag == "p":
@@ -155,7 +155,7 @@ class _Page:
 
     def _open_list(self, attributes: str) -> None:
         if len(self._lists) >= _MOST_LISTS:
-            self._lists.append(_List())
+            self._lists.append(_PageList())
             return
         name = _attribute(attributes, "type")
         css = _LIST_STYLE.search(_attribute(attributes, "style"))
@@ -166,7 +166,7 @@ class _Page:
         start = _whole_number(_attribute(attributes, "start"))
         if start is None:
             start = 1 if step > 0 else self._n_items()
-        self._lists.append(_List(start, step, style))
+        self._lists.append(_PageList(start, step, style))
 
     def _n_items(self) -> int:
         """Return how many items the list has that has just begun."""

@@ -39,7 +39,7 @@ class _Level:
         self.paragraph_style = ""
 
 
-class _List:
+class _WordList:
     """An abstract list: levels, or the name of the style that has them."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class ParagraphNumbers:
     """
 
     def __init__(self, numbering: bytes = b"", styles: bytes = b"") -> None:
-        self._lists: dict[str, _List] = {}
+        self._lists: dict[str, _WordList] = {}
         self._instances: dict[str, _Instance] = {}
         self._styles: dict[str, _Style] = {}
         self._counts: dict[str, dict[int, int]] = {}
@@ -134,7 +134,7 @@ class ParagraphNumbers:
     def _levels_of(self, instance: _Instance) -> tuple[str, dict[int, _Level]]:
         """Return the id of the list that counts for an instance, and its levels with those of the instance."""
         abstract_id = instance.list_id
-        abstract = self._lists.get(abstract_id, _List())
+        abstract = self._lists.get(abstract_id, _WordList())
         if not abstract.levels and abstract.linked_style:
             for other_id, other in self._lists.items():
                 if other.style_link == abstract.linked_style:
@@ -182,10 +182,10 @@ class ParagraphNumbers:
 class _NumberingReader:
     """Reads the part of the lists."""
 
-    def __init__(self, lists: dict[str, _List], instances: dict[str, _Instance]) -> None:
+    def __init__(self, lists: dict[str, _WordList], instances: dict[str, _Instance]) -> None:
         self._lists, self._instances = lists, instances
         self._open: list[str] = []
-        self._list = _List()
+        self._list = _WordList()
         self._instance = _Instance()
         self._override = 0
         self._level = _Level()
@@ -200,7 +200,7 @@ class _NumberingReader:
         value = attributes.get("val", "")
         parent = self._open[-2] if len(self._open) > 1 else ""
         if name == "abstractNum":
-            self._list = self._lists[attributes.get("abstractNumId", "")] = _List()
+            self._list = self._lists[attributes.get("abstractNumId", "")] = _WordList()
             self._is_in_instance = False
         elif name == "num":
             self._instance = self._instances[attributes.get("numId", "")] = _Instance()

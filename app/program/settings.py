@@ -439,6 +439,9 @@ def _tool_server(name: str, given: Any, where: str) -> ToolServerSetting:
     both = {"always", "timeout_s"}
     kinds = ({"command", "environment", *both}, {"url", "headers", "key_variable", *both})
     keys = set(given) if isinstance(given, Mapping) else set()
+    for key in sorted(keys - set(_SERVER_RULES)):
+        hint = _OF_OTHERS.get(key, f"known: {', '.join(_SERVER_RULES)}")
+        raise SettingsError(f"{where} has {key[:40]!a}, which is not known here ({hint})", exit_codes.BAD_DATA)
     if not keys & {"command", "url"} or not any(keys <= kind for kind in kinds):
         raise _wrong_server(f"{where} is not sound", "a table with command or url, and what goes with it")
     for key, value in given.items():
@@ -453,6 +456,16 @@ def _unchanging(value: Any) -> Any:
     if isinstance(value, Mapping):
         return tuple(value.items())
     return tuple(value) if isinstance(value, list) else value
+
+
+_OF_OTHERS = {
+    "args": 'its place is in command: ["program", "argument"]',
+    "env": "it is called environment here",
+    "cwd": 'a command may change it: ["sh", "-c", "cd FOLDER && exec PROGRAM"]',
+    "http_headers": "it is called headers here",
+    "bearer_token_env_var": "it is called key_variable here",
+}
+"""What keys of other programs' settings are called here."""
 
 
 def _wrong_server(what: str, allowed: str) -> SettingsError:

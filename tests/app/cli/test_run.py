@@ -229,7 +229,7 @@ def test_an_unusable_form_is_refused_before_the_model_opens(script: Script, tmp_
     assert not script.opened
 
 
-def test_a_pipe_that_stays_open_is_named_and_the_prompt_answered_without_it(
+def test_a_prompt_is_answered_without_a_pipe_that_stays_open(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(standard_input, "WORD_S", 0.01)

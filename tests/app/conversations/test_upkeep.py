@@ -250,7 +250,7 @@ def test_a_damaged_index_of_words_costs_nothing_else(root, said, table):
     assert not list(root.glob("damaged-*"))
 
 
-def test_a_command_says_that_it_mended_and_the_next_chat_says_so_once_more(said, root, capsys, monkeypatch):
+def test_a_command_that_mends_says_so_and_the_next_chat_again(said, root, capsys, monkeypatch):
     monkeypatch.setattr(paths, "conversations_dir", lambda: root)
     with (root / NAME).open("r+b") as file:
         file.write(os.urandom(50_000))

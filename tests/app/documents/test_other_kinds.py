@@ -40,7 +40,7 @@ def test_rich_text_is_read_as_it_is_shown(source: bytes, text: str) -> None:
     assert rtf_text(io.BytesIO(source)) == text
 
 
-def test_pictures_in_rich_text_are_counted_and_deep_groups_refused() -> None:
+def test_rich_text_counts_pictures_and_refuses_deep_groups() -> None:
     text = BoundedText()
     assert rtf_text(io.BytesIO(b"{\\rtf1 a{\\pict 0f0f}{\\*\\shppict{\\pict 0f}}b}"), text) == "ab"
     assert text.notes == ["not read: 1 picture"]
@@ -92,7 +92,7 @@ x\r\n--b--\r\n"""
     assert text.notes == ["not read: 1 attachment"]
 
 
-def test_a_saved_page_is_read_by_its_words_and_old_names_by_their_content() -> None:
+def test_saved_pages_are_read_and_old_names_by_their_content() -> None:
     raw = b"From: <Saved by Blink>\r\nMIME-Version: 1.0\r\nContent-Type: multipart/related; boundary=b\r\n\r\n"
     raw += b"--b\r\nContent-Type: text/html\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n"
     raw += b"<p>Caf=C3=A9=\r\n s</p>\r\n--b--\r\n"

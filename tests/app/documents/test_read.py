@@ -170,7 +170,7 @@ def test_a_small_vocabulary_raises_the_estimated_token_count(tmp_path: Path) -> 
     assert reading.with_earlier((), ratio)[0].n_tokens == round(ratio * document.n_tokens)
 
 
-def test_progress_is_told_from_the_first_file_on_and_stops_the_reading(tmp_path: Path) -> None:
+def test_progress_begins_with_the_first_file_and_can_stop_it(tmp_path: Path) -> None:
     for name in "abcd":
         (tmp_path / f"{name}.txt").write_text(name)
     seen: list[str] = []

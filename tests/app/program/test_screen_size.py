@@ -35,7 +35,7 @@ def test_sizes_are_bounded_on_both_sides():
     assert bounded_size(80, 25) == (80, 25)
 
 
-async def test_a_terminal_that_reports_a_huge_size_is_drawn_within_limits(monkeypatch):
+async def test_a_terminal_of_a_huge_size_is_drawn_within_limits(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.delenv("LINES", raising=False)
     ours, theirs = pty.openpty()

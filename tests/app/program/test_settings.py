@@ -109,7 +109,7 @@ timeout_s = 300
         ("[tools.servers]\nx = 'y'", "servers.x is not sound; allowed: a table with command"),
         ("[tools.servers.x]\ncommand = 'y'", r"servers\.x\.command is not sound; allowed: a list of texts"),
         ("[tools.servers.x]\ncommand = ['']", r"servers\.x\.command is not sound"),
-        ("[tools.servers.x]\ncommand = ['y']\nshell = 1", "a table with command or url"),
+        ("[tools.servers.x]\ncommand = ['y']\nshell = 1", "has 'shell', which is not known here"),
         ("[tools.servers.x]\ncommand = ['y']\nenvironment = { A = 1 }", r"environment is not sound; allowed: a table"),
         ("[tools.servers.x]\ncommand = ['y']\nenvironment = { 'A=B' = 'c' }", "names of variables, without ="),
         ("[tools.servers.x]\ncommand = ['y']\nalways = 'z'", r"always is not sound; allowed: a list of tools"),
@@ -237,3 +237,20 @@ def test_merging_leaves_the_original_as_it_is() -> None:
 
 def test_the_most_threads_are_those_of_the_engine() -> None:
     assert settings.MOST_THREADS == crew.MOST_THREADS
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ('args = ["-y"]', "its place is in command"),
+        ('env = { A = "b" }', "it is called environment here"),
+        ('cwd = "/tmp"', "a command may change it"),
+        ("startup = 3", "known: command, environment, url"),
+    ],
+)
+def test_a_key_of_other_programs_for_a_tool_server_is_named(tmp_path: Path, line: str, hint: str) -> None:
+    file = write(tmp_path, f'[tools.servers.x]\ncommand = ["npx"]\n{line}\n')
+    with pytest.raises(SettingsError) as refused:
+        load_settings(file)
+    assert line.partition(" ")[0] in str(refused.value)
+    assert hint in str(refused.value)

@@ -216,7 +216,7 @@ def test_a_stream_that_waits_for_its_turn_says_so(
         cut(waiting)
 
 
-def test_what_is_wrong_with_a_stream_that_has_waited_comes_as_an_event(
+def test_an_error_of_a_stream_that_has_waited_is_an_event(
     monkeypatch: pytest.MonkeyPatch, gated: Script, gate: Gate
 ) -> None:
     monkeypatch.setattr("app.server.routes.IN_LINE_S", 0.01)

@@ -258,7 +258,7 @@ async def test_a_file_sent_at_once_gets_its_count(tmp_path: Path, monkeypatch: p
         await driver.shows(f"long: {n_tokens:,} tokens with the question")
 
 
-async def test_reading_shows_how_far_it_is_and_is_stopped_by_the_stop_key(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_shows_progress_and_the_stop_key_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = threading.Event()
 
     def read(names: Sequence[str], only_existing: bool, follow: Follow) -> ReadDocuments:
