@@ -151,7 +151,7 @@ def test_a_path_in_a_command_may_begin_at_home(make: Make, tmp_path: Path, monke
 def test_a_result_is_text_that_a_terminal_may_show(sound: ToolServer) -> None:
     assert sound.call("echo", {"text": "Grüße"}).text == "Grüße"
     bad = sound.call("do", {"text": "controls"})
-    assert (bad.text, bad.is_error) == ("a␛[31mb␀c\ufffdd", True)
+    assert (bad.text, bad.is_error) == ("a␛[31mb␀c\u202ed", True)
     image = "[image: of an unknown kind, 1B; you cannot see or hear it]"
     assert sound.call("do", {"text": "image"}).text == f"{image}\nbelow\n[None: left out]"
     refused = sound.call("do", {"text": "refuse"})
