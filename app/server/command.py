@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.library.choose_model import choose_model
-from app.program import exit_codes, paths
+from app.program import exit_codes, garbage, paths
 from app.program.bundled_model import is_starter
 from app.program.refusals import Refusal
 from app.program.settings import Settings
@@ -58,6 +58,7 @@ def serve(
     if model and idle_minutes is not None:
         raise Refusal("jalopy serve: --idle-minutes is for models that requests choose (leave MODEL out)")
     path = choose_model(model, settings)
+    garbage.keep_memory_together()
     from app.server.running import Running
 
     with listen(host, port) as listener:

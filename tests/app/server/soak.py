@@ -402,7 +402,6 @@ class Sample:
 
 HEADING = "  minute  requests   uss MiB  anon. MiB descriptors     threads        maps"
 LIMITS = {
-    "uss_bytes": MOST_GROWN_BYTES,
     "anonymous_bytes": MOST_GROWN_BYTES,
     "descriptors": 1,
     "threads": 1,

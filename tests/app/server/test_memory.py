@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
+import platform
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -94,3 +97,22 @@ def test_an_answered_request_leaves_nothing(shared: Serving, is_streamed: bool) 
         before = held()
         assert shared.chat(stream=is_streamed).status_code == 200
         until(lambda: held() <= before)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs the allocator of glibc")
+def test_large_blocks_go_back_to_the_system_when_they_are_free() -> None:
+    script = """
+import psutil
+from app.program.garbage import keep_memory_together
+keep_memory_together()
+block = bytearray(b"a") * (30 << 20)
+del block  # without limits, glibc keeps smaller blocks from now on
+blocks = [bytearray(b"a") * (4 << 20) for _ in range(20)]
+before = psutil.Process().memory_info().rss
+last = blocks.pop()
+blocks.clear()
+print(before - psutil.Process().memory_info().rss)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert int(done.stdout) > 60 << 20
