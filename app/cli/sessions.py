@@ -66,13 +66,12 @@ _KINDS = (".json", ".jsonl")
 _DAMAGE = (
     OSError,
     EOFError,
-    RuntimeError,  # it is encrypted
-    NotImplementedError,
+    RuntimeError,  # it is encrypted, or packed in another way
     zipfile.BadZipFile,
     zlib.error,
     lzma.LZMAError,
 )
-"""Exceptions at archives that are damaged, or packed in another way."""
+"""Exceptions at archives that are damaged."""
 _SAVING_PATIENCE_S = 60.0
 _MOST_LINES = 20
 
