@@ -71,12 +71,12 @@ _KINDS = (".json", ".jsonl")
 _DAMAGE = (
     OSError,
     EOFError,
-    RuntimeError,  # it is encrypted, or packed in a way that is not known
+    RuntimeError,  # it is encrypted, or packed in another way
     zipfile.BadZipFile,
     zlib.error,
     lzma.LZMAError,
 )
-"""Exceptions at archives that are damaged, or packed in another way."""
+"""Exceptions at archives that are damaged."""
 _SAVING_PATIENCE_S = 60.0
 _MESSAGES_PER_S = 100
 """Fewer than the slowest disk saves."""

@@ -136,8 +136,8 @@ def _plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def model_name(name: str) -> str:
-    """Return the name of a tool as models call it: of few characters, and short."""
-    if NAME.fullmatch(name):
+    """Return the name of a tool as models call it: of few characters, and short for any server."""
+    if len(name) <= _MODEL_NAME_CHARS and NAME.fullmatch(name):
         return name
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
     if len(plain) <= _MODEL_NAME_CHARS:

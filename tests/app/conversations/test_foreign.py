@@ -291,7 +291,7 @@ def test_any_unicode_encoding_is_read(encoding: str) -> None:
     assert said(one) == [("user", "Grüße")]
 
 
-def test_20_000_messages_are_taken_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_messages_are_taken_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     messages = [{"role": ("user", "assistant")[n % 2], "content": f"m{n}"} for n in range(20_000)]
     [one] = read(messages)
     assert (len(one.conversation.messages), one.left_out) == (20_000, {})

@@ -95,7 +95,7 @@ def test_a_client_is_answered_after_a_cut_and_ctrl_c_ends_it() -> None:
         ("starter --host nowhere.invalid", exit_codes.USAGE, "needs an API key"),
         ("starter --idle-minutes 3", exit_codes.USAGE, "leave MODEL out"),
         ("--alias x", exit_codes.USAGE, "--alias names one model"),
-        ("starter --api-key-file /dev/null", exit_codes.BAD_DATA, "the key must be 16 to 512"),
+        ("starter --api-key-file /dev/null", exit_codes.UNREADABLE, "is not a file"),
     ],
 )
 def test_what_cannot_be_served_is_refused_in_one_line(argv: str, code: int, words: str) -> None:
