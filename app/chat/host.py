@@ -45,6 +45,26 @@ class WaitingLine(Generic[T]):
                 raise LineFullError
             self._peers.setdefault(peer, deque()).append(item)
 
+    def join_fairly(self, peer: str, item: T) -> T | None:
+        """Wait as after ``join``; where the line is full, the last item of the peer with most gives way.
+
+        Returns:
+            The item that waits no longer; None if there was room.
+
+        Raises:
+            LineFullError: too much waits, and this peer has as much of it as any other.
+        """
+        with self._lock:
+            given_up: T | None = None
+            if sum(map(len, self._peers.values())) >= self._most:
+                n_waiting = len(self._peers.get(peer, ()))
+                longest = max(self._peers.values(), key=len, default=deque[T]())
+                if len(longest) < n_waiting + 2:
+                    raise LineFullError
+                given_up = longest.pop()
+            self._peers.setdefault(peer, deque()).append(item)
+            return given_up
+
     def leave(self, item: T) -> bool:
         """Stop waiting; False where the item no longer waits."""
         with self._lock:

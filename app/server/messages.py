@@ -12,7 +12,7 @@ from app.server.fields import Fields, kind_of, whole_text
 from app.text.record import record
 from engine.prompt.tools.calls import MOST_DEPTH, MOST_NAME_CHARS, NAME, CallResult, ToolCall, is_deep, load_json
 
-MOST_MESSAGES = 10_000
+MOST_MESSAGES = 100_000
 MOST_TOOLS = 128
 MOST_TOOLS_CHARS = 1 << 18
 """Limit on all tools together, as JSON."""

@@ -141,13 +141,21 @@ class ServedEngine:
         host.start()
 
     def ask(self, jobs: Sequence[Job]) -> None:
-        """Have a request answered when its turn comes. Raises ApiError: too many wait, or the server ends."""
+        """Have a request answered when its turn comes.
+
+        Where too many wait, the last request of the client that has most of them is refused.
+
+        Raises:
+            ApiError: too many wait, and this client has as many as any other; or the server ends.
+        """
         self._refuse_closed()
         if self.model is not None and self.served is None:
             raise writes_no_text()
         try:
             for job in jobs:
-                self._line.join(job.peer, job)
+                given_up = self._line.join_fairly(job.peer, job)
+                if given_up is not None:
+                    given_up.end(Ended("cancelled", error=_queue_full()))
                 self._deal()
         except LineFullError:
             self.drop(jobs)
