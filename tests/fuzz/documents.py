@@ -11,6 +11,7 @@ import resource
 import signal
 import unicodedata
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -115,7 +116,7 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     if rng.random() < 0.02:
         suffix = rng.choice(sorted(KINDS)).encode()
     if raw.startswith(b"PK") and rng.random() < 0.8:
-        with suppress(zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, OSError):
+        with suppress(zipfile.BadZipFile, zlib.error, RuntimeError, ValueError, EOFError, OSError):
             return suffix + b"\n" + _changed_archive(rng, raw, pieces)
     return suffix + b"\n" + _changed(rng, raw, pieces)
 
@@ -130,6 +131,8 @@ def _changed(rng: Random, raw: bytes, pieces: Sequence[bytes]) -> bytes:
 def _changed_archive(rng: Random, raw: bytes, pieces: Sequence[bytes]) -> bytes:
     with zipfile.ZipFile(io.BytesIO(raw)) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
+    if not parts:
+        raise ValueError("the archive has no parts")
     chosen = rng.choice(sorted(parts))
     parts[chosen] = _changed(rng, parts[chosen], pieces)
     file = io.BytesIO()
