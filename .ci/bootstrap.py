@@ -17,10 +17,23 @@ DOWNLOAD_MB = 90
 """Measured on Linux x86-64: llvmlite and NumPy are most of it."""
 NEEDED_MB = 600
 """Installed it is 390 MB; pip unpacks next to that."""
-_NO_NETWORK = ("name resolution", "Name or service not known", "nodename nor servname", "Network is unreachable")
-_NO_ANSWER = ("NewConnectionError", "ConnectTimeout", "ReadTimeout", "ProxyError", "Max retries exceeded")
+_NO_NETWORK = (
+    "name resolution",
+    "Name or service not known",
+    "nodename nor servname",
+    "Network is unreachable",
+)
+_NO_ANSWER = (
+    "NewConnectionError",
+    "ConnectTimeout",
+    "ReadTimeout",
+    "ProxyError",
+    "Max retries exceeded",
+)
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")
-_STEP = re.compile(r"\s*(Collecting|Downloading|Building|Prepared|Installing|Installed)\b[ :]*(?:\S*/)?([\w.-]*)")
+_STEP = re.compile(
+    r"\s*(Collecting|Downloading|Building|Prepared|Installing|Installed)\b[ :]*(?:\S*/)?([\w.-]*)"
+)
 """What pip and uv say they do, and with what."""
 _SIZE = re.compile(r"Downloading .*\(([\d.]+) ?([kMG])i?B\)")
 _MB = {"k": 1e-3, "M": 1.0, "G": 1e3}
@@ -39,7 +52,10 @@ def main(arguments):
         python = None if uv else suitable_python()
         check_disk(os.path.dirname(os.path.abspath(folder)))
         if not sys.stdout.isatty():
-            print(f"Installing what Jalopy needs into {folder}: about {DOWNLOAD_MB} MB to download, once.", flush=True)
+            print(
+                f"Installing what Jalopy needs into {folder}: about {DOWNLOAD_MB} MB to download, once.",
+                flush=True,
+            )
         if uv:
             install_by_uv(uv, folder, target)
         else:
@@ -50,7 +66,9 @@ def main(arguments):
     except KeyboardInterrupt:
         return 130
     program = os.path.join(folder, "bin", "jalopy")
-    print(f"Installed. The program is {program}; `make install` puts jalopy on your PATH.", flush=True)
+    print(
+        f"Installed. The program is {program}; `make install` puts jalopy on your PATH.", flush=True
+    )
     return 0
 
 
@@ -66,7 +84,9 @@ def suitable_python():
                 "or uv, which brings one)"
             )
     if subprocess.call([found, "-c", "import ensurepip, venv"], stderr=subprocess.DEVNULL) != 0:
-        raise Refusal(f"{found} cannot make environments: the module venv is missing ({_VENV_HINT})")
+        raise Refusal(
+            f"{found} cannot make environments: the module venv is missing ({_VENV_HINT})"
+        )
     return found
 
 
@@ -74,7 +94,9 @@ def check_disk(folder):
     """Refuse to begin where the disk will be full before the end."""
     free_mb = shutil.disk_usage(folder).free // 1_000_000
     if free_mb < NEEDED_MB:
-        raise Refusal(f"the disk is too full: {folder} has {free_mb} MB free, {NEEDED_MB} MB are needed (free some)")
+        raise Refusal(
+            f"the disk is too full: {folder} has {free_mb} MB free, {NEEDED_MB} MB are needed (free some)"
+        )
 
 
 def install_by_uv(uv, folder, target):
@@ -93,7 +115,17 @@ def install_by_pip(python, folder, target):
     if not runs(own):
         spoken([python, "-m", "venv", "--clear", folder])
     pip = [own, "-m", "pip", "--disable-pip-version-check"]
-    probe = ["install", "--quiet", "--dry-run", "--no-deps", "--retries", "1", "--timeout", "15", "setuptools>=77"]
+    probe = [
+        "install",
+        "--quiet",
+        "--dry-run",
+        "--no-deps",
+        "--retries",
+        "1",
+        "--timeout",
+        "15",
+        "setuptools>=77",
+    ]
     spoken(pip + probe)
     spoken([*pip, "install", "--progress-bar", "off", "-e", target])
 
@@ -109,7 +141,12 @@ def runs(python):
 def spoken(command):
     """Run a command and show one line with its progress; say in one line why it failed."""
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
     )
     said = []
     reader = threading.Thread(target=lambda: said.extend(process.stdout), daemon=True)
@@ -156,7 +193,11 @@ def cause(said):
     if any(words in said for words in _NO_ANSWER):
         return "the package index does not answer (check network and proxy, then try again)"
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    errors = [line for line in lines if line.lower().startswith("error")] or lines[-1:] or ["no reason was given"]
+    errors = (
+        [line for line in lines if line.lower().startswith("error")]
+        or lines[-1:]
+        or ["no reason was given"]
+    )
     return f"installing failed: {re.sub('^error: ', '', errors[0], flags=re.IGNORECASE)[:200]}"
 
 

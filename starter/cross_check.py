@@ -24,12 +24,18 @@ N_CTX = 1024
 
 def main() -> None:
     """Answer the test's questions with one of the engines."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path)
     parser.add_argument("--with", dest="engine", choices=("engine", *_PEERS), required=True)
     parser.add_argument("--every", type=int, default=1, help="ask only every N-th question")
     options = parser.parse_args()
-    ask = engine_asker(options.file, 0.0, 1) if options.engine == "engine" else peer_asker(options.file, options.engine)
+    ask = (
+        engine_asker(options.file, 0.0, 1)
+        if options.engine == "engine"
+        else peer_asker(options.file, options.engine)
+    )
     for category in read_categories().values():
         for case in islice(cases(category), None, None, options.every):
             print(json.dumps([*case.messages, *ask(case.messages)]), flush=True)
@@ -55,7 +61,9 @@ def _llama_cpp_python(file: Path) -> Complete:
     from llama_cpp import Llama
 
     model = Llama(str(file), n_ctx=N_CTX, n_threads=1, verbose=False)
-    return lambda said: model.create_chat_completion(said, temperature=0.0, max_tokens=LONGEST_ANSWER)
+    return lambda said: model.create_chat_completion(
+        said, temperature=0.0, max_tokens=LONGEST_ANSWER
+    )
 
 
 def _xllamacpp(file: Path) -> Complete:

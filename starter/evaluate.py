@@ -53,14 +53,18 @@ class Case:
 
 def main() -> int:
     """Evaluate one file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", action="append", help="a category; may be repeated")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--every", type=int, default=1, help="ask only every N-th question")
     parser.add_argument("--wrong", action="store_true", help="show wrong answers")
-    parser.add_argument("--fenced", action="store_true", help="as the program holds the bundled model")
+    parser.add_argument(
+        "--fenced", action="store_true", help="as the program holds the bundled model"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     ask = engine_asker(options.file, options.temperature, options.seed, options.fenced)
@@ -87,7 +91,9 @@ def main() -> int:
                 flush=True,
             )
             for case, answer in wrong if options.wrong else ():
-                print(f"    {' / '.join(case.messages)}\n      {answer!r}, expected {case.expected!r}")
+                print(
+                    f"    {' / '.join(case.messages)}\n      {answer!r}, expected {case.expected!r}"
+                )
     if options.json:
         print(json.dumps(report))
     return int(any(scores["share"] < scores["needed"] for scores in report.values()))
@@ -130,7 +136,8 @@ def fits(answer: str, expected: str) -> bool:
     """True if an answer contains the expected text: "a & b" both, "a | b" one of them, "!a" absent."""
     answer = answer.lower().replace("’", "'")
     return all(
-        any(_holds(answer, choice.strip().lower()) for choice in part.split("|")) for part in expected.split("&")
+        any(_holds(answer, choice.strip().lower()) for choice in part.split("|"))
+        for part in expected.split("&")
     )
 
 
@@ -143,12 +150,16 @@ def _about(what: str, country: Country, question: str) -> Case:
         return Case([question], country.capital, lambda answer: country.capital in answer)
     if what == "continent":
         parts = country.continent.split(" and ")
-        return Case([question], country.continent, lambda answer: named(answer, CONTINENTS) == set(parts))
+        return Case(
+            [question], country.continent, lambda answer: named(answer, CONTINENTS) == set(parts)
+        )
     if not country.neighbours:
         return Case([question], "no land borders", lambda answer: "no land borders" in answer)
     expected = set(country.neighbours)
     return Case(
-        [question], ", ".join(expected), lambda answer: named(answer, _all_names()) - {country.name} == expected
+        [question],
+        ", ".join(expected),
+        lambda answer: named(answer, _all_names()) - {country.name} == expected,
     )
 
 
@@ -201,7 +212,9 @@ def last_number(answer: str) -> str:
 
 def is_declined(answer: str) -> bool:
     """Whether an answer says that the model does not know, or cannot."""
-    return answer.startswith(("I don't know", "I cannot", "I do not understand", "I am sorry. I am only"))
+    return answer.startswith(
+        ("I don't know", "I cannot", "I do not understand", "I am sorry. I am only")
+    )
 
 
 def engine_asker(file: Path, temperature: float, seed: int, is_fenced: bool = False) -> Ask:

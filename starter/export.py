@@ -16,9 +16,7 @@ import numpy as np
 
 from starter.format import CONTEXT, END, END_OF_TEXT, START, TEMPLATE, Shape
 
-_DESCRIPTION = (
-    "Very small, trained from scratch for first steps with Jalopy: capitals, simple sums, and the program itself."
-)
+_DESCRIPTION = "Very small, trained from scratch for first steps with Jalopy: capitals, simple sums, and the program itself."
 
 _TEMPERATURE = 0.2
 """Recommended in the file: a model this small is right with its first choice or not at all."""
@@ -26,7 +24,9 @@ _TEMPERATURE = 0.2
 
 def main() -> None:
     """Convert one checkpoint."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("tokenizer", type=Path)
     parser.add_argument("out", type=Path)
@@ -40,7 +40,9 @@ def main() -> None:
     print(f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB")
 
 
-def export(shape: Shape, weights: dict[str, np.ndarray], tokenizer: Path, out: Path, matrix_type: str) -> None:
+def export(
+    shape: Shape, weights: dict[str, np.ndarray], tokenizer: Path, out: Path, matrix_type: str
+) -> None:
     """Write the file, as a whole or not at all.
 
     Args:
@@ -55,7 +57,11 @@ def export(shape: Shape, weights: dict[str, np.ndarray], tokenizer: Path, out: P
     _write_sizes(writer, shape, sum(w.size for w in weights.values()), matrix_type)
     _write_vocabulary(writer, tokenizer)
     for name, values in weights.items():
-        target = name if "." in name and not name.endswith("norm") and name.endswith("weight") else f"{name}.weight"
+        target = (
+            name
+            if "." in name and not name.endswith("norm") and name.endswith("weight")
+            else f"{name}.weight"
+        )
         if values.ndim == 2 and matrix_type == "Q8_0":
             packed = gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q8_0)
             writer.add_tensor(target, packed, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
@@ -75,7 +81,9 @@ def _write_sizes(writer: gguf.GGUFWriter, shape: Shape, count: int, matrix_type:
     writer.add_author("The Jalopy founders")
     writer.add_size_label(f"{count / 1e6:.1f}M")
     writer.add_languages(["en"])
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0 if matrix_type == "Q8_0" else gguf.LlamaFileType.ALL_F32)
+    writer.add_file_type(
+        gguf.LlamaFileType.MOSTLY_Q8_0 if matrix_type == "Q8_0" else gguf.LlamaFileType.ALL_F32
+    )
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_float32("general.sampling.temp", _TEMPERATURE)
     writer.add_context_length(CONTEXT)
@@ -100,8 +108,12 @@ def _write_vocabulary(writer: gguf.GGUFWriter, tokenizer: Path) -> None:
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(texts)
-    writer.add_token_types([gguf.TokenType.CONTROL if text in special else gguf.TokenType.NORMAL for text in texts])
-    writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]])
+    writer.add_token_types(
+        [gguf.TokenType.CONTROL if text in special else gguf.TokenType.NORMAL for text in texts]
+    )
+    writer.add_token_merges(
+        [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+    )
     writer.add_bos_token_id(ids[END_OF_TEXT])
     writer.add_eos_token_id(ids[END])
     writer.add_eot_token_id(ids[END])

@@ -45,7 +45,9 @@ def fill(template: str, values: Mapping[str, str] | Callable[[str], str]) -> str
     return _SLOT.sub(value_of, template)
 
 
-def expand(template: str, rng: Random, values: Mapping[str, str] | Callable[[str], str] | None = None) -> str:
+def expand(
+    template: str, rng: Random, values: Mapping[str, str] | Callable[[str], str] | None = None
+) -> str:
     """Write one sentence of a wording."""
     return re.sub(r"  +", " ", fill(choose(template, rng), values or {})).strip()
 
@@ -94,5 +96,9 @@ def _piece(char: str, slots: object, slot_words: int) -> str:
         return "|"
     if char == "\0":
         name = next(slots)  # type: ignore[call-overload]
-        return r"(?:\d+|[a-z-]+)" if name in NUMBER_SLOTS else f"{_WORD}(?: {_WORD}){{0,{slot_words - 1}}}"
+        return (
+            r"(?:\d+|[a-z-]+)"
+            if name in NUMBER_SLOTS
+            else f"{_WORD}(?: {_WORD}){{0,{slot_words - 1}}}"
+        )
     return re.escape(char)

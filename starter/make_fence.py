@@ -34,7 +34,9 @@ def main() -> None:
 
 def written() -> str:
     """Return the file's text."""
-    kinds = without_doubtful([*_geography(), *_sums(), *_calendar(), *_tables(), *_lists(), *_memory()])
+    kinds = without_doubtful(
+        [*_geography(), *_sums(), *_calendar(), *_tables(), *_lists(), *_memory()]
+    )
     made = {
         **table("care"),
         "values": _values(),
@@ -51,12 +53,25 @@ def kind(
 ) -> dict[str, Any]:
     """Return one kind of question: ``slots`` is the slot's name in the wordings to its table."""
     is_ordered = is_ordered or NUMBER in slots.values()
-    asks = {ask for wording in wordings for sentence in sentences(wording) for ask in _ask(sentence, slots, is_ordered)}
-    return {"name": name, "slots": list(slots.values()), "ordered": is_ordered, "asks": sorted(asks), "says": says}
+    asks = {
+        ask
+        for wording in wordings
+        for sentence in sentences(wording)
+        for ask in _ask(sentence, slots, is_ordered)
+    }
+    return {
+        "name": name,
+        "slots": list(slots.values()),
+        "ordered": is_ordered,
+        "asks": sorted(asks),
+        "says": says,
+    }
 
 
 def _ask(sentence: str, slots: dict[str, str], is_ordered: bool) -> Iterator[str]:
-    marked = re.sub(r"\{(?:[aA]n )?(\w+)\}s?", lambda match: f" {_MARK}{match[1].lower()} ", sentence)
+    marked = re.sub(
+        r"\{(?:[aA]n )?(\w+)\}s?", lambda match: f" {_MARK}{match[1].lower()} ", sentence
+    )
     words = words_of(marked)
     marks = [word.removeprefix(_MARK) for word in words if word.startswith(_MARK)]
     if sorted(marks) != sorted(slots):
@@ -66,7 +81,10 @@ def _ask(sentence: str, slots: dict[str, str], is_ordered: bool) -> Iterator[str
         return
     numbers = [mark for mark in marks if slots[mark] == NUMBER]
     order = " <yx" if len(numbers) == 2 and numbers != list(slots) else ""
-    yield " ".join("*" if word.startswith(_MARK) else word for word in words if word not in LIGHT) + order
+    yield (
+        " ".join("*" if word.startswith(_MARK) else word for word in words if word not in LIGHT)
+        + order
+    )
 
 
 def sentences(wording: str) -> Iterator[str]:
@@ -82,7 +100,9 @@ def without_doubtful(kinds: list[dict[str, Any]]) -> list[dict[str, Any]]:
     asked: dict[tuple[str, str], list[tuple[dict[str, Any], str]]] = {}
     for one in kinds:
         for ask in one["asks"] if one["ordered"] else ():
-            asked.setdefault((str(sorted(one["slots"])), ask.partition(" <")[0]), []).append((one, ask))
+            asked.setdefault((str(sorted(one["slots"])), ask.partition(" <")[0]), []).append(
+                (one, ask)
+            )
     for of in asked.values():
         for one, ask in of if len(of) > 1 else ():
             one["asks"].remove(ask)
@@ -107,24 +127,48 @@ def _geography() -> Iterator[dict[str, Any]]:
     yield kind("a neighbour", {"country": "country"}, _wordings(ask, "a neighbour"), borders)
     whose = {one.capital: [geography.answer("whose", one, rng)] for one in every}
     yield kind("whose", {"capital": "capital"}, _wordings(ask, "whose"), whose)
-    is_capital = {f"{one.name}|{one.capital}": [f"Yes, {one.capital} is the capital of {one.name}."] for one in every}
-    is_capital |= {
-        f"{one.name}|*": [geography.answer("capital", one, rng).replace("The capital", "No, the capital", 1)]
+    is_capital = {
+        f"{one.name}|{one.capital}": [f"Yes, {one.capital} is the capital of {one.name}."]
         for one in every
     }
-    yield kind("is capital", {"country": "country", "capital": "capital"}, _wordings(ask, "is capital"), is_capital)
+    is_capital |= {
+        f"{one.name}|*": [
+            geography.answer("capital", one, rng).replace("The capital", "No, the capital", 1)
+        ]
+        for one in every
+    }
+    yield kind(
+        "is capital",
+        {"country": "country", "capital": "capital"},
+        _wordings(ask, "is capital"),
+        is_capital,
+    )
     there: Says = {}
     for one in every:
         parts = one.continent.split(" and ")
-        there |= {f"{one.name}|{part}": [f"Yes, {one.name} is in {one.continent}."] for part in parts}
+        there |= {
+            f"{one.name}|{part}": [f"Yes, {one.name} is in {one.continent}."] for part in parts
+        }
         there[f"{one.name}|*"] = [f"No, {one.name} is in {one.continent}."]
     slots = {"country": "country", "continent": "continent"}
     yield kind("is continent", slots, _wordings(ask, "is continent"), there)
-    border = {f"{one.name}|{name}": [f"Yes, {one.name} borders {name}."] for one in every for name in one.neighbours}
-    border |= {f"{one.name}|*": [f"No, {geography.answer('neighbours', one, rng)}"] for one in every}
-    yield kind("borders", {"country": "country", "other": "country"}, _wordings(ask, "borders"), border)
+    border = {
+        f"{one.name}|{name}": [f"Yes, {one.name} borders {name}."]
+        for one in every
+        for name in one.neighbours
+    }
+    border |= {
+        f"{one.name}|*": [f"No, {geography.answer('neighbours', one, rng)}"] for one in every
+    }
+    yield kind(
+        "borders", {"country": "country", "other": "country"}, _wordings(ask, "borders"), border
+    )
     inside = {
-        part: [f"{capital(one.name)} is a country in {part}." for one in every if part in one.continent.split(" and ")]
+        part: [
+            f"{capital(one.name)} is a country in {part}."
+            for one in every
+            if part in one.continent.split(" and ")
+        ]
         for part in geography.CONTINENTS
     }
     yield kind("in continent", {"continent": "continent"}, _wordings(ask, "in continent"), inside)
@@ -168,7 +212,11 @@ def _calendar() -> Iterator[dict[str, Any]]:
         says = {x: [calendar.answer(name, 2, 0, at, 0)] for at, x in enumerate(months)}
         yield kind(name, {"x": "month"}, _wordings(ask, name), says)
     for name in ("steps after", "steps before"):
-        says = {f"{n}|{x}": [calendar.answer(name, n, at, 0, 0)] for n in range(2, 6) for at, x in enumerate(days)}
+        says = {
+            f"{n}|{x}": [calendar.answer(name, n, at, 0, 0)]
+            for n in range(2, 6)
+            for at, x in enumerate(days)
+        }
         yield kind(name, {"n": NUMBER, "x": "day"}, _wordings(ask, name), says)
     for name, count in (("place", 12), ("day place", 7)):
         of_p = {str(p + 1): [calendar.answer(name, 2, 0, 0, p)] for p in range(count)}
@@ -180,7 +228,9 @@ def _calendar() -> Iterator[dict[str, Any]]:
 
 def _tables() -> Iterator[dict[str, Any]]:
     few, more = facts.OPPOSITE
-    says = {word: [f"The opposite of {word} is {other}."] for word, other in facts.opposites().items()}
+    says = {
+        word: [f"The opposite of {word} is {other}."] for word, other in facts.opposites().items()
+    }
     yield kind("opposite", {"a": "opposite"}, [*few, *more], says)
     for one in table("relations")["relation"]:
         says = {a: [capital(fill(one["say"], {"a": a, "b": b}))] for a, b in one["rows"]}
@@ -215,7 +265,9 @@ def _tells() -> list[tuple[str, str, str]]:
     for name, texts in memory.KINDS.items():
         for wording in (*texts["tell"], *memory.MORE["kinds"][name]["tell"]):
             for sentence in sentences(wording.replace("{an v}", "[a|an] {v}")):
-                is_plain = name == "name" and not re.search(r"\b(?:name|call(?:ed)?)\b", sentence, re.IGNORECASE)
+                is_plain = name == "name" and not re.search(
+                    r"\b(?:name|call(?:ed)?)\b", sentence, re.IGNORECASE
+                )
                 for whose in family if "{k}" in sentence else [""]:
                     begin, end = folded(sentence.replace("{k}", whose)).rstrip(".! ").split("{v}")
                     found.append((begin, end, f"{'plain-' * is_plain}{name} {whose}".rstrip()))
@@ -247,13 +299,20 @@ def _values() -> dict[str, dict[str, str]]:
         "day": [(name, name) for name in calendar.DAYS],
         "month": [(name, name) for name in calendar.MONTHS],
         "day or month": [(name, name) for name in (*calendar.DAYS, *calendar.MONTHS)],
-        "place": [(word, str(p + 1)) for names in (calendar.PLACES, calendar.ORDINALS) for p, word in enumerate(names)],
+        "place": [
+            (word, str(p + 1))
+            for names in (calendar.PLACES, calendar.ORDINALS)
+            for p, word in enumerate(names)
+        ],
         "opposite": [(word, word) for word in facts.opposites()],
         "family": [(word, word) for word in (*table("words")["family"], *table("words")["pets"])],
     }
     for one in table("relations")["relation"]:
         named[one["name"]] = [(form, a) for a, _ in one["rows"] for form in (a, f"{a}s")]
-    return {name: {" ".join(words_of(called)): value for called, value in of} for name, of in named.items()}
+    return {
+        name: {" ".join(words_of(called)): value for called, value in of}
+        for name, of in named.items()
+    }
 
 
 if __name__ == "__main__":

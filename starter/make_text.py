@@ -14,7 +14,9 @@ from starter.text.tables import Writer
 
 def main() -> None:
     """Print some conversations."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--conversations", type=int, default=20)
     parser.add_argument("--more", type=float, default=0.75, help="share of the many wordings")

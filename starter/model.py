@@ -11,7 +11,9 @@ from starter.format import Shape
 
 def rope_table(shape: Shape) -> Tensor:
     """Complex numbers of length 1, (context, 1, head_width / 2)."""
-    frequencies = shape.rope_base ** (-torch.arange(0, shape.head_width, 2, dtype=torch.float64) / shape.head_width)
+    frequencies = shape.rope_base ** (
+        -torch.arange(0, shape.head_width, 2, dtype=torch.float64) / shape.head_width
+    )
     angles = torch.outer(torch.arange(shape.context, dtype=torch.float64), frequencies)
     return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)[:, None]
 
@@ -46,7 +48,9 @@ class Layer(nn.Module):
             turns: see ``rope_table``.
             wanted: positions (batch, length) that alone are computed behind the attention; returns (count, width).
         """
-        mixed = self._attention(F.rms_norm(x, (x.shape[-1],), self.attn_norm, self.shape.epsilon), turns)
+        mixed = self._attention(
+            F.rms_norm(x, (x.shape[-1],), self.attn_norm, self.shape.epsilon), turns
+        )
         if wanted is not None:
             x, mixed = x[wanted], mixed[wanted]
         x = x + self.attn_output(mixed)
@@ -81,7 +85,11 @@ class Starter(nn.Module):
         for layer in self.blk:
             for name, weights in layer.named_parameters():
                 if weights.ndim == 2:
-                    scale = (2 * self.shape.layers) ** -0.5 if name.startswith(("attn_output", "ffn_down")) else 1.0
+                    scale = (
+                        (2 * self.shape.layers) ** -0.5
+                        if name.startswith(("attn_output", "ffn_down"))
+                        else 1.0
+                    )
                     nn.init.normal_(weights, std=scale * weights.shape[1] ** -0.5)
 
     def hidden(self, ids: Tensor, wanted: Tensor | None = None) -> Tensor:
@@ -100,7 +108,9 @@ class Starter(nn.Module):
     def loss(self, ids: Tensor, is_learnt: Tensor) -> Tensor:
         """Sum the cross entropies of the marked ids (batch, length), each predicted from those before it."""
         chosen = is_learnt[:, 1:]
-        hidden = self.hidden(ids[:, :-1], chosen)  # only here does the wide product with the vocabulary cost anything
+        hidden = self.hidden(
+            ids[:, :-1], chosen
+        )  # only here does the wide product with the vocabulary cost anything
         return F.cross_entropy(hidden @ self.token_embd.T, ids[:, 1:][chosen], reduction="sum")
 
     def forward(self, ids: Tensor) -> Tensor:

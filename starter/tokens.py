@@ -16,9 +16,7 @@ from starter.text.conversation import conversation
 from starter.text.tables import Writer
 
 VOCABULARY = 3072
-WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 """``PRE_TOKENIZERS["qwen2"]`` of the engine; a test compares them."""
 _CONVERSATIONS_FOR_VOCABULARY = 40_000
 _ENCODED_TOGETHER = 1000
@@ -41,7 +39,12 @@ def train_vocabulary(seed: int) -> Tokenizer:
         show_progress=False,
     )
     rng = Writer(seed)
-    texts = (text for _ in range(_CONVERSATIONS_FOR_VOCABULARY) for turn in conversation(rng)[1] for text in turn)
+    texts = (
+        text
+        for _ in range(_CONVERSATIONS_FOR_VOCABULARY)
+        for turn in conversation(rng)[1]
+        for text in turn
+    )
     tokenizer.train_from_iterator((f"user\n{text}" for text in texts), trainer)
     return tokenizer
 

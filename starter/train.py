@@ -60,18 +60,32 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, required=True, help="folder of vocabulary, checkpoints and log")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--run", type=Path, required=True, help="folder of vocabulary, checkpoints and log"
+    )
     parser.add_argument("--tokens", type=float, default=27e6, help="tokens to read in all")
     parser.add_argument(
-        "--fall", type=float, default=0.3, help="share of the tokens while the rates go down to nothing"
+        "--fall",
+        type=float,
+        default=0.3,
+        help="share of the tokens while the rates go down to nothing",
     )
     parser.add_argument(
-        "--polish", type=float, default=0.9e6, help="tokens after the fall, at low rates, with more endless material"
+        "--polish",
+        type=float,
+        default=0.9e6,
+        help="tokens after the fall, at low rates, with more endless material",
     )
     parser.add_argument("--batch-tokens", type=int, default=4096, help="tokens of one step")
-    parser.add_argument("--matrix-rate", type=float, default=0.02, help="highest learning rate of matrices (Muon)")
-    parser.add_argument("--other-rate", type=float, default=2e-3, help="the same of embedding and norms (AdamW)")
+    parser.add_argument(
+        "--matrix-rate", type=float, default=0.02, help="highest learning rate of matrices (Muon)"
+    )
+    parser.add_argument(
+        "--other-rate", type=float, default=2e-3, help="the same of embedding and norms (AdamW)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--layers", type=int, default=Shape.layers)
     parser.add_argument("--width", type=int, default=Shape.width)
@@ -80,7 +94,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--every", type=int, default=100, help="steps between checkpoints")
-    parser.add_argument("--start-from", type=Path, help="take the weights of this checkpoint, not its progress")
+    parser.add_argument(
+        "--start-from", type=Path, help="take the weights of this checkpoint, not its progress"
+    )
     return parser.parse_args()
 
 
@@ -155,7 +171,9 @@ class Training:
         seed = self.options.seed * 1_000_000 + shard
         chunk: list[Sample] = []
         size = 0
-        for sample in samples(self.tokenizer, seed, SHARD_CONVERSATIONS, *_shares(shard, self.is_polishing)):
+        for sample in samples(
+            self.tokenizer, seed, SHARD_CONVERSATIONS, *_shares(shard, self.is_polishing)
+        ):
             chunk.append(sample)
             size += len(sample[0])
             if size >= self.options.batch_tokens * STEPS_SORTED_TOGETHER:
@@ -171,7 +189,11 @@ class Training:
         learnt = sum(int(marks.sum()) for _, marks in batch)
         # The dearest last: they are taken from there. A thousand tokens before it double what a token costs.
         waiting = sorted(batch, key=lambda part: part[0].numel() * (1024 + part[0].shape[1]))
-        losses = list(self.pool.map(lambda replica: self._share_of_step(replica, waiting, learnt), self.replicas))
+        losses = list(
+            self.pool.map(
+                lambda replica: self._share_of_step(replica, waiting, learnt), self.replicas
+            )
+        )
         for params in zip(*(replica.parameters() for replica in self.replicas), strict=True):
             total, *others = [param.grad for param in params if param.grad is not None]
             for other in others:

@@ -18,8 +18,19 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 # A background job, nohup and some containers begin with some of them ignored, and children inherit that.
-_USUAL_SIGNALS = {signal.SIGINT: signal.default_int_handler, signal.SIGPIPE: signal.SIG_IGN} | dict.fromkeys(
-    (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD, signal.SIGCONT, signal.SIGTSTP, signal.SIGUSR1),
+_USUAL_SIGNALS = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGPIPE: signal.SIG_IGN,
+} | dict.fromkeys(
+    (
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGTERM,
+        signal.SIGCHLD,
+        signal.SIGCONT,
+        signal.SIGTSTP,
+        signal.SIGUSR1,
+    ),
     signal.SIG_DFL,
 )
 
@@ -40,11 +51,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     set_usual_signals()
     collect_garbage_seldom()
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's own threads wait in loops: twice the processor time
-    if hasattr(config, "cache") and "JALOPY_CACHE_DIR" not in os.environ:  # what is imported after this reads it
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # NumPy's own threads wait in loops: twice the processor time
+    if (
+        hasattr(config, "cache") and "JALOPY_CACHE_DIR" not in os.environ
+    ):  # what is imported after this reads it
         cache = config.cache.mkdir("jalopy")
         os.environ["JALOPY_CACHE_DIR"] = str(cache)
-        for old in sorted(cache.glob("kernels-*"), key=lambda path: path.stat().st_mtime)[:-_KERNEL_CACHES_KEPT]:
+        for old in sorted(cache.glob("kernels-*"), key=lambda path: path.stat().st_mtime)[
+            :-_KERNEL_CACHES_KEPT
+        ]:
             shutil.rmtree(old, ignore_errors=True)
 
 
@@ -72,7 +89,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     name = ahead.target_name()
     n_stale = len(build_ahead.stale(dict(ahead.own_pack())))
     if name is not None and n_stale:
-        terminalreporter.write_line(f"{n_stale} kernels of engine/packs/{name}.pack are missing or stale: make packs")
+        terminalreporter.write_line(
+            f"{n_stale} kernels of engine/packs/{name}.pack are missing or stale: make packs"
+        )
 
 
 @pytest.fixture(scope="session")

@@ -27,8 +27,12 @@ FOLDERS = ("app", "engine", "starter", "tests")
 
 def imported_after(*statements: str) -> list[set[str]]:
     """What is imported after each of the statements, which one process executes."""
-    code = "import sys\n" + "\n".join(f"{statement}\nprint(*sys.modules)" for statement in statements)
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    code = "import sys\n" + "\n".join(
+        f"{statement}\nprint(*sys.modules)" for statement in statements
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return [{name.split(".")[0] for name in line.split()} for line in done.stdout.splitlines()]
 
 
@@ -45,14 +49,34 @@ def test_the_engine_imports_no_app_and_numba_only_to_compute() -> None:
 @pytest.mark.slow
 def test_the_app_imports_heavy_libraries_only_where_used() -> None:
     """What compiles forms is a process of its own: its native code may crash, take minutes or gigabytes."""
-    folders = ("text", "program", "machine", "tuning", "conversations", "chat", "library", "doctor", "downloads", "cli")
+    folders = (
+        "text",
+        "program",
+        "machine",
+        "tuning",
+        "conversations",
+        "chat",
+        "library",
+        "doctor",
+        "downloads",
+        "cli",
+    )
     files = [file for folder in folders for file in sorted((ROOT / "app" / folder).rglob("*.py"))]
-    modules = [".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for file in files]
+    modules = [
+        ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for file in files
+    ]
     assert len(modules) > 100
-    forms = [file for file in (ROOT / "app").rglob("*.py") if re.search("(import|from) llguidance", read(file))]
+    forms = [
+        file
+        for file in (ROOT / "app").rglob("*.py")
+        if re.search("(import|from) llguidance", read(file))
+    ]
     assert [file.name for file in forms] == ["form_sandbox.py"]
     started, form, everything = imported_after(
-        "import app, app.cli.dispatch", "import app.chat.form_constraint", f"import {', '.join(modules)}"
+        "import app, app.cli.dispatch",
+        "import app.chat.form_constraint",
+        f"import {', '.join(modules)}",
     )
     assert not {"numba", "llvmlite"} & started
     assert "llguidance" not in form
@@ -87,7 +111,9 @@ def test_no_import_leads_back_to_where_it_began(top: str) -> None:
     left = {name: imports_of(file, set(files)) - {name} for name, file in files.items()}
     while free := {name for name, imported in left.items() if not imported & set(left)}:
         left = {name: imported for name, imported in left.items() if name not in free}
-    while ends := {name for name in left if not any(name in imported for imported in left.values())}:
+    while ends := {
+        name for name in left if not any(name in imported for imported in left.values())
+    }:
         left = {name: imported for name, imported in left.items() if name not in ends}
     assert left == {}, "these files lead to each other"
 
@@ -102,7 +128,11 @@ def test_no_import_leads_back_to_where_it_began(top: str) -> None:
 def test_the_code_becomes_no_harder_to_read(top: str, limit: Plainness) -> None:
     """A change that makes code plainer lowers the limits (docs/decisions/plain-code.md)."""
     counts = measure(ROOT / top)
-    too_high = [field.name for field in fields(limit) if getattr(counts, field.name) > getattr(limit, field.name)]
+    too_high = [
+        field.name
+        for field in fields(limit)
+        if getattr(counts, field.name) > getattr(limit, field.name)
+    ]
     assert too_high == [], counts
 
 
@@ -112,18 +142,24 @@ def test_the_counts_see_what_is_hard_to_read(tmp_path: Path) -> None:
     assert measure(tmp_path) == Plainness(0, 0, 0, 0, 0)
     hard = '"""What it was."""\n\none, total = 1, 2 if True else 3\ncount = 2\n# ' + "x" * 100
     (tmp_path / "code.py").write_text(hard)
-    assert measure(tmp_path) == Plainness(packed=500, conditional=500, wide=200, pronoun=100 / 3, riddle=100)
+    assert measure(tmp_path) == Plainness(
+        packed=500, conditional=500, wide=200, pronoun=100 / 3, riddle=100
+    )
 
 
 def test_no_class_name_stands_for_two_things() -> None:
     files = [file for top in ("app", "engine") for file in (ROOT / top).rglob("*.py")]
-    names = Counter(name for file in files for name in re.findall(r"^class (\w+)", read(file), re.MULTILINE))
+    names = Counter(
+        name for file in files for name in re.findall(r"^class (\w+)", read(file), re.MULTILINE)
+    )
     assert len(names) > 500
     assert [name for name, n in names.items() if n > 1] == []
 
 
 def test_no_base_class_calls_what_only_a_subclass_has() -> None:
-    assert [file for file in (ROOT / "app").rglob("*.py") if "NotImplementedError" in read(file)] == []
+    assert [
+        file for file in (ROOT / "app").rglob("*.py") if "NotImplementedError" in read(file)
+    ] == []
 
 
 def test_only_the_policy_module_uses_numbas_decorators() -> None:
@@ -146,29 +182,50 @@ def test_only_the_policy_module_uses_numbas_decorators() -> None:
         (
             "models",
             {name.rsplit(".", 1)[1] for name in (ARCHITECTURES | ENCODERS).values()},
-            {"__init__", "base", "decoder", "experts", "latent", "reading", "recurrent", "steps", "not_yet"},
+            {
+                "__init__",
+                "base",
+                "decoder",
+                "experts",
+                "latent",
+                "reading",
+                "recurrent",
+                "steps",
+                "not_yet",
+            },
         ),
     ],
 )
-def test_no_type_and_no_architecture_is_half_added(folder: str, registry: set[str], shared: set[str]) -> None:
+def test_no_type_and_no_architecture_is_half_added(
+    folder: str, registry: set[str], shared: set[str]
+) -> None:
     files = {file.stem for file in (ROOT / "engine" / folder).glob("*.py")}
     assert files - shared == registry
 
 
 def test_each_architecture_and_cache_type_has_its_tests() -> None:
-    files = {file.stem.removeprefix("test_") for file in (ROOT / "tests/engine/architectures").glob("test_*.py")}
+    files = {
+        file.stem.removeprefix("test_")
+        for file in (ROOT / "tests/engine/architectures").glob("test_*.py")
+    }
     names = {name.replace("-", "_") for name in ARCHITECTURES}
     assert files & {name.replace("-", "_") for name in ROWS} == set()
     assert files | {name.replace("-", "_") for name in ROWS} == names
     kernels = {file.stem.removeprefix("kv_") for file in (ROOT / "engine/kernels").glob("kv_*.py")}
     assert kernels == {name.replace("/", "_") for name in KV_TYPES}
-    assert {name: kv_type.name for name, kv_type in KV_TYPES.items()} == {name: name for name in KV_TYPES}
+    assert {name: kv_type.name for name, kv_type in KV_TYPES.items()} == {
+        name: name for name in KV_TYPES
+    }
 
 
 def test_only_its_own_files_branch_on_an_architectures_name() -> None:
     name = rf"""["']({"|".join(map(re.escape, ARCHITECTURES))})["']"""
-    branch = re.compile(rf"""architecture\W*(==|!=|\bin\b)\W*{name}|{name}\s*(==|!=|\bin\b)\s*[\w.]*architecture""")
-    assert branch.search('if config.architecture == "llama":')  # or it would find nothing whatever there is
+    branch = re.compile(
+        rf"""architecture\W*(==|!=|\bin\b)\W*{name}|{name}\s*(==|!=|\bin\b)\s*[\w.]*architecture"""
+    )
+    assert branch.search(
+        'if config.architecture == "llama":'
+    )  # or it would find nothing whatever there is
     own = {f"{name.rsplit('.', 1)[1]}.py" for name in ARCHITECTURES.values()}
     own |= {f"test_{name}" for name in own}
     found = [
@@ -177,7 +234,9 @@ def test_only_its_own_files_branch_on_an_architectures_name() -> None:
         for file in (ROOT / folder).rglob("*.py")
         if file.name not in own and file != Path(__file__).resolve()
         for line in read(file).splitlines()
-        if "architecture" in line and branch.search(line) and not line.lstrip().startswith("assert ")
+        if "architecture" in line
+        and branch.search(line)
+        and not line.lstrip().startswith("assert ")
     ]
     assert found == []
 
@@ -189,7 +248,11 @@ def test_no_architecture_is_both_built_and_not() -> None:
 def test_registered_names_lead_to_what_they_name() -> None:
     quants = [f"{module}:{operation}" for module in QUANTS.values() for operation in OPERATIONS]
     kinds = [kind.replace("/", "_") for kind in KV_TYPES]
-    cache = [f"engine.kernels.kv_{kind}:{operation}" for kind in kinds for operation in CACHE_KERNELS.values()]
+    cache = [
+        f"engine.kernels.kv_{kind}:{operation}"
+        for kind in kinds
+        for operation in CACHE_KERNELS.values()
+    ]
     for place in [*KERNELS.values(), *ENTRIES.values(), *quants, *cache]:
         module, attribute = place.split(":")
         made = rf"^(@kernel\ndef {attribute}\(|(\w+, )*{attribute}(, \w+)* = \w+\(\s*__name__,)"
@@ -201,20 +264,35 @@ def test_the_manual_names_all_types_and_architectures() -> None:
     assert page in (ROOT / "README.md").read_text(encoding="utf-8")
     text = (ROOT / page).read_text(encoding="utf-8")
     assert [name for name in QUANTS if not re.search(rf"\b{name}\b", text)] == []
-    assert [name for name in [*ARCHITECTURES, *ENCODERS, *NOT_YET] if text.count(f"`{name}`") != 1] == []
+    assert [
+        name for name in [*ARCHITECTURES, *ENCODERS, *NOT_YET] if text.count(f"`{name}`") != 1
+    ] == []
 
 
 def test_pages_name_existing_files_and_have_no_long_lines() -> None:
     files = [f"/{file.relative_to(ROOT)}" for top in FOLDERS for file in (ROOT / top).rglob("*.*")]
-    for page in [*ROOT.glob("*.md"), *(file for top in FOLDERS for file in (ROOT / top).glob("*.md"))]:
+    for page in [
+        *ROOT.glob("*.md"),
+        *(file for top in FOLDERS for file in (ROOT / top).glob("*.md")),
+    ]:
         text = page.read_text(encoding="utf-8")
         named = re.findall(r"`([\w/.]+\.py)`", text)
-        assert [one for one in named if "NAME" not in one and not any(f.endswith(f"/{one}") for f in files)] == [], page
-        assert [line for line in text.splitlines() if len(line) > 128 and not line.startswith("|")] == [], page
+        assert [
+            one
+            for one in named
+            if "NAME" not in one and not any(f.endswith(f"/{one}") for f in files)
+        ] == [], page
+        assert [
+            line for line in text.splitlines() if len(line) > 128 and not line.startswith("|")
+        ] == [], page
 
 
 def test_the_readme_shows_every_folder() -> None:
-    folders = {place.name for place in ROOT.iterdir() if place.is_dir() and (place / "__init__.py").exists()}
+    folders = {
+        place.name
+        for place in ROOT.iterdir()
+        if place.is_dir() and (place / "__init__.py").exists()
+    }
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [folder for folder in sorted(folders) if f"`{folder}/`" not in text] == []
 

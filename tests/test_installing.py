@@ -35,7 +35,9 @@ def patched(monkeypatch: pytest.MonkeyPatch, bootstrap: SimpleNamespace, **chang
         monkeypatch.setitem(bootstrap.main.__globals__, name, value)
 
 
-def test_a_python_that_is_too_old_is_named_with_what_mends_it(bootstrap, monkeypatch, tmp_path, capsys):
+def test_a_python_that_is_too_old_is_named_with_what_mends_it(
+    bootstrap, monkeypatch, tmp_path, capsys
+):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "version_info", (3, 8, 10))
     assert bootstrap.main([str(tmp_path / "venv"), "."]) == 1
@@ -60,7 +62,9 @@ def test_a_python_without_venv_names_the_package(bootstrap, monkeypatch, tmp_pat
     assert "sudo apt install python3-venv" in capsys.readouterr().err
 
 
-def test_a_full_disk_is_refused_before_anything_is_downloaded(bootstrap, monkeypatch, tmp_path, capsys):
+def test_a_full_disk_is_refused_before_anything_is_downloaded(
+    bootstrap, monkeypatch, tmp_path, capsys
+):
     patched(monkeypatch, bootstrap, suitable_python=lambda: sys.executable)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=123_000_000))
@@ -73,17 +77,33 @@ def test_a_full_disk_is_refused_before_anything_is_downloaded(bootstrap, monkeyp
     ("said", "line"),
     [
         ("WARNING: Retrying ... [Errno -3] Temporary failure in name resolution", "no network: "),
-        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "the disk is full"),
-        ("WARNING: ... ConnectTimeoutError ... Max retries exceeded", "the package index does not answer"),
-        ("a\nERROR: No matching distribution found for numba\nb", "installing failed: No matching distribution found"),
+        (
+            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
+            "the disk is full",
+        ),
+        (
+            "WARNING: ... ConnectTimeoutError ... Max retries exceeded",
+            "the package index does not answer",
+        ),
+        (
+            "a\nERROR: No matching distribution found for numba\nb",
+            "installing failed: No matching distribution found",
+        ),
         ("", "installing failed: no reason was given"),
     ],
 )
 def test_what_pip_fails_of_is_one_line(bootstrap, monkeypatch, tmp_path, capsys, said, line):
     (tmp_path / "said").write_text(said)
-    program(tmp_path, "python3", f'case "$*" in *dry-run*) cat "{tmp_path}/said" >&2; exit 1;; esac')
+    program(
+        tmp_path, "python3", f'case "$*" in *dry-run*) cat "{tmp_path}/said" >&2; exit 1;; esac'
+    )
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    patched(monkeypatch, bootstrap, suitable_python=lambda: str(tmp_path / "python3"), runs=lambda python: True)
+    patched(
+        monkeypatch,
+        bootstrap,
+        suitable_python=lambda: str(tmp_path / "python3"),
+        runs=lambda python: True,
+    )
     (tmp_path / "venv" / "bin").mkdir(parents=True)
     (tmp_path / "venv" / "bin" / "python").symlink_to(tmp_path / "python3")
     monkeypatch.setattr(shutil, "which", lambda name: None)
@@ -125,7 +145,11 @@ def test_progress_is_drawn_from_what_the_installer_says(bootstrap, said, progres
 
 
 def test_at_a_terminal_one_line_stands_for_all_of_it(bootstrap, monkeypatch, tmp_path, capsys):
-    program(tmp_path, "uv", 'for n in 1 2 3; do echo "Downloading numpy (16.1MiB)"; echo noise; done; sleep 0.5')
+    program(
+        tmp_path,
+        "uv",
+        'for n in 1 2 3; do echo "Downloading numpy (16.1MiB)"; echo noise; done; sleep 0.5',
+    )
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert bootstrap.main([str(tmp_path / "venv"), "."]) == 0
@@ -136,7 +160,11 @@ def test_at_a_terminal_one_line_stands_for_all_of_it(bootstrap, monkeypatch, tmp
 
 
 def test_what_uv_fails_of_is_one_line(bootstrap, monkeypatch, tmp_path, capsys):
-    program(tmp_path, "uv", "echo Resolved; echo 'error: Failed to build `jalopy`' >&2; echo ' By: x' >&2; exit 2")
+    program(
+        tmp_path,
+        "uv",
+        "echo Resolved; echo 'error: Failed to build `jalopy`' >&2; echo ' By: x' >&2; exit 2",
+    )
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert bootstrap.main([str(tmp_path / "venv"), "."]) == 1
     assert capsys.readouterr().err == "jalopy: installing failed: Failed to build `jalopy`\n"
@@ -164,24 +192,30 @@ def test_the_wheel_claims_one_name_and_runs_without_the_tree(tmp_path, monkeypat
         shutil.copy(ROOT / name, tree)
 
     def run(*command: object) -> str:
-        done = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, timeout=250)
+        done = subprocess.run(
+            list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, timeout=250
+        )
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout
 
     # What pip does, without pip's own seconds: the backend builds, and a wheel is installed by unpacking it.
-    build = (
-        "from setuptools.build_meta import build_wheel as b; b('../dist', {'--build-option': '--compression=stored'})"
-    )
+    build = "from setuptools.build_meta import build_wheel as b; b('../dist', {'--build-option': '--compression=stored'})"
     run(sys.executable, "-c", f"import os; os.chdir('tree'); {build}")
     shutil.rmtree(tree)
     run(sys.executable, "-m", "venv", "--without-pip", env)
-    own = run(env / "bin/python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    own = run(
+        env / "bin/python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"
+    ).strip()
     # What it depends on, and not the editable installation: files .pth in that folder are not read.
     (Path(own) / "dependencies.pth").write_text(sysconfig.get_path("purelib") + os.linesep)
     wheel = next(dist.glob("*.whl"))
     zipfile.ZipFile(wheel).extractall(own)
     one = Path(own) / "jalopy"
-    assert {path.name for path in Path(own).iterdir()} == {"jalopy", "dependencies.pth", f"{wheel.stem[:12]}.dist-info"}
+    assert {path.name for path in Path(own).iterdir()} == {
+        "jalopy",
+        "dependencies.pth",
+        f"{wheel.stem[:12]}.dist-info",
+    }
     for folder, kinds in {
         "app": ("py", "tcss", "txt"),
         "engine": ("py", "pack"),

@@ -55,7 +55,9 @@ class AnswerForm:
     @property
     def with_fallbacks(self) -> AnswerForm:
         """The same form, in which calls of tools may say anything."""
-        return replace(self, schemas=tuple(replace(schema, text=schema.fallback) for schema in self.schemas))
+        return replace(
+            self, schemas=tuple(replace(schema, text=schema.fallback) for schema in self.schemas)
+        )
 
 
 def bounded_form(kind: str, text: str, name: str) -> AnswerForm:

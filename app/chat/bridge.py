@@ -97,7 +97,9 @@ class EngineBridge(Wire):
 
     def go_on_with(self, request: Request, state: Path | None = None) -> bool:
         """Take in another conversation, or a new one."""
-        work = partial(self._with_open, lambda backend: backend.go_on_with(request, state), self._turn_failed)
+        work = partial(
+            self._with_open, lambda backend: backend.go_on_with(request, state), self._turn_failed
+        )
         return self._submit(work, is_stoppable=False)
 
     def examine(self, answer: Future[Any]) -> bool:
@@ -106,7 +108,9 @@ class EngineBridge(Wire):
 
     def measure_bandwidth(self) -> bool:
         """Find out how fast memory can be read, if nothing else is to be done."""
-        return self._submit(partial(self._unasked, lambda backend: backend.measure_bandwidth()), is_stoppable=False)
+        return self._submit(
+            partial(self._unasked, lambda backend: backend.measure_bandwidth()), is_stoppable=False
+        )
 
     def weigh(self, request: Request, draft: str) -> bool:
         """Say what a request would cost whose text is a ``draft``."""
@@ -114,9 +118,13 @@ class EngineBridge(Wire):
         # The other half of the line is for what is asked.
         return self._submit(work, is_stoppable=False, most=QUEUE_LENGTH // 2)
 
-    def read_ahead(self, request: Request, draft: str, is_read: bool, is_settled: bool = False) -> bool:
+    def read_ahead(
+        self, request: Request, draft: str, is_read: bool, is_settled: bool = False
+    ) -> bool:
         """Count the tokens of a ``draft``, the request's last message, and read it while nothing is asked."""
-        return self._submit_idle(lambda backend: backend.read_ahead(request, draft, is_read, is_settled))
+        return self._submit_idle(
+            lambda backend: backend.read_ahead(request, draft, is_read, is_settled)
+        )
 
     def read_document(self, wanted: WantedDocument) -> bool:
         """Say how much of a document is saved, and read the rest while nothing is asked."""
@@ -155,7 +163,9 @@ class EngineBridge(Wire):
     def _ask(self, call: BackendCall, on_error: OnError) -> bool:
         return self._submit(partial(self._with_open, call, on_error))
 
-    def _submit(self, work: Callable[[], object], is_stoppable: bool = True, most: int | None = None) -> bool:
+    def _submit(
+        self, work: Callable[[], object], is_stoppable: bool = True, most: int | None = None
+    ) -> bool:
         """Put work into the line, which ends idle work; a stop from before does not concern what is stoppable."""
         self.idle_work.drop()
         if is_stoppable:

@@ -46,7 +46,9 @@ def message_to_edit(conversation: Conversation, argument: str) -> int:
     if argument.isdecimal() and 1 <= int(argument) <= len(questions):
         return questions[int(argument) - 1]
     numbers = f"a number from 1 to {len(questions)}"
-    raise Refusal(f"/edit takes {numbers}, `{_REPLY}` for the last reply, or nothing for your last message")
+    raise Refusal(
+        f"/edit takes {numbers}, `{_REPLY}` for the last reply, or nothing for your last message"
+    )
 
 
 def n_answers(argument: str) -> int:
@@ -55,7 +57,9 @@ def n_answers(argument: str) -> int:
         return 1
     if argument.isdecimal() and 1 <= int(argument) <= MOST_ANSWERS:
         return int(argument)
-    raise Refusal(f"/regen takes how many answers are written next to each other, 2 to {MOST_ANSWERS}, or nothing")
+    raise Refusal(
+        f"/regen takes how many answers are written next to each other, 2 to {MOST_ANSWERS}, or nothing"
+    )
 
 
 def check_editable(conversation: Conversation, at: int) -> None:
@@ -108,7 +112,9 @@ def choose_among_personas(turns: Turns, bridge: EngineBridge, wanted: str) -> Pe
         return PersonaChoice(_listed_personas())
     if word.lower() == "save" and name.strip():
         differing = generation.differing if generation is not None else {}
-        return PersonaChoice(save_persona(name.strip(), Persona(turns.conversation.system or "", differing)))
+        return PersonaChoice(
+            save_persona(name.strip(), Persona(turns.conversation.system or "", differing))
+        )
     persona = load_persona(wanted)
     if generation is None or not persona.parameters:
         return PersonaChoice("", persona)
@@ -128,7 +134,9 @@ def choose_tools(bridge: EngineBridge, wanted: str) -> str:
     return bridge.tools.obey(wanted) if bridge.tools is not None else HOW_TO
 
 
-def wanted_threads(bridge: EngineBridge, turns: Turns, wanted: str, finds_best: str) -> ThreadsInUse | str:
+def wanted_threads(
+    bridge: EngineBridge, turns: Turns, wanted: str, finds_best: str
+) -> ThreadsInUse | str:
     """Return the threads that ``/threads`` asks for; without an argument what is in use, and what ``finds_best``."""
     in_use = bridge.threads
     if turns.model is not None and turns.model.server:
@@ -151,7 +159,9 @@ def wanted_adapters(turns: Turns, wanted: str) -> tuple[str, ...] | str:
 
 def told_adapters(changed: AdaptersChanged) -> str:
     """Say what changes the model now."""
-    return changed.trouble or f"{described(changed.adapters) or 'no adapter'} from the next message on"
+    return (
+        changed.trouble or f"{described(changed.adapters) or 'no adapter'} from the next message on"
+    )
 
 
 def choose_thinking(bridge: EngineBridge, turns: Turns, wanted: str) -> str:

@@ -37,9 +37,19 @@ class EarlierTexts:
     """
 
     def __init__(
-        self, place: StatePlace, settings: Settings, tokenizer: Any, session: Session, is_wanted: Callable[[], bool]
+        self,
+        place: StatePlace,
+        settings: Settings,
+        tokenizer: Any,
+        session: Session,
+        is_wanted: Callable[[], bool],
     ) -> None:
-        self._place, self._tokenizer, self._session, self._is_wanted = place, tokenizer, session, is_wanted
+        self._place, self._tokenizer, self._session, self._is_wanted = (
+            place,
+            tokenizer,
+            session,
+            is_wanted,
+        )
         self._is_on = settings.guess_ahead == "on" and settings.save_conversations == "on"
         self._new: set[str] | None = None
         """Names of conversations kept after the others were given; None before they were."""
@@ -69,7 +79,11 @@ class EarlierTexts:
 
     def _directory(self) -> Path | None:
         root = paths.private_directory(paths.guesses_dir()) if self._is_on else None
-        return paths.private_directory(root / self._tokenizer.fingerprint) if root is not None else None
+        return (
+            paths.private_directory(root / self._tokenizer.fingerprint)
+            if root is not None
+            else None
+        )
 
 
 def _read(directory: Path, vocab_size: int) -> EarlierText | None:
@@ -80,7 +94,9 @@ def _read(directory: Path, vocab_size: int) -> EarlierText | None:
 
     left, texts = MOST_TOKENS, []
     with suppress(OSError):
-        found = [(one.stat(follow_symlinks=False).st_mtime, one.path) for one in os.scandir(directory)]
+        found = [
+            (one.stat(follow_symlinks=False).st_mtime, one.path) for one in os.scandir(directory)
+        ]
         for _, path in sorted(found, reverse=True):
             with suppress(OSError):
                 raw = read_bounded(Path(path), _TOKEN_BYTES * left) if left else None
@@ -88,6 +104,8 @@ def _read(directory: Path, vocab_size: int) -> EarlierText | None:
                     left = 0
                     os.unlink(path)
                 else:
-                    texts.append(np.frombuffer(raw[: len(raw) // _TOKEN_BYTES * _TOKEN_BYTES], "<i4"))
+                    texts.append(
+                        np.frombuffer(raw[: len(raw) // _TOKEN_BYTES * _TOKEN_BYTES], "<i4")
+                    )
                     left -= len(texts[-1])
     return EarlierText(texts[::-1], vocab_size) if texts else None

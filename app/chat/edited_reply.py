@@ -28,7 +28,11 @@ class _Boundary(NamedTuple):
 
 
 def edited_ids(
-    tokenizer: Tokenizer, ids: Sequence[int], edited: str, opening: str, spelled: Collection[int] = ()
+    tokenizer: Tokenizer,
+    ids: Sequence[int],
+    edited: str,
+    opening: str,
+    spelled: Collection[int] = (),
 ) -> list[int]:
     """Return the ids of a reply, given as it was generated, with its answer or, before any, its thinking edited.
 
@@ -51,7 +55,9 @@ def edited_ids(
     return [*ids[:n_ids], *(tokenizer.encode_text(rest, after_special=False) if rest else ())]
 
 
-def _boundaries(tokenizer: Tokenizer, ids: Sequence[int], spelled: Collection[int], wanted: str) -> Iterator[_Boundary]:
+def _boundaries(
+    tokenizer: Tokenizer, ids: Sequence[int], spelled: Collection[int], wanted: str
+) -> Iterator[_Boundary]:
     """Yield the places up to which the ids say what is wanted."""
     stream, cleaner = tokenizer.stream(spelled), TextCleaner()
     chars = 0

@@ -43,7 +43,12 @@ class EngineMeasures:
     """Measurements of one open model."""
 
     def __init__(
-        self, wire: Wire, history: ReplyHistory, model: Model, session: Session, conditions: ConditionsWatch
+        self,
+        wire: Wire,
+        history: ReplyHistory,
+        model: Model,
+        session: Session,
+        conditions: ConditionsWatch,
     ) -> None:
         self._wire, self._history, self._model, self._session = wire, history, model, session
         self._conditions = conditions
@@ -79,7 +84,9 @@ class EngineMeasures:
         """The weights lie elsewhere in memory now: later replies are compared with others of that kind."""
         facts = self._wire.figures.facts
         if facts is not None:
-            moved = replace(facts, identity=_identity(self._model), weights_mode=self._model.weights_mode)
+            moved = replace(
+                facts, identity=_identity(self._model), weights_mode=self._model.weights_mode
+            )
             self._wire.figures = replace(self._wire.figures, facts=moved)
 
     @contextmanager
@@ -112,7 +119,9 @@ class EngineMeasures:
             if is_one_setting and meter.finish_reason != "error":
                 first_s = meter.first_token_s or 0.0
                 prefill_tps = meter.prefill_tps if meter.read_tokens >= LEAST_PROMPT_TOKENS else 0.0
-                past = PastReply(time.time(), meter.tokens, meter.decode_tps, prefill_tps, first_s, is_quiet)
+                past = PastReply(
+                    time.time(), meter.tokens, meter.decode_tps, prefill_tps, first_s, is_quiet
+                )
                 self._history.add(key, past)
 
     def note_progress(self) -> None:
@@ -146,7 +155,9 @@ class EngineMeasures:
         is_quiet = self._conditions.end().is_quiet
         known = self._history.remember_rates(rates_key(threads), {READ_GBPS: gbps}, is_quiet)
         if best := known.get(READ_GBPS):
-            self._wire.figures = replace(self._wire.figures, read_gbps={**self._wire.figures.read_gbps, threads: best})
+            self._wire.figures = replace(
+                self._wire.figures, read_gbps={**self._wire.figures.read_gbps, threads: best}
+            )
         return MemoryMeasured(gbps, is_quiet)
 
 
@@ -162,16 +173,23 @@ def has_room(model: Model) -> bool:
     return host.available_memory_bytes() - weights > PROBE_ROOM * PROBE_BYTES
 
 
-def time_spent(meter: ReplyMeter, figures: EngineFigures, asked_s: float, ended_s: float) -> TimeSpent:
+def time_spent(
+    meter: ReplyMeter, figures: EngineFigures, asked_s: float, ended_s: float
+) -> TimeSpent:
     """Share out the time from sending a message to the end of its reply, whose phases and faults are in ``figures``."""
     interface_s = disk_s = first_s = decode_s = 0.0
     read_until_s = min(ended_s, meter.started_s + meter.prefill_s)
     if meter.token_times_s:
         first_token_s = meter.token_times_s[0]
         decode_whole_s = ended_s - first_token_s
-        handing_s = sum(phase.ms_per_token for phase in figures.decode_phases if phase.name == INTERFACE) / 1000
+        handing_s = (
+            sum(phase.ms_per_token for phase in figures.decode_phases if phase.name == INTERFACE)
+            / 1000
+        )
         interface_s = min(decode_whole_s, handing_s * meter.tokens)
-        disk_s = min(decode_whole_s - interface_s, excess_at(meter.token_times_s, figures.faults.by_token()))
+        disk_s = min(
+            decode_whole_s - interface_s, excess_at(meter.token_times_s, figures.faults.by_token())
+        )
         first_s = max(0.0, first_token_s - read_until_s)
         decode_s = decode_whole_s - interface_s - disk_s
         prefill_s = first_token_s - meter.started_s - first_s

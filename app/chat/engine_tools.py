@@ -25,7 +25,9 @@ Within = Callable[[str, int], str]
 
 RESULT_SHARE = 4
 """The results of a round take one part in this many of the context at most."""
-_NO_TOOLS = "answers come without tools: the chat template of {} has none, or in a format that is not known"
+_NO_TOOLS = (
+    "answers come without tools: the chat template of {} has none, or in a format that is not known"
+)
 _HAS_FORM = "answers come without tools: they follow a schema (/schema off ends that)"
 
 
@@ -44,7 +46,11 @@ class EngineTools:
 
     def may_change(self, model: Model) -> bool:
         """Whether the next prompt may tell of other tools than the last: then nothing of it can be read ahead."""
-        return self._box is not None and self._box.starts_next and model.chat_template.call_format is not None
+        return (
+            self._box is not None
+            and self._box.starts_next
+            and model.chat_template.call_format is not None
+        )
 
     def offer(self, local: LocalModel) -> bool:
         """Let the model know the tools; servers that are needed start. False if the user stopped that."""
@@ -89,7 +95,9 @@ class EngineTools:
         how, tools = local.model.chat_template.call_format, local.chat.tools
         return CallSplitter(how, tools) if how is not None and tools else None
 
-    def call(self, calls: Sequence[ToolCall], allowed: Collection[str], n_ctx: int, within: Within) -> None:
+    def call(
+        self, calls: Sequence[ToolCall], allowed: Collection[str], n_ctx: int, within: Within
+    ) -> None:
         """Run calls one after another; what is told to the model is cut to the budget. ``n_ctx``: 0 if unknown."""
         assert self._box is not None
         budget = self._box.result_tokens
@@ -108,7 +116,9 @@ class EngineTools:
         self._wire.emit(ToolsAnswered(tuple(results)))
 
     def _show(self, step: str) -> None:
-        self._wire.update(activity=Activity.CALLING, step=step, done=0, total=0, since_s=self._wire.now_s())
+        self._wire.update(
+            activity=Activity.CALLING, step=step, done=0, total=0, since_s=self._wire.now_s()
+        )
 
     def _tell(self, line: str) -> None:
         self._wire.emit(ToolsTold(line, is_fault=True))

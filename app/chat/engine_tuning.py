@@ -27,7 +27,12 @@ class EngineTuning:
     """Tuning of an open model. ``on_weights_moved``: called when its weights lie elsewhere in memory."""
 
     def __init__(
-        self, wire: Wire, options: ChatOptions, model: Model, session: Session, on_weights_moved: Callable[[], None]
+        self,
+        wire: Wire,
+        options: ChatOptions,
+        model: Model,
+        session: Session,
+        on_weights_moved: Callable[[], None],
     ) -> None:
         self._wire, self._options, self._model, self._session = wire, options, model, session
         self._on_weights_moved = on_weights_moved
@@ -39,13 +44,17 @@ class EngineTuning:
         """Of every choice that was measured."""
         if recalled.choice is not None and recalled.measured is not None:
             self._measured[recalled.choice] = recalled.measured
-        self._threads = wire.threads = ThreadsInUse(self._in_use(), recalled.choice, model.most_threads)
+        self._threads = wire.threads = ThreadsInUse(
+            self._in_use(), recalled.choice, model.most_threads
+        )
         self._has_tuned_kernels = False
         wire.grant_wish = self._grant
 
     def _in_use(self) -> TunedChoice:
         model, kv_type = self._model, self._session.kv_type
-        return TunedChoice(model.threads, model.prefill_threads, model.pinned, model.weights_mode, kv_type)
+        return TunedChoice(
+            model.threads, model.prefill_threads, model.pinned, model.weights_mode, kv_type
+        )
 
     def _grant(self) -> None:
         """Use what was wished for, if anything was: from the next step on. A KV cache keeps its type."""
@@ -100,8 +109,13 @@ class EngineTuning:
         """Search for what is best after the conversation, which stays as it is."""
         model, session, wire = self._model, self._session, self._wire
         is_more = "counts" not in parts
-        may_pin, earlier = self._options.settings.pin_threads == AUTO, wire.tuning if is_more else None
-        sweep = engine_access.make_sweep(model, session, wire.now_s, may_pin, parts, earlier=earlier)
+        may_pin, earlier = (
+            self._options.settings.pin_threads == AUTO,
+            wire.tuning if is_more else None,
+        )
+        sweep = engine_access.make_sweep(
+            model, session, wire.now_s, may_pin, parts, earlier=earlier
+        )
         sweep.on_preparing = self._show_report
         sweep.others_cores = lambda: self._conditions.end().crowding_cores
         self._conditions.begin()
@@ -110,7 +124,9 @@ class EngineTuning:
             for report in sweep:
                 if report.is_over:
                     found = self._conditions.end()
-                    found = wire.tuning_conditions = found.joined(wire.tuning_conditions) if is_more else found
+                    found = wire.tuning_conditions = (
+                        found.joined(wire.tuning_conditions) if is_more else found
+                    )
                     # What was found before comes with its reasons.
                     lines = [] if is_more else self._kernel_lines()
                     notes, reasons = (*report.notes, *found.remarks()), (*report.reasons, *lines)
@@ -122,14 +138,18 @@ class EngineTuning:
         """Find out how decode should ask memory ahead, once for a model, unless something is asked meanwhile."""
         if self._has_tuned_kernels or self._wire.is_wanted():
             return
-        with suppress(EngineError, MemoryError):  # given way to something better: after the next reply, then
+        with suppress(
+            EngineError, MemoryError
+        ):  # given way to something better: after the next reply, then
             self._options.try_lookahead(self._model, self._session, self._wire.is_wanted, False)
             self._has_tuned_kernels = True
 
     def _kernel_lines(self) -> list[str]:
         """Measure how decode should ask memory ahead, a fifth of a second a weight type; returns a line for each."""
         with suppress(EngineError, MemoryError):  # stopped: the search for threads has its findings
-            return lookahead_lines(self._options.try_lookahead(self._model, self._session, self._wire.is_stopped, True))
+            return lookahead_lines(
+                self._options.try_lookahead(self._model, self._session, self._wire.is_stopped, True)
+            )
         return []
 
     def _show_report(self, report: Any) -> None:

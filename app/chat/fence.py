@@ -14,7 +14,14 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from app.chat.known_questions import MOST_CHARS, MOST_MESSAGES, OF_ONESELF, KnownQuestions, Talked, folded
+from app.chat.known_questions import (
+    MOST_CHARS,
+    MOST_MESSAGES,
+    OF_ONESELF,
+    KnownQuestions,
+    Talked,
+    folded,
+)
 from app.program import paths
 
 if TYPE_CHECKING:
@@ -107,16 +114,21 @@ class _Fence:
 
     def __init__(self, given: dict[str, Any]) -> None:
         self.known = KnownQuestions(given)
-        self._unknown, self._task, self._noise, self._sorry, self._harm = (given[name] for name in _DECLINED)
+        self._unknown, self._task, self._noise, self._sorry, self._harm = (
+            given[name] for name in _DECLINED
+        )
         self.beyond = self._unknown, self._task
         self._sorrow, self._harmful = (
-            re.compile("|".join(rf"\b(?:{text})\b" for text in given[name])) for name in ("sorrow", "harmful")
+            re.compile("|".join(rf"\b(?:{text})\b" for text in given[name]))
+            for name in ("sorrow", "harmful")
         )
         self._crisis = [(re.compile("|".join(one["words"])), one["say"]) for one in given["crisis"]]
 
     def urgent(self, text: str) -> list[str]:
         """Return what is said to somebody in despair; nothing to others."""
-        ends = folded(text[:_MOST_SEARCHED_CHARS] + " " + text[_MOST_SEARCHED_CHARS:][-_MOST_SEARCHED_CHARS:])
+        ends = folded(
+            text[:_MOST_SEARCHED_CHARS] + " " + text[_MOST_SEARCHED_CHARS:][-_MOST_SEARCHED_CHARS:]
+        )
         return [say for words, say in self._crisis if words.search(ends)][:1]
 
     def declined(self, text: str) -> list[str]:

@@ -51,7 +51,9 @@ class Forms:
     def __init__(self, tokenizer: Tokenizer, limits: FormLimits | None = None) -> None:
         self._tokenizer, self._limits = tokenizer, limits
 
-    def constraint(self, form: AnswerForm, begun: Iterable[int] = (), waiting: Waiting = bool) -> FormConstraint:
+    def constraint(
+        self, form: AnswerForm, begun: Iterable[int] = (), waiting: Waiting = bool
+    ) -> FormConstraint:
         """Return a constraint after the beginning of a reply.
 
         Args:
@@ -70,9 +72,13 @@ class Forms:
         constraint.notes.append("parameters of all tools")
         return constraint
 
-    def _constraint(self, form: AnswerForm, begun: Iterable[int], waiting: Waiting) -> FormConstraint:
+    def _constraint(
+        self, form: AnswerForm, begun: Iterable[int], waiting: Waiting
+    ) -> FormConstraint:
         tokenizer = self._tokenizer
-        channel = self._process.open(form.name, lambda text: tokenizer.encode_text(text, after_special=False), waiting)
+        channel = self._process.open(
+            form.name, lambda text: tokenizer.encode_text(text, after_special=False), waiting
+        )
         try:
             channel.begin(form, list(begun))
             return FormConstraint(channel, tokenizer)
@@ -90,11 +96,17 @@ class Forms:
         special = set(tokenizer.control_texts.values()) | set(tokenizer.end_ids)
         # 0xff begins no text: what has none cannot be taken for one.
         tokens = [
-            b"\xff" + tokenizer.token_text(one).encode() if one in special else tokenizer.token_bytes(one) or b"\xff"
+            b"\xff" + tokenizer.token_text(one).encode()
+            if one in special
+            else tokenizer.token_bytes(one) or b"\xff"
             for one in range(tokenizer.vocab_size)
         ]
-        eos = tokenizer.eos_id if tokenizer.eos_id is not None else min(tokenizer.end_ids, default=0)
-        return FormProcess(pack_vocabulary(tokens, sorted(special), tokenizer.bos_id, eos), self._limits)
+        eos = (
+            tokenizer.eos_id if tokenizer.eos_id is not None else min(tokenizer.end_ids, default=0)
+        )
+        return FormProcess(
+            pack_vocabulary(tokens, sorted(special), tokenizer.bos_id, eos), self._limits
+        )
 
 
 class FormConstraint:

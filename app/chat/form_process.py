@@ -118,12 +118,19 @@ class FormProcess:
                 )
         except OSError as error:
             ours.close()
-            raise EngineError(f"cannot start the process that keeps answers in their form: {error}") from error
+            raise EngineError(
+                f"cannot start the process that keeps answers in their form: {error}"
+            ) from error
         self._control = ours
         self._stop = weakref.finalize(self, _end, self._child, ours)
         try:
             with suppress(OSError):  # it has ended already: that is seen where it is asked
-                send_all(ours, FRAME.pack(0, len(self._vocabulary)) + self._vocabulary, waiting, self.limits.wall_s)
+                send_all(
+                    ours,
+                    FRAME.pack(0, len(self._vocabulary)) + self._vocabulary,
+                    waiting,
+                    self.limits.wall_s,
+                )
         except BaseException:
             self.close()  # it waits for the rest
             raise
@@ -142,7 +149,12 @@ class FormChannel:
     """Messages to and from the child of one form. Used by one thread."""
 
     def __init__(
-        self, process: FormProcess, channel: socket.socket, name: str, encode: Encode, waiting: Waiting
+        self,
+        process: FormProcess,
+        channel: socket.socket,
+        name: str,
+        encode: Encode,
+        waiting: Waiting,
     ) -> None:
         self._process = process  # which ends where no one has it any more
         self._limits = process.limits
@@ -161,7 +173,9 @@ class FormChannel:
             "text": form.text,
             "name": form.name,
             "instead": form.instead,
-            "schemas": [(schema.rule, schema.tool, schema.text, schema.fallback) for schema in form.schemas],
+            "schemas": [
+                (schema.rule, schema.tool, schema.text, schema.fallback) for schema in form.schemas
+            ],
             "begun": list(begun),
             **limits,
         }
@@ -170,7 +184,12 @@ class FormChannel:
     def send(self, kind: int, payload: bytes = b"") -> None:
         """Send a message, which the child reads at once."""
         with suppress(OSError):  # how it ended is in what it sent
-            send_all(self._channel, FRAME.pack(kind, len(payload)) + payload, self._waiting, self._limits.wall_s)
+            send_all(
+                self._channel,
+                FRAME.pack(kind, len(payload)) + payload,
+                self._waiting,
+                self._limits.wall_s,
+            )
 
     def receive(self) -> tuple[int, bytes]:
         """Return the next message.
@@ -229,7 +248,9 @@ class FormChannel:
         except TimeoutError:
             self._waiting()
             if time.monotonic() > deadline_s:
-                raise self.refused(f"cannot be used: it takes longer than {self._limits.wall_s:g} s") from None
+                raise self.refused(
+                    f"cannot be used: it takes longer than {self._limits.wall_s:g} s"
+                ) from None
             return
         except OSError:
             piece = b""

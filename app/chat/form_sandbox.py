@@ -99,7 +99,12 @@ class FormVocabulary:
 
 def pack_vocabulary(tokens: list[bytes], special: list[int], bos: int | None, eos: int) -> bytes:
     """Return a vocabulary as one message."""
-    said = {"tokens": [one.decode("latin-1") for one in tokens], "special": special, "bos": bos, "eos": eos}
+    said = {
+        "tokens": [one.decode("latin-1") for one in tokens],
+        "special": special,
+        "bos": bos,
+        "eos": eos,
+    }
     return json.dumps(said).encode()
 
 
@@ -192,7 +197,9 @@ class _Children:
                 with contextlib.suppress(KeyError):
                     self.waiting.unregister(fileno)
                 del self._children[fileno]
-                _tell_last(channel, ENDED, bytes([os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0]))
+                _tell_last(
+                    channel, ENDED, bytes([os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0])
+                )
 
 
 def _tell_last(channel: socket.socket, kind: int, payload: bytes) -> None:
@@ -225,7 +232,9 @@ def _follow(channel: socket.socket, vocabulary: FormVocabulary | None, prepared:
             trouble = _trouble(grammar.text())
             if grammar.notes:
                 send_frame(channel, NOTES, json.dumps(grammar.notes).encode())
-            send_frame(channel, REFUSED if trouble else TAKEN, (trouble and _unusable(trouble)).encode())
+            send_frame(
+                channel, REFUSED if trouble else TAKEN, (trouble and _unusable(trouble)).encode()
+            )
             return
 
         def ask(text: str) -> list[int]:
@@ -347,11 +356,17 @@ class _Grammar:
     def text(self) -> str:
         """Return the grammar. Raises _RefusedError: it cannot be used."""
         form = self._form
-        rules = "".join(f"\n{rule}: %json {self._tool_schema(*given)}" for rule, *given in form["schemas"])
+        rules = "".join(
+            f"\n{rule}: %json {self._tool_schema(*given)}" for rule, *given in form["schemas"]
+        )
         if not form["instead"]:
             return self._own_grammar(form["kind"], form["text"] + rules)
         grammar = self._own_grammar(form["kind"], form["text"])
-        own = json.loads(grammar)["grammars"][0] if grammar.lstrip().startswith("{") else {"lark_grammar": grammar}
+        own = (
+            json.loads(grammar)["grammars"][0]
+            if grammar.lstrip().startswith("{")
+            else {"lark_grammar": grammar}
+        )
         either = {"lark_grammar": f"start: calls | @form\n{form['instead']}{rules}"}
         return json.dumps({"grammars": [either, {**own, "name": "form"}]})
 
@@ -362,7 +377,9 @@ class _Grammar:
         if kind == "regex":
             return LLMatcher.grammar_from_regex(text)
         if kind == "schema":
-            return LLMatcher.grammar_from_json_schema(json.dumps(self._schema(text)), overrides=AS_USUAL)
+            return LLMatcher.grammar_from_json_schema(
+                json.dumps(self._schema(text)), overrides=AS_USUAL
+            )
         if is_lark_syntax(text):
             return LLMatcher.grammar_from_lark(text)
         return LLMatcher.grammar_from_lark(gbnf_to_lark(_plain_escapes(text)))
@@ -377,7 +394,9 @@ class _Grammar:
             raise _RefusedError("is no JSON schema: that is an object")
         followed = followed_schema(schema, _is_pattern)
         if refused := [keyword for keyword in followed.dropped if keyword != "pattern"]:
-            raise _RefusedError(f"cannot be used: {', '.join(refused)} cannot be followed exactly (leave it out)")
+            raise _RefusedError(
+                f"cannot be used: {', '.join(refused)} cannot be followed exactly (leave it out)"
+            )
         if followed.dropped:
             self.notes.append(f"{self._form['name']}: pattern")
         return followed.schema
@@ -427,7 +446,12 @@ def _plain_escapes(gbnf: str) -> str:
     return _ESCAPE.sub(plain, gbnf)
 
 
-_PLAINER = (("oneOf constraints are not supported.", "oneOf whose choices overlap is not supported (use anyOf)"),)
+_PLAINER = (
+    (
+        "oneOf constraints are not supported.",
+        "oneOf whose choices overlap is not supported (use anyOf)",
+    ),
+)
 """What llguidance says, and the same for those who do not know it."""
 
 

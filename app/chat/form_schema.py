@@ -26,12 +26,24 @@ _MOST_EXPONENT = 22
 _MOST_COUNT = 1 << 24
 """Upper limits on lengths from here on limit nothing: no answer is as long."""
 
-_FORMATS = frozenset(["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"])
+_FORMATS = frozenset(
+    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"]
+)
 _DRAFT = re.compile(r"https?://json-schema\.org/(draft-0[467]|draft/20(19-09|20-12))/schema#?")
 _TYPES = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
 _LITERAL_NAME = re.compile(r"\^([A-Za-z0-9_ -]+)\$")
 _NULL_IS_MEANT = frozenset(["const", "default", "example", "examples"])
-_COMBINING = ("allOf", "anyOf", "oneOf", "$ref", "if", "then", "else", "dependentSchemas", "$dynamicRef")
+_COMBINING = (
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "$ref",
+    "if",
+    "then",
+    "else",
+    "dependentSchemas",
+    "$dynamicRef",
+)
 
 IsPattern = Callable[[str], bool]
 """Whether a regular expression can be followed."""
@@ -94,7 +106,9 @@ class _Rewriting:
 
     def change(self, part: Mapping[str, Any]) -> dict[str, Any]:
         """Return one level of the schema, rewritten."""
-        schema = {key: value for key, value in part.items() if value is not None or key in _NULL_IS_MEANT}
+        schema = {
+            key: value for key, value in part.items() if value is not None or key in _NULL_IS_MEANT
+        }
         schema.pop("x-guidance", None)  # options of the library, which are not the client's
         self._clean_annotations(schema)
         self._clean_shapes(schema)
@@ -132,12 +146,16 @@ class _Rewriting:
                 self._drop(schema, keyword)
             elif value is not None and not all(_is_schema(inner) for inner in value.values()):
                 self.dropped.add(keyword)
-                schema[keyword] = {name: inner if _is_schema(inner) else {} for name, inner in value.items()}
+                schema[keyword] = {
+                    name: inner if _is_schema(inner) else {} for name, inner in value.items()
+                }
         for keyword in ("allOf", "anyOf", "oneOf", "prefixItems"):
             value = schema.get(keyword)
             if value == [] and keyword in ("allOf", "prefixItems"):
                 del schema[keyword]
-            elif keyword in schema and not (isinstance(value, list) and value and all(map(_is_schema, value))):
+            elif keyword in schema and not (
+                isinstance(value, list) and value and all(map(_is_schema, value))
+            ):
                 self._drop(schema, keyword)
         for keyword in ("additionalProperties", "additionalItems", "items"):
             value = schema.get(keyword)
@@ -145,7 +163,9 @@ class _Rewriting:
             if keyword in schema and not (_is_schema(value) or is_list):
                 self._drop(schema, keyword)
         required = schema.get("required")
-        if "required" in schema and not (isinstance(required, list) and all(isinstance(n, str) for n in required)):
+        if "required" in schema and not (
+            isinstance(required, list) and all(isinstance(n, str) for n in required)
+        ):
             self._drop(schema, "required")
 
     def _clean_type(self, schema: dict[str, Any]) -> None:
@@ -186,7 +206,14 @@ class _Rewriting:
             self._drop(schema, "enum")
 
     def _clean_counts(self, schema: dict[str, Any]) -> None:
-        for keyword in ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"):
+        for keyword in (
+            "minLength",
+            "maxLength",
+            "minItems",
+            "maxItems",
+            "minProperties",
+            "maxProperties",
+        ):
             if keyword not in schema:
                 continue
             count = _whole(schema[keyword])
@@ -201,7 +228,10 @@ class _Rewriting:
         given = schema.get("type")
         names = given if isinstance(given, list) else [given]
         is_whole = "integer" in names and "number" not in names
-        for keyword, inclusive in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        for keyword, inclusive in (
+            ("exclusiveMinimum", "minimum"),
+            ("exclusiveMaximum", "maximum"),
+        ):
             if schema.get(keyword) is True and inclusive in schema:  # as drafts up to 4 write it
                 schema[keyword] = schema.pop(inclusive)
             elif isinstance(schema.get(keyword), bool):
@@ -211,7 +241,9 @@ class _Rewriting:
                 continue
             value = schema[keyword]
             is_lower = keyword.endswith("inimum")
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:  # NaN
+            if (
+                isinstance(value, bool) or not isinstance(value, (int, float)) or value != value
+            ):  # NaN
                 self._drop(schema, keyword)
             elif value == (-math.inf if is_lower else math.inf):
                 del schema[keyword]
@@ -289,7 +321,11 @@ class _Rewriting:
 
     def _name_pattern(self, rule: Any) -> str | None:
         """Return the one expression of a rule for names; None where it says anything else."""
-        if not isinstance(rule, dict) or set(rule) - _ANNOTATING - {"type", "pattern"} or rule.get("type") != "string":
+        if (
+            not isinstance(rule, dict)
+            or set(rule) - _ANNOTATING - {"type", "pattern"}
+            or rule.get("type") != "string"
+        ):
             is_plain = isinstance(rule, dict) and set(rule) - _ANNOTATING == {"pattern"}
             if not is_plain:
                 return None
@@ -299,7 +335,10 @@ class _Rewriting:
     def _clean_unevaluated(self, schema: dict[str, Any]) -> None:
         """Write what forbids further properties or items in the older words, which mean the same in one schema."""
         is_alone = not any(keyword in schema for keyword in _COMBINING)
-        for keyword, older in (("unevaluatedProperties", "additionalProperties"), ("unevaluatedItems", "items")):
+        for keyword, older in (
+            ("unevaluatedProperties", "additionalProperties"),
+            ("unevaluatedItems", "items"),
+        ):
             rule = schema.get(keyword)
             if keyword not in schema:
                 continue
@@ -314,7 +353,9 @@ class _Rewriting:
     def _clean_sizes(self, schema: dict[str, Any]) -> None:
         """Remove limits on the number of properties that hold anyway; drop those that repeated names would break."""
         required = set(schema.get("required", ()))
-        is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+        is_closed = (
+            schema.get("additionalProperties") is False and "patternProperties" not in schema
+        )
         least = schema.get("minProperties", 0)
         if least <= len(required):
             schema.pop("minProperties", None)
@@ -335,7 +376,13 @@ class _Rewriting:
         if "contains" not in schema:
             schema.pop("minContains", None)
             schema.pop("maxContains", None)
-        for keyword in ("dependentRequired", "dependentSchemas", "dependencies", "extends", "disallow"):
+        for keyword in (
+            "dependentRequired",
+            "dependentSchemas",
+            "dependencies",
+            "extends",
+            "disallow",
+        ):
             if schema.get(keyword) in ({}, []):
                 del schema[keyword]
         for keyword in _UNFOLLOWED:
@@ -364,7 +411,11 @@ def _allowed_names(rule: Any) -> list[str] | None:
     if not isinstance(rule, dict) or set(rule) - _ANNOTATING - {"type", "enum", "const"}:
         return None
     names = rule.get("enum", [rule["const"]] if "const" in rule else None)
-    if rule.get("type", "string") != "string" or not isinstance(names, list) or {"enum", "const"} <= set(rule):
+    if (
+        rule.get("type", "string") != "string"
+        or not isinstance(names, list)
+        or {"enum", "const"} <= set(rule)
+    ):
         return None
     return names if names and all(isinstance(name, str) for name in names) else None
 
@@ -399,7 +450,9 @@ def _is_exact(number: int | float) -> bool:
     """Whether a number is the same one after llguidance has read and written it."""
     whole = _whole(number)
     if whole is not None:
-        return abs(whole) <= _EXACT_WHOLE or (abs(whole) <= MOST_WHOLE and int(float(whole)) == whole)
+        return abs(whole) <= _EXACT_WHOLE or (
+            abs(whole) <= MOST_WHOLE and int(float(whole)) == whole
+        )
     if not math.isfinite(number):
         return False
     _, digits, exponent = Decimal(repr(number)).as_tuple()

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from engine import Model, Sampling
 
 USAGE = "/set temperature 0.3 changes one, /set keep remembers them for this model, /set reset takes all back"
-THINK_USAGE = "/think on, off or auto; low, medium or high; or the most tokens of a thought, as /think 500"
+THINK_USAGE = (
+    "/think on, off or auto; low, medium or high; or the most tokens of a thought, as /think 500"
+)
 KEEP, RESET = "keep", "reset"
 
 
@@ -56,7 +58,9 @@ class GenerationChoice:
             return self.chosen[name], Source.CHOSEN
         if name in self.advice and name not in self._usual.given_sampling:
             return self.advice[name]
-        return getattr(self._usual.sampling, name), self._usual.sources.get(f"sampling.{name}", Source.DEFAULT)
+        return getattr(self._usual.sampling, name), self._usual.sources.get(
+            f"sampling.{name}", Source.DEFAULT
+        )
 
     def use(self, settings: Settings) -> None:
         """Take other settings; what was chosen stays."""
@@ -69,7 +73,9 @@ class GenerationChoice:
         """Take what is remembered for a model, and the ``advice`` on it. Called in the engine's thread."""
         self._path, self.advice = path, advice or {}
         self._lay(self._usual, {})
-        given = {key for key, source in self._usual.sources.items() if source is Source.COMMAND_LINE}
+        given = {
+            key for key, source in self._usual.sources.items() if source is Source.COMMAND_LINE
+        }
         for name, value in state.load_state()[0].generation.get(model_key(path), {}).items():
             if name in self.names and f"sampling.{name}" not in given:
                 self._choose(name, value, name)
@@ -110,7 +116,9 @@ class GenerationChoice:
     def _set(self, name: str, words: list[str]) -> str:
         if name not in self.names:
             near = difflib.get_close_matches(name, self.names, n=1, cutoff=0.0)[0]
-            raise Refusal(f"there is no parameter {clean_line(name, 40)!r} (nearest: {near}); {USAGE}")
+            raise Refusal(
+                f"there is no parameter {clean_line(name, 40)!r} (nearest: {near}); {USAGE}"
+            )
         if len(words) != 1:
             value, source = self.source(name)
             raise Refusal(f"{name} is {value:g} ({source.value}); /set {name} VALUE changes it")

@@ -44,9 +44,14 @@ _IDLE = frozenset(
         "have", "what", "which", "ok", "okay", "well", "now",
     }
 )  # fmt: skip
-_I, _YOU = frozenset({"i", "i'm", "im", "i'd", "my", "me", "am"}), frozenset({"you", "your", "you're", "yours", "u"})
+_I, _YOU = (
+    frozenset({"i", "i'm", "im", "i'd", "my", "me", "am"}),
+    frozenset({"you", "your", "you're", "yours", "u"}),
+)
 _ASKING = frozenset({"how", "who", "where", "when", "many", "much"})
-_TURNING = frozenset({"not", "no", "never", "except", "without", "than", "was", "were", "will", "why"})
+_TURNING = frozenset(
+    {"not", "no", "never", "except", "without", "than", "was", "were", "will", "why"}
+)
 """Words that turn a question round, or make it another one."""
 LIGHT = frozenset(
     {
@@ -71,8 +76,12 @@ _NUMBERS = {word: n for n, word in enumerate(_UNITS)} | _TENS
 _SUMS: dict[str, Callable[[int, int], str | None]] = {
     "+": lambda x, y: f"{x} + {y} = {x + y}." if max(x, y) < 100 else None,
     "-": lambda x, y: f"{x} - {y} = {x - y}." if max(x, y) < 100 else None,
-    "x": lambda x, y: f"{x} x {y} = {x * y}." if max(x, y) < 13 or (min(x, y) < 10 and max(x, y) < 100) else None,
-    "/": lambda x, y: f"{x} / {y} = {x // y}." if 0 < y < 13 and x % y == 0 and x // y < 13 else None,
+    "x": lambda x, y: (
+        f"{x} x {y} = {x * y}." if max(x, y) < 13 or (min(x, y) < 10 and max(x, y) < 100) else None
+    ),
+    "/": lambda x, y: (
+        f"{x} / {y} = {x // y}." if 0 < y < 13 and x % y == 0 and x // y < 13 else None
+    ),
     "bigger": lambda x, y: f"{max(x, y)} is bigger." if x != y and max(x, y) < 100 else None,
     "smaller": lambda x, y: f"{min(x, y)} is smaller." if x != y and max(x, y) < 100 else None,
 }
@@ -82,7 +91,9 @@ _SUMS: dict[str, Callable[[int, int], str | None]] = {
 def words_of(text: str) -> list[str]:
     """Return the words of a question that matter, in small letters and in their order; numbers as ``#17``."""
     text = folded(text)
-    text = re.sub(r"\bwhat(?:'?s|'re| is)\b", "what", re.sub(r"\b(who|how|where)'s\b", r"\1 is", text))
+    text = re.sub(
+        r"\bwhat(?:'?s|'re| is)\b", "what", re.sub(r"\b(who|how|where)'s\b", r"\1 is", text)
+    )
     text = re.sub(r"(?<=\d)\s*[x×]\s*(?=\d)", " x ", re.sub(r"(?<=[^\W\d])-(?=[^\W\d])", " ", text))
     found = _numbered([word.removesuffix("'s") for word in _WORD.findall(_FRAME.sub(" ", text))])
     return [word for word in found if word not in _IDLE] or _numbered(_WORD.findall(text))
@@ -198,7 +209,9 @@ class KnownQuestions:
         }
         self._kinds = {one["name"]: _kind(one) for one in given["kinds"]}
         self._tells: list[tuple[str, str, str]] = [tuple(one) for one in given["tells"]]
-        self._told_values = {about: re.compile(text) for about, text in given["told values"].items()}
+        self._told_values = {
+            about: re.compile(text) for about, text in given["told values"].items()
+        }
         self._replies: dict[str, str] = given["replies"]
         named = {word for names in self._values.values() for text in names for word in text}
         asked = {word for kind in self._kinds.values() for row in kind.rows for word in row}
@@ -222,7 +235,9 @@ class KnownQuestions:
             talked.miss(text)
         chosen = [fit for fit in fits if fit.nearness == best or best < 1]
         chosen = [fit for fit in chosen if fit.kind.name == "same"] or chosen
-        return list(dict.fromkeys(answer for fit in chosen for answer in self._said(fit, talked))), best >= 1
+        return list(
+            dict.fromkeys(answer for fit in chosen for answer in self._said(fit, talked))
+        ), best >= 1
 
     def _found(self, text: str, before: tuple[str, ...]) -> tuple[_Fit, ...]:
         """Return the kinds that a question may be of; ``before``: the slots of the one before."""
@@ -235,7 +250,9 @@ class KnownQuestions:
             if kind.name == "same":
                 slots = before if len(before) == 1 else ("",)
             taken = [one for table in dict.fromkeys(slots) for one in found.get(table, ())]
-            if len(taken) != len(slots) or any(len(found[table]) != slots.count(table) for table in slots):
+            if len(taken) != len(slots) or any(
+                len(found[table]) != slots.count(table) for table in slots
+            ):
                 continue
             nearness, order = kind.fit(words, {word for _, of in taken for word in of})
             if nearness:
@@ -246,7 +263,9 @@ class KnownQuestions:
     def _named(self, table: str, words: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
         """Return the names of a table that are in a question, in their order, without those within longer ones."""
         asked = set(words)
-        names = [(name, text) for text, name in self._values[table].items() if asked.issuperset(text)]
+        names = [
+            (name, text) for text, name in self._values[table].items() if asked.issuperset(text)
+        ]
         longest = [one for one in names if not any(set(one[1]) < set(other[1]) for other in names)]
         return sorted(longest, key=lambda one: words.index(one[1][0]))
 
@@ -256,7 +275,10 @@ class KnownQuestions:
             kind = talked.kind
         elif kind.name.startswith("its "):
             is_known = talked.kind is not None and talked.kind.slots == ("country",)
-            kind, key = self._kinds[kind.name.removeprefix("its ")], talked.key if is_known else ("",)
+            kind, key = (
+                self._kinds[kind.name.removeprefix("its ")],
+                talked.key if is_known else ("",),
+            )
         elif kind.name.startswith("told "):
             return self._told(kind.name.removeprefix("told "), key[0] if key else "", talked)
         talked.kind, talked.key = kind, key
@@ -266,11 +288,21 @@ class KnownQuestions:
         value = talked.told.get(f"{about} {whose}")
         if value is None and talked.has_missed:
             return []
-        return [_filled(self._replies[f"{'not told' if value is None else 'answer'} {about}"], value or "", whose)]
+        return [
+            _filled(
+                self._replies[f"{'not told' if value is None else 'answer'} {about}"],
+                value or "",
+                whose,
+            )
+        ]
 
     def _told_by(self, text: str, talked: Talked) -> str:
         """Note what a message tells and return the answer to it; "" where it tells nothing."""
-        text = re.sub(r"(?i)^im\b", "I'm", _BEFORE_TOLD.sub("", " ".join(text.replace("’", "'").split()).rstrip(".! ")))
+        text = re.sub(
+            r"(?i)^im\b",
+            "I'm",
+            _BEFORE_TOLD.sub("", " ".join(text.replace("’", "'").split()).rstrip(".! ")),
+        )
         lowered = text.lower()
         for begin, end, told in self._tells:
             about, _, whose = told.partition(" ")
@@ -278,7 +310,11 @@ class KnownQuestions:
             matches = lowered.startswith(begin) and lowered.endswith(end)
             if matches and self._told_values[about].fullmatch(value):
                 about = about.removeprefix("plain-")
-                value = value[:1].upper() + value[1:] if about in ("name", "relation", "city") else value
+                value = (
+                    value[:1].upper() + value[1:]
+                    if about in ("name", "relation", "city")
+                    else value
+                )
                 talked.told[f"{about} {whose}"] = value
                 return _filled(self._replies[f"reply {about}"], value, whose)
         return ""
@@ -324,4 +360,6 @@ def _kind(one: dict[str, Any]) -> Kind:
         rows[tuple(words.split())] = order or "xy"
     vocabulary = frozenset(word for row in rows for word in row if word[0] != "#") - _TURNING
     sets = frozenset(map(frozenset, rows)) if not one["ordered"] else frozenset()
-    return Kind(one["name"], tuple(one["slots"]), rows, one["ordered"], sets, vocabulary, one["says"])
+    return Kind(
+        one["name"], tuple(one["slots"]), rows, one["ordered"], sets, vocabulary, one["says"]
+    )

@@ -116,7 +116,9 @@ class LocalBackend:
         """Run calls."""
         local = self._model().local
         with self._last_figures():
-            self._tools.call(calls, allowed, local.session.n_ctx, partial(within_tokens, local.model.tokenizer))
+            self._tools.call(
+                calls, allowed, local.session.n_ctx, partial(within_tokens, local.model.tokenizer)
+            )
 
     @contextmanager
     def _last_figures(self) -> Iterator[None]:
@@ -157,7 +159,11 @@ class LocalBackend:
     def look_at(self, place: ModelPlace) -> None:
         """Look at a file while a model is open. Raises Exception: it cannot be opened, or the user has stopped."""
         assert isinstance(place, Path)
-        self._set_status(EngineStatus(Activity.LOADING, clean_line(place.name, 40), meter=self._wire.status.meter))
+        self._set_status(
+            EngineStatus(
+                Activity.LOADING, clean_line(place.name, 40), meter=self._wire.status.meter
+            )
+        )
         self._options.check_model(place)
         self._refuse_stopped()
 
@@ -192,7 +198,9 @@ class LocalBackend:
                 full_name=model.name,
                 thinking=self._wire.thinking,
                 context_may_grow=session.n_ctx < model.config.context_length,
-                tokens_ratio=tokens_ratio(partial(model.tokenizer.encode, bos=False), model.tokenizer.vocab_size),
+                tokens_ratio=tokens_ratio(
+                    partial(model.tokenizer.encode, bos=False), model.tokenizer.vocab_size
+                ),
             )
         )
         return opened
@@ -201,7 +209,9 @@ class LocalBackend:
         wire, options = self._wire, self._options
         if adapters:
             access.use_adapters(model, adapters)
-        chat = model.chat()  # before the session: it starts a process, which no thread should precede
+        chat = (
+            model.chat()
+        )  # before the session: it starts a process, which no thread should precede
         chat.thinking = ThinkingMode.parse(access.recall_thinking(options.settings, path))
         wire.thinking = str(chat.thinking)
         chat.tools, wire.advise = self._tools.known(model), partial(advice_of, model.metadata)
@@ -231,7 +241,9 @@ class LocalBackend:
             opened.local.hold(request.said)
             opened.local.note_size(0)
             self.settle()
-            if request.said:  # it is in the cache before anything is asked, if it has been read once before
+            if (
+                request.said
+            ):  # it is in the cache before anything is asked, if it has been read once before
                 opened.states.begin_with(opened.local.chat.opening_ids(""))
                 self.settle()
         opened.earlier.give()
@@ -249,7 +261,9 @@ class LocalBackend:
             access.use_adapters(opened.local.model, adapters)
             opened.local.adapters = adapters
 
-    def _taken_up(self, opened: OpenedModel, request: Request, state: Path | None) -> events.ConversationTakenUp:
+    def _taken_up(
+        self, opened: OpenedModel, request: Request, state: Path | None
+    ) -> events.ConversationTakenUp:
         try:
             ids = self._take_up(opened, request)
             back = opened.states.bring_back(ids, state)
@@ -257,7 +271,9 @@ class LocalBackend:
             restored = min(back.tokens, ready)
             tps = opened.measures.usual_prefill_tps()
             read_s = restored / tps if tps else None
-            return events.ConversationTakenUp(len(ids), ready, restored, back.seconds, read_s, back.trouble)
+            return events.ConversationTakenUp(
+                len(ids), ready, restored, back.seconds, read_s, back.trouble
+            )
         except BaseException as error:
             return events.ConversationTakenUp(0, trouble=reason_of(error))
 
@@ -279,7 +295,9 @@ class LocalBackend:
 
         self._read(opened, begin)
 
-    def _read(self, opened: OpenedModel, begin: Callable[[], list[int]], state: Path | None = None) -> None:
+    def _read(
+        self, opened: OpenedModel, begin: Callable[[], list[int]], state: Path | None = None
+    ) -> None:
         """Read what a prompt will ``begin`` with, and keep that; what goes wrong does not cost the model."""
         local = opened.local
         try:
@@ -300,7 +318,11 @@ class LocalBackend:
         if self._is_opening_new:
             self._refuse_stopped()
         activity = Activity.COMPILING if progress.stage == "compile" else Activity.LOADING
-        since_s = self._wire.status.since_s if self._wire.status.activity is activity else self._wire.now_s()
+        since_s = (
+            self._wire.status.since_s
+            if self._wire.status.activity is activity
+            else self._wire.now_s()
+        )
         step = clean_line(progress.name, 40)
         self._set_status(EngineStatus(activity, step, progress.done, progress.total, since_s))
 
@@ -326,7 +348,10 @@ class LocalBackend:
         is_kept, turn = False, None
         self._adapt(opened, request.adapters)
         try:
-            with peers_of(opened.local.model, opened.local.session, request.n_answers) as (sessions, trouble):
+            with peers_of(opened.local.model, opened.local.session, request.n_answers) as (
+                sessions,
+                trouble,
+            ):
                 turn = self._prepare(opened, request, len(sessions) == 1)
                 if turn is not None and request.n_answers > 1:
                     self._wire.emit(events.AnswersBegun(len(sessions), trouble))
@@ -352,7 +377,9 @@ class LocalBackend:
             return None
         has_form = self._options.form is not None and self._options.form.form is not None
         # The form is that of the whole reply, in which a thought has no place.
-        local.chat.thinking = ThinkingMode(False) if has_form else ThinkingMode.parse(self._wire.thinking)
+        local.chat.thinking = (
+            ThinkingMode(False) if has_form else ThinkingMode.parse(self._wire.thinking)
+        )
         try:
             prompt = local.prompt_with_room(request)
         except NoRoomError as error:
@@ -363,9 +390,19 @@ class LocalBackend:
         opened.states.bring_back(prompt.all_ids)
         # Calls in one of several replies are text: who chooses among them has run none.
         calls = self._tools.splitter(local) if prompt.chat is not None and is_alone else None
-        note_progress = partial(self._note_progress, opened) if is_alone else opened.states.note_progress
+        note_progress = (
+            partial(self._note_progress, opened) if is_alone else opened.states.note_progress
+        )
         try:
-            return LocalTurn(self._wire, local, prompt, self._options, note_progress, calls, None if is_alone else 0)
+            return LocalTurn(
+                self._wire,
+                local,
+                prompt,
+                self._options,
+                note_progress,
+                calls,
+                None if is_alone else 0,
+            )
         except Cancelled:  # while the form of the answer was compiled
             self._wire.emit(events.PromptStopped())
             return None
@@ -379,10 +416,14 @@ class LocalBackend:
 
     def _tell_dropped(self, opened: OpenedModel, prompt: TurnPrompt) -> None:
         ids = prompt.all_ids
-        opened.local.session.shift_towards(ids)  # what stays moves down in the cache: only what is new must be read
+        opened.local.session.shift_towards(
+            ids
+        )  # what stays moves down in the cache: only what is new must be read
         unread = len(ids) - opened.states.reusable(ids)
         read_s = self._seconds_to_read(unread)
-        self._wire.emit(events.TurnsDropped(prompt.dropped_turns, prompt.dropped_tokens, unread, read_s))
+        self._wire.emit(
+            events.TurnsDropped(prompt.dropped_turns, prompt.dropped_tokens, unread, read_s)
+        )
 
     def _seconds_to_read(self, n_tokens: int) -> float | None:
         return n_tokens / self._prefill_tps if self._prefill_tps > 0 else None
@@ -393,13 +434,18 @@ class LocalBackend:
 
     def _answer(self, opened: OpenedModel, turn: LocalTurn, asked_s: float | None) -> bool:
         """Read the prompt and write the reply; False means that there is no reply and the turn does not count."""
-        with opened.measures.of_reply(turn.meter, asked_s), self._wire.running(turn.reply, turn.written):
+        with (
+            opened.measures.of_reply(turn.meter, asked_s),
+            self._wire.running(turn.reply, turn.written),
+        ):
             is_kept = turn.run()
         if turn.meter.read_tokens >= TELLING_TOKENS or not self._prefill_tps:
             self._prefill_tps = turn.meter.prefill_tps
         return is_kept
 
-    def _answer_together(self, opened: OpenedModel, first: LocalTurn, peers: Sequence[Session]) -> bool:
+    def _answer_together(
+        self, opened: OpenedModel, first: LocalTurn, peers: Sequence[Session]
+    ) -> bool:
         """Write several replies; False means that there is none."""
         how = self._wire, opened.local, first.prompt, self._options, lambda: None, None
         others = [LocalTurn(*how, at, session) for at, session in enumerate(peers, 1)]
@@ -416,7 +462,9 @@ class LocalBackend:
             ids = opened.local.prompt(request).all_ids
         kept = opened.states.reusable(ids)
         n_read, n_dropped = len(ids) - kept, opened.local.session.length - kept
-        self._wire.emit(events.PromptWeighed(draft, kept, n_dropped, n_read, self._seconds_to_read(n_read)))
+        self._wire.emit(
+            events.PromptWeighed(draft, kept, n_dropped, n_read, self._seconds_to_read(n_read))
+        )
 
     def examine(self, answer: Future[Any]) -> None:
         """Measure the machine for the doctor, and put an ``app.doctor.examine.Examination`` into ``answer``."""
@@ -431,14 +479,18 @@ class LocalBackend:
             kv_type = self._options.settings.kv_type_or_default
             return self._options.examine(None, None, kv_type, self._show_progress)
         local = opened.local
-        return self._options.examine(local.model, local.session, local.session.kv_type, self._show_progress)
+        return self._options.examine(
+            local.model, local.session, local.session.kv_type, self._show_progress
+        )
 
     def settle(self, meter: ReplyMeter | None = None) -> None:
         """Say that the thread is free again."""
         opened = self._opened
         if opened is not None:
             opened.ahead.settle(opened.local.session.length)
-        self._set_status(EngineStatus(Activity.NO_MODEL if opened is None else Activity.READY, meter=meter))
+        self._set_status(
+            EngineStatus(Activity.NO_MODEL if opened is None else Activity.READY, meter=meter)
+        )
 
     def _set_status(self, status: EngineStatus) -> None:
         """Replace the status; threads and context hold whatever the thread is doing."""

@@ -127,7 +127,9 @@ class LocalModel:
 
     def n_held(self, said: Sequence[Said]) -> int:
         """Return how many of the messages are those that are held."""
-        return sum(1 for _ in takewhile(lambda pair: _is_same(*pair), zip(self._held, said, strict=False)))
+        return sum(
+            1 for _ in takewhile(lambda pair: _is_same(*pair), zip(self._held, said, strict=False))
+        )
 
     def forget(self) -> None:
         """Hold nothing; what the cache has is found again all the same."""
@@ -147,7 +149,9 @@ class LocalModel:
                 chat.prompt_ids()  # the reply before keeps its ids
             chat.add_reply(list(one.ids), one.raw, one.calls, one.raw[: one.calls_at].rstrip())
         else:
-            chat.add_reply(tokenizer.encode(one.text, bos=False, special=False), one.text, one.calls)
+            chat.add_reply(
+                tokenizer.encode(one.text, bos=False, special=False), one.text, one.calls
+            )
 
     def _says(self, reply: Said, with_calls: bool) -> bool:
         """Whether a reply's tokens are tokens of this vocabulary: they say here what they said there."""
@@ -280,7 +284,9 @@ class LocalModel:
     def note_reply(self, reply: Said) -> None:
         """The conversation has this reply now; the next request may have it as ``text`` alone."""
         self._held.append(reply)
-        self.chat.add_reply(list(reply.ids), reply.raw, reply.calls, reply.raw[: reply.calls_at].rstrip())
+        self.chat.add_reply(
+            list(reply.ids), reply.raw, reply.calls, reply.raw[: reply.calls_at].rstrip()
+        )
 
     def note_size(self, n_tokens: int) -> None:
         """The conversation has so many tokens now."""

@@ -41,7 +41,9 @@ def _less_repetitive(sampling: Sampling) -> Sampling:
 def _unlike_others(sampling: Sampling, at: int) -> Sampling:
     """Return the sampling of one of several replies, with a seed of its own. Raises Refusal: they would be alike."""
     if sampling.temperature <= 0:
-        raise Refusal("at temperature 0 all answers are the same (/set temperature 0.7 makes them differ)")
+        raise Refusal(
+            "at temperature 0 all answers are the same (/set temperature 0.7 makes them differ)"
+        )
     return sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + at)
 
 
@@ -77,10 +79,14 @@ class LocalTurn:
         ids, model, form = prompt.all_ids, local.model, options.form
         self._n_unread = len(ids) - local.session.reusable(ids)
         if form is not None and form.form is not None:
-            self._constraint = form.constraint(model.tokenizer, self._earlier.ids, self._refuse_stopped)
+            self._constraint = form.constraint(
+                model.tokenizer, self._earlier.ids, self._refuse_stopped
+            )
         else:
             self._constraint = local.fence(prompt)
-        sampling = options.sampling(model, prompt.chat.thinking if prompt.chat is not None else ThinkingMode())
+        sampling = options.sampling(
+            model, prompt.chat.thinking if prompt.chat is not None else ThinkingMode()
+        )
         if at is not None:
             sampling = _unlike_others(sampling, at)
         self.reply = local.reply(
@@ -95,7 +101,9 @@ class LocalTurn:
         self.meter = self.reply.meter
         begun = self._earlier.text if prompt.earlier is not None else None
         thinking = self._earlier.thinking
-        self._text = ReplyText(self._emit, self.meter, prompt.opening, begun, thinking, calls, options.tells_pieces)
+        self._text = ReplyText(
+            self._emit, self.meter, prompt.opening, begun, thinking, calls, options.tells_pieces
+        )
 
     def written(self) -> Written:
         """Tokens and text of the whole reply so far; any thread may ask."""
@@ -128,7 +136,9 @@ class LocalTurn:
             if not self.reply.ids:
                 raise
             self._keep_reply()
-            broken_off = events.GenerationFinished(Ending.FAILED, self.meter.figures(), *self.written())
+            broken_off = events.GenerationFinished(
+                Ending.FAILED, self.meter.figures(), *self.written()
+            )
             self._emit(events.GenerationFailed(reason_of(error), broken_off, error))
             return True
         ending = self.meter.ending
@@ -139,7 +149,11 @@ class LocalTurn:
             return False
         self._keep_reply()
         calls, calls_at = self._found_calls() if ending is Ending.COMPLETE else ((), 0)
-        self._emit(events.GenerationFinished(ending, self.meter.figures(), *self.written(), calls, calls_at))
+        self._emit(
+            events.GenerationFinished(
+                ending, self.meter.figures(), *self.written(), calls, calls_at
+            )
+        )
         return True
 
     def _emit(self, event: events.Event) -> None:
@@ -200,7 +214,9 @@ class Answers:
         self._turns, self._wire = turns, wire
         self._kept: set[int] = set()
         self._threads = [
-            threading.Thread(target=self._run, args=(turn,), name=f"jalopy-answer-{turn.at}", daemon=True)
+            threading.Thread(
+                target=self._run, args=(turn,), name=f"jalopy-answer-{turn.at}", daemon=True
+            )
             for turn in turns[1:]
         ]
         turns[0].on_begun = self._begin_others
@@ -231,4 +247,6 @@ class Answers:
             if turn.run():
                 self._kept.add(turn.at)
         except BaseException as error:  # it is one answer less
-            self._wire.emit(events.AnswerTold(turn.at, events.GenerationFailed(reason_of(error), error=error)))
+            self._wire.emit(
+                events.AnswerTold(turn.at, events.GenerationFailed(reason_of(error), error=error))
+            )

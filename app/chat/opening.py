@@ -87,7 +87,9 @@ def use_adapters(model: Model, adapters: Sequence[str]) -> None:
     model.use_adapters([split_scale(name) for name in adapters])
 
 
-def use_tuned(model: Model, choice: TunedChoice, settings: Settings, progress: Report | None = None) -> None:
+def use_tuned(
+    model: Model, choice: TunedChoice, settings: Settings, progress: Report | None = None
+) -> None:
     """Give a model what is remembered for it, as far as the settings leave it open and the memory has room."""
     from engine.errors import MemoryPlanError
 
@@ -97,7 +99,9 @@ def use_tuned(model: Model, choice: TunedChoice, settings: Settings, progress: R
     if settings.pin_threads == AUTO:
         model.set_pinned(choice.pinned)
     if settings.weights == AUTO and choice.weights:
-        with suppress(MemoryPlanError):  # the file's map does as well; a screen of the choice shows what is used
+        with suppress(
+            MemoryPlanError
+        ):  # the file's map does as well; a screen of the choice shows what is used
             model.use_weights(choice.weights, progress)
 
 
@@ -112,7 +116,9 @@ def recall_tuned(model: Model) -> Recalled:
     return recall(kept, _place(model)) if kept.tuned_threads else Recalled()
 
 
-def remember_tuned(model: Model, choice: TunedChoice | None, measured: Measured | None = None) -> str | None:
+def remember_tuned(
+    model: Model, choice: TunedChoice | None, measured: Measured | None = None
+) -> str | None:
     """Remember a choice for this machine and model, or forget it; returns a line where that failed."""
     key, without = keys_to_remember(_place(model), measured)
     return state.remember_tuned(key, choice, measured, without=without)
@@ -120,7 +126,11 @@ def remember_tuned(model: Model, choice: TunedChoice | None, measured: Measured 
 
 def recall_thinking(settings: Settings, path: ModelPlace) -> str:
     """Return how much a model is asked to think: as the settings say, else as was chosen for it."""
-    return settings.thinking if settings.thinking != AUTO else state.load_state()[0].thinking.get(model_key(path), AUTO)
+    return (
+        settings.thinking
+        if settings.thinking != AUTO
+        else state.load_state()[0].thinking.get(model_key(path), AUTO)
+    )
 
 
 def kernels_version() -> str:
@@ -167,7 +177,9 @@ def make_sweep(
     return Sweep(trials, host.cores(), budget_s, clock, parts, earlier)
 
 
-def state_files(settings: Settings, may_read_prefix: Callable[[], bool] = bool) -> StateFiles | None:
+def state_files(
+    settings: Settings, may_read_prefix: Callable[[], bool] = bool
+) -> StateFiles | None:
     """Return how the state of the cache is kept, if it is; ``may_read_prefix``: read system prompts early."""
     quota_bytes = settings.kv_states_quota_bytes
     if not quota_bytes:
@@ -178,7 +190,9 @@ def state_files(settings: Settings, may_read_prefix: Callable[[], bool] = bool) 
         restore=saved_state.restore_state,
         restorable=saved_state.restorable,
         names=saved_state.saved_names,
-        writer=lambda session, place, on_segment: saved_state.StateWriter(session, place, quota_bytes, on_segment),
+        writer=lambda session, place, on_segment: saved_state.StateWriter(
+            session, place, quota_bytes, on_segment
+        ),
         may_read_prefix=may_read_prefix,
     )
 
@@ -188,9 +202,13 @@ def make_sampling(settings: Settings, model: Model, mode: ThinkingMode) -> Sampl
     from engine import Sampling
 
     chosen = settings.sampling
-    values = {one.name: getattr(chosen, one.name) for one in fields(Sampling) if hasattr(chosen, one.name)}
+    values = {
+        one.name: getattr(chosen, one.name) for one in fields(Sampling) if hasattr(chosen, one.name)
+    }
     advice = advice_of(model.metadata, mode)
-    values |= {name: value for name, (value, _) in advice.items() if name not in settings.given_sampling}
+    values |= {
+        name: value for name, (value, _) in advice.items() if name not in settings.given_sampling
+    }
     values["seed"] = None if chosen.seed < 0 else chosen.seed
     return Sampling(**values)
 

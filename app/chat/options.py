@@ -60,7 +60,9 @@ class ChatOptions:
     """Measures for the doctor, given model, session, type of the KV cache and a report of progress."""
     watch_conditions: Callable[[], ConditionsWatch] = lambda: ConditionsWatch(None)
     """Makes the watch on the machine during measurements; the default watches nothing."""
-    try_lookahead: Callable[[Model, Session, Callable[[], bool], bool], Mapping[str, Lookahead]] = lambda *_: {}
+    try_lookahead: Callable[[Model, Session, Callable[[], bool], bool], Mapping[str, Lookahead]] = (
+        lambda *_: {}
+    )
     """Called in the engine's thread once a reply is written and nothing is asked, and after a search for threads
     (again): tunes the kernels."""
     state_files: Callable[[], StateFiles | None] = lambda: None

@@ -78,7 +78,9 @@ class ReadAhead:
 
     def _read(self, given: str, opening: list[int], ids: list[int]) -> None:
         session = self._session
-        if session.has_lost(opening):  # not worth all that would be computed again for what is still being typed
+        if session.has_lost(
+            opening
+        ):  # not worth all that would be computed again for what is still being typed
             return
         shared = session.reusable([*opening, -1])
         if len(opening) - shared < MIN_TOKENS or self._wire.idle_work.is_dropped:
@@ -99,7 +101,9 @@ class ReadAhead:
             self._local.hold(before)
             ids = self._local.chat.opening_ids(last.text)
         n_saved = states.n_saved(ids)
-        told = DocumentRead(wanted.key, len(ids), n_saved, round(len(ids) * self._session.kv_bytes_per_position))
+        told = DocumentRead(
+            wanted.key, len(ids), n_saved, round(len(ids) * self._session.kv_bytes_per_position)
+        )
         trouble, fits = "", len(ids) + MIN_REPLY_TOKENS <= self._session.n_ctx
 
         def tell(n_saved_now: int) -> None:
@@ -114,9 +118,19 @@ class ReadAhead:
                 wire.update(activity=Activity.READY)
         is_broken_off = wire.idle_work.is_dropped
         files = states.files_of(ids)
-        wire.emit(replace(told, saved_tokens=n_saved, files=files, is_broken_off=is_broken_off, trouble=trouble))
+        wire.emit(
+            replace(
+                told,
+                saved_tokens=n_saved,
+                files=files,
+                is_broken_off=is_broken_off,
+                trouble=trouble,
+            )
+        )
 
-    def _report(self, given: str, ids: list[int], read_tokens: int = 0, read_s: float = 0.0) -> None:
+    def _report(
+        self, given: str, ids: list[int], read_tokens: int = 0, read_s: float = 0.0
+    ) -> None:
         shared = self._session.reusable(ids)
         kept = min(shared, self._settled_tokens)
         self._wire.emit(PromptCounted(given, len(ids) - kept, shared - kept, read_tokens, read_s))
@@ -129,7 +143,9 @@ class ReadAhead:
             state: as of ``SavedStates.bring_back``.
         """
         wire, session = self._wire, self._session
-        back = self._states.bring_back(ids, state)  # this model may have had the conversation before
+        back = self._states.bring_back(
+            ids, state
+        )  # this model may have had the conversation before
         n_ready = session.reusable([*ids, -1])
         done = ConversationReread(0, len(ids), 0.0, back.trouble, min(back.tokens, n_ready))
         if len(ids) + MIN_REPLY_TOKENS > session.n_ctx:
@@ -148,4 +164,6 @@ class ReadAhead:
         with suppress(Cancelled), wire.running(session):
             if unread and not wire.cancelled.is_set():
                 session.prefill(ids, on_progress=note_progress)
-        return replace(done, read_tokens=min(session.length, len(ids)), read_s=wire.now_s() - meter.started_s)
+        return replace(
+            done, read_tokens=min(session.length, len(ids)), read_s=wire.now_s() - meter.started_s
+        )

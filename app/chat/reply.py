@@ -71,7 +71,9 @@ class ReplyMeter:
     @property
     def generating_s(self) -> float:
         """Seconds from the end of the prompt to the newest token; 0 before there is one."""
-        return self.token_times_s[-1] - self.started_s - self.prefill_s if self.token_times_s else 0.0
+        return (
+            self.token_times_s[-1] - self.started_s - self.prefill_s if self.token_times_s else 0.0
+        )
 
     @property
     def prefill_tps(self) -> float:
@@ -154,7 +156,10 @@ class ThoughtLimit:
 
 
 def limit_of(
-    chat: ChatPrompt | None, tokenizer: Tokenizer, spelled: Collection[int], begun: Iterable[int] = ()
+    chat: ChatPrompt | None,
+    tokenizer: Tokenizer,
+    spelled: Collection[int],
+    begun: Iterable[int] = (),
 ) -> ThoughtLimit | None:
     """Return the limit that a conversation's next reply has, after what a continued one has of it; None for none."""
     budget = chat.thought_budget_tokens if chat is not None else None
@@ -215,7 +220,9 @@ class Reply:
         """Characters that were yielded and are no longer part of the text."""
         self._cancelled = threading.Event()
         given = {"n_logprobs": self.n_logprobs, "constraint": self.constraint}
-        self._options = {"guess": self.guess} | {name: one for name, one in given.items() if one is not None}
+        self._options = {"guess": self.guess} | {
+            name: one for name, one in given.items() if one is not None
+        }
 
     @property
     def text(self) -> str:
@@ -241,7 +248,11 @@ class Reply:
     def _read_and_generate(self) -> Generator[str, None, str]:
         """Yield the text and return why the reply ended."""
         if not self._cancelled.is_set():
-            how = {"on_progress": self._note_progress, "turns": self.turns, "n_replied": len(self.after)}
+            how = {
+                "on_progress": self._note_progress,
+                "turns": self.turns,
+                "n_replied": len(self.after),
+            }
             prefilled = self.session.prefill(self.prompt_ids, **how)
             self.meter.reused_tokens, self.meter.read_tokens = prefilled.reused, prefilled.fed
             self.meter.prefill_s = prefilled.seconds
@@ -249,7 +260,11 @@ class Reply:
             yield from self._generate()
             if self.n_cut_chars:
                 return REPEATS
-            end = self.limit.end() if self.limit is not None and not self.session.finish_reason else None
+            end = (
+                self.limit.end()
+                if self.limit is not None and not self.session.finish_reason
+                else None
+            )
             if end is None or self._cancelled.is_set():
                 return self.session.finish_reason or "cancelled"
             ids, text = end

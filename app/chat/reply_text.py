@@ -49,7 +49,12 @@ class ReplyText:
     ) -> None:
         self._tells_pieces = tells_pieces
         self._calls_of_pieces = calls.fresh() if calls is not None and tells_pieces else None
-        self._emit, self._meter, self._earlier, self._calls = emit, meter, earlier or Thinking(), calls
+        self._emit, self._meter, self._earlier, self._calls = (
+            emit,
+            meter,
+            earlier or Thinking(),
+            calls,
+        )
         self._answer, self._thought = TextCleaner(), TextCleaner()
         self._opened = opened_by(opening)
         self._splitter = ThinkingSplitter(self._opened)
@@ -65,7 +70,9 @@ class ReplyText:
 
     def _tell_piece(self, piece: str, is_last: bool = False) -> None:
         if self._calls_of_pieces is not None:
-            piece = self._calls_of_pieces.push(piece).text + (self._calls_of_pieces.flush().text if is_last else "")
+            piece = self._calls_of_pieces.push(piece).text + (
+                self._calls_of_pieces.flush().text if is_last else ""
+            )
         if self._tells_pieces and piece:
             self._emit(PieceGenerated(piece))
 
@@ -81,7 +88,11 @@ class ReplyText:
         if self._splitter.is_thinking:
             self._finish_thinking()
         if self._calls is not None and self._calls.doubt and self._meter.ending is Ending.COMPLETE:
-            self._emit(ToolsTold(f"looks like a call of a tool and is none: {clean_line(self._calls.doubt, 160)}"))
+            self._emit(
+                ToolsTold(
+                    f"looks like a call of a tool and is none: {clean_line(self._calls.doubt, 160)}"
+                )
+            )
         self._tell_piece("", is_last=True)
 
     def _reopen(self) -> None:

@@ -137,7 +137,9 @@ class SavedStates:
         if files is None:
             return BroughtBack()
         n_held = session.reusable(ids)
-        place, _, trouble = self._most_saved(ids, n_held + (LEAST_TAKEN_TOKENS if path is None else 1))
+        place, _, trouble = self._most_saved(
+            ids, n_held + (LEAST_TAKEN_TOKENS if path is None else 1)
+        )
         if place is None:
             return BroughtBack(trouble=trouble)
         self.leave()
@@ -201,7 +203,9 @@ class SavedStates:
             return ()
         return tuple(place / name for name in files.names(self._session, place, ids))
 
-    def read_apart(self, ids: Sequence[int], path: Path, idle_work: IdleWork, on_saved: Callable[[int], object]) -> str:
+    def read_apart(
+        self, ids: Sequence[int], path: Path, idle_work: IdleWork, on_saved: Callable[[int], object]
+    ) -> str:
         """Read what is not saved of a prompt in a session of its own, and save it; the present one stays as it is.
 
         Args:

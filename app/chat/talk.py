@@ -22,7 +22,12 @@ from app.program.remote_model import ModelPlace
 from app.tuning.threads_in_use import ThreadsInUse
 from engine.prompt.tools.calls import ToolCall
 
-EndOfTurn = events.GenerationFinished | events.GenerationFailed | events.PromptStopped | events.PromptRefused
+EndOfTurn = (
+    events.GenerationFinished
+    | events.GenerationFailed
+    | events.PromptStopped
+    | events.PromptRefused
+)
 
 SHOWN = TextEvent | events.PieceGenerated
 """Events whose text is shown."""
@@ -65,7 +70,11 @@ class Talk:
         may_read_ahead: Callable[[], bool] = bool,
         may_run: Callable[[ToolCall], bool] = lambda call: False,
     ) -> None:
-        self._at_hand, self._watch, self._may_read_ahead = at_hand or AtHand(), watch, may_read_ahead
+        self._at_hand, self._watch, self._may_read_ahead = (
+            at_hand or AtHand(),
+            watch,
+            may_read_ahead,
+        )
         self._may_run, self._has_calls = may_run, False
         """And whether the last reply has calls about which no one was asked yet."""
         self.bridge = EngineBridge(options, clock)
@@ -87,7 +96,9 @@ class Talk:
 
     # ---- models and conversations
 
-    def open(self, path: ModelPlace, opened: OpenedConversation | None = None) -> Iterator[events.Event]:
+    def open(
+        self, path: ModelPlace, opened: OpenedConversation | None = None
+    ) -> Iterator[events.Event]:
         """Open the first model, with a saved conversation or a new one."""
         if opened is not None:
             self.turns.open_saved(opened)
@@ -179,7 +190,9 @@ class Talk:
 
     def stop(self) -> None:
         """Stop what runs; the text of a reply so far stays."""
-        self._is_stop_wanted = True  # no lock is taken: a signal may come while this thread holds it
+        self._is_stop_wanted = (
+            True  # no lock is taken: a signal may come while this thread holds it
+        )
 
     def close(self, is_hurried: bool = False) -> str:
         """Save everything and end the engine's thread, for which no one waits in a hurry; returns why saving failed."""
@@ -251,7 +264,11 @@ class Talk:
         reply = self.turns.last_message
         assert reply is not None
         is_enough = self.turns.conversation.n_rounds >= MOST_ROUNDS
-        allowed = frozenset() if is_enough else frozenset(it.call_id for it in reply.calls if self._may_run_now(it))
+        allowed = (
+            frozenset()
+            if is_enough
+            else frozenset(it.call_id for it in reply.calls if self._may_run_now(it))
+        )
         if is_enough or self._is_stop_wanted:
             self._is_stop_wanted = False
             self.is_as_before = self.turns.leave_unanswered()
@@ -283,7 +300,9 @@ class Talk:
 
     def _drain(self) -> None:
         # Counts of reading ahead are not needed here, and may arrive at any time.
-        self._came += [event for event in self.bridge.drain() if not isinstance(event, events.PromptCounted)]
+        self._came += [
+            event for event in self.bridge.drain() if not isinstance(event, events.PromptCounted)
+        ]
 
     def _store_text(self) -> None:
         """Store the reply as far as it came, so that nothing is shown which a kill would lose."""
@@ -303,6 +322,8 @@ class Talk:
             self._is_completing = not isinstance(event, EndOfTurn)
         else:
             self.is_as_before = self.turns.take(event).is_as_before or self.is_as_before
-            self._has_calls = self._has_calls or (self.turns.is_calling and isinstance(event, EndOfTurn))
+            self._has_calls = self._has_calls or (
+                self.turns.is_calling and isinstance(event, EndOfTurn)
+            )
         if isinstance(event, (self._awaited or (), events.ModelFailed)):
             self._awaited = None

@@ -32,7 +32,9 @@ _MARKS = " \t\"'`*#_“”„«»‘’.:,;-"
 _LEAST_LETTERS = 3
 
 
-def write_title(wire: Wire, session: Session, chat: ChatPrompt, prefill_tps: float, decode_tps: float) -> str:
+def write_title(
+    wire: Wire, session: Session, chat: ChatPrompt, prefill_tps: float, decode_tps: float
+) -> str:
     """Return a title for the conversation; "" where none came of it, or something else is wanted first.
 
     Args:
@@ -44,7 +46,10 @@ def write_title(wire: Wire, session: Session, chat: ChatPrompt, prefill_tps: flo
     unread = len(ids) - len(held)
     if not held or ids[: len(held)] != held or len(ids) + MOST_TOKENS > session.n_ctx:
         return ""
-    is_slow = min(prefill_tps, decode_tps) <= 0 or unread / prefill_tps + MOST_TOKENS / decode_tps > MOST_S
+    is_slow = (
+        min(prefill_tps, decode_tps) <= 0
+        or unread / prefill_tps + MOST_TOKENS / decode_tps > MOST_S
+    )
     if is_slow or wire.idle_work.is_dropped:
         return ""
     ends_s = wire.now_s() + MOST_S
@@ -65,7 +70,11 @@ def write_title(wire: Wire, session: Session, chat: ChatPrompt, prefill_tps: flo
             text += generated.text
             give_way()
     is_whole = session.finish_reason == "stop"
-    return title_in(text, opening_words, is_whole) if is_whole or session.finish_reason == "length" else ""
+    return (
+        title_in(text, opening_words, is_whole)
+        if is_whole or session.finish_reason == "length"
+        else ""
+    )
 
 
 def _request(chat: ChatPrompt) -> tuple[list[int], str]:

@@ -64,7 +64,10 @@ class _Served:
         if self.server is None:
             return f"{name}: on, starts with the next message"
         usable = [tool.name for tool in self.tools if tool.name not in self.hidden]
-        left_out = [*self.server.left_out, *(f"{tool}: {other} has one" for tool, other in self.hidden.items())]
+        left_out = [
+            *self.server.left_out,
+            *(f"{tool}: {other} has one" for tool, other in self.hidden.items()),
+        ]
         more = len(left_out) - _MOST_LEFT_OUT
         if more > 0:
             left_out[_MOST_LEFT_OUT:] = [f"{more} more"]
@@ -111,7 +114,9 @@ class ToolBox:
     def _turn(self, word: str, name: str) -> None:
         if word not in ("on", "off") or (name and name not in self._served):
             known = ", ".join(self._served)
-            raise Refusal(f"'{clean_line(f'{word} {name}'.strip(), 40)}' means nothing here ({USAGE}: {known})")
+            raise Refusal(
+                f"'{clean_line(f'{word} {name}'.strip(), 40)}' means nothing here ({USAGE}: {known})"
+            )
         for one in [self._served[name]] if name else self._served.values():
             one.is_on, one.trouble = word == "on", ""
 
@@ -140,7 +145,9 @@ class ToolBox:
             elif one.server is None or not one.server.is_running or one.server.has_new_tools:
                 try:
                     told = self._tools_of(one, is_stopped)
-                    one.tools = tuple(tool for tool in told if self._can_ask or tool.name in one.setting.always)
+                    one.tools = tuple(
+                        tool for tool in told if self._can_ask or tool.name in one.setting.always
+                    )
                     self._note_left_out(one, note)
                 except ToolServerError as error:
                     self._give_up(one, error, note)
@@ -173,13 +180,22 @@ class ToolBox:
     def offered(self) -> tuple[dict[str, Any], ...]:
         """The tools of the servers that run, as templates take them; of two with the same name, the first."""
         running = [one for one in self._served.values() if one.is_usable and one.server is not None]
-        return tuple(tool.for_template for one in running for tool in one.tools if self._find(tool.name) is one)
+        return tuple(
+            tool.for_template
+            for one in running
+            for tool in one.tools
+            if self._find(tool.name) is one
+        )
 
     def call(self, call: ToolCall, note: Callable[[str], object]) -> str:
         """Run a call; returns what the model is told. ``note``: takes a line on a fault. Raises StoppedError."""
         found = self._find(call.name)
         if found is None or found.server is None:
-            return "The tool's server has ended." if call.name in self._owners else "There is no tool of this name."
+            return (
+                "The tool's server has ended."
+                if call.name in self._owners
+                else "There is no tool of this name."
+            )
         try:
             result = found.server.call(call.name, call.values)
         except ToolServerError as error:
@@ -209,7 +225,9 @@ def shown_arguments(call: ToolCall) -> str:
 
 def whole_arguments(call: ToolCall) -> str:
     """Return the arguments of a call, one a line; nothing in them acts on the terminal or hides."""
-    lines = [json.dumps({name: value}, ensure_ascii=False)[1:-1] for name, value in call.values.items()]
+    lines = [
+        json.dumps({name: value}, ensure_ascii=False)[1:-1] for name, value in call.values.items()
+    ]
     return screen_text("\n".join(lines) or "(no arguments)")
 
 

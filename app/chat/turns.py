@@ -59,14 +59,20 @@ class Taken:
 
 MAX_QUEUED = 8
 SENT_TOGETHER = "the message before was not answered: both are sent together"
-LEFT_OUT = "the message before, which was not answered, is left out: both together do not fit the context"
+LEFT_OUT = (
+    "the message before, which was not answered, is left out: both together do not fit the context"
+)
 
 
 class Turns:
     """The order of turns in one conversation. ``saving_patience_s``: how long a turn waits to be on disk."""
 
     def __init__(
-        self, bridge: EngineBridge, system: str | None, journal: Journal | None = None, saving_patience_s: float = 0.0
+        self,
+        bridge: EngineBridge,
+        system: str | None,
+        journal: Journal | None = None,
+        saving_patience_s: float = 0.0,
     ) -> None:
         self._bridge, self._saving_patience_s = bridge, saving_patience_s
         self.journal = journal or Journal()
@@ -124,9 +130,14 @@ class Turns:
         if self.is_busy or not self._bridge.open(opening):
             return False
         self._model_before, self.model = self.model, None
-        if self._model_before is None and self.conversation.is_empty:  # it is this model's, also where it waits
+        if (
+            self._model_before is None and self.conversation.is_empty
+        ):  # it is this model's, also where it waits
             self.journal.note_model(path.stem, model_key(path))
-        self.is_loading, self.is_rereading = True, keeps and bool(opening.request.n_turns) and rereads
+        self.is_loading, self.is_rereading = (
+            True,
+            keeps and bool(opening.request.n_turns) and rereads,
+        )
         self.begins_new = not keeps and not self.conversation.is_empty
         return True
 
@@ -137,7 +148,9 @@ class Turns:
         self._leave_conversation()
         self.conversation, self.left_waiting = opened.saved.conversation, list(opened.saved.waiting)
         self.journal.adopt(opened)
-        if self.model is None and self._bridge.adapters:  # the command line goes before what is saved
+        if (
+            self.model is None and self._bridge.adapters
+        ):  # the command line goes before what is saved
             self._note_adapters(self._bridge.adapters)
         if self._queued:
             self._save_queue()
@@ -152,7 +165,9 @@ class Turns:
         messages = list(before.messages[:n_messages])
         # What was dropped before its end had room once, and has again.
         n_dropped = before.n_dropped if before.n_dropped < n_messages else 0
-        self.conversation = Conversation(before.system, messages, n_dropped, adapters=before.adapters)
+        self.conversation = Conversation(
+            before.system, messages, n_dropped, adapters=before.adapters
+        )
         self.conversation.drop_gaps()
         self.conversation.is_cut_off = before.is_cut_off
         forked_from = self.journal.id
@@ -174,7 +189,9 @@ class Turns:
 
     def _held(self) -> Request:
         """What was said and answered."""
-        return Request(self.conversation.said(with_unanswered=False), adapters=self.conversation.adapters)
+        return Request(
+            self.conversation.said(with_unanswered=False), adapters=self.conversation.adapters
+        )
 
     def submit(self, text: str, folded: str = "") -> Admission:
         """Ask now, or wait in line. ``folded``: the text with its large pastes folded; "" where there are none."""
@@ -223,7 +240,9 @@ class Turns:
         at = len(said) - len(self.conversation.messages) + 2 * n_turn
         if is_reply:
             before, reply = said[: at + 1], self.conversation.messages[2 * n_turn + 1]
-            return self._bridge.weigh(Request(before, Begun(said_of(reply), reply.thinking, text)), text)
+            return self._bridge.weigh(
+                Request(before, Begun(said_of(reply), reply.thinking, text)), text
+            )
         return self._bridge.weigh(Request((*said[:at], Said(USER, text))), text)
 
     def read_ahead(self, text: str, is_read: bool, is_settled: bool = False) -> bool:
@@ -234,7 +253,9 @@ class Turns:
             is_settled: whether it is of documents, which stay.
         """
         said = self.conversation.said(with_unanswered=False)
-        return self._bridge.read_ahead(Request((*said, Said(USER, clean_text(text)))), text, is_read, is_settled)
+        return self._bridge.read_ahead(
+            Request((*said, Said(USER, clean_text(text)))), text, is_read, is_settled
+        )
 
     def want_title(self) -> bool:
         """Have the model write a title while nothing is asked; False where that must wait."""
@@ -283,7 +304,9 @@ class Turns:
         if self.is_busy or last is None or at >= len(last.others):
             return False
         others = (replace(last, others=()), *last.others[:at], *last.others[at + 1 :])
-        self.conversation.messages[-1] = replace(last.others[at], others=others, sources=last.sources)
+        self.conversation.messages[-1] = replace(
+            last.others[at], others=others, sources=last.sources
+        )
         self.journal.note_settled(self.conversation)
         return True
 
@@ -306,7 +329,9 @@ class Turns:
     def can_continue(self) -> bool:
         """Whether the last message is a reply that ended before its end."""
         last = self.last_message
-        return last is not None and last.role is Role.ASSISTANT and last.ending is not Ending.COMPLETE
+        return (
+            last is not None and last.role is Role.ASSISTANT and last.ending is not Ending.COMPLETE
+        )
 
     def start_new(self, system: str | None) -> bool:
         """Forget all turns and begin with this system prompt; False while the engine is busy."""
@@ -362,7 +387,12 @@ class Turns:
         elif isinstance(event, events.ModelLoaded):
             return Taken(is_new=self._note_loaded(event))
         elif isinstance(event, events.ModelFailed):  # the next one takes over the conversation
-            self.model, self.is_loading, self.is_rereading, self.begins_new = None, False, False, False
+            self.model, self.is_loading, self.is_rereading, self.begins_new = (
+                None,
+                False,
+                False,
+                False,
+            )
         elif isinstance(event, events.ModelKept):
             self._note_model_kept(event.is_open)
         elif isinstance(event, events.ConversationReread):
@@ -448,7 +478,10 @@ class Turns:
         self._end_reply(done, self._answers[first], others)
 
     def _end_reply(
-        self, done: events.GenerationFinished, growing: GrowingReply, others: tuple[ChatMessage, ...] = ()
+        self,
+        done: events.GenerationFinished,
+        growing: GrowingReply,
+        others: tuple[ChatMessage, ...] = (),
     ) -> None:
         """The running reply counts as a turn."""
         self.is_answering, self.is_calling = False, bool(done.calls)
@@ -459,7 +492,12 @@ class Turns:
         message = self.conversation.add_reply(growing.text, done.ending, figures, growing.thinking)
         message.others = (*others, *self._answered_before())[:MOST_OTHERS]
         message.is_edited = self._is_edited or (begun is not None and begun.is_edited)
-        message.ids, message.raw, message.calls, message.calls_at = done.ids, done.raw, done.calls, done.calls_at
+        message.ids, message.raw, message.calls, message.calls_at = (
+            done.ids,
+            done.raw,
+            done.calls,
+            done.calls_at,
+        )
         message.server_fields = done.server_fields if self._begun is None else None
         self._replaced = []
         self._end_turn()
@@ -470,7 +508,11 @@ class Turns:
         before = self._replaced[0] if self._replaced else None
         if before is None or before.role is Role.USER:
             return ()
-        return before.others if self._begun is not None else (replace(before, others=()), *before.others)
+        return (
+            before.others
+            if self._begun is not None
+            else (replace(before, others=()), *before.others)
+        )
 
     def _end_turn(self) -> None:
         self.joined = self._left_out = None
@@ -503,7 +545,9 @@ class Turns:
     def _note_dropped(self, n_turns: int) -> None:
         """The oldest turns have left the context."""
         conversation = self.conversation
-        conversation.n_dropped = min(conversation.n_dropped + 2 * n_turns, len(conversation.messages))
+        conversation.n_dropped = min(
+            conversation.n_dropped + 2 * n_turns, len(conversation.messages)
+        )
         self.journal.note_dropped(conversation)
 
     @property
@@ -519,7 +563,9 @@ class Turns:
 
     def _take_back(self) -> Taken:
         """The question was refused: it goes back to where it came from, as if it had not been asked."""
-        if self._is_asked_again or self.conversation.messages[-1].results:  # what stood there before stays
+        if (
+            self._is_asked_again or self.conversation.messages[-1].results
+        ):  # what stood there before stays
             return Taken(is_as_before=self.leave_unanswered())
         self.is_answering = False
         text = self.conversation.messages[-1].text
@@ -540,7 +586,9 @@ class Turns:
         self.conversation.messages += replaced
         return bool(replaced)
 
-    def _begin(self, text: str, folded: str = "", asked_s: float | None = None, n_answers: int = 1) -> None:
+    def _begin(
+        self, text: str, folded: str = "", asked_s: float | None = None, n_answers: int = 1
+    ) -> None:
         self.joined, self._own_text = self.conversation.unanswered, text
         if text in self.left_waiting[:1]:  # it is said at last
             del self.left_waiting[0]
@@ -549,7 +597,9 @@ class Turns:
         self._send(asked_s=asked_s, n_answers=n_answers)
         self._save_queue()
 
-    def _send(self, begun: Begun | None = None, asked_s: float | None = None, n_answers: int = 1) -> None:
+    def _send(
+        self, begun: Begun | None = None, asked_s: float | None = None, n_answers: int = 1
+    ) -> None:
         self._begun = begun
         self.growing.begin_again()
         self.journal.note_asked(self.conversation, bool(self._replaced))
@@ -557,7 +607,11 @@ class Turns:
         self._bridge.state_path = self.journal.state_path
         # The queue cannot be full: the engine was free.
         request = Request(
-            self.conversation.said(), begun, n_answers=n_answers, asked_s=asked_s, adapters=self.conversation.adapters
+            self.conversation.said(),
+            begun,
+            n_answers=n_answers,
+            asked_s=asked_s,
+            adapters=self.conversation.adapters,
         )
         self.is_answering = self._bridge.reply(request)
 

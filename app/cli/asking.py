@@ -30,7 +30,9 @@ def answer_to(question: str, is_over: Callable[[], bool] = lambda: False) -> str
             termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
     sys.stderr.write(f"{question} ")
     sys.stderr.flush()
-    with contextlib.suppress(OSError, ValueError):  # where no input can be waited for in this way, it is read at once
+    with contextlib.suppress(
+        OSError, ValueError
+    ):  # where no input can be waited for in this way, it is read at once
         while not select.select([sys.stdin], [], [], LOOK_S)[0]:
             if is_over():
                 return ""
@@ -64,7 +66,9 @@ class CallQuestions:
         if which in self._agreed:
             return True
         what = f"the model wants to use {call.name} of {which[0]}:\n{whole_arguments(call)}\n"
-        answer = answer_to(f"{what}run it? (y/n, a = always in this conversation)", lambda: talk.is_stopping)
+        answer = answer_to(
+            f"{what}run it? (y/n, a = always in this conversation)", lambda: talk.is_stopping
+        )
         if answer in ("a", "always"):
             self._agreed.add(which)
         return answer in ("y", "yes", "a", "always")

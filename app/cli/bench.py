@@ -70,11 +70,15 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
         Refusal: the bundled model answers wrongly here, so that no speed of this machine means anything.
     """
     engine, progress = engine_host(), ProgressLine()
-    model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
+    model = engine.run(
+        lambda: engine_access.open_model(settings, options.model, progress.show_opening)
+    )
     if settings.adapters:
         engine.run(lambda: engine_access.use_adapters(model, settings.adapters))
     path = starter_file()
-    starter = engine.run(lambda: engine_access.open_model(settings, path, progress.show_opening) if path else None)
+    starter = engine.run(
+        lambda: engine_access.open_model(settings, path, progress.show_opening) if path else None
+    )
     progress.clear()
     gates, starter_gate = [], "passed" if starter else "not installed"
     if not options.as_json:
@@ -88,7 +92,9 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
         else:
             _print_row(report)
     if not options.as_json:
-        print(f"kernels against their references: passed; the starter model's answer: {starter_gate}")
+        print(
+            f"kernels against their references: passed; the starter model's answer: {starter_gate}"
+        )
         print(f"{QUESTION} This model, with {'; with '.join(gates)}", flush=True)
     return exit_codes.OK
 
@@ -112,7 +118,9 @@ def gate(model: Any, clock: Clock) -> str:
     if model.chat_template.source is None or model.chat_template.notice is not None:
         return "not a chat model"
     try:
-        return "passed" if ANSWER in ask(model, _LONGEST_ANSWER_TOKENS, clock=clock).text else "failed"
+        return (
+            "passed" if ANSWER in ask(model, _LONGEST_ANSWER_TOKENS, clock=clock).text else "failed"
+        )
     except Exception as error:
         if exit_code_of(error) is None:
             raise
@@ -132,13 +140,17 @@ def ask(
     ids = chat.add_user(QUESTION)
     n_ctx = min(len(ids) + most_tokens, model.config.context_length)
     with closing(model.session(n_ctx, "f16")) as session:
-        reply = Reply(session, ids, engine_access.greedy_sampling(), max_tokens=most_tokens, clock=clock)
+        reply = Reply(
+            session, ids, engine_access.greedy_sampling(), max_tokens=most_tokens, clock=clock
+        )
         for _ in reply:
             on_piece(reply)
         return reply
 
 
-def measure(session: Any, options: BenchOptions, vocab_size: int, clock: Clock) -> dict[str, list[float]]:
+def measure(
+    session: Any, options: BenchOptions, vocab_size: int, clock: Clock
+) -> dict[str, list[float]]:
     """Return the sorted tokens per second of prefill and decode, one per round; the first round only warms up."""
     import numpy as np
 
@@ -160,7 +172,9 @@ def measure(session: Any, options: BenchOptions, vocab_size: int, clock: Clock) 
     return {key: sorted(rates) for key, rates in tps.items()}
 
 
-def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings, clock: Clock) -> dict[str, Any]:
+def _measure(
+    model: Any, threads: int, options: BenchOptions, settings: Settings, clock: Clock
+) -> dict[str, Any]:
     wanted = engine_access.kv_type_of(settings, model)
     model.set_threads(threads, threads)
     engine_access.check_kernels(model)
@@ -227,16 +241,26 @@ def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) ->
                 guessed = max(guessed, session.retrace(ids[-n:], guess))
                 seconds[guess].append(clock() - started_s)
     with_tps, without_tps = (n / statistics.median(one) for one in seconds.values())
-    return {"tokens": n, "guessed": guessed, "decode_tps": with_tps, "plain_decode_tps": without_tps}
+    return {
+        "tokens": n,
+        "guessed": guessed,
+        "decode_tps": with_tps,
+        "plain_decode_tps": without_tps,
+    }
 
 
-def profiled(session: Any, options: BenchOptions, vocab_size: int) -> dict[str, list[dict[str, Any]]]:
+def profiled(
+    session: Any, options: BenchOptions, vocab_size: int
+) -> dict[str, list[dict[str, Any]]]:
     """Run one more round with every operation timed; times are of one token ("decode") or one prompt (the others)."""
     session.start_profile()
     measure(session, replace(options, rounds=0), vocab_size, time.perf_counter)
     times = session.end_profile()
     n_times = {"decode": options.n_gen}
-    return {name: [_phase_report(one, n_times.get(name, 1)) for one in phases] for name, phases in times.items()}
+    return {
+        name: [_phase_report(one, n_times.get(name, 1)) for one in phases]
+        for name, phases in times.items()
+    }
 
 
 def _phase_report(phase: Any, n_times: int) -> dict[str, Any]:
@@ -264,7 +288,11 @@ def _print_head(model: Any, options: BenchOptions, settings: Settings) -> None:
     name += " · " + described(settings.adapters) if settings.adapters else ""
     rounds = f"median of {options.rounds} (lowest-highest)"
     print(f"{name} · {quantization} · tok/s, {rounds} · CPU level {engine_access.cpu_level()}")
-    columns = f"read {options.n_prompt} tokens", f"write {options.n_gen} tokens", "weights read of memory's limit"
+    columns = (
+        f"read {options.n_prompt} tokens",
+        f"write {options.n_gen} tokens",
+        "weights read of memory's limit",
+    )
     print(f"threads  {columns[0]:>22}  {columns[1]:>22}  {columns[2]:>32}", flush=True)
 
 
@@ -278,7 +306,10 @@ def _print_row(report: dict[str, Any]) -> None:
     if text := report["text"]:
         ratio = text["decode_tps"] / text["plain_decode_tps"]
         speeds = f"{rate(text['decode_tps'])} instead of {rate(text['plain_decode_tps'])} tok/s = {ratio:.2f}x"
-        print(f"{'':9}the text: {text['guessed']} of {text['tokens']} tokens guessed, {speeds}", flush=True)
+        print(
+            f"{'':9}the text: {text['guessed']} of {text['tokens']} tokens guessed, {speeds}",
+            flush=True,
+        )
     for name, title in _PROFILED.items():
         _print_phases(title, report["profile"].get(name, []))
 
@@ -299,7 +330,9 @@ def _print_phases(title: str, phases: list[dict[str, Any]]) -> None:
     for phase in phases:
         read = f"{phase['bytes'] / 1e6:.1f}" if phase["bytes"] else "-"
         speed = f"{phase['gbps']:.1f}" if phase["bytes"] else "-"
-        print(f"    {phase['phase']:<40}{phase['ms']:>9.2f}{read:>9}{speed:>8}{phase['share']:>8.1%}")
+        print(
+            f"    {phase['phase']:<40}{phase['ms']:>9.2f}{read:>9}{speed:>8}{phase['share']:>8.1%}"
+        )
 
 
 def spread(rates_tps: Sequence[float]) -> str:

@@ -53,7 +53,11 @@ def types_within(
 
 
 def _choose(
-    model: Model, most_bytes: int, importance: dict[str, Any], keep: Mapping[str, str], progress: ProgressLine
+    model: Model,
+    most_bytes: int,
+    importance: dict[str, Any],
+    keep: Mapping[str, str],
+    progress: ProgressLine,
 ) -> tuple[dict[str, str], dict[str, Any]]:
     from engine.measure.budget import Budget
     from engine.measure.importance import collect
@@ -62,7 +66,9 @@ def _choose(
     text = "\n\n".join(manual.page(topic) for topic in manual.topics())
     n_chunk = min(N_CHUNK, model.config.context_length)
     with closing(model.session(n_chunk, "f32")) as session:
-        chunks = chunks_of(model.tokenizer.encode(text, special=False), n_chunk, model.tokenizer)[:N_CHUNKS]
+        chunks = chunks_of(model.tokenizer.encode(text, special=False), n_chunk, model.tokenizer)[
+            :N_CHUNKS
+        ]
         if not importance:
             for found in collect(session, chunks):
                 progress.show(f"reading chunk {found.n_chunks} of {len(chunks)}")

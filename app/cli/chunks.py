@@ -48,7 +48,9 @@ class ChunkReading(Generic[T]):
         for session in self.sessions:
             session.cancel()
 
-    def follow(self, found: Iterable[T], n_chunks: int, told: Callable[[T], str] = lambda one: "") -> Iterator[T]:
+    def follow(
+        self, found: Iterable[T], n_chunks: int, told: Callable[[T], str] = lambda one: ""
+    ) -> Iterator[T]:
         """Yield what is found after each chunk, until it is stopped. ``told``: what is shown of that."""
         from engine.errors import Cancelled
 
@@ -73,4 +75,8 @@ class ChunkReading(Generic[T]):
     @property
     def stopped_words(self) -> str:
         """Say how far it came; "" where that is all."""
-        return "" if self.is_whole else f"stopped after {count(self.n_done)} of {count(self.n_chunks)} chunks: "
+        return (
+            ""
+            if self.is_whole
+            else f"stopped after {count(self.n_done)} of {count(self.n_chunks)} chunks: "
+        )

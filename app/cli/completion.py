@@ -24,7 +24,9 @@ def completion(shell: str) -> int:
 
 
 def _bash() -> str:
-    cases = "\n".join(f'        {name}) words="starter {" ".join(options_of(name))}" ;;' for name in COMMANDS)
+    cases = "\n".join(
+        f'        {name}) words="starter {" ".join(options_of(name))}" ;;' for name in COMMANDS
+    )
     return _BASH.format(cases=cases, bare=" ".join([*COMMANDS, "starter", *options_of(None)]))
 
 

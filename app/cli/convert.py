@@ -46,7 +46,9 @@ def convert(
     from engine.quantize.mixtures import MIXTURES
 
     if mix and mix not in MIXTURES:
-        raise Refusal(f"jalopy convert: {clean_line(mix, 40)}: no type (choose one of {', '.join(MIXTURES)})")
+        raise Refusal(
+            f"jalopy convert: {clean_line(mix, 40)}: no type (choose one of {', '.join(MIXTURES)})"
+        )
     directory, progress, started_s = Path(source), ProgressLine(), clock()
     if not directory.is_dir():
         directory = _downloaded(source, settings, web or hub.connect(), progress)
@@ -83,11 +85,22 @@ def _inputs(directory: Path) -> Iterator[Path]:
 
 def _downloaded(source: str, settings: Settings, web: Web, progress: ProgressLine) -> Path:
     parent = download_directory(settings.model_directories)
-    if "/" not in source or Path(source).is_absolute() or source.startswith((".", "~")) or parent is None:
+    if (
+        "/" not in source
+        or Path(source).is_absolute()
+        or source.startswith((".", "~"))
+        or parent is None
+    ):
         shown = clean_line(source, 120)
-        raise Refusal(f"jalopy convert: {shown}: no such directory (name one, or OWNER/REPO)", exit_codes.UNREADABLE)
+        raise Refusal(
+            f"jalopy convert: {shown}: no such directory (name one, or OWNER/REPO)",
+            exit_codes.UNREADABLE,
+        )
     wanted = find_source(source, web, parent)
-    print(f"{wanted.name}: {size(wanted.plan.left_bytes)} to {clean_line(str(wanted.directory), 160)}", flush=True)
+    print(
+        f"{wanted.name}: {size(wanted.plan.left_bytes)} to {clean_line(str(wanted.directory), 160)}",
+        flush=True,
+    )
     try:
         return fetch_source(wanted, web, lambda now: progress.show(progress_text(now)))
     finally:

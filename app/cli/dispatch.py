@@ -73,7 +73,9 @@ def guard(work: Callable[[], int]) -> int:
 
 def _guarded(work: Callable[[], int]) -> int:
     signal.signal(signal.SIGTERM, partial(_end, exit_codes.TERMINATED))
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means that a hangup ends nothing
+    if (
+        signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    ):  # nohup means that a hangup ends nothing
         signal.signal(signal.SIGHUP, partial(_end, exit_codes.HANGUP))
     try:
         return _finish_output(work())
@@ -109,17 +111,26 @@ def obey(options: argparse.Namespace) -> int:
         why = "the following arguments are required: MODEL (or --server URL; see jalopy run --help)"
         raise Refusal(f"jalopy run: {why}")
     elif getattr(options, "model", None) == "":
-        raise Refusal(f"jalopy {options.command}: the model's path is empty (name a GGUF file, or: starter)")
+        raise Refusal(
+            f"jalopy {options.command}: the model's path is empty (name a GGUF file, or: starter)"
+        )
     elif getattr(options, "model", None) is not None:
         from app.library.named import named_model
 
         options.model = str(named_model(options.model, settings.model_directories))
-    given = {**vars(options), "threads": settings.threads, "weights": settings.weights_or_default, "settings": settings}
+    given = {
+        **vars(options),
+        "threads": settings.threads,
+        "weights": settings.weights_or_default,
+        "settings": settings,
+    }
     carry_out = getattr(module, options.command)
     kind = getattr(module, f"{options.command.capitalize()}Options", None)
     if kind is not None:
         given["options"] = kind(**{one.name: given[one.name] for one in fields(kind)})
-    code: int = carry_out(**{name: given[name] for name in signature(carry_out).parameters if name in given})
+    code: int = carry_out(
+        **{name: given[name] for name in signature(carry_out).parameters if name in given}
+    )
     if code == exit_codes.OK and options.command in _OPENING and isinstance(options.model, str):
         from app.library.choose_model import remember_listed
 
@@ -153,7 +164,9 @@ def _chat(options: argparse.Namespace, settings: Settings) -> int:
         return _chat_on_screen(options, settings)
     model = _served(options, settings) or choose_model(options.model, settings)
     if model is None:
-        raise Refusal("jalopy: no model is given (jalopy chat MODEL --plain, where MODEL is a GGUF file)")
+        raise Refusal(
+            "jalopy: no model is given (jalopy chat MODEL --plain, where MODEL is a GGUF file)"
+        )
     if sys.stdin is None or not sys.stdin.isatty():
         # A script that says the same again expects the same; one that wants to go on uses jalopy run --session.
         settings = override(settings, "resume", "new", "--new")
@@ -185,7 +198,11 @@ def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
 
 def _served(options: argparse.Namespace, settings: Settings) -> RemoteModel | None:
     """Return the model of the server that computes, if one does."""
-    return RemoteModel(server_address(settings.server), options.served_name or "") if options.is_served else None
+    return (
+        RemoteModel(server_address(settings.server), options.served_name or "")
+        if options.is_served
+        else None
+    )
 
 
 def _end(exit_code: int, _number: int, _frame: FrameType | None) -> NoReturn:

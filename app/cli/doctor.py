@@ -12,7 +12,14 @@ from app.cli.output import ProgressLine
 from app.doctor import report
 from app.doctor.examine import Examination, examine
 from app.doctor.findings import BAD, Finding
-from app.doctor.readings import Readings, read_clock, read_cores, read_disk, read_memory, read_terminal
+from app.doctor.readings import (
+    Readings,
+    read_clock,
+    read_cores,
+    read_disk,
+    read_memory,
+    read_terminal,
+)
 from app.library import advice
 from app.program import exit_codes
 from app.program.refusals import Refusal, exit_code_of
@@ -54,7 +61,9 @@ def doctor(
         cores=cores,
         clock=read_clock(),
         memory=read_memory(),
-        terminal=read_terminal(os.environ, sys.stdout.isatty(), encoding, shutil.get_terminal_size()),
+        terminal=read_terminal(
+            os.environ, sys.stdout.isatty(), encoding, shutil.get_terminal_size()
+        ),
         disk=read_disk(model) if model and refused is None else None,
         engine=examination.engine,
         wanted_threads=settings.threads,
@@ -78,7 +87,9 @@ def doctor(
     return exit_codes.OK if refused is None else exit_code_of(refused) or 1
 
 
-def _needs(model: str | None, size: str | None, quantization: str, kv_type: str) -> tuple[Any, Exception | None]:
+def _needs(
+    model: str | None, size: str | None, quantization: str, kv_type: str
+) -> tuple[Any, Exception | None]:
     """Return what the model needs, or what is wrong with it."""
     if size:
         return advice.needs_of_size(advice.parameters_of(size), quantization.upper(), kv_type), None
@@ -94,7 +105,9 @@ def _needs(model: str | None, size: str | None, quantization: str, kv_type: str)
         return None, error
 
 
-def _lines(findings: list[Finding], examination: Examination, about_model: list[Finding]) -> list[str]:
+def _lines(
+    findings: list[Finding], examination: Examination, about_model: list[Finding]
+) -> list[str]:
     width = min(MOST_COLUMNS, shutil.get_terminal_size().columns)
     lines = [f"Jalopy doctor: {report.summary([*findings, *about_model])}", ""]
     for finding in findings:

@@ -28,7 +28,9 @@ def embed(settings: Settings, model: str, words: Sequence[str] = (), as_json: bo
         OSError: stdout cannot be written.
     """
     if not words and (sys.stdin is None or sys.stdin.isatty()):
-        raise Refusal('jalopy embed: there is no text (jalopy embed MODEL "TEXT" ..., or a text a line through a pipe)')
+        raise Refusal(
+            'jalopy embed: there is no text (jalopy embed MODEL "TEXT" ..., or a text a line through a pipe)'
+        )
     stopped = threading.Event()
 
     def compute() -> None:
@@ -44,7 +46,10 @@ def embed(settings: Settings, model: str, words: Sequence[str] = (), as_json: bo
                 ids = opened.tokenizer.encode(text, special=False)
                 vector = opened.embedder.embed(ids).tolist()
                 if as_json:
-                    print(json_line({"text": text, "tokens": len(ids), "embedding": vector}), flush=True)
+                    print(
+                        json_line({"text": text, "tokens": len(ids), "embedding": vector}),
+                        flush=True,
+                    )
                 else:
                     print(" ".join(f"{one:.7g}" for one in vector), flush=True)
 
@@ -56,7 +61,9 @@ def _lines() -> Iterator[str]:
     """Yield the lines of standard input that are not empty."""
     while line := sys.stdin.buffer.readline(MOST_LINE_BYTES + 1):
         if len(line) > MOST_LINE_BYTES:
-            raise Refusal(f"jalopy embed: a line has more than {MOST_LINE_BYTES} bytes (a text is a line: cut it)")
+            raise Refusal(
+                f"jalopy embed: a line has more than {MOST_LINE_BYTES} bytes (a text is a line: cut it)"
+            )
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         if text.strip():
             yield text

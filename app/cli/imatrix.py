@@ -40,7 +40,9 @@ class ImatrixOptions:
     """Limit on the chunks that are read; 0 for none."""
 
 
-def imatrix(options: ImatrixOptions, settings: Settings, clock: Callable[[], float] = time.monotonic) -> int:
+def imatrix(
+    options: ImatrixOptions, settings: Settings, clock: Callable[[], float] = time.monotonic
+) -> int:
     """Read, and write the file; Ctrl-C writes what is known.
 
     Raises:
@@ -49,7 +51,9 @@ def imatrix(options: ImatrixOptions, settings: Settings, clock: Callable[[], flo
     """
     out = Path(options.out or f"{Path(options.model).stem}.imatrix.gguf")
     if bool(options.files) == options.conversations:
-        raise Refusal("jalopy imatrix: name files of text, or give --conversations for your own saved ones")
+        raise Refusal(
+            "jalopy imatrix: name files of text, or give --conversations for your own saved ones"
+        )
     inputs = [Path(name) for name in (options.model, *options.files)]
     check_output("jalopy imatrix", out, inputs, "exists (choose another name: -o FILE)")
     texts = [read_text_file(Path(name)) for name in options.files]
@@ -57,7 +61,10 @@ def imatrix(options: ImatrixOptions, settings: Settings, clock: Callable[[], flo
     found = reading.run(partial(_collect, options, settings, texts))
     if found is None:
         return exit_codes.INTERRUPTED
-    found.write(out, [_CONVERSATIONS] if options.conversations else [Path(name).name for name in options.files])
+    found.write(
+        out,
+        [_CONVERSATIONS] if options.conversations else [Path(name).name for name in options.files],
+    )
     what = f"inputs of {counted(len(found.sums), 'tensor')}, {counted(found.n_chunks, 'chunk')} of"
     shown = clean_line(str(out), 200)
     print(f"{reading.stopped_words}{shown}: {what} {count(options.n_chunk)} tokens", flush=True)
@@ -65,7 +72,10 @@ def imatrix(options: ImatrixOptions, settings: Settings, clock: Callable[[], flo
 
 
 def _collect(
-    options: ImatrixOptions, settings: Settings, texts: Sequence[str], reading: ChunkReading[Imatrix]
+    options: ImatrixOptions,
+    settings: Settings,
+    texts: Sequence[str],
+    reading: ChunkReading[Imatrix],
 ) -> Iterator[Imatrix]:
     """Open the model and read chunk after chunk."""
     from engine.measure.importance import collect
@@ -78,7 +88,9 @@ def _collect(
         ids += _of_conversations(model, session, settings) if options.conversations else ()
         chunks = chunks_of(ids, options.n_chunk, model.tokenizer)[: options.most_chunks or None]
         if not chunks:
-            why = f"{counted(len(ids), 'token')} are fewer than one chunk of {count(options.n_chunk)}"
+            why = (
+                f"{counted(len(ids), 'token')} are fewer than one chunk of {count(options.n_chunk)}"
+            )
             raise Refusal(f"jalopy imatrix: {why} (give more text, or a smaller --ctx)")
         yield from reading.follow(collect(session, chunks), len(chunks))
 
@@ -103,4 +115,6 @@ def _of_conversations(model: Model, session: Session, settings: Settings) -> Ite
             continue
         yield from model.tokenizer.encode(reply, bos=False, special=False)
     if n_left_out:
-        say(f"jalopy imatrix: left out {counted(n_left_out, 'conversation')} that the model's template refuses")
+        say(
+            f"jalopy imatrix: left out {counted(n_left_out, 'conversation')} that the model's template refuses"
+        )

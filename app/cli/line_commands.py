@@ -72,11 +72,18 @@ class LineCommands:
     def _may_send(self) -> bool:
         """Whether the files that wait may go where the answer is computed; a server's user is asked, once."""
         model, conversation = self._talk.turns.model, self._talk.turns.conversation
-        if model is None or not model.server or not self._earlier or self._agreed_in is conversation:
+        if (
+            model is None
+            or not model.server
+            or not self._earlier
+            or self._agreed_in is conversation
+        ):
             return True
         names = clean_line(", ".join(one.name for one in self._earlier), 200)
         if self._agrees is None:
-            say(f"not sent: no one can be asked whether {names} may go to {model.server} (jalopy run takes piped text)")
+            say(
+                f"not sent: no one can be asked whether {names} may go to {model.server} (jalopy run takes piped text)"
+            )
         elif self._agrees(f"send {names} to {model.server}?"):
             self._agreed_in = conversation
             return True
@@ -88,7 +95,10 @@ class LineCommands:
     def _with_files(self, line: str) -> str:
         """Put what goes of the documents before a message; those that do not fit stay for the next one."""
         conversation, documents = self._talk.turns.conversation, self._earlier
-        self.documents, self._asked_in = (() if fit(documents, self._n_ctx) else documents), conversation
+        self.documents, self._asked_in = (
+            (() if fit(documents, self._n_ctx) else documents),
+            conversation,
+        )
         files = for_message(documents, line, self._n_ctx, conversation.asked) if documents else []
         return " ".join([*(one.in_message for one in files), line])
 
@@ -103,8 +113,16 @@ class LineCommands:
         argument = argument.strip()
         action = find_command(word)
         if action is None or not is_possible(action):
-            near = "" if action else nearest_name(word, [name for one in possible() for name in one.names])
-            hint = f"nearest: /{near}" if near else "/help lists " + ("what this mode has" if action else "them")
+            near = (
+                ""
+                if action
+                else nearest_name(word, [name for one in possible() for name in one.names])
+            )
+            hint = (
+                f"nearest: /{near}"
+                if near
+                else "/help lists " + ("what this mode has" if action else "them")
+            )
             what = clean_line(f"/{word}", 40)
             why = "is not a command" if action is None else "needs the screen"
             say(f"{what} {why}, nothing was sent ({hint}; a leading space sends it as text)")
@@ -142,7 +160,9 @@ class LineCommands:
             say(chosen.line)
         else:
             self._dialogue.begin(chosen.persona.system or None)
-            say(f"new conversation with persona {wanted}{f': {chosen.line}' if chosen.line else ''}")
+            say(
+                f"new conversation with persona {wanted}{f': {chosen.line}' if chosen.line else ''}"
+            )
 
     def rename(self, title: str) -> None:
         """Give the conversation a title."""
@@ -161,7 +181,9 @@ class LineCommands:
             mark = "*" if hit.id == self._talk.turns.journal.id else " "
             title = hit.title or "(empty)"
             say(f"{mark}{int(hit.id):>5}  {moment_text(hit.changed):<16}  {title}")
-        say(f"{len(hits)} saved; jalopy sessions searches in them, jalopy run --session NUMBER goes on with one")
+        say(
+            f"{len(hits)} saved; jalopy sessions searches in them, jalopy run --session NUMBER goes on with one"
+        )
 
     def save(self, wanted: str = "") -> None:
         """Save the conversation as a file."""
@@ -172,7 +194,9 @@ class LineCommands:
     def regenerate(self, wanted: str = "") -> None:
         """Answer the last message again."""
         if commands.n_answers(wanted) > 1:
-            raise Refusal("answers next to each other need the chat on the screen; here /regen writes one")
+            raise Refusal(
+                "answers next to each other need the chat on the screen; here /regen writes one"
+            )
         self._dialogue.turn(self._talk.regenerate, "the earlier answer stays")
 
     def continue_reply(self) -> None:
@@ -186,7 +210,11 @@ class LineCommands:
         commands.check_editable(conversation, index)
         self._edited = index
         say_text(conversation.messages[index].editable_text)
-        what = "the answer goes on from the next line" if index % 2 else "the next line is asked in its place"
+        what = (
+            "the answer goes on from the next line"
+            if index % 2
+            else "the next line is asked in its place"
+        )
         say(f"{commands.edit_title(conversation, index)}: {what}; an empty line keeps everything")
 
     def _take_edit(self, line: str) -> None:
@@ -210,7 +238,10 @@ class LineCommands:
         for trouble in reading.troubles:
             say(trouble)
         if reading.documents:
-            self.documents, self._asked_in = reading.with_earlier(self._earlier, self._tokens_ratio), None
+            self.documents, self._asked_in = (
+                reading.with_earlier(self._earlier, self._tokens_ratio),
+                None,
+            )
             tps = self._talk.bridge.status.usual_prefill_tps
             say(f"with the next message: {announcement(self.documents, self._n_ctx, tps)}")
 
@@ -312,7 +343,11 @@ class LineCommands:
 
 def is_possible(action: Action) -> bool:
     """Whether an action of the table can be done without a screen."""
-    return bool(action.command) and not action.name.startswith("_") and action.name in vars(LineCommands)
+    return (
+        bool(action.command)
+        and not action.name.startswith("_")
+        and action.name in vars(LineCommands)
+    )
 
 
 def possible() -> list[Action]:

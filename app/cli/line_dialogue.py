@@ -91,11 +91,15 @@ class Dialogue:
         self._told_id = self.talk.turns.journal.id
         n, day = len(conversation.messages), moment_text(saved.changed) or "an unknown day"
         which = f"conversation {int(opened.id)}: {saved.title}"
-        say(f"{which} · {figures.counted(n, 'message')}, from {day} · /new starts another, jalopy sessions lists all")
+        say(
+            f"{which} · {figures.counted(n, 'message')}, from {day} · /new starts another, jalopy sessions lists all"
+        )
         if opened.notice:
             say(f"jalopy: {opened.notice}")
         if saved.unsent:
-            say(f"sent in place of an earlier message, but not answered: {clean_line(saved.unsent, 200)}")
+            say(
+                f"sent in place of an earlier message, but not answered: {clean_line(saved.unsent, 200)}"
+            )
         elif conversation.awaits_reply:
             shown = clean_line(conversation.messages[-1].text, 200)
             say(f"not answered yet (/regen asks again, another message goes with it): {shown}")
@@ -115,7 +119,9 @@ class Dialogue:
     # ---- turns
 
     def turn(
-        self, begin: Callable[[], Iterator[events.Event]], as_before: str = "the conversation is as it was"
+        self,
+        begin: Callable[[], Iterator[events.Event]],
+        as_before: str = "the conversation is as it was",
     ) -> None:
         """Write one answer; ``as_before`` says that none comes, and that what it would have replaced stays.
 
@@ -178,7 +184,9 @@ class Dialogue:
     def _tell_ending(self, ending: events.Event) -> None:
         if isinstance(ending, events.PromptRefused):
             needed, room = count(ending.needed_tokens), count(ending.n_ctx)
-            say(f"not sent: with room for an answer this message needs {needed} tokens, but the context holds {room}")
+            say(
+                f"not sent: with room for an answer this message needs {needed} tokens, but the context holds {room}"
+            )
         elif isinstance(ending, events.GenerationFailed):
             say(ending.reason)
         elif isinstance(ending, events.PromptStopped):
@@ -213,7 +221,9 @@ class Dialogue:
         self.tell_notices()
         trouble = self.talk.turns.journal.trouble
         if trouble and trouble != self._told_trouble:
-            say(f"jalopy: conversation not saved: {trouble}. It goes on here, and saving is tried again.")
+            say(
+                f"jalopy: conversation not saved: {trouble}. It goes on here, and saving is tried again."
+            )
         self._told_trouble = trouble
         if self.talk.turns.journal.is_unlocked and not self._has_told_no_locks:
             self._has_told_no_locks = True
@@ -224,4 +234,8 @@ class Dialogue:
         model = self.talk.turns.model
         if not self._is_announced and ANNOUNCED_SHARE * n_ctx <= used < n_ctx:
             self._is_announced = True
-            say(figures.context_nearly_full(used, n_ctx, model is not None and model.context_may_grow))
+            say(
+                figures.context_nearly_full(
+                    used, n_ctx, model is not None and model.context_may_grow
+                )
+            )

@@ -43,24 +43,45 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
     at_hand, progress = conversations_at_hand(settings), ProgressLine()
     generation = GenerationChoice(settings)
     tools = chat_options.tool_box(settings, can_ask())
-    options = chat_options.shell_options(settings, keeps_states=at_hand.store is not None, tools=tools)
+    options = chat_options.shell_options(
+        settings, keeps_states=at_hand.store is not None, tools=tools
+    )
     on_opened = partial(remember_opened, directories=settings.model_directories)
-    options = replace(options, generation=generation, sampling=generation.sampling, on_opened=on_opened)
+    options = replace(
+        options, generation=generation, sampling=generation.sampling, on_opened=on_opened
+    )
     may_read_ahead = partial(chat_options.may_read_ahead, settings)
     questions = CallQuestions()
     talk = Talk(
-        options, at_hand, settings.system_prompt, clock, progress.show_status, may_read_ahead, questions.may_run
+        options,
+        at_hand,
+        settings.system_prompt,
+        clock,
+        progress.show_status,
+        may_read_ahead,
+        questions.may_run,
     )
     questions.talk = talk
     try:
-        code = _serve(Dialogue(talk, progress), place, at_hand.store if at_hand.resume != NEW else None, progress)
+        code = _serve(
+            Dialogue(talk, progress),
+            place,
+            at_hand.store if at_hand.resume != NEW else None,
+            progress,
+        )
     except BaseException as error:
         _close(talk, is_hurried=not isinstance(error, Exception))
         raise
-    return code if _close(talk, is_hurried=code == exit_codes.INTERRUPTED) else code or exit_codes.IO_ERROR
+    return (
+        code
+        if _close(talk, is_hurried=code == exit_codes.INTERRUPTED)
+        else code or exit_codes.IO_ERROR
+    )
 
 
-def _serve(dialogue: Dialogue, place: ModelPlace, store: Store | None, progress: ProgressLine) -> int:
+def _serve(
+    dialogue: Dialogue, place: ModelPlace, store: Store | None, progress: ProgressLine
+) -> int:
     talk = dialogue.talk
     last = _last_conversation(store, place)
     events: list[Event] = []

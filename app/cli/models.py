@@ -28,7 +28,9 @@ LOOK_S = 0.3
 """How long the load of other programs is watched before anything is measured."""
 
 
-def models(settings: Settings, words: Sequence[str] = (), measure: bool = False, as_json: bool = False) -> int:
+def models(
+    settings: Settings, words: Sequence[str] = (), measure: bool = False, as_json: bool = False
+) -> int:
     """Find, read, compare and print."""
     looked_in = places(settings.model_directories)
     lister = make_lister(settings, rates_for(settings, measure))
@@ -58,7 +60,9 @@ def rates_for(settings: Settings, again: bool = False) -> MachineRates:
     return rates if rates.read_gbps else rates_or_typical(threads)
 
 
-def _lines(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place], words: str = "") -> list[str]:
+def _lines(
+    found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place], words: str = ""
+) -> list[str]:
     columns = min(MOST_COLUMNS, shutil.get_terminal_size().columns)
     where = ", ".join(dict.fromkeys(clean_line(place.label, 60) for place in looked_in))
     advice = _advice(found, lister)
@@ -83,8 +87,14 @@ def _known(found: Sequence[ModelEntry], lister: Lister) -> list[str]:
     lines = []
     for one in offers(lister, found):
         writes = rows.speed(one.outlook, one.outlook.decode_tps) if one.outlook else "-"
-        lines.append(f"{writes:>6}  {one.quantization:<7} {rows.ESTIMATE}{size(one.size_bytes):<6} {one.repository}")
-    return ["", "Fit and can be downloaded (tok/s, type, size, jalopy pull ...):", *lines] if lines else []
+        lines.append(
+            f"{writes:>6}  {one.quantization:<7} {rows.ESTIMATE}{size(one.size_bytes):<6} {one.repository}"
+        )
+    return (
+        ["", "Fit and can be downloaded (tok/s, type, size, jalopy pull ...):", *lines]
+        if lines
+        else []
+    )
 
 
 def _advice(found: Sequence[ModelEntry], lister: Lister) -> list[str]:
@@ -95,7 +105,9 @@ def _advice(found: Sequence[ModelEntry], lister: Lister) -> list[str]:
     return [f"Suits this machine {line}{pull}"] if line else []
 
 
-def _values(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place]) -> dict[str, Any]:
+def _values(
+    found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place]
+) -> dict[str, Any]:
     return {
         "models": [{**asdict(entry), "path": str(entry.path)} for entry in found],
         "offers": [{**asdict(offer), "path": None} for offer in offers(lister, found)],

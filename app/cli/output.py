@@ -33,7 +33,11 @@ class ProgressLine:
     def __init__(self) -> None:
         self._stream = sys.stderr
         self._is_shown = False
-        self._is_live = self._stream is not None and self._stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._is_live = (
+            self._stream is not None
+            and self._stream.isatty()
+            and os.environ.get("TERM", "dumb") != "dumb"
+        )
         self._last_s = 0.0
         self._compiling_since_s: float | None = None
         self._next_report_s = 0.0

@@ -42,7 +42,9 @@ class PerplexityOptions:
     as_json: bool = False
 
 
-def perplexity(options: PerplexityOptions, settings: Settings, clock: Callable[[], float] = time.monotonic) -> int:
+def perplexity(
+    options: PerplexityOptions, settings: Settings, clock: Callable[[], float] = time.monotonic
+) -> int:
     """Measure and print; Ctrl-C prints what is known.
 
     Raises:
@@ -55,8 +57,17 @@ def perplexity(options: PerplexityOptions, settings: Settings, clock: Callable[[
         return exit_codes.INTERRUPTED
     if options.as_json:
         figures = {name: value for name, value in asdict(measured).items() if value is not None}
-        about = {"model": options.model, "against": options.against, "kv": options.kv, "n_chunk": options.n_chunk}
-        done = {"chunks": reading.n_done, "chunks_in_all": reading.n_chunks, "seconds": reading.seconds}
+        about = {
+            "model": options.model,
+            "against": options.against,
+            "kv": options.kv,
+            "n_chunk": options.n_chunk,
+        }
+        done = {
+            "chunks": reading.n_done,
+            "chunks_in_all": reading.n_chunks,
+            "seconds": reading.seconds,
+        }
         print(json_line({**about, **figures, **done}), flush=True)
     else:
         print("\n".join(_lines(measured, reading, options)), flush=True)
@@ -90,7 +101,9 @@ def _measure(
             reading.sessions.append(opened.enter_context(closing(one.session(options.n_chunk, kv))))
         chunks = chunks_of(ids, options.n_chunk, model.tokenizer)
         found = measure(reading.sessions[0], chunks, *reading.sessions[1:])
-        yield from reading.follow(found, len(chunks), lambda one: f", perplexity {_written(one.perplexity)}")
+        yield from reading.follow(
+            found, len(chunks), lambda one: f", perplexity {_written(one.perplexity)}"
+        )
 
 
 def _check(options: PerplexityOptions, model: Model, ids: list[int]) -> None:
@@ -112,12 +125,20 @@ def _check_other(model: Model, other: Model, text: str, ids: list[int]) -> None:
         raise Refusal(f"jalopy perplexity: {names} {why} (measure each alone)", exit_codes.BAD_DATA)
 
 
-def _lines(measured: TextScore, reading: ChunkReading[TextScore], options: PerplexityOptions) -> Iterator[str]:
+def _lines(
+    measured: TextScore, reading: ChunkReading[TextScore], options: PerplexityOptions
+) -> Iterator[str]:
     done = reading.n_done
     rate = done * options.n_chunk / reading.seconds if reading.seconds > 0 else 0.0
-    how = f"{count(measured.n_tokens)} tokens in {counted(done, 'chunk')} of {count(options.n_chunk)}"
+    how = (
+        f"{count(measured.n_tokens)} tokens in {counted(done, 'chunk')} of {count(options.n_chunk)}"
+    )
     yield f"{reading.stopped_words}perplexity {_written(measured.perplexity)} ({how}; {count(round(rate))} tok/s)"
-    if measured.reference is not None and measured.divergence is not None and measured.same is not None:
+    if (
+        measured.reference is not None
+        and measured.divergence is not None
+        and measured.same is not None
+    ):
         other = clean_line(options.against, 80) if options.against else f"KV cache {EXACT_KV}"
         yield f"against {other}: perplexity {_written(measured.reference)}"
         yield f"divergence from it (KL) {_written(measured.divergence, 5)} nats a token; 0 = the same"

@@ -49,7 +49,9 @@ def _directory(wanted: str) -> Path | None:
         return Path(wanted).expanduser().absolute() if wanted else None
     except RuntimeError:
         shown = clean_line(wanted, 200)
-        raise Refusal(f"jalopy pull: --to {shown}: there is no such home directory (name it whole)") from None
+        raise Refusal(
+            f"jalopy pull: --to {shown}: there is no such home directory (name it whole)"
+        ) from None
 
 
 def _pause(pause_s: float) -> None:
@@ -74,5 +76,8 @@ def _download(prepared: Prepared, web: Web, is_listed: bool) -> int:
     if header.reason:
         print(f"It cannot be opened: {clean_line(header.reason, 200)}", flush=True)
         return exit_codes.BAD_DATA
-    print(f"jalopy {clean_line(str(path), 300)} opens it{'; in the chat, F3' if is_listed else ''}", flush=True)
+    print(
+        f"jalopy {clean_line(str(path), 300)} opens it{'; in the chat, F3' if is_listed else ''}",
+        flush=True,
+    )
     return exit_codes.OK

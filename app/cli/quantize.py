@@ -46,7 +46,9 @@ class QuantizeOptions:
     as_json: bool = False
 
 
-def quantize(options: QuantizeOptions, settings: Settings, clock: Callable[[], float] = time.monotonic) -> int:
+def quantize(
+    options: QuantizeOptions, settings: Settings, clock: Callable[[], float] = time.monotonic
+) -> int:
     """Write the file and say what it became.
 
     Raises:
@@ -61,7 +63,11 @@ def quantize(options: QuantizeOptions, settings: Settings, clock: Callable[[], f
 
     out, keep, started_s = Path(options.out), _kept(options.keep), clock()
     if not options.budget and options.mix not in MIXTURES:
-        what = f"{clean_line(options.mix, 40)}: no type" if options.mix else "neither --type nor --budget is given"
+        what = (
+            f"{clean_line(options.mix, 40)}: no type"
+            if options.mix
+            else "neither --type nor --budget is given"
+        )
         raise Refusal(f"jalopy quantize: {what} (choose one of {', '.join(MIXTURES)})")
     progress = ProgressLine()
     with closing(read_gguf(options.model, keeps_strings=False)) as gguf:
@@ -75,9 +81,13 @@ def quantize(options: QuantizeOptions, settings: Settings, clock: Callable[[], f
         if options.imatrix:
             fitted = fit_importance(gguf, read_imatrix(options.imatrix), Path(options.imatrix).name)
             importance = fitted.columns
-        tensors = {name: TypedShape(info.shape, info.type_name) for name, info in gguf.tensors.items()}
+        tensors = {
+            name: TypedShape(info.shape, info.type_name) for name, info in gguf.tensors.items()
+        }
         if options.budget:
-            some, importance = types_within(options.model, options.budget, importance, keep, settings, progress)
+            some, importance = types_within(
+                options.model, options.budget, importance, keep, settings, progress
+            )
             types = {name: some.get(name, one.type_name) for name, one in tensors.items()}
         else:
             types = mixture(gguf.metadata, tensors, options.mix, bool(importance), keep)
@@ -86,7 +96,9 @@ def quantize(options: QuantizeOptions, settings: Settings, clock: Callable[[], f
         if fitted is not None:
             importance = _note_importance(gguf, types, fitted, Path(options.imatrix).name)
         source_bytes = sum(info.size_bytes for info in gguf.tensors.values())
-        about: dict[str, Any] = {"general.file_type": MIXTURES[options.mix or _nearest(tensors, types)]}
+        about: dict[str, Any] = {
+            "general.file_type": MIXTURES[options.mix or _nearest(tensors, types)]
+        }
         if importance:
             about |= {"quantize.imatrix.file": Path(options.imatrix).name or MANUAL,
                       "quantize.imatrix.entries_count": len(importance)}  # fmt: skip
@@ -97,7 +109,9 @@ def quantize(options: QuantizeOptions, settings: Settings, clock: Callable[[], f
             progress.show(f"quantized {size(done_bytes)} of {size(source_bytes)}{left}")
 
         try:
-            written = quantise_file(gguf, out, types, about, importance, settings.threads or len(allowed_cpus()), show)
+            written = quantise_file(
+                gguf, out, types, about, importance, settings.threads or len(allowed_cpus()), show
+            )
         finally:
             progress.clear()
     seconds = clock() - started_s
@@ -109,11 +123,16 @@ def quantize(options: QuantizeOptions, settings: Settings, clock: Callable[[], f
             "source_bytes": source_bytes,
             "bytes": written.n_bytes,
         }
-        print(json_line({**told, "rmse": written.rmse, "seconds": seconds, "types": written.types}), flush=True)
+        print(
+            json_line({**told, "rmse": written.rmse, "seconds": seconds, "types": written.types}),
+            flush=True,
+        )
     else:
         mean = f", mean error {written.rmse:.3g}" if written.rmse else ""
         kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(written.types.items()))
-        what = f"{size(source_bytes)} became {size(written.n_bytes)} in {whole_seconds(seconds)}{mean}"
+        what = (
+            f"{size(source_bytes)} became {size(written.n_bytes)} in {whole_seconds(seconds)}{mean}"
+        )
         print(f"{clean_line(options.out, 80)}: {what} ({kinds})", flush=True)
     return exit_codes.OK
 
@@ -125,7 +144,10 @@ def _nearest(tensors: Mapping[str, TypedShape], types: Mapping[str, str]) -> str
     weights: Counter[str] = Counter()
     for name, kind in types.items():
         weights[kind] += math.prod(tensors[name].shape)
-    return next((mix for kind, _ in weights.most_common() for mix in MIXTURES if mix.startswith(kind)), "F16")
+    return next(
+        (mix for kind, _ in weights.most_common() for mix in MIXTURES if mix.startswith(kind)),
+        "F16",
+    )
 
 
 def _kept(given: Sequence[str]) -> dict[str, str]:
@@ -148,10 +170,16 @@ def _note_source(gguf: GGUFFile, types: Mapping[str, str]) -> None:
     if all(gguf.tensors[name].type_name == kind for name, kind in types.items()):
         problem = "gets another type: the file stays as large as it is"
         say(f"jalopy quantize: no tensor of {gguf.shown_name} {problem}")
-    low = {gguf.tensors[name].type_name for name, kind in types.items() if gguf.tensors[name].type_name != kind}
+    low = {
+        gguf.tensors[name].type_name
+        for name, kind in types.items()
+        if gguf.tensors[name].type_name != kind
+    }
     if low - set(SOURCES):
         kinds = ", ".join(sorted(low - set(SOURCES)))
-        say(f"jalopy: the source is quantized already ({kinds}): one made of F16, BF16 or Q8_0 would be better")
+        say(
+            f"jalopy: the source is quantized already ({kinds}): one made of F16, BF16 or Q8_0 would be better"
+        )
 
 
 def _note_idle_keep(gguf: GGUFFile, types: Mapping[str, str], keep: Mapping[str, str]) -> None:

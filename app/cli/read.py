@@ -27,7 +27,9 @@ from app.tui.chat_options import shell_options
 from app.tui.draft import Draft
 
 
-def read(settings: Settings, model: str, files: Sequence[str], clock: Clock = time.monotonic) -> int:
+def read(
+    settings: Settings, model: str, files: Sequence[str], clock: Clock = time.monotonic
+) -> int:
     """Read documents; Ctrl-C keeps what is read by then.
 
     Raises:
@@ -42,7 +44,9 @@ def read(settings: Settings, model: str, files: Sequence[str], clock: Clock = ti
     if not reading.documents:
         raise Refusal("jalopy read: there is nothing to read (name files or folders)")
     if not settings.kv_states_quota_bytes:
-        raise Refusal('jalopy read: nothing would be kept (set keep_kv_states = "on" in your settings)')
+        raise Refusal(
+            'jalopy read: nothing would be kept (set keep_kv_states = "on" in your settings)'
+        )
     progress = ProgressLine()
     chosen, store = shell_options(settings, keeps_states=True), Store()
     at_hand = conversations_at_hand(settings, is_named=True)
@@ -88,10 +92,14 @@ def _read(
     opened = follow_opening(talk, talk.open(model, before), progress, "jalopy read")
     if not fit(documents, opened.n_ctx):
         about = f"about {figures.count(n_tokens(documents))} tokens, the context holds {figures.count(opened.n_ctx)}"
-        raise Refusal(f"jalopy read: {about}; of so much a chat reads passages only (read less, or try a larger --ctx)")
+        raise Refusal(
+            f"jalopy read: {about}; of so much a chat reads passages only (read less, or try a larger --ctx)"
+        )
     say(announcement(documents, opened.n_ctx, talk.bridge.status.usual_prefill_tps))
     if before is not None:
-        say(f"jalopy read: conversation {int(before.id)} was begun with the same files, and is used again")
+        say(
+            f"jalopy read: conversation {int(before.id)} was begun with the same files, and is used again"
+        )
     title = clean_line(f"read: {', '.join(one.name for one in documents)}", MOST_TITLE_CHARS)
     done: list[Event] = []
     with interrupt_stops(talk.stop):
@@ -103,11 +111,21 @@ def _read(
 def _tell(talk: Talk, reread: ConversationReread) -> int:
     if reread.trouble:
         n_ctx = talk.turns.model.n_ctx if talk.turns.model is not None else 0
-        sizes = f"{figures.count(reread.total_tokens)} tokens, the context holds {figures.count(n_ctx)}"
+        sizes = (
+            f"{figures.count(reread.total_tokens)} tokens, the context holds {figures.count(n_ctx)}"
+        )
         reason = sizes if reread.total_tokens else reread.trouble
-        raise Refusal(f"jalopy read: {reason} (read less, or try a larger --ctx)", exit_codes.BAD_DATA)
-    earlier = f" ({figures.count(reread.restored_tokens)} were read before)" if reread.restored_tokens else ""
+        raise Refusal(
+            f"jalopy read: {reason} (read less, or try a larger --ctx)", exit_codes.BAD_DATA
+        )
+    earlier = (
+        f" ({figures.count(reread.restored_tokens)} were read before)"
+        if reread.restored_tokens
+        else ""
+    )
     tokens = f"{figures.count(reread.read_tokens)} of {figures.count(reread.total_tokens)} tokens"
     number = int(talk.turns.journal.id or 0)
-    say(f"read {tokens} in {figures.seconds(reread.read_s)}{earlier}: conversation {number}, or /read in a new one")
+    say(
+        f"read {tokens} in {figures.seconds(reread.read_s)}{earlier}: conversation {number}, or /read in a new one"
+    )
     return exit_codes.OK if reread.read_tokens >= reread.total_tokens else exit_codes.INTERRUPTED

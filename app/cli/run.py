@@ -82,10 +82,14 @@ def read_prompt(argument: str | None, words: Sequence[str] = ()) -> str:
         raise Refusal("jalopy run: the prompt is given twice (as words, and with -p)")
     if argument == "-" or (argument is None and not words):
         if sys.stdin is None or (argument is None and sys.stdin.isatty()):
-            raise Refusal('jalopy run: there is no prompt (jalopy run MODEL "TEXT", or text through a pipe)')
+            raise Refusal(
+                'jalopy run: there is no prompt (jalopy run MODEL "TEXT", or text through a pipe)'
+            )
         return read_standard_input(is_needed=True)
     # Arguments that are not UTF-8 arrive with lone surrogates, which no tokenizer knows.
-    said = (argument or " ".join(words)).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    said = (
+        (argument or " ".join(words)).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    )
     piped = read_standard_input(is_needed=False) if _is_piped() else ""
     return f"{said}\n\n{piped}" if piped.strip() else said
 
@@ -107,12 +111,16 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         OSError: stdout cannot be written.
     """
     if options.session is not None and not options.session.strip():
-        raise Refusal("jalopy run: the name of --session is empty (give a title or a number, or leave --session out)")
+        raise Refusal(
+            "jalopy run: the name of --session is empty (give a title or a number, or leave --session out)"
+        )
     if options.session and options.raw:
         raise Refusal("jalopy run: --raw has no conversation (leave --session out, or --raw)")
     prompt = read_prompt(options.prompt, options.words)
     if not prompt.strip() and not options.raw:
-        raise Refusal('jalopy run: the prompt is empty (jalopy run MODEL "TEXT", or text through a pipe)')
+        raise Refusal(
+            'jalopy run: the prompt is empty (jalopy run MODEL "TEXT", or text through a pipe)'
+        )
     form = _wanted_form(options)
     progress = ProgressLine()
     at_hand = conversations_at_hand(settings, is_named=True) if options.session else AtHand()
@@ -142,7 +150,11 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
 
 def _wanted_form(options: RunOptions) -> AnswerForm | None:
     """Return the form of the answer, checked before anything is opened; None for any."""
-    given = [(kind, name, value) for kind, name in _FORMS.items() if (value := getattr(options, name)) is not None]
+    given = [
+        (kind, name, value)
+        for kind, name in _FORMS.items()
+        if (value := getattr(options, name)) is not None
+    ]
     if len(given) > 1:
         names = " and ".join(f"--{name}" for _, name, _ in given)
         raise Refusal(f"jalopy run: {names} both give the answer a form (choose one)")
@@ -152,7 +164,9 @@ def _wanted_form(options: RunOptions) -> AnswerForm | None:
 
     kind, name, value = given[0]
     try:
-        form = bounded_form(kind, value, f"--{name}") if kind == REGEX else read_form_file(kind, value)
+        form = (
+            bounded_form(kind, value, f"--{name}") if kind == REGEX else read_form_file(kind, value)
+        )
         for note in check_form(form):
             say(f"not followed, since no form can: {note}")
     except Refusal as refused:
@@ -160,17 +174,23 @@ def _wanted_form(options: RunOptions) -> AnswerForm | None:
     return form
 
 
-def _engine_options(options: RunOptions, prompt: str, settings: Settings, form: AnswerForm | None) -> ChatOptions:
+def _engine_options(
+    options: RunOptions, prompt: str, settings: Settings, form: AnswerForm | None
+) -> ChatOptions:
     has_tools = form is None and not options.raw
     tools = tool_box(settings, can_ask()) if has_tools else None
     chosen = shell_options(settings, bool(options.session), form, tools)
-    if options.session or (tools is not None and tools.is_on):  # there is more to come than one answer
+    if options.session or (
+        tools is not None and tools.is_on
+    ):  # there is more to come than one answer
         return chosen
     sized = partial(_size_context, prompt, options.raw, settings)
     return replace(chosen, size_context=sized, least_reply_tokens=1)
 
 
-def _size_context(prompt: str, raw: bool, settings: Settings, model: Model, chat: ChatPrompt) -> int | None:
+def _size_context(
+    prompt: str, raw: bool, settings: Settings, model: Model, chat: ChatPrompt
+) -> int | None:
     """Return the context for one answer of known length, without room for more turns."""
     longest = settings.sampling.max_tokens
     if not longest:
@@ -195,8 +215,15 @@ def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
 
 
 class _Run:
-    def __init__(self, talk: Talk, options: RunOptions, progress: ProgressLine, settings: Settings) -> None:
-        self._talk, self._options, self._progress, self._settings = talk, options, progress, settings
+    def __init__(
+        self, talk: Talk, options: RunOptions, progress: ProgressLine, settings: Settings
+    ) -> None:
+        self._talk, self._options, self._progress, self._settings = (
+            talk,
+            options,
+            progress,
+            settings,
+        )
         self.begun_id = ""
         """Of the conversation that begins with this run."""
 
@@ -218,10 +245,16 @@ class _Run:
         if meter is not None:
             if self._options.as_json:
                 figures_told = {name: getattr(meter, name) for name in _TOLD}
-                print(json_line({"text": raw, **figures_told, "model": model.full_name}), flush=True)
+                print(
+                    json_line({"text": raw, **figures_told, "model": model.full_name}), flush=True
+                )
             else:
                 say(statistics_line(meter, how))
-        if is_starter(model.path) and is_declined(raw) and (line := real_model_line(self._settings)):
+        if (
+            is_starter(model.path)
+            and is_declined(raw)
+            and (line := real_model_line(self._settings))
+        ):
             say(line)
         return exit_codes.INTERRUPTED if how is Ending.STOPPED else exit_codes.OK
 
@@ -229,8 +262,14 @@ class _Run:
         # Until the reply begins there is nothing to keep: Ctrl-C then ends the program, whatever is being compiled.
         garbage.postpone()
         try:
-            opened = go_on_with(self._options.session, self._talk) if self._options.session else None
-            place = Path(self._options.model) if isinstance(self._options.model, str) else self._options.model
+            opened = (
+                go_on_with(self._options.session, self._talk) if self._options.session else None
+            )
+            place = (
+                Path(self._options.model)
+                if isinstance(self._options.model, str)
+                else self._options.model
+            )
             self.begun_id = "" if opened is not None else self._talk.turns.journal.id
             told = self._talk.open(place, opened)
             model = follow_opening(self._talk, told, self._progress, "jalopy run", self._tell)
@@ -267,7 +306,9 @@ class SavingWatch:
         """Say why nothing is saved at present, once for each reason; "" while all is well."""
         if trouble and trouble != self._told:
             self._progress.clear()
-            say(f"jalopy run: conversation not saved: {trouble}. The answer goes on, and saving is tried again.")
+            say(
+                f"jalopy run: conversation not saved: {trouble}. The answer goes on, and saving is tried again."
+            )
         self._told = trouble or self._told
 
     def end(self, trouble: str) -> bool:
@@ -312,7 +353,9 @@ def _open_saved(store: Store, conversation_id: str, name: str) -> OpenedConversa
     if opened.held is None:
         is_elsewhere = opened.obstacle.startswith(IN_USE)
         cure = "close it there first" if is_elsewhere else "leave --session out, or see to that"
-        raise Refusal(f"jalopy run: conversation {shown}: {opened.obstacle} ({cure})", exit_codes.IO_ERROR)
+        raise Refusal(
+            f"jalopy run: conversation {shown}: {opened.obstacle} ({cure})", exit_codes.IO_ERROR
+        )
     if opened.notice:
         say(f"jalopy run: {opened.notice}")
     return opened

@@ -60,7 +60,10 @@ def _lines(hits: Sequence[Entry], is_search: bool) -> list[str]:
     text_bytes = sum(hit.text_bytes for hit in hits)
     state_bytes = Store().state_bytes(hit.id for hit in hits)
     shown = figures.counted(len(hits), "conversation")
-    lines += ["", f"{shown}: text {figures.size(text_bytes)}, saved states {figures.size(state_bytes)}"]
+    lines += [
+        "",
+        f"{shown}: text {figures.size(text_bytes)}, saved states {figures.size(state_bytes)}",
+    ]
     return lines
 
 
@@ -131,7 +134,11 @@ def _import_several(files: Iterable[tuple[str, bytes]], shown: str, store: Store
                 raise
             refused.append(refusal)
     if not n_read:
-        words = "holds no JSON file with conversations" if len(refused) != 1 else "its only JSON file holds none"
+        words = (
+            "holds no JSON file with conversations"
+            if len(refused) != 1
+            else "its only JSON file holds none"
+        )
         raise Refusal(f"jalopy sessions: {shown}: {words}", exit_codes.BAD_DATA)
     if refused:
         say(f"{shown}: left out {figures.counted(len(refused), 'file')} without conversations")
@@ -139,13 +146,22 @@ def _import_several(files: Iterable[tuple[str, bytes]], shown: str, store: Store
 
 def _folder_files(folder: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the JSON files within a folder, in order. Raises Refusal: there are too many, or one cannot be read."""
-    paths = sorted(islice((path for path in folder.rglob("*") if path.suffix.lower() in _KINDS), _MOST_FILES + 1))
+    paths = sorted(
+        islice(
+            (path for path in folder.rglob("*") if path.suffix.lower() in _KINDS), _MOST_FILES + 1
+        )
+    )
     if len(paths) > _MOST_FILES:
-        raise Refusal(f"{clean_line(str(folder), 200)}: has more than {_MOST_FILES:,} files (import parts of it)")
+        raise Refusal(
+            f"{clean_line(str(folder), 200)}: has more than {_MOST_FILES:,} files (import parts of it)"
+        )
     for path in paths:
         if path.is_file():
             with open_file(path) as file:
-                yield str(path.relative_to(folder)), bounded(file, MOST_FILE_BYTES, clean_line(str(path), 200))
+                yield (
+                    str(path.relative_to(folder)),
+                    bounded(file, MOST_FILE_BYTES, clean_line(str(path), 200)),
+                )
 
 
 def _archive_files(file: BinaryIO, shown: str) -> Iterator[tuple[str, bytes]]:
@@ -153,18 +169,24 @@ def _archive_files(file: BinaryIO, shown: str) -> Iterator[tuple[str, bytes]]:
     left_bytes = MOST_FILE_BYTES
     try:
         with zipfile.ZipFile(file) as archive:
-            names = sorted(name for name in archive.namelist() if Path(name).suffix.lower() in _KINDS)
+            names = sorted(
+                name for name in archive.namelist() if Path(name).suffix.lower() in _KINDS
+            )
             for name in names[:_MOST_FILES]:
                 with archive.open(name) as member:
                     raw = member.read(left_bytes + 1)
                 left_bytes -= len(raw)
                 if left_bytes < 0:
                     size = f"{MOST_FILE_BYTES >> 20} MiB"
-                    raise Refusal(f"{shown}: holds more than {size} (unpack it and import its files)")
+                    raise Refusal(
+                        f"{shown}: holds more than {size} (unpack it and import its files)"
+                    )
                 yield name, raw
     except _DAMAGE as error:
         reason = clean_line(str(error), 80)
-        raise Refusal(f"{shown}: cannot be unpacked: {reason} (unpack it and import its files)") from None
+        raise Refusal(
+            f"{shown}: cannot be unpacked: {reason} (unpack it and import its files)"
+        ) from None
 
 
 def _import(found: Iterable[Foreign], store: Store) -> tuple[int, list[str]]:

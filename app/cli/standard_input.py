@@ -43,7 +43,9 @@ def read_standard_input(is_needed: bool) -> str:
             has_told = True
             _tell(is_needed or bool(content))
         elif waits and not content and not is_needed:
-            say("jalopy run: nothing came through standard input: the prompt is answered without it")
+            say(
+                "jalopy run: nothing came through standard input: the prompt is answered without it"
+            )
             break
         if waits:
             continue
@@ -56,13 +58,19 @@ def read_standard_input(is_needed: bool) -> str:
 
 def _tell(is_awaited: bool) -> None:
     if is_awaited:
-        say("jalopy run: reading standard input until it ends (Ctrl-D ends what is typed, Ctrl-C everything)")
+        say(
+            "jalopy run: reading standard input until it ends (Ctrl-D ends what is typed, Ctrl-C everything)"
+        )
     else:
-        say(f"jalopy run: waiting {PATIENCE_S:g} s for standard input, which is open (< /dev/null for none)")
+        say(
+            f"jalopy run: waiting {PATIENCE_S:g} s for standard input, which is open (< /dev/null for none)"
+        )
 
 
 def _text(content: bytes) -> str:
     if len(content) > MOST_INPUT_BYTES:
         limit = f"{MOST_INPUT_BYTES >> 20} MiB"
-        raise Refusal(f"jalopy run: standard input is larger than {limit} (cut it first)", exit_codes.BAD_DATA)
+        raise Refusal(
+            f"jalopy run: standard input is larger than {limit} (cut it first)", exit_codes.BAD_DATA
+        )
     return content.decode("utf-8", "replace")

@@ -44,7 +44,11 @@ def states(
     elif older is not None or to is not None or all:
         raise Refusal("jalopy states: these options say what to delete (jalopy states prune ...)")
     elif as_json:
-        print(json_line({"states": _rows(store), "bytes": n_bytes, "quota_bytes": quota_bytes}, indent=1))
+        print(
+            json_line(
+                {"states": _rows(store), "bytes": n_bytes, "quota_bytes": quota_bytes}, indent=1
+            )
+        )
     else:
         print("\n".join(_lines(_rows(store), n_bytes, quota_bytes)))
     return exit_codes.OK
@@ -58,7 +62,9 @@ def _prune(files: Sequence[Stored], older_days: float | None, kept_bytes: int) -
         before_s = time.time() - older_days * _DAY_S
         files, kept_bytes = [file for file in files if file.used_s < before_s], 0
     dropped_bytes = drop_stored(files, n_bytes - kept_bytes)
-    print(f"deleted {size(dropped_bytes)}; {size(n_bytes - dropped_bytes)} of saved states are left")
+    print(
+        f"deleted {size(dropped_bytes)}; {size(n_bytes - dropped_bytes)} of saved states are left"
+    )
 
 
 def _rows(store: Store) -> list[dict[str, Any]]:
@@ -67,7 +73,9 @@ def _rows(store: Store) -> list[dict[str, Any]]:
     titles = {
         path: entry.title for entry in store.entries() for path in store.segments(entry.id)
     }  # of shared ones any will do: the end belongs to one
-    found: list[tuple[str, Prefix]] = [(model_name(place), one) for place in kinds() for one in prefixes_in(place)]
+    found: list[tuple[str, Prefix]] = [
+        (model_name(place), one) for place in kinds() for one in prefixes_in(place)
+    ]
     found.sort(key=lambda pair: -pair[1].used_s)
     return [
         {
@@ -97,10 +105,16 @@ def _lines(rows: list[dict[str, Any]], n_bytes: int, quota_bytes: int) -> list[s
     for row in rows:
         shared = size(row["shared_bytes"]) if row["shared_bytes"] else ""
         moment = row["last_used"][:16].replace("T", " ")
-        table.append((count(row["tokens"]), size(row["bytes"]), shared, moment, row["model"], row["title"]))
+        table.append(
+            (count(row["tokens"]), size(row["bytes"]), shared, moment, row["model"], row["title"])
+        )
     lines = []
     for tokens, n, shared, moment, model, title in table:
         line = f"{tokens:>8} {n:>6} {shared:>6}  {moment:<16}  {cut(model, _MODEL_COLUMNS):<{_MODEL_COLUMNS}}  "
         lines.append((line + cut(title, max(_LEAST_WORDS, columns - len(line)))).rstrip())
     noun = "prefix" if len(rows) == 1 else "prefixes"
-    return [*lines, "", f"{len(rows)} {noun}: {size(n_bytes)} of {size(quota_bytes)} that they may take"]
+    return [
+        *lines,
+        "",
+        f"{len(rows)} {noun}: {size(n_bytes)} of {size(quota_bytes)} that they may take",
+    ]

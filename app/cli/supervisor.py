@@ -69,13 +69,19 @@ def supervise(work: Callable[[], int], uses_screen: bool) -> int:
     # What nohup has set to be ignored is dropped by the system only while it is not blocked.
     dropped = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
     old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED - dropped)
-    old_handler = signal.signal(signal.SIGCHLD, lambda *_: None)  # inherited as ignored, it would never be reported
+    old_handler = signal.signal(
+        signal.SIGCHLD, lambda *_: None
+    )  # inherited as ignored, it would never be reported
     reading = lifeline = child_id = -1
     with contextlib.suppress(OSError):  # no handle is left, or no process
-        reading, lifeline = os.pipe()  # the parent's end is open as long as the parent lives, however it dies
+        reading, lifeline = (
+            os.pipe()
+        )  # the parent's end is open as long as the parent lives, however it dies
         child_id = os.fork()
     if child_id <= 0:
-        signal.signal(signal.SIGCHLD, old_handler if old_handler is not signal.SIG_IGN else signal.SIG_DFL)
+        signal.signal(
+            signal.SIGCHLD, old_handler if old_handler is not signal.SIG_IGN else signal.SIG_DFL
+        )
         signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
         if child_id < 0:
             return work()  # fork failed: better without a parent than not at all
@@ -98,7 +104,9 @@ def _finish(work: Callable[[], int], parents_end: int) -> int:
     """Do the work in the child; threads that still compute do not keep it from ending."""
     try:
         with contextlib.suppress(RuntimeError, MemoryError):  # the system refuses a thread
-            threading.Thread(target=_end_with_parent, args=[parents_end], name="lifeline", daemon=True).start()
+            threading.Thread(
+                target=_end_with_parent, args=[parents_end], name="lifeline", daemon=True
+            ).start()
         code = work()
     except KeyboardInterrupt:  # once more, while the first one was obeyed
         code = exit_codes.INTERRUPTED

@@ -25,7 +25,14 @@ from app.text.glyphs import choose_glyphs
 from app.text.json_line import json_line
 from app.text.record import record
 from app.tuning.remembered import best_choice, choice_to_remember, measured_of
-from app.tuning.thread_bars import TITLES, curve_lines, lookahead_lines, option_lines, pinning_line, progress_text
+from app.tuning.thread_bars import (
+    TITLES,
+    curve_lines,
+    lookahead_lines,
+    option_lines,
+    pinning_line,
+    progress_text,
+)
 
 if TYPE_CHECKING:
     from engine.tuning.lookahead_trials import Lookahead
@@ -59,7 +66,9 @@ def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic
         EngineError: the model cannot be used.
     """
     engine, progress = engine_host(), ProgressLine()
-    model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
+    model = engine.run(
+        lambda: engine_access.open_model(settings, options.model, progress.show_opening)
+    )
     search = _Search(model, options, settings, progress, clock)
     report = engine.run(search.run, on_interrupt=search.cancel)
     progress.clear()
@@ -79,7 +88,12 @@ class _Search:
     """The search, in the engine's thread."""
 
     def __init__(
-        self, model: Any, options: TuneOptions, settings: Settings, progress: ProgressLine, clock: Clock
+        self,
+        model: Any,
+        options: TuneOptions,
+        settings: Settings,
+        progress: ProgressLine,
+        clock: Clock,
     ) -> None:
         self.model, self.options, self._settings = model, options, settings
         self._progress, self._clock = progress, clock
@@ -118,7 +132,9 @@ class _Search:
             if options.remember:
                 self._progress.show("kernels: how to ask memory ahead")
                 is_stopped, again = self.stopped.is_set, options.only_kernels
-                self.lookahead = engine_access.try_lookahead(model, self._session, is_stopped, again)
+                self.lookahead = engine_access.try_lookahead(
+                    model, self._session, is_stopped, again
+                )
             return None if options.only_kernels else self._search(n_context)
         except Exception as error:
             if getattr(error, "exit_code", None) == exit_codes.INTERRUPTED:
@@ -131,7 +147,12 @@ class _Search:
         model, options, may_pin = self.model, self.options, self._settings.pin_threads == AUTO
         context = [7919 * (i + 1) % model.config.vocab_size for i in range(n_context)]
         self._session.prefill(context, on_progress=self._show_context)
-        parts = ("counts", "pinning", *(("weights",) * options.try_weights), *(("kv",) * options.try_kv))
+        parts = (
+            "counts",
+            "pinning",
+            *(("weights",) * options.try_weights),
+            *(("kv",) * options.try_kv),
+        )
         sweep = self._sweep = engine_access.make_sweep(
             model, self._session, self._clock, may_pin, parts, options.budget_s
         )
@@ -170,7 +191,14 @@ def _tell_kernels(search: _Search) -> int:
     if not search.lookahead and not search.options.as_json:
         print("Nothing to choose: the model's weights are few enough for the processor's cache.")
     elif search.options.as_json:
-        print(json_line({"engine": "jalopy", "kernels": {key: asdict(one) for key, one in search.lookahead.items()}}))
+        print(
+            json_line(
+                {
+                    "engine": "jalopy",
+                    "kernels": {key: asdict(one) for key, one in search.lookahead.items()},
+                }
+            )
+        )
     else:
         print("\n".join(lookahead_lines(search.lookahead)), flush=True)
     return exit_codes.OK
@@ -218,7 +246,9 @@ def _print(search: _Search, report: TuningReport, trouble: str | None) -> None:
     model, now = search.model, search.in_use
     glyphs = choose_glyphs(encoding=sys.stdout.encoding)
     columns = min(_MOST_COLUMNS, shutil.get_terminal_size((80, 24)).columns - 1)
-    print(f"{clean_line(model.name, 60)} · {clean_line(model.quantization, 12)} · context {report.n_context} tokens")
+    print(
+        f"{clean_line(model.name, 60)} · {clean_line(model.quantization, 12)} · context {report.n_context} tokens"
+    )
     for text in lookahead_lines(search.lookahead):
         print(text)
     for curve in report.curves:
@@ -232,12 +262,22 @@ def _print(search: _Search, report: TuningReport, trouble: str | None) -> None:
             print(line.text)
     print()
     outcomes = [comparison.reason for comparison in report.comparisons]
-    texts = [*report.reasons, pinning_line(report), *outcomes, *report.notes, *search.conditions.remarks()]
+    texts = [
+        *report.reasons,
+        pinning_line(report),
+        *outcomes,
+        *report.notes,
+        *search.conditions.remarks(),
+    ]
     for text in filter(None, (*texts, f"{progress_text(report)}.")):
         print(text[:1].upper() + text[1:])
     if report.curves:
         options = _options_of(best_choice(report, now), now)
-        print(f"{trouble} ({options} uses them)" if trouble else f"Remembered: {options} from the next start on.")
+        print(
+            f"{trouble} ({options} uses them)"
+            if trouble
+            else f"Remembered: {options} from the next start on."
+        )
 
 
 def _options_of(best: TunedChoice, now: TunedChoice) -> str:

@@ -44,7 +44,9 @@ class Check:
     sha256: str = ""
 
 
-def verify(settings: Settings, model: str, sha256: str = "", runs: bool = True, as_json: bool = False) -> int:
+def verify(
+    settings: Settings, model: str, sha256: str = "", runs: bool = True, as_json: bool = False
+) -> int:
     """Look, print, and return OK or BAD_DATA.
 
     Raises:
@@ -57,7 +59,10 @@ def verify(settings: Settings, model: str, sha256: str = "", runs: bool = True, 
         if not as_json:
             print(f"{check.mark:<3} {check.topic:<9} {check.found}", flush=True)
     if as_json:
-        print(json_line({"model": model, "checks": [asdict(check) for check in checks]}, indent=1), flush=True)
+        print(
+            json_line({"model": model, "checks": [asdict(check) for check in checks]}, indent=1),
+            flush=True,
+        )
     return exit_codes.BAD_DATA if any(check.mark == BAD for check in checks) else exit_codes.OK
 
 
@@ -67,7 +72,10 @@ def _checks(settings: Settings, model: str, wanted: str, runs: bool) -> Iterator
     with closing(checked.gguf):
         paths = [file.path for file in checked.gguf.files]
         if wanted and len(paths) > 1:
-            name, why = clean_line(paths[0].name, 80), f"this model is in {len(paths)} files, and --sha256 is of one"
+            name, why = (
+                clean_line(paths[0].name, 80),
+                f"this model is in {len(paths)} files, and --sha256 is of one",
+            )
             raise Refusal(f"jalopy verify: {name}: {why} (leave it out)")
         for path in paths:
             yield hash_check(path, wanted, progress)
@@ -89,10 +97,17 @@ def hash_check(path: Path, wanted: str, progress: ProgressLine) -> Check:
     stated = wanted or stated_sha256(path)
     name = clean_line(path.name, 60)
     if not stated:
-        return Check(OPEN, "sha256", f"{found} {name} (nothing states what it should be; --sha256 compares)", found)
+        return Check(
+            OPEN,
+            "sha256",
+            f"{found} {name} (nothing states what it should be; --sha256 compares)",
+            found,
+        )
     if found == stated:
         return Check(OK, "sha256", f"{found} as stated ({name})", found)
-    return Check(BAD, "sha256", f"{name} has {found}, but {stated} is stated: download it again", found)
+    return Check(
+        BAD, "sha256", f"{name} has {found}, but {stated} is stated: download it again", found
+    )
 
 
 def vocabulary_check(checked: Any) -> Check:
@@ -103,7 +118,9 @@ def vocabulary_check(checked: Any) -> Check:
         if exit_code_of(error) is None:
             raise
         return Check(BAD, "tokens", clean_line(str(error), 200))
-    return Check(OK, "tokens", f"{count(checked.tokenizer.vocab_size)}, and what makes them of text")
+    return Check(
+        OK, "tokens", f"{count(checked.tokenizer.vocab_size)}, and what makes them of text"
+    )
 
 
 def weights_check(checked: Any, progress: ProgressLine) -> Check:
@@ -117,7 +134,9 @@ def weights_check(checked: Any, progress: ProgressLine) -> Check:
     progress.clear()
     n_tensors = len(checked.weights.tensors)
     if not damaged:
-        found = f"{count(n_tensors)} tensors, {size(checked.weights.total_bytes)}: no NaN, no infinity"
+        found = (
+            f"{count(n_tensors)} tensors, {size(checked.weights.total_bytes)}: no NaN, no infinity"
+        )
         return Check(OK, "weights", found)
     named = [
         f"{clean_line(one.name, 60)} ({one.quant}, {count(one.n_bad)} from row {count(one.first_row)})"
@@ -132,7 +151,11 @@ def _running_checks(path: str, settings: Settings, progress: ProgressLine) -> It
     try:
         with closing(engine_access.open_model(settings, path, progress.show_opening)) as model:
             engine_access.check_kernels(model)
-            yield Check(OK, "kernels", "compute what their references do, on this processor and these weights")
+            yield Check(
+                OK,
+                "kernels",
+                "compute what their references do, on this processor and these weights",
+            )
             yield _reply_check(model, progress)
     except Exception as error:
         if exit_code_of(error) is None:
@@ -143,7 +166,9 @@ def _running_checks(path: str, settings: Settings, progress: ProgressLine) -> It
 
 
 def _reply_check(model: Any, progress: ProgressLine) -> Check:
-    reply = ask(model, REPLY_TOKENS, lambda reply: progress.show(f"writing: {reply.meter.tokens} tokens"))
+    reply = ask(
+        model, REPLY_TOKENS, lambda reply: progress.show(f"writing: {reply.meter.tokens} tokens")
+    )
     text = clean_line(reply.text.strip(), 120)
     repeats = max((len(list(run)) for _, run in groupby(reply.ids)), default=0)
     if repeats >= MOST_REPEATS:

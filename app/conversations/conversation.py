@@ -55,14 +55,20 @@ class ReplyFigures:
     @property
     def duration_s(self) -> float:
         """How long the reply took, from the start of the turn to its last token."""
-        return (self.first_token_s or 0.0) + ((self.tokens - 1) / self.decode_tps if self.decode_tps else 0.0)
+        return (self.first_token_s or 0.0) + (
+            (self.tokens - 1) / self.decode_tps if self.decode_tps else 0.0
+        )
 
     def continued_by(self, more: ReplyFigures) -> ReplyFigures:
         """Return the figures of a reply that was stopped with these and went on with ``more``."""
         seconds = [
-            (figures.tokens - 1) / figures.decode_tps for figures in (self, more) if figures.decode_tps is not None
+            (figures.tokens - 1) / figures.decode_tps
+            for figures in (self, more)
+            if figures.decode_tps is not None
         ]
-        counted = sum(figures.tokens - 1 for figures in (self, more) if figures.decode_tps is not None)
+        counted = sum(
+            figures.tokens - 1 for figures in (self, more) if figures.decode_tps is not None
+        )
         return replace(
             self,
             tokens=self.tokens + more.tokens,
@@ -174,7 +180,10 @@ class Conversation:
         if not with_unanswered and messages and messages[-1].role is Role.USER:
             messages.pop()
         system = (Said(SYSTEM, self.system),) if self.system else ()
-        return (*system, *(said_of(one, after) for one, after in zip_longest(messages, messages[1:])))
+        return (
+            *system,
+            *(said_of(one, after) for one, after in zip_longest(messages, messages[1:])),
+        )
 
     def drop_gaps(self) -> None:
         """Let the context begin after the last turn of which something is missing."""
@@ -194,7 +203,9 @@ class Conversation:
     def add_results(self, results: tuple[CallResult, ...]) -> ChatMessage:
         """Append what came of the calls of the last reply. Raises ValueError: it has none, or others."""
         last = self.messages[-1] if self.messages else None
-        if last is None or [call.call_id for call in last.calls] != [one.call_id for one in results]:
+        if last is None or [call.call_id for call in last.calls] != [
+            one.call_id for one in results
+        ]:
             raise ValueError("results need the calls that they answer")
         text = "\n\n".join(f"{one.name}: {one.text}" for one in results)
         self.messages.append(ChatMessage(Role.USER, text, results=results))
@@ -203,7 +214,9 @@ class Conversation:
     @property
     def asked(self) -> str:
         """What the user said in the part that the context contains, files included."""
-        return "\n\n".join(one.text for one in self.messages[self.n_dropped :] if one.role is Role.USER)
+        return "\n\n".join(
+            one.text for one in self.messages[self.n_dropped :] if one.role is Role.USER
+        )
 
     @property
     def unanswered(self) -> ChatMessage | None:
@@ -227,7 +240,11 @@ class Conversation:
         return f"{before.text}\n\n{text}", folded
 
     def add_reply(
-        self, text: str, ending: Ending, figures: ReplyFigures | None, thinking: Thinking | None = None
+        self,
+        text: str,
+        ending: Ending,
+        figures: ReplyFigures | None,
+        thinking: Thinking | None = None,
     ) -> ChatMessage:
         """Append what the model answered. Raises ValueError: no one asked."""
         if not self.awaits_reply:

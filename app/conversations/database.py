@@ -81,7 +81,10 @@ class DamagedError(StoreError):
 
 
 def transact(
-    db: sqlite3.Connection, work: Callable[[sqlite3.Connection], T], writes: bool, is_durable: bool = True
+    db: sqlite3.Connection,
+    work: Callable[[sqlite3.Connection], T],
+    writes: bool,
+    is_durable: bool = True,
 ) -> T:
     """Do work and commit it: it survives a kill, and if ``is_durable``, with all before it, a power cut.
 
@@ -110,19 +113,29 @@ def connect(root: Path | None) -> sqlite3.Connection:
     try:
         import sqlite3  # noqa: F401 - the first that asks for it
     except ImportError:
-        raise StoreError("this Python has no sqlite3 (install the package of your system that has it)") from None
+        raise StoreError(
+            "this Python has no sqlite3 (install the package of your system that has it)"
+        ) from None
     try:
-        if root is None or (paths.private_directory(root) is None and not os.path.lexists(root / NAME)):
+        if root is None or (
+            paths.private_directory(root) is None and not os.path.lexists(root / NAME)
+        ):
             raise StoreError("the state directory is not writable")
         path = root / NAME
         is_new = not _require_own_file(path)
         size = 0 if is_new else path.stat().st_size
         has_copies = any(os.path.lexists(root / one) for one in BACKUPS)
         # SQLite takes what is shorter than a page for a new database.
-        if os.path.lexists(root / MARK_NAME) or (has_copies and not size) or 0 < size < LEAST_PAGE_BYTES:
+        if (
+            os.path.lexists(root / MARK_NAME)
+            or (has_copies and not size)
+            or 0 < size < LEAST_PAGE_BYTES
+        ):
             raise DamagedError(f"{NAME} is damaged")
         if is_new:
-            with suppress(FileExistsError):  # never opened where it exists: closing it would let go of SQLite's locks
+            with suppress(
+                FileExistsError
+            ):  # never opened where it exists: closing it would let go of SQLite's locks
                 os.close(os.open(path, safe_flags(os.O_RDWR | os.O_CREAT | os.O_EXCL), 0o600))
             sync_directory(root)
         db = open_file(path)
@@ -154,7 +167,9 @@ def open_file(path: Path) -> sqlite3.Connection:
     address = f"file:{quote(os.fspath(path))}?{options}"
     db: sqlite3.Connection | None = None
     try:
-        db = sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(
+            address, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+        )
         db.text_factory = lambda raw: raw.decode("utf-8", "replace")
         # Not in Python 3.10, and the second not before 3.12.
         for method, name, value in (
@@ -165,7 +180,12 @@ def open_file(path: Path) -> sqlite3.Connection:
                 getattr(db, method)(getattr(sqlite3, name), value)
         if is_alone and _has_log(path):
             _leave_log(db)
-        for setting in ("trusted_schema=OFF", "cell_size_check=ON", "foreign_keys=ON", "secure_delete=ON"):
+        for setting in (
+            "trusted_schema=OFF",
+            "cell_size_check=ON",
+            "foreign_keys=ON",
+            "secure_delete=ON",
+        ):
             db.execute(f"PRAGMA {setting}")
     except (sqlite3.Error, UnicodeDecodeError) as error:
         said = as_said(error, db)
@@ -177,7 +197,9 @@ def open_file(path: Path) -> sqlite3.Connection:
 
 def _has_log(path: Path) -> bool:
     """Whether the database has a write-ahead log, from a time when files could be locked here."""
-    with path.open("rb") as file:  # closing it lets go of SQLite's locks, of which there are none here
+    with path.open(
+        "rb"
+    ) as file:  # closing it lets go of SQLite's locks, of which there are none here
         return file.read(_LOG_VERSIONS_END).endswith(_LOG_VERSIONS)
 
 
@@ -185,7 +207,9 @@ def _leave_log(db: sqlite3.Connection) -> None:
     """Go over to a rollback journal: a log needs memory that processes share, unless one alone has the database."""
     for setting in ("locking_mode=EXCLUSIVE", "journal_mode=DELETE", "locking_mode=NORMAL"):
         db.execute(f"PRAGMA {setting}")
-    db.execute("SELECT count(*) FROM sqlite_master").fetchone()  # with which the exclusive lock ends
+    db.execute(
+        "SELECT count(*) FROM sqlite_master"
+    ).fetchone()  # with which the exclusive lock ends
 
 
 def make_tables(db: sqlite3.Connection) -> None:
@@ -202,7 +226,10 @@ def _make_tables(db: sqlite3.Connection) -> None:
     import sqlite3
 
     db.execute("BEGIN")  # both of one moment: another program may be making them
-    found = {(kind, name): sql for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master")}
+    found = {
+        (kind, name): sql
+        for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master")
+    }
     (version,) = db.execute("PRAGMA user_version").fetchone()
     db.execute("COMMIT")
     if version > VERSION:
@@ -220,9 +247,14 @@ def _make_tables(db: sqlite3.Connection) -> None:
         db.execute("COMMIT")
         return
     texts = {sql for (_, name), sql in found.items() if sql and not name.startswith("search_")}
-    is_ours = set(_TABLES) <= texts <= {*_TABLES, _SEARCH} and {kind for kind, _ in found} <= {"table", "index"}
+    is_ours = set(_TABLES) <= texts <= {*_TABLES, _SEARCH} and {kind for kind, _ in found} <= {
+        "table",
+        "index",
+    }
     if not is_ours or version != VERSION:
-        raise StoreError(f"{NAME} is no database of conversations (move it away, and a new one begins)")
+        raise StoreError(
+            f"{NAME} is no database of conversations (move it away, and a new one begins)"
+        )
 
 
 def can_search(db: sqlite3.Connection) -> bool:
@@ -240,18 +272,28 @@ def as_said(error: Exception, db: sqlite3.Connection | None = None) -> StoreErro
     """Say what SQLite reports in the program's words; it quotes damaged bytes, which Python then fails to decode."""
     text = str(error)
     # The index of words says of itself no more than this; tables name their constraints.
-    if isinstance(error, UnicodeDecodeError) or text == "constraint failed" or any(word in text for word in _DAMAGE):
+    if (
+        isinstance(error, UnicodeDecodeError)
+        or text == "constraint failed"
+        or any(word in text for word in _DAMAGE)
+    ):
         return DamagedError(f"{NAME} is damaged")
-    if "I/O error" in text and db is not None:  # said also where there is no room for the index of the log of pages
+    if (
+        "I/O error" in text and db is not None
+    ):  # said also where there is no room for the index of the log of pages
         with suppress(Exception):
-            if not os.statvfs(os.path.dirname(db.execute("PRAGMA database_list").fetchone()[2])).f_bavail:
+            if not os.statvfs(
+                os.path.dirname(db.execute("PRAGMA database_list").fetchone()[2])
+            ).f_bavail:
                 return StoreError("the disk is full")
     return StoreError(_CAUSES.get(text, text))
 
 
 def cause_of(error: OSError) -> str:
     """Say in a few words what the system refuses."""
-    return _SYSTEM_CAUSES.get(error.errno or 0) or clean_line(error.strerror or os.strerror(errno.EIO), 80)
+    return _SYSTEM_CAUSES.get(error.errno or 0) or clean_line(
+        error.strerror or os.strerror(errno.EIO), 80
+    )
 
 
 def _require_own_file(path: Path) -> bool:
@@ -297,7 +339,9 @@ def _become_the_only_one(root: Path) -> None:
         if found == f"{os.getpid()} {host}":
             return
         if other != host or (pid.isdecimal() and Path("/proc", pid).exists()):
-            raise InUseError(f"files cannot be locked here, and process {found} saves there (or remove {path})")
+            raise InUseError(
+                f"files cannot be locked here, and process {found} saves there (or remove {path})"
+            )
     replace_file(path, f"{os.getpid()} {host}".encode(), durable=False)
     for name in (NAME, *BACKUPS):
         with suppress(OSError):

@@ -20,7 +20,9 @@ _WITH_THINKING = "+thinking"
 _HEADINGS = {Role.USER: "You", Role.ASSISTANT: "Model"}
 
 
-def to_markdown(conversation: Conversation, model: str, now: datetime, with_thinking: bool = False) -> str:
+def to_markdown(
+    conversation: Conversation, model: str, now: datetime, with_thinking: bool = False
+) -> str:
     """Write the conversation down as of ``now``; ``model``: name and quantisation, clean, "" for unknown."""
     replies = [m for m in conversation.messages if m.role is Role.ASSISTANT]
     front = {
@@ -31,13 +33,21 @@ def to_markdown(conversation: Conversation, model: str, now: datetime, with_thin
         "tokens": sum(m.figures.tokens for m in replies if m.figures is not None),
     }
     # A JSON value is a YAML value too, so no name can break out of its line.
-    lines = ["---", *(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in front.items()), "---", ""]
+    lines = [
+        "---",
+        *(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in front.items()),
+        "---",
+        "",
+    ]
     if conversation.system:
         lines += ["## System", "", conversation.system, ""]
     for message in conversation.messages:
         lines += [f"## {_HEADINGS[message.role]}", ""]
         if with_thinking and message.thinking is not None:
-            lines += [*(f"> {line}".rstrip() for line in message.thinking.text.strip().split("\n")), ""]
+            lines += [
+                *(f"> {line}".rstrip() for line in message.thinking.text.strip().split("\n")),
+                "",
+            ]
             lines += [f"*{thinking_summary(message.thinking)}*", ""]
         lines += [f"*{MISSING}*" if message.is_missing else message.text, ""]
         if message.figures is not None or message.ending is not Ending.COMPLETE:
@@ -48,14 +58,23 @@ def to_markdown(conversation: Conversation, model: str, now: datetime, with_thin
     return "\n".join(lines)
 
 
-def to_json(conversation: Conversation, model: str, now: datetime, with_thinking: bool = False) -> str:
+def to_json(
+    conversation: Conversation, model: str, now: datetime, with_thinking: bool = False
+) -> str:
     """Write the conversation down for programs: every message with its figures. Arguments as of ``to_markdown``."""
     messages = []
     for message in conversation.messages:
         values = asdict(message)
         values |= {"role": message.role.value, "ending": message.ending.value}
         # Tokens mean nothing without their model, and the folded form nothing outside of the prompt.
-        for name in ("ids", "raw", "folded", "calls_at", "server_fields", *(() if with_thinking else ("thinking",))):
+        for name in (
+            "ids",
+            "raw",
+            "folded",
+            "calls_at",
+            "server_fields",
+            *(() if with_thinking else ("thinking",)),
+        ):
             values.pop(name)
         for name in ("calls", "results"):
             if not values[name]:

@@ -118,7 +118,9 @@ def _taken(talk: ForeignTalk) -> Foreign:
         elif text or role not in ("system", "developer"):
             left_out["message that is neither question nor answer"] += 1
     beyond = turns[MOST_MESSAGES:]
-    left_out[f"message beyond the first {count(MOST_MESSAGES)}"] = sum(len(turn.texts) for turn in beyond)
+    left_out[f"message beyond the first {count(MOST_MESSAGES)}"] = sum(
+        len(turn.texts) for turn in beyond
+    )
     conversation = Conversation(system)
     for turn in turns[:MOST_MESSAGES]:
         _add_turn(conversation, turn, left_out)

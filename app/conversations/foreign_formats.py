@@ -69,14 +69,19 @@ def reader_of(values: Any) -> Read | None:
         return _chatgpt
     if isinstance(values.get("chat_messages"), list):
         return _claude
-    if isinstance(chat, dict) and (isinstance(chat.get("history"), dict) or isinstance(chat.get("messages"), list)):
+    if isinstance(chat, dict) and (
+        isinstance(chat.get("history"), dict) or isinstance(chat.get("messages"), list)
+    ):
         return _open_webui
     messages = values.get("messages")
     if not isinstance(messages, list):
         return _sharegpt if are_messages(values.get("conversations")) else None
     if isinstance(values.get("conv"), dict):
         return _llama_server
-    if any(isinstance(message, dict) and isinstance(message.get("versions"), list) for message in messages):
+    if any(
+        isinstance(message, dict) and isinstance(message.get("versions"), list)
+        for message in messages
+    ):
         return _lm_studio
     return _own if values.get("program") == "jalopy" else _message_list
 
@@ -89,7 +94,11 @@ def are_messages(values: Any) -> bool:
 def _is_message(value: Any) -> bool:
     if not isinstance(value, dict) or "messages" in value or "mapping" in value:
         return False
-    return "role" in value or ("from" in value and "value" in value) or ("mes" in value and "is_user" in value)
+    return (
+        "role" in value
+        or ("from" in value and "value" in value)
+        or ("mes" in value and "is_user" in value)
+    )
 
 
 def conversations_in(values: Any) -> list[Any]:
@@ -110,7 +119,9 @@ def _own(values: Values) -> ForeignTalk:
     messages = []
     for value in values["messages"]:
         value = value if isinstance(value, dict) else {}
-        messages.append(ForeignMessage(text_of(value.get("role")), [value.get("text")], values=value))
+        messages.append(
+            ForeignMessage(text_of(value.get("role")), [value.get("text")], values=value)
+        )
     return ForeignTalk(messages, began=moment(values.get("saved")), system=values.get("system"))
 
 
@@ -129,7 +140,9 @@ def _sharegpt(values: Values) -> ForeignTalk:
 def _llama_server(values: Values) -> ForeignTalk:
     conv = values["conv"]
     by_id = {
-        value["id"]: value for value in values["messages"] if isinstance(value, dict) and _is_name(value.get("id"))
+        value["id"]: value
+        for value in values["messages"]
+        if isinstance(value, dict) and _is_name(value.get("id"))
     }
     tree = _Tree(by_id, "parent")
     branch = tree.branch(conv.get("currNode"))
@@ -144,10 +157,16 @@ def _llama_server(values: Values) -> ForeignTalk:
 def _chatgpt(values: Values) -> ForeignTalk:
     nodes = {name: value for name, value in values["mapping"].items() if isinstance(value, dict)}
     branch = _Tree(nodes, "parent").branch(values.get("current_node"))
-    messages = [_chatgpt_message(node["message"]) for node in branch if isinstance(node.get("message"), dict)]
+    messages = [
+        _chatgpt_message(node["message"])
+        for node in branch
+        if isinstance(node.get("message"), dict)
+    ]
     n_all = sum(isinstance(node.get("message"), dict) for node in nodes.values())
     said = [message for message in messages if message.role != "system" or any(message.parts)]
-    return ForeignTalk(said, values.get("title"), moment(values.get("create_time")), n_all - len(messages))
+    return ForeignTalk(
+        said, values.get("title"), moment(values.get("create_time")), n_all - len(messages)
+    )
 
 
 def _chatgpt_message(message: Values) -> ForeignMessage:
@@ -158,9 +177,15 @@ def _chatgpt_message(message: Values) -> ForeignMessage:
     role = text_of(author.get("role")) if isinstance(author, dict) else ""
     parts = content.get("parts")
     parts = parts if isinstance(parts, list) else [content.get("text")]
-    is_hidden = isinstance(metadata, dict) and metadata.get("is_visually_hidden_from_conversation") is True
+    is_hidden = (
+        isinstance(metadata, dict) and metadata.get("is_visually_hidden_from_conversation") is True
+    )
     is_call = message.get("recipient") not in (None, "all")
-    is_said = content.get("content_type") in ("text", "multimodal_text", "code") and not is_hidden and not is_call
+    is_said = (
+        content.get("content_type") in ("text", "multimodal_text", "code")
+        and not is_hidden
+        and not is_call
+    )
     if role == "system" and not is_said:
         return ForeignMessage("system")
     return ForeignMessage(role if is_said else "tool", [_transcript(part) for part in parts])
@@ -177,10 +202,16 @@ def _claude(values: Values) -> ForeignTalk:
     listed: list[Values] = [value for value in values["chat_messages"] if isinstance(value, dict)]
     by_id = {value["uuid"]: value for value in listed if _is_name(value.get("uuid"))}
     branch = listed
-    if any(value.get("parent_message_uuid") in by_id for value in listed if _is_name(value.get("parent_message_uuid"))):
+    if any(
+        value.get("parent_message_uuid") in by_id
+        for value in listed
+        if _is_name(value.get("parent_message_uuid"))
+    ):
         branch = _Tree(by_id, "parent_message_uuid").branch(values.get("current_leaf_message_uuid"))
     messages = [_claude_message(value) for value in branch]
-    return ForeignTalk(messages, values.get("name"), moment(values.get("created_at")), len(listed) - len(branch))
+    return ForeignTalk(
+        messages, values.get("name"), moment(values.get("created_at")), len(listed) - len(branch)
+    )
 
 
 def _claude_message(value: Values) -> ForeignMessage:
@@ -205,7 +236,11 @@ def _open_webui(values: Values) -> ForeignTalk:
     history = chat.get("history")
     history = history if isinstance(history, dict) else {}
     nodes = history.get("messages")
-    nodes = {name: node for name, node in nodes.items() if isinstance(node, dict)} if isinstance(nodes, dict) else {}
+    nodes = (
+        {name: node for name, node in nodes.items() if isinstance(node, dict)}
+        if isinstance(nodes, dict)
+        else {}
+    )
     branch = _Tree(nodes, "parentId").branch(history.get("currentId"))
     listed = chat.get("messages")
     if not branch and isinstance(listed, list):
@@ -229,16 +264,29 @@ def _without_reasoning(message: ForeignMessage) -> ForeignMessage:
 
 def _lm_studio(values: Values) -> ForeignTalk:
     messages = [_lm_studio_message(value) for value in values["messages"]]
-    return ForeignTalk(messages, values.get("name"), moment(values.get("createdAt")), system=values.get("systemPrompt"))
+    return ForeignTalk(
+        messages,
+        values.get("name"),
+        moment(values.get("createdAt")),
+        system=values.get("systemPrompt"),
+    )
 
 
 def _lm_studio_message(value: Any) -> ForeignMessage:
     versions = value.get("versions") if isinstance(value, dict) else None
-    versions = [version for version in versions if isinstance(version, dict)] if isinstance(versions, list) else []
+    versions = (
+        [version for version in versions if isinstance(version, dict)]
+        if isinstance(versions, list)
+        else []
+    )
     selected = value.get("currentlySelected") if isinstance(value, dict) else 0
     if not versions:
         return ForeignMessage("")
-    version = versions[selected] if type(selected) is int and 0 <= selected < len(versions) else versions[-1]
+    version = (
+        versions[selected]
+        if type(selected) is int and 0 <= selected < len(versions)
+        else versions[-1]
+    )
     steps = version.get("steps")
     if not isinstance(steps, list):
         return _message(version)
@@ -283,7 +331,9 @@ def _parts_of(content: Any) -> list[Any]:
     """Return the texts of a content without its thoughts, and other values for what is no text."""
     parts = content if isinstance(content, list) else [content]
     return [
-        part.get("text", part) if isinstance(part, dict) else part for part in parts if not _is_kind(part, "thinking")
+        part.get("text", part) if isinstance(part, dict) else part
+        for part in parts
+        if not _is_kind(part, "thinking")
     ]
 
 

@@ -93,7 +93,9 @@ class Keeper:
         with self._condition:
             self._is_leaving = True
             self._condition.notify_all()
-            while not (self._is_over or self.trouble) and (left_s := give_up_s - time.monotonic()) > 0:
+            while (
+                not (self._is_over or self.trouble) and (left_s := give_up_s - time.monotonic()) > 0
+            ):
                 self._condition.wait(left_s)
             if not self._is_over:
                 return False
@@ -141,7 +143,11 @@ class Keeper:
                     return True
                 if self._changes or self._is_leaving:
                     return self._has_work
-                left_s = None if self._unsynced_s is None else SYNC_S - (time.monotonic() - self._unsynced_s)
+                left_s = (
+                    None
+                    if self._unsynced_s is None
+                    else SYNC_S - (time.monotonic() - self._unsynced_s)
+                )
                 if left_s is not None and left_s <= 0:
                     return True
                 self._condition.wait(left_s)
@@ -183,7 +189,9 @@ def _cause_of(error: Exception) -> str:
 class Journal:
     """Saves one conversation at a time; without a store nothing. ``clock_text``: the wall time, for display."""
 
-    def __init__(self, store: Store | None = None, clock_text: Callable[[], str] = now_text) -> None:
+    def __init__(
+        self, store: Store | None = None, clock_text: Callable[[], str] = now_text
+    ) -> None:
         self._store, self.clock_text = store, clock_text
         self._keeper: Keeper | None = None
         self._former: list[Keeper] = []
@@ -223,10 +231,15 @@ class Journal:
         self._leave()
         self._written, self._waiting = list(saved.conversation.messages), list(saved.waiting)
         self.title, self._forked_from = saved.title, saved.forked_from
-        self._n_dropped, self._written_model = saved.conversation.n_dropped, (saved.model, saved.model_path)
+        self._n_dropped, self._written_model = (
+            saved.conversation.n_dropped,
+            (saved.model, saved.model_path),
+        )
         self._keeper = Keeper(held)
         if saved.has_pieces:
-            self._add(put(len(self._written) - 1, self._written[-1], saved.changed), is_durable=False)
+            self._add(
+                put(len(self._written) - 1, self._written[-1], saved.changed), is_durable=False
+            )
 
     def note_model(self, name: str, path: str) -> None:
         """Note the name and path of the model that answers from now on."""
@@ -247,7 +260,9 @@ class Journal:
     def trouble(self) -> str:
         """Why something is not saved; "" if all is well."""
         keepers = [*self._former, self._keeper]
-        return next((keeper.trouble for keeper in keepers if keeper is not None and keeper.trouble), "")
+        return next(
+            (keeper.trouble for keeper in keepers if keeper is not None and keeper.trouble), ""
+        )
 
     @property
     def saves(self) -> bool:
@@ -289,7 +304,9 @@ class Journal:
         before = self._flushed
         if self._store is None or (partial.text, partial.thought) == (before.text, before.thought):
             return
-        if not partial.text.startswith(before.text) or not partial.thought.startswith(before.thought):
+        if not partial.text.startswith(before.text) or not partial.thought.startswith(
+            before.thought
+        ):
             return
         self._catch_up(conversation)
         more = piece(
@@ -349,7 +366,9 @@ class Journal:
         """Save what is not saved and end; returns why that failed, or ""."""
         keepers = [keeper for keeper in (self._keeper, *self._former) if keeper is not None]
         give_up_s = time.monotonic() + patience_s
-        failed = [keeper for keeper in keepers if not keeper.close(max(0.0, give_up_s - time.monotonic()))]
+        failed = [
+            keeper for keeper in keepers if not keeper.close(max(0.0, give_up_s - time.monotonic()))
+        ]
         self._drop_new()
         return (failed[0].trouble or "the disk does not answer") if failed else ""
 
@@ -410,7 +429,9 @@ class Journal:
         first = _first_words(conversation, waiting)
         self.title = self.title or (f"{first} (copy)" if self._forked_from else first)
         now, origin = self.clock_text(), int(self._forked_from or 0)
-        head = note(title=self.title, system=conversation.system, began=now, changed=now, forked_from=origin)
+        head = note(
+            title=self.title, system=conversation.system, began=now, changed=now, forked_from=origin
+        )
         self._add(head, is_durable=False)
         if conversation.adapters:
             self.note_adapters(conversation)
@@ -426,7 +447,9 @@ def _all_of(changes: Sequence[Change]) -> Change:
 
 
 def _first_words(conversation: Conversation, waiting: str = "") -> str:
-    return title_of(next((message.folded or message.text for message in conversation.messages), waiting))
+    return title_of(
+        next((message.folded or message.text for message in conversation.messages), waiting)
+    )
 
 
 @record

@@ -23,9 +23,7 @@ _ENDING_NOTES = {
 }
 
 
-AGAINST_LOOPS = (
-    "/continue goes on and avoids repetition, /regen answers again; /set dry_multiplier 0.8 avoids it always"
-)
+AGAINST_LOOPS = "/continue goes on and avoids repetition, /regen answers again; /set dry_multiplier 0.8 avoids it always"
 
 
 def thinking_summary(thinking: Thinking) -> str:
@@ -38,8 +36,16 @@ def reply_footer(measured: ReplyFigures | None, ending: Ending, is_edited: bool 
     """Write what stays below a finished reply: its figures that have room in 80 columns, and how it ended."""
     parts = []
     if measured is not None:
-        guessed = f" ({figures.count(measured.guessed_tokens)} guessed)" if measured.guessed_tokens else ""
-        parts.append("1 token" if measured.tokens == 1 else f"{figures.count(measured.tokens)} tokens{guessed}")
+        guessed = (
+            f" ({figures.count(measured.guessed_tokens)} guessed)"
+            if measured.guessed_tokens
+            else ""
+        )
+        parts.append(
+            "1 token"
+            if measured.tokens == 1
+            else f"{figures.count(measured.tokens)} tokens{guessed}"
+        )
         if measured.decode_tps is not None:
             parts.append(f"{figures.rate(measured.decode_tps)} tok/s")
         if measured.first_token_s is not None:
@@ -55,13 +61,19 @@ def reply_details(measured: ReplyFigures | None) -> str:
     """Write the tokens of a reply's prompt; "" where they are not known: not every server tells."""
     if measured is None or not (measured.prompt_tokens or measured.reused_tokens):
         return ""
-    cached = f", {figures.count(measured.reused_tokens)} from cache" if measured.reused_tokens else " tokens"
+    cached = (
+        f", {figures.count(measured.reused_tokens)} from cache"
+        if measured.reused_tokens
+        else " tokens"
+    )
     return f"read {figures.count(measured.prompt_tokens)}{cached}"
 
 
 def whole_footer(measured: ReplyFigures | None, ending: Ending, is_edited: bool = False) -> str:
     """Write all of it in one line."""
-    return " · ".join(filter(None, (reply_footer(measured, ending, is_edited), reply_details(measured))))
+    return " · ".join(
+        filter(None, (reply_footer(measured, ending, is_edited), reply_details(measured)))
+    )
 
 
 def shortened(line: str, columns: int) -> str:

@@ -59,7 +59,11 @@ def take(root: Path, number: int, n_places: int = 1) -> Lock:
     try:
         start, length = number * _PLACE_BYTES, n_places * _PLACE_BYTES
         try:
-            fcntl.fcntl(handle, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, start, length, 0))
+            fcntl.fcntl(
+                handle,
+                fcntl.F_OFD_SETLK,
+                struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, start, length, 0),
+            )
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 raise InUseError(_told(os.pread(handle, _PLACE_BYTES, start))) from None

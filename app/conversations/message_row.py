@@ -55,9 +55,13 @@ def message_of(role: object, text: object, more: object) -> ChatMessage:
 
 def _more(message: ChatMessage) -> dict[str, Any]:
     if message.role is Role.USER:
-        results = [{"id": one.call_id, "name": one.name, "text": one.text} for one in message.results]
+        results = [
+            {"id": one.call_id, "name": one.name, "text": one.text} for one in message.results
+        ]
         return {"folded": message.folded, **({"results": results} if results else {})}
-    calls = [{"id": one.call_id, "name": one.name, "arguments": one.arguments} for one in message.calls]
+    calls = [
+        {"id": one.call_id, "name": one.name, "arguments": one.arguments} for one in message.calls
+    ]
     return {
         "ending": message.ending.value,
         "figures": asdict(message.figures) if message.figures is not None else None,
@@ -66,8 +70,16 @@ def _more(message: ChatMessage) -> dict[str, Any]:
         "ids": list(message.ids),
         "raw": message.raw if message.raw != message.text else None,
         **({"calls": calls, "calls_at": message.calls_at} if calls else {}),
-        **({"server_fields": asdict(message.server_fields)} if message.server_fields is not None else {}),
-        **({"others": [{"text": one.text, **_more(one)} for one in message.others]} if message.others else {}),
+        **(
+            {"server_fields": asdict(message.server_fields)}
+            if message.server_fields is not None
+            else {}
+        ),
+        **(
+            {"others": [{"text": one.text, **_more(one)} for one in message.others]}
+            if message.others
+            else {}
+        ),
     }
 
 
@@ -83,7 +95,10 @@ def reply_of(values: Values) -> ChatMessage:
     message.is_edited = values.get("edited") is True
     message.ids = _ids(values)
     message.raw = raw if isinstance(raw, str) else text
-    message.calls, message.calls_at = _calls(values), min(_count(values, "calls_at"), len(message.raw))
+    message.calls, message.calls_at = (
+        _calls(values),
+        min(_count(values, "calls_at"), len(message.raw)),
+    )
     message.server_fields = fields_of(values.get("server_fields"))
     others = _objects(values, "others")[:MOST_OTHERS]
     message.others = tuple(reply_of({**one, "others": []}) for one in others)
@@ -103,12 +118,19 @@ def _calls(values: Values) -> tuple[ToolCall, ...]:
 def _results(values: Values) -> tuple[CallResult, ...]:
     items = _objects(values, "results")
     _require(all(NAME.fullmatch(_text(one, "name")) for one in items))
-    return tuple(CallResult(_text(one, "name"), clean_text(_text(one, "text")), _line(one, "id")) for one in items)
+    return tuple(
+        CallResult(_text(one, "name"), clean_text(_text(one, "text")), _line(one, "id"))
+        for one in items
+    )
 
 
 def _objects(values: Values, name: str) -> list[Values]:
     items: list[Values] = values.get(name, [])
-    _require(isinstance(items, list) and len(items) <= MOST_CALLS and all(isinstance(one, dict) for one in items))
+    _require(
+        isinstance(items, list)
+        and len(items) <= MOST_CALLS
+        and all(isinstance(one, dict) for one in items)
+    )
     return items
 
 
@@ -116,7 +138,9 @@ def _figures(values: Any) -> ReplyFigures | None:
     if values is None:
         return None
     _require(isinstance(values, dict))
-    checked: dict[str, Any] = {name: _number(values, name) for name in ("first_token_s", "decode_tps")}
+    checked: dict[str, Any] = {
+        name: _number(values, name) for name in ("first_token_s", "decode_tps")
+    }
     for name in ("tokens", "prompt_tokens", "reused_tokens", "guessed_tokens"):
         checked[name] = _count(values, name)
     return ReplyFigures(**checked)
@@ -128,7 +152,9 @@ def _thinking(values: Any) -> Thinking | None:
     _require(isinstance(values, dict))
     duration_s = _number(values, "duration_s") or 0.0
     is_closed = values.get("is_closed") is True
-    return Thinking(clean_text(_text(values, "text")), _count(values, "tokens"), duration_s, is_closed)
+    return Thinking(
+        clean_text(_text(values, "text")), _count(values, "tokens"), duration_s, is_closed
+    )
 
 
 def _require(is_sound: bool) -> None:
@@ -159,7 +185,12 @@ def _number(values: Values, name: str) -> float | None:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < _LARGEST and math.isfinite(value) and value >= 0
+    return (
+        type(value) in (int, float)
+        and abs(value) < _LARGEST
+        and math.isfinite(value)
+        and value >= 0
+    )
 
 
 def _ids(values: Values) -> tuple[int, ...]:
@@ -172,4 +203,6 @@ def _ids(values: Values) -> tuple[int, ...]:
 
 def are_ids(values: object) -> bool:
     """Whether they are ids of tokens."""
-    return isinstance(values, list) and all(type(one) is int and 0 <= one < _LARGEST for one in values)
+    return isinstance(values, list) and all(
+        type(one) is int and 0 <= one < _LARGEST for one in values
+    )

@@ -30,7 +30,10 @@ def details(entry: Entry) -> str:
     if entry.snippet:
         return f"... {entry.snippet} ..."
     parts = [f"begun {moment_text(entry.began)}", *filter(None, (entry.model,))]
-    parts += [figures.counted(entry.n_messages, "message"), f"{figures.count(entry.tokens)} tokens written"]
+    parts += [
+        figures.counted(entry.n_messages, "message"),
+        f"{figures.count(entry.tokens)} tokens written",
+    ]
     parts.append(f"text {figures.size(entry.text_bytes)}")
     if entry.state_bytes:
         parts.append(f"saved state {figures.size(entry.state_bytes)}")

@@ -41,7 +41,11 @@ def fields_of(values: Any) -> ServerFields | None:
         return None
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         return None
-    is_small = len(server) <= _MOST_NAME_CHARS and len(model) <= _MOST_NAME_CHARS and len(calls) <= MOST_CALLS
+    is_small = (
+        len(server) <= _MOST_NAME_CHARS
+        and len(model) <= _MOST_NAME_CHARS
+        and len(calls) <= MOST_CALLS
+    )
     if not is_small or is_deep([message, calls]) or len(json.dumps([message, calls])) > MOST_CHARS:
         return None
     return ServerFields(server, model, message, tuple(calls))

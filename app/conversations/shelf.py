@@ -76,7 +76,12 @@ def shelved_in(store: Store) -> tuple[Shelved, ...]:
     segments = store.segments_of(numbers)
 
     def states_bytes(document: Shelved) -> int:
-        return sum(map(size_of, set().union(*(segments.get(int(one), ()) for one in document.conversations))))
+        return sum(
+            map(
+                size_of,
+                set().union(*(segments.get(int(one), ()) for one in document.conversations)),
+            )
+        )
 
     return tuple(replace(one, states_bytes=states_bytes(one)) for one in found.values())
 
@@ -99,7 +104,10 @@ def take_off(store: Store, shelved: Shelved, kept: Iterable[Path] = ()) -> None:
     Raises:
         StoreError: it stays on the shelf.
     """
-    mine, of_each = set(map(int, shelved.conversations)), store.segments_of([int(one) for one in store.ids()])
+    mine, of_each = (
+        set(map(int, shelved.conversations)),
+        store.segments_of([int(one) for one in store.ids()]),
+    )
     shared = set(kept).union(*(paths for number, paths in of_each.items() if number not in mine))
     for path in set().union(*(of_each.get(number, ()) for number in mine)) - shared:
         with suppress(OSError):
@@ -115,15 +123,25 @@ def take_off(store: Store, shelved: Shelved, kept: Iterable[Path] = ()) -> None:
     try:
         _file(store).save(off=[*_off(store), *left][-_MOST_OFF:])
         if shelved.path:
-            _long_file(store).save(documents=[one for one in _long(store) if one[0] != shelved.path])
+            _long_file(store).save(
+                documents=[one for one in _long(store) if one[0] != shelved.path]
+            )
     except (OSError, ValueError) as error:
-        raise StoreError(f"not deleted: {cause_of(error) if isinstance(error, OSError) else error}") from None
+        raise StoreError(
+            f"not deleted: {cause_of(error) if isinstance(error, OSError) else error}"
+        ) from None
 
 
 def note_long(store: Store, documents: Sequence[Document]) -> None:
     """Passages of these documents go with a message: keep where their files are."""
     new = [
-        (str(one.path), one.name, _n_pages(one.name, one.text), one.text.count("\n") + 1, about_tokens(one.text))
+        (
+            str(one.path),
+            one.name,
+            _n_pages(one.name, one.text),
+            one.text.count("\n") + 1,
+            about_tokens(one.text),
+        )
         for one in documents
     ]
     paths = {one[0] for one in new}
@@ -135,15 +153,24 @@ def note_long(store: Store, documents: Sequence[Document]) -> None:
 def _long(store: Store) -> list[_LongDocument]:
     found = _long_file(store).read().get("documents")
     sound = [one for one in found if _is_long(one)] if isinstance(found, list) else []
-    return [(clean_line(one[0], 4096), clean_line(one[1], 120), *one[2:]) for one in sound[-MOST_DOCUMENTS:]]
+    return [
+        (clean_line(one[0], 4096), clean_line(one[1], 120), *one[2:])
+        for one in sound[-MOST_DOCUMENTS:]
+    ]
 
 
 def _is_long(one: object) -> bool:
-    return isinstance(one, list) and [type(value) for value in one] == [str, str, int, int, int] and min(one[2:]) >= 0
+    return (
+        isinstance(one, list)
+        and [type(value) for value in one] == [str, str, int, int, int]
+        and min(one[2:]) >= 0
+    )
 
 
 def _long_file(store: Store) -> JsonFile:
-    return JsonFile(store.root / "long-documents.json" if store.root is not None else None, 1, 1 << 20)
+    return JsonFile(
+        store.root / "long-documents.json" if store.root is not None else None, 1, 1 << 20
+    )
 
 
 def _off(store: Store) -> list[str]:
@@ -155,7 +182,9 @@ def _file(store: Store) -> JsonFile:
     return JsonFile(store.root / "off-shelf.json" if store.root is not None else None, 1, 1 << 20)
 
 
-def _documents(off: list[str], long: list[_LongDocument], db: sqlite3.Connection) -> dict[str, Shelved]:
+def _documents(
+    off: list[str], long: list[_LongDocument], db: sqlite3.Connection
+) -> dict[str, Shelved]:
     """Return the documents by their keys. ``long``: those whose passages may be in messages."""
     found: dict[str, Shelved] = {}
     n_chars, taken_off = 0, set(off)

@@ -21,7 +21,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.conversations import locks
 from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
-from app.conversations.database import BACKUPS, NAME, DamagedError, can_search, cause_of, connect, open_file, transact
+from app.conversations.database import (
+    BACKUPS,
+    NAME,
+    DamagedError,
+    can_search,
+    cause_of,
+    connect,
+    open_file,
+    transact,
+)
 from app.conversations.locks import InUseError, Lock, StoreError, take
 from app.conversations.message_row import UnsoundError, are_ids, message_of, row_of
 from app.conversations.thinking import Thinking
@@ -108,7 +117,11 @@ class Saved:
         """How much of it is missing, and what that means for the model; "" where all is well."""
         n = sum(message.is_missing for message in self.conversation.messages)
         counted = "1 message is" if n == 1 else f"{n} messages are"
-        return f"{counted} missing, which cannot be read; the model goes on after the last one" if n else ""
+        return (
+            f"{counted} missing, which cannot be read; the model goes on after the last one"
+            if n
+            else ""
+        )
 
 
 @record
@@ -162,19 +175,29 @@ def keep(n_messages: int) -> Change:
 def piece(text: str, thought: str, ids: Sequence[int], raw: str, is_edited: bool) -> Change:
     """Write more of the reply that is being written."""
     more = json.dumps([text, thought, list(ids), raw, is_edited], separators=(",", ":"))
-    return lambda db, number: db.execute("INSERT INTO piece(conversation, more) VALUES(?, ?)", (number, more))
+    return lambda db, number: db.execute(
+        "INSERT INTO piece(conversation, more) VALUES(?, ?)", (number, more)
+    )
 
 
 def note(**values: object) -> Change:
     """Write columns of the conversation's row."""
     columns = ", ".join(f"{name}=?" for name in values)  # names are the program's own
-    row = [one.encode("utf-8", "replace").decode() if isinstance(one, str) else one for one in values.values()]
-    return lambda db, number: db.execute(f"UPDATE conversation SET {columns} WHERE id=?", (*row, number))
+    row = [
+        one.encode("utf-8", "replace").decode() if isinstance(one, str) else one
+        for one in values.values()
+    ]
+    return lambda db, number: db.execute(
+        f"UPDATE conversation SET {columns} WHERE id=?", (*row, number)
+    )
 
 
 def note_use(db: sqlite3.Connection, number: int) -> None:
     """Make the conversation the one that was used last."""
-    db.execute("UPDATE conversation SET used=(SELECT max(coalesce(used, 0))+1 FROM conversation) WHERE id=?", (number,))
+    db.execute(
+        "UPDATE conversation SET used=(SELECT max(coalesce(used, 0))+1 FROM conversation) WHERE id=?",
+        (number,),
+    )
 
 
 def touch(db: sqlite3.Connection, number: int) -> None:
@@ -213,7 +236,9 @@ class Held:
         if self._db is None:
             self._db = connect(self._root)
         try:
-            self.number = transact(self._db, lambda db: self._change(db, changes, is_durable), True, is_durable)
+            self.number = transact(
+                self._db, lambda db: self._change(db, changes, is_durable), True, is_durable
+            )
         except BaseException:
             if not self.number and self._lock is not None:  # the next try may begin another one
                 self._lock.close()
@@ -223,7 +248,9 @@ class Held:
     def _change(self, db: sqlite3.Connection, changes: Sequence[Change], is_durable: bool) -> int:
         # Its row may be lost in a database that was mended.
         row = (self.number or None,)
-        begun = db.execute("INSERT OR IGNORE INTO conversation(id, title, n_dropped) VALUES(?, '', 0)", row)
+        begun = db.execute(
+            "INSERT OR IGNORE INTO conversation(id, title, n_dropped) VALUES(?, '', 0)", row
+        )
         number = self.number or int(begun.lastrowid or 0)
         if self._lock is None and self._root is not None:
             try:
@@ -233,7 +260,9 @@ class Held:
         for change in changes:
             change(db, number)
         if is_durable:
-            size = db.execute("SELECT total(n_bytes) FROM message WHERE conversation=?", (number,)).fetchone()[0]
+            size = db.execute(
+                "SELECT total(n_bytes) FROM message WHERE conversation=?", (number,)
+            ).fetchone()[0]
             if (size or 0) > MOST_CONVERSATION_BYTES:
                 raise StoreError(
                     f"the conversation is full, at {MOST_CONVERSATION_BYTES >> 20} MiB (go on in a new one)"
@@ -260,7 +289,9 @@ class Store:
 
     def select(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
         """Return what reading came to; None where nothing was ever saved, and nothing is created."""
-        is_there = self.root is not None and any(os.path.lexists(self.root / one) for one in (NAME, *BACKUPS))
+        is_there = self.root is not None and any(
+            os.path.lexists(self.root / one) for one in (NAME, *BACKUPS)
+        )
         return use(self.root, work) if is_there else None
 
     def _rows(self, sql: str, *values: object) -> list[Any]:
@@ -299,7 +330,10 @@ class Store:
         )
         rows = self._rows(sql)
         of_each = self.segments_of([row[0] for row in rows])
-        return [replace(_entry(row), state_bytes=sum(map(size_of, of_each.get(row[0], ())))) for row in rows]
+        return [
+            replace(_entry(row), state_bytes=sum(map(size_of, of_each.get(row[0], ()))))
+            for row in rows
+        ]
 
     def search(self, typed: str) -> list[Entry]:
         """Return the conversations that have all words in title, model, day or text, the last one used first."""
@@ -311,7 +345,9 @@ class Store:
                 if word.casefold() in f"{one.id} {one.title} {one.model} {one.changed}".casefold():
                     found.append(one)
                 elif text is not None:
-                    found.append(one if one.snippet else replace(one, snippet=snippet_of(text, word)))
+                    found.append(
+                        one if one.snippet else replace(one, snippet=snippet_of(text, word))
+                    )
             entries = found
         return entries
 
@@ -327,7 +363,9 @@ class Store:
         """Return the conversation with this title, the last one used; failing that, with this number."""
         name = " ".join(name.split())  # as titles are kept
         wanted = clean_line(name, MOST_TITLE_CHARS).casefold()
-        rows = self._rows(f"SELECT id, title FROM conversation WHERE {IS_CONVERSATION} ORDER BY used DESC, id DESC")
+        rows = self._rows(
+            f"SELECT id, title FROM conversation WHERE {IS_CONVERSATION} ORDER BY used DESC, id DESC"
+        )
         number = int(name) if name.isdecimal() and len(name) <= 12 else 0
         found = [one for one, title in rows if _line(title).casefold() == wanted] or [number]
         return id_of(found[0]) if found[0] in {one for one, _ in rows} else None
@@ -363,7 +401,9 @@ class Store:
                 held.close()
             raise
         lines = (f"{obstacle}: you go on with a copy" if obstacle else "", saved.damage)
-        return OpenedConversation(conversation_id, saved, held, "; ".join(filter(None, lines)), obstacle)
+        return OpenedConversation(
+            conversation_id, saved, held, "; ".join(filter(None, lines)), obstacle
+        )
 
     def create(self) -> Held:
         """Begin a conversation, with its first change."""
@@ -418,16 +458,26 @@ class Store:
     def segments_of(self, numbers: Sequence[int], only_own: bool = False) -> dict[int, set[Path]]:
         """Return the same for several, by their numbers."""
         other = "SELECT 1 FROM segment o WHERE o.kind=s.kind AND o.name=s.name AND o.conversation<>s.conversation"
-        sql = "SELECT conversation, kind, name FROM segment s" + (f" WHERE NOT EXISTS ({other})" if only_own else "")
+        sql = "SELECT conversation, kind, name FROM segment s" + (
+            f" WHERE NOT EXISTS ({other})" if only_own else ""
+        )
         wanted, found = set(numbers), dict[int, set[Path]]()
         rows = self._rows(sql) if wanted else []
         if rows:
             from engine.saved_state.segments import Segment  # NumPy, which no first frame waits for
         for number, kind, name in rows:
             is_kind = (
-                isinstance(kind, str) and kind.isprintable() and kind == os.path.basename(kind) and kind.strip(".")
+                isinstance(kind, str)
+                and kind.isprintable()
+                and kind == os.path.basename(kind)
+                and kind.strip(".")
             )
-            if number in wanted and is_kind and self._states is not None and Segment.of_name(str(name)) is not None:
+            if (
+                number in wanted
+                and is_kind
+                and self._states is not None
+                and Segment.of_name(str(name)) is not None
+            ):
                 found.setdefault(number, set()).add(self._states / kind / name)
         return found
 
@@ -471,7 +521,19 @@ def _saved(db: sqlite3.Connection, number: int) -> Saved | None:
     row = db.execute(f"SELECT {columns} FROM conversation WHERE id=?", (number,)).fetchone()
     if row is None:
         return None
-    title, began, changed, model, model_path, unsent, forked_from, waiting, system, n_dropped, adapters = row
+    (
+        title,
+        began,
+        changed,
+        model,
+        model_path,
+        unsent,
+        forked_from,
+        waiting,
+        system,
+        n_dropped,
+        adapters,
+    ) = row
     queued = _texts(waiting)
     conversation = Conversation(clean_text(system) if isinstance(system, str) else None)
     conversation.adapters = tuple(one[:_MOST_PATH_CHARS] for one in _texts(adapters))
@@ -498,7 +560,11 @@ def _saved(db: sqlite3.Connection, number: int) -> Saved | None:
 
 
 def _title(title: object, conversation: Conversation, waiting: Sequence[str]) -> str:
-    said = (one.folded or one.text for one in conversation.messages if one.role is Role.USER and one.text)
+    said = (
+        one.folded or one.text
+        for one in conversation.messages
+        if one.role is Role.USER and one.text
+    )
     return _line(title) or title_of(next(said, "") or next(iter(waiting), ""))
 
 
@@ -517,7 +583,9 @@ def _messages(db: sqlite3.Connection, number: int) -> list[ChatMessage]:
         except UnsoundError:
             message = _missing(place)
         messages.append(message if message.role is _side(place) else _missing(place))
-    if messages and messages[-1].is_missing and messages[-1].role is Role.USER:  # no one can answer that
+    if (
+        messages and messages[-1].is_missing and messages[-1].role is Role.USER
+    ):  # no one can answer that
         messages.pop()
     return messages
 
@@ -571,7 +639,9 @@ def _entry(row: Sequence[Any]) -> Entry:
 
 def _texts_with(word: str, db: sqlite3.Connection) -> dict[int, str]:
     """Return the first text with a word of each conversation, by its number."""
-    db.create_function("has", 2, lambda text, word: word.casefold() in _text(text).casefold(), deterministic=True)
+    db.create_function(
+        "has", 2, lambda text, word: word.casefold() in _text(text).casefold(), deterministic=True
+    )
     which, values = "has(text, ?)", [word]
     if len(word) >= _INDEXED_CHARS and can_search(db):
         # The index knows letters by simple folding: "straße" is not "strasse" there.

@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from enum import Enum
 
 from app.text.record import record
-from engine.prompt.thought_markers import ANSWER_FRAMES, THOUGHT_MARKERS, ThoughtMarker, closed_by, opened_by
+from engine.prompt.thought_markers import (
+    ANSWER_FRAMES,
+    THOUGHT_MARKERS,
+    ThoughtMarker,
+    closed_by,
+    opened_by,
+)
 
 
 @record
@@ -94,12 +100,16 @@ class ThinkingSplitter:
     @property
     def is_thinking(self) -> bool:
         """Whether the text so far ends inside a block, or where another may follow."""
-        return self.is_open or (self._where is _Where.AFTER and bool(self._marker and self._marker.again))
+        return self.is_open or (
+            self._where is _Where.AFTER and bool(self._marker and self._marker.again)
+        )
 
     @property
     def is_open(self) -> bool:
         """Whether the text so far ends inside a block that was not closed."""
-        return self._where is _Where.THOUGHT or (self._where is _Where.START and self._opened is not None)
+        return self._where is _Where.THOUGHT or (
+            self._where is _Where.START and self._opened is not None
+        )
 
     def push(self, text: str) -> ThoughtSplit:
         """Take the next piece; what may be the beginning of a tag is held back until that is decided."""
@@ -177,7 +187,9 @@ class ThinkingSplitter:
             if text.startswith(beginning):
                 self._enter_answer(text[len(beginning) :], end)
                 return
-        if not any(beginning.startswith(text) for beginning in (*frames, *((more,) if again else ()))):
+        if not any(
+            beginning.startswith(text) for beginning in (*frames, *((more,) if again else ()))
+        ):
             self._enter_answer(text)
 
     def _answer(self) -> str:
@@ -213,9 +225,13 @@ class ThinkingSplitter:
         return text
 
 
-_BEGINNINGS = tuple(text for marker in THOUGHT_MARKERS for text in (marker.opening, marker.answer) if text)
+_BEGINNINGS = tuple(
+    text for marker in THOUGHT_MARKERS for text in (marker.opening, marker.answer) if text
+)
 
 
 def _overlap(text: str, tag: str) -> int:
     """Length of the longest end of text that is a beginning of the tag."""
-    return next((n for n in range(min(len(text), len(tag) - 1), 0, -1) if text.endswith(tag[:n])), 0)
+    return next(
+        (n for n in range(min(len(text), len(tag) - 1), 0, -1) if text.endswith(tag[:n])), 0
+    )

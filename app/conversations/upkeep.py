@@ -55,9 +55,7 @@ _PAGE_BYTES = 4096
 _BUSY = 5
 _LOCKED = 6
 """SQLite's codes, which Python names from 3.11 on."""
-_CONVERSATION = (
-    "id, title, system, began, changed, model, model_path, used, n_dropped, forked_from, unsent, waiting, adapters"
-)
+_CONVERSATION = "id, title, system, began, changed, model, model_path, used, n_dropped, forked_from, unsent, waiting, adapters"
 _MESSAGE = "conversation, place, role, tokens, n_bytes, text, more"
 _PIECE = "conversation, more"
 
@@ -97,7 +95,9 @@ def look_after(root: Path | None, now_s: float) -> None:
 
 def _is_sound(db: sqlite3.Connection) -> bool:
     try:
-        return transact(db, lambda db: db.execute("PRAGMA integrity_check(1)").fetchall(), writes=False) == [("ok",)]
+        return transact(
+            db, lambda db: db.execute("PRAGMA integrity_check(1)").fetchall(), writes=False
+        ) == [("ok",)]
     except DamagedError:
         return False
 
@@ -150,14 +150,20 @@ def mend(root: Path) -> None:
             new, is_there = _empty_file(root / "mended.db"), os.path.lexists(root / NAME)
             with closing(open_file(new)) as db:
                 make_tables(db)
-                n_read = transact(db, lambda db: _take_rows(db, root / NAME), writes=True) if is_there else 0
+                n_read = (
+                    transact(db, lambda db: _take_rows(db, root / NAME), writes=True)
+                    if is_there
+                    else 0
+                )
                 n_copied = sum(_take_missing(db, root / name) for name in BACKUPS)
             aside = _put_aside(root) if is_there else ""
             os.replace(new, root / NAME)
             (root / MARK_NAME).unlink(missing_ok=True)
             sync_directory(root)
     except InUseError:
-        raise StoreError(f"{NAME} is damaged, and in use: leave every jalopy, and the next start mends it") from None
+        raise StoreError(
+            f"{NAME} is damaged, and in use: leave every jalopy, and the next start mends it"
+        ) from None
     except OSError as error:
         raise StoreError(f"{NAME} is damaged, and cannot be mended: {cause_of(error)}") from None
     copied = f", and {n_copied:,} from a copy" if n_copied else ""
@@ -199,7 +205,9 @@ def _put_aside(root: Path) -> str:
     names = (f"damaged-{n}.db" for n in range(1, _MOST_ASIDE + 1))
     name = next((one for one in names if not os.path.lexists(root / one)), "")
     if not name:
-        raise StoreError(f"{NAME} is damaged again, and {_MOST_ASIDE} damaged ones are there (remove some)")
+        raise StoreError(
+            f"{NAME} is damaged again, and {_MOST_ASIDE} damaged ones are there (remove some)"
+        )
     os.link(root / NAME, root / name)
     if os.path.lexists(root / f"{NAME}-wal"):
         os.replace(root / f"{NAME}-wal", root / f"{name}-wal")
@@ -263,7 +271,9 @@ def _readable(db: sqlite3.Connection, table: str, columns: str) -> Iterator[tupl
     last = n_failed = 0
     while n_failed < _MOST_UNREADABLE:
         try:
-            for row in db.execute(f"SELECT rowid, {columns} FROM {table} WHERE rowid > ? ORDER BY rowid", (last,)):
+            for row in db.execute(
+                f"SELECT rowid, {columns} FROM {table} WHERE rowid > ? ORDER BY rowid", (last,)
+            ):
                 last, n_failed = row[0], 0
                 yield row[1:]
             return
@@ -301,12 +311,16 @@ def _fill(db: sqlite3.Connection, other: sqlite3.Connection) -> int:
     for one in _readable(other, "conversation", _CONVERSATION):
         has_row = db.execute("SELECT began FROM conversation WHERE id=?", one[:1]).fetchone()
         ours = dict(db.execute("SELECT place, text FROM message WHERE conversation=?", one[:1]))
-        theirs = list(other.execute(f"SELECT {_MESSAGE} FROM message WHERE conversation=?", one[:1]))
+        theirs = list(
+            other.execute(f"SELECT {_MESSAGE} FROM message WHERE conversation=?", one[:1])
+        )
         if has_row and any(row[5] != ours.get(row[1], row[5]) for row in theirs):
             continue  # it went on in another way
         _insert(db, "conversation", _CONVERSATION, one)
         if has_row and has_row[0] is None:  # its messages were there, and it was not
             marks = ", ".join("?" * len(one))
-            db.execute(f"UPDATE conversation SET ({_CONVERSATION}) = ({marks}) WHERE id=?", (*one, one[0]))
+            db.execute(
+                f"UPDATE conversation SET ({_CONVERSATION}) = ({marks}) WHERE id=?", (*one, one[0])
+            )
         n_taken += sum(_insert(db, "message", _MESSAGE, row) for row in theirs)
     return n_taken

@@ -46,25 +46,37 @@ def processor(readings: Readings) -> Iterable[Finding]:
     if engine is None:
         return
     if engine.error:
-        yield Finding(BAD, "engine", engine.error, "no model can run", "install the program again: make run")
+        yield Finding(
+            BAD, "engine", engine.error, "no model can run", "install the program again: make run"
+        )
         return
     used = _INSTRUCTIONS.get(engine.level, "no vector instructions beyond the common ones")
     found = f"{name}: kernels use {used}"
     if engine.level in ("amx", "vnni", "avx2"):
         yield Finding(OK, "processor", found, "the fastest kernels there are here")
     elif engine.level in ("dotprod", "neon"):
-        yield Finding(OK, "processor", found, "tested in an emulator; their speed was not measured yet")
+        yield Finding(
+            OK, "processor", found, "tested in an emulator; their speed was not measured yet"
+        )
     elif engine.features_named:
         meaning = "the environment names an older instruction set"
         yield Finding(WEAK, "processor", found, meaning, "unset NUMBA_CPU_NAME NUMBA_CPU_FEATURES")
     elif {"avx2", "fma"} <= readings.cores.flags:
-        yield Finding(WEAK, "processor", found, "it has AVX2, but the compiler does not see it", "update numba")
+        yield Finding(
+            WEAK,
+            "processor",
+            found,
+            "it has AVX2, but the compiler does not see it",
+            "update numba",
+        )
     elif "hypervisor" in readings.cores.flags:
         meaning = "about half the speed of AVX2; a virtual machine may hide it"
         mend = "let the virtual machine see the host's processor (QEMU: -cpu host)"
         yield Finding(WEAK, "processor", found, meaning, mend)
     else:
-        yield Finding(OK, "processor", found, "it has no AVX2: prefer small models and Q8_0 or Q4_0")
+        yield Finding(
+            OK, "processor", found, "it has no AVX2: prefer small models and Q8_0 or Q4_0"
+        )
 
 
 def cores(readings: Readings) -> Iterable[Finding]:
@@ -88,7 +100,9 @@ def cores(readings: Readings) -> Iterable[Finding]:
         mend = "give the container more: --cpus, or CPUQuota= of the service"
         yield Finding(WEAK, "cores", found, "more threads than that would be stopped", mend)
     else:
-        meaning = "one thread a core decodes fastest; siblings share its memory port" if siblings else ""
+        meaning = (
+            "one thread a core decodes fastest; siblings share its memory port" if siblings else ""
+        )
         yield Finding(OK, "cores", found, meaning)
 
 
@@ -128,7 +142,9 @@ def memory(readings: Readings) -> Iterable[Finding]:
         meaning = "only the smallest models fit; larger ones read from disk for every token"
         yield Finding(BAD, "memory", found, meaning, mend)
     elif m.available_bytes < 0.4 * m.total_bytes:
-        yield Finding(WEAK, "memory", found, "a model that does not fit reads from disk for every token", mend)
+        yield Finding(
+            WEAK, "memory", found, "a model that does not fit reads from disk for every token", mend
+        )
     else:
         yield Finding(OK, "memory", found)
 
@@ -145,7 +161,13 @@ def swap(readings: Readings) -> Iterable[Finding]:
         yield Finding(WEAK, "swap", found, meaning, "close other programs")
     elif m.swap_bytes == 0 and m.total_bytes < 10 << 30:
         meaning = "where memory runs out the system ends a program instead of slowing down"
-        yield Finding(WEAK, "swap", "none", meaning, "sudo apt install zram-tools (compressed memory, no disk)")
+        yield Finding(
+            WEAK,
+            "swap",
+            "none",
+            meaning,
+            "sudo apt install zram-tools (compressed memory, no disk)",
+        )
     else:
         yield Finding(OK, "swap", found if m.swap_bytes else "none")
 
@@ -161,21 +183,40 @@ def bandwidth(readings: Readings) -> Iterable[Finding]:
     if busy := engine.busy_words:
         usual = f"{engine.best_gbps:.1f} at best" if engine.best_gbps else "which is not kept"
         basis = "the best" if engine.best_gbps else "typical figures"
-        yield Finding(WEAK, "bandwidth", f"{found} now, {usual}", f"{busy}; speeds are estimated from {basis}", again)
+        yield Finding(
+            WEAK,
+            "bandwidth",
+            f"{found} now, {usual}",
+            f"{busy}; speeds are estimated from {basis}",
+            again,
+        )
     elif gbps >= SLOW_MEMORY_GBPS:
         yield Finding(OK, "bandwidth", found, ceiling)
     else:
-        mend = "one RAM module? a matching second one roughly doubles this: sudo dmidecode -t memory"
-        yield Finding(WEAK, "bandwidth", found, f"{ceiling}; looks like single-channel memory", mend)
+        mend = (
+            "one RAM module? a matching second one roughly doubles this: sudo dmidecode -t memory"
+        )
+        yield Finding(
+            WEAK, "bandwidth", found, f"{ceiling}; looks like single-channel memory", mend
+        )
 
 
 def arithmetic(readings: Readings) -> Iterable[Finding]:
     """Say what the measured arithmetic means for prompts."""
     engine = readings.engine
-    if engine is None or engine.prefill_gops is None or (not engine.is_quiet and not engine.best_gbps):
+    if (
+        engine is None
+        or engine.prefill_gops is None
+        or (not engine.is_quiet and not engine.best_gbps)
+    ):
         return
     found = f"{engine.prefill_gops:.0f} billion multiplications/s (Q4_K)"
-    yield Finding(OK, "arithmetic", found, f"an 8B model reads prompts at about {engine.prefill_gops / 7.8:.1f} tok/s")
+    yield Finding(
+        OK,
+        "arithmetic",
+        found,
+        f"an 8B model reads prompts at about {engine.prefill_gops / 7.8:.1f} tok/s",
+    )
 
 
 def disk(readings: Readings) -> Iterable[Finding]:
@@ -188,10 +229,14 @@ def disk(readings: Readings) -> Iterable[Finding]:
     if d.kind == "spinning":
         seconds = f", about {max(1, round(d.file_bytes / 1e8))} s" if d.file_bytes else ""
         meaning = f"the first token waits until the file was read once{seconds} at 100 MB/s"
-        yield Finding(WEAK, "model's disk", f"spinning disk{where}", meaning, "move the model to an SSD")
+        yield Finding(
+            WEAK, "model's disk", f"spinning disk{where}", meaning, "move the model to an SSD"
+        )
     elif d.kind == "network":
         meaning = "what memory drops is fetched over the network again"
-        yield Finding(WEAK, "model's disk", f"network{where}", meaning, "copy the model to a local disk")
+        yield Finding(
+            WEAK, "model's disk", f"network{where}", meaning, "copy the model to a local disk"
+        )
     else:
         yield Finding(OK, "model's disk", {"ssd": "SSD", "memory": "in memory"}[d.kind] + where)
 
@@ -205,7 +250,9 @@ def governor(readings: Readings) -> Iterable[Finding]:
     named = f"{c.governor} ({c.driver})" if c.driver else c.governor
     fix = "sudo cpupower frequency-set -g performance (until the next start)"
     if in_use.holds_clock_down:
-        yield Finding(BAD, "governor", named, "the clock stays at its lowest: several times slower", fix)
+        yield Finding(
+            BAD, "governor", named, "the clock stays at its lowest: several times slower", fix
+        )
     elif in_use.lets_processor_choose and c.preference in ("power", "balance_power"):
         found = f"{named}, prefers {c.preference}"
         yield Finding(WEAK, "governor", found, "the clock rises late and not to its highest", fix)
@@ -226,13 +273,17 @@ def clock(readings: Readings) -> Iterable[Finding]:
         mend = "in the firmware's setup, or: echo 0 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo"
         if c.driver not in ("intel_pstate", "intel_cpufreq"):
             mend = "in the firmware's setup, or: echo 1 | sudo tee /sys/devices/system/cpu/cpufreq/boost"
-        yield Finding(WEAK, "turbo", "switched off", "the processor stays below its highest clock", mend)
+        yield Finding(
+            WEAK, "turbo", "switched off", "the processor stays below its highest clock", mend
+        )
     if c.throttled:
         found = f"slowed down {c.throttled} times since the start"
         mend = "clean the fan, renew the thermal paste, keep the vents free"
         yield Finding(WEAK, "heat", found, "long replies lose speed on the way", mend)
     if c.on_battery:
-        yield Finding(WEAK, "battery", "not on mains", "most laptops clock lower on battery", "plug it in")
+        yield Finding(
+            WEAK, "battery", "not on mains", "most laptops clock lower on battery", "plug it in"
+        )
 
 
 def huge_pages(readings: Readings) -> Iterable[Finding]:
@@ -262,7 +313,11 @@ def kernel_cache(readings: Readings) -> Iterable[Finding]:
         mend = f"delete what you like of {engine.cache}'s neighbours kernels-*"
         yield Finding(WEAK, "kernel cache", found, "disk space, not speed", mend)
     else:
-        meaning = "" if engine.cache_bytes else f"what was not built ahead is compiled once: {COMPILATION}"
+        meaning = (
+            ""
+            if engine.cache_bytes
+            else f"what was not built ahead is compiled once: {COMPILATION}"
+        )
         yield Finding(OK, "kernel cache", kept, meaning)
 
 
@@ -270,13 +325,26 @@ def screen(readings: Readings) -> Iterable[Finding]:
     """Judge the terminal's kind and size."""
     t = readings.terminal
     if not t.is_terminal:
-        yield Finding(OK, "terminal", "none: output goes to a file or a pipe", "the chat works line by line there")
+        yield Finding(
+            OK,
+            "terminal",
+            "none: output goes to a file or a pipe",
+            "the chat works line by line there",
+        )
         return
     found = f"{t.name or 'of unknown kind'}, {t.columns} x {t.rows}"
     if t.name in ("", "dumb"):
-        yield Finding(WEAK, "terminal", found, "only the line mode works", "export TERM=xterm-256color")
+        yield Finding(
+            WEAK, "terminal", found, "only the line mode works", "export TERM=xterm-256color"
+        )
     elif t.columns < FEW_COLUMNS or t.rows < FEW_ROWS:
-        yield Finding(WEAK, "terminal", found, f"screens want {FEW_COLUMNS} x {FEW_ROWS}", "enlarge the window")
+        yield Finding(
+            WEAK,
+            "terminal",
+            found,
+            f"screens want {FEW_COLUMNS} x {FEW_ROWS}",
+            "enlarge the window",
+        )
     else:
         yield Finding(OK, "terminal", found)
 
@@ -302,12 +370,16 @@ def glyphs(readings: Readings) -> Iterable[Finding]:
     if not t.is_terminal:
         return
     if t.name == "linux":
-        yield Finding(OK, "glyphs", "those of the Linux console", "borders and bars are drawn in ASCII")
+        yield Finding(
+            OK, "glyphs", "those of the Linux console", "borders and bars are drawn in ASCII"
+        )
     elif t.encoding.lower().replace("-", "") == "utf8":
         yield Finding(OK, "glyphs", "UTF-8")
     else:
         meaning = "letters and bars it lacks become question marks"
-        yield Finding(WEAK, "glyphs", f"encoding {t.encoding or 'unknown'}", meaning, "export LC_ALL=C.UTF-8")
+        yield Finding(
+            WEAK, "glyphs", f"encoding {t.encoding or 'unknown'}", meaning, "export LC_ALL=C.UTF-8"
+        )
 
 
 def clipboard(readings: Readings) -> Iterable[Finding]:
@@ -327,7 +399,12 @@ def clipboard(readings: Readings) -> Iterable[Finding]:
         meaning = "if pasting gives nothing: tmux set -g set-clipboard on; /save writes a file"
         yield Finding(OK, "clipboard", "the terminal's (OSC 52), through tmux", meaning)
     else:
-        yield Finding(OK, "clipboard", "the terminal's (OSC 52)", "if pasting gives nothing: /save writes a file")
+        yield Finding(
+            OK,
+            "clipboard",
+            "the terminal's (OSC 52)",
+            "if pasting gives nothing: /save writes a file",
+        )
 
 
 LOOKS: tuple[Look, ...] = (

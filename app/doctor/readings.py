@@ -189,7 +189,11 @@ def _disk(path: Path, root: Path) -> DiskReadings:
     import psutil
 
     status, path = path.stat(), path.resolve()
-    mounts = [one for one in psutil.disk_partitions(all=True) if Path(one.mountpoint) in (path, *path.parents)]
+    mounts = [
+        one
+        for one in psutil.disk_partitions(all=True)
+        if Path(one.mountpoint) in (path, *path.parents)
+    ]
     mount = max(reversed(mounts), key=lambda one: len(one.mountpoint), default=None)
     filesystem, source = (mount.fstype, mount.device) if mount else ("", "")
     kind = device = ""
@@ -269,7 +273,9 @@ def read_terminal(
 ) -> TerminalReadings:
     """Return what is known of the terminal; ``encoding``: of standard output; ``size``: columns and rows."""
     name = environ.get("TERM", "")
-    desktop = "wayland" if environ.get("WAYLAND_DISPLAY") else "x11" if environ.get("DISPLAY") else ""
+    desktop = (
+        "wayland" if environ.get("WAYLAND_DISPLAY") else "x11" if environ.get("DISPLAY") else ""
+    )
     program = next((program for program in _PROGRAMS[desktop] if find_program(program)), "")
     # TERM_PROGRAM alone, which tmux sets on servers too, makes no desktop.
     reaches_desktop = has_desktop(environ) and bool(desktop or program)

@@ -42,7 +42,11 @@ def finding_lines(finding: Finding, width: int) -> list[str]:
 def summary(findings: Sequence[Finding]) -> str:
     """Count the findings: "9 OK, 2 warnings (!), 1 failure (x)"."""
     counts = [sum(finding.mark == mark for finding in findings) for mark in (OK, WEAK, BAD)]
-    words = f"{counts[0]} OK", f"{counted(counts[1], 'warning')} (!)", f"{counted(counts[2], 'failure')} (x)"
+    words = (
+        f"{counts[0]} OK",
+        f"{counted(counts[1], 'warning')} (!)",
+        f"{counted(counts[2], 'failure')} (x)",
+    )
     return ", ".join(word for word, n in zip(words, counts, strict=True) if n)
 
 
@@ -56,7 +60,9 @@ def fit_findings(examination: Examination, kv_type: str) -> list[Finding]:
     needs, fit = examination.needs, examination.fit
     if needs is None or fit is None:
         return []
-    is_small = needs.bytes_per_token < SMALL_SHARE * needs.weights_bytes  # of experts a token passes a few
+    is_small = (
+        needs.bytes_per_token < SMALL_SHARE * needs.weights_bytes
+    )  # of experts a token passes a few
     read = f" (of which a token reads {size(needs.bytes_per_token)})" if is_small else ""
     parts = (
         f"{size(fit.weights_bytes)} weights{read} + {size(fit.kv_bytes)} context "
@@ -75,16 +81,22 @@ def _memory_finding(fit: Fit, found: str) -> Finding:
         meaning = "only with other programs closed; else it reads from disk for every token"
         return Finding(WEAK, "memory", found, meaning, f"{smaller}close other programs")
     meaning = "more than this machine has: it would read from disk for every token"
-    return Finding(BAD, "memory", found, meaning, f"{smaller}take a smaller model or a type with fewer bits")
+    return Finding(
+        BAD, "memory", found, meaning, f"{smaller}take a smaller model or a type with fewer bits"
+    )
 
 
 def _context_finding(needs: ModelNeeds, fit: Fit) -> Finding:
     trained = f"trained for {count(needs.context_length)}"
     if fit.n_ctx > needs.context_length:
         meaning = "beyond these it may write nonsense"
-        return Finding(WEAK, "context", f"{count(fit.n_ctx)} tokens, {trained}", meaning, "a smaller --ctx")
+        return Finding(
+            WEAK, "context", f"{count(fit.n_ctx)} tokens, {trained}", meaning, "a smaller --ctx"
+        )
     if fit.largest_ctx:
-        return Finding(OK, "context", f"up to {count(fit.largest_ctx)} tokens have room now ({trained})")
+        return Finding(
+            OK, "context", f"up to {count(fit.largest_ctx)} tokens have room now ({trained})"
+        )
     return Finding(BAD, "context", f"none has room next to the weights now ({trained})")
 
 
@@ -97,14 +109,22 @@ def _speed_finding(needs: ModelNeeds, fit: Fit, decode_tps: float) -> Finding:
     basis = "from its kernels as measured just now" if fit.is_measured else "an estimate"
     if fit.verdict == "no":
         basis += "; in memory it does not have, far slower"
-    return Finding(OK, "speed", text, f"{basis}; `jalopy bench MODEL` measures" if not needs.is_estimate else basis)
+    return Finding(
+        OK,
+        "speed",
+        text,
+        f"{basis}; `jalopy bench MODEL` measures" if not needs.is_estimate else basis,
+    )
 
 
 def advice_lines(examination: Examination) -> list[str]:
     """Write what suits this machine now, and the table by memory."""
     lines: list[str] = []
     if examination.suggestions:
-        lines += ["", "What suits this machine now: estimates for a short conversation, > is the advice"]
+        lines += [
+            "",
+            "What suits this machine now: estimates for a short conversation, > is the advice",
+        ]
         lines += _suggestion_lines(examination.suggestions)
         lines += [f"    {one}" for one in known_lines(examination)]
     total = size(examination.memory.total_bytes)
@@ -132,7 +152,9 @@ def known_lines(examination: Examination) -> list[str]:
 
 def _suggestion_lines(found: Sequence[Suggestion]) -> list[str]:
     best = advice.best_suggestion(found)
-    rows = [f"    {'size':<6}{'type':<8}{'file':>6}{'memory':>8}{'writes tok/s':>14}{'reads tok/s':>13}"]
+    rows = [
+        f"    {'size':<6}{'type':<8}{'file':>6}{'memory':>8}{'writes tok/s':>14}{'reads tok/s':>13}"
+    ]
     for one in found:
         mark = " > " if one is best else "   "
         writes, reads = _about(one.fit.decode_tps), _about(one.fit.prefill_tps)

@@ -22,7 +22,8 @@ _LEAST_WORDS, _LEAST_SHARE = 2, 0.6
 """Of the words of a sentence, that a place must have."""
 _SHORT_CHARS = 80
 _MENTION = re.compile(
-    r"\b(?:(p(?:ages?|p?\.))|l(?:ines?|l?\.))\s?(\d{1,7})(?:\s?(?:-|\u2013|to)\s?(\d{1,7}))?\b", re.IGNORECASE
+    r"\b(?:(p(?:ages?|p?\.))|l(?:ines?|l?\.))\s?(\d{1,7})(?:\s?(?:-|\u2013|to)\s?(\d{1,7}))?\b",
+    re.IGNORECASE,
 )
 _OF = re.compile(r"^\s(?:of|in|from)\s[\"'`*]?")
 _FILE = re.compile(r"[\w-]\.[A-Za-z]\w{1,4}\b\W{0,3}$")
@@ -79,9 +80,15 @@ class _SentDocument:
         where = f"{self.what} {first}" if first == last else f"{self.what}s {first}-{last}"
         before, lines, after = (
             tuple(line[:_MOST_LINE_CHARS] for line in self.lines[one:other])
-            for one, other in ((max(0, start - _AROUND_LINES), start), (start, end), (end, end + _AROUND_LINES))
+            for one, other in (
+                (max(0, start - _AROUND_LINES), start),
+                (start, end),
+                (end, end + _AROUND_LINES),
+            )
         )
-        return CitedPlace(self.name, where, before, lines, after, first if self.what == "line" else 0)
+        return CitedPlace(
+            self.name, where, before, lines, after, first if self.what == "line" else 0
+        )
 
     def pieces(self) -> list[tuple[int, int, str]]:
         """Return where its pages, or passages of it, begin and end, and their texts."""
@@ -109,15 +116,23 @@ def places_of(reply: str, asked: Sequence[str]) -> tuple[CitedPlace, ...]:
         reply: its text.
         asked: the user's messages up to its question, with their documents, the oldest first.
     """
-    kept = [_SentDocument(name, text) for message in reversed(asked) for name, text in files_of(message)]
+    kept = [
+        _SentDocument(name, text) for message in reversed(asked) for name, text in files_of(message)
+    ]
     if not kept:
         return ()
     brought = [one for one in kept[: sum(1 for _ in files_of(asked[-1]))] if not one.is_whole]
     sentences = [*_SENTENCE_END.split(reply)[:_MOST_LOOKED_AT]]
     if len(reply) < _SHORT_CHARS:  # "1871." says too little
         sentences.append(f"{asked[-1].rpartition('```')[2]} {reply}")
-    found = [*_named(reply, kept), *_alike(sentences, kept), *(one.place(0, len(one.lines)) for one in brought)]
-    return tuple({(one.name, one.where): one for one in reversed(found)}.values())[::-1][:MOST_PLACES]
+    found = [
+        *_named(reply, kept),
+        *_alike(sentences, kept),
+        *(one.place(0, len(one.lines)) for one in brought),
+    ]
+    return tuple({(one.name, one.where): one for one in reversed(found)}.values())[::-1][
+        :MOST_PLACES
+    ]
 
 
 def _named(reply: str, kept: Sequence[_SentDocument]) -> Iterator[CitedPlace]:
@@ -126,7 +141,9 @@ def _named(reply: str, kept: Sequence[_SentDocument]) -> Iterator[CitedPlace]:
     for mention, _ in zip(_MENTION.finditer(reply), range(_MOST_LOOKED_AT), strict=False):
         name = _document_of(reply, mention, names)
         first, what = int(mention[2]), "page" if mention[1] else "line"
-        places = (one.named(what, first, int(mention[3] or first)) for one in kept if one.name == name)
+        places = (
+            one.named(what, first, int(mention[3] or first)) for one in kept if one.name == name
+        )
         yield from [place for place in places if place is not None][:1]
 
 
@@ -134,7 +151,9 @@ def _document_of(reply: str, mention: re.Match[str], names: Iterable[str]) -> st
     """Return the document that a mention is of: one named next to it, else the only one; "" for none of these."""
     near = reply[max(0, mention.start() - _NEAR_CHARS) : mention.start()]
     after = _OF.sub("", reply[mention.end() : mention.end() + _NEAR_CHARS], count=1)
-    named = [name for name in names if after.startswith(name)] or [name for name in names if name in near]
+    named = [name for name in names if after.startswith(name)] or [
+        name for name in names if name in near
+    ]
     if named:
         return max(named, key=lambda name: (near.rfind(name) + len(name), len(name)))
     only = list(names) if not _FILE.search(near) else []
@@ -147,7 +166,9 @@ def _alike(sentences: Sequence[str], kept: Sequence[_SentDocument]) -> Iterator[
     words = [words_of(text) for *_, text in pieces]
     for sentence in sentences:
         wanted = {
-            one for one in words_of(_MENTION.sub(" ", sentence)) if len(one) > 3 or not one.isascii() or one.isdigit()
+            one
+            for one in words_of(_MENTION.sub(" ", sentence))
+            if len(one) > 3 or not one.isascii() or one.isdigit()
         }
         if len(wanted) < _LEAST_WORDS:
             continue

@@ -48,7 +48,9 @@ def doc_text(file: BinaryIO, text: BoundedText | None = None) -> str:
         return rtf_text(file, text)
     if re.match(rb"(?:MIME-Version|From|Content-Type|Date|Subject):", head, re.I):
         return mail_text(file, text)
-    if re.search(rb"<\0?(?:!doctype|html|head|body|table|p|div|meta)", head[:4096].replace(b"\0", b""), re.I):
+    if re.search(
+        rb"<\0?(?:!doctype|html|head|body|table|p|div|meta)", head[:4096].replace(b"\0", b""), re.I
+    ):
         return html_text(file, text)
     return decoded(bounded(file, MAX_SOURCE_BYTES, "the file"), "the file")
 
@@ -88,7 +90,9 @@ def converted(kind: str, file: BinaryIO, text: BoundedText | None = None) -> str
         raise Refusal("is nested too deeply (save it as text)") from None
     except Exception as error:  # pypdf alone raises a dozen kinds
         reason = f"is not a sound {kind[1:].upper()} file ({type(error).__name__})"
-        raise Refusal(f"{reason}: open it in the program that made it, and save it as text") from None
+        raise Refusal(
+            f"{reason}: open it in the program that made it, and save it as text"
+        ) from None
 
 
 def _beginning(text: BoundedText, reason: str) -> str:

@@ -45,7 +45,8 @@ _MEANT = {
 }
 """What is meant by a name: browsers read so too."""
 _SAID = re.compile(
-    rb"(?:charset|encoding|coding)\s*[=:]?\s*\\?[\"']?\s*([A-Za-z][\w.:-]{1,30})|\[([a-z]\w{1,20})\]\{inputenc\}", re.I
+    rb"(?:charset|encoding|coding)\s*[=:]?\s*\\?[\"']?\s*([A-Za-z][\w.:-]{1,30})|\[([a-z]\w{1,20})\]\{inputenc\}",
+    re.I,
 )
 _SAID_BYTES = 4096
 _SAMPLE_BYTES = 1 << 16
@@ -68,7 +69,9 @@ _WORD = re.compile("[^\\W\\d_]+(?:[\x80-\u036f\u0e00-\u0e7f\u2000-\u2bff]+[^\\W\
 """Letters, and what is no letter between them."""
 _MISPLACED = re.compile("[ςךםןףץ](?=[^\\W\\d_])")
 """Letters that only end a word."""
-_EAST_ASIA = frozenset(("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HALFWIDTH", "FULLWIDTH", "IDEOGRAPHIC"))
+_EAST_ASIA = frozenset(
+    ("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HALFWIDTH", "FULLWIDTH", "IDEOGRAPHIC")
+)
 
 
 class NotText(Refusal):
@@ -124,7 +127,11 @@ def _utf_8(raw: bytes) -> str | None:
     if n_wrong == 0 or _strict(raw, "utf-8") is not None:
         return text
     n_right = len(re.findall(r"[^\x00-\x7f\ufffd]", text))
-    return text if n_right >= 8 * n_wrong or (n_right and n_wrong == 1 and text[-1] == "\ufffd") else None
+    return (
+        text
+        if n_right >= 8 * n_wrong or (n_right and n_wrong == 1 and text[-1] == "\ufffd")
+        else None
+    )
 
 
 def _wide(raw: bytes) -> str | None:
@@ -135,10 +142,15 @@ def _wide(raw: bytes) -> str | None:
         if len(raw) % unit and len(raw) < _LEAST_CUT_BYTES:
             continue
         sample = raw[: min(len(raw), _SAMPLE_BYTES) // unit * unit]
-        text = _strict(sample, encoding) or _strict(sample[:-2], encoding)  # half of a pair, perhaps
+        text = _strict(sample, encoding) or _strict(
+            sample[:-2], encoding
+        )  # half of a pair, perhaps
         if text is None:
             continue
-        n_strange = sum(unicodedata.category(one) in ("Cc", "Cn", "Co") and one not in "\t\n\r\f\x1b" for one in text)
+        n_strange = sum(
+            unicodedata.category(one) in ("Cc", "Cn", "Co") and one not in "\t\n\r\f\x1b"
+            for one in text
+        )
         n_usual = len(re.findall(r"[\t\n\r -~\u3000-\u3002]", text))
         if n_usual > most and 50 * n_strange <= len(text):
             best, most = encoding, n_usual
@@ -161,7 +173,10 @@ def _detected(raw: bytes) -> str:
     words = b" ".join(found)[:_SAMPLE_BYTES]
     if _has_signs_only(words):
         return raw.decode("cp1252", "replace")
-    n_letters, n_high = len(re.findall(rb"[A-Za-z]", words)), len(re.findall(rb"[\x80-\xff]", words))
+    n_letters, n_high = (
+        len(re.findall(rb"[A-Za-z]", words)),
+        len(re.findall(rb"[\x80-\xff]", words)),
+    )
     western = ("cp1252",) if len(found) < _FEW_WORDS and n_letters > n_high else ()
     for encoding in (*western, *_likely(words)):
         text = _mostly(raw, encoding)
@@ -199,7 +214,10 @@ def _makes_sense(text: str) -> bool:
 
 
 def _is_word(word: str) -> bool:
-    if any(not one.isalpha() and one not in "’‘'·‐-–—" and unicodedata.category(one)[0] != "M" for one in word):
+    if any(
+        not one.isalpha() and one not in "’‘'·‐-–—" and unicodedata.category(one)[0] != "M"
+        for one in word
+    ):
         return False
     if _MISPLACED.search(word) or any(a.islower() and b.isupper() for a, b in pairwise(word)):
         return False
@@ -234,6 +252,8 @@ def _mostly(raw: bytes, encoding: str) -> str | None:
     if text is None:
         text = raw.decode(encoding, "replace")
         n_wrong = text.count("\ufffd")
-        if 200 * n_wrong > len(text) and not (n_wrong == 1 and text[-1] == "\ufffd" and len(text) > 1):
+        if 200 * n_wrong > len(text) and not (
+            n_wrong == 1 and text[-1] == "\ufffd" and len(text) > 1
+        ):
             return None
     return text

@@ -112,13 +112,19 @@ def refuse_other_kind(suffix: str, head: bytes) -> None:
     if kind in ("archive", "old office"):
         kind = _KINDS_BY_NAME.get(suffix, kind)
     if kind in _READ:
-        names = {"pdf": frozenset((".pdf",)), "docx": WORD, "rtf": frozenset((".rtf", ".doc"))}[kind]
+        names = {"pdf": frozenset((".pdf",)), "docx": WORD, "rtf": frozenset((".rtf", ".doc"))}[
+            kind
+        ]
         if suffix not in names:
-            raise KindRefusal(f"is {_READ[kind]} and its name says {suffix or 'nothing'} (let it end in .{kind})")
+            raise KindRefusal(
+                f"is {_READ[kind]} and its name says {suffix or 'nothing'} (let it end in .{kind})"
+            )
     elif kind in _ADVICE:
         raise KindRefusal(_ADVICE[kind])
     elif suffix in WORD and not head.startswith(b"PK"):
-        raise KindRefusal(f"is no {suffix[1:].upper()} file, whatever its name (save it as DOCX, PDF or text)")
+        raise KindRefusal(
+            f"is no {suffix[1:].upper()} file, whatever its name (save it as DOCX, PDF or text)"
+        )
     elif suffix == ".pdf" and head.strip() and b"%PDF" not in head[:1024]:
         raise KindRefusal("is no PDF file, whatever its name (save it as PDF or text)")
 

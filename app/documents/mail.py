@@ -21,7 +21,9 @@ _MOST_HEADER_CHARS = 2000
 
 def mail_text(file: BinaryIO, text: BoundedText | None = None) -> str:
     """Return the headers that people read and the text. Raises Refusal: there is none, or too much."""
-    message = email.message_from_bytes(bounded(file, MAX_SOURCE_BYTES, "the message"), policy=policy.default)
+    message = email.message_from_bytes(
+        bounded(file, MAX_SOURCE_BYTES, "the message"), policy=policy.default
+    )
     text = text or BoundedText()
     is_page = str(message.get("From", "")).lstrip('<"').startswith("Saved by ")
     for name in () if is_page else _HEADERS:
@@ -48,7 +50,10 @@ def _words(message: EmailMessage) -> tuple[str, int]:
         if part.is_multipart():
             continue
         kind = part.get_content_type()
-        if part.get_content_disposition() == "attachment" or kind not in ("text/plain", "text/html"):
+        if part.get_content_disposition() == "attachment" or kind not in (
+            "text/plain",
+            "text/html",
+        ):
             n_attachments += 1
         elif kind == "text/plain":
             plain.append(_content(part))

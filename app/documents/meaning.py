@@ -75,7 +75,15 @@ class Meaning:
                     for key in [one for one in wanted if one not in known]:
                         if not goes_on():
                             return False
-                        _put(db, (key, file.stamp, document, _vector(model, wanted[key]).astype("<f2").tobytes()))
+                        _put(
+                            db,
+                            (
+                                key,
+                                file.stamp,
+                                document,
+                                _vector(model, wanted[key]).astype("<f2").tobytes(),
+                            ),
+                        )
         except (sqlite3.DatabaseError, UnicodeDecodeError):  # damaged: it is made again
             self._path.unlink(missing_ok=True)
         except (EngineError, OSError):
@@ -117,8 +125,14 @@ class Meaning:
 
 def _put(db: sqlite3.Connection, row: tuple[bytes, str, str, bytes]) -> None:
     with db:
-        db.execute("INSERT OR REPLACE INTO vector (passage, model, document, value) VALUES (?, ?, ?, ?)", row)
-        db.execute("DELETE FROM vector WHERE number <= (SELECT MAX(number) FROM vector) - ?", (MOST_VECTORS,))
+        db.execute(
+            "INSERT OR REPLACE INTO vector (passage, model, document, value) VALUES (?, ?, ?, ?)",
+            row,
+        )
+        db.execute(
+            "DELETE FROM vector WHERE number <= (SELECT MAX(number) FROM vector) - ?",
+            (MOST_VECTORS,),
+        )
 
 
 @contextmanager

@@ -54,7 +54,12 @@ def _cells(content: Any) -> list[dict[str, Any]]:
     if cells is None:  # before version 4
         sheets = content.get("worksheets")
         sheets = sheets if isinstance(sheets, list) else []
-        cells = [cell for sheet in sheets if isinstance(sheet, dict) for cell in _list(sheet.get("cells"))]
+        cells = [
+            cell
+            for sheet in sheets
+            if isinstance(sheet, dict)
+            for cell in _list(sheet.get("cells"))
+        ]
     return [cell for cell in _list(cells) if isinstance(cell, dict)]
 
 
@@ -66,7 +71,11 @@ def _language(content: dict[str, Any]) -> str:
     metadata = content.get("metadata")
     for key in ("language_info", "kernelspec"):
         about = metadata.get(key) if isinstance(metadata, dict) else None
-        name = about.get("name" if key == "language_info" else "language") if isinstance(about, dict) else None
+        name = (
+            about.get("name" if key == "language_info" else "language")
+            if isinstance(about, dict)
+            else None
+        )
         if isinstance(name, str) and name.isalnum() and len(name) <= 20:
             return name
     return ""
@@ -78,14 +87,22 @@ def _output(output: Any) -> tuple[str, int]:
         return "", 0
     if output.get("output_type") in ("error", "pyerr"):
         lines = output.get("traceback")
-        words = "\n".join(line for line in lines if isinstance(line, str)) if isinstance(lines, list) else ""
+        words = (
+            "\n".join(line for line in lines if isinstance(line, str))
+            if isinstance(lines, list)
+            else ""
+        )
         return _fenced(words or f"{output.get('ename')}: {output.get('evalue')}"), 0
     if "text" in output and "data" not in output:
         return _fenced(_joined(output["text"])), 0
     data = output.get("data", output)
     if not isinstance(data, dict):
         return "", 0
-    pictures = [kind for kind in data if isinstance(kind, str) and kind.startswith(("image/", "png", "jpeg", "svg"))]
+    pictures = [
+        kind
+        for kind in data
+        if isinstance(kind, str) and kind.startswith(("image/", "png", "jpeg", "svg"))
+    ]
     shown = next((data[kind] for kind in _PLAIN if kind in data), "")
     words = _fenced(_joined(shown) if not isinstance(shown, dict) else json.dumps(shown))
     for kind in pictures[:1]:

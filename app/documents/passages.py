@@ -46,7 +46,11 @@ class Passage:
         """Where it is: the lines, or the pages of a PDF."""
         what, first, last = "line", self.first, self.last
         if self.document.path.suffix.lower() == ".pdf":
-            what, first, last = "page", _page(self.document, self.first), _page(self.document, self.last)
+            what, first, last = (
+                "page",
+                _page(self.document, self.first),
+                _page(self.document, self.last),
+            )
         return f"{what} {first}" if first == last else f"{what}s {first}-{last}"
 
     @property
@@ -124,7 +128,9 @@ def fitting(
     most_chars = min(PASSAGE_CHARS, max(_LEAST_CHARS, rooms_chars[0] // 6))
     passages = [passage for document in documents for passage in cut(document, most_chars)]
     scores = bm25(words_of(question), (words_of(passage.text) for passage in passages))
-    known = {index for index, passage in enumerate(passages) if in_context and passage.text in in_context}
+    known = {
+        index for index, passage in enumerate(passages) if in_context and passage.text in in_context
+    }
     alike = likeness(question, [passage.text for passage in passages])
     ranks, best = joined_ranks(scores, alike), max(scores, default=0.0)
     candidates = set(range(len(passages))) - known
@@ -167,7 +173,11 @@ def _joined(passages: Sequence[Passage]) -> list[Passage]:
     joined: list[Passage] = []
     for passage in passages:
         before = joined[-1] if joined else None
-        if before is not None and before.document is passage.document and before.last + 1 == passage.first:
+        if (
+            before is not None
+            and before.document is passage.document
+            and before.last + 1 == passage.first
+        ):
             text = f"{before.text}\n{passage.text}"
             joined[-1] = Passage(passage.document, before.first, passage.last, text)
         else:
@@ -177,7 +187,11 @@ def _joined(passages: Sequence[Passage]) -> list[Passage]:
 
 def _page(document: Document, line: int) -> int:
     """Return the page of a PDF that a line of its text is on."""
-    pages = [int(match[1]) for one in document.text.split("\n")[:line] if (match := PAGE_LINE.fullmatch(one))]
+    pages = [
+        int(match[1])
+        for one in document.text.split("\n")[:line]
+        if (match := PAGE_LINE.fullmatch(one))
+    ]
     return pages[-1] if pages else 1
 
 
@@ -209,7 +223,11 @@ def whole(documents: Sequence[Document]) -> list[FileText]:
 
 
 def for_message(
-    documents: Sequence[Document], question: str, n_ctx: int, in_context: str = "", likeness: Likeness = _unknown
+    documents: Sequence[Document],
+    question: str,
+    n_ctx: int,
+    in_context: str = "",
+    likeness: Likeness = _unknown,
 ) -> list[FileText]:
     """Return what goes with a question of what the context does not hold yet: the documents, or passages of them."""
     if fit(documents, n_ctx):
@@ -221,7 +239,10 @@ def for_message(
     if not passages:
         return []
     name = f"passages of {figures.counted(len(documents), 'file')}"
-    in_message, own = " ".join(one.in_message for one in passages), "\n".join(one.text for one in passages)
+    in_message, own = (
+        " ".join(one.in_message for one in passages),
+        "\n".join(one.text for one in passages),
+    )
     return [FileText(name, in_message, own)]
 
 

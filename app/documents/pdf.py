@@ -63,10 +63,14 @@ def pdf_text(file: BinaryIO, text: BoundedText | None = None) -> str:
         text.add(f"[page {n_pages}]\n{words or _EMPTY_PAGE}\n")
     if len(empty_pages) == n_pages:
         if unknown_pages:
-            raise Refusal("has fonts that do not say what their letters are (it needs text recognition)")
+            raise Refusal(
+                "has fonts that do not say what their letters are (it needs text recognition)"
+            )
         if last_error is not None:
             raise last_error
-        raise Refusal("holds no text, perhaps pictures of pages (a scan needs text recognition first)")
+        raise Refusal(
+            "holds no text, perhaps pictures of pages (a scan needs text recognition first)"
+        )
     if empty_pages:
         text.notes.append(_missing(empty_pages, n_pages))
     if unknown_pages:
@@ -174,4 +178,8 @@ def _field(annotation: Any) -> str:
 def _line(value: Any) -> str:
     """Return a text of a PDF's objects; "" for anything else."""
     value = value.get_object() if hasattr(value, "get_object") else value
-    return str(value).replace("\r\n", "\n").replace("\r", "\n").strip() if isinstance(value, str) else ""
+    return (
+        str(value).replace("\r\n", "\n").replace("\r", "\n").strip()
+        if isinstance(value, str)
+        else ""
+    )

@@ -278,7 +278,9 @@ def _named(texts: dict[Path, str], ratio: float = 1.0) -> tuple[Document, ...]:
 # ---- finding
 
 
-def _found(wanted: Iterable[str], only_existing: bool, troubles: list[str], tick: Callable[[], None]) -> Iterator[Path]:
+def _found(
+    wanted: Iterable[str], only_existing: bool, troubles: list[str], tick: Callable[[], None]
+) -> Iterator[Path]:
     """Yield files, their links resolved; folders and patterns in the order of their names."""
     for name in wanted:
         if only_existing and not _exists(name := _existing(name)):
@@ -287,7 +289,9 @@ def _found(wanted: Iterable[str], only_existing: bool, troubles: list[str], tick
         try:
             yield from _files(os.path.expanduser(name), troubles, tick)
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else "is not a path"
+            reason = (
+                error.strerror if isinstance(error, OSError) and error.strerror else "is not a path"
+            )
             troubles.append(f"{shown}: {reason} (name a text file)")
 
 
@@ -326,7 +330,9 @@ def _walked(folder: str, troubles: list[str], tick: Callable[[], None]) -> Itera
     n_entries = 0
     root = Path(os.path.realpath(folder, strict=True))
     for place, folders, names in os.walk(root):
-        folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in _PASSED_OVER)
+        folders[:] = sorted(
+            one for one in folders if not one.startswith(".") and one not in _PASSED_OVER
+        )
         for name in sorted(names):
             n_entries += 1
             if not n_entries % _FILES_PER_TICK:
@@ -338,7 +344,9 @@ def _walked(folder: str, troubles: list[str], tick: Callable[[], None]) -> Itera
                 )
                 return
             if path.is_symlink():
-                troubles.append(f"{clean_line(str(path), 200)}: is a link in a folder (name it to read it)")
+                troubles.append(
+                    f"{clean_line(str(path), 200)}: is a link in a folder (name it to read it)"
+                )
             elif not name.startswith("."):
                 yield path
 
@@ -350,7 +358,9 @@ def _no_tick() -> None:
     """Report nothing."""
 
 
-def _text_of(path: Path, notes: list[str] | None = None, tick: Callable[[], None] = _no_tick) -> str:
+def _text_of(
+    path: Path, notes: list[str] | None = None, tick: Callable[[], None] = _no_tick
+) -> str:
     """Return a file's text.
 
     Args:
@@ -366,7 +376,9 @@ def _text_of(path: Path, notes: list[str] | None = None, tick: Callable[[], None
     shown = clean_line(str(path), 200)
     with open_file(path) as file:
         if os.fstat(file.fileno()).st_size > MAX_SOURCE_BYTES:
-            raise Refusal(f"{shown}: is larger than {MAX_SOURCE_BYTES >> 20} MiB, the most that is read of a file")
+            raise Refusal(
+                f"{shown}: is larger than {MAX_SOURCE_BYTES >> 20} MiB, the most that is read of a file"
+            )
         head = bounded(file, HEAD_BYTES, shown, is_beginning=True)
         file.seek(0)
         try:
@@ -379,15 +391,23 @@ def _text_of(path: Path, notes: list[str] | None = None, tick: Callable[[], None
     return cleaned(text, shown)
 
 
-def _converted(kind: str, file: BinaryIO, shown: str, tick: Callable[[], None]) -> tuple[str, list[str]]:
+def _converted(
+    kind: str, file: BinaryIO, shown: str, tick: Callable[[], None]
+) -> tuple[str, list[str]]:
     """Let a process of its own make text of a file; return it, and notes on what was left out."""
     command = [*own_module("app.documents.convert"), kind, str(CPU_S)]
     try:
         child = subprocess.Popen(
-            command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+            command,
+            stdin=file,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
     except OSError as error:
-        raise Refusal(f"{shown}: the process that reads it does not start ({error.strerror})") from error
+        raise Refusal(
+            f"{shown}: the process that reads it does not start ({error.strerror})"
+        ) from error
     try:
         notes, raw = _read_output(child, tick).split(b"\n", 1)
         code = child.wait()
@@ -404,7 +424,11 @@ def _converted(kind: str, file: BinaryIO, shown: str, tick: Callable[[], None]) 
     if code == FAILED:
         raise Refusal(f"{shown}: {clean_line(raw.decode('utf-8', 'replace'), 200)}")
     is_late = code in (-signal.SIGKILL, -getattr(signal, "SIGXCPU", signal.SIGKILL))
-    reason = f"takes more than {CPU_S} s of processor time" if is_late else "is more than its reader can bear"
+    reason = (
+        f"takes more than {CPU_S} s of processor time"
+        if is_late
+        else "is more than its reader can bear"
+    )
     raise Refusal(f"{shown}: {reason} (save it as text)")
 
 

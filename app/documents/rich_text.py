@@ -15,8 +15,27 @@ _TOKEN = re.compile(
 )
 _UNSHOWN = frozenset(
     (
-        *("fonttbl", "colortbl", "stylesheet", "info", "pict", "object", "fldinst", "themedata", "datastore"),
-        *("listtable", "listoverridetable", "revtbl", "rsidtbl", "generator", "xmlnstbl", "filetbl", "nonshppict"),
+        *(
+            "fonttbl",
+            "colortbl",
+            "stylesheet",
+            "info",
+            "pict",
+            "object",
+            "fldinst",
+            "themedata",
+            "datastore",
+        ),
+        *(
+            "listtable",
+            "listoverridetable",
+            "revtbl",
+            "rsidtbl",
+            "generator",
+            "xmlnstbl",
+            "filetbl",
+            "nonshppict",
+        ),
     )
 )
 """Groups whose words no reader sees."""

@@ -23,7 +23,8 @@ MAX_TEXT_CHARS = 64 << 20
 PAGE_LINE = re.compile(r"\[page (\d+)\]")
 """The line before each page of a PDF."""
 _DATA = re.compile(
-    r"data:([a-z]{1,20}/[a-z0-9.+-]{1,80})?(?:;[a-z0-9=_.+-]{1,80}){0,5},([a-z0-9+/=%_.~!*$&:@-]{300,})", re.I
+    r"data:([a-z]{1,20}/[a-z0-9.+-]{1,80})?(?:;[a-z0-9=_.+-]{1,80}){0,5},([a-z0-9+/=%_.~!*$&:@-]{300,})",
+    re.I,
 )
 """A file that is written as letters into a text."""
 _DRAWING = re.compile(r"<svg[\s>](?:(?!<svg[\s>]).)*?</svg\s*>", re.I | re.S)
@@ -65,12 +66,18 @@ def without_data(text: str) -> str:
 
 
 def _data_note(match: re.Match[str]) -> str:
-    n_bytes = len(match[2]) * 3 // 4 if match[0][:60].lower().find(";base64") >= 0 else len(match[2])
+    n_bytes = (
+        len(match[2]) * 3 // 4 if match[0][:60].lower().find(";base64") >= 0 else len(match[2])
+    )
     return f"[{match[1] or 'data'}, {size(n_bytes)}, left out]"
 
 
 def _drawing_note(match: re.Match[str]) -> str:
-    return f"[drawing, {size(len(match[0]))}, left out]" if len(match[0]) > _LEAST_DRAWING_CHARS else match[0]
+    return (
+        f"[drawing, {size(len(match[0]))}, left out]"
+        if len(match[0]) > _LEAST_DRAWING_CHARS
+        else match[0]
+    )
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -78,7 +85,9 @@ def open_file(path: Path) -> BinaryIO:
     try:
         return open_regular(path, follows_links=True)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "is not a path"
+        reason = (
+            error.strerror if isinstance(error, OSError) and error.strerror else "is not a path"
+        )
         raise Refusal(f"{clean_line(str(path), 200)}: {reason} (name a text file)") from error
 
 
@@ -95,7 +104,9 @@ def bounded(file: BinaryIO, most_bytes: int, shown: str, is_beginning: bool = Fa
     if raw is None:  # of what another program writes meanwhile
         raise Refusal(f"{shown}: has nothing to read now (copy it to a file)")
     if len(raw) > most_bytes:
-        raise Refusal(f"{shown}: is larger than {most_bytes >> 20} MiB, the most that is read of a file (cut it first)")
+        raise Refusal(
+            f"{shown}: is larger than {most_bytes >> 20} MiB, the most that is read of a file (cut it first)"
+        )
     return raw
 
 
@@ -141,7 +152,9 @@ class BoundedText:
         """Append a piece. Raises TextIsFull: it is too much."""
         self._room -= len(piece)
         if self._room < 0:
-            raise TextIsFull(f"holds more than {MAX_TEXT_CHARS >> 20} million characters (cut it first)")
+            raise TextIsFull(
+                f"holds more than {MAX_TEXT_CHARS >> 20} million characters (cut it first)"
+            )
         self._pieces.append(piece)
 
     def joined(self) -> str:

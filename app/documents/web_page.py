@@ -13,10 +13,35 @@ from app.documents.text_file import MAX_SOURCE_BYTES, BoundedText, bounded
 _RAW = frozenset(("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"))
 """Elements in which a ``<`` begins nothing but their end."""
 _UNSHOWN = frozenset(
-    ("script", "style", "template", "noscript", "svg", "iframe", "noembed", "noframes", "object", "datalist")
+    (
+        "script",
+        "style",
+        "template",
+        "noscript",
+        "svg",
+        "iframe",
+        "noembed",
+        "noframes",
+        "object",
+        "datalist",
+    )
 )
 _EMPTY = frozenset(
-    ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
+    (
+        "area",
+        "base",
+        "br",
+        "col",
+        "embed",
+        "hr",
+        "img",
+        "input",
+        "link",
+        "meta",
+        "source",
+        "track",
+        "wbr",
+    )
 )
 _BLOCKS = re.compile(
     "address|article|aside|blockquote|br|caption|d[dlt]|details|div|fieldset|figcaption|figure|footer|form|h[1-6]|header"
@@ -25,11 +50,16 @@ _BLOCKS = re.compile(
 _MARKUP = re.compile(r"<[A-Za-z!?/]")
 _NAME = re.compile(r"[A-Za-z][^\s/>]*")
 _QUOTE_OR_END = re.compile(r">|=\s*([\"'])")
-_HIDDEN = re.compile(r"\s(?:hidden(?=[\s=/]|$)|style\s?=\s?[\"']?[^\"']{0,200}?display\s?:\s?none)", re.I)
+_HIDDEN = re.compile(
+    r"\s(?:hidden(?=[\s=/]|$)|style\s?=\s?[\"']?[^\"']{0,200}?display\s?:\s?none)", re.I
+)
 _ATTRIBUTES_CHARS = 4096
 """So much of a tag is searched for its attributes."""
 _ATTRIBUTE = r"(?:^|\s)%s\s?=\s?(?:\"([^\"]{0,1000})\"|'([^']{0,1000})'|([^\s\"'>]{1,1000}))"
-_ATTRIBUTES = {name: re.compile(_ATTRIBUTE % name, re.I) for name in ("start", "type", "value", "style", "alt", "href")}
+_ATTRIBUTES = {
+    name: re.compile(_ATTRIBUTE % name, re.I)
+    for name in ("start", "type", "value", "style", "alt", "href")
+}
 _REVERSED = re.compile(r"(?:^|\s)reversed(?=[\s=/]|$)", re.I)
 _LIST_STYLE = re.compile(r"list-style(?:-type)?\s?:\s?([a-z-]{1,30})", re.I)
 _STYLES = {
@@ -121,11 +151,15 @@ class _Page:
         tag, end = name[0].lower(), self._end_of_tag(name.end())
         attributes = self._source[name.end() : end]
         self._at = end + 1
-        if self._unshown in _OPEN_ENDED and (tag == self._unshown or (self._unshown == "p" and _BLOCKS.fullmatch(tag))):
+        if self._unshown in _OPEN_ENDED and (
+            tag == self._unshown or (self._unshown == "p" and _BLOCKS.fullmatch(tag))
+        ):
             self._unshown = ""
         if self._unshown:
             self._depth += tag == self._unshown and not attributes.endswith("/")
-        elif tag not in _EMPTY and not attributes.endswith("/") and self._is_hidden(tag, attributes):
+        elif (
+            tag not in _EMPTY and not attributes.endswith("/") and self._is_hidden(tag, attributes)
+        ):
             self._unshown, self._depth = tag, 1
         self._pre += tag == "pre"
         self._break(tag)
@@ -192,7 +226,9 @@ class _Page:
 
     @staticmethod
     def _is_hidden(tag: str, attributes: str) -> bool:
-        return tag in _UNSHOWN or bool(attributes and _HIDDEN.search(attributes[:_ATTRIBUTES_CHARS]))
+        return tag in _UNSHOWN or bool(
+            attributes and _HIDDEN.search(attributes[:_ATTRIBUTES_CHARS])
+        )
 
     def _end_of_tag(self, at: int) -> int:
         """Return where the ``>`` of a tag is; one within quotes is none."""

@@ -59,7 +59,9 @@ class _Archive:
             if attributes.get("TargetMode") != "External":
                 target = unquote(attributes.get("Target", "")).replace("\\", "/")
                 place = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
-                found.append((attributes.get("Id", ""), attributes.get("Type", "").rpartition("/")[2], place))
+                found.append(
+                    (attributes.get("Id", ""), attributes.get("Type", "").rpartition("/")[2], place)
+                )
         return [one for one in found if one[2] in self]
 
     def addresses(self, name: str) -> dict[str, str]:
@@ -67,7 +69,8 @@ class _Archive:
         return {
             attributes.get("Id", ""): attributes.get("Target", "")
             for attributes in self._relations(name)
-            if attributes.get("TargetMode") == "External" and _WEB_ADDRESS.fullmatch(attributes.get("Target", ""))
+            if attributes.get("TargetMode") == "External"
+            and _WEB_ADDRESS.fullmatch(attributes.get("Target", ""))
         }
 
     def _relations(self, name: str) -> list[Attributes]:
@@ -98,7 +101,9 @@ def docx_text(file: BinaryIO, text: BoundedText | None = None) -> str:
     if file.read(len(_COMPOUND)) == _COMPOUND:
         is_locked = "EncryptedPackage".encode("utf-16-le") in file.read(MAX_SOURCE_BYTES)
         raise Refusal(
-            "is locked by a password (save it without)" if is_locked else "is an old Word file (save it as DOCX)"
+            "is locked by a password (save it without)"
+            if is_locked
+            else "is an old Word file (save it as DOCX)"
         )
     with zipfile.ZipFile(file) as opened:
         if any(info.flag_bits & 1 for info in opened.infolist()):
@@ -191,7 +196,11 @@ class _Document:
         place = next((place for one, _, place in self._related if one == relation), "")
         raw = self._archive.read(place) if place else b""
         if raw.lstrip()[:13].lower() == b"mime-version:":
-            pages = [part for part in email.message_from_bytes(raw).walk() if part.get_content_subtype() == "html"]
+            pages = [
+                part
+                for part in email.message_from_bytes(raw).walk()
+                if part.get_content_subtype() == "html"
+            ]
             content = pages[0].get_payload(decode=True) if pages else None
             raw = content if isinstance(content, bytes) else b""
         return html_text(io.BytesIO(raw)) if b"<" in raw and not raw.startswith(b"PK") else ""

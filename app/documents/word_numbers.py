@@ -113,7 +113,10 @@ class ParagraphNumbers:
             return ""
         abstract_id, levels = self._levels_of(instance)
         if level is None:
-            level = next((index for index, one in levels.items() if style and one.paragraph_style == style), 0)
+            level = next(
+                (index for index, one in levels.items() if style and one.paragraph_style == style),
+                0,
+            )
         if not 0 <= level < _LEVELS or level not in levels:
             return ""
         self._count(instance_id, instance, abstract_id, levels, level)
@@ -144,7 +147,12 @@ class ParagraphNumbers:
         return abstract_id, {**abstract.levels, **instance.levels}
 
     def _count(
-        self, instance_id: str, instance: _Instance, abstract_id: str, levels: dict[int, _Level], level: int
+        self,
+        instance_id: str,
+        instance: _Instance,
+        abstract_id: str,
+        levels: dict[int, _Level],
+        level: int,
     ) -> None:
         counts = self._counts.setdefault(abstract_id, {})
         if level in instance.starts and (instance_id, level) not in self._started:

@@ -30,7 +30,9 @@ _CHARACTERS = {
 """Elements that mean characters. A soft hyphen is seen only where a line ends."""
 _ENDS = {"m:num": ")", "m:den": ")", "m:sup": ")", "m:sub": ")"}
 _PROPERTIES = ("pPr", "tblPr", "tcPr", "trPr", "tblGrid", "sectPr", "sdtPr")
-_UNSHOWN = frozenset((*_PROPERTIES, "instrText", "delText", "delInstrText", "del", "moveFrom", "rt", "binData"))
+_UNSHOWN = frozenset(
+    (*_PROPERTIES, "instrText", "delText", "delInstrText", "del", "moveFrom", "rt", "binData")
+)
 """Elements whose words no reader sees: properties, codes of fields, what a change took away, how a word is spoken."""
 _NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes"}
 _LISTED = {"footnote": "footnotes", "endnote": "endnotes", "comment": "comments"}
@@ -153,7 +155,11 @@ class Story:
             return False
         note = self._kind, attributes.get("id", "")
         number = self._numbers.get(note)
-        if number == 0 or "eparator" in attributes.get("type", "") or attributes.get("type") == "continuationNotice":
+        if (
+            number == 0
+            or "eparator" in attributes.get("type", "")
+            or attributes.get("type") == "continuationNotice"
+        ):
             return True
         if self._kind == "comments":
             self._text.add(f"[comment by {attributes.get('author', '?')}] ")
@@ -189,7 +195,12 @@ class Story:
         self._open.pop()
         if self._hidden_at:
             self._hidden_at = 0 if depth == self._hidden_at else self._hidden_at
-            if name == "pPr" and not self._hidden_at and self._open[-1:] == ["p"] and self._next_number:
+            if (
+                name == "pPr"
+                and not self._hidden_at
+                and self._open[-1:] == ["p"]
+                and self._next_number
+            ):
                 self._before = self._next_number(self._style, self._list_id, self._level)
         elif name == "hyperlink":
             self._end_link()
@@ -200,7 +211,9 @@ class Story:
         elif name == "AlternateContent":
             self._branches.pop()
         elif name in ("Choice", "Fallback"):
-            self._branches[-1:] = [(n_before, self._n_letters > n_before) for n_before, _ in self._branches[-1:]]
+            self._branches[-1:] = [
+                (n_before, self._n_letters > n_before) for n_before, _ in self._branches[-1:]
+            ]
         elif name == "tr":
             self._cells.pop()
             self._text.add("\n")

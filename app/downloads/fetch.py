@@ -14,7 +14,13 @@ from pathlib import Path
 
 from app.downloads.hub import RemoteFile
 from app.downloads.part_file import PartFile, part_bytes
-from app.downloads.refusal import MOST_RETRIES, ConnectionCut, DownloadError, StatusError, pause_before_retry
+from app.downloads.refusal import (
+    MOST_RETRIES,
+    ConnectionCut,
+    DownloadError,
+    StatusError,
+    pause_before_retry,
+)
 from app.downloads.web import Response, Web
 from app.library.sha256 import sha256_of
 from app.program import exit_codes
@@ -113,7 +119,9 @@ class DownloadPlan:
 def make_plan(files: tuple[RemoteFile, ...], directory: Path) -> DownloadPlan:
     """Look at the directory and the disk; nothing is created."""
     here = sum(
-        file.size_bytes if _has_size(directory / file.name, file.size_bytes) else part_bytes(directory, file)
+        file.size_bytes
+        if _has_size(directory / file.name, file.size_bytes)
+        else part_bytes(directory, file)
         for file in files
     )
     return DownloadPlan(files, directory, here, _free_bytes(directory))
@@ -132,7 +140,9 @@ def download(plan: DownloadPlan, web: Web, report: Report) -> list[Path]:
 class _Download:
     """One file."""
 
-    def __init__(self, remote: RemoteFile, plan: DownloadPlan, before_bytes: int, web: Web, report: Report) -> None:
+    def __init__(
+        self, remote: RemoteFile, plan: DownloadPlan, before_bytes: int, web: Web, report: Report
+    ) -> None:
         self._remote, self._plan, self._web = remote, plan, web
         self._before_bytes, self._report = before_bytes, report
         self._marks: deque[tuple[float, int]] = deque()
@@ -147,7 +157,9 @@ class _Download:
             return self._existing(final)
         try:
             with PartFile(self._plan.directory, self._remote) as part:
-                part.hash_existing(lambda done: self._show("check", done))  # minutes for a large file
+                part.hash_existing(
+                    lambda done: self._show("check", done)
+                )  # minutes for a large file
                 self._fill(part)
                 return part.finish()
         except OSError as error:
@@ -163,7 +175,9 @@ class _Download:
             digest = sha256_of(final, lambda done, total, left_s: self._show("check", done))
             if digest == self._remote.sha256:
                 return final
-        raise DownloadError(f"{clean_line(str(final), 200)}: is there already and is another file (move it away)")
+        raise DownloadError(
+            f"{clean_line(str(final), 200)}: is there already and is another file (move it away)"
+        )
 
     def _fill(self, part: PartFile) -> None:
         """Ask for what is missing until nothing is; attempts that bring nothing new are counted."""
@@ -185,7 +199,10 @@ class _Download:
                 most_bytes = max(most_bytes, part.size_bytes)
                 pause_s = pause_before_retry(error, fruitless, waited_s)
                 if isinstance(error, StatusError) and error.status == 416 and self._may_resume:
-                    self._may_resume, pause_s = False, 0.0  # it does not give the rest; perhaps it gives the whole
+                    self._may_resume, pause_s = (
+                        False,
+                        0.0,
+                    )  # it does not give the rest; perhaps it gives the whole
                 if pause_s is None:
                     raise
                 waited_s += pause_s
@@ -205,7 +222,9 @@ class _Download:
             while part.left_bytes:
                 piece = response.read(_PIECE_BYTES)
                 if not piece:
-                    raise ConnectionCut(f"{self._remote.name}: the connection ended before the file did")
+                    raise ConnectionCut(
+                        f"{self._remote.name}: the connection ended before the file did"
+                    )
                 part.append(piece)
                 self._show("download", part.size_bytes)
             if response.read(1):
@@ -223,11 +242,15 @@ class _Download:
             match = _CONTENT_RANGE.fullmatch((headers.get("Content-Range") or "").strip())
             if match is None or int(match[1]) != part.size_bytes or int(match[3]) != expected:
                 self._may_resume = False
-                raise ConnectionCut(f"{name}: the server sent another part of the file than was asked for")
+                raise ConnectionCut(
+                    f"{name}: the server sent another part of the file than was asked for"
+                )
             return
         if response.length not in (None, expected):
             sizes = f"{response.length} bytes instead of {expected}"
-            raise DownloadError(f"{name}: the server has {sizes}: it is another file", exit_codes.BAD_DATA)
+            raise DownloadError(
+                f"{name}: the server has {sizes}: it is another file", exit_codes.BAD_DATA
+            )
 
     def _pass_over(self, response: Response, part: PartFile) -> None:
         """The server sends the whole: what is here stays as far as it is the same, whatever else may come."""
@@ -243,7 +266,9 @@ class _Download:
             if same < len(piece):
                 self._n_restarts += 1
                 if self._n_restarts > MOST_RETRIES:
-                    raise DownloadError(f"{name}: the server sends something else each time; what came is kept")
+                    raise DownloadError(
+                        f"{name}: the server sends something else each time; what came is kept"
+                    )
                 part.keep(done)
                 part.append(piece[same:])
                 break
@@ -265,9 +290,17 @@ class _Download:
             while len(self._marks) > 2 and now_s - self._marks[0][0] > _RATE_WINDOW_S:
                 self._marks.popleft()
         first_s, first_bytes = self._marks[0] if self._marks else (now_s, done_bytes)
-        rate_bps = (done_bytes - first_bytes) / (now_s - first_s) if now_s > first_s and stage == "download" else 0.0
+        rate_bps = (
+            (done_bytes - first_bytes) / (now_s - first_s)
+            if now_s > first_s and stage == "download"
+            else 0.0
+        )
         done = self._before_bytes + done_bytes
-        self._report(DownloadProgress(stage, self._remote.name, done, self._plan.total_bytes, max(0.0, rate_bps), note))
+        self._report(
+            DownloadProgress(
+                stage, self._remote.name, done, self._plan.total_bytes, max(0.0, rate_bps), note
+            )
+        )
 
 
 def _strong_etag(text: str) -> str:

@@ -93,7 +93,9 @@ def connect(**options: Any) -> Web:
     return Web(token(), split_address(endpoint()).netloc, **options)
 
 
-def read_repository(web: Web, name: str, revision: str = "main", base: str | None = None) -> Repository:
+def read_repository(
+    web: Web, name: str, revision: str = "main", base: str | None = None
+) -> Repository:
     """Ask the hub for a repository's files. Raises DownloadError: it cannot be had, or the answer is none."""
     content, siblings, place = ask(web, name, revision, base)
     files = filter(None, (remote_file(one, place, SAFE_NAME) for one in siblings))
@@ -110,28 +112,41 @@ def read_repository(web: Web, name: str, revision: str = "main", base: str | Non
     )
 
 
-def ask(web: Web, name: str, revision: str, base: str | None = None) -> tuple[dict[str, Any], list[Any], str]:
+def ask(
+    web: Web, name: str, revision: str, base: str | None = None
+) -> tuple[dict[str, Any], list[Any], str]:
     """Return what the hub says of a repository, its list of files, and the address under which they are.
 
     Raises DownloadError: it cannot be had, or the answer is none.
     """
     base = base or endpoint()
-    body = web.get_body(f"{base}/api/models/{quote(name)}/revision/{quote(revision, safe='')}?blobs=true")
+    body = web.get_body(
+        f"{base}/api/models/{quote(name)}/revision/{quote(revision, safe='')}?blobs=true"
+    )
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):
-        raise DownloadError(f"{name}: the hub's answer is not what a hub says (a login page in between?)") from None
+        raise DownloadError(
+            f"{name}: the hub's answer is not what a hub says (a login page in between?)"
+        ) from None
     siblings = content.get("siblings") if isinstance(content, dict) else None
     if not isinstance(siblings, list):
         raise DownloadError(f"{name}: the hub's answer lists no files", exit_codes.BAD_DATA)
     commit = content.get("sha")
     version = commit if isinstance(commit, str) and _COMMIT.fullmatch(commit) else revision
-    return content, siblings[:_MOST_FILES], f"{base}/{quote(name)}/resolve/{quote(version, safe='')}/"
+    return (
+        content,
+        siblings[:_MOST_FILES],
+        f"{base}/{quote(name)}/resolve/{quote(version, safe='')}/",
+    )
 
 
 def remote_file(sibling: Any, base: str, names: re.Pattern[str]) -> RemoteFile | None:
     """Return a file of a list that can be downloaded and checked, if its name is one of ``names``."""
-    path, lfs = sibling.get("rfilename") if isinstance(sibling, dict) else None, table_in(sibling, "lfs")
+    path, lfs = (
+        sibling.get("rfilename") if isinstance(sibling, dict) else None,
+        table_in(sibling, "lfs"),
+    )
     if not isinstance(path, str):
         return None
     *directories, name = path.split("/")
@@ -149,7 +164,11 @@ def remote_file(sibling: Any, base: str, names: re.Pattern[str]) -> RemoteFile |
 
 def is_safe_name(name: str, names: re.Pattern[str] = SAFE_NAME) -> bool:
     """Whether a name from elsewhere may become a file's name here."""
-    return bool(names.fullmatch(name)) and not name.startswith(("-", ".")) and len(name) <= MOST_NAME_BYTES
+    return (
+        bool(names.fullmatch(name))
+        and not name.startswith(("-", "."))
+        and len(name) <= MOST_NAME_BYTES
+    )
 
 
 def table_in(values: Any, name: str) -> dict[str, Any]:

@@ -41,7 +41,9 @@ class PartFile:
         try:
             _lock(self._fd, remote.name)
             if not _is_still(self._fd, self.path):
-                raise DownloadError(f"{remote.name}: another process has just downloaded it (look again)")
+                raise DownloadError(
+                    f"{remote.name}: another process has just downloaded it (look again)"
+                )
             self.size_bytes = os.fstat(self._fd).st_size
             self._take_up()
         except BaseException:
@@ -63,7 +65,9 @@ class PartFile:
         """Let the hash catch up with what is there already."""
         os.lseek(self._fd, 0, os.SEEK_SET)
         done = 0
-        while done < self.size_bytes and (piece := os.read(self._fd, min(_READ_BYTES, self.size_bytes - done))):
+        while done < self.size_bytes and (
+            piece := os.read(self._fd, min(_READ_BYTES, self.size_bytes - done))
+        ):
             self._hash.update(piece)
             done += len(piece)
             if progress is not None:
@@ -87,7 +91,10 @@ class PartFile:
         here = os.read(self._fd, len(piece))
         if here == piece:
             return len(piece)
-        same = next((at for at, (one, other) in enumerate(zip(here, piece, strict=False)) if one != other), len(here))
+        same = next(
+            (at for at, (one, other) in enumerate(zip(here, piece, strict=False)) if one != other),
+            len(here),
+        )
         if offset + same < min(len(self.remote.magic), self.size_bytes):
             raise self._no_model(piece)
         return same
@@ -110,7 +117,10 @@ class PartFile:
 
     def finish(self) -> Path:
         """Check size, hash and header, and name the file. Raises DownloadError: a wrong one; OSError: a part stays."""
-        if self.size_bytes != self.remote.size_bytes or self._hash.hexdigest() != self.remote.sha256:
+        if (
+            self.size_bytes != self.remote.size_bytes
+            or self._hash.hexdigest() != self.remote.sha256
+        ):
             self.discard()
             raise DownloadError(f"{self.remote.name}: the hash of what came is wrong; it was thrown away (try again)",
                                 exit_codes.BAD_DATA)  # fmt: skip
@@ -156,13 +166,17 @@ class PartFile:
     def _take_up(self) -> None:
         """Keep a part of this very file; begin again otherwise."""
         note = read_json_object(self._note, _MOST_NOTE_BYTES)
-        is_ours = note.get("sha256") == self.remote.sha256 and note.get("size") == self.remote.size_bytes
+        is_ours = (
+            note.get("sha256") == self.remote.sha256 and note.get("size") == self.remote.size_bytes
+        )
         if not is_ours or self.size_bytes > self.remote.size_bytes:
             self.keep(0)
             self.note_version("")
         else:
             etag = note.get("etag")
-            self.etag = etag if isinstance(etag, str) and etag.isprintable() and etag.isascii() else ""
+            self.etag = (
+                etag if isinstance(etag, str) and etag.isprintable() and etag.isascii() else ""
+            )
 
 
 def part_bytes(directory: Path, remote: RemoteFile) -> int:
@@ -178,19 +192,25 @@ def part_bytes(directory: Path, remote: RemoteFile) -> int:
 
 def _open_plain(path: Path) -> int:
     if path.is_symlink():
-        raise DownloadError(f"{clean_line(str(path), 160)}: is a link, which is not written to (remove it)")
+        raise DownloadError(
+            f"{clean_line(str(path), 160)}: is a link, which is not written to (remove it)"
+        )
     fd = os.open(path, safe_flags(os.O_RDWR | os.O_CREAT), 0o644)
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(fd)
-        raise DownloadError(f"{clean_line(str(path), 160)}: is no plain file of its own (remove it)")
+        raise DownloadError(
+            f"{clean_line(str(path), 160)}: is no plain file of its own (remove it)"
+        )
     return fd
 
 
 def _lock(fd: int, name: str) -> None:
     try:
         import fcntl
-    except ImportError:  # Windows: opening is not exclusive there, and the hash finds what two writers spoil
+    except (
+        ImportError
+    ):  # Windows: opening is not exclusive there, and the hash finds what two writers spoil
         return
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

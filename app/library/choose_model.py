@@ -17,7 +17,9 @@ from engine.errors import EngineError, shown
 Check = Callable[[str], None]
 
 
-def choose_model(given: str | None, settings: Settings, check: Check = engine_access.check_model) -> str | None:
+def choose_model(
+    given: str | None, settings: Settings, check: Check = engine_access.check_model
+) -> str | None:
     """Return the model to open: the one given, that of the settings, the last one used, or the one that is bundled.
 
     What was used last counts only while its file can be used. ``check`` raises for one that cannot be. Before a screen
@@ -35,7 +37,9 @@ def choose_model(given: str | None, settings: Settings, check: Check = engine_ac
             check(path)
         except EngineError as error:  # no one has just typed setting and path: both are named
             problem = str(error).removeprefix(f"{shown(os.path.basename(path))}: ")
-            raise Refusal(f"the setting model: {clean_line(path, 160)}: {problem}", error.exit_code) from None
+            raise Refusal(
+                f"the setting model: {clean_line(path, 160)}: {problem}", error.exit_code
+            ) from None
         return path
     starter = starter_file()
     return _last_model(check) or (str(starter) if starter else None)

@@ -136,11 +136,15 @@ _MOST_FILE_BYTES = 8 << 20
 class HeaderCache:
     """Answers from the file where that is possible; ``save`` keeps what was read again."""
 
-    def __init__(self, path: Path | None = None, read: Callable[[Path], ModelHeader] = read_header) -> None:
+    def __init__(
+        self, path: Path | None = None, read: Callable[[Path], ModelHeader] = read_header
+    ) -> None:
         self._file = JsonFile(path or paths.headers_file(), VERSION, _MOST_FILE_BYTES)
         self._read = read
         fields = [*ModelHeader.__dataclass_fields__]
-        self._valid_for = hashlib.sha256(f"{VERSION} {fields} {supported_names()}".encode()).hexdigest()[:16]
+        self._valid_for = hashlib.sha256(
+            f"{VERSION} {fields} {supported_names()}".encode()
+        ).hexdigest()[:16]
         self._entries = self._load()
         self._used: dict[str, Any] = {}
         self.n_read = 0
@@ -160,7 +164,9 @@ class HeaderCache:
                 return known
         self.n_read += 1
         header = self._read(file.path)
-        if header.architecture:  # what is no model at all is told quickly, and may be a file no one may read yet
+        if (
+            header.architecture
+        ):  # what is no model at all is told quickly, and may be a file no one may read yet
             self._used[key] = [stamp, asdict(header)]
         return header
 
@@ -168,7 +174,10 @@ class HeaderCache:
         """Keep what was asked for, and what else is known, if anything was read again."""
         if not self.n_read:
             return
-        entries = {**{key: entry for key, entry in self._entries.items() if key not in self._used}, **self._used}
+        entries = {
+            **{key: entry for key, entry in self._entries.items() if key not in self._used},
+            **self._used,
+        }
         kept = dict(list(entries.items())[-MOST_ENTRIES:])
         self._file.write(valid_for=self._valid_for, models=kept)
 
@@ -185,11 +194,15 @@ def embedding_file(settings: Settings) -> EmbeddingFile | None:
     if settings.search_by_meaning == "off":
         return None
     headers = HeaderCache()
-    found = [one for one in find_files(places(settings.model_directories)) if headers.header(one).embeds]
+    found = [
+        one for one in find_files(places(settings.model_directories)) if headers.header(one).embeds
+    ]
     headers.save()
     smallest = min(found, key=lambda one: (one.size_bytes, one.path), default=None)
     if smallest is None:
         return None
     from app.documents.meaning import EmbeddingFile
 
-    return EmbeddingFile(smallest.path, f"{smallest.path}:{smallest.size_bytes}:{smallest.mtime_ns}")
+    return EmbeddingFile(
+        smallest.path, f"{smallest.path}:{smallest.size_bytes}:{smallest.mtime_ns}"
+    )

@@ -79,7 +79,9 @@ def describe(checked: Any, longest: int = _SHOWN_CHARS) -> dict[str, Any]:
         "config": plain_values(checked.config.summary(), longest, _LONGEST_WHOLE),
         "types": _sum_types(tensors),
         "layers": plain_values(layers_of(tensors), _SHOWN_CHARS),
-        "rope": plain_values(rope_of(checked.config, gguf.metadata, gguf.tensors), longest, _LONGEST_WHOLE),
+        "rope": plain_values(
+            rope_of(checked.config, gguf.metadata, gguf.tensors), longest, _LONGEST_WHOLE
+        ),
         "tokenizer": plain_values(tokenizer_of(checked.tokenizer, gguf.metadata), _SHOWN_CHARS),
         "template": _template(gguf.metadata),
         "sampling": {
@@ -107,7 +109,9 @@ def _template(metadata: Mapping[str, Any]) -> str:
 
     text = metadata.get("tokenizer.chat_template")
     text = text if isinstance(text, str) else ""
-    cut = f"\n… (cut here, of {count(len(text))} characters)" if len(text) > MAX_SOURCE_CHARS else ""
+    cut = (
+        f"\n… (cut here, of {count(len(text))} characters)" if len(text) > MAX_SOURCE_CHARS else ""
+    )
     return screen_text(text[:MAX_SOURCE_CHARS]) + cut
 
 
@@ -122,7 +126,9 @@ def _sum_types(tensors: Iterable[Any]) -> list[dict[str, Any]]:
     """Count tensors and bytes by type, the largest share first."""
     sums: dict[str, dict[str, Any]] = {}
     for tensor in tensors:
-        row = sums.setdefault(tensor.type_name, {"type": tensor.type_name, "tensors": 0, "bytes": 0})
+        row = sums.setdefault(
+            tensor.type_name, {"type": tensor.type_name, "tensors": 0, "bytes": 0}
+        )
         row["tensors"] += 1
         row["bytes"] += tensor.size_bytes
     return sorted(sums.values(), key=lambda row: -int(row["bytes"]))
@@ -131,7 +137,9 @@ def _sum_types(tensors: Iterable[Any]) -> list[dict[str, Any]]:
 def report_lines(report: Mapping[str, Any], shows_template: bool = False) -> Iterable[str]:
     """Write a report of ``describe`` for people, with the template and the special tokens whole, or how they begin."""
     yield report["file"]
-    types = ", ".join(f"{row['type']} ({row['tensors']} tensors, {size(row['bytes'])})" for row in report["types"])
+    types = ", ".join(
+        f"{row['type']} ({row['tensors']} tensors, {size(row['bytes'])})" for row in report["types"]
+    )
     files = f" in {report['n_files']} files" if report["n_files"] > 1 else ""
     yield f"  GGUF version {report['gguf_version']}, {size(report['file_bytes'])}{files}, {report['n_tensors']} tensors"
     yield f"  parameters: {parameters(report['parameters'])} ({count(report['parameters'])})"
@@ -140,11 +148,15 @@ def report_lines(report: Mapping[str, Any], shows_template: bool = False) -> Ite
     yield "layers:"
     yield from _layer_lines(report["layers"])
     yield "rope and context:"
-    yield from _key_lines({key: value for key, value in report["rope"].items() if value not in (None, {})})
+    yield from _key_lines(
+        {key: value for key, value in report["rope"].items() if value not in (None, {})}
+    )
     yield from _tokenizer_lines(report["tokenizer"], shows_template)
     yield from _template_lines(report["template"], shows_template)
     yield "recommended sampling:" if report["sampling"] else "recommended sampling: none is known"
-    yield from _key_lines({name: f"{one['value']:g} ({one['from']})" for name, one in report["sampling"].items()})
+    yield from _key_lines(
+        {name: f"{one['value']:g} ({one['from']})" for name, one in report["sampling"].items()}
+    )
     for title in ("config", "metadata"):
         yield f"{title}:"
         yield from _key_lines(report[title])
@@ -153,7 +165,9 @@ def report_lines(report: Mapping[str, Any], shows_template: bool = False) -> Ite
         yield from _table(["name", "type", "shape", "bytes"], report["tensors"])
     if "plan" in report:
         yield "plan:"
-        yield from _table(["phase", "op", "weights", "type", "shape", "bytes", "threads"], report["plan"])
+        yield from _table(
+            ["phase", "op", "weights", "type", "shape", "bytes", "threads"], report["plan"]
+        )
 
 
 def _layer_lines(layers: Sequence[Mapping[str, Any]]) -> Iterable[str]:
@@ -173,7 +187,9 @@ def _layer_lines(layers: Sequence[Mapping[str, Any]]) -> Iterable[str]:
 def _tokenizer_lines(tokenizer: Mapping[str, Any], is_whole: bool) -> Iterable[str]:
     yield "tokenizer:"
     special = tokenizer["special"]
-    yield from _key_lines({key: value for key, value in tokenizer.items() if key != "special" and value is not None})
+    yield from _key_lines(
+        {key: value for key, value in tokenizer.items() if key != "special" and value is not None}
+    )
     shown = special if is_whole else special[:_FIRST_SPECIAL]
     if shown:
         yield from _table(["id", "text", "roles"], list(shown))
@@ -182,7 +198,9 @@ def _tokenizer_lines(tokenizer: Mapping[str, Any], is_whole: bool) -> Iterable[s
 
 
 def _template_lines(template: str, is_whole: bool) -> Iterable[str]:
-    most_chars = 2 * len(template) if is_whole else _TEMPLATE_LINE_CHARS  # a tab is shown as two characters
+    most_chars = (
+        2 * len(template) if is_whole else _TEMPLATE_LINE_CHARS
+    )  # a tab is shown as two characters
     lines = [clean_line(line, most_chars) for line in template.split("\n")] if template else []
     yield "chat template:" if lines else "chat template: none in the file"
     shown = lines if is_whole else lines[:_FIRST_TEMPLATE_LINES]
@@ -201,7 +219,11 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict) and set(value) == {"first", "length"}:
         return f"{count(value['length'])} elements: {', '.join(map(str, value['first']))}, ..."
     if isinstance(value, list):
-        return " x ".join(map(str, value)) if all(isinstance(one, int) for one in value) else ", ".join(map(str, value))
+        return (
+            " x ".join(map(str, value))
+            if all(isinstance(one, int) for one in value)
+            else ", ".join(map(str, value))
+        )
     return "-" if value is None else str(value)
 
 
@@ -209,7 +231,10 @@ def _table(columns: list[str], rows: list[dict[str, Any]]) -> Iterable[str]:
     cells = [columns, *([_shown(row.get(column)) for column in columns] for row in rows)]
     widths = [max(len(row[n]) for row in cells) for n in range(len(columns))]
     for row in cells:
-        yield "  " + "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield (
+            "  "
+            + "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 _LAYER = re.compile(r"blk\.([0-9]{1,6})\.")
@@ -228,11 +253,15 @@ def layers_of(tensors: Iterable[Any]) -> list[dict[str, Any]]:
     sums: dict[int, dict[str, Any]] = {}
     for tensor in tensors:
         match = _LAYER.match(tensor.name)
-        row = sums.setdefault(int(match[1]) if match else -1, {"parameters": 0, "bytes": 0, "types": {}})
+        row = sums.setdefault(
+            int(match[1]) if match else -1, {"parameters": 0, "bytes": 0, "types": {}}
+        )
         row["parameters"] += math.prod(tensor.shape)
         row["bytes"] += tensor.size_bytes
         if len(tensor.shape) > 1:
-            row["types"].setdefault(_part(tensor.name, match), {}).setdefault(tensor.type_name, None)
+            row["types"].setdefault(_part(tensor.name, match), {}).setdefault(
+                tensor.type_name, None
+            )
     rows: list[dict[str, Any]] = []
     first = 0
     for number in sorted(sums):
@@ -246,10 +275,14 @@ def layers_of(tensors: Iterable[Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def rope_of(config: Any, metadata: Mapping[str, Any], tensor_names: Iterable[str]) -> dict[str, Any]:
+def rope_of(
+    config: Any, metadata: Mapping[str, Any], tensor_names: Iterable[str]
+) -> dict[str, Any]:
     """Return what places tokens in the context: trained length, rotation, scaling."""
     start = f"{config.architecture}.rope.scaling."
-    scaling = {key.rpartition(".")[2]: value for key, value in metadata.items() if key.startswith(start)}
+    scaling = {
+        key.rpartition(".")[2]: value for key, value in metadata.items() if key.startswith(start)
+    }
     return {
         "context_length": config.context_length,
         "rope_theta": _one_or_all([one.theta for one in config.ropes]),

@@ -70,7 +70,8 @@ class KnownModel:
             return needs
         share = self.active / self.parameters
         n_bytes, products = (
-            {kernel: int(share * n) for kernel, n in one.items()} for one in (needs.read_bytes, needs.products)
+            {kernel: int(share * n) for kernel, n in one.items()}
+            for one in (needs.read_bytes, needs.products)
         )
         return replace(needs, read_bytes=n_bytes, products=products)
 
@@ -93,7 +94,9 @@ def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
 
     fitting = []
     for model in known_models():
-        if not model.first_from_gib or memory.total_bytes < _LEAST_SHARE * (model.first_from_gib << 30):
+        if not model.first_from_gib or memory.total_bytes < _LEAST_SHARE * (
+            model.first_from_gib << 30
+        ):
             continue
         chosen = advice.best_type(model.in_memory, memory, rates)
         if chosen is not None:
@@ -116,14 +119,24 @@ def real_model_line(settings: Settings, get_key: str = "", models_key: str = "")
     The keys are those of the chat; without them the commands of a shell are named.
     """
     lister = make_lister(settings)
-    here = [one for one in list_models(places(settings.model_directories), lister) if not is_starter(one.path)]
+    here = [
+        one
+        for one in list_models(places(settings.model_directories), lister)
+        if not is_starter(one.path)
+    ]
     if (best := _best_here(here)) is not None:
-        how = f"{models_key} or /model {best.title} opens it" if models_key else f"`jalopy run {best.title}`"
+        how = (
+            f"{models_key} or /model {best.title} opens it"
+            if models_key
+            else f"`jalopy run {best.title}`"
+        )
         return f"A real model answers this: {best.title}, which is here: {how}"
     offered = offers(lister, here)
     if not offered:
         return ""
-    how_long = f"{figures.size(offered[0].size_bytes)}, {figures.time_on_a_line(offered[0].size_bytes)}"
+    how_long = (
+        f"{figures.size(offered[0].size_bytes)}, {figures.time_on_a_line(offered[0].size_bytes)}"
+    )
     how = get_key or f"`jalopy pull {offered[0].repository}`"
     return f"A real model answers this: {offered[0].title}, {how_long}: {how}"
 
@@ -138,7 +151,9 @@ def _best_here(here: Iterable[ModelEntry]) -> ModelEntry | None:
         return is_fast, one.parameters if is_fast else decode_tps
 
     return max(
-        (one for one in here if one.can_open and one.outlook and one.outlook.verdict != "no"), key=worth, default=None
+        (one for one in here if one.can_open and one.outlook and one.outlook.verdict != "no"),
+        key=worth,
+        default=None,
     )
 
 
@@ -146,7 +161,9 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
     """Return rows for known models that are not here and fit, in their best types: the advised one, then by size."""
     from app.library import advice
 
-    have = {_plain(entry.name) for entry in here} | {_plain(_TYPE.sub("", entry.title)) for entry in here}
+    have = {_plain(entry.name) for entry in here} | {
+        _plain(_TYPE.sub("", entry.title)) for entry in here
+    }
     best = best_known(lister.memory, lister.rates)
     rows = []
     for model in sorted(known_models(), key=lambda one: (one is not best, one.parameters)):
@@ -168,7 +185,9 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
                 repository=model.repository,  # without the type: not every repository has it
                 listed_on=checked_on() + ("" if model.is_checked else ", its name not looked up"),
                 good_at=model.good_at,
-                better=_better(advice.better_quality(model.in_memory, lister.memory, lister.rates), chosen),
+                better=_better(
+                    advice.better_quality(model.in_memory, lister.memory, lister.rates), chosen
+                ),
             )
         )
     return rows
@@ -210,14 +229,14 @@ def machine_line(threads: int, get_key: str, now_gbps: float = 0.0, is_quiet: bo
     if not gbps or best is None:
         return ""
     shown = list(dict.fromkeys([*[one for one in found if one.size == _SMALL], best]))
-    speeds = ", ".join(f"~{figures.rate(one.fit.decode_tps or 0)} tok/s with {one.size}" for one in shown)
+    speeds = ", ".join(
+        f"~{figures.rate(one.fit.decode_tps or 0)} tok/s with {one.size}" for one in shown
+    )
     words = busy_words(now_gbps, gbps, is_quiet)
     busy = f" at best ({words})" if words else ""
     known = best_known(memory, rates)
     get = f"; {get_key} gets {known.name}" if known is not None else ""
-    return (
-        f"This machine reads memory at {gbps:.0f} GB/s{busy}: {speeds}. Models up to {best.size} are comfortable{get}"
-    )
+    return f"This machine reads memory at {gbps:.0f} GB/s{busy}: {speeds}. Models up to {best.size} are comfortable{get}"
 
 
 def _plain(name: str) -> str:

@@ -105,7 +105,15 @@ class ModelEntry:
 
     def matches(self, words: str) -> bool:
         """Whether every word typed is somewhere in the row."""
-        said = self.title, self.name, self.architecture, self.quantization, self.place, self.licence, self.good_at
+        said = (
+            self.title,
+            self.name,
+            self.architecture,
+            self.quantization,
+            self.place,
+            self.licence,
+            self.good_at,
+        )
         row = " ".join(said).lower()
         return all(word in row for word in words.lower().split())
 
@@ -136,7 +144,9 @@ class Lister:
             quantization=clean_line(header.quantization, 12),
             context_length=header.context_length,
             licence=clean_line(header.licence, 40),
-            type_bytes={clean_line(name, 12): n_bytes for name, n_bytes in header.type_bytes.items()},
+            type_bytes={
+                clean_line(name, 12): n_bytes for name, n_bytes in header.type_bytes.items()
+            },
             reason=clean_line(header.reason, _LONGEST_REASON),
             outlook=self.outlook(header),
         )
@@ -146,7 +156,9 @@ class Lister:
         if header.needs is None:
             return None
         needs = replace(header.needs, memory=header.memory.get(self.kv_type, header.needs.memory))
-        identity = identity_of(header.name, header.quantization, header.needs.weights_bytes, self.weights_mode)
+        identity = identity_of(
+            header.name, header.quantization, header.needs.weights_bytes, self.weights_mode
+        )
         return self.outlook_of(needs, self.history.usual(identity))
 
     def outlook_of(self, needs: ModelNeeds, usual: Speeds | None = None) -> Outlook:
@@ -157,7 +169,14 @@ class Lister:
         decode_tps, prefill_tps = found.decode_tps, found.prefill_tps
         if usual is not None:
             decode_tps, prefill_tps = usual.decode_tps, usual.prefill_tps or prefill_tps
-        return Outlook(found.verdict, found.needed_bytes, found.largest_ctx, decode_tps, prefill_tps, usual is not None)
+        return Outlook(
+            found.verdict,
+            found.needed_bytes,
+            found.largest_ctx,
+            decode_tps,
+            prefill_tps,
+            usual is not None,
+        )
 
 
 def make_lister(settings: Settings, rates: MachineRates | None = None) -> Lister:
@@ -166,10 +185,19 @@ def make_lister(settings: Settings, rates: MachineRates | None = None) -> Lister
 
     threads, history = usual_threads(settings), ReplyHistory(paths.speeds_file())
     rates, gbps = rates or rates_or_typical(threads), known_read_gbps(threads)
-    return Lister(memory_for_models(), rates, history, settings.kv_type_or_default, settings.weights_or_default, gbps)
+    return Lister(
+        memory_for_models(),
+        rates,
+        history,
+        settings.kv_type_or_default,
+        settings.weights_or_default,
+        gbps,
+    )
 
 
-def list_models(places: Sequence[Place], lister: Lister, cache: HeaderCache | None = None) -> list[ModelEntry]:
+def list_models(
+    places: Sequence[Place], lister: Lister, cache: HeaderCache | None = None
+) -> list[ModelEntry]:
     """Return a row for every model found, those that can be opened first."""
     read = read_models(find_files(places), cache or HeaderCache())
     return in_order(lister.entry(file, header) for file, header in read)
@@ -212,7 +240,9 @@ def look_up(path: Path, settings: Settings) -> Future[Outlook | None]:
     """Begin to read a file's header; the answer is None where it cannot be opened, as the one who opens it will say."""
 
     def read() -> Outlook | None:
-        with suppress(Exception):  # it is a figure next to a question, which is asked without it too
+        with suppress(
+            Exception
+        ):  # it is a figure next to a question, which is asked without it too
             return make_lister(settings).outlook(read_header(path))
         return None
 

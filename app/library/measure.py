@@ -63,7 +63,11 @@ def busy_words(now_gbps: float | None, best_gbps: float | None, is_quiet: bool) 
 
 
 def measure(
-    threads: int, prefill_threads: int, quants: Iterable[str], progress: Report | None, crew: Crew | None = None
+    threads: int,
+    prefill_threads: int,
+    quants: Iterable[str],
+    progress: Report | None,
+    crew: Crew | None = None,
 ) -> tuple[EngineReadings, fitting.MachineRates]:
     """Measure memory and kernels; an engine that cannot run is a reading as well."""
     try:
@@ -78,12 +82,18 @@ def measure(
         if host.available_memory_bytes() >= LEAST_FREE_BYTES:
             with nullcontext(crew) if crew is not None else closing(Crew()) as used:
                 watch.begin()
-                rates = measure_rates(used, dict.fromkeys(quants), threads, prefill_threads or threads, progress)
+                rates = measure_rates(
+                    used, dict.fromkeys(quants), threads, prefill_threads or threads, progress
+                )
                 conditions = watch.end()
             known = remember_rates(threads, rates, conditions.is_quiet)
         cache_bytes, stale_bytes = _cache_sizes(CACHE_DIRECTORY)
-    except Exception as error:  # no compiler, no memory, a processor no one tried: the doctor reports it
-        return EngineReadings(error=clean_line(f"{type(error).__name__}: {error}", 160)), fitting.MachineRates()
+    except (
+        Exception
+    ) as error:  # no compiler, no memory, a processor no one tried: the doctor reports it
+        return EngineReadings(
+            error=clean_line(f"{type(error).__name__}: {error}", 160)
+        ), fitting.MachineRates()
     readings = EngineReadings(
         level=LEVEL,
         threads=threads,
@@ -111,7 +121,9 @@ def memory_for_models() -> fitting.MachineMemory:
     with suppress(psutil.Error, OSError):  # without /proc no one tells
         own = psutil.Process().memory_info()
         held_bytes = max(0, own.rss - getattr(own, "shared", own.rss))
-    return fitting.MachineMemory(memory.total_bytes, min(memory.total_bytes, memory.available_bytes + held_bytes))
+    return fitting.MachineMemory(
+        memory.total_bytes, min(memory.total_bytes, memory.available_bytes + held_bytes)
+    )
 
 
 def _cache_sizes(directory: Path | None) -> tuple[int | None, int]:

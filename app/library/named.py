@@ -30,18 +30,27 @@ def named_model(given: str, directories: Sequence[str]) -> Path:
         Refusal: several models have a name that begins like this.
     """
     path = model_path(given)
-    if os.path.lexists(path) or path.is_absolute() or given.startswith((".", "~")) or not given.strip():
+    if (
+        os.path.lexists(path)
+        or path.is_absolute()
+        or given.startswith((".", "~"))
+        or not given.strip()
+    ):
         return path
     from app.library.header import HeaderCache  # the first frame of a path does without
     from app.library.listing import title_of
     from app.library.places import find_files, places
 
     headers = cache(HeaderCache)  # read where the names of files are not enough
-    found = called(given, find_files(places(directories)), lambda file: title_of(file, headers().header(file)))
+    found = called(
+        given, find_files(places(directories)), lambda file: title_of(file, headers().header(file))
+    )
     return path if found is None else found.path
 
 
-def called(given: str, files: Sequence[FoundFile], title_of: Callable[[FoundFile], str]) -> FoundFile | None:
+def called(
+    given: str, files: Sequence[FoundFile], title_of: Callable[[FoundFile], str]
+) -> FoundFile | None:
     """Return the file that has a name, in full or as far as it is the only one; None where none has.
 
     Args:
@@ -56,8 +65,13 @@ def called(given: str, files: Sequence[FoundFile], title_of: Callable[[FoundFile
         if len(fitting) > 1:
             exact = [file for file in fitting if title_of(file).lower() == wanted]
             if len(exact) != 1:
-                names = ", ".join(dict.fromkeys(clean_line(file.title, 60) for file in fitting[:_MOST_NAMED]))
-                raise Refusal(f"{clean_line(given, 60)}: several models are called so: {names}", exit_codes.USAGE)
+                names = ", ".join(
+                    dict.fromkeys(clean_line(file.title, 60) for file in fitting[:_MOST_NAMED])
+                )
+                raise Refusal(
+                    f"{clean_line(given, 60)}: several models are called so: {names}",
+                    exit_codes.USAGE,
+                )
             fitting = exact
         if fitting:
             return fitting[0]
@@ -73,7 +87,11 @@ def models_by_name(files: Iterable[FoundFile]) -> Mapping[str, tuple[FoundFile, 
     from app.library.listing import read_models, title_of
 
     first = {file.title.lower(): file for file in reversed(list(files))}
-    read = [(file, header) for file, header in read_models(reversed(first.values()), HeaderCache()) if header.needs]
+    read = [
+        (file, header)
+        for file, header in read_models(reversed(first.values()), HeaderCache())
+        if header.needs
+    ]
     titles = [title_of(file, header).lower() for file, header in read]
     names = (
         title_of(file, header) if titles.count(title) == 1 else clean_line(file.title, 60)

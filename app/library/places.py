@@ -92,7 +92,10 @@ def _all_places(directories: Sequence[str]) -> Iterator[Place]:
         ("Hugging Face", [_hugging_face()]),
         ("llama.cpp", [_first_path(os.environ.get("LLAMA_CACHE", ""), "~/.cache/llama.cpp")]),
     ):
-        yield from (Place(label, path, is_ollama=label == "Ollama") for path in filter(None, map(_expanded, texts)))
+        yield from (
+            Place(label, path, is_ollama=label == "Ollama")
+            for path in filter(None, map(_expanded, texts))
+        )
     for folder in _opened_in():
         yield Place(_label(folder, home), folder, depth=0)
     with contextlib.suppress(OSError):  # it was deleted
@@ -112,9 +115,16 @@ def _opened_in() -> list[Path]:
 
 
 def _lm_studio() -> Iterator[str]:
-    homes = [os.environ.get("LMSTUDIO_HOME", ""), _lm_studios_pointer(), "~/.lmstudio", "~/.cache/lm-studio"]
+    homes = [
+        os.environ.get("LMSTUDIO_HOME", ""),
+        _lm_studios_pointer(),
+        "~/.lmstudio",
+        "~/.cache/lm-studio",
+    ]
     for directory in filter(None, map(_expanded, homes)):
-        folder = read_json_object(directory / "settings.json", _MOST_POINTER_BYTES).get("downloadsFolder")
+        folder = read_json_object(directory / "settings.json", _MOST_POINTER_BYTES).get(
+            "downloadsFolder"
+        )
         yield folder if isinstance(folder, str) else ""
         yield str(directory / "models")
 
@@ -123,7 +133,11 @@ def _lm_studios_pointer() -> str:
     """Return the one line of the file that says where it lives."""
     pointer = _expanded("~/.lmstudio-home-pointer")
     with contextlib.suppress(OSError, ValueError):
-        return (read_bounded(pointer, _MOST_POINTER_BYTES) or b"").decode("utf-8").strip() if pointer else ""
+        return (
+            (read_bounded(pointer, _MOST_POINTER_BYTES) or b"").decode("utf-8").strip()
+            if pointer
+            else ""
+        )
     return ""
 
 
@@ -235,7 +249,9 @@ def file_at(path: Path, place: str) -> FoundFile | None:
 
 
 def _found(title: str, parts: _Parts, place: str) -> FoundFile:
-    sizes, times_ns = zip(*((status.st_size, status.st_mtime_ns) for _, status in parts), strict=True)
+    sizes, times_ns = zip(
+        *((status.st_size, status.st_mtime_ns) for _, status in parts), strict=True
+    )
     return FoundFile(parts[0][0], title, sum(sizes), max(times_ns), place, len(parts))
 
 
@@ -255,7 +271,10 @@ def _in_directory(place: Place) -> Iterator[tuple[str, _Parts]]:
             key = (path.parent, part.stem, part.count) if part else (path.parent, path.name, 0)
             models.setdefault(key, []).append((path, status))
     for (_, name, count), parts in models.items():
-        yield name if count else name[: -len(".gguf")] or name, sorted(parts, key=lambda part: part[0].name)
+        yield (
+            name if count else name[: -len(".gguf")] or name,
+            sorted(parts, key=lambda part: part[0].name),
+        )
 
 
 def _gguf_files(directory: Path, depth: int) -> Iterator[Path]:

@@ -30,7 +30,9 @@ def load_rates(threads: int) -> MachineRates:
     """Return the rates known for ``threads`` threads, else for the nearest number; empty where none are known."""
     history = ReplyHistory(paths.speeds_file())
     nearest_first = sorted(range(1, MOST_THREADS + 1), key=lambda count: abs(count - threads))
-    return _as_rates(next(filter(None, (history.rates(rates_key(count)) for count in nearest_first)), {}))
+    return _as_rates(
+        next(filter(None, (history.rates(rates_key(count)) for count in nearest_first)), {})
+    )
 
 
 def known_read_gbps(threads: int) -> float:
@@ -48,10 +50,14 @@ def rates_or_typical(threads: int) -> MachineRates:
 
 def remember_rates(threads: int, rates: MachineRates, is_quiet: bool = True) -> MachineRates:
     """Keep a measurement, one next to busy programs only where it beats what is known; return what is known now."""
-    named = {f"{kind} {name}": rate for kind in _KINDS for name, rate in getattr(rates, kind).items()}
+    named = {
+        f"{kind} {name}": rate for kind in _KINDS for name, rate in getattr(rates, kind).items()
+    }
     if rates.read_gbps:
         named[READ_GBPS] = rates.read_gbps
-    return _as_rates(ReplyHistory(paths.speeds_file()).remember_rates(rates_key(threads), named, is_quiet))
+    return _as_rates(
+        ReplyHistory(paths.speeds_file()).remember_rates(rates_key(threads), named, is_quiet)
+    )
 
 
 _KINDS = ("decode_gbps", "prefill_gops")
@@ -61,7 +67,11 @@ def _as_rates(named: Mapping[str, float]) -> MachineRates:
     from engine.measure.fit import MachineRates
 
     decode_gbps, prefill_gops = (
-        {name.removeprefix(f"{kind} "): rate for name, rate in named.items() if name.startswith(f"{kind} ")}
+        {
+            name.removeprefix(f"{kind} "): rate
+            for name, rate in named.items()
+            if name.startswith(f"{kind} ")
+        }
         for kind in _KINDS
     )
     return MachineRates(named.get(READ_GBPS), decode_gbps, prefill_gops)

@@ -57,8 +57,17 @@ class Card:
         writes = f"{figures.rate(speeds.decode_tps)} tok/s" if speeds.decode_tps else NO_SPEED
         reads = f"{figures.rate(speeds.prefill_tps)} tok/s" if speeds.prefill_tps else ""
         model = f"{self.model} · {self.quantization}" if self.model else ""
-        found = [("model", model), (_WRITES, writes if model else ""), (_READS, reads), ("today", self.today)]
-        return [(label, value) for label, value in (*found, ("threads", self.threads), *self.machine) if value]
+        found = [
+            ("model", model),
+            (_WRITES, writes if model else ""),
+            (_READS, reads),
+            ("today", self.today),
+        ]
+        return [
+            (label, value)
+            for label, value in (*found, ("threads", self.threads), *self.machine)
+            if value
+        ]
 
 
 def report(settings: Settings, model: str | None = None, out: str = "") -> int:
@@ -83,7 +92,9 @@ def report(settings: Settings, model: str | None = None, out: str = "") -> int:
     return exit_codes.OK
 
 
-def card_of(model: str, quantization: str, threads: tuple[int, int], speeds: Speeds, today: str = "") -> Card:
+def card_of(
+    model: str, quantization: str, threads: tuple[int, int], speeds: Speeds, today: str = ""
+) -> Card:
     """Return the card of a model, its name or path untrusted; ``threads``: how many write and read, 0 for unknown."""
     decode, prefill = threads
     said = str(decode) if prefill in (0, decode) else f"{decode} write, {prefill} read"
@@ -108,7 +119,10 @@ def report_of_chat(bridge: EngineBridge, turns: Turns) -> Card:
 def known_speeds(model: str, quantization: str, weights_bytes: int) -> Speeds:
     """Return the usual speeds of benches, else of replies."""
     history = ReplyHistory(paths.speeds_file())
-    identities = [bench_identity(model, quantization, weights_bytes), *_identities(model, quantization, weights_bytes)]
+    identities = [
+        bench_identity(model, quantization, weights_bytes),
+        *_identities(model, quantization, weights_bytes),
+    ]
     return next(filter(None, map(history.usual, identities)), Speeds())
 
 
@@ -139,7 +153,10 @@ def as_text(card: Card) -> str:
     """Write the card in lines."""
     rows = card.rows()
     width = max(len(label) for label, _ in rows)
-    lines = ["Jalopy " + installed_version(), *(f"  {label:<{width}}  {value}" for label, value in rows)]
+    lines = [
+        "Jalopy " + installed_version(),
+        *(f"  {label:<{width}}  {value}" for label, value in rows),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -151,7 +168,10 @@ def as_svg(card: Card) -> str:
     top = _MARGIN + 2 * _ROW
     height = top + (2 * _ROW if big else 0) + _ROW * len(small) + _MARGIN
     title = " · ".join(filter(None, (card.model, card.quantization))) or "this machine"
-    texts = [_text(_MARGIN, _MARGIN + 18, title, "name"), _text(_WIDTH - 96, _MARGIN + 18, "jalopy", "label")]
+    texts = [
+        _text(_MARGIN, _MARGIN + 18, title, "name"),
+        _text(_WIDTH - 96, _MARGIN + 18, "jalopy", "label"),
+    ]
     for n, (label, value) in enumerate(big):
         x = _MARGIN + n * (_WIDTH // 2 - _MARGIN)
         texts += [_text(x, top + 12, value, "big"), _text(x, top + 36, label, "label")]
@@ -173,7 +193,9 @@ def write_card(card: Card, wanted: str) -> str:
     try:
         write_new(path, as_svg(card) if path.suffix.lower() == ".svg" else as_text(card))
     except FileExistsError:
-        raise Refusal(f"not written: {clean_line(str(path), 200)} exists already; choose another name") from None
+        raise Refusal(
+            f"not written: {clean_line(str(path), 200)} exists already; choose another name"
+        ) from None
     except (OSError, ValueError) as error:
         raise Refusal(f"not written: {clean_line(str(error), 200)}") from None
     return f"written: {clean_line(str(Path(path).absolute()), 300)}"

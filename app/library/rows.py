@@ -56,7 +56,9 @@ def row(entry: ModelEntry, columns: int) -> str:
     cells = {
         "type": entry.quantization,
         "params": figures.parameters(entry.parameters),
-        "size": figures.size(entry.size_bytes) if entry.is_here else f"{ESTIMATE}{figures.size(entry.size_bytes)}",
+        "size": figures.size(entry.size_bytes)
+        if entry.is_here
+        else f"{ESTIMATE}{figures.size(entry.size_bytes)}",
         "fits": outlook.verdict if outlook else "-",
         "context": context(outlook, entry.context_length) if entry.is_here else "-",
         "writes": speed(outlook, outlook.decode_tps) if outlook else "-",
@@ -71,14 +73,18 @@ def context(outlook: Outlook | None, trained: int) -> str:
     if outlook is None or not outlook.largest_ctx:
         return f"-/{figures.short_tokens(trained)}" if trained else "-"
     largest = figures.short_tokens(outlook.largest_ctx)
-    return largest if outlook.largest_ctx >= trained else f"{largest}/{figures.short_tokens(trained)}"
+    return (
+        largest if outlook.largest_ctx >= trained else f"{largest}/{figures.short_tokens(trained)}"
+    )
 
 
 def speed(outlook: Outlook, tokens_per_s: float | None) -> str:
     """Write a speed, with a sign before one that is only estimated."""
     if not tokens_per_s:
         return "-"
-    return figures.rate(tokens_per_s) if outlook.is_measured else f"{ESTIMATE}{_about(tokens_per_s)}"
+    return (
+        figures.rate(tokens_per_s) if outlook.is_measured else f"{ESTIMATE}{_about(tokens_per_s)}"
+    )
 
 
 def details(entry: ModelEntry) -> list[str]:
@@ -102,7 +108,11 @@ def details(entry: ModelEntry) -> list[str]:
         else f"not here: jalopy pull {entry.repository}"
     )
     lines = [where, " · ".join(part for part in parts if part)]
-    return [line for line in [*lines, entry.reason or outlook_text(entry.outlook, entry.is_here)] if line]
+    return [
+        line
+        for line in [*lines, entry.reason or outlook_text(entry.outlook, entry.is_here)]
+        if line
+    ]
 
 
 def mix(type_bytes: Mapping[str, int]) -> str:

@@ -60,7 +60,9 @@ class ModelScan:
         try:
             self._look()
         except Exception as error:
-            self.found = ScanResult(self.found.entries, is_done=True, trouble=clean_line(bug_line(error), 200))
+            self.found = ScanResult(
+                self.found.entries, is_done=True, trouble=clean_line(bug_line(error), 200)
+            )
 
     def _look(self) -> None:
         settings = self._settings
@@ -68,7 +70,11 @@ class ModelScan:
         looked_in = places(settings.model_directories)
         files = find_files(looked_in)
         known = {file.path.resolve() for file in files}
-        elsewhere = (file_at(path, place) for path, place in self._also.items() if path.resolve() not in known)
+        elsewhere = (
+            file_at(path, place)
+            for path, place in self._also.items()
+            if path.resolve() not in known
+        )
         files = [*(file for file in elsewhere if file is not None), *files]
         here = [lister.entry(file, ModelHeader()) for file in files]
 
@@ -87,7 +93,9 @@ class ModelScan:
 
         show(0)
         shown_s = time.monotonic()
-        for n, (file, header) in enumerate(read_models(files, HeaderCache(), lambda: self._is_wanted)):
+        for n, (file, header) in enumerate(
+            read_models(files, HeaderCache(), lambda: self._is_wanted)
+        ):
             here[n] = lister.entry(file, header)
             if time.monotonic() - shown_s > _SHOW_PERIOD_S:
                 shown_s = time.monotonic()

@@ -35,7 +35,9 @@ class MachineMonitor:
         self._available = available or (lambda: int(source.virtual_memory().available))
         self._loads = CoreLoads(source)
         self._processor = Processor(source, sysfs)
-        own = procfs / "self"  # the system's files on this process, which alone tell allocated memory from files
+        own = (
+            procfs / "self"
+        )  # the system's files on this process, which alone tell allocated memory from files
         self._status, self._disk = own / "status", DiskRate(own / "io")
         self._allocated = Paced(self._read_allocated, MEMORY_PERIOD_S)
         self._set_facts(None)
@@ -45,10 +47,16 @@ class MachineMonitor:
 
     def _set_facts(self, facts: ModelFacts | None) -> None:
         self._facts = facts
-        self._weights = Paced(facts.resident_weight_bytes if facts is not None else lambda: None, MEMORY_PERIOD_S)
-        self._kv = Paced(facts.resident_kv_bytes if facts is not None else lambda: None, MEMORY_PERIOD_S)
+        self._weights = Paced(
+            facts.resident_weight_bytes if facts is not None else lambda: None, MEMORY_PERIOD_S
+        )
+        self._kv = Paced(
+            facts.resident_kv_bytes if facts is not None else lambda: None, MEMORY_PERIOD_S
+        )
 
-    def sample(self, now_s: float, facts: ModelFacts | None, interface_share: float | None) -> MachineSample:
+    def sample(
+        self, now_s: float, facts: ModelFacts | None, interface_share: float | None
+    ) -> MachineSample:
         """Look at everything once; loads and rates speak for the time since the last call."""
         interval_s = now_s - self._before_s if self._before_s is not None else 0.0
         self._before_s = now_s
@@ -109,7 +117,9 @@ class MachineMonitor:
         """Return what the program allocated; None where that is not told from files in memory."""
         with self._status.open(encoding="ascii", errors="replace") as file:
             lines = file.read(_MAX_STATUS_BYTES).splitlines()
-        found = {line.split(":")[0]: line for line in lines if line.startswith(("RssAnon:", "RssShmem:"))}
+        found = {
+            line.split(":")[0]: line for line in lines if line.startswith(("RssAnon:", "RssShmem:"))
+        }
         if len(found) != 2:
             return None
         return sum(1024 * int(line.split()[1]) for line in found.values())

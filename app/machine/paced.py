@@ -16,7 +16,10 @@ class Paced(Generic[Reading]):
     """Keeps the last value until the next one is due; any exception of ``read`` means that there is none."""
 
     def __init__(
-        self, read: Callable[[], Reading | None], period_s: float, cost_clock: Callable[[], float] = time.perf_counter
+        self,
+        read: Callable[[], Reading | None],
+        period_s: float,
+        cost_clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._read, self._period_s, self._cost_clock = read, period_s, cost_clock
         self._due_s = float("-inf")

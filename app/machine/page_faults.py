@@ -47,7 +47,9 @@ class FaultLog:
     @property
     def total(self) -> int | None:
         """All faults of the reply; None where the system does not count them."""
-        return None if self._before is None else self.prompt + sum(count for _, count in self.tokens)
+        return (
+            None if self._before is None else self.prompt + sum(count for _, count in self.tokens)
+        )
 
     def note(self, token: int) -> None:
         """Book what came since the last call to a token, 0 for the prompt."""
@@ -63,6 +65,8 @@ class FaultLog:
     def by_token(self) -> dict[int, int]:
         """Return faults by number of the token, the first token being 0."""
         found = Counter[int]()
-        for token, count in list(self.tokens):  # the last token may be there twice: what came after it counts too
+        for token, count in list(
+            self.tokens
+        ):  # the last token may be there twice: what came after it counts too
             found[token - 1] += count
         return found

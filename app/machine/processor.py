@@ -51,9 +51,12 @@ class CoreLoads:
         if before is None or len(before[0]) != len(cores) or interval_s <= 0:
             return None
         spent = [
-            (busy - busy0, total - total0) for (busy, total), (busy0, total0) in zip(cores, before[0], strict=True)
+            (busy - busy0, total - total0)
+            for (busy, total), (busy0, total0) in zip(cores, before[0], strict=True)
         ]
-        loads = tuple(min(1.0, max(0.0, busy / total)) if total > 0 else 0.0 for busy, total in spent)
+        loads = tuple(
+            min(1.0, max(0.0, busy / total)) if total > 0 else 0.0 for busy, total in spent
+        )
         others_s = sum(busy for busy, _ in spent) + (stolen_s - before[1]) - (own_s - before[2])
         return Loads(loads, max(0.0, others_s / interval_s))
 
@@ -84,7 +87,9 @@ class Processor:
         if not clocks:
             return None, None
         currents = [current for current, _ in clocks]
-        busy = [current for current, load in zip(currents, loads, strict=False) if load >= BUSY_LOAD]
+        busy = [
+            current for current, load in zip(currents, loads, strict=False) if load >= BUSY_LOAD
+        ]
         present = sum(busy) / len(busy) if busy and len(currents) == len(loads) else max(currents)
         most = max(most for _, most in clocks)
         # Some drivers name the clock without boost; what is exceeded is not the most there can be.
@@ -101,7 +106,9 @@ class Processor:
         self._throttled_before = None
 
     def _read_clocks(self) -> list[tuple[float, float]]:
-        read = [(clock.current / 1000, clock.max / 1000) for clock in self._source.cpu_freq(percpu=True)]
+        read = [
+            (clock.current / 1000, clock.max / 1000) for clock in self._source.cpu_freq(percpu=True)
+        ]
         # Some kernels and versions give the clock in units of their own.
         return [(current, most) for current, most in read if 0.05 < current < 20 and 0 <= most < 20]
 
@@ -113,7 +120,10 @@ class Processor:
         return max(sane, default=None)
 
     def _read_throttles(self) -> int | None:
-        counts = [number_in(path) for path in self._cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")]
+        counts = [
+            number_in(path)
+            for path in self._cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
+        ]
         known = [count for count in counts if count is not None]
         return sum(known) if known else None
 

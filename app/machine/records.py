@@ -66,7 +66,14 @@ class TimeSpent:
     @property
     def total_s(self) -> float:
         """From sending the message to the end of the reply."""
-        return self.waited_s + self.disk_s + self.prefill_s + self.first_s + self.decode_s + self.interface_s
+        return (
+            self.waited_s
+            + self.disk_s
+            + self.prefill_s
+            + self.first_s
+            + self.decode_s
+            + self.interface_s
+        )
 
 
 @record
@@ -126,4 +133,6 @@ def ceiling_at(
     if facts is None or not read_gbps:
         return None
     # Every token reads all weights, and the keys and values of the whole context, once.
-    return Ceiling(facts.bytes_per_token + context_used * facts.kv_bytes_per_position, read_gbps, reached_tps)
+    return Ceiling(
+        facts.bytes_per_token + context_used * facts.kv_bytes_per_position, read_gbps, reached_tps
+    )

@@ -111,7 +111,9 @@ class ReplyHistory:
     def _of(self, identity: str) -> list[tuple[int, list[PastReply]]]:
         """Return the replies of each thread count."""
         keys = [key for key in self._replies if key.startswith(f"{identity}.")]
-        return [(int(key.rpartition(".")[2]), self._replies[key]) for key in keys if self._replies[key]]
+        return [
+            (int(key.rpartition(".")[2]), self._replies[key]) for key in keys if self._replies[key]
+        ]
 
     def add(self, key: str, reply: PastReply) -> None:
         """Remember a reply, unless it was too short to say anything."""
@@ -127,15 +129,24 @@ class ReplyHistory:
         """Return the rates known of a key, by name; {} for none."""
         return self._rates.get(key, {})
 
-    def remember_rates(self, key: str, rates: Mapping[str, float], is_quiet: bool) -> Mapping[str, float]:
+    def remember_rates(
+        self, key: str, rates: Mapping[str, float], is_quiet: bool
+    ) -> Mapping[str, float]:
         """Remember measurements and return the best of all, by name.
 
         What was measured while other programs were busy is remembered only where it beats a figure from a quiet time.
         """
         self._load()
         known = self._rates.pop(key, {})
-        measured = {name: rate for name, rate in rates.items() if _is_rate(name, rate) and (is_quiet or name in known)}
-        joined = {**known, **{name: max(rate, known.get(name, 0.0)) for name, rate in measured.items()}}
+        measured = {
+            name: rate
+            for name, rate in rates.items()
+            if _is_rate(name, rate) and (is_quiet or name in known)
+        }
+        joined = {
+            **known,
+            **{name: max(rate, known.get(name, 0.0)) for name, rate in measured.items()},
+        }
         if joined:
             self._rates = _newest({**self._rates, key: joined})
             self._save()
@@ -144,18 +155,27 @@ class ReplyHistory:
     def _load(self) -> None:
         content = self._file.read()  # what is damaged is left out, and replaced by the next reply
         for key, rows in _entries(content.get("replies")).items():
-            replies = [reply for row in rows if (reply := _reply_of(row))] if isinstance(rows, list) else []
+            replies = (
+                [reply for row in rows if (reply := _reply_of(row))]
+                if isinstance(rows, list)
+                else []
+            )
             if replies:
                 self._replies[key] = replies[-MOST_REPLIES:]
         for key, kept in _entries(content.get("rates")).items():
             rates = (
-                {name: rate for name, rate in kept.items() if _is_rate(name, rate)} if isinstance(kept, dict) else {}
+                {name: rate for name, rate in kept.items() if _is_rate(name, rate)}
+                if isinstance(kept, dict)
+                else {}
             )
             if rates:
                 self._rates[key] = rates
 
     def _save(self) -> None:
-        replies = {key: [list(vars(reply).values()) for reply in replies] for key, replies in self._replies.items()}
+        replies = {
+            key: [list(vars(reply).values()) for reply in replies]
+            for key, replies in self._replies.items()
+        }
         self._file.write(rates=self._rates, replies=replies)
 
 
@@ -181,8 +201,15 @@ def identity_of(*parts: object) -> str:
 @cache
 def machine_name() -> str:
     """Return what tells this processor from another; never shown."""
-    with suppress(OSError, StopIteration), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-        return next(line for line in file.read(1 << 16).splitlines() if line.startswith(("model name", "Hardware")))
+    with (
+        suppress(OSError, StopIteration),
+        open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file,
+    ):
+        return next(
+            line
+            for line in file.read(1 << 16).splitlines()
+            if line.startswith(("model name", "Hardware"))
+        )
     return f"{platform.machine()} {platform.processor()}"
 
 
@@ -191,7 +218,11 @@ def _newest(entries: dict[str, T]) -> dict[str, T]:
 
 
 def _entries(value: object) -> dict[str, Any]:
-    return _newest({key: one for key, one in value.items() if _KEY.fullmatch(key)} if isinstance(value, dict) else {})
+    return _newest(
+        {key: one for key, one in value.items() if _KEY.fullmatch(key)}
+        if isinstance(value, dict)
+        else {}
+    )
 
 
 def _reply_of(row: object) -> PastReply | None:
@@ -210,7 +241,9 @@ def _is_sound(reply: PastReply) -> bool:
 
 def _quiet(replies: list[PastReply]) -> list[PastReply]:
     """Return those of quiet times; where there are none, the fastest of the others, which was disturbed least."""
-    return [reply for reply in replies if reply.is_quiet] or [max(replies, key=lambda reply: reply.decode_tps)]
+    return [reply for reply in replies if reply.is_quiet] or [
+        max(replies, key=lambda reply: reply.decode_tps)
+    ]
 
 
 def _is_rate(name: str, rate: object) -> bool:

@@ -162,7 +162,9 @@ def excess_at(times_s: Sequence[float], tokens: Mapping[int, int]) -> float:
     if not gaps_s:
         return 0.0
     median_s = statistics.median(gaps_s)
-    return sum(max(0.0, gaps_s[token - 1] - median_s) for token in tokens if 1 <= token <= len(gaps_s))
+    return sum(
+        max(0.0, gaps_s[token - 1] - median_s) for token in tokens if 1 <= token <= len(gaps_s)
+    )
 
 
 def cause_of(stutter: Stutter, faults: Mapping[int, int], samples: Sequence[MachineSample]) -> str:
@@ -201,6 +203,8 @@ def _usual_clock_ghz(samples: Sequence[MachineSample]) -> float:
     import statistics
 
     clocks = [
-        sample.clock_ghz for sample in samples if sample.clock_ghz and max(sample.core_loads, default=1.0) >= BUSY_LOAD
+        sample.clock_ghz
+        for sample in samples
+        if sample.clock_ghz and max(sample.core_loads, default=1.0) >= BUSY_LOAD
     ]
     return statistics.median_high(clocks) if clocks else 0.0

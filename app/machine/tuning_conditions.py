@@ -54,7 +54,9 @@ class Conditions:
 
     def joined(self, other: Conditions) -> Conditions:
         """Return those of both spans: what spoils one spoils what was found in the two."""
-        swapped = [found for found in (self.swapped_bytes, other.swapped_bytes) if found is not None]
+        swapped = [
+            found for found in (self.swapped_bytes, other.swapped_bytes) if found is not None
+        ]
         others = [found for found in (self.others_cores, other.others_cores) if found is not None]
         on_battery = self.on_battery or other.on_battery
         return Conditions(on_battery, max(swapped, default=None), max(others, default=None))
@@ -63,11 +65,15 @@ class Conditions:
         """Remarks to show next to figures measured in this span."""
         found = []
         if self.is_swapping:
-            found.append("The machine was swapping meanwhile: these figures are not remembered. Close programs first.")
+            found.append(
+                "The machine was swapping meanwhile: these figures are not remembered. Close programs first."
+            )
         if self.on_battery:
             found.append("Measured on battery: this holds for running on battery only.")
         if self.is_crowded:
-            found.append(f"Other programs took {self.others_cores:.1f} cores meanwhile: measure again without them.")
+            found.append(
+                f"Other programs took {self.others_cores:.1f} cores meanwhile: measure again without them."
+            )
         return tuple(found)
 
 
@@ -75,7 +81,10 @@ class ConditionsWatch:
     """Watches one span of time after the other. ``source``: psutil, what replaces it, or None to watch nothing."""
 
     def __init__(
-        self, source: Any, own_cpu: Callable[[], float] = time.process_time, clock: Callable[[], float] = time.monotonic
+        self,
+        source: Any,
+        own_cpu: Callable[[], float] = time.process_time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source, self._clock = source, clock
         self._loads = CoreLoads(source, own_cpu)
@@ -96,7 +105,11 @@ class ConditionsWatch:
         if self._found is None:
             loads = or_none(lambda: self._loads.since_before(self._clock() - self._began_s))
             swapped = self._read_swapped()
-            moved = swapped - self._swapped if swapped is not None and self._swapped is not None else None
+            moved = (
+                swapped - self._swapped
+                if swapped is not None and self._swapped is not None
+                else None
+            )
             others_cores = loads.others_cores if loads is not None else None
             self._found = Conditions(self._on_battery or self.is_on_battery(), moved, others_cores)
         return self._found

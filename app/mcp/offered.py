@@ -24,7 +24,9 @@ _MOST_LEFT_OUT = 1000
 """Limit on the lines on tools that cannot be used."""
 _NAMED_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions")
 """Keywords whose value is an object of schemas by their names."""
-_TEXT_KINDS = re.compile(r"text/.*|application/(?:.*\+)?(?:json|xml|yaml|x-yaml|toml|javascript)\b.*")
+_TEXT_KINDS = re.compile(
+    r"text/.*|application/(?:.*\+)?(?:json|xml|yaml|x-yaml|toml|javascript)\b.*"
+)
 """Kinds of data that are text, by their MIME types."""
 _MODEL_NAME_CHARS = 64
 _SHOWN_CHARS = 200
@@ -44,7 +46,11 @@ class ServedTool:
     @property
     def for_template(self) -> dict[str, Any]:
         """As chat templates take it."""
-        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        function = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.parameters,
+        }
         return {"type": "function", "function": function}
 
 
@@ -70,7 +76,9 @@ class UsableTools:
             reason = tool if isinstance(tool, str) else self._no_room_for(tool)
             if reason:
                 name = item.get("name") if isinstance(item, dict) else None
-                self.leave_out(clean_line(name, 40) if isinstance(name, str) else "(no name)", reason)
+                self.leave_out(
+                    clean_line(name, 40) if isinstance(name, str) else "(no name)", reason
+                )
             elif isinstance(tool, ServedTool):
                 self.tools[tool.name] = tool
 
@@ -99,7 +107,14 @@ def served_tool(item: Any) -> ServedTool | str:
     name, schema = item.get("name"), item.get("inputSchema")
     if not isinstance(name, str) or not 0 < len(name) <= MOST_NAME_CHARS or not name.isprintable():
         return "its name is none"
-    about = next((text for text in (item.get("description"), item.get("title")) if text and isinstance(text, str)), "")
+    about = next(
+        (
+            text
+            for text in (item.get("description"), item.get("title"))
+            if text and isinstance(text, str)
+        ),
+        "",
+    )
     schema = {} if schema is None or schema == [] else schema  # PHP writes an empty object as []
     if not isinstance(schema, dict):
         return "its parameters are described by no schema"
@@ -108,7 +123,9 @@ def served_tool(item: Any) -> ServedTool | str:
     if len(json.dumps(schema)) > MOST_SCHEMA_CHARS:
         return f"its schema is larger than {size(MOST_SCHEMA_CHARS)}"
     kind, properties = schema.get("type") or "object", schema.get("properties") or {}
-    if not isinstance(properties, dict) or (kind != "object" and not (isinstance(kind, list) and "object" in kind)):
+    if not isinstance(properties, dict) or (
+        kind != "object" and not (isinstance(kind, list) and "object" in kind)
+    ):
         return "its schema is of no object"
     called = model_name(name)
     parameters = _plain_schema({**schema, "type": "object", "properties": properties})
@@ -122,7 +139,10 @@ def _plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     for key in _NAMED_SCHEMAS:
         named = plain.get(key)
         if isinstance(named, dict):
-            plain[key] = {name: _plain_schema(one) if isinstance(one, dict) else {} for name, one in named.items()}
+            plain[key] = {
+                name: _plain_schema(one) if isinstance(one, dict) else {}
+                for name, one in named.items()
+            }
         elif key in plain:
             plain[key] = {}
     for key in ("items", "additionalProperties"):
@@ -173,7 +193,9 @@ def _part(part: Any) -> str:
     if kind in ("image", "audio"):
         return f"[{kind}: {_data(part, 'data')}; you cannot see or hear it]"
     if kind == "resource_link":
-        about = [_line(part.get(name)) for name in ("name", "title", "uri", "mimeType", "description")]
+        about = [
+            _line(part.get(name)) for name in ("name", "title", "uri", "mimeType", "description")
+        ]
         return f"[a link to a resource: {', '.join(filter(None, about)) or 'nothing'}]"
     if kind == "resource" and isinstance(part.get("resource"), dict):
         resource = part["resource"]
@@ -192,7 +214,9 @@ def _resource_text(resource: Mapping[str, Any]) -> str | None:
     if isinstance(text, str):
         return text
     blob = resource.get("blob")
-    if not isinstance(blob, str) or not _TEXT_KINDS.fullmatch(_line(resource.get("mimeType")).lower()):
+    if not isinstance(blob, str) or not _TEXT_KINDS.fullmatch(
+        _line(resource.get("mimeType")).lower()
+    ):
         return None
     try:
         return b64decode("".join(blob.split()), validate=True).decode()

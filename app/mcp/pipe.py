@@ -40,7 +40,9 @@ _INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMP
 class Pipe:
     """A process from ``open`` to ``close``. No shell reads its command."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> None:
         self._command = [os.path.expanduser(word) for word in command]
         """Program and arguments; ``~`` is the home directory, as in a shell."""
         self._environment = dict(environment or {})
@@ -63,7 +65,9 @@ class Pipe:
 
     def open(self) -> None:
         """Start the process."""
-        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | self._environment
+        environment = {
+            name: os.environ[name] for name in _INHERITED if name in os.environ
+        } | self._environment
         guard = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))]
         reading, writing = os.pipe()
         try:

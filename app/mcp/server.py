@@ -107,7 +107,9 @@ class ToolServer:
     def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Return the result of a tool, which may be an error. Raises ToolServerError, or StoppedError."""
         if not self.is_running:
-            raise ToolServerError(f"tool server {self.name} is not running (/tools on {self.name} starts it)")
+            raise ToolServerError(
+                f"tool server {self.name} is not running (/tools on {self.name} starts it)"
+            )
         params = {"name": self._own_names.get(name, name), "arguments": dict(arguments)}
         with self._ended_by_faults():
             try:
@@ -139,7 +141,9 @@ class ToolServer:
             yield
         except Fault as fault:
             self.close()
-            raise ToolServerError(f"tool server {self.name} {fault} ({self._transport.shown})") from None
+            raise ToolServerError(
+                f"tool server {self.name} {fault} ({self._transport.shown})"
+            ) from None
         except StoppedError:
             self.close()
             raise
@@ -173,7 +177,9 @@ class ToolServer:
         while cursor not in seen:
             seen.add(cursor)
             try:
-                page = self._request("tools/list", {"cursor": cursor} if cursor else {}, self._limits.start_s)
+                page = self._request(
+                    "tools/list", {"cursor": cursor} if cursor else {}, self._limits.start_s
+                )
             except RequestRefused as fault:
                 if not cursor:
                     raise
@@ -213,7 +219,11 @@ class ToolServer:
             message = _words_of(error)
             if method == "tools/call":  # the model may mend its call
                 return _error_result(message)
-            if method == "tools/list" and isinstance(error, dict) and error.get("code") == _NOT_FOUND:
+            if (
+                method == "tools/list"
+                and isinstance(error, dict)
+                and error.get("code") == _NOT_FOUND
+            ):
                 return {}  # a server of other things
             raise RequestRefused(f"refuses {method}: {clean_line(message, 120)}")
         result = answer.get("result")
@@ -253,7 +263,9 @@ def _words_of(error: Any) -> str:
     if not isinstance(message, str) or not message:
         return json.dumps(error)
     more = error.get("data")
-    return f"{message}: {more}" if isinstance(more, str) and more and more not in message else message
+    return (
+        f"{message}: {more}" if isinstance(more, str) and more and more not in message else message
+    )
 
 
 def _error_result(words: str) -> dict[str, Any]:

@@ -22,11 +22,16 @@ def has_desktop(environ: Mapping[str, str]) -> bool:
     """Whether a native clipboard program would reach the desktop the user sits at."""
     if environ.get("SSH_CONNECTION") or environ.get("SSH_TTY"):
         return False
-    return bool(environ.get("WAYLAND_DISPLAY") or environ.get("DISPLAY") or environ.get("TERM_PROGRAM"))
+    return bool(
+        environ.get("WAYLAND_DISPLAY") or environ.get("DISPLAY") or environ.get("TERM_PROGRAM")
+    )
 
 
 async def copy(
-    text: str, send_to_terminal: Callable[[str], None], environ: Mapping[str, str], to_file: bool = False
+    text: str,
+    send_to_terminal: Callable[[str], None],
+    environ: Mapping[str, str],
+    to_file: bool = False,
 ) -> str:
     """Copy by the best route, or to a file; return a sentence. ``send_to_terminal`` writes the text as OSC 52."""
     if to_file:
@@ -52,7 +57,9 @@ async def _copy_natively(text: str) -> bool:
         return bool(pyperclip.paste().split() == text.split())
 
     try:
-        return await asyncio.wait_for(asyncio.wrap_future(in_background(ask, "clipboard")), NATIVE_PATIENCE_S)
+        return await asyncio.wait_for(
+            asyncio.wrap_future(in_background(ask, "clipboard")), NATIVE_PATIENCE_S
+        )
     except Exception:  # whatever it is, the next route is tried
         return False
 

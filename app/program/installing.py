@@ -14,6 +14,8 @@ def install_command(package: str) -> str:
         return f"pipx inject {shlex.quote(os.path.basename(sys.prefix))} {package}"
     python = shlex.quote(sys.executable)
     has_pip = os.path.isfile(os.path.join(os.path.dirname(sys.executable), "pip"))
-    if not has_pip and (shutil.which("uv") or os.path.isfile(os.path.join(sys.prefix, "uv-receipt.toml"))):
+    if not has_pip and (
+        shutil.which("uv") or os.path.isfile(os.path.join(sys.prefix, "uv-receipt.toml"))
+    ):
         return f"uv pip install --python {python} {package}"
     return f"{python} -m pip install {package}"

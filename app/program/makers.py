@@ -40,8 +40,14 @@ def advice_of(metadata: Mapping[str, Any], mode: ThinkingMode) -> Advice:
     from engine.sampling.advice import sampling_advice  # imports numpy
 
     family = family_of(metadata)
-    advice = {name: (value, Source.MAKER) for name, value in family.values(mode).items()} if family else {}
-    return advice | {name: (value, Source.MODEL) for name, value in sampling_advice(metadata).items()}
+    advice = (
+        {name: (value, Source.MAKER) for name, value in family.values(mode).items()}
+        if family
+        else {}
+    )
+    return advice | {
+        name: (value, Source.MODEL) for name, value in sampling_advice(metadata).items()
+    }
 
 
 def family_of(metadata: Mapping[str, Any]) -> Family | None:

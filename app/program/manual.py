@@ -24,9 +24,13 @@ def page(topic: str) -> str:
     if topic.lower() not in names:
         near = difflib.get_close_matches(topic.lower(), names, n=1, cutoff=0.0)
         nearest = f" (nearest: {near[0]})" if near else ""
-        raise Refusal(f"the manual has no topic {clean_line(topic, 40)!r}{nearest}; it has: {', '.join(names)}")
+        raise Refusal(
+            f"the manual has no topic {clean_line(topic, 40)!r}{nearest}; it has: {', '.join(names)}"
+        )
     text = read_text(_FOLDER / f"{topic.lower()}.txt", "manual page").rstrip()
-    from app.program.installing import install_command  # not with the module: the first frame would wait for it
+    from app.program.installing import (
+        install_command,
+    )  # not with the module: the first frame would wait for it
 
     return text.replace("{install keyring}", install_command("keyring"))
 
@@ -36,5 +40,8 @@ def help(topic: str | None = None) -> int:
     if topic is not None:
         print(page(topic), flush=True)
     else:
-        print(f"jalopy help TOPIC, where TOPIC is: {', '.join(topics())}; jalopy --help lists the commands", flush=True)
+        print(
+            f"jalopy help TOPIC, where TOPIC is: {', '.join(topics())}; jalopy --help lists the commands",
+            flush=True,
+        )
     return exit_codes.OK

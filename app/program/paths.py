@@ -76,7 +76,9 @@ def private_directory(path: Path | None) -> Path | None:
     try:
         make_private(path)
         found = path.stat()
-        if not stat.S_ISDIR(found.st_mode) or (hasattr(os, "geteuid") and found.st_uid != os.geteuid()):
+        if not stat.S_ISDIR(found.st_mode) or (
+            hasattr(os, "geteuid") and found.st_uid != os.geteuid()
+        ):
             return None
         if stat.S_IMODE(found.st_mode) & 0o077 and not path.is_symlink():
             path.chmod(0o700)

@@ -25,7 +25,9 @@ SUFFIXES = (".md", ".txt")
 MAX_BYTES = 64 << 10
 """A larger one would fill the context of most models."""
 _MAX_FILES = 200
-_HEAD = re.compile(r"---\n((?:[a-z_]+ *: *-?[0-9]{1,19}(?:\.[0-9]{1,18})?(?:e-?[0-9]{1,2})? *\n)+)---(?:\n|$)")
+_HEAD = re.compile(
+    r"---\n((?:[a-z_]+ *: *-?[0-9]{1,19}(?:\.[0-9]{1,18})?(?:e-?[0-9]{1,2})? *\n)+)---(?:\n|$)"
+)
 """Lines of another form are words of the system prompt."""
 
 
@@ -49,7 +51,9 @@ def load_persona(name: str) -> Persona:
         near = difflib.get_close_matches(name, files, n=1, cutoff=0.5)
         listed = clean_line(f"known: {', '.join(files)}", 200) if files else how_to_add()
         hint = f"nearest: {near[0]}" if near else listed
-        raise Refusal(f"there is no persona or preset {clean_line(name, 60)!r} ({hint})", exit_codes.USAGE)
+        raise Refusal(
+            f"there is no persona or preset {clean_line(name, 60)!r} ({hint})", exit_codes.USAGE
+        )
     text = read_system_file(files[name])
     head = _HEAD.match(text)
     if head is None:
@@ -60,7 +64,9 @@ def load_persona(name: str) -> Persona:
     for key in parameters:
         if key not in known:
             nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-            raise Refusal(f"persona {name}: there is no parameter {clean_line(key, 40)} (nearest: {nearest})")
+            raise Refusal(
+                f"persona {name}: there is no parameter {clean_line(key, 40)} (nearest: {nearest})"
+            )
     return Persona(text[head.end() :].strip(), parameters)
 
 
@@ -70,9 +76,13 @@ def save_persona(name: str, persona: Persona) -> str:
     if directory is None:
         raise Refusal(how_to_add())
     if not re.fullmatch(r"\w[\w .-]{0,59}", name):
-        raise Refusal(f"{clean_line(name, 60)!r} cannot be a preset's name (letters, figures, spaces, . - and _)")
+        raise Refusal(
+            f"{clean_line(name, 60)!r} cannot be a preset's name (letters, figures, spaces, . - and _)"
+        )
     if not (persona.system or persona.parameters):
-        raise Refusal("there is nothing to keep: /set chooses parameters, /system TEXT a system prompt")
+        raise Refusal(
+            "there is nothing to keep: /set chooses parameters, /system TEXT a system prompt"
+        )
     if name in _files():
         raise Refusal(f"there is a persona {name} already, which stays (choose another name)")
     head = "".join(f"{key}: {value!r}\n" for key, value in persona.parameters.items())
@@ -82,21 +92,30 @@ def save_persona(name: str, persona: Persona) -> str:
         with open(path, "x", encoding="utf-8") as file:
             file.write((f"---\n{head}---\n" if head else "") + f"{persona.system}\n")
     except OSError as error:
-        raise Refusal(f"{clean_line(str(path), 200)}: {error.strerror} (nothing is kept)") from error
+        raise Refusal(
+            f"{clean_line(str(path), 200)}: {error.strerror} (nothing is kept)"
+        ) from error
     return f"kept as {path}: /preset {name} begins with it"
 
 
 def how_to_add() -> str:
     """Return what to do to have a persona."""
     place = paths.personas_dir()
-    return f"put NAME.md or NAME.txt into {place}" if place else "there is no home directory to keep them in"
+    return (
+        f"put NAME.md or NAME.txt into {place}"
+        if place
+        else "there is no home directory to keep them in"
+    )
 
 
 def read_system_file(path: Path) -> str:
     """Return the cleaned text of a file with a system prompt. Raises Refusal: unread, empty, too large, or no text."""
     text = clean_text(read_text(path, "system prompt", MAX_BYTES)).strip()
     if not text:
-        raise Refusal(f"{clean_line(str(path), 200)}: is empty (write a system prompt into it)", exit_codes.BAD_DATA)
+        raise Refusal(
+            f"{clean_line(str(path), 200)}: is empty (write a system prompt into it)",
+            exit_codes.BAD_DATA,
+        )
     return text
 
 

@@ -23,7 +23,11 @@ from engine.machine.regular_file import safe_flags
 MAX_LINE_CHARS = 300
 _NO_THREAD = ("can't start new thread", "cannot join thread before it is started")
 """The second is what Textual makes of the first."""
-_NO_ROOM = ("failed to map segment", "cannot allocate memory", "cannot create shared object descriptor")
+_NO_ROOM = (
+    "failed to map segment",
+    "cannot allocate memory",
+    "cannot create shared object descriptor",
+)
 _UNREADABLE = ("Input/output error", "cannot read file data", "cannot open shared object file")
 """Of the system's loader."""
 _MOST_CAUSES = 20
@@ -73,7 +77,9 @@ def line_of(error: BaseException) -> str:
 
 def shown_line(error: BaseException) -> str:
     """Return the line of any error as a screen shows it: a refusal's own words, or a bug by its type, logged."""
-    return bug_line(error) if exit_code_of(error) is None else line_of(error).removeprefix("jalopy: ")
+    return (
+        bug_line(error) if exit_code_of(error) is None else line_of(error).removeprefix("jalopy: ")
+    )
 
 
 def _of_system(error: BaseException) -> tuple[int | None, str]:
@@ -81,7 +87,9 @@ def _of_system(error: BaseException) -> tuple[int | None, str]:
     if isinstance(error, MemoryError) or _needs_thread(error) or _needs_memory(error):
         return exit_codes.NO_MEMORY, _refused_words(error)
     if isinstance(error, OSError):
-        file = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+        file = (
+            f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+        )
         return exit_codes.IO_ERROR, f"{file}{error.strerror or error}"
     if part := _unreadable_part(error):
         return exit_codes.IO_ERROR, f"a part of the program cannot be loaded: {part}"
@@ -89,7 +97,9 @@ def _of_system(error: BaseException) -> tuple[int | None, str]:
 
 
 def _needs_thread(error: BaseException) -> bool:
-    return any(isinstance(one, RuntimeError) and str(one) in _NO_THREAD for one in _with_causes(error))
+    return any(
+        isinstance(one, RuntimeError) and str(one) in _NO_THREAD for one in _with_causes(error)
+    )
 
 
 def _needs_memory(error: BaseException) -> bool:
@@ -106,7 +116,10 @@ def _unreadable_part(error: BaseException) -> str:
     if not isinstance(error, ImportError):
         return ""
     lines = [line for one in _with_causes(error) for line in str(one).splitlines()]
-    return next((line.strip() for line in reversed(lines) if any(words in line for words in _UNREADABLE)), "")
+    return next(
+        (line.strip() for line in reversed(lines) if any(words in line for words in _UNREADABLE)),
+        "",
+    )
 
 
 def _refused_words(error: BaseException) -> str:
@@ -135,10 +148,14 @@ def log_crash(error: BaseException) -> str | None:
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     try:
         flags = safe_flags(os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        with os.fdopen(os.open(log, flags, 0o600), "a", encoding="utf-8", errors="backslashreplace") as file:
+        with os.fdopen(
+            os.open(log, flags, 0o600), "a", encoding="utf-8", errors="backslashreplace"
+        ) as file:
             if hasattr(os, "fchmod"):
                 os.fchmod(file.fileno(), 0o600)
-            file.write(f"{datetime.now().astimezone().isoformat(timespec='seconds')}\n{''.join(lines)}\n")
+            file.write(
+                f"{datetime.now().astimezone().isoformat(timespec='seconds')}\n{''.join(lines)}\n"
+            )
     except OSError:
         return None
     return str(log)

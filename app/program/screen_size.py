@@ -20,11 +20,19 @@ def ignore_impossible_sizes(environment: MutableMapping[str, str]) -> None:
             continue
         del environment[name]
         if value.strip("0"):  # empty and zero mean by custom that the size is not known
-            notices.add(Path(name), f"{name} of the environment is ignored: {value[:20]!a} (1 to {most:,} is possible)")
+            notices.add(
+                Path(name),
+                f"{name} of the environment is ignored: {value[:20]!a} (1 to {most:,} is possible)",
+            )
 
 
 def _is_count(value: str, most: int) -> bool:
-    return value.isascii() and value.isdecimal() and len(value) <= len(str(most)) and 1 <= int(value) <= most
+    return (
+        value.isascii()
+        and value.isdecimal()
+        and len(value) <= len(str(most))
+        and 1 <= int(value) <= most
+    )
 
 
 def bounded_size(columns: int, lines: int) -> tuple[int, int]:

@@ -25,7 +25,10 @@ MOST_THREADS = 128
 _MAX_COUNT = 2**31 - 1
 _MOST_SHOWN = 10**40
 _TOOL_SERVER_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
-_HEADER_NAME, _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"), re.compile(r"[ -~]{0,4096}")
+_HEADER_NAME, _HEADER = (
+    re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"),
+    re.compile(r"[ -~]{0,4096}"),
+)
 _TEXT, _ENVIRONMENT_NAME = re.compile(r"[^\0]*"), re.compile(r"[^=\0]+")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,99})?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[a-z0-9_.\[\]:-]{1,200}", re.IGNORECASE)
@@ -56,7 +59,11 @@ class SettingsError(Refusal):
 
 
 def _setting(
-    kind: str = "", *, choices: tuple[str, ...] = (), least: float | None = None, most: float | None = None
+    kind: str = "",
+    *,
+    choices: tuple[str, ...] = (),
+    least: float | None = None,
+    most: float | None = None,
 ) -> Any:
     """A setting and its rules; kinds of their own: paths, thinking, server, origins, tool servers."""
     return field(metadata={"kind": kind, "choices": choices, "least": least, "most": most})
@@ -300,7 +307,9 @@ def taken_from(settings: Settings, key: str, other: Settings) -> Settings:
     return _with_value(settings, key, value_of(other, key), sources)
 
 
-def _with_value(settings: Settings, key: str, value: Any, sources: Mapping[str, Source]) -> Settings:
+def _with_value(
+    settings: Settings, key: str, value: Any, sources: Mapping[str, Source]
+) -> Settings:
     table, _, name = key.rpartition(".")
     changes = {name: value}
     if table:
@@ -350,7 +359,11 @@ def setting_keys() -> list[str]:
     return list(_rules())
 
 
-_TABLES: dict[str, Any] = {"sampling": SamplingSettings, "tools": ToolSettings, "serve": ServeSettings}
+_TABLES: dict[str, Any] = {
+    "sampling": SamplingSettings,
+    "tools": ToolSettings,
+    "serve": ServeSettings,
+}
 
 
 @cache
@@ -358,7 +371,10 @@ def _rules() -> dict[str, tuple[Any, Mapping[str, Any]]]:
     """Return the type of each setting, and what ``_setting`` says of it, by its dotted key."""
     return {
         prefix + one.name: (get_type_hints(table)[one.name], one.metadata)
-        for prefix, table in (("", Settings), *((f"{name}.", table) for name, table in _TABLES.items()))
+        for prefix, table in (
+            ("", Settings),
+            *((f"{name}.", table) for name, table in _TABLES.items()),
+        )
         for one in fields(table)
         if one.metadata
     }
@@ -371,12 +387,19 @@ def _checked_values(values: Mapping[str, Any], source: str) -> Iterator[tuple[st
             name = "serve"
         if name in _TABLES and not isinstance(value, Mapping):
             raise SettingsError(
-                f"{source}: {name} is {_kind(value)}; it must be a table: [{name}]", exit_codes.BAD_DATA
+                f"{source}: {name} is {_kind(value)}; it must be a table: [{name}]",
+                exit_codes.BAD_DATA,
             )
-        inner = {f"{name}.{key}": one for key, one in value.items()} if name in _TABLES else {name: value}
+        inner = (
+            {f"{name}.{key}": one for key, one in value.items()}
+            if name in _TABLES
+            else {name: value}
+        )
         for key, one in inner.items():
             if key not in _rules() or "." in name:
-                raise SettingsError(f"{source}: {key} is not a setting{_nearest(key)}", exit_codes.BAD_DATA)
+                raise SettingsError(
+                    f"{source}: {key} is not a setting{_nearest(key)}", exit_codes.BAD_DATA
+                )
             yield key, _checked(key, one, f"{source}: {key}")
 
 
@@ -384,10 +407,16 @@ def _nearest(dotted: str) -> str:
     keys, name = setting_keys(), dotted.rpartition(".")[2]
     for key in keys:
         if key.rpartition(".")[2] == name:
-            return f" (it belongs into its table: {key})" if "." in key else f" (it belongs to the top: {key})"
+            return (
+                f" (it belongs into its table: {key})"
+                if "." in key
+                else f" (it belongs to the top: {key})"
+            )
     near = difflib.get_close_matches(dotted, keys, n=1, cutoff=0.5)
     short_names = {key.rpartition(".")[2]: key for key in keys}
-    near = near or [short_names[n] for n in difflib.get_close_matches(name, short_names, n=1, cutoff=0.5)]
+    near = near or [
+        short_names[n] for n in difflib.get_close_matches(name, short_names, n=1, cutoff=0.5)
+    ]
     return f" (nearest: {near[0]})" if near else f" (known: {', '.join(keys)})"
 
 
@@ -400,7 +429,11 @@ def _checked(key: str, value: object, where: str) -> Any:
     # TOML writes 1 where 1.0 is meant; an integer of 400 digits has no float.
     if wanted is float and type(value) is int and least <= value <= most:
         value = float(value)
-    if wanted == tuple[str, ...] and isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if (
+        wanted == tuple[str, ...]
+        and isinstance(value, list)
+        and all(isinstance(one, str) for one in value)
+    ):
         value = tuple(value)
     if kind == "thinking" and type(value) is int and 0 <= value <= MOST_BUDGET_TOKENS:
         value = str(value)
@@ -418,17 +451,22 @@ def _checked(key: str, value: object, where: str) -> Any:
         is_right = not any("\0" in one for one in value)
     for one in value if is_right and isinstance(value, tuple) else ():
         if not _ELEMENTS[kind](one):
-            raise SettingsError(f"{where} has {_kind(one)}; allowed: {_ALLOWED[kind]}", exit_codes.BAD_DATA)
+            raise SettingsError(
+                f"{where} has {_kind(one)}; allowed: {_ALLOWED[kind]}", exit_codes.BAD_DATA
+            )
     if is_right:
         return value
-    raise SettingsError(f"{where} is {_kind(value)}; allowed: {_allowed(wanted, rules)}", exit_codes.BAD_DATA)
+    raise SettingsError(
+        f"{where} is {_kind(value)}; allowed: {_allowed(wanted, rules)}", exit_codes.BAD_DATA
+    )
 
 
 def _tool_servers(value: object, where: str) -> tuple[ToolServerSetting, ...]:
     """Return the servers of tools that a table names."""
     if not isinstance(value, Mapping):
         raise SettingsError(
-            f"{where} is {_kind(value)}; it must hold tables: [tools.servers.NAME]", exit_codes.BAD_DATA
+            f"{where} is {_kind(value)}; it must hold tables: [tools.servers.NAME]",
+            exit_codes.BAD_DATA,
         )
     return tuple(_tool_server(name, given, f"{where}.{name[:40]}") for name, given in value.items())
 
@@ -441,9 +479,13 @@ def _tool_server(name: str, given: Any, where: str) -> ToolServerSetting:
     keys = set(given) if isinstance(given, Mapping) else set()
     for key in sorted(keys - set(_SERVER_RULES)):
         hint = _OF_OTHERS.get(key, f"known: {', '.join(_SERVER_RULES)}")
-        raise SettingsError(f"{where} has {key[:40]!a}, which is not known here ({hint})", exit_codes.BAD_DATA)
+        raise SettingsError(
+            f"{where} has {key[:40]!a}, which is not known here ({hint})", exit_codes.BAD_DATA
+        )
     if not keys & {"command", "url"} or not any(keys <= kind for kind in kinds):
-        raise _wrong_server(f"{where} is not sound", "a table with command or url, and what goes with it")
+        raise _wrong_server(
+            f"{where} is not sound", "a table with command or url, and what goes with it"
+        )
     for key, value in given.items():
         is_sound, allowed = _SERVER_RULES[key]
         if not is_sound(value):
@@ -472,7 +514,9 @@ def _wrong_server(what: str, allowed: str) -> SettingsError:
     return SettingsError(f"{what}; allowed: {allowed}", exit_codes.BAD_DATA)
 
 
-def _are_texts(found: Any, names: re.Pattern[str] | None = None, texts: re.Pattern[str] = _TEXT) -> bool:
+def _are_texts(
+    found: Any, names: re.Pattern[str] | None = None, texts: re.Pattern[str] = _TEXT
+) -> bool:
     """Whether that is a list of texts, or a table of them by such names."""
     if names is not None and not (isinstance(found, Mapping) and all(map(names.fullmatch, found))):
         return False
@@ -498,10 +542,15 @@ _SERVER_RULES: dict[str, tuple[Callable[[Any], object], str]] = {
 """What a table of a server may have, and what is said of it where that is not sound."""
 
 
-_PARSERS: dict[str, Callable[[str], object]] = {"thinking": ThinkingMode.parse, "server": server_address}
+_PARSERS: dict[str, Callable[[str], object]] = {
+    "thinking": ThinkingMode.parse,
+    "server": server_address,
+}
 _ELEMENTS: dict[str, Callable[[str], object]] = {
     "origins": _ORIGIN.fullmatch,
-    "paths": lambda one: one.startswith("~") or Path(one).is_absolute(),  # another would be elsewhere at each start
+    "paths": lambda one: (
+        one.startswith("~") or Path(one).is_absolute()
+    ),  # another would be elsewhere at each start
 }
 _ALLOWED = {
     "thinking": THINKING_WORDS,

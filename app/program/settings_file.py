@@ -32,7 +32,9 @@ def changed(settings: Settings, key: str, value: object) -> Settings:
     Raises Refusal: the value is not allowed, or the file cannot be used or written; it is as it was.
     """
     if key == "tools.servers":  # tables, which nothing typed here can express
-        raise SettingsError(f"{key} is for an editor to change, in your settings file (jalopy help tools)")
+        raise SettingsError(
+            f"{key} is for an editor to change, in your settings file (jalopy help tools)"
+        )
     if value is not None:
         override(settings, key, value, key)
     path = paths.config_file()
@@ -41,7 +43,9 @@ def changed(settings: Settings, key: str, value: object) -> Settings:
     load_settings()  # a file with something wrong in it is for its owner to mend
     text = _rewritten(path, key, value)
     checked = settings_of(text, str(path))
-    wanted = value_of(built_in_settings() if value is None else override(checked, key, value, key), key)
+    wanted = value_of(
+        built_in_settings() if value is None else override(checked, key, value, key), key
+    )
     if value_of(checked, key) != wanted:
         raise SettingsError(f"{path}: {key} cannot be changed here (an editor can)")
     try:
@@ -63,7 +67,9 @@ def _rewritten(path: Path, key: str, value: object) -> str:
     try:
         document = tomlkit.parse(read_text(path, "settings file") if is_present(path) else "")
         holder: Any = document
-        if not table_name and isinstance(document.get(name), dict):  # [server], another name for [serve]
+        if not table_name and isinstance(
+            document.get(name), dict
+        ):  # [server], another name for [serve]
             raise ValueError(f"{name} is a table in it")
         if table_name:
             if value is None and table_name not in document:

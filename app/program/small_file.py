@@ -36,14 +36,18 @@ def read_json_object(path: Path, most_bytes: int) -> dict[str, Any]:
 
 def append_file(path: Path, content: bytes) -> int:
     """Add to a file, its owner's alone if this creates it; return its size. Raises OSError: not all is written."""
-    with os.fdopen(os.open(path, safe_flags(os.O_WRONLY | os.O_APPEND | os.O_CREAT), 0o600), "ab") as file:
+    with os.fdopen(
+        os.open(path, safe_flags(os.O_WRONLY | os.O_APPEND | os.O_CREAT), 0o600), "ab"
+    ) as file:
         file.write(content)
         return file.tell()
 
 
 def replace_file(path: Path, content: bytes, durable: bool = True) -> None:
     """Write next to the file, then rename over it; ``durable``: for a power cut. Raises OSError: it is as it was."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # created with mode 0600
+    handle, temporary = tempfile.mkstemp(
+        prefix=f".{path.name}.", dir=path.parent
+    )  # created with mode 0600
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -143,7 +147,13 @@ def checked(kind: Any, value: Any, *late: type) -> Any:
     if is_record and isinstance(value, dict):
         fields = _kinds_of(kind, late)
         try:
-            return kind(**{name: checked(one, value[name], *late) for name, one in fields.items() if name in value})
+            return kind(
+                **{
+                    name: checked(one, value[name], *late)
+                    for name, one in fields.items()
+                    if name in value
+                }
+            )
         except TypeError as reason:
             raise ValueError(str(reason)) from None
     if get_origin(kind) is Mapping and isinstance(value, dict):
@@ -169,7 +179,9 @@ MOST_LEVELS = 32
 """Limit on tables and lists inside each other in a file that a person wrote."""
 
 
-def read_text(path: Path, kind: str, most_bytes: int = _MAX_FILE_BYTES, error: type[Refusal] = Refusal) -> str:
+def read_text(
+    path: Path, kind: str, most_bytes: int = _MAX_FILE_BYTES, error: type[Refusal] = Refusal
+) -> str:
     """Return a file of this kind that a person wrote; links are followed, and a byte order mark is left out.
 
     Raises Refusal: it is no regular file, unreadable, too large or not UTF-8.
@@ -178,15 +190,22 @@ def read_text(path: Path, kind: str, most_bytes: int = _MAX_FILE_BYTES, error: t
     try:
         raw = read_regular(path, most_bytes, follows_links=True)
     except OSError as reason:
-        raise error(f"{shown}: {_why_unreadable(path, reason)} (the {kind})", exit_codes.UNREADABLE) from reason
+        raise error(
+            f"{shown}: {_why_unreadable(path, reason)} (the {kind})", exit_codes.UNREADABLE
+        ) from reason
     except ValueError as reason:
         raise error(f"{shown!a}: is not a path (the {kind})", exit_codes.UNREADABLE) from reason
     if raw is None:
-        raise error(f"{shown}: is larger than {most_bytes >> 10} KiB, which no {kind} is", exit_codes.BAD_DATA)
+        raise error(
+            f"{shown}: is larger than {most_bytes >> 10} KiB, which no {kind} is",
+            exit_codes.BAD_DATA,
+        )
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as reason:
-        raise error(f"{shown}: byte {reason.start} is not UTF-8 (save it so)", exit_codes.BAD_DATA) from reason
+        raise error(
+            f"{shown}: byte {reason.start} is not UTF-8 (save it so)", exit_codes.BAD_DATA
+        ) from reason
 
 
 def _why_unreadable(path: Path, error: OSError) -> str:
@@ -203,7 +222,10 @@ def _why_unreadable(path: Path, error: OSError) -> str:
 
 def _file_above(path: Path) -> str:
     """Return which of the folders above a path is a file."""
-    return next((clean_line(str(parent), 200) for parent in path.parents if parent.is_file()), "a part of the path")
+    return next(
+        (clean_line(str(parent), 200) for parent in path.parents if parent.is_file()),
+        "a part of the path",
+    )
 
 
 def is_present(path: Path | None) -> bool:
@@ -254,7 +276,9 @@ def _is_deeper(tables: dict[str, Any], most_levels: int) -> bool:
     """Whether tables and lists are inside each other in more levels."""
     level: list[Any] = [tables]
     for _ in range(most_levels):
-        inner = [value for one in level for value in (one.values() if isinstance(one, dict) else one)]
+        inner = [
+            value for one in level for value in (one.values() if isinstance(one, dict) else one)
+        ]
         level = [value for value in inner if isinstance(value, (dict, list))]
         if not level:
             return False

@@ -84,7 +84,10 @@ def load_state() -> tuple[ProgramState, str | None]:
         return ProgramState(), None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        return ProgramState(), f"{paths.state_file()}: {reason}; going on without what was learned earlier"
+        return (
+            ProgramState(),
+            f"{paths.state_file()}: {reason}; going on without what was learned earlier",
+        )
 
 
 def save_state(state: ProgramState) -> str | None:
@@ -137,7 +140,9 @@ def remember_tuned(
     state, _ = load_state()
     kept = _with(_with(state.tuned_threads, without), key, choice)
     when = _with(_with(state.tuned_when, without), key, measured if choice is not None else None)
-    return _note(tuned_threads=kept, tuned_when={name: value for name, value in when.items() if name in kept})
+    return _note(
+        tuned_threads=kept, tuned_when={name: value for name, value in when.items() if name in kept}
+    )
 
 
 def _note(**learned: Any) -> str | None:
@@ -156,13 +161,17 @@ def _file() -> JsonFile:
 
 def _parse(content: dict[str, Any]) -> ProgramState:
     try:
-        state: ProgramState = checked(ProgramState, {**content, "generation": _settings_of(content.get("generation"))})
+        state: ProgramState = checked(
+            ProgramState, {**content, "generation": _settings_of(content.get("generation"))}
+        )
         for mode in state.thinking.values():
             ThinkingMode.parse(mode)
     except ValueError:
         raise DamagedFileError("not a state file") from None
     is_sound = all(map(_is_choice, state.tuned_threads.values()))
-    if not is_sound or not all(map(_is_path, [*filter(None, [state.last_model]), *state.opened_models])):
+    if not is_sound or not all(
+        map(_is_path, [*filter(None, [state.last_model]), *state.opened_models])
+    ):
         raise DamagedFileError("not a state file")
     return dataclasses.replace(state, opened_models=state.opened_models[-MOST_OPENED:])
 

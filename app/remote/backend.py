@@ -68,7 +68,12 @@ class RemoteBackend:
         sampling: Callable[[], Mapping[str, float]],
         exchange: Callable[[RemoteModel, str], Exchange] = Exchange,
     ) -> None:
-        self._wire, self._options, self._sampling, self._exchange = wire, options, sampling, exchange
+        self._wire, self._options, self._sampling, self._exchange = (
+            wire,
+            options,
+            sampling,
+            exchange,
+        )
         self._tools = EngineTools(wire, options)
         self._open: _Open | None = None
         self._used_tokens = 0
@@ -107,7 +112,11 @@ class RemoteBackend:
 
     def tune(self, parts: tuple[str, ...]) -> None:
         """There is nothing to tune."""
-        self._wire.emit(events.TuningEnded("the model is computed elsewhere, and not by threads of this machine"))
+        self._wire.emit(
+            events.TuningEnded(
+                "the model is computed elsewhere, and not by threads of this machine"
+            )
+        )
 
     def settle(self, meter: ReplyMeter | None = None) -> None:
         """Say that the thread is free."""
@@ -126,10 +135,14 @@ class RemoteBackend:
     def look_at(self, place: ModelPlace) -> None:
         """Ask which models there are, and choose. Raises Refusal or DownloadError: it is not there, or unknown."""
         assert isinstance(place, RemoteModel)
-        self._wire.status = EngineStatus(Activity.LOADING, clean_line(place.stem, 40), since_s=self._wire.now_s())
+        self._wire.status = EngineStatus(
+            Activity.LOADING, clean_line(place.stem, 40), since_s=self._wire.now_s()
+        )
         key = find_key(place.host)
         places = [place]
-        if not place.server.endswith(_VERSION):  # an address without its last part is a usual mistake
+        if not place.server.endswith(
+            _VERSION
+        ):  # an address without its last part is a usual mistake
             places.append(replace(place, server=place.server + _VERSION))
         for tried in places:
             exchange = self._exchange(tried, key)
@@ -157,22 +170,39 @@ class RemoteBackend:
         place = opened.model
         self._used_tokens = 0
         self.settle()
-        self._wire.thinking = str(ThinkingMode.parse(access.recall_thinking(self._options.settings, place)))
+        self._wire.thinking = str(
+            ThinkingMode.parse(access.recall_thinking(self._options.settings, place))
+        )
         if self._options.generation is not None:
             self._options.generation.recall(place)
         name = clean_line(place.name, 60)
         self._wire.emit(
             events.ModelLoaded(
-                name, "", str(place), opened.n_ctx, 0, 0, _notices(opened), place.name, self._wire.thinking, place.host
+                name,
+                "",
+                str(place),
+                opened.n_ctx,
+                0,
+                0,
+                _notices(opened),
+                place.name,
+                self._wire.thinking,
+                place.host,
             )
         )
         if opening.keeps and opening.request.n_turns:
-            self._wire.emit(events.ConversationReread(0, 0, 0.0) if opening.rereads else events.ConversationTakenUp(0))
+            self._wire.emit(
+                events.ConversationReread(0, 0, 0.0)
+                if opening.rereads
+                else events.ConversationTakenUp(0)
+            )
 
     def use_adapters(self, adapters: tuple[str, ...]) -> None:
         """Use none. Raises Refusal: others are wanted."""
         if adapters:
-            raise Refusal("adapters change models of this machine, and a server computes (/lora off)")
+            raise Refusal(
+                "adapters change models of this machine, and a server computes (/lora off)"
+            )
         self._wire.emit(events.AdaptersChanged(()))
 
     def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> None:
@@ -191,7 +221,9 @@ class RemoteBackend:
         if opened is None:
             raise Refusal("no model is loaded")
         if request.n_answers > 1:
-            raise Refusal(f"{opened.model.host} writes one answer at a time (/regen without a number asks for one)")
+            raise Refusal(
+                f"{opened.model.host} writes one answer at a time (/regen without a number asks for one)"
+            )
         tools: Sequence[Mapping[str, Any]] = ()
         body: dict[str, Any]
         begun = _beginning(request.begun) if request.begun is not None else None
@@ -208,7 +240,9 @@ class RemoteBackend:
                 body["tools"] = list(tools)
         exchange = self._exchange(opened.model, opened.key)
         body = {"model": opened.model.name, **body, **self._how()}
-        turn = RemoteTurn(self._wire, exchange, path, body, begun, self._options.tells_pieces, tools)
+        turn = RemoteTurn(
+            self._wire, exchange, path, body, begun, self._options.tells_pieces, tools
+        )
         try:
             with self._wire.running(exchange, turn.written):
                 is_answered = turn.run()
@@ -223,7 +257,9 @@ class RemoteBackend:
         fields: dict[str, Any] = self._thought()
         if begun is not None:
             messages.append({"role": "assistant", "content": begun.sent})
-            if not begun.is_thought:  # llama-server goes on with an answer only where none is thought before it
+            if (
+                not begun.is_thought
+            ):  # llama-server goes on with an answer only where none is thought before it
                 fields = {"chat_template_kwargs": {"enable_thinking": False}}
             fields |= {"add_generation_prompt": False, "continue_final_message": True}
         return {"messages": messages, **fields}
@@ -233,7 +269,11 @@ class RemoteBackend:
         thinking = ThinkingMode.parse(self._wire.thinking)
         if thinking.level:
             return {"reasoning_effort": thinking.level}
-        return {} if thinking.is_on is None else {"chat_template_kwargs": {"enable_thinking": thinking.is_on}}
+        return (
+            {}
+            if thinking.is_on is None
+            else {"chat_template_kwargs": {"enable_thinking": thinking.is_on}}
+        )
 
     def _how(self) -> dict[str, Any]:
         """Return what the user has set; the rest is the server's choice."""
@@ -244,7 +284,12 @@ class RemoteBackend:
         if not given.get("max_tokens", 1):
             del given["max_tokens"]
         form = self._options.form.form if self._options.form is not None else None
-        return {**given, **_form_fields(form), "stream": True, "stream_options": {"include_usage": True}}
+        return {
+            **given,
+            **_form_fields(form),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
 
 
 def _beginning(begun: Begun) -> ReplyBeginning:
@@ -284,7 +329,9 @@ def _chosen(wanted: RemoteModel, listed: Sequence[Listed]) -> Listed:
         return (exact or like)[0]
     names = ", ".join(clean_line(one.name, 40) for one in listed[:_MOST_NAMED])
     more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
-    raise Refusal(f"{wanted.host}: has no model {clean_line(wanted.name, 60)} (it has: {names}{more})")
+    raise Refusal(
+        f"{wanted.host}: has no model {clean_line(wanted.name, 60)} (it has: {names}{more})"
+    )
 
 
 def _unlisted(wanted: RemoteModel, error: StatusError) -> Listed:
@@ -298,7 +345,11 @@ def _unlisted(wanted: RemoteModel, error: StatusError) -> Listed:
 def _within(text: str, room: int) -> str:
     """Cut a text to about a number of tokens, which only the server could count."""
     n_chars = room * _TOKEN_CHARS
-    return text if len(text) <= n_chars else f"{text[:n_chars]}\n[cut: {n_chars} of {len(text)} characters]"
+    return (
+        text
+        if len(text) <= n_chars
+        else f"{text[:n_chars]}\n[cut: {n_chars} of {len(text)} characters]"
+    )
 
 
 def _notices(opened: _Open) -> tuple[str, ...]:

@@ -51,7 +51,9 @@ class CallCollector:
         function = table_in(delta, "function") or delta
         name, call_id = text_of(function.get("name")), text_of(delta.get("id"))[:_MOST_ID_CHARS]
         part = self._part_of(delta.get("index"), call_id, name)
-        arguments = next((function[key] for key in ("arguments", "parameters", "input") if key in function), None)
+        arguments = next(
+            (function[key] for key in ("arguments", "parameters", "input") if key in function), None
+        )
         if part is None or self._n_chars > MOST_CALL_CHARS * 2:
             return
         part.returned.push(returned_fields(delta))
@@ -68,7 +70,9 @@ class CallCollector:
         at = at if type(at) is int else None
         last = self._parts[-1] if self._parts else None
         known = [one for one in self._parts if at is not None and one.at == at]
-        known = known or [one for one in self._parts if at is None and call_id and one.call_id == call_id]
+        known = known or [
+            one for one in self._parts if at is None and call_id and one.call_id == call_id
+        ]
         found = known[-1] if known else last if at is None and not call_id and not name else None
         if found is not None and name and found.name and self._is_new(found, call_id, name):
             found = None
@@ -98,7 +102,9 @@ class CallCollector:
                 continue
             is_free = part.call_id and part.call_id not in {one.call_id for one in calls}
             self.returned.append(part.fields)
-            calls.append(replace(found, call_id=part.call_id if is_free else secrets.token_hex(5)[:9]))
+            calls.append(
+                replace(found, call_id=part.call_id if is_free else secrets.token_hex(5)[:9])
+            )
         return calls, others
 
 
@@ -113,7 +119,8 @@ def _is_json(text: str) -> bool:
 def written_calls(calls: Iterable[ToolCall]) -> str:
     """Return calls as a model writes them in most formats, for the text of a reply."""
     return "\n".join(
-        f'<tool_call>\n{{"name": {json.dumps(one.name)}, "arguments": {one.arguments}}}\n</tool_call>' for one in calls
+        f'<tool_call>\n{{"name": {json.dumps(one.name)}, "arguments": {one.arguments}}}\n</tool_call>'
+        for one in calls
     )
 
 
@@ -123,7 +130,10 @@ def messages_of(said: Sequence[Said], model: RemoteModel | None = None) -> list[
     called = False
     for one in said:
         if one.role == TOOL and called:
-            messages += [{"role": "tool", "tool_call_id": it.call_id, "content": it.text} for it in one.results]
+            messages += [
+                {"role": "tool", "tool_call_id": it.call_id, "content": it.text}
+                for it in one.results
+            ]
         else:  # servers refuse results without calls: these are text
             messages.append({"role": "user" if one.role == TOOL else one.role, "content": one.text})
         called = bool(one.calls)
@@ -134,4 +144,8 @@ def messages_of(said: Sequence[Said], model: RemoteModel | None = None) -> list[
 
 
 def _call(one: ToolCall) -> dict[str, Any]:
-    return {"id": one.call_id, "type": "function", "function": {"name": one.name, "arguments": one.arguments}}
+    return {
+        "id": one.call_id,
+        "type": "function",
+        "function": {"name": one.name, "arguments": one.arguments},
+    }

@@ -79,7 +79,9 @@ class Exchange:
 
     def answer(self, path: str) -> Any:
         """Ask for an object that nothing is computed for. Raises DownloadError: there is none."""
-        with closing(self._send(path, None, self._limits.listing_s, self._limits.listing_s)) as response:
+        with closing(
+            self._send(path, None, self._limits.listing_s, self._limits.listing_s)
+        ) as response:
             return parsed(b"".join(self._body(response, MOST_ANSWER_BYTES)), self.host)
 
     def pieces(self, path: str, request: Mapping[str, Any]) -> Iterator[Delta]:
@@ -87,7 +89,9 @@ class Exchange:
         try:
             response = self._ask(path, request)
         except StatusError as error:
-            other = _old_form(request) if _OLD_FORM in str(error) else without_fields(request, error)
+            other = (
+                _old_form(request) if _OLD_FORM in str(error) else without_fields(request, error)
+            )
             if other is None:
                 raise self._hinted(error, request) from None
             response = self._ask(path, other)
@@ -95,7 +99,9 @@ class Exchange:
             yield from self._checked(events(self._body(response, _MOST_STREAM_BYTES), self.host))
 
     def _ask(self, path: str, request: Mapping[str, Any]) -> Response:
-        return self._send(path, json.dumps(request).encode(), self._limits.silence_s, self._limits.whole_s)
+        return self._send(
+            path, json.dumps(request).encode(), self._limits.silence_s, self._limits.whole_s
+        )
 
     def _hinted(self, error: StatusError, request: Mapping[str, Any]) -> StatusError:
         if "tools" not in request or "tool" not in str(error).lower():
@@ -108,12 +114,17 @@ class Exchange:
         try:
             for event in found:
                 if (error := error_in(event)) is not None:
-                    raise DownloadError(f"{self.host}: {self._words(error) or 'the server broke off'}")
+                    raise DownloadError(
+                        f"{self.host}: {self._words(error) or 'the server broke off'}"
+                    )
                 piece = piece_of(event)
                 if piece.is_whole and has_deltas:  # it says once more what has come
                     piece = Delta(finish=piece.finish, figures=piece.figures)
                 said = len(piece.answer) + len(piece.thought) + len(piece.calls)
-                is_unknown, has_deltas = is_unknown or piece.is_unknown, has_deltas or bool(said and not piece.is_whole)
+                is_unknown, has_deltas = (
+                    is_unknown or piece.is_unknown,
+                    has_deltas or bool(said and not piece.is_whole),
+                )
                 n_chars += said
                 if n_chars > _MOST_TEXT_CHARS:
                     raise DownloadError(f"{self.host}: the answer does not end")
@@ -144,7 +155,9 @@ class Exchange:
 
     def _send(self, path: str, body: bytes | None, silence_s: float, whole_s: float) -> Response:
         limits, url = self._limits, self._server + path
-        self._web = web = Web(self._key, self.host, limits.connecting_s, silence_s, silence_s=silence_s)
+        self._web = web = Web(
+            self._key, self.host, limits.connecting_s, silence_s, silence_s=silence_s
+        )
         if self.is_cancelled:
             web.give_up()
         self._text_s, self._until_s = time.monotonic(), time.monotonic() + whole_s
@@ -185,7 +198,9 @@ class Exchange:
                 raise ConnectionCut(f"{self.host}: the answer takes too long")
             yield piece
             if now_s > self._text_s + self._limits.silence_s:
-                raise ConnectionCut(f"{self.host}: no word came for {whole_seconds(self._limits.silence_s)}")
+                raise ConnectionCut(
+                    f"{self.host}: no word came for {whole_seconds(self._limits.silence_s)}"
+                )
 
     def _refused(self, response: Response) -> DownloadError:
         status, pause_s = response.status, pause_s_of(response.headers)
@@ -204,7 +219,11 @@ class Exchange:
                 return "asks for a key, which is not sent unencrypted to another machine (use https or an SSH tunnel)"
             return f"does not accept the key{more}"
         if status == 404:
-            return f"not found{more}" if said else "there is nothing: is the address right? It usually ends in /v1"
+            return (
+                f"not found{more}"
+                if said
+                else "there is nothing: is the address right? It usually ends in /v1"
+            )
         if status == 429:
             return f"too many requests{more}"
         return f"answers with status {status}{more}"
@@ -212,7 +231,9 @@ class Exchange:
     def _said(self, response: Response) -> str:
         """Return what the body of a refusal says, as far as it comes soon; "" where that is nothing for people."""
         self._wait(self._limits.linger_s)
-        is_text = response.headers.get_content_type() == "text/plain" and response.headers.get("Content-Type")
+        is_text = response.headers.get_content_type() == "text/plain" and response.headers.get(
+            "Content-Type"
+        )
         try:
             body = b"".join(self._body(response, MOST_ANSWER_BYTES))
             if is_text and body.lstrip()[:1] not in (b"{", b"[", b"<"):

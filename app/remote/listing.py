@@ -17,7 +17,14 @@ from app.text.record import record
 
 _MOST_MODELS = 1000
 _MOST_NAME_CHARS = 200
-_CONTEXT_NAMES = ("max_model_len", "context_length", "context_window", "max_context_length", "n_ctx", "n_ctx_train")
+_CONTEXT_NAMES = (
+    "max_model_len",
+    "context_length",
+    "context_window",
+    "max_context_length",
+    "n_ctx",
+    "n_ctx_train",
+)
 
 
 @record
@@ -34,10 +41,15 @@ def models_of(exchange: Exchange) -> list[Listed]:
     answer = exchange.answer("/models")
     found = answer
     if isinstance(answer, dict):  # Ollama's own list is "models"; one without any has null
-        found = next((answer[name] for name in ("data", "models") if isinstance(answer.get(name), list)), None)
+        found = next(
+            (answer[name] for name in ("data", "models") if isinstance(answer.get(name), list)),
+            None,
+        )
         found = [] if found is None and "data" in answer and answer["data"] is None else found
     if not isinstance(found, list):
-        raise DownloadError(f"{exchange.host}: does not list models as the API does: is the address right?")
+        raise DownloadError(
+            f"{exchange.host}: does not list models as the API does: is the address right?"
+        )
     listed = {one.name: one for one in map(_listed, found[:_MOST_MODELS]) if one.name}
     return list(listed.values())
 

@@ -60,7 +60,9 @@ def piece_of(event: Any) -> Delta:
     event = event if isinstance(event, dict) else {}
     choice = _choice(event)
     delta, message = choice.get("delta"), choice.get("message", event.get("message"))
-    said: dict[str, Any] = delta if isinstance(delta, dict) and delta else message if isinstance(message, dict) else {}
+    said: dict[str, Any] = (
+        delta if isinstance(delta, dict) and delta else message if isinstance(message, dict) else {}
+    )
     content = said.get("content")
     answer, thought = _texts(content)
     answer = answer or text_of(said.get("refusal")) or text_of(choice.get("text"))
@@ -143,7 +145,10 @@ def count_of(value: Any) -> int | None:
 
 
 def _figures(event: dict[str, Any], choice: dict[str, Any]) -> Figures | None:
-    usage, timings = table_in(event, "usage") or table_in(choice, "usage"), table_in(event, "timings")
+    usage, timings = (
+        table_in(event, "usage") or table_in(choice, "usage"),
+        table_in(event, "timings"),
+    )
     if not usage and not timings:
         return None
     milliseconds: Any = timings.get("prompt_ms")
@@ -166,7 +171,11 @@ def error_in(event: Any) -> Any:
     choice = _choice(event)
     if choice.get("error"):
         return choice["error"]
-    is_error = "error" in (event.get("object"), event.get("type"), event.get("status")) or event.get("error_code")
+    is_error = "error" in (
+        event.get("object"),
+        event.get("type"),
+        event.get("status"),
+    ) or event.get("error_code")
     is_error = is_error or text_of(choice.get("finish_reason")).lower() == "error"
     return event if is_error else None
 
@@ -177,8 +186,20 @@ def words_of(answer: Any, depth: int = 0) -> str:
         return words_of(answer[0], depth + 1)
     if not isinstance(answer, dict) or depth >= _MOST_DEPTH:
         return text_of(answer)[:2000]
-    for name in ("error", "message", "detail", "msg", "errors", "error_message", "title", "text", "type"):
+    for name in (
+        "error",
+        "message",
+        "detail",
+        "msg",
+        "errors",
+        "error_message",
+        "title",
+        "text",
+        "type",
+    ):
         if words := words_of(answer.get(name), depth + 1):
-            raw = words_of(table_in(answer, "metadata").get("raw"), depth + 1)  # what a gateway was told in its turn
+            raw = words_of(
+                table_in(answer, "metadata").get("raw"), depth + 1
+            )  # what a gateway was told in its turn
             return f"{words}: {raw}" if raw and name == "message" else words
     return ""

@@ -23,7 +23,9 @@ _MESSAGE_FIELDS = ("role", "content", "tool_calls", "tool_call_id")
 _CALL_FIELDS = ("id", "type", "function")
 _FUNCTION_FIELDS = ("name", "arguments")
 _REFUSING = (400, 422)
-_REFUSED = re.compile(r"extra|unknown|unrecogni|unexpected|additional|not permitted|not allowed", re.IGNORECASE)
+_REFUSED = re.compile(
+    r"extra|unknown|unrecogni|unexpected|additional|not permitted|not allowed", re.IGNORECASE
+)
 """Words of servers that refuse fields which they do not know."""
 
 
@@ -54,7 +56,11 @@ class FieldCollector:
     @property
     def fields(self) -> dict[str, Any]:
         """The whole fields; empty if there are too many."""
-        return self._fields if self._n_chars <= MOST_CHARS and len(self._fields) <= _MOST_FIELDS else {}
+        return (
+            self._fields
+            if self._n_chars <= MOST_CHARS and len(self._fields) <= _MOST_FIELDS
+            else {}
+        )
 
 
 def _size_of(value: Any) -> int:
@@ -107,9 +113,15 @@ def _continued(before: Mapping[str, Any], item: Mapping[str, Any]) -> dict[str, 
 # ---- sent again
 
 
-def add_fields(message: dict[str, Any], fields: ServerFields | None, model: RemoteModel | None) -> None:
+def add_fields(
+    message: dict[str, Any], fields: ServerFields | None, model: RemoteModel | None
+) -> None:
     """Add to a message of a request what its server needs back of it, if this is the same server and model."""
-    if fields is None or model is None or (fields.server, fields.model) != (model.server, model.name):
+    if (
+        fields is None
+        or model is None
+        or (fields.server, fields.model) != (model.server, model.name)
+    ):
         return
     message.update({name: value for name, value in fields.message.items() if name not in message})
     calls = message.get("tool_calls", [])

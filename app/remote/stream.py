@@ -22,7 +22,9 @@ MOST_ANSWER_BYTES = 4 << 20
 """Of an answer that is no stream."""
 _MOST_LINES = 1 << 20
 """Of an answer, empty ones in a row counted as one: a packed kilobyte can be a megabyte of short lines."""
-_EMPTY_LINES = re.compile(rb"[\r\n]{3,}")  # two ends or more; with an alternative for CR LF, ten times as slow
+_EMPTY_LINES = re.compile(
+    rb"[\r\n]{3,}"
+)  # two ends or more; with an alternative for CR LF, ten times as slow
 _PIECE_BYTES = 1 << 16
 _BOM = b"\xef\xbb\xbf"
 _ANY_HEADER, _NO_HEADER = zlib.MAX_WBITS | 32, -zlib.MAX_WBITS
@@ -48,7 +50,9 @@ def unpacked(body: Iterable[bytes], encoding: str, host: str) -> Iterator[bytes]
         yield from body
         return
     if encoding not in _PACKED:
-        raise DownloadError(f"{host}: sends packed ({clean_line(encoding, 40)}) what was asked for as it is")
+        raise DownloadError(
+            f"{host}: sends packed ({clean_line(encoding, 40)}) what was asked for as it is"
+        )
     unpacker: Any = None
     for piece in body:
         while piece:
@@ -58,7 +62,9 @@ def unpacked(body: Iterable[bytes], encoding: str, host: str) -> Iterator[bytes]
                 else:
                     out = unpacker.decompress(piece, _PIECE_BYTES)
             except zlib.error:
-                raise DownloadError(f"{host}: says that its answer is packed ({encoding}), and it is not") from None
+                raise DownloadError(
+                    f"{host}: says that its answer is packed ({encoding}), and it is not"
+                ) from None
             if out:
                 yield out
             piece = unpacker.unconsumed_tail
@@ -75,7 +81,9 @@ def _begun(piece: bytes) -> tuple[Any, bytes]:
         return unpacker, unpacker.decompress(piece, _PIECE_BYTES)
 
 
-def events(body: Iterable[bytes], host: str, most_line_bytes: int = MOST_LINE_BYTES) -> Iterator[Any]:
+def events(
+    body: Iterable[bytes], host: str, most_line_bytes: int = MOST_LINE_BYTES
+) -> Iterator[Any]:
     """Yield the JSON values of a stream until it says that it is done. Raises DownloadError.
 
     An event called an error is yielded as ``{"error": what it says}``.
@@ -91,7 +99,10 @@ def events(body: Iterable[bytes], host: str, most_line_bytes: int = MOST_LINE_BY
             yield from held.take(line, is_plain=True)
         elif not line.strip():
             yield from held.flush()
-        elif word in (b"event", b"error"):  # llama-server has a field ``error`` in place of an event
+        elif word in (
+            b"event",
+            b"error",
+        ):  # llama-server has a field ``error`` in place of an event
             yield from held.flush()
             held.is_error = b"error" in (word, rest.strip())
             held.is_named = word == b"event" and rest.strip() not in _MESSAGES
@@ -183,7 +194,9 @@ def _lines(body: Iterable[bytes], host: str, most_bytes: int) -> Iterator[bytes]
             continue
         held += piece
         ends_in_cr = piece.endswith(b"\r")
-        if b"\n" in piece or b"\r" in piece:  # else a line that comes byte by byte would be looked through for each
+        if (
+            b"\n" in piece or b"\r" in piece
+        ):  # else a line that comes byte by byte would be looked through for each
             lines = _EMPTY_LINES.sub(b"\n\n", held).splitlines()
             held = bytearray() if piece.endswith((b"\n", b"\r")) else bytearray(lines.pop())
             n_lines += len(lines)

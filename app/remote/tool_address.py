@@ -102,7 +102,9 @@ class ToolAddress:
     def open(self) -> None:
         """Begin without a session; the answer to the first message may name one."""
         if not self._is_private and self._headers:
-            raise Fault("is not asked: its headers would go to another machine unencrypted; use https")
+            raise Fault(
+                "is not asked: its headers would go to another machine unencrypted; use https"
+            )
         self._session = self._version = ""
         self._url = self._first_url
         self.is_open = True
@@ -110,20 +112,26 @@ class ToolAddress:
     def note_version(self, version: str) -> None:
         """Name this version of the protocol from now on. Raises Fault: no header can hold it."""
         if not _is_header_word(version, _MOST_VERSION_CHARS):
-            raise Fault(f"names a version of the protocol that is none: {clean_line(version, _MOST_VERSION_CHARS)}")
+            raise Fault(
+                f"names a version of the protocol that is none: {clean_line(version, _MOST_VERSION_CHARS)}"
+            )
         self._version = version
 
     def close(self) -> None:
         """Say that the session is over, if there is one; who leaves waits hardly for it."""
         if self._session:
-            ending = threading.Thread(target=_end_session, args=(self._web(_ENDING_S), self._url, self._all_headers()))
+            ending = threading.Thread(
+                target=_end_session, args=(self._web(_ENDING_S), self._url, self._all_headers())
+            )
             ending.daemon = True
             ending.start()
             ending.join(_LEAVING_S)
         self.is_open, self._session, self._version = False, "", ""
 
     def _web(self, patience_s: float) -> Web:
-        return Web(self._key, self._host, min(_CONNECTING_S, patience_s), patience_s, silence_s=patience_s)
+        return Web(
+            self._key, self._host, min(_CONNECTING_S, patience_s), patience_s, silence_s=patience_s
+        )
 
     def send(self, message: Mapping[str, Any], wait: Wait) -> None:
         """Send a message that has no answer; what comes back is not read, and no refusal but of the session counts."""
@@ -149,7 +157,9 @@ class ToolAddress:
                     if isinstance(value, dict):
                         yield [value]
             except NoJsonError as error:
-                raise Fault(f"does not speak the Model Context Protocol (it sends {error.kind})") from None
+                raise Fault(
+                    f"does not speak the Model Context Protocol (it sends {error.kind})"
+                ) from None
 
     @contextmanager
     def _posted(self, message: Mapping[str, Any], wait: Wait) -> Iterator[Response]:
@@ -249,7 +259,11 @@ class ToolAddress:
                 return value
         except DownloadError:
             is_text = response.headers.get_content_type() == "text/plain"
-            return body.decode("utf-8", "replace") if is_text and not body.lstrip().startswith(b"<") else ""
+            return (
+                body.decode("utf-8", "replace")
+                if is_text and not body.lstrip().startswith(b"<")
+                else ""
+            )
         return ""
 
     def _wanted_key(self) -> str:
@@ -262,7 +276,9 @@ class ToolAddress:
 
     def _has_lost_session(self, status: int, words: str) -> bool:
         """Whether a refusal says that the session is not known: by its status, or by status 400 and words."""
-        return bool(self._session) and (status == 404 or (status == 400 and _LOST.search(words) is not None))
+        return bool(self._session) and (
+            status == 404 or (status == 400 and _LOST.search(words) is not None)
+        )
 
     def _lost(self, more: str) -> SessionLost:
         self._session = ""

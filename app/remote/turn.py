@@ -48,7 +48,9 @@ class ReplyBeginning:
         """The text so far, with its thought."""
         if self.thinking is None:
             return self.answer
-        return OPENED + self.thinking.text + (CLOSED + self.answer if self.thinking.is_closed else "")
+        return (
+            OPENED + self.thinking.text + (CLOSED + self.answer if self.thinking.is_closed else "")
+        )
 
     @property
     def sent(self) -> str:
@@ -103,11 +105,15 @@ class RemoteTurn:
         self._echo = _Echo(self._begun.sent)
         self._collector = CallCollector()
         self._returned = FieldCollector()
-        self._splitter = CallSplitter(_CALL_FORMAT, tools) if tools and _CALL_FORMAT is not None else None
+        self._splitter = (
+            CallSplitter(_CALL_FORMAT, tools) if tools and _CALL_FORMAT is not None else None
+        )
         self.calls: tuple[ToolCall, ...] = ()
         """Of tools, with which a whole reply ends."""
         raw = begun.raw if begun is not None else None
-        self._text = ReplyText(self._emit, self.meter, "", raw, self._begun.thinking, self._splitter, tells_pieces)
+        self._text = ReplyText(
+            self._emit, self.meter, "", raw, self._begun.thinking, self._splitter, tells_pieces
+        )
 
     @property
     def answer(self) -> str:
@@ -120,7 +126,12 @@ class RemoteTurn:
 
     def run(self) -> bool:
         """Answer; True when there is a reply, whole or partial. Raises what went wrong before anything came."""
-        self._wire.update(activity=Activity.READING, since_s=self.meter.started_s, meter=self.meter, turn_starts=())
+        self._wire.update(
+            activity=Activity.READING,
+            since_s=self.meter.started_s,
+            meter=self.meter,
+            turn_starts=(),
+        )
         try:
             for piece in self._exchange.pieces(self._path, self._request):
                 self._take(piece)
@@ -139,19 +150,29 @@ class RemoteTurn:
         calls_at = self._find_calls() if self.meter.ending is Ending.COMPLETE else 0
         figures = self.meter.figures()
         fields = self._server_fields()
-        self._emit(events.GenerationFinished(self.meter.ending, figures, *self.written(), self.calls, calls_at, fields))
+        self._emit(
+            events.GenerationFinished(
+                self.meter.ending, figures, *self.written(), self.calls, calls_at, fields
+            )
+        )
         return True
 
     def _server_fields(self) -> ServerFields | None:
         """Return what the server needs back of a whole reply; None if it needs nothing."""
         if self.meter.ending is not Ending.COMPLETE:
             return None
-        call_fields = tuple(self._collector.returned) if len(self._collector.returned) == len(self.calls) else ()
+        call_fields = (
+            tuple(self._collector.returned)
+            if len(self._collector.returned) == len(self.calls)
+            else ()
+        )
         call_fields = call_fields if any(call_fields) else ()
         message = self._returned.fields
         if not message and not call_fields:
             return None
-        return ServerFields(self._exchange.model.server, self._exchange.model.name, message, call_fields)
+        return ServerFields(
+            self._exchange.model.server, self._exchange.model.name, message, call_fields
+        )
 
     def _take_calls(self) -> None:
         """Write the calls that the server told apart into the text, where they are taken out again if they may run."""
@@ -165,15 +186,23 @@ class RemoteTurn:
         told, _ = self._collector.calls()
         ids = [one.call_id for one in told] if len(told) == len(found) else []
         ids += [secrets.token_hex(5)[:9] for _ in found[len(ids) :]]
-        self.calls = tuple(replace(one, call_id=call_id) for one, call_id in zip(found, ids, strict=True))
-        return len(self.written()[1]) - self._splitter.tail_chars if self._splitter is not None and found else 0
+        self.calls = tuple(
+            replace(one, call_id=call_id) for one, call_id in zip(found, ids, strict=True)
+        )
+        return (
+            len(self.written()[1]) - self._splitter.tail_chars
+            if self._splitter is not None and found
+            else 0
+        )
 
     def _fail(self, error: BaseException) -> bool:
         self.meter.finish_reason = "error"
         if not self._pieces:
             raise error
         self._text.finish()
-        broken_off = events.GenerationFinished(self.meter.ending, self.meter.figures(), *self.written())
+        broken_off = events.GenerationFinished(
+            self.meter.ending, self.meter.figures(), *self.written()
+        )
         self._emit(events.GenerationFailed(events.reason_of(error), broken_off, error))
         return True
 

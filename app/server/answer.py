@@ -80,7 +80,9 @@ class Answering:
         may_call = order.tools is not None and order.tools.may_call
         how = local.model.chat_template.call_format if may_call else None
         if may_call and how is None:
-            raise unsupported("tools", "cannot be used: this model's chat template has none (serve another model)")
+            raise unsupported(
+                "tools", "cannot be used: this model's chat template has none (serve another model)"
+            )
         self._refuse_long(order)
         with pausing(job.check):
             prompt = self._prompt(order)
@@ -96,10 +98,14 @@ class Answering:
         with self._following(job, prompt, how) as constraint:
             return self._written(job, prompt, how, constraint)
 
-    def _written(self, job: Job, prompt: TurnPrompt, how: CallFormat | None, constraint: Constraint | None) -> Ended:
+    def _written(
+        self, job: Job, prompt: TurnPrompt, how: CallFormat | None, constraint: Constraint | None
+    ) -> Ended:
         """Write the reply to a prompt."""
         order, local, chat = job.order, self.local, prompt.chat
-        telling = _Telling(job, local.model, opened_by(prompt.opening) if chat is not None else None, how)
+        telling = _Telling(
+            job, local.model, opened_by(prompt.opening) if chat is not None else None, how
+        )
         settings, usual = local.settings, self.sampling
         if chat is not None:
             usual = opening.make_sampling(settings, local.model, chat.thinking)
@@ -127,10 +133,21 @@ class Answering:
         meter = reply.meter
         reason = _REASONS.get(meter.finish_reason, "cancelled")
         if chat is not None and reason != "cancelled":
-            raw, calls_at = order.begun + reply.text, len(order.begun + reply.text) - telling.tail_chars
+            raw, calls_at = (
+                order.begun + reply.text,
+                len(order.begun + reply.text) - telling.tail_chars,
+            )
             ids = (*reply.after, *reply.ids)
             local.note_reply(
-                Said(ASSISTANT, order.begun + telling.answer, tuple(telling.calls), (), ids, raw, calls_at)
+                Said(
+                    ASSISTANT,
+                    order.begun + telling.answer,
+                    tuple(telling.calls),
+                    (),
+                    ids,
+                    raw,
+                    calls_at,
+                )
             )
         doubt = telling.call_doubt if reason == "stop" else ""
         if telling.calls and reason == "stop":
@@ -145,7 +162,9 @@ class Answering:
         self.states.note_progress()
 
     @contextmanager
-    def _following(self, job: Job, prompt: TurnPrompt, how: CallFormat | None) -> Iterator[Constraint | None]:
+    def _following(
+        self, job: Job, prompt: TurnPrompt, how: CallFormat | None
+    ) -> Iterator[Constraint | None]:
         """Follow the reply's form or fence, after what a continued one has of it; ends with a client that leaves."""
         begun = prompt.earlier.ids if prompt.earlier is not None else ()
         form = reply_form(self.local.model.tokenizer, job.order.form, job.order.tools, how)
@@ -180,21 +199,27 @@ class Answering:
             raise self._too_long(order, f"{n_bytes} bytes")
 
     def _too_long(self, order: Order, size: str) -> ApiError:
-        sizes = f"{size}, but the context holds {self.local.session.n_ctx} tokens, the answer included"
+        sizes = (
+            f"{size}, but the context holds {self.local.session.n_ctx} tokens, the answer included"
+        )
         param = "messages" if order.is_chat else "prompt"
         return ApiError(f"the prompt has {sizes}", param=param, code="context_length_exceeded")
 
     def _prompt(self, order: Order) -> TurnPrompt:
         local = self.local
         if order.is_chat:
-            thinking = self.thinking if order.thinking is None else ThinkingMode.parse(order.thinking)
+            thinking = (
+                self.thinking if order.thinking is None else ThinkingMode.parse(order.thinking)
+            )
             if order.form is not None or (order.tools is not None and order.tools.must):
                 thinking = ThinkingMode(False)  # the form is that of the whole reply
             knows_tools = local.model.chat_template.call_format is not None
             local.chat.thinking = thinking
             local.use_tools(order.tools.items if order.tools is not None and knows_tools else ())
             said = as_taken(order.messages, local.chat.takes)
-            return local.prompt(Request(said, Begun(Said(ASSISTANT, order.begun)) if order.begun else None))
+            return local.prompt(
+                Request(said, Begun(Said(ASSISTANT, order.begun)) if order.begun else None)
+            )
         tokenizer, prompt = local.model.tokenizer, order.prompt
         ids = list(tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
         if not ids:
@@ -212,7 +237,9 @@ class _Telling:
         self._tools = job.order.tools
         has_form = job.order.form is not None  # in which what looks like a call is none
         self._calls = (
-            CallSplitter(how, self._tools.items, has_form) if how is not None and self._tools is not None else None
+            CallSplitter(how, self._tools.items, has_form)
+            if how is not None and self._tools is not None
+            else None
         )
         self.calls: list[ToolCall] = []
         """That were told."""
@@ -281,12 +308,16 @@ class _Telling:
 
     def _named(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
         """Return the calls that are told, each with an id."""
-        most = 1 - len(self.calls) if self._tools is not None and self._tools.takes_one else len(calls)
+        most = (
+            1 - len(self.calls) if self._tools is not None and self._tools.takes_one else len(calls)
+        )
         told = tuple(replace(one, call_id=secrets.token_hex(5)[:9]) for one in calls[:most])
         self.calls += told
         return told
 
-    def _chance(self, token_id: int, logprob: float, top: tuple[TokenChance, ...] = ()) -> TokenChance:
+    def _chance(
+        self, token_id: int, logprob: float, top: tuple[TokenChance, ...] = ()
+    ) -> TokenChance:
         raw = self._tokenizer.token_bytes(token_id)
         text = raw.decode("utf-8", "replace") if raw else self._tokenizer.token_text(token_id)
         return TokenChance(text, raw, logprob, top)

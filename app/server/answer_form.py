@@ -3,7 +3,16 @@
 import json
 from dataclasses import replace
 
-from app.chat.answer_form import ANY_OBJECT, GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError, ToolSchema, bounded_form
+from app.chat.answer_form import (
+    ANY_OBJECT,
+    GRAMMAR,
+    REGEX,
+    SCHEMA,
+    AnswerForm,
+    FormError,
+    ToolSchema,
+    bounded_form,
+)
 from app.server.api_error import ApiError, invalid, unsupported
 from app.server.fields import Fields, is_whole_text
 from app.server.messages import Tools
@@ -34,10 +43,17 @@ def read_form(fields: Fields) -> AnswerForm | None:
     for name in _UNSUPPORTED:
         if fields.any(name) not in (None, False, "", [], {}):
             raise unsupported(fields.place(name), "is not supported")
-    nested = [fields.table(name) if isinstance(fields.any(name), dict) else None for name in ("text", "output_config")]
+    nested = [
+        fields.table(name) if isinstance(fields.any(name), dict) else None
+        for name in ("text", "output_config")
+    ]
     found = [
         read_format(fields.table("response_format")),
-        *(read_format(table.table("format"), is_flat=True) for table in nested if table is not None),
+        *(
+            read_format(table.table("format"), is_flat=True)
+            for table in nested
+            if table is not None
+        ),
         read_format(fields.table("output_format"), is_flat=True),
         _read_grammar(fields),
         *(_read_schema(fields, name) for name in _SCHEMA_FIELDS),
@@ -71,7 +87,9 @@ def read_format(form: Fields | None, is_flat: bool = False) -> AnswerForm | None
     text = ""
     if kind in ("json", "json_object"):
         # As llama-server and TGI take it: with a schema next to the type.
-        text = next((_schema(form, name) for name in ("schema", "value") if form.has(name)), ANY_OBJECT)
+        text = next(
+            (_schema(form, name) for name in ("schema", "value") if form.has(name)), ANY_OBJECT
+        )
     elif kind == "json_schema":
         text = _described_schema(form, is_flat)
     elif kind == "regex":
@@ -79,7 +97,9 @@ def read_format(form: Fields | None, is_flat: bool = False) -> AnswerForm | None
     elif kind == "grammar":
         text = _first_text(form, ("grammar", "value"), "a grammar in GBNF or Lark")
     form.ignore_rest()
-    return _bounded(kind if kind in (REGEX, GRAMMAR) else SCHEMA, text, form.where) if text else None
+    return (
+        _bounded(kind if kind in (REGEX, GRAMMAR) else SCHEMA, text, form.where) if text else None
+    )
 
 
 def _first_text(form: Fields, names: tuple[str, ...], what: str) -> str:
@@ -93,7 +113,9 @@ def _described_schema(form: Fields, is_flat: bool) -> str:
         if not is_flat and form.has(name) and isinstance(form.any(name), dict):
             described = form.table(name)
             assert described is not None
-            if not described.has("schema") and any(described.has(key) for key in ("type", "properties", "$ref")):
+            if not described.has("schema") and any(
+                described.has(key) for key in ("type", "properties", "$ref")
+            ):
                 return json.dumps(form.any(name))
             text = _named_schema(described)
             described.ignore_rest()
@@ -125,7 +147,11 @@ def _schema(fields: Fields, name: str) -> str:
 
 
 def _read_schema(fields: Fields, name: str) -> AnswerForm | None:
-    return _bounded(SCHEMA, _schema(fields, name), fields.place(name)) if fields.any(name) not in (None, "") else None
+    return (
+        _bounded(SCHEMA, _schema(fields, name), fields.place(name))
+        if fields.any(name) not in (None, "")
+        else None
+    )
 
 
 def _read_text(fields: Fields, name: str, kind: str) -> AnswerForm | None:
@@ -138,7 +164,9 @@ def _read_choice(fields: Fields, name: str) -> AnswerForm | None:
     texts = fields.any(name)
     if texts in (None, []):
         return None
-    if not isinstance(texts, list) or not all(isinstance(text, str) and text and is_whole_text(text) for text in texts):
+    if not isinstance(texts, list) or not all(
+        isinstance(text, str) and text and is_whole_text(text) for text in texts
+    ):
         raise fields.wrong(name, "a list of texts")
     choices = " | ".join(json.dumps(text, ensure_ascii=False) for text in texts)
     return _bounded(GRAMMAR, f"start: {choices}", fields.place(name))
@@ -178,7 +206,9 @@ def _read_json(fields: Fields, name: str) -> AnswerForm | None:
         return None
     if given != "json" and not isinstance(given, dict):
         raise fields.wrong(name, '"json" or a JSON schema')
-    return _bounded(SCHEMA, ANY_OBJECT if given == "json" else json.dumps(given), fields.place(name))
+    return _bounded(
+        SCHEMA, ANY_OBJECT if given == "json" else json.dumps(given), fields.place(name)
+    )
 
 
 def api_error(error: FormError) -> ApiError:
@@ -218,18 +248,26 @@ def call_form(tokenizer: Tokenizer, tools: Tools, how: CallFormat) -> AnswerForm
     return AnswerForm(GRAMMAR, f"start: calls\n{rules}", "tools", schemas=schemas)
 
 
-def _call_rules(tokenizer: Tokenizer, tools: Tools, how: CallFormat) -> tuple[str, tuple[ToolSchema, ...]]:
+def _call_rules(
+    tokenizer: Tokenizer, tools: Tools, how: CallFormat
+) -> tuple[str, tuple[ToolSchema, ...]]:
     """Return rules and schemas of which ``calls`` is a call.
 
     It is several where a reply may have them and the format ends each.
     """
     rules: list[str] = []
     schemas: list[ToolSchema] = []
-    functions = [tool["function"] for tool in tools.items if not tools.must or tool["function"]["name"] in tools.must]
+    functions = [
+        tool["function"]
+        for tool in tools.items
+        if not tools.must or tool["function"]["name"] in tools.must
+    ]
     calls = []
     for function in functions:
         name = function["name"]
-        frame = how.frame(name, {**function["parameters"], "type": "object"})  # an object, whatever it says
+        frame = how.frame(
+            name, {**function["parameters"], "type": "object"}
+        )  # an object, whatever it says
         parts = []
         for part in frame:
             if isinstance(part, str):

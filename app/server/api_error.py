@@ -20,7 +20,9 @@ class ApiError(Exception):
         code: a word for programs.
     """
 
-    def __init__(self, message: str, status: int = 400, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self, message: str, status: int = 400, param: str | None = None, code: str | None = None
+    ) -> None:
         self.message = clean_line(message, MOST_CHARS)
         super().__init__(self.message)
         self.status, self.param, self.code = status, param, code
@@ -28,7 +30,9 @@ class ApiError(Exception):
     def body(self) -> dict[str, Any]:
         """Return the object that is sent."""
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
-        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+        return {
+            "error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        }
 
 
 def invalid(param: str, why: str) -> ApiError:

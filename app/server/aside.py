@@ -27,7 +27,9 @@ class Aside:
         future: has the result; who no longer wants it cancels it, or calls ``end``.
     """
 
-    def __init__(self, work: Callable[[Any], Any], error_of: Callable[[BaseException], BaseException]) -> None:
+    def __init__(
+        self, work: Callable[[Any], Any], error_of: Callable[[BaseException], BaseException]
+    ) -> None:
         self.future: Future[Any] = Future()
         self._work, self._error_of = work, error_of
         self._goes_on, self._rests = threading.Semaphore(0), threading.Semaphore(0)
@@ -44,7 +46,9 @@ class Aside:
             self._goes_on.release()
         else:
             self._has_begun = True
-            threading.Thread(target=self._run, args=(model,), name="jalopy-aside", daemon=True).start()
+            threading.Thread(
+                target=self._run, args=(model,), name="jalopy-aside", daemon=True
+            ).start()
         self._rests.acquire()
         return self.future.done()
 

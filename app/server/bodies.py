@@ -42,8 +42,14 @@ class CompletionBody:
 
     def whole(self, replies: Sequence[tuple[ReplyPiece, Ended]]) -> dict[str, Any]:
         """Return the replies in one object: all of each, and its end."""
-        choices = [self._whole_choice(at, piece, ended) for at, (piece, ended) in enumerate(replies)]
-        return {**self._whole, "choices": choices, "usage": self._usage([ended for _, ended in replies])}
+        choices = [
+            self._whole_choice(at, piece, ended) for at, (piece, ended) in enumerate(replies)
+        ]
+        return {
+            **self._whole,
+            "choices": choices,
+            "usage": self._usage([ended for _, ended in replies]),
+        }
 
     def _whole_choice(self, at: int, piece: ReplyPiece, ended: Ended) -> dict[str, Any]:
         content: dict[str, Any] = {"text": piece.answer}
@@ -52,7 +58,10 @@ class CompletionBody:
             if piece.thought:
                 content["message"]["reasoning_content"] = piece.thought
             if piece.calls:
-                content["message"] |= {"content": piece.answer or None, "tool_calls": [_call(it) for it in piece.calls]}
+                content["message"] |= {
+                    "content": piece.answer or None,
+                    "tool_calls": [_call(it) for it in piece.calls],
+                }
         return self._choice(at, content, piece.chances, ended.reason) | remarks(ended)
 
     def events(self, happening: Happening, at: int) -> list[dict[str, Any]]:
@@ -60,9 +69,15 @@ class CompletionBody:
         tokens, too, where that is asked for."""
         is_chat = self._order.is_chat
         if isinstance(happening, PromptTaken):
-            return [self._piece(at, {"delta": {"role": "assistant", "content": ""}})] if is_chat else []
+            return (
+                [self._piece(at, {"delta": {"role": "assistant", "content": ""}})]
+                if is_chat
+                else []
+            )
         if isinstance(happening, ReplyPiece):
-            content: dict[str, Any] = {"delta": self._delta(at, happening)} if is_chat else {"text": happening.answer}
+            content: dict[str, Any] = (
+                {"delta": self._delta(at, happening)} if is_chat else {"text": happening.answer}
+            )
             return [self._piece(at, content, happening.chances)]
         content = {"delta": {}} if is_chat else {"text": ""}
         events = [self._piece(at, content | remarks(happening), (), happening.reason)]
@@ -72,7 +87,11 @@ class CompletionBody:
         return events
 
     def _piece(
-        self, at: int, content: dict[str, Any], chances: Sequence[TokenChance] = (), reason: str | None = None
+        self,
+        at: int,
+        content: dict[str, Any],
+        chances: Sequence[TokenChance] = (),
+        reason: str | None = None,
     ) -> dict[str, Any]:
         return {**self._chunk, "choices": [self._choice(at, content, chances, reason)]}
 
@@ -80,7 +99,9 @@ class CompletionBody:
         parts = {"content": piece.answer, "reasoning_content": piece.thought}
         delta: dict[str, Any] = {name: text for name, text in parts.items() if text}
         if piece.calls:
-            delta["tool_calls"] = [{"index": n, **_call(it)} for n, it in enumerate(piece.calls, self._n_calls[at])]
+            delta["tool_calls"] = [
+                {"index": n, **_call(it)} for n, it in enumerate(piece.calls, self._n_calls[at])
+            ]
             self._n_calls[at] += len(piece.calls)
         return delta
 
@@ -93,7 +114,9 @@ class CompletionBody:
             "completion_tokens": tokens,
             "total_tokens": prompt_tokens + tokens,
             "prompt_tokens_details": {"cached_tokens": min(ended.cached_tokens for ended in ends)},
-            "completion_tokens_details": {"reasoning_tokens": sum(ended.thought_tokens for ended in ends)},
+            "completion_tokens_details": {
+                "reasoning_tokens": sum(ended.thought_tokens for ended in ends)
+            },
         }
 
     def broken(self, error: ApiError) -> dict[str, Any]:
@@ -106,7 +129,10 @@ class CompletionBody:
         wants = self._order.n_logprobs is not None
         logprobs: dict[str, Any] | None = None
         if wants and self._order.is_chat and (chances or reason is not None):
-            logprobs = {"content": [_chance(one, with_top=True) for one in chances], "refusal": None}
+            logprobs = {
+                "content": [_chance(one, with_top=True) for one in chances],
+                "refusal": None,
+            }
         elif wants and not self._order.is_chat:
             logprobs = self._text_chances(at, chances)
         return {"index": at, **content, "logprobs": logprobs, "finish_reason": reason}
@@ -119,7 +145,9 @@ class CompletionBody:
         return {
             "tokens": [one.text for one in chances],
             "token_logprobs": [one.logprob for one in chances],
-            "top_logprobs": [{other.text: other.logprob for other in reversed(one.top)} for one in chances],
+            "top_logprobs": [
+                {other.text: other.logprob for other in reversed(one.top)} for one in chances
+            ],
             "text_offset": offsets,
         }
 
@@ -132,9 +160,18 @@ def remarks(ended: Ended) -> dict[str, Any]:
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+    return {
+        "id": call.call_id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }
 
 
 def _chance(chance: TokenChance, with_top: bool = False) -> dict[str, Any]:
     top = {"top_logprobs": [_chance(other) for other in chance.top]} if with_top else {}
-    return {"token": chance.text, "logprob": chance.logprob, "bytes": list(chance.raw) or None, **top}
+    return {
+        "token": chance.text,
+        "logprob": chance.logprob,
+        "bytes": list(chance.raw) or None,
+        **top,
+    }

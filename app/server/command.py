@@ -56,7 +56,9 @@ def serve(
     if alias and not model:
         raise Refusal("jalopy serve: --alias names one model (jalopy serve MODEL --alias NAME)")
     if model and idle_minutes is not None:
-        raise Refusal("jalopy serve: --idle-minutes is for models that requests choose (leave MODEL out)")
+        raise Refusal(
+            "jalopy serve: --idle-minutes is for models that requests choose (leave MODEL out)"
+        )
     path = choose_model(model, settings)
     garbage.keep_memory_together()
     from app.server.running import Running
@@ -65,12 +67,16 @@ def serve(
         model_id = alias or (model_id_of(path) if model and path else "")
         idle_s = 60.0 * (IDLE_MINUTES if idle_minutes is None else idle_minutes)
         served, names = Path(path) if path else None, (host, *allow_host)
-        return Running(served, settings, listener, model_id, names, api_key, most_waiting, most_at_once, idle_s).run()
+        return Running(
+            served, settings, listener, model_id, names, api_key, most_waiting, most_at_once, idle_s
+        ).run()
 
 
 def model_id_of(path: str | Path) -> str:
     """Return the name by which clients know a model: that of its file."""
-    return "starter" if is_starter(path) else clean_line(Path(path).stem, _MOST_NAME_CHARS) or "model"
+    return (
+        "starter" if is_starter(path) else clean_line(Path(path).stem, _MOST_NAME_CHARS) or "model"
+    )
 
 
 def is_loopback(host: str) -> bool:
@@ -112,7 +118,12 @@ def _api_key(file: str) -> str:
     key = key.strip()
     if not (key or file):
         return ""
-    is_right = LEAST_KEY_CHARS <= len(key) <= MOST_KEY_CHARS and key.isascii() and key.isprintable() and " " not in key
+    is_right = (
+        LEAST_KEY_CHARS <= len(key) <= MOST_KEY_CHARS
+        and key.isascii()
+        and key.isprintable()
+        and " " not in key
+    )
     if not is_right:
         where = f"--api-key-file {file}" if file else KEY_VARIABLE
         form = f"{LEAST_KEY_CHARS} to {MOST_KEY_CHARS} letters, figures and signs without a space"

@@ -18,7 +18,9 @@ Takes = Callable[[tuple[str, ...]], bool]
 """Whether a chat template prints messages of these roles, in this order."""
 
 
-def arranged(said: Sequence[Said], place: str, message: str = "a message of role tool") -> tuple[tuple[Said, ...], str]:
+def arranged(
+    said: Sequence[Said], place: str, message: str = "a message of role tool"
+) -> tuple[tuple[Said, ...], str]:
     """Return the messages to answer, and the beginning of the reply where the last one is the assistant's.
 
     System messages at the beginning become one, and so do neighbouring ones of the assistant. Each result is next
@@ -63,7 +65,9 @@ def _with_results(said: Sequence[Said], place: str, message: str) -> list[Said]:
             call = _call_of(one, unanswered) if one.role == TOOL else None
             if call is not None:
                 unanswered.remove(call)
-                results.append(replace(one, results=(CallResult(call.name, one.text, call.call_id),)))
+                results.append(
+                    replace(one, results=(CallResult(call.name, one.text, call.call_id),))
+                )
             elif one.role != ASSISTANT:
                 others.append(Said(USER, one.text) if one.role == TOOL else one)
         reply = said[start]

@@ -36,7 +36,9 @@ def read_json(body: bytes) -> Fields:
     parse_int = _bounded_int if _has_long_number(body) else None  # each number costs a call then
     try:
         value = json.loads(
-            body.decode("utf-8").removeprefix(_BOM), parse_constant=_refuse_constant, parse_int=parse_int
+            body.decode("utf-8").removeprefix(_BOM),
+            parse_constant=_refuse_constant,
+            parse_int=parse_int,
         )
     except UnicodeDecodeError:
         raise ApiError("the body is not UTF-8", code="invalid_json") from None
@@ -66,7 +68,9 @@ class Fields:
         ignored: places that were left out, without the numbers of items: ``messages[].name``.
     """
 
-    def __init__(self, values: Mapping[str, Any], where: str = "", ignored: set[str] | None = None) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], where: str = "", ignored: set[str] | None = None
+    ) -> None:
         self._values, self.where = values, where
         self.taken: set[str] = set()
         self.ignored: set[str] = set() if ignored is None else ignored
@@ -74,7 +78,9 @@ class Fields:
     def item(self, value: Any, place: str) -> Fields:
         """Return an item of a list at a place in the request. Raises ApiError: it is no object."""
         if not isinstance(value, dict):
-            raise ApiError(f"{place} is {kind_of(value)}: must be an object", param=place, code="invalid_type")
+            raise ApiError(
+                f"{place} is {kind_of(value)}: must be an object", param=place, code="invalid_type"
+            )
         return Fields(value, place, self.ignored)
 
     def opened(self) -> Fields:
@@ -116,7 +122,9 @@ class Fields:
     def number(self, name: str, least: float, most: float) -> float | None:
         """Return a number within limits."""
         kind = int if type(self._values.get(name)) is int else float
-        value = self._checked(name, kind, f"a number from {least:g} to {most:g}", lambda it: least <= it <= most)
+        value = self._checked(
+            name, kind, f"a number from {least:g} to {most:g}", lambda it: least <= it <= most
+        )
         return None if value is None else float(value)
 
     def whole(self, name: str, least: int, most: int) -> int | None:
@@ -127,7 +135,11 @@ class Fields:
         return value
 
     def _checked(
-        self, name: str, kind: type[T], what: str, is_right: Callable[[T], bool] = lambda value: True
+        self,
+        name: str,
+        kind: type[T],
+        what: str,
+        is_right: Callable[[T], bool] = lambda value: True,
     ) -> T | None:
         value = self.any(name)
         if value is not None and not (type(value) is kind and is_right(value)):
@@ -145,7 +157,9 @@ class Fields:
 
     def items(self, name: str, most: int) -> Sequence[Any] | None:
         """Return a list of limited length."""
-        return self._checked(name, list, f"a list with at most {most} items", lambda it: len(it) <= most)
+        return self._checked(
+            name, list, f"a list with at most {most} items", lambda it: len(it) <= most
+        )
 
     def required(self, value: T | None, name: str, wanted: str) -> T:
         """Return the value of a field that must be there. Raises ApiError: it is not."""
@@ -162,7 +176,9 @@ class Fields:
     def note_ignored(self, place: str) -> None:
         """Note something that is left out."""
         if len(self.ignored) < MOST_IGNORED:
-            self.ignored.add(clean_line(_INDEX.sub("[]", place[:MOST_PLACE_CHARS]), MOST_PLACE_CHARS))
+            self.ignored.add(
+                clean_line(_INDEX.sub("[]", place[:MOST_PLACE_CHARS]), MOST_PLACE_CHARS)
+            )
 
     def wrong(self, name: str, wanted: str) -> ApiError:
         """Return the refusal of a field that is there and not what it must be."""
@@ -171,7 +187,9 @@ class Fields:
     def missing(self, name: str, wanted: str) -> ApiError:
         """Return the refusal of a request without a field."""
         place = self.place(name)
-        return ApiError(f"{place} is missing: must be {wanted}", param=place, code="missing_required_parameter")
+        return ApiError(
+            f"{place} is missing: must be {wanted}", param=place, code="missing_required_parameter"
+        )
 
 
 def is_whole_text(text: str) -> bool:

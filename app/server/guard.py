@@ -38,7 +38,12 @@ ABORT = "abort"
 _OPEN_PATHS = ("/health",)
 """Answered without a key, however many requests are open."""
 _CLOSES = {"Connection": "close"}  # what is left of the body is not read
-_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 408: _CLOSES, 413: _CLOSES, 503: {"Retry-After": "2"}}
+_HEADERS = {
+    401: {"WWW-Authenticate": "Bearer"},
+    408: _CLOSES,
+    413: _CLOSES,
+    503: {"Retry-After": "2"},
+}
 """Of refusals, by their status."""
 API = ("/chat/completions", "/completions", "/responses", "/embeddings", "/rerank", "/models")
 """Paths that begin with /v1, which a base address may lack, or have twice."""
@@ -78,7 +83,11 @@ class Guard:
         status = 0
         headers = Headers(scope=scope)
         host, path = host_and_path(scope["path"])
-        scope = {**scope, "path": meant_path(path), "app": self}  # in an app, the router raises what is not there
+        scope = {
+            **scope,
+            "path": meant_path(path),
+            "app": self,
+        }  # in an app, the router raises what is not there
         origins = {origin.lower() for origin in headers.getlist("origin")}
         may_ask = bool(origins) and origins <= self._origins
         has_body = "content-length" in headers or "transfer-encoding" in headers
@@ -115,8 +124,14 @@ class Guard:
         try:
             try:
                 self._check_caller(host, headers, may_ask)
-                if may_ask and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-                    await Response(status_code=204, headers=_permission(headers))(scope, receive, sending)
+                if (
+                    may_ask
+                    and scope["method"] == "OPTIONS"
+                    and "access-control-request-method" in headers
+                ):
+                    await Response(status_code=204, headers=_permission(headers))(
+                        scope, receive, sending
+                    )
                     return
                 self._check_key(scope["path"], headers)
                 if is_counted and not has_body:
@@ -148,7 +163,9 @@ class Guard:
         for name in map(host_name, hosts):
             if name not in self._names and not _is_address(name):
                 cure = "jalopy serve --allow-host NAME allows another name"
-                raise ApiError(f'the host "{name[:80]}" is not served here ({cure})', 403, code="host_refused")
+                raise ApiError(
+                    f'the host "{name[:80]}" is not served here ({cure})', 403, code="host_refused"
+                )
         is_of_page = "origin" in headers or headers.get("sec-fetch-site", "none") != "none"
         if is_of_page and not may_ask:
             why = "this page in a browser may not use this server (the setting serve.origins names those that may)"
@@ -157,7 +174,9 @@ class Guard:
     def _check_key(self, path: str, headers: Headers) -> None:
         if self._api_key and path not in _OPEN_PATHS:
             scheme, _, key = headers.get("authorization", "").partition(" ")
-            if scheme.lower() != "bearer" or not hmac.compare_digest(key.strip().encode(), self._api_key):
+            if scheme.lower() != "bearer" or not hmac.compare_digest(
+                key.strip().encode(), self._api_key
+            ):
                 why = "the API key is missing or wrong (header: Authorization: Bearer KEY)"
                 raise ApiError(why, 401, code="invalid_api_key")
 
@@ -169,7 +188,9 @@ def _permission(headers: Headers) -> dict[str, str]:
     """
     permission = {
         "Access-Control-Allow-Methods": "GET, POST",
-        "Access-Control-Allow-Headers": headers.get("access-control-request-headers", "")[:MOST_HEADER_CHARS],
+        "Access-Control-Allow-Headers": headers.get("access-control-request-headers", "")[
+            :MOST_HEADER_CHARS
+        ],
         "Access-Control-Max-Age": "600",
     }
     if headers.get("access-control-request-private-network") == "true":
@@ -202,7 +223,9 @@ def _error_of(error: Exception, scope: Scope) -> ApiError:
         return ApiError(bug_line(error, " in the server"), 500, code="internal_error")
     path = scope["path"][:80]
     if error.status_code == 405:
-        return ApiError(f"{scope['method']} is not possible at {path}", 405, code="method_not_allowed")
+        return ApiError(
+            f"{scope['method']} is not possible at {path}", 405, code="method_not_allowed"
+        )
     return ApiError(f"there is nothing at {path}", error.status_code, code="not_found")
 
 

@@ -53,7 +53,9 @@ class ReplyPiece:
         """Return this without its last characters: of the answer, and of the thought where that is shorter."""
         n_answer = min(n_chars, len(self.answer))
         answer, n_thought = self.answer[: len(self.answer) - n_answer], n_chars - n_answer
-        return ReplyPiece(answer, self.thought[: max(0, len(self.thought) - n_thought)], self.chances, self.calls)
+        return ReplyPiece(
+            answer, self.thought[: max(0, len(self.thought) - n_thought)], self.chances, self.calls
+        )
 
 
 @record
@@ -87,7 +89,9 @@ class Job:
         is_waiting: whether it waits for its turn.
     """
 
-    def __init__(self, order: Order, peer: str, index: int, tell: Callable[[Happening], object]) -> None:
+    def __init__(
+        self, order: Order, peer: str, index: int, tell: Callable[[Happening], object]
+    ) -> None:
         self.order, self.peer, self.index, self.tell = order, peer, index, tell
         self._running: Stoppable | None = None
         self.is_cancelled = False
@@ -125,7 +129,9 @@ class Asked:
         self._came: asyncio.Queue[tuple[int, Happening]] = asyncio.Queue()
         # Not a method: jobs that point to this object would keep both until the garbage collector comes by.
         note = partial(_note, asyncio.get_running_loop(), self._came)
-        self.jobs = [Job(order.of_reply(at), peer, at, partial(note, at)) for at in range(order.n_replies)]
+        self.jobs = [
+            Job(order.of_reply(at), peer, at, partial(note, at)) for at in range(order.n_replies)
+        ]
         self.drop = partial(drop, self.jobs)
 
     @property
@@ -147,7 +153,10 @@ class Asked:
 
 
 def _note(
-    loop: asyncio.AbstractEventLoop, came: asyncio.Queue[tuple[int, Happening]], index: int, happening: Happening
+    loop: asyncio.AbstractEventLoop,
+    came: asyncio.Queue[tuple[int, Happening]],
+    index: int,
+    happening: Happening,
 ) -> None:
     with suppress(RuntimeError):  # the loop has ended: no one reads any more
         loop.call_soon_threadsafe(came.put_nowait, (index, happening))
@@ -155,6 +164,10 @@ def _note(
 
 def _joined(last: Happening, one: Happening) -> ReplyPiece | None:
     """Return two pieces as one; None where they are none, or a thought comes after an answer."""
-    if isinstance(last, ReplyPiece) and isinstance(one, ReplyPiece) and not (last.answer and one.thought):
+    if (
+        isinstance(last, ReplyPiece)
+        and isinstance(one, ReplyPiece)
+        and not (last.answer and one.thought)
+    ):
         return last.joined(one)
     return None

@@ -10,7 +10,15 @@ from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, Said
 from app.server.api_error import ApiError, invalid, unsupported
 from app.server.fields import Fields, kind_of, whole_text
 from app.text.record import record
-from engine.prompt.tools.calls import MOST_DEPTH, MOST_NAME_CHARS, NAME, CallResult, ToolCall, is_deep, load_json
+from engine.prompt.tools.calls import (
+    MOST_DEPTH,
+    MOST_NAME_CHARS,
+    NAME,
+    CallResult,
+    ToolCall,
+    is_deep,
+    load_json,
+)
 
 MOST_MESSAGES = 100_000
 MOST_TOOLS = 128
@@ -61,7 +69,11 @@ def read_message(message: Fields) -> Said:
     """Read one message. Raises ApiError: it cannot be read, or is no text."""
     role = message.text("role")
     if role not in _ROLES:
-        raise message.wrong("role", f"one of {', '.join(_ROLES)}") if role else message.missing("role", "user")
+        raise (
+            message.wrong("role", f"one of {', '.join(_ROLES)}")
+            if role
+            else message.missing("role", "user")
+        )
     role = _ROLES[role]
     if message.any("images"):
         raise unsupported(message.place("images"), "is not supported: the model reads no images")
@@ -69,7 +81,11 @@ def read_message(message: Fields) -> Said:
     if role == ASSISTANT:
         items = message.items("tool_calls", MOST_TOOLS) or ()
         place = message.place("tool_calls")
-        calls = tuple(_call(message, item, f"{place}[{at}]") for at, item in enumerate(items) if item is not None)
+        calls = tuple(
+            _call(message, item, f"{place}[{at}]")
+            for at, item in enumerate(items)
+            if item is not None
+        )
         old = message.table("function_call")
         calls += (read_call(old, ""),) if old is not None and not calls else ()
     results = (CallResult("", "", read_id(message, "tool_call_id")),) if role == TOOL else ()
@@ -118,7 +134,10 @@ def _text(message: Fields, name: str, is_result: bool) -> str:
         return json.dumps(given)
     if is_result and any(not isinstance(part, (str, dict)) or _is_data(part) for part in given):
         return json.dumps(given, ensure_ascii=False)
-    return "".join(_part(message, item, f"{message.place(name)}[{at}]", is_result) for at, item in enumerate(given))
+    return "".join(
+        _part(message, item, f"{message.place(name)}[{at}]", is_result)
+        for at, item in enumerate(given)
+    )
 
 
 def _is_data(part: Any) -> bool:
@@ -137,7 +156,10 @@ def _part(message: Fields, item: Any, place: str, is_result: bool) -> str:
         if is_result:
             message.note_ignored(f"{kind} in the result of a tool")
             return ""
-        raise unsupported(part.place("type"), f"is {kind_of(kind)}: only text is supported (the model reads no images)")
+        raise unsupported(
+            part.place("type"),
+            f"is {kind_of(kind)}: only text is supported (the model reads no images)",
+        )
     name = _TEXT_PARTS[kind]
     text = part.any(name)
     if text is not None and not isinstance(text, str):
@@ -165,7 +187,9 @@ def read_tools(fields: Fields) -> Tools | None:
             fields.note_ignored(f"a second tool {name}")
         tools.setdefault(name, tool)
     if len(json.dumps(list(tools.values()))) > MOST_TOOLS_CHARS:
-        raise ApiError(f"tools are longer than {MOST_TOOLS_CHARS} characters", param="tools", code="too_long")
+        raise ApiError(
+            f"tools are longer than {MOST_TOOLS_CHARS} characters", param="tools", code="too_long"
+        )
     choice = _choice(fields)
     takes_one = choice.takes_one or not fields.flag("parallel_tool_calls", True)
     if not items and choice.mode not in (AUTO, NONE):
@@ -244,7 +268,9 @@ def _tool(fields: Fields, item: Any, place: str) -> dict[str, Any] | None:
     """Read a tool; None for one of a kind that a provider runs."""
     tool = fields.item(item, place)
     kind = tool.text("type", "function")
-    is_described = tool.has("input_schema") or tool.has("inputSchema")  # as Anthropic and MCP have it
+    is_described = tool.has("input_schema") or tool.has(
+        "inputSchema"
+    )  # as Anthropic and MCP have it
     if kind != "function" and not (kind == "custom" and is_described):
         fields.note_ignored(f"tools of type {kind}")
         return None
@@ -264,7 +290,10 @@ def _tool(fields: Fields, item: Any, place: str) -> dict[str, Any] | None:
     function.ignore_rest()
     tool.ignore_rest()
     read = {"name": name, "description": description, "parameters": parameters}
-    return {"type": "function", "function": json.loads(whole_text(json.dumps(read, ensure_ascii=False)))}
+    return {
+        "type": "function",
+        "function": json.loads(whole_text(json.dumps(read, ensure_ascii=False))),
+    }
 
 
 def _parameters(function: Fields, name: str) -> dict[str, Any]:
@@ -273,7 +302,9 @@ def _parameters(function: Fields, name: str) -> dict[str, Any]:
     What is no schema in it is left out: whoever asks has it from somebody else.
     """
     schemas = {key: function.any(key) for key in ("parameters", "input_schema", "inputSchema")}
-    field, given = next(((key, value) for key, value in schemas.items() if value not in (None, "", [])), ("", {}))
+    field, given = next(
+        ((key, value) for key, value in schemas.items() if value not in (None, "", [])), ("", {})
+    )
     if isinstance(given, str):
         try:
             given = load_json(given)

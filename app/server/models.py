@@ -163,8 +163,17 @@ class Models:
             if name:
                 return name
         n_more = max(0, len(listed) - 10)
-        names = f"{', '.join(list(listed)[:10])}{f' and {n_more} more' if n_more else ''}" if listed else "none"
-        raise ApiError(f'there is no model "{wanted[:60]}" here (served: {names})', 404, "model", "model_not_found")
+        names = (
+            f"{', '.join(list(listed)[:10])}{f' and {n_more} more' if n_more else ''}"
+            if listed
+            else "none"
+        )
+        raise ApiError(
+            f'there is no model "{wanted[:60]}" here (served: {names})',
+            404,
+            "model",
+            "model_not_found",
+        )
 
     async def open(self, wanted: str, unloads: bool = False) -> OpenModel:
         """Return a model when it is open. It stays so until the event loop goes on, and as long as its engine is busy.
@@ -178,7 +187,9 @@ class Models:
                 raise unavailable("the model is being opened (try again later)", "model_loading")
             return only
         name = await self.meant(wanted)
-        model = self.opened.get(name) or self._begin(name, self._listed[name][0].path, self._listed[name][1])
+        model = self.opened.get(name) or self._begin(
+            name, self._listed[name][0].path, self._listed[name][1]
+        )
         model.n_wanted, model.unloads = model.n_wanted + 1, unloads
         try:
             await asyncio.shield(model.opening)
@@ -210,13 +221,17 @@ class Models:
             file = usual or FoundFile(Path(self.only), self.only, 0, 0, "")
             return {self.only: (file, HeaderCache().header(file) if usual else ModelHeader())}
         files = find_files(places(self.settings.model_directories))
-        if usual is not None and not any(file.path.resolve() == usual.path.resolve() for file in files):
+        if usual is not None and not any(
+            file.path.resolve() == usual.path.resolve() for file in files
+        ):
             files.insert(0, usual)
         return models_by_name(files)
 
     def _usual(self, listed: Mapping[str, tuple[FoundFile, ModelHeader]]) -> str:
         usual = self._path.resolve() if self._path is not None else None
-        return next((name for name, (file, _) in listed.items() if file.path.resolve() == usual), "")
+        return next(
+            (name for name, (file, _) in listed.items() if file.path.resolve() == usual), ""
+        )
 
     def _begin(self, name: str, path: Path, header: ModelHeader) -> OpenModel:
         model = self.opened[name] = OpenModel(name, path, header, self._make_engine)
@@ -249,7 +264,9 @@ class Models:
             if not any(one.engine.model is not None for one in self.opened.values()):
                 return  # its engine says what it lacks, or does with less
             if time.monotonic() > until_s:
-                raise unavailable(f"{model.name}: other models answer now and need the memory", "no_memory")
+                raise unavailable(
+                    f"{model.name}: other models answer now and need the memory", "no_memory"
+                )
             await asyncio.sleep(ROOM_LOOK_S)
 
     def _has_room(self, header: ModelHeader) -> bool:
@@ -262,14 +279,20 @@ class Models:
 
     async def _close_oldest(self) -> bool:
         """Close the one that was used longest ago; False where none is idle."""
-        oldest = min((one for one in self.opened.values() if one.is_idle), key=lambda one: one.used_s, default=None)
+        oldest = min(
+            (one for one in self.opened.values() if one.is_idle),
+            key=lambda one: one.used_s,
+            default=None,
+        )
         if oldest is not None:
             await self._close(oldest, "its memory is needed")
         return oldest is not None
 
     async def _close(self, model: OpenModel, why: str) -> None:
         del self.opened[model.name]
-        await asyncio.wrap_future(in_background(partial(model.engine.close, CLOSE_PATIENCE_S), "closing"))
+        await asyncio.wrap_future(
+            in_background(partial(model.engine.close, CLOSE_PATIENCE_S), "closing")
+        )
         model.engine.forget()
         await asyncio.wrap_future(in_background(_free, "closing"))
         log(f"{model.name}: closed ({why})")

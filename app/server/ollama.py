@@ -19,7 +19,15 @@ from app.server.conversation import arranged
 from app.server.fields import Fields, whole_text
 from app.server.job import Ended, Happening, PromptTaken, ReplyPiece
 from app.server.messages import MOST_MESSAGES, read_messages, read_tools
-from app.server.order import NEUTRAL, Order, read_effort, read_limit, read_stops, refuse_unsupported, take_model
+from app.server.order import (
+    NEUTRAL,
+    Order,
+    read_effort,
+    read_limit,
+    read_stops,
+    refuse_unsupported,
+    take_model,
+)
 from app.server.sampling_fields import read_sampling
 
 _NEUTRAL: dict[str, Any] = {"suffix": "", "template": "", "images": []}
@@ -65,7 +73,9 @@ def _order(fields: Fields, only: str, **own: Any) -> Order:
         sampling=read_sampling(options),
         max_tokens=read_limit(options, "num_predict"),
         stops=read_stops(options),
-        thinking=("on" if think else "off") if isinstance(think, bool) else read_effort(fields, "think"),
+        thinking=("on" if think else "off")
+        if isinstance(think, bool)
+        else read_effort(fields, "think"),
         form=read_form(fields),
         is_streamed=fields.flag("stream", True),
     )
@@ -113,7 +123,12 @@ class ChatBody:
         return {"error": error.message}
 
     def _chunk(self, piece: ReplyPiece, ended: Ended | None = None) -> dict[str, Any]:
-        chunk = {"model": self._model_id, "created_at": as_time(time.time()), **self._said(piece), "done": bool(ended)}
+        chunk = {
+            "model": self._model_id,
+            "created_at": as_time(time.time()),
+            **self._said(piece),
+            "done": bool(ended),
+        }
         if ended is None:
             return chunk
         total_s = time.monotonic() - self._since_s
@@ -132,7 +147,9 @@ class ChatBody:
         if piece.thought:
             message["thinking"] = piece.thought
         if piece.calls:
-            functions = [{"name": one.name, "arguments": json.loads(one.arguments)} for one in piece.calls]
+            functions = [
+                {"name": one.name, "arguments": json.loads(one.arguments)} for one in piece.calls
+            ]
             message["tool_calls"] = [{"function": one} for one in functions]
         return {"message": message}
 

@@ -74,7 +74,9 @@ class OllamaModels:
         wanted = await self._bodies.read(request, _model_of)
         name = await self._models.meant(wanted)
         file, header = (await self._models.listed())[name]
-        template = await asyncio.wrap_future(in_background(lambda: _template_of(file.path), "template"))
+        template = await asyncio.wrap_future(
+            in_background(lambda: _template_of(file.path), "template")
+        )
         about, family = _entry(name, file, header), clean_line(header.architecture, 24)
         opened = self._models.opened.get(name)
         n_ctx = opened.n_ctx if opened is not None else 0

@@ -94,7 +94,9 @@ class OpenRequests:
 
     def _slowest_sender(self, newcomer: OpenRequest) -> OpenRequest | None:
         """Return the oldest other request that has not come whole, of the address that sends most at once."""
-        senders = [request for request in self._requests if request.body_bytes and not request.is_whole]
+        senders = [
+            request for request in self._requests if request.body_bytes and not request.is_whole
+        ]
         n_bytes = Counter[str]()
         for sender in senders:
             n_bytes[sender.address] += sender.body_bytes

@@ -90,7 +90,9 @@ class Order:
     def of_reply(self, index: int) -> Order:
         """Return the request for one of its replies, those to the first prompt first."""
         prompt = index // self.n_answers
-        return replace(self, prompt=self.more_prompts[prompt - 1], more_prompts=()) if prompt else self
+        return (
+            replace(self, prompt=self.more_prompts[prompt - 1], more_prompts=()) if prompt else self
+        )
 
     @property
     def is_chat(self) -> bool:
@@ -135,10 +137,17 @@ def _check_continuation(fields: Fields, is_begun: bool) -> None:
     continues = fields.flag("continue_final_message", is_begun)
     has_prompt = fields.flag("add_generation_prompt", not is_begun)
     if continues and fields.flag("add_generation_prompt"):
-        raise ApiError("add_generation_prompt excludes continue_final_message", param="add_generation_prompt")
+        raise ApiError(
+            "add_generation_prompt excludes continue_final_message", param="add_generation_prompt"
+        )
     if continues and not is_begun:
-        raise ApiError("continue_final_message: the last message must be the assistant's", param="messages")
-    for name, value in (("continue_final_message", continues), ("add_generation_prompt", not has_prompt)):
+        raise ApiError(
+            "continue_final_message: the last message must be the assistant's", param="messages"
+        )
+    for name, value in (
+        ("continue_final_message", continues),
+        ("add_generation_prompt", not has_prompt),
+    ):
         if value != is_begun:
             why = "an assistant's last message is always continued, and no other one"
             raise unsupported(name, f"is not supported as {str(fields.any(name)).lower()}: {why}")
@@ -149,7 +158,9 @@ def completion_order(fields: Fields, only: str) -> Order:
     fields = fields.opened()
     model = take_model(fields, only)
     prompts = _prompts(fields)
-    writes_nothing = as_whole(fields.any("max_tokens")) == 0 and type(fields.any("max_tokens")) is not bool
+    writes_nothing = (
+        as_whole(fields.any("max_tokens")) == 0 and type(fields.any("max_tokens")) is not bool
+    )
     order = _order(
         fields,
         model=model,
@@ -217,17 +228,25 @@ def refuse_unsupported(fields: Fields, neutral_values: Mapping[str, Any]) -> Non
     for name, neutral in neutral_values.items():
         value = as_whole(fields.any(name))
         allowed = neutral if isinstance(neutral, tuple) else (neutral,)
-        if value is not None and not any(type(value) is type(one) and value == one for one in allowed):  # True is not 1
-            raise unsupported(fields.place(name), f"is not supported (allowed: {' or '.join(map(str, allowed))})")
+        if value is not None and not any(
+            type(value) is type(one) and value == one for one in allowed
+        ):  # True is not 1
+            raise unsupported(
+                fields.place(name), f"is not supported (allowed: {' or '.join(map(str, allowed))})"
+            )
 
 
 def read_stops(fields: Fields) -> tuple[str, ...]:
     """Return the texts that end a reply."""
     given = fields.any("stop")
     texts: Sequence[Any] = given if isinstance(given, list) else [given]
-    texts = [text for text in texts if text not in (None, "")]  # a field of a form that was left empty
+    texts = [
+        text for text in texts if text not in (None, "")
+    ]  # a field of a form that was left empty
     if len(texts) > MOST_STOPS or not all(is_short_text(text, MOST_STOP_CHARS) for text in texts):
-        raise fields.wrong("stop", f"a string, or at most {MOST_STOPS}, of 1 to {MOST_STOP_CHARS} whole characters")
+        raise fields.wrong(
+            "stop", f"a string, or at most {MOST_STOPS}, of 1 to {MOST_STOP_CHARS} whole characters"
+        )
     return tuple(texts)
 
 
@@ -251,7 +270,11 @@ def _prompts(fields: Fields) -> tuple[str | tuple[int, ...], ...]:
     given = fields.any("prompt")
     if given is None:
         raise fields.missing("prompt", _PROMPT)
-    if isinstance(given, list) and given and all(isinstance(prompt, (str, list)) for prompt in given):
+    if (
+        isinstance(given, list)
+        and given
+        and all(isinstance(prompt, (str, list)) for prompt in given)
+    ):
         return tuple(_prompt(fields, prompt) for prompt in given[: MOST_ANSWERS + 1])
     return (_prompt(fields, given),)
 
@@ -259,6 +282,10 @@ def _prompts(fields: Fields) -> tuple[str | tuple[int, ...], ...]:
 def _prompt(fields: Fields, given: Any) -> str | tuple[int, ...]:
     if isinstance(given, str) and given:
         return whole_text(given)
-    if isinstance(given, list) and given and all(type(one) is int and 0 <= one <= MOST_TOKENS for one in given):
+    if (
+        isinstance(given, list)
+        and given
+        and all(type(one) is int and 0 <= one <= MOST_TOKENS for one in given)
+    ):
         return tuple(given)
     raise fields.wrong("prompt", _PROMPT)

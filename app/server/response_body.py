@@ -32,7 +32,11 @@ class ResponseBody:
             "temperature": None, "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": [],
             "top_p": None, "truncation": "disabled", "usage": None, "metadata": {},
         }  # fmt: skip
-        self._response |= {name: value for name, value in order.sampling.items() if name in ("temperature", "top_p")}
+        self._response |= {
+            name: value
+            for name, value in order.sampling.items()
+            if name in ("temperature", "top_p")
+        }
         self._n_events = 0
         self._items: list[_Item] = []
 
@@ -45,7 +49,8 @@ class ResponseBody:
         """Return what a stream tells of a happening."""
         if isinstance(happening, PromptTaken):
             return [
-                self._event(f"response.{name}", response=dict(self._response)) for name in ("created", "in_progress")
+                self._event(f"response.{name}", response=dict(self._response))
+                for name in ("created", "in_progress")
             ]
         if isinstance(happening, ReplyPiece):
             return self._add(happening)
@@ -70,14 +75,22 @@ class ResponseBody:
             events.append(self._of_part(f"response.{item.name}.delta", delta=text, **item.more))
         for call in piece.calls:
             events += [*self._close_last(), *self._begin(_Item("call", call))]
-            events.append(self._of_item("response.function_call_arguments.delta", delta=call.arguments))
+            events.append(
+                self._of_item("response.function_call_arguments.delta", delta=call.arguments)
+            )
         return events
 
     def _begin(self, item: _Item) -> list[dict[str, Any]]:
         self._items.append(item)
         at = len(self._items) - 1
-        added = self._event("response.output_item.added", output_index=at, item=item.body(is_done=False))
-        return [added] if item.call else [added, self._of_part("response.content_part.added", part=item.part())]
+        added = self._event(
+            "response.output_item.added", output_index=at, item=item.body(is_done=False)
+        )
+        return (
+            [added]
+            if item.call
+            else [added, self._of_part("response.content_part.added", part=item.part())]
+        )
 
     def _close_last(self) -> list[dict[str, Any]]:
         if not self._items:
@@ -85,13 +98,20 @@ class ResponseBody:
         item, at = self._items[-1], len(self._items) - 1
         if item.call:
             name, arguments = item.call.name, item.call.arguments
-            ends = [self._of_item("response.function_call_arguments.done", name=name, arguments=arguments)]
+            ends = [
+                self._of_item(
+                    "response.function_call_arguments.done", name=name, arguments=arguments
+                )
+            ]
         else:
             ends = [
                 self._of_part(f"response.{item.name}.done", text=item.text, **item.more),
                 self._of_part("response.content_part.done", part=item.part()),
             ]
-        return [*ends, self._event("response.output_item.done", output_index=at, item=item.body(is_done=True))]
+        return [
+            *ends,
+            self._event("response.output_item.done", output_index=at, item=item.body(is_done=True)),
+        ]
 
     def _finished(self, ended: Ended) -> dict[str, Any]:
         is_cut = ended.reason == "length"
@@ -138,7 +158,12 @@ class _Item:
 
     def part(self) -> dict[str, Any]:
         """Return its one part."""
-        return {"type": self.name, "text": self.text, **self.more, **({"annotations": []} if self.more else {})}
+        return {
+            "type": self.name,
+            "text": self.text,
+            **self.more,
+            **({"annotations": []} if self.more else {}),
+        }
 
     def body(self, is_done: bool) -> dict[str, Any]:
         """Return it, without its text while that comes."""

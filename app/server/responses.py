@@ -7,8 +7,23 @@ from app.server.answer_form import read_form
 from app.server.api_error import unsupported
 from app.server.conversation import arranged
 from app.server.fields import Fields, whole_text
-from app.server.messages import MOST_MESSAGES, read_call, read_id, read_message, read_text, read_tools
-from app.server.order import IGNORED, NEUTRAL, Order, read_effort, read_limit, refuse_unsupported, take_model
+from app.server.messages import (
+    MOST_MESSAGES,
+    read_call,
+    read_id,
+    read_message,
+    read_text,
+    read_tools,
+)
+from app.server.order import (
+    IGNORED,
+    NEUTRAL,
+    Order,
+    read_effort,
+    read_limit,
+    refuse_unsupported,
+    take_model,
+)
 from app.server.sampling_fields import read_sampling
 from engine.prompt.tools.calls import CallResult
 
@@ -29,10 +44,14 @@ def response_order(fields: Fields, only: str) -> Order:
         fields.any(name)
     for name in _STORED:
         if fields.has(name):
-            raise unsupported(name, "is not supported: nothing is stored here (send the whole conversation as input)")
+            raise unsupported(
+                name,
+                "is not supported: nothing is stored here (send the whole conversation as input)",
+            )
     refuse_unsupported(fields, NEUTRAL | _NEUTRAL)
     reasoning, text, stream = (
-        fields.table(name) or fields.item({}, name) for name in ("reasoning", "text", "stream_options")
+        fields.table(name) or fields.item({}, name)
+        for name in ("reasoning", "text", "stream_options")
     )
     thinking = read_effort(reasoning, "effort")
     for name in ("summary", "generate_summary"):

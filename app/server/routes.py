@@ -74,7 +74,9 @@ class Metrics:
 
     def text(self, **now: int) -> str:
         """Return all of them, with what is so now, in Prometheus' text format."""
-        return "".join(f"jalopy_{name} {value:.15g}\n" for name, value in {**self._values, **now}.items())
+        return "".join(
+            f"jalopy_{name} {value:.15g}\n" for name, value in {**self._values, **now}.items()
+        )
 
 
 class Routes:
@@ -103,7 +105,9 @@ class Routes:
             async with watched(request.receive, asked.drop):
                 return await self._whole(asked, body)
         stream = self._stream(request, order, name, peer, body)
-        await anext(stream)  # what is wrong with the prompt is told by the status, which the first event settles
+        await anext(
+            stream
+        )  # what is wrong with the prompt is told by the status, which the first event settles
         return EventStream(stream, body.ends_with_done, body.in_lines)
 
     async def aside(self, read_work: Callable[[Fields], Work], request: Request) -> Response:
@@ -257,7 +261,11 @@ class Routes:
                     if not has_begun:
                         has_begun = True
                         yield None
-                    for event in body.events(happening, index) if happening is not None else (body.still_here,):
+                    for event in (
+                        body.events(happening, index)
+                        if happening is not None
+                        else (body.still_here,)
+                    ):
                         yield event
             except ApiError as error:
                 without_trace(error)
@@ -267,7 +275,9 @@ class Routes:
             finally:
                 _drop(asking)
 
-    async def _happenings(self, asked: Asked, is_streamed: bool) -> AsyncGenerator[tuple[int, Happening | None], None]:
+    async def _happenings(
+        self, asked: Asked, is_streamed: bool
+    ) -> AsyncGenerator[tuple[int, Happening | None], None]:
         """Yield what happens to each answer, by its index, until all have ended; in streams also None after a silence.
 
         Raises:
@@ -314,7 +324,9 @@ def _drop(asking: asyncio.Future[Asked]) -> None:
         asking.result().drop()
 
 
-def make_application(models: Models, names: Collection[str], api_key: str, origins: Collection[str]) -> Guard:
+def make_application(
+    models: Models, names: Collection[str], api_key: str, origins: Collection[str]
+) -> Guard:
     """Return the ASGI application.
 
     Args:
@@ -352,6 +364,8 @@ def make_application(models: Models, names: Collection[str], api_key: str, origi
     def note(scope: Scope, status: int) -> None:
         path = scope["path"]
         metrics.note_request(path if path in paths else "other", status)
-        log(f"{scope['method']} {path[:80]} {status}{' (client left)' if status == CLIENT_LEFT else ''}")
+        log(
+            f"{scope['method']} {path[:80]} {status}{' (client left)' if status == CLIENT_LEFT else ''}"
+        )
 
     return Guard(Router(routes, redirect_slashes=False), names, api_key, note, origins)

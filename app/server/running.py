@@ -72,7 +72,9 @@ class Running:
     ) -> None:
         self._listener, self._model_id = listener, model_id
         self._loop: asyncio.AbstractEventLoop | None = None
-        make_engine = partial(ServedEngine, settings=settings, most_waiting=most_waiting, most_at_once=most_at_once)
+        make_engine = partial(
+            ServedEngine, settings=settings, most_waiting=most_waiting, most_at_once=most_at_once
+        )
         self._models = Models(settings, make_engine, path, model_id, idle_s, self._tell_opened)
         application = make_application(self._models, names, api_key, settings.serve.origins)
         self._server = _Server(
@@ -112,7 +114,11 @@ class Running:
             for number, code in exit_codes.BY_SIGNAL.items():
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     loop.add_signal_handler(number, self._end, code)
-        what = "opening the model" if self._model_id else "each model is opened when a request names it; ctrl+c ends it"
+        what = (
+            "opening the model"
+            if self._model_id
+            else "each model is opened when a request names it; ctrl+c ends it"
+        )
         log(f"{self._model_id or 'this machine'} at {_url(self._listener)}: {what}")
         task = self._models.start()
         task.add_done_callback(self._note_ended)
@@ -134,9 +140,15 @@ class Running:
         if served is not None:
             if served.local.model.chat_template.call_format is None:
                 log(f"{model.name}: the chat template has no tools: requests with some are refused")
-            at_once = f"{model.engine.n_slots} requests at once, " if model.engine.n_slots > 1 else ""
+            at_once = (
+                f"{model.engine.n_slots} requests at once, " if model.engine.n_slots > 1 else ""
+            )
             size = f"{at_once}context of {count(model.n_ctx)} tokens, {served.local.model.threads} threads"
-        where = f" at {_url(self._listener)}: ready ({size}); ctrl+c ends it" if self._model_id else f": open ({size})"
+        where = (
+            f" at {_url(self._listener)}: ready ({size}); ctrl+c ends it"
+            if self._model_id
+            else f": open ({size})"
+        )
         log(f"{model.name}{where}")
 
     def _end(self, code: int) -> None:
@@ -231,7 +243,9 @@ class _Connection(H11Protocol):
     @property
     def _is_answered(self) -> bool:
         """Whether a request has come whole, and its answer has not gone whole."""
-        return self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
+        return (
+            self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
+        )
 
     @property
     def _is_awaited(self) -> bool:

@@ -31,7 +31,9 @@ _NUMBERS: dict[str, tuple[float, float]] = {
 
 def read_sampling(fields: Fields) -> dict[str, Any]:
     """Return the fields of ``engine.Sampling`` that a request sets; biases may still name texts (``resolved``)."""
-    chosen: dict[str, Any] = {name: fields.number(name, *limits) for name, limits in _NUMBERS.items()}
+    chosen: dict[str, Any] = {
+        name: fields.number(name, *limits) for name, limits in _NUMBERS.items()
+    }
     chosen["top_k"] = fields.whole("top_k", -1, MOST_COUNT)
     chosen["repeat_window"] = fields.whole("repeat_last_n", -1, MOST_COUNT)
     chosen["dry_allowed_length"] = fields.whole("dry_allowed_length", 0, MOST_COUNT)
@@ -46,7 +48,12 @@ def read_sampling(fields: Fields) -> dict[str, Any]:
     if chosen.get("dry_window") == 0:  # llama-server's way to turn it off
         chosen["dry_multiplier"] = 0.0
     # -1, where it is allowed, is none, all of it, or for the seed any.
-    for name, meant in {"top_k": 0, "repeat_window": MOST_COUNT, "dry_window": 0, "seed": None}.items():
+    for name, meant in {
+        "top_k": 0,
+        "repeat_window": MOST_COUNT,
+        "dry_window": 0,
+        "seed": None,
+    }.items():
         if chosen.get(name) == -1:
             chosen[name] = meant
     if "top_n_sigma" in chosen:
@@ -60,7 +67,11 @@ def resolved(chosen: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
     if "logit_bias" in values:
         named: list[tuple[int, float]] = []
         for name, bias in values["logit_bias"]:
-            ids = [name] if isinstance(name, int) else tokenizer.encode(name, bos=False, special=False)
+            ids = (
+                [name]
+                if isinstance(name, int)
+                else tokenizer.encode(name, bos=False, special=False)
+            )
             named += [(one, bias) for one in ids if one >= 0]
         values["logit_bias"] = tuple(named)
     return values
@@ -71,7 +82,13 @@ def _biases(fields: Fields) -> tuple[tuple[int | str, float], ...] | None:
     given = fields.any("logit_bias")
     if given is None:
         return None
-    pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else given if isinstance(given, list) else [None]
+    pairs: Iterable[Any] = (
+        given.items()
+        if isinstance(given, Mapping)
+        else given
+        if isinstance(given, list)
+        else [None]
+    )
     found = [_bias(pair) for pair in pairs]
     if len(found) > MOST_BIASES or None in found:
         wanted = f'at most {MOST_BIASES} tokens with a number or false, as {{"50": -100}} or [[50, -100]]'
@@ -99,5 +116,8 @@ def _breakers(fields: Fields) -> tuple[str, ...] | None:
     if given is None:
         return None
     if not all(is_short_text(text, MOST_BREAKER_CHARS) for text in given):
-        raise fields.wrong("dry_sequence_breakers", f"a list of texts of at most {MOST_BREAKER_CHARS} whole characters")
+        raise fields.wrong(
+            "dry_sequence_breakers",
+            f"a list of texts of at most {MOST_BREAKER_CHARS} whole characters",
+        )
     return tuple(given)

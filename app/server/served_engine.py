@@ -82,7 +82,9 @@ class ServedEngine:
             and where it writes no text.
     """
 
-    def __init__(self, path: Path, settings: Settings, most_waiting: int, most_at_once: int) -> None:
+    def __init__(
+        self, path: Path, settings: Settings, most_waiting: int, most_at_once: int
+    ) -> None:
         self._path, self._settings, self._most_at_once = path, settings, most_at_once
         self._line: WaitingLine[Job] = WaitingLine(most_waiting)
         self._dealing = threading.Lock()
@@ -171,7 +173,9 @@ class ServedEngine:
     def _deal(self) -> None:
         """Hand those who wait to slots that are free, each to the one that suits it."""
         with self._dealing:
-            while free := [slot for slot in self._slots if slot.running is None and not self._is_closing]:
+            while free := [
+                slot for slot in self._slots if slot.running is None and not self._is_closing
+            ]:
                 job = self._line.take()
                 if job is None:
                     return
@@ -203,7 +207,9 @@ class ServedEngine:
                 running = slot.running
                 if running is not None:
                     running.cancel()
-                    if slot.host.line.take() is not None:  # the thread did not begin with it, and will not
+                    if (
+                        slot.host.line.take() is not None
+                    ):  # the thread did not begin with it, and will not
                         running.end(ended)
         for aside in list(self._asides):
             aside.end(ending())
@@ -228,7 +234,9 @@ class ServedEngine:
 
     def _end(self) -> None:
         """Close the model, once no other thread computes with it."""
-        if self.model is not None and all(slot.host.close(OTHERS_PATIENCE_S) for slot in self._slots[1:]):
+        if self.model is not None and all(
+            slot.host.close(OTHERS_PATIENCE_S) for slot in self._slots[1:]
+        ):
             for slot in self._slots if self.served is not None else ():
                 slot.answering.states.close()
             self.model.close()
@@ -258,7 +266,9 @@ class ServedEngine:
         settings = self._settings
         chat = model.chat()  # before the session: it starts a process
         session = model.session(settings.context_size or None, opening.kv_type_of(settings, model))
-        self._slots[0].answering = self._answering(LocalModel(model, session, chat, settings), self._do_asides)
+        self._slots[0].answering = self._answering(
+            LocalModel(model, session, chat, settings), self._do_asides
+        )
         for _ in range(1, self._most_at_once or MOST_AT_ONCE):
             try:
                 session = model.session(peer=session)
@@ -267,7 +277,9 @@ class ServedEngine:
                     raise
                 break
             slot = Slot(EngineHost(1))
-            slot.answering = self._answering(LocalModel(model, session, model.chat(), settings), lambda: None)
+            slot.answering = self._answering(
+                LocalModel(model, session, model.chat(), settings), lambda: None
+            )
             slot.host.start()
             self._slots.append(slot)
 
@@ -285,7 +297,9 @@ class ServedEngine:
             ended = Ended("cancelled") if is_dropped else slot.answering.answer(job)
         except Cancelled:  # before anything was computed
             ended = Ended("cancelled")
-        except BaseException as error:  # the thread must outlive any bug, or every client would wait forever
+        except (
+            BaseException
+        ) as error:  # the thread must outlive any bug, or every client would wait forever
             ended = Ended("cancelled", error=error_of(error))
         finally:
             states.note_progress()
@@ -323,7 +337,9 @@ def _queue_full() -> ApiError:
 
 def writes_no_text() -> ApiError:
     """Return the refusal of those who ask an embedder for text."""
-    return ApiError("this model writes no text (/v1/embeddings makes vectors)", code="unsupported_model")
+    return ApiError(
+        "this model writes no text (/v1/embeddings makes vectors)", code="unsupported_model"
+    )
 
 
 def ending() -> ApiError:

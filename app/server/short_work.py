@@ -40,13 +40,19 @@ def tokenize_work(fields: Fields) -> Work:
     """Read a request of llama-server's ``/tokenize``."""
     text = fields.required(fields.text("content"), "content", "a string")
     if len(text) > MOST_TOKENIZED_CHARS:
-        raise ApiError(f"content is longer than {MOST_TOKENIZED_CHARS} characters", 413, "content", "too_long")
+        raise ApiError(
+            f"content is longer than {MOST_TOKENIZED_CHARS} characters", 413, "content", "too_long"
+        )
     adds_special, parses_special = fields.flag("add_special"), fields.flag("parse_special", True)
     with_pieces = fields.flag("with_pieces")
 
     def compute(name: str, model: Any) -> dict[str, Any]:
-        ids = model.tokenizer.encode(text, bos=None if adds_special else False, special=parses_special)
-        return {"tokens": [_with_piece(model.tokenizer, one) if with_pieces else one for one in ids]}
+        ids = model.tokenizer.encode(
+            text, bos=None if adds_special else False, special=parses_special
+        )
+        return {
+            "tokens": [_with_piece(model.tokenizer, one) if with_pieces else one for one in ids]
+        }
 
     return Work(compute)
 
@@ -83,7 +89,11 @@ def embedding_work(fields: Fields) -> Work:
         vectors, n_tokens = _vectors(model, texts, n_wanted)
         data: list[dict[str, Any]] = []
         for index, one in enumerate(vectors):
-            told = one.tolist() if form == _FLOAT else base64.b64encode(one.astype("<f4").tobytes()).decode()
+            told = (
+                one.tolist()
+                if form == _FLOAT
+                else base64.b64encode(one.astype("<f4").tobytes()).decode()
+            )
             data.append({"object": "embedding", "index": index, "embedding": told})
         return {"object": "list", "data": data, "model": name, "usage": _usage(n_tokens)}
 
@@ -129,11 +139,15 @@ def ollama_embedding_work(fields: Fields) -> Work:
 def rerank_work(fields: Fields) -> Work:
     """Read a request of ``/v1/rerank``."""
     query = fields.required(fields.text("query"), "query", "a string")
-    documents = fields.required(fields.items("documents", MOST_TEXTS), "documents", "a list of texts")
+    documents = fields.required(
+        fields.items("documents", MOST_TEXTS), "documents", "a list of texts"
+    )
     texts = [one.get("text") if isinstance(one, dict) else one for one in documents]
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise invalid(f"documents[{index}]", f"is {kind_of(documents[index])}: must be a string")
+            raise invalid(
+                f"documents[{index}]", f"is {kind_of(documents[index])}: must be a string"
+            )
     n_best = fields.whole("top_n", 0, 1 << 31)
     returns_documents = fields.flag("return_documents")
 
@@ -146,7 +160,12 @@ def rerank_work(fields: Fields) -> Work:
             results.append({"index": index, "relevance_score": score, **document})
             n_tokens += len(ids)
         results.sort(key=lambda one: -one["relevance_score"])
-        return {"object": "list", "model": name, "usage": _usage(n_tokens), "results": results[:n_best]}
+        return {
+            "object": "list",
+            "model": name,
+            "usage": _usage(n_tokens),
+            "results": results[:n_best],
+        }
 
     return Work(compute)
 
@@ -156,13 +175,19 @@ def _inputs(fields: Fields) -> list[str | list[int]]:
     value = fields.any("input")
     if value is None:
         raise fields.missing("input", "a text, or a list of texts")
-    if isinstance(value, str) or (isinstance(value, list) and value and all(type(one) is int for one in value)):
+    if isinstance(value, str) or (
+        isinstance(value, list) and value and all(type(one) is int for one in value)
+    ):
         value = [value]
     if not isinstance(value, list) or not 1 <= len(value) <= MOST_TEXTS:
         raise fields.wrong("input", f"a text, or a list of 1 to {MOST_TEXTS} texts")
     for index, one in enumerate(value):
-        if not isinstance(one, str) and not (isinstance(one, list) and all(type(token) is int for token in one)):
-            raise invalid(f"input[{index}]", f"is {kind_of(one)}: must be a string, or a list of token ids")
+        if not isinstance(one, str) and not (
+            isinstance(one, list) and all(type(token) is int for token in one)
+        ):
+            raise invalid(
+                f"input[{index}]", f"is {kind_of(one)}: must be a string, or a list of token ids"
+            )
     return value
 
 
@@ -195,7 +220,9 @@ def _truncated_ids(model: Any, text: str | list[int]) -> list[int]:
     tokenizer, n_ctx = model.tokenizer, model.embedder.n_ctx
     if isinstance(text, list):
         return text  # whoever counts tokens is told that there are too many
-    ids = _ids(model, text[: n_ctx * tokenizer.most_token_bytes])  # what is behind them has no place
+    ids = _ids(
+        model, text[: n_ctx * tokenizer.most_token_bytes]
+    )  # what is behind them has no place
     if len(ids) <= n_ctx:
         return ids
     has_end = tokenizer.add_eos and tokenizer.eos_id is not None

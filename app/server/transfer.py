@@ -59,7 +59,9 @@ class BodyReader:
         packing = request.headers.get("content-encoding", "identity").strip().lower()
         if packing != "identity":
             raise ApiError(
-                f"the body is compressed ({packing[:40]}): send it as it is", 415, code="unsupported_encoding"
+                f"the body is compressed ({packing[:40]}): send it as it is",
+                415,
+                code="unsupported_encoding",
             )
         body = await read_body(request)
         if len(body) <= LARGE_BODY_BYTES:
@@ -84,7 +86,9 @@ async def _read_body(receive: Receive) -> bytes:
             body.clear()
         has_more = message.get("more_body", False)
     if n_bytes > MOST_BODY_BYTES:
-        raise ApiError(f"the body is larger than {MOST_BODY_BYTES} bytes", 413, code="request_too_large")
+        raise ApiError(
+            f"the body is larger than {MOST_BODY_BYTES} bytes", 413, code="request_too_large"
+        )
     return bytes(body)
 
 
@@ -126,10 +130,15 @@ class EventStream(Response):
     """
 
     def __init__(
-        self, objects: AsyncGenerator[dict[str, Any] | None, None], ends_with_done: bool, in_lines: bool
+        self,
+        objects: AsyncGenerator[dict[str, Any] | None, None],
+        ends_with_done: bool,
+        in_lines: bool,
     ) -> None:
         kind = "application/x-ndjson" if in_lines else "text/event-stream"
-        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, media_type=kind)
+        super().__init__(
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, media_type=kind
+        )
         del self.headers["content-length"]
         self._encoded = _line if in_lines else _event
         self._objects, self._last = objects, b"data: [DONE]\n\n" if ends_with_done else b""
@@ -139,7 +148,9 @@ class EventStream(Response):
         async with aclosing(self._objects) as objects:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async for one in objects:
-                await send({"type": "http.response.body", "body": self._encoded(one), "more_body": True})
+                await send(
+                    {"type": "http.response.body", "body": self._encoded(one), "more_body": True}
+                )
         await send({"type": "http.response.body", "body": self._last, "more_body": False})
 
 

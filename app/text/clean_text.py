@@ -41,7 +41,9 @@ INVISIBLE = "\u00ad\u180e\u200b-\u200f\u2060-\u2064\u2066-\u2069\ufeff\ufff9-\uf
 
 _REPLACED = re.compile("[\x80-\x9f\ud800-\udfff]")
 _KEPT_MARKS = frozenset("\u061c\u200b\u200c\u200d\u200e\u200f")
-_PICTURES = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"} | {0x7F: "␡"}
+_PICTURES = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"} | {
+    0x7F: "␡"
+}
 _LINE_BREAKS = re.compile("\r\n|[\x85\u2028\u2029]")
 _UNSHOWN = re.compile("[\u00ad\u180e\u2060-\u2064\u2066-\u2069\ufeff\ufff9-\ufffb]")
 _DOUBTFUL = re.compile("[\u202a-\u202e\u2065\u206a-\u206f\ufe00-\ufe0f\U000e0000-\U000e0fff]")
@@ -50,7 +52,10 @@ _FLAG = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{0,6}\
 _MOST_FLAG_CHARACTERS = 8
 _SELECTOR = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _IDEOGRAPH = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-_SPACE_LIKE_CHARACTERS = {0xAD: "-", **dict.fromkeys((0x180E, 0xFEFF, *range(0x2060, 0x2065)), "\u200b")}
+_SPACE_LIKE_CHARACTERS = {
+    0xAD: "-",
+    **dict.fromkeys((0x180E, 0xFEFF, *range(0x2060, 0x2065)), "\u200b"),
+}
 _SPACE_LIKE_CHARACTERS |= dict.fromkeys((*range(0x2066, 0x206A), *range(0xFFF9, 0xFFFC)), "\u200b")
 
 

@@ -80,7 +80,9 @@ def bar(done: int, total: int, width: int) -> str:
 
 def back(n_tokens: int, duration_s: float, read_s: float | None) -> str:
     """Write what a saved state brought back, and how long reading the same would have taken where that was long."""
-    instead = f" instead of about {whole_seconds(read_s or 0)}" if saves_much(duration_s, read_s) else ""
+    instead = (
+        f" instead of about {whole_seconds(read_s or 0)}" if saves_much(duration_s, read_s) else ""
+    )
     return f"{count(n_tokens)} tokens back in {seconds(duration_s)}{instead}"
 
 

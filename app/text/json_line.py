@@ -30,12 +30,18 @@ def plain_values(value: Any, most_chars: int = 4096, most_items: int | None = No
     if hasattr(value, "__dataclass_fields__"):
         value = asdict(value)
     if isinstance(value, Mapping):
-        return {clean_line(str(key)): plain_values(one, most_chars, most_items) for key, one in value.items()}
+        return {
+            clean_line(str(key)): plain_values(one, most_chars, most_items)
+            for key, one in value.items()
+        }
     if isinstance(value, (frozenset, set)):
         value = sorted(value)
     if not isinstance(value, Sequence) and not hasattr(value, "tolist"):
         return clean_line(str(value), most_chars)
     is_whole = most_items is None or len(value) <= most_items
     shown = value if is_whole else value[:_FIRST_ELEMENTS]
-    plain = [plain_values(one, most_chars, most_items) for one in getattr(shown, "tolist", lambda: shown)()]
+    plain = [
+        plain_values(one, most_chars, most_items)
+        for one in getattr(shown, "tolist", lambda: shown)()
+    ]
     return plain if is_whole else {"first": plain, "length": len(value)}

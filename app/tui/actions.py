@@ -87,7 +87,10 @@ def action_table(*actions: Action) -> dict[str, Action]:
     table = {f"{action.scope}.{action.name}": action for action in actions}
     for action in actions:
         if action.shows:
-            table.setdefault(f"{action.shows}.leave", Action("leave", "Go back", action.shows, "escape,q", shows=CHAT))
+            table.setdefault(
+                f"{action.shows}.leave",
+                Action("leave", "Go back", action.shows, "escape,q", shows=CHAT),
+            )
     return table
 
 
@@ -223,7 +226,12 @@ FIRST_NEEDED = (
 
 def scopes_meet(one: str, other: str) -> bool:
     """Whether keys of two scopes are listened to at the same time, so that one key cannot mean both."""
-    return one == other or "app" in (one, other) or _WITHIN.get(one) == other or _WITHIN.get(other) == one
+    return (
+        one == other
+        or "app" in (one, other)
+        or _WITHIN.get(one) == other
+        or _WITHIN.get(other) == one
+    )
 
 
 def commands() -> Iterator[Action]:

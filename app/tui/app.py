@@ -55,7 +55,14 @@ from app.tui.textual_hacks import (
     stop_and_go_on_between_events,
     teach_alt_enter,
 )
-from app.tui.themes import ThemeError, choose_theme, load_themes, load_user_themes, meanings, no_such_theme
+from app.tui.themes import (
+    ThemeError,
+    choose_theme,
+    load_themes,
+    load_user_themes,
+    meanings,
+    no_such_theme,
+)
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
@@ -107,8 +114,12 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.keymap = keymap or Keymap()
         self._theme_error = self._set_up_theme(remembered_theme)
         # Where the engine takes every core drawing begins at its slowest, until it proves cheap.
-        self.performance = PerformanceWatch(self.bridge, InterfacePace(SLOWEST if is_weak_machine() else 1))
-        self.chat = ChatScreen(self.live, self.keymap, self.bridge, self.performance, self.downloads, model_path)
+        self.performance = PerformanceWatch(
+            self.bridge, InterfacePace(SLOWEST if is_weak_machine() else 1)
+        )
+        self.chat = ChatScreen(
+            self.live, self.keymap, self.bridge, self.performance, self.downloads, model_path
+        )
         self.unsent_line: str | None = None
         """Line for stderr on unsent messages, after an end that the user did not ask for."""
         self.unsaved = ""
@@ -157,13 +168,19 @@ class JalopyApp(App[None], inherit_bindings=False):
         for action_id, action in ACTIONS.items():
             carrier = carriers.get(action.scope)
             if carrier is not None and action.name != "command_palette":
-                help_text = "   ".join(filter(None, (self.keymap.shown_keys(action_id), action.written)))
+                help_text = "   ".join(
+                    filter(None, (self.keymap.shown_keys(action_id), action.written))
+                )
                 begin = partial(self.chat.prompt.begin_command, action.command)
                 act = partial(self.run_action, action.call, carrier)
-                yield SystemCommand(action.title, help_text, begin if action.needs_argument else act)
+                yield SystemCommand(
+                    action.title, help_text, begin if action.needs_argument else act
+                )
         if screen is self.chat:
             for name in persona_names():
-                yield SystemCommand(f"Persona: {name}", f"/persona {name}", partial(self.chat.action_persona, name))
+                yield SystemCommand(
+                    f"Persona: {name}", f"/persona {name}", partial(self.chat.action_persona, name)
+                )
 
     # ---- actions
 
@@ -187,7 +204,11 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     async def action_report(self, wanted: str = "") -> None:
         """Copy a card with machine, model and speeds, or write it into a file."""
-        from app.library.report_card import as_text, report_of_chat, write_card  # no first frame waits for it
+        from app.library.report_card import (
+            as_text,
+            report_of_chat,
+            write_card,
+        )  # no first frame waits for it
 
         with self.chat.telling_refusals():
             card = report_of_chat(self.bridge, self.chat.turns)
@@ -219,7 +240,9 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.chat.turns.stop_tuning()
         if mode in ("conversations", "shelf") and self.chat.at_hand.store is None:
             self.switch_mode(CHAT)  # where the line is seen
-            self.chat.note("conversations are not saved: save_conversations in your settings is off")
+            self.chat.note(
+                "conversations are not saved: save_conversations in your settings is off"
+            )
         else:
             self.switch_mode(CHAT if self.current_mode == mode else mode)
 
@@ -230,10 +253,14 @@ class JalopyApp(App[None], inherit_bindings=False):
 
         if not self.downloads.is_running or self.downloads.job is None:
             if not wanted:
-                model = await asyncio.wrap_future(in_background(partial(advised_model, self.live.now), "advice"))
+                model = await asyncio.wrap_future(
+                    in_background(partial(advised_model, self.live.now), "advice")
+                )
                 wanted = model.repository
             self.downloads.take(PullJob(wanted, self.live.now).start())
-        self.push_screen(make_screen("download", self.downloads.job, self.keymap), self._open_downloaded)
+        self.push_screen(
+            make_screen("download", self.downloads.job, self.keymap), self._open_downloaded
+        )
 
     def _open_downloaded(self, path: str | None) -> None:
         if path is not None and not self.chat.open_model(Path(path), clean_line(Path(path).name)):
@@ -250,7 +277,9 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     def _look_at_download(self) -> None:
         """Say in the chat how a download ended, wherever the user is."""
-        if self.downloads.job is None or not self.screen_stack:  # screens go away before the timers do
+        if (
+            self.downloads.job is None or not self.screen_stack
+        ):  # screens go away before the timers do
             return
         from app.tui.screens.download import DownloadScreen
         from app.tui.screens.models import ModelsScreen
@@ -265,7 +294,9 @@ class JalopyApp(App[None], inherit_bindings=False):
     async def action_interrupt(self) -> None:
         """Copy a selection; else stop the reply; a second one in a row quits."""
         prompt = self.chat.prompt
-        selected = self.screen.get_selected_text() or (prompt.selected_text if self.focused is prompt else "")
+        selected = self.screen.get_selected_text() or (
+            prompt.selected_text if self.focused is prompt else ""
+        )
         if selected:
             self.screen.clear_selection()
             await self.chat.copy_out(selected)
@@ -299,7 +330,9 @@ class JalopyApp(App[None], inherit_bindings=False):
         if trouble:
             self.chat.note(trouble, True)
         elif self.live.now.theme not in ("", name):
-            self.chat.note(f"theme: {name}, until you leave: your settings name {self.live.now.theme}")
+            self.chat.note(
+                f"theme: {name}, until you leave: your settings name {self.live.now.theme}"
+            )
         else:
             self.chat.note(f"theme: {name}")
 
@@ -317,7 +350,9 @@ class JalopyApp(App[None], inherit_bindings=False):
         for theme in own:
             self.register_theme(theme)
         wanted = self.live.now.theme or ("" if is_console() else remembered)
-        self.theme = choose_theme(wanted, self.available_themes, is_console() or self._has_few_colours())
+        self.theme = choose_theme(
+            wanted, self.available_themes, is_console() or self._has_few_colours()
+        )
         if self.live.now.theme and self.live.now.theme not in self.available_themes:
             return no_such_theme(self.live.now.theme, self.available_themes)
         return trouble or None
@@ -382,7 +417,11 @@ class JalopyApp(App[None], inherit_bindings=False):
         if isinstance(error, WorkerFailed):
             error = error.error  # where it happened, and what
         if self.crash_line is None:
-            line = bug_line(error) if error is not None else "internal error: unknown error (not logged)"
+            line = (
+                bug_line(error)
+                if error is not None
+                else "internal error: unknown error (not logged)"
+            )
             self.crash_line = f"jalopy: {line}"
             if error is not None and exit_code_of(error) == exit_codes.NO_MEMORY:
                 self.crash_line, self.crash_code = line_of(error), exit_codes.NO_MEMORY

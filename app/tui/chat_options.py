@@ -45,7 +45,10 @@ def chat_options(settings: Settings) -> ChatOptions:
 
 
 def shell_options(
-    settings: Settings, keeps_states: bool, form: AnswerForm | None = None, tools: ToolBox | None = None
+    settings: Settings,
+    keeps_states: bool,
+    form: AnswerForm | None = None,
+    tools: ToolBox | None = None,
 ) -> ChatOptions:
     """Return the same for a program in a shell: nothing is measured on the side, nothing read before it is asked.
 
@@ -78,7 +81,9 @@ def _tool_server(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> 
         from app.remote.tool_address import at_address  # imports an HTTP client
 
         return ToolServer(setting.name, at_address(setting), limits, is_stopped)
-    return ToolServer(setting.name, Pipe(setting.command, dict(setting.environment)), limits, is_stopped)
+    return ToolServer(
+        setting.name, Pipe(setting.command, dict(setting.environment)), limits, is_stopped
+    )
 
 
 def may_read_ahead(settings: Settings) -> bool:
@@ -95,13 +100,17 @@ def _is_on(wanted: str) -> bool:
     return wanted == "on" or (wanted == "auto" and not is_on_battery())
 
 
-def _remote_backend(sampling: Callable[[], Mapping[str, float]], wire: Wire, options: ChatOptions) -> Backend:
+def _remote_backend(
+    sampling: Callable[[], Mapping[str, float]], wire: Wire, options: ChatOptions
+) -> Backend:
     from app.remote.backend import RemoteBackend  # imports an HTTP client
 
     return RemoteBackend(wire, options, sampling)
 
 
 def _examine(settings: Settings, *state: Any) -> Any:
-    from app.doctor.examine import examine_machine  # imports what fits and numpy, which no first frame waits for
+    from app.doctor.examine import (
+        examine_machine,
+    )  # imports what fits and numpy, which no first frame waits for
 
     return examine_machine(settings, *state)

@@ -44,7 +44,10 @@ def offered_at_once(typed: str, names: Mapping[str, Names]) -> list[Offered]:
     """Return commands, or the names that a command takes: those of some commands are given."""
     matching = commands_starting(typed)
     if matching:
-        return [Offered(f"/{one.command}{' ' if one.argument else ''}", one.written, one.title) for one in matching]
+        return [
+            Offered(f"/{one.command}{' ' if one.argument else ''}", one.written, one.title)
+            for one in matching
+        ]
     command, argument = _command_of(typed)
     known = {"think": lambda: _THINKING, **names}
     if command not in known or " " in argument:
@@ -117,7 +120,9 @@ def _dropped_file(word: str) -> str:
     if word.startswith("file://"):
         from urllib.parse import unquote  # the first frame does without
 
-        _, slash, rest = word.removeprefix("file://").partition("/")  # before it may be the host's name
+        _, slash, rest = word.removeprefix("file://").partition(
+            "/"
+        )  # before it may be the host's name
         path = slash + unquote(rest)
     elif len(word) > 1 and word[0] in "'\"" and word.find(word[0], 1) == len(word) - 1:
         path = word[1:-1]
@@ -146,7 +151,9 @@ def _references(before: str, word: str) -> list[Offered]:
     for path in _paths(word.lstrip('"')):
         is_folder = path.endswith("/")
         text = f"@{_quoted(path)}" if is_folder else f"{os.path.basename(path)} "
-        offered.append(Offered(before + text, clean_line(path, 200), attaches="" if is_folder else path))
+        offered.append(
+            Offered(before + text, clean_line(path, 200), attaches="" if is_folder else path)
+        )
     return offered
 
 
@@ -164,10 +171,17 @@ def _paths(argument: str, suffix: str = "") -> list[str]:
     try:
         with os.scandir(os.path.expanduser(folder) or ".") as entries:
             for entry in islice(entries, 10 * MOST_NAMES):
-                is_folder = os.path.isdir(entry)  # never fails, as ``entry.is_dir`` does for a link in a circle
+                is_folder = os.path.isdir(
+                    entry
+                )  # never fails, as ``entry.is_dir`` does for a link in a circle
                 is_wanted = is_folder or entry.name.endswith(suffix)
                 is_hidden = entry.name.startswith(".") and not name.startswith(".")
-                if is_wanted and not is_hidden and entry.name.startswith(name) and entry.name.isprintable():
+                if (
+                    is_wanted
+                    and not is_hidden
+                    and entry.name.startswith(name)
+                    and entry.name.isprintable()
+                ):
                     found.append(os.path.join(folder, entry.name) + ("/" if is_folder else ""))
     except (OSError, ValueError):
         return []

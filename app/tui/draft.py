@@ -46,13 +46,19 @@ class Draft:
     @property
     def referred(self) -> list[str]:
         """The files that the text names, whether they exist or not."""
-        return [name for name in referred(self.shown) if name in self.references] if self.references else []
+        return (
+            [name for name in referred(self.shown) if name in self.references]
+            if self.references
+            else []
+        )
 
     @property
     def files_line(self) -> str:
         """Names and sizes of the files that go with the message, "" without any."""
         return ", ".join(
-            chip.replace(NBSP, " ").partition(": ")[2][:-1] for chip in self.used_folds() if chip.startswith(_FILE)
+            chip.replace(NBSP, " ").partition(": ")[2][:-1]
+            for chip in self.used_folds()
+            if chip.startswith(_FILE)
         )
 
     def used_folds(self) -> dict[str, str]:
@@ -76,7 +82,9 @@ class Draft:
             folds[chip] = without_chips(file.in_message)
             chips.append(chip)
         chips.sort(key=lambda chip: folds[chip])
-        return Draft("".join(f"{chip} " for chip in chips) + self.shown[at:], folds, self.references)
+        return Draft(
+            "".join(f"{chip} " for chip in chips) + self.shown[at:], folds, self.references
+        )
 
     def refold(self, text: str) -> Draft:
         """Return a draft of another text, with the same pastes folded where it still contains them whole."""
@@ -97,18 +105,23 @@ def typed_references(typed: frozenset[str], before: str, after: str, key: str) -
         return typed
     old, new = Counter(referred_so_far(before)), Counter(referred_so_far(after))
     came, left = new - old, typed.intersection(old - new)
-    return typed.union(name for name in came if _is_from(name, left, len(key)) or (not name and key == "@"))
+    return typed.union(
+        name for name in came if _is_from(name, left, len(key)) or (not name and key == "@")
+    )
 
 
 def _is_from(name: str, typed: Iterable[str], n_more: int) -> bool:
     """Whether a name is one of others, something of it left out, or so many characters put in."""
-    return any(_n_same(one, name) + _n_same(one[::-1], name[::-1]) >= len(name) - n_more for one in typed)
+    return any(
+        _n_same(one, name) + _n_same(one[::-1], name[::-1]) >= len(name) - n_more for one in typed
+    )
 
 
 def _n_same(one: str, other: str) -> int:
     """Return how many characters two texts begin with alike."""
     return next(
-        (n for n, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
+        (n for n, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]),
+        min(len(one), len(other)),
     )
 
 

@@ -46,7 +46,9 @@ async def edit_text(text: str, environ: Mapping[str, str]) -> str:
         # A directory of mode 0700, because editors leave copies next to a file.
         with tempfile.TemporaryDirectory(prefix="jalopy-") as directory:
             path = Path(directory) / _FILE_NAME
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            with os.fdopen(
+                os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
+            ) as file:
                 file.write(text.encode("utf-8", "replace"))
             code = await _run([*command, str(path)])
             if code != 0:
@@ -74,6 +76,8 @@ def _read_back(path: Path) -> str:
     with path.open("rb") as file:
         raw = file.read(_MAX_BYTES + 1)
     if len(raw) > _MAX_BYTES:
-        raise Refusal(f"the text is larger than {_MAX_BYTES // 1_000_000} MB: the prompt stays as it was")
+        raise Refusal(
+            f"the text is larger than {_MAX_BYTES // 1_000_000} MB: the prompt stays as it was"
+        )
     text = clean_text(raw.decode("utf-8", "replace").replace("\r\n", "\n"))
     return text.removesuffix("\n")  # the line break that editors put at the end

@@ -49,7 +49,12 @@ class Keymap:
 
     def scope_keys(self, scope: str) -> dict[str, str]:
         """Return the names of one scope's actions by key, for widgets that handle keys themselves."""
-        return {key: a.name for action_id, a in ACTIONS.items() if a.scope == scope for key in self.keys_of(action_id)}
+        return {
+            key: a.name
+            for action_id, a in ACTIONS.items()
+            if a.scope == scope
+            for key in self.keys_of(action_id)
+        }
 
     def for_textual(self) -> dict[str, str]:
         """Return what ``App.set_keymap`` takes; an empty entry there would mean the default."""
@@ -114,14 +119,19 @@ def _wrong(path: Path, what: str, hint: str) -> KeymapError:
 def _nearest_action(wanted: str) -> str:
     near = difflib.get_close_matches(wanted, ACTIONS, n=1, cutoff=0.4)
     by_name = {action.name: action_id for action_id, action in ACTIONS.items()}
-    near = near or [by_name[n] for n in difflib.get_close_matches(wanted.rpartition(".")[2], by_name, n=1, cutoff=0.0)]
+    near = near or [
+        by_name[n]
+        for n in difflib.get_close_matches(wanted.rpartition(".")[2], by_name, n=1, cutoff=0.0)
+    ]
     scope, _, name = near[0].partition(".")
     return f"nearest: {name} under [{scope}]"
 
 
 def _parse_keys(path: Path, action_id: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str):
-        value = [part for part in value.split(",") if part.strip()] if value.strip() != "," else [","]
+        value = (
+            [part for part in value.split(",") if part.strip()] if value.strip() != "," else [","]
+        )
     if not isinstance(value, list) or not all(isinstance(key, str) for key in value):
         raise _wrong(path, f"{action_id} must be a key or a list of keys", 'for example "ctrl+j"')
     return tuple(dict.fromkeys(_parse_key(path, action_id, key) for key in value))
@@ -133,13 +143,18 @@ def _parse_key(path: Path, action_id: str, text: str) -> str:
     names = _key_names()
     plain = name if len(name) == 1 and set(modifiers) <= {"shift"} else name.lower()
     if plain not in names or not set(modifiers) <= set(_MODIFIERS):
-        known = [*names.values(), *(f"{one}+{key}" for one in ("ctrl", "alt", "shift") for key in names.values())]
+        known = [
+            *names.values(),
+            *(f"{one}+{key}" for one in ("ctrl", "alt", "shift") for key in names.values()),
+        ]
         near = difflib.get_close_matches(text.lower(), known, n=1, cutoff=0.0)
         raise _wrong(path, f"{action_id}: {text!r} is not a key", f"nearest: {near[0]}")
     if modifiers == ["shift"] and len(plain) == 1 and plain.isalpha():
         modifiers, plain = [], plain.upper()
     if ACTIONS[action_id].scope in _TYPED_SCOPES and not modifiers and _is_typed(names[plain]):
-        raise _wrong(path, f"{action_id}: {text!r} could not be typed any more", "add ctrl+ or alt+")
+        raise _wrong(
+            path, f"{action_id}: {text!r} could not be typed any more", "add ctrl+ or alt+"
+        )
     return "+".join([*sorted(set(modifiers)), names[plain]])
 
 
@@ -147,7 +162,10 @@ def _split_key(text: str) -> list[str]:
     """Split "ctrl+shift+a" at its signs; "+" itself is a key. Only a letter alone may be large."""
     name = "+" if text.endswith("+") else text.rpartition("+")[2].strip()
     modifiers = text.removesuffix(name).lower().split("+")
-    return [*(part.strip() for part in modifiers if part.strip()), name if len(name) == 1 else name.lower()]
+    return [
+        *(part.strip() for part in modifiers if part.strip()),
+        name if len(name) == 1 else name.lower(),
+    ]
 
 
 def _key_names() -> dict[str, str]:
@@ -176,7 +194,11 @@ def _check_clashes(path: Path, keymap: Keymap) -> None:
                 continue
             for key in keys:
                 if key in keymap.keys_of(other_id):
-                    raise _wrong(path, f"{action_id} and {other_id} both have {key}", 'change one; "" is none')
+                    raise _wrong(
+                        path,
+                        f"{action_id} and {other_id} both have {key}",
+                        'change one; "" is none',
+                    )
 
 
 def default_file() -> str:

@@ -10,7 +10,14 @@ from app.chat.bridge import EngineBridge
 from app.program import settings_file
 from app.program.settings import Settings, taken_from, value_of, written
 
-AT_ONCE = ("model_directories", "theme", "prefill_while_typing", "search_by_meaning", "write_titles", "notify")
+AT_ONCE = (
+    "model_directories",
+    "theme",
+    "prefill_while_typing",
+    "search_by_meaning",
+    "write_titles",
+    "notify",
+)
 """Settings that are looked at each time they matter, other than those of ``[sampling]``."""
 _THREADS = {"threads": "decode", "prefill_threads": "prefill"}
 
@@ -21,7 +28,9 @@ class LiveSettings:
     What does not follow a change at once holds from the next start.
     """
 
-    def __init__(self, now: Settings, bridge: EngineBridge, show_theme: Callable[[str], object]) -> None:
+    def __init__(
+        self, now: Settings, bridge: EngineBridge, show_theme: Callable[[str], object]
+    ) -> None:
         self.now, self._bridge, self._show_theme = now, bridge, show_theme
 
     def change(self, key: str, value: object) -> str:
@@ -30,7 +39,9 @@ class LiveSettings:
         new = value_of(in_file, key)
         shown = written(new) or "nothing"
         what = f"{key} = {shown}" if value is not None else f"{key} is the default again"
-        return f"{what}, {'from now on' if self._take(key, new, in_file) else 'from the next start'}"
+        return (
+            f"{what}, {'from now on' if self._take(key, new, in_file) else 'from the next start'}"
+        )
 
     def _take(self, key: str, value: object, in_file: Settings) -> bool:
         if key in _THREADS:

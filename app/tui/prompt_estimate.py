@@ -60,7 +60,12 @@ class PromptEstimator:
             more_bytes, more_tokens = _n_bytes(text) - _n_bytes(self._text), tokens - self._tokens
             if abs(more_bytes) >= _LEAST_BYTES_TO_LEARN and more_bytes * more_tokens > 0:
                 self.bytes_per_token = more_bytes / more_tokens
-        self._text, self._tokens, self._ready_tokens, self._is_exact = text, tokens, ready_tokens, True
+        self._text, self._tokens, self._ready_tokens, self._is_exact = (
+            text,
+            tokens,
+            ready_tokens,
+            True,
+        )
 
     def line(self, text: str) -> str:
         """Say for the prompt's corner what sending this text would cost: "840 tokens, 768 read ahead, about 2 s"."""
@@ -69,7 +74,9 @@ class PromptEstimator:
         else:
             more_bytes = _n_bytes(text) - _n_bytes(self._text)
             tokens = max(1, self._tokens + round(more_bytes / self.bytes_per_token))
-        parts = [f"{'' if text == self._text and self._is_exact else 'about '}{figures.count(tokens)} tokens"]
+        parts = [
+            f"{'' if text == self._text and self._is_exact else 'about '}{figures.count(tokens)} tokens"
+        ]
         if ready := min(self._ready_tokens, tokens):
             parts.append(f"{figures.count(ready)} read ahead")
         if rate := self.prefill_tps:

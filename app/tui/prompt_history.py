@@ -50,7 +50,10 @@ class PromptHistory:
 
     def is_showing(self, draft: Draft) -> bool:
         """Whether the draft is the entry the user is at, unchanged."""
-        return self._position < len(self._entries) and self._entries[self._position].shown == draft.shown
+        return (
+            self._position < len(self._entries)
+            and self._entries[self._position].shown == draft.shown
+        )
 
     def older(self, current: Draft) -> Draft | None:
         """Step back; None at the oldest. From what is no entry the way begins at the newest, and leads back to it."""
@@ -69,7 +72,9 @@ class PromptHistory:
     def find(self, text: str) -> Draft | None:
         """Return the newest draft that says this text, folds and all."""
         wanted = text.strip()
-        return next((draft for draft in reversed(self._entries) if draft.text.strip() == wanted), None)
+        return next(
+            (draft for draft in reversed(self._entries) if draft.text.strip() == wanted), None
+        )
 
 
 def read_history(file: Path | None) -> list[Draft]:
@@ -83,7 +88,9 @@ def read_history(file: Path | None) -> list[Draft]:
     except (OSError, DamagedFileError) as error:
         notices.add_ignored(file, error, "the history of the prompt is not read")
         return []
-    return parse_drafts(line for line in raw.splitlines() if len(line) <= MAX_ENTRY_BYTES)[-MAX_ENTRIES:]
+    return parse_drafts(line for line in raw.splitlines() if len(line) <= MAX_ENTRY_BYTES)[
+        -MAX_ENTRIES:
+    ]
 
 
 def append_history(file: Path | None, draft: Draft) -> str | None:
@@ -160,9 +167,21 @@ def _parse_draft(line: bytes) -> Draft | None:
     except (ValueError, RecursionError):
         return None
     match entry:
-        case {"shown": str(shown), "folds": dict(folds)} if all(isinstance(text, str) for text in folds.values()):
-            draft = Draft(clean_text(shown), {chip: clean_text(text) for chip, text in folds.items()})
+        case {"shown": str(shown), "folds": dict(folds)} if all(
+            isinstance(text, str) for text in folds.values()
+        ):
+            draft = Draft(
+                clean_text(shown), {chip: clean_text(text) for chip, text in folds.items()}
+            )
             named = entry.get("references")
-            references = frozenset(name for name in named if isinstance(name, str)) if isinstance(named, list) else ()
-            return Draft(draft.shown, draft.used_folds(), frozenset(references)) if shown.strip() else None
+            references = (
+                frozenset(name for name in named if isinstance(name, str))
+                if isinstance(named, list)
+                else ()
+            )
+            return (
+                Draft(draft.shown, draft.used_folds(), frozenset(references))
+                if shown.strip()
+                else None
+            )
     return None

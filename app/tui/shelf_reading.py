@@ -37,10 +37,14 @@ QUOTA_SHARE = 0.5
 class ShelfReading:
     """Knows how much of each document is saved for the open model, and has the rest read, the one used last first."""
 
-    def __init__(self, bridge: EngineBridge, turns: Turns, at_hand: AtHand, live: LiveSettings) -> None:
+    def __init__(
+        self, bridge: EngineBridge, turns: Turns, at_hand: AtHand, live: LiveSettings
+    ) -> None:
         self._bridge, self._turns, self._live = bridge, turns, live
         root = at_hand.store.root if at_hand.store is not None else None
-        vectors = root / "passage-vectors.db" if root is not None else None  # kept with the conversations
+        vectors = (
+            root / "passage-vectors.db" if root is not None else None
+        )  # kept with the conversations
         self.meaning = Meaning(vectors, self._embedding_file)
         self._learning: Future[bool] | None = None
         self._learned: set[str] = set()
@@ -74,7 +78,10 @@ class ShelfReading:
 
     def tokens(self, document: Shelved) -> int:
         """How many tokens the open model makes of a document, about."""
-        return round(document.about_tokens * (self._turns.model.tokens_ratio if self._turns.model is not None else 1.0))
+        return round(
+            document.about_tokens
+            * (self._turns.model.tokens_ratio if self._turns.model is not None else 1.0)
+        )
 
     def fits(self, document: Shelved) -> bool:
         """Whether the open model's context has room for a document; else passages of it go with questions."""
@@ -85,7 +92,11 @@ class ShelfReading:
         """Find out again what is on the shelf, ``deleted`` no more, and at once how much of each document is saved."""
         assert self._store is not None
         self.note_change()
-        others = [one.files for key, one in self._known.items() if deleted is not None and key != deleted.key]
+        others = [
+            one.files
+            for key, one in self._known.items()
+            if deleted is not None and key != deleted.key
+        ]
         look = partial(_listed, self._store, self.meaning, deleted, frozenset(chain(*others)))
         self.listing = in_background(look, "shelf")
         self._known, self._tried, self._learned = {}, {}, set()
@@ -115,7 +126,13 @@ class ShelfReading:
         if bridge.idle_work.is_pending:
             return
         self._is_at_work = False
-        if model is None or model.server or is_starter(model.path) or self._store is None or not self._quota_bytes:
+        if (
+            model is None
+            or model.server
+            or is_starter(model.path)
+            or self._store is None
+            or not self._quota_bytes
+        ):
             return
         if not is_quiet or self._turns.is_busy or bridge.status.activity is not Activity.READY:
             self._quiet_since_s = None
@@ -131,8 +148,13 @@ class ShelfReading:
             self.listing = in_background(partial(_listed, store, self.meaning), "shelf")
         if not self.listing.done() or self.listing.exception() is not None or store.root is None:
             return
-        documents = [one for one in self.listing.result()[:MOST_READ] if self.fits(one) and not one.path]
-        uncounted = next((one for one in documents if one.key not in self._known and one.key not in self._tried), None)
+        documents = [
+            one for one in self.listing.result()[:MOST_READ] if self.fits(one) and not one.path
+        ]
+        uncounted = next(
+            (one for one in documents if one.key not in self._known and one.key not in self._tried),
+            None,
+        )
         wanted = uncounted or self._next_to_read(documents)
         if wanted is not None:
             request = partial(_beginning, store, wanted, self._turns.conversation.system)
@@ -147,12 +169,18 @@ class ShelfReading:
         """Have vectors made of the next document that goes in passages."""
         if not self._may_read() or (self._learning is not None and not self._learning.done()):
             return
-        wanted = next((one for one in listed[:MOST_READ] if one.path and one.key not in self._learned), None)
+        wanted = next(
+            (one for one in listed[:MOST_READ] if one.path and one.key not in self._learned), None
+        )
         if wanted is not None:
             self._learning = in_background(partial(self._learn, wanted), "vectors")
 
     def _learn(self, document: Shelved) -> bool:
-        texts = [one.text for read in read_documents([document.path]).documents for one in cut(read, PASSAGE_CHARS)]
+        texts = [
+            one.text
+            for read in read_documents([document.path]).documents
+            for one in cut(read, PASSAGE_CHARS)
+        ]
         is_done = self.meaning.learn(document.key, texts, self._stays_quiet)
         if is_done:
             self._learned.add(document.key)

@@ -56,7 +56,15 @@ def _draw_on_the_terminal() -> None:
 
 
 _PALETTE = "textual.command"
-_PALETTE_NAMES = ("CommandListItem", "CommandPalette", "DiscoveryHit", "Hit", "Hits", "Provider", "SimpleProvider")
+_PALETTE_NAMES = (
+    "CommandListItem",
+    "CommandPalette",
+    "DiscoveryHit",
+    "Hit",
+    "Hits",
+    "Provider",
+    "SimpleProvider",
+)
 
 
 def import_textual() -> None:

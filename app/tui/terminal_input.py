@@ -44,7 +44,9 @@ from app.tui.terminal_reports import (
 
 _PASTE_BEGIN: Final = b"\x1b[200~"
 _PASTE_END: Final = b"\x1b[201~"
-_LAST_LINE_END = re.compile(rb"\n(?=(?:\x1b\[[0-?]*[ -/]*[@-~]|\x1b[]P_][^\x07\x1b\n]*(?:\x07|\x1b\\))*\Z)")
+_LAST_LINE_END = re.compile(
+    rb"\n(?=(?:\x1b\[[0-?]*[ -/]*[@-~]|\x1b[]P_][^\x07\x1b\n]*(?:\x07|\x1b\\))*\Z)"
+)
 REPLY_PATIENCE_S = 1.0
 """Seconds without a byte after which an answer of the terminal that has no end is dropped."""
 KEYS_PATIENCE_S = 0.3
@@ -58,10 +60,13 @@ KEY_PAUSE_S = 0.5
 """Seconds of silence after a single key that end the paste: the key and what follows it are keys. Text contains no such
 pause, and a paste that was only held up continues or ends."""
 _ONE_KEY = re.compile(
-    rb"\x1b|\x1b?[^\x1b]|[\xc2-\xf4][\x80-\xbf]{1,3}|\x1bO[A-Za-z]|\x1b\[[0-9;:]{0,12}[A-Za-z~]", re.DOTALL
+    rb"\x1b|\x1b?[^\x1b]|[\xc2-\xf4][\x80-\xbf]{1,3}|\x1bO[A-Za-z]|\x1b\[[0-9;:]{0,12}[A-Za-z~]",
+    re.DOTALL,
 )
 
-_SEVERAL_LINES = re.compile(rb"[\t\n\r ]*[^\x00-\x20\x7f][^\x00-\x08\x0b-\x1f\x7f]*\r[\t\n\r ]*[^\x00-\x20\x7f]")
+_SEVERAL_LINES = re.compile(
+    rb"[\t\n\r ]*[^\x00-\x20\x7f][^\x00-\x08\x0b-\x1f\x7f]*\r[\t\n\r ]*[^\x00-\x20\x7f]"
+)
 """Two lines with something in them: no person types that within one read of the terminal."""
 MOST_TYPED_BYTES = 1024
 """Limit on the keys of one read; more text is a paste, whatever is in it."""
@@ -69,7 +74,9 @@ _TEXT_ONLY = re.compile(rb"[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*")
 BURST_PAUSE_S = 0.1
 """Seconds of silence after which a paste without marks, which may come in several reads, is over."""
 _CONTROL_REST = re.compile(rb"\[[0-9:;<=>?]*[ -/]*(?:[A-Za-z~^$@]|\Z)|O[A-DFHMPQRSj-y]\Z")
-_WHOLE_REST = re.compile(rb"(?:\[[0-9:;<=>?]*[ -/]*(?:[A-Za-z~^$@](?=\x1b|\Z)|\Z)|O[A-DFHMPQRSj-y](?=\x1b|\Z))")
+_WHOLE_REST = re.compile(
+    rb"(?:\[[0-9:;<=>?]*[ -/]*(?:[A-Za-z~^$@](?=\x1b|\Z)|\Z)|O[A-DFHMPQRSj-y](?=\x1b|\Z))"
+)
 """What may follow an ESC that has already counted as a key, and the same where nothing is typed behind it."""
 _LEAST_REST_BYTES = 2
 _MOST_BEGUN_BYTES = 32
@@ -112,7 +119,9 @@ class TerminalInput:
             self._held = passed_on  # it was only held up on its way
         data, self._held = self._held + data, b""
         while data:
-            data = yield from (self._take_typed(data) if self._pasted is None else self._take_pasted(data))
+            data = yield from (
+                self._take_typed(data) if self._pasted is None else self._take_pasted(data)
+            )
 
     def _is_continued(self, passed_on: bytes, data: bytes, quiet_s: float) -> bool:
         """Whether what came now is the rest of a sequence whose beginning was held up on its way."""
@@ -145,7 +154,9 @@ class TerminalInput:
         elif self._held in KEYS_TOO and quiet_s >= constants.ESCAPE_DELAY:
             self._passed_on, self._held = self._held, b""
             yield from self._type(self._passed_on)
-        elif self._held and quiet_s >= (REPLY_PATIENCE_S if is_reply(self._held) else KEYS_PATIENCE_S):
+        elif self._held and quiet_s >= (
+            REPLY_PATIENCE_S if is_reply(self._held) else KEYS_PATIENCE_S
+        ):
             held, self._held = self._held, b""
             is_begun = held.startswith((ESC + b"[", ESC + b"O")) and len(held) <= _MOST_BEGUN_BYTES
             self._passed_on = held if is_begun else b""
@@ -176,7 +187,11 @@ class TerminalInput:
 
     def _type_text(self, data: bytes, is_whole: bool = True) -> Iterator[Message]:
         """Take text of one read: keys, or lines that a terminal without marks for pastes sends at once."""
-        is_burst = self._is_in_burst or len(data) > MOST_TYPED_BYTES or _SEVERAL_LINES.match(data) is not None
+        is_burst = (
+            self._is_in_burst
+            or len(data) > MOST_TYPED_BYTES
+            or _SEVERAL_LINES.match(data) is not None
+        )
         if not (is_burst and _TEXT_ONLY.fullmatch(data)):
             yield from self._type(data, is_whole)
             return
@@ -188,7 +203,9 @@ class TerminalInput:
     def _type(self, data: bytes, is_whole: bool = True) -> Iterator[Message]:
         """Let Textual see text or one sequence; what is whole is not continued by what follows."""
         is_text = not data.startswith(ESC)
-        shown = self._decoder.decode(data if is_text else b"", is_whole) + ("" if is_text else harmless(data))
+        shown = self._decoder.decode(data if is_text else b"", is_whole) + (
+            "" if is_text else harmless(data)
+        )
         if shown:  # Textual takes none for the end of everything
             yield from self._keys.feed(shown)
         if self._keys._timeout_time is not None:
@@ -220,7 +237,9 @@ class TerminalInput:
             self._pasted, self._is_unended, self._n_kept = None, False, 0
             yield from self.feed(bytes(pasted))
             return
-        self._n_kept = next((n for n in range(len(_PASTE_END), 0, -1) if pasted.endswith(_PASTE_END[:n])), 0)
+        self._n_kept = next(
+            (n for n in range(len(_PASTE_END), 0, -1) if pasted.endswith(_PASTE_END[:n])), 0
+        )
         whole = pasted[: len(pasted) - self._n_kept]
         del pasted[: len(whole)]
         if whole:
@@ -244,7 +263,12 @@ class TerminalDriver(LinuxDriver):
     """Textual's driver, with ``TerminalInput`` between it and the terminal."""
 
     def __init__(
-        self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
+        self,
+        app: App[Any],
+        *,
+        debug: bool = False,
+        mouse: bool = True,
+        size: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._size = size or self._get_terminal_size()
@@ -281,7 +305,9 @@ class TerminalDriver(LinuxDriver):
             while not self.exit_event.is_set():
                 if selector.select(_LOOK_PERIOD_S):
                     data = _read(self.fileno)
-                    if not data:  # the system itself tells only the one who has it as controlling terminal
+                    if (
+                        not data
+                    ):  # the system itself tells only the one who has it as controlling terminal
                         os.kill(os.getpid(), signal.SIGHUP)
                         return
                     self._process(self._input.feed(data))

@@ -67,12 +67,20 @@ def sequence_end(data: bytes, at: int) -> int:
     n_bytes = 1 + (rest >= b"\xc2") + (rest >= b"\xe0") + (rest >= b"\xf0")
     tail = re.compile(rb"[\x80-\xbf]{0,%d}" % (n_bytes - 1)).match(data, at + 2)
     assert tail is not None
-    return 0 if tail.end() == len(data) < at + 1 + n_bytes else tail.end() if rest != ESC else at + 1
+    return (
+        0 if tail.end() == len(data) < at + 1 + n_bytes else tail.end() if rest != ESC else at + 1
+    )
 
 
 def _control_end(data: bytes, at: int) -> int:
     if old := _OLD_MOUSE.match(data, at):
-        return old.end() if len(old[0]) == len(b"\x1b[M???") else 0 if old.end() == len(data) else old.end()
+        return (
+            old.end()
+            if len(old[0]) == len(b"\x1b[M???")
+            else 0
+            if old.end() == len(data)
+            else old.end()
+        )
     if mouse := _MOUSE.match(data, at):
         if data[mouse.end() : mouse.end() + 1] in (b"M", b"m"):
             return mouse.end() + 1
@@ -103,7 +111,11 @@ def is_reply(begun: bytes) -> bool:
 def harmless(sequence: bytes) -> str:
     """Return a whole sequence as Textual may see it; "" for one that no one asked for, and that is no key."""
     text = sequence.decode("utf-8", "replace")
-    is_key = sequence in KEYS_TOO or text in ANSI_SEQUENCES_KEYS or not text.startswith(("\x1b[", *_STRINGS))
+    is_key = (
+        sequence in KEYS_TOO
+        or text in ANSI_SEQUENCES_KEYS
+        or not text.startswith(("\x1b[", *_STRINGS))
+    )
     if is_key or _HARMLESS.fullmatch(text):
         return text
     key = _KEY.fullmatch(text)
@@ -137,7 +149,9 @@ def _key(codes: str, states: str, texts: str, end: str) -> str:
 def _typed_by(code: int, shifted: int, is_shifted: bool, is_large: bool) -> list[int]:
     """Return what a key without ctrl or alt types, where its report does not say that."""
     large = chr(code).upper()
-    if large == chr(code) or len(large) > 1:  # no letter: what shift makes of it depends on the keyboard
+    if (
+        large == chr(code) or len(large) > 1
+    ):  # no letter: what shift makes of it depends on the keyboard
         return [shifted] if is_shifted and _is_typed(shifted) else []
     return [shifted if _is_typed(shifted) else ord(large)] if is_large else [code]
 

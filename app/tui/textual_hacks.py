@@ -55,7 +55,9 @@ class LineBar(ScrollBarRender):
         bar, mark = super().render_bar(*sizes, **more), choose_glyphs().upright
         for at, (text, style, _) in enumerate(bar.segments):
             if style is not None and style.reverse:
-                bar.segments[at] = Segment(mark * len(text), Style(color=style.color, meta=style.meta))
+                bar.segments[at] = Segment(
+                    mark * len(text), Style(color=style.color, meta=style.meta)
+                )
         return bar
 
 
@@ -101,7 +103,10 @@ class ThriftyCompositor(Compositor):
     _updated: tuple[Region, ...] = ()
 
     def render_update(
-        self, full: bool = False, screen_stack: list[Screen[Any]] | None = None, simplify: bool = False
+        self,
+        full: bool = False,
+        screen_stack: list[Screen[Any]] | None = None,
+        simplify: bool = False,
     ) -> RenderableType | None:
         """Render nothing while updates are held back: Textual 8.2 drops the result, and forgets what has changed."""
         if self.root is not None and self.root.app._batch_count:
@@ -116,7 +121,9 @@ class ThriftyCompositor(Compositor):
         finally:
             self._updated = ()
 
-    def _get_renders(self, crop: Region | None = None) -> Iterable[tuple[Region, Region, list[Strip]]]:
+    def _get_renders(
+        self, crop: Region | None = None
+    ) -> Iterable[tuple[Region, Region, list[Strip]]]:
         if not self._updated:
             yield from super()._get_renders(crop)
             return
@@ -124,7 +131,9 @@ class ThriftyCompositor(Compositor):
         for widget, (region, clip) in self.visible_widgets.items():
             shown = region.intersection(clip)
             parts = (part for part in map(shown.intersection, self._updated) if part)
-            changed = [part for part in parts if not any(front.contains_region(part) for front in in_front)]
+            changed = [
+                part for part in parts if not any(front.contains_region(part) for front in in_front)
+            ]
             if changed:
                 in_front.append(shown)
                 first, last = min(part.y for part in changed), max(part.bottom for part in changed)
@@ -169,7 +178,9 @@ class ThriftyStylesheet(Stylesheet):
         self._look = hash(frozenset(variables.items()))
         # As weak as its depth in the deepest class seen so far: it would be parsed again for each deeper one.
         place = (getfile(Widget), "Widget.DEFAULT_CSS")
-        self.add_source(Widget.DEFAULT_CSS, place, is_default_css=True, tie_breaker=-DEEPEST, scope="Widget")
+        self.add_source(
+            Widget.DEFAULT_CSS, place, is_default_css=True, tie_breaker=-DEEPEST, scope="Widget"
+        )
 
     def parse(self) -> None:
         """Put the rules of all sources together."""
@@ -193,14 +204,18 @@ class ThriftyStylesheet(Stylesheet):
 
     def _place_of(self, node: DOMNode) -> tuple[Any, ...]:
         """Return what rules may ask of a node and of all that it is in."""
-        place: list[Any] = [self._look]  # rules of a widget's parts, which are not among its own, name colours too
+        place: list[Any] = [
+            self._look
+        ]  # rules of a widget's parts, which are not among its own, name colours too
         at: object = node
         while isinstance(at, DOMNode):
             place.append((self._kind_of(at), at._pseudo_classes_cache_key))
             if isinstance(at, Widget):
                 place.append(at.allow_focus())
             elif isinstance(at, App):
-                place.append((at.app_focus, at.current_theme.dark, at.native_ansi_color, at.no_color))
+                place.append(
+                    (at.app_focus, at.current_theme.dark, at.native_ansi_color, at.no_color)
+                )
             at = at._parent
         return tuple(place)
 
@@ -210,7 +225,9 @@ class ThriftyStylesheet(Stylesheet):
         rules_map = self.rules_map
         kind = self._kinds.get(own)
         if kind is None:
-            named = {rule for name in rules_map.keys() & node._selector_names for rule in rules_map[name]}
+            named = {
+                rule for name in rules_map.keys() & node._selector_names for rule in rules_map[name]
+            }
             key = (own, *filter(named.__contains__, self.rules))
             kind = self._kind_numbers.get(key)
             if kind is None:
@@ -240,7 +257,11 @@ def make_thrifty(screen: Screen[Any]) -> None:
     screen._compositor = ThriftyCompositor()
     size, app = screen.app.size, screen.app
     at_hand = ((size.width, app.HORIZONTAL_BREAKPOINTS), (size.height, app.VERTICAL_BREAKPOINTS))
-    names = {name for length, points in at_hand for name in screen._get_breakpoint_classes(length, points or [])}
+    names = {
+        name
+        for length, points in at_hand
+        for name in screen._get_breakpoint_classes(length, points or [])
+    }
     screen.update_classes(dict.fromkeys(names, True), update=False)
 
 
@@ -268,7 +289,9 @@ def run_last(node: DOMNode, group: str, work: partial[Coroutine[Any, Any, None]]
     node.run_worker(work, group=group, exclusive=True)  # type: ignore[arg-type]
 
 
-def call_once(pump: MessagePump, delay_s: float, callback: Callable[[], Awaitable[None] | None]) -> Timer:
+def call_once(
+    pump: MessagePump, delay_s: float, callback: Callable[[], Awaitable[None] | None]
+) -> Timer:
     """Call back once after the delay, however late.
 
     Textual 8.2 never calls where the process is held up for the delay while the timer begins. Remove when it does.
@@ -286,7 +309,9 @@ def tell_desktop(app: App[Any]) -> None:
     app.bell()
     driver = app._driver
     if driver is not None and not app.is_headless and not is_console():
-        driver.write("\x1b]9;jalopy: the answer is there\x1b\\\x1b]777;notify;jalopy;the answer is there\x1b\\")
+        driver.write(
+            "\x1b]9;jalopy: the answer is there\x1b\\\x1b]777;notify;jalopy;the answer is there\x1b\\"
+        )
         driver.flush()
 
 

@@ -34,7 +34,16 @@ MOST_THEME_BYTES = 64 << 10
 DEFAULT_THEME = "jalopy-dark"
 
 _FLAGS = ("dark", "ansi")
-_REQUIRED_COLOURS = ("primary", "secondary", "accent", "success", "warning", "error", "foreground", "background")
+_REQUIRED_COLOURS = (
+    "primary",
+    "secondary",
+    "accent",
+    "success",
+    "warning",
+    "error",
+    "foreground",
+    "background",
+)
 _COLOURS = (*_REQUIRED_COLOURS, "surface", "panel", "boost")
 _READABLE_ON_BACKGROUND = ("foreground", "primary", "secondary", "success", "warning", "error")
 _AREA = 0.5
@@ -43,7 +52,9 @@ _SCROLLBAR_GROUNDS = (
     "scrollbar-background", "scrollbar-background-hover", "scrollbar-background-active", "scrollbar-corner-color",
 )  # fmt: skip
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,79}")
-_STYLE = re.compile(r"\s*(?:(?:b|blink|bold|dim|i|italic|none|not|o|overline|r|reverse|strike|u|underline|uu)\s*\b)+")
+_STYLE = re.compile(
+    r"\s*(?:(?:b|blink|bold|dim|i|italic|none|not|o|overline|r|reverse|strike|u|underline|uu)\s*\b)+"
+)
 _OPACITY = re.compile(r"(?:100|[0-9]{1,2})(?:\.[0-9]{1,4})?%")
 _MOST_COLOUR_CHARS = 60
 _COLOURLESS_SUFFIXES = ("-style", "-text-style")
@@ -68,7 +79,9 @@ def load_user_themes() -> tuple[list[Theme], str]:
             names = [entry.name for entry in itertools.islice(entries, MOST_ENTRIES)]
     except FileNotFoundError:
         if directory.is_symlink():
-            return [], clean_line(f"{directory}: is a link that leads nowhere (no theme of yours is read)", 250)
+            return [], clean_line(
+                f"{directory}: is a link that leads nowhere (no theme of yours is read)", 250
+            )
         return [], ""
     except OSError as error:
         return [], clean_line(f"{directory}: {error.strerror} (no theme of yours is read)", 250)
@@ -82,8 +95,12 @@ def load_user_themes() -> tuple[list[Theme], str]:
             troubles.append(str(error))
     n_unread = len(files) - MOST_USER_THEMES
     if n_unread > 0:
-        troubles.append(f"{directory}: {n_unread} of {len(files)} themes are not read ({MOST_USER_THEMES} at most)")
-    others = f" (and {counted(len(troubles) - 1, 'other line')} like this)" if len(troubles) > 1 else ""
+        troubles.append(
+            f"{directory}: {n_unread} of {len(files)} themes are not read ({MOST_USER_THEMES} at most)"
+        )
+    others = (
+        f" (and {counted(len(troubles) - 1, 'other line')} like this)" if len(troubles) > 1 else ""
+    )
     return themes, f"{troubles[0]}{others}" if troubles else ""
 
 
@@ -106,7 +123,9 @@ def load_theme(path: Path) -> Theme:
         for key in _READABLE_ON_BACKGROUND:
             ratio = contrast(Color.parse(values[key]), background)
             if ratio < MIN_CONTRAST:
-                raise ThemeError(f"{name}: {key} on background has a contrast of {ratio:.1f}; {MIN_CONTRAST} is needed")
+                raise ThemeError(
+                    f"{name}: {key} on background has a contrast of {ratio:.1f}; {MIN_CONTRAST} is needed"
+                )
     return Theme(name=path.stem, variables=variables, **values)
 
 
@@ -133,11 +152,15 @@ def _check_colours(name: str, values: dict[str, Any], variables: dict[str, Any])
             raise _not_a_colour(name, key, values[key])
     for key, value in variables.items():
         if not _VARIABLE.fullmatch(key):
-            raise ThemeError(f"{name}: {clean_line(key, 60)} is no variable's name (letters, digits, - and _)")
+            raise ThemeError(
+                f"{name}: {clean_line(key, 60)} is no variable's name (letters, digits, - and _)"
+            )
         if key.endswith(_COLOURLESS_SUFFIXES):
             if not (isinstance(value, str) and _STYLE.fullmatch(value)):
                 shown = clean_line(str(value), 40)
-                raise ThemeError(f"{name}: variables.{key} is not a style, such as bold or dim: {shown}")
+                raise ThemeError(
+                    f"{name}: variables.{key} is not a style, such as bold or dim: {shown}"
+                )
         elif not _is_colour(value, may_have_opacity=True):
             raise _not_a_colour(name, f"variables.{key}", value)
 
@@ -157,7 +180,9 @@ def _is_colour(value: object, may_have_opacity: bool = False) -> bool:
 
 
 def _not_a_colour(name: str, key: str, value: object) -> ThemeError:
-    return ThemeError(f"{name}: {clean_line(key, 60)} is not a colour: {clean_line(str(value), 40)}")
+    return ThemeError(
+        f"{name}: {clean_line(key, 60)} is not a colour: {clean_line(str(value), 40)}"
+    )
 
 
 def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
@@ -166,13 +191,20 @@ def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
     if theme.ansi:
         levels = [variables[name] for name in ("error", "error", "warning", "success", "success")]
         areas = [*levels, variables["accent"]]
-        found = {"muted-style": "dim", **dict.fromkeys(("muted", "frame", "unfilled"), variables["foreground"])}
+        found = {
+            "muted-style": "dim",
+            **dict.fromkeys(("muted", "frame", "unfilled"), variables["foreground"]),
+        }
     else:
-        worst, middle, best = (Color.parse(variables[name]) for name in ("error", "warning", "success"))
+        worst, middle, best = (
+            Color.parse(variables[name]) for name in ("error", "warning", "success")
+        )
         mixed = (worst, worst.blend(middle, 0.5), middle, middle.blend(best, 0.5), best)
         levels = [colour.hex for colour in mixed]
         ground, ink = Color.parse(variables["background"]), Color.parse(variables["foreground"])
-        areas = [ground.blend(colour, _AREA).hex for colour in (*mixed, Color.parse(variables["accent"]))]
+        areas = [
+            ground.blend(colour, _AREA).hex for colour in (*mixed, Color.parse(variables["accent"]))
+        ]
         found = {
             "muted-style": "none",
             "muted": ground.blend(ink, 0.68).hex,
@@ -183,7 +215,9 @@ def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
             **dict.fromkeys(_SCROLLBAR_GROUNDS, ground.hex),
         }
     found |= {f"level-{number}": colour for number, colour in enumerate(levels)}
-    found |= {f"area-{name}": colour for name, colour in zip((*range(5), "plain"), areas, strict=True)}
+    found |= {
+        f"area-{name}": colour for name, colour in zip((*range(5), "plain"), areas, strict=True)
+    }
     if "text-muted" in own:
         found["muted"] = own["text-muted"]
     found |= {"reading": variables["secondary"], "writing": variables["primary"]}
@@ -198,8 +232,12 @@ def contrast(one: Color, other: Color) -> float:
 
 def _luminance(colour: Color) -> float:
     shares = (channel / 255 for channel in colour.rgb)
-    linear = (share / 12.92 if share <= 0.03928 else ((share + 0.055) / 1.055) ** 2.4 for share in shares)
-    return sum(weight * light for weight, light in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    linear = (
+        share / 12.92 if share <= 0.03928 else ((share + 0.055) / 1.055) ** 2.4 for share in shares
+    )
+    return sum(
+        weight * light for weight, light in zip((0.2126, 0.7152, 0.0722), linear, strict=True)
+    )
 
 
 def choose_theme(wanted: str, available: Iterable[str], has_few_colours: bool) -> str:

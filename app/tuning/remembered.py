@@ -66,7 +66,11 @@ def recall(kept: ProgramState, place: TuningPlace) -> Recalled:
         measured = kept.tuned_when.get(own)
         kernels = {measured.kernels, place.kernels} if measured is not None else set()
         doubt = "threads were tuned with another version of the engine"
-        return Recalled(kept.tuned_threads[own], measured, doubt if len(kernels) > 1 and "" not in kernels else "")
+        return Recalled(
+            kept.tuned_threads[own],
+            measured,
+            doubt if len(kernels) > 1 and "" not in kernels else "",
+        )
     if other in kept.tuned_threads and place.on_battery:
         doubt = "threads were tuned on mains, now on battery"
         return Recalled(kept.tuned_threads[other], kept.tuned_when.get(other), doubt)
@@ -78,7 +82,9 @@ def recall(kept: ProgramState, place: TuningPlace) -> Recalled:
 def keys_to_remember(place: TuningPlace, measured: Measured | None) -> tuple[str, str]:
     """Return the name to remember a choice under, and one that must not be in its way; "" for none."""
     on_battery = place.on_battery if measured is None else measured.on_battery
-    return place.key(on_battery), place.key(place.on_battery) if on_battery != place.on_battery else ""
+    return place.key(on_battery), place.key(
+        place.on_battery
+    ) if on_battery != place.on_battery else ""
 
 
 def _machine_doubt(kept: ProgramState, place: TuningPlace) -> str:
@@ -88,7 +94,10 @@ def _machine_doubt(kept: ProgramState, place: TuningPlace) -> str:
         then, now = machine.rsplit(", ", _FIELDS), place.machine.rsplit(", ", _FIELDS)
         if model == place.model and then[0] == now[0] and then != now:
             changed = [(a, b) for a, b in zip_longest(then[1:], now[1:], fillvalue="") if a != b]
-            was, is_now = (", ".join(_shown(field) for field in fields) for fields in zip(*changed, strict=True))
+            was, is_now = (
+                ", ".join(_shown(field) for field in fields)
+                for fields in zip(*changed, strict=True)
+            )
             return f"threads were tuned with {was}, now with {is_now}"
     return ""
 
@@ -105,7 +114,11 @@ def _shown(field: str) -> str:
 
 
 def _counted(count: str, noun: str) -> str:
-    return f"no {noun}" if count == "0" else f"{count} {noun.removesuffix('s') if count == '1' else noun}"
+    return (
+        f"no {noun}"
+        if count == "0"
+        else f"{count} {noun.removesuffix('s') if count == '1' else noun}"
+    )
 
 
 def equal_counts(curve: Curve) -> frozenset[int]:
@@ -117,7 +130,10 @@ def equal_counts(curve: Curve) -> frozenset[int]:
     alike = {
         point.n_threads
         for point in curve.points
-        if point.tps is not None and not point.is_dropped and point.tps.low <= best.high and best.low <= point.tps.high
+        if point.tps is not None
+        and not point.is_dropped
+        and point.tps.low <= best.high
+        and best.low <= point.tps.high
     }
     return frozenset(alike) if len(alike) > 1 else frozenset()
 
@@ -141,17 +157,27 @@ def best_choice(report: TuningReport, now: TunedChoice) -> TunedChoice:
     )
 
 
-def choice_to_remember(report: TuningReport, now: TunedChoice, remembered: TunedChoice | None) -> TunedChoice:
+def choice_to_remember(
+    report: TuningReport, now: TunedChoice, remembered: TunedChoice | None
+) -> TunedChoice:
     """Return this choice; fields that were not measured keep their remembered value, whatever the settings say."""
-    weights, kv_type = (remembered.weights, remembered.kv_type) if remembered is not None else ("", "")
+    weights, kv_type = (
+        (remembered.weights, remembered.kv_type) if remembered is not None else ("", "")
+    )
     return best_choice(report, replace(now, weights=weights, kv_type=kv_type))
 
 
-def measured_of(report: TuningReport, choice: TunedChoice, conditions: Conditions, kernels: str) -> Measured | None:
+def measured_of(
+    report: TuningReport, choice: TunedChoice, conditions: Conditions, kernels: str
+) -> Measured | None:
     """Return under which circumstances a choice was measured; None if it was not, but made by hand."""
     curve = report.curve("decode")
     point = curve.point(choice.decode) if curve is not None else None
-    return Measured(kernels, conditions.on_battery) if point is not None and point.tps is not None else None
+    return (
+        Measured(kernels, conditions.on_battery)
+        if point is not None and point.tps is not None
+        else None
+    )
 
 
 def _best_option(report: TuningReport, part: str) -> str:

@@ -26,7 +26,11 @@ _FIXED_CELLS = 12
 """Of a row, all but the bar, the rate and its spread: mark, count, blanks and label."""
 _LEAST_RATE_CELLS = 5
 _LEAST_BAR_CELLS = 3
-_KINDS = {"core": "physical cores", "efficiency core": "and efficiency cores", "sibling": "and siblings"}
+_KINDS = {
+    "core": "physical cores",
+    "efficiency core": "and efficiency cores",
+    "sibling": "and siblings",
+}
 TITLES = {"decode": "writing, tok/s", "prefill": "reading the prompt, tok/s"}
 
 
@@ -52,7 +56,9 @@ class BarLine:
 def curve_lines(curve: Curve, in_use: int | None, columns: int, glyphs: Glyphs) -> list[BarLine]:
     """Draw one curve in ``columns`` columns, the counts grouped by the kind of core their last thread runs on."""
     rates = {point.n_threads: _rate(point, glyphs) for point in curve.points}
-    wide = [max([_LEAST_RATE_CELLS, *(len(texts[part]) for texts in rates.values())]) for part in (0, 1)]
+    wide = [
+        max([_LEAST_RATE_CELLS, *(len(texts[part]) for texts in rates.values())]) for part in (0, 1)
+    ]
     equal = equal_counts(curve)
     cells = max(_LEAST_BAR_CELLS, columns - _FIXED_CELLS - bool(equal) - sum(wide))
     most_tps = max((point.tps.high for point in curve.points if point.tps is not None), default=0.0)
@@ -96,7 +102,8 @@ def _bar(point: Point, cells: int, most_tps: float, glyphs: Glyphs) -> str:
     if point.tps is None:
         return " " * cells
     low, high = (
-        max(0, round(cells * edge / most_tps)) if most_tps > 0 else 0 for edge in (point.tps.low, point.tps.high)
+        max(0, round(cells * edge / most_tps)) if most_tps > 0 else 0
+        for edge in (point.tps.low, point.tps.high)
     )
     return f"{glyphs.full * low}{glyphs.spread * (high - low)}".ljust(cells)
 
@@ -111,7 +118,9 @@ def pinning_line(report: TuningReport) -> str:
     ]
     if not gains:
         return ""
-    verdict = "" if report.pinned is None else ": faster" if report.pinned else ": no gain that counts"
+    verdict = (
+        "" if report.pinned is None else ": faster" if report.pinned else ": no gain that counts"
+    )
     return f"Fixing each thread to one core: {', '.join(gains)}{verdict if report.is_over else ''}"
 
 
@@ -143,9 +152,17 @@ _CELL = 19
 def option_lines(comparison: Comparison, in_use: str, glyphs: Glyphs) -> list[BarLine]:
     """Draw one comparison: heading, what it takes, and a line for each way that was measured."""
     title = "weights" if comparison.part == "weights" else "KV cache"
-    lines = [BarLine(f" {title:<9}{'writing':<{_CELL}}{'reading, tok/s':<{_CELL}}".rstrip(), CurveRole.HEADING)]
+    lines = [
+        BarLine(
+            f" {title:<9}{'writing':<{_CELL}}{'reading, tok/s':<{_CELL}}".rstrip(),
+            CurveRole.HEADING,
+        )
+    ]
     if not any(option.tps for option in comparison.options):
-        return [*lines, BarLine(f"   {comparison.left_out or comparison.estimate}", CurveRole.PLAIN)]
+        return [
+            *lines,
+            BarLine(f"   {comparison.left_out or comparison.estimate}", CurveRole.PLAIN),
+        ]
     lines += [_option_line(option, comparison, in_use, glyphs) for option in comparison.options]
     if comparison.left_out:
         lines.append(BarLine(f"   {comparison.left_out}", CurveRole.PLAIN))
@@ -175,6 +192,10 @@ def lookahead_lines(found: Mapping[str, Lookahead]) -> list[str]:
     lines = []
     for quant, one in found.items():
         is_usual = one.gbps <= one.usual_gbps
-        how = f", as usual: {one.gbps:.1f}" if is_usual else f": {one.gbps:.1f} instead of {one.usual_gbps:.1f}"
+        how = (
+            f", as usual: {one.gbps:.1f}"
+            if is_usual
+            else f": {one.gbps:.1f} instead of {one.usual_gbps:.1f}"
+        )
         lines.append(f"{quant}: {one.way}{how} GB/s")
     return lines

@@ -27,7 +27,9 @@ USAGE = "/threads N sets both, /threads N M writing and reading"
 def parse_threads(text: str, in_use: ThreadsInUse) -> TunedChoice:
     """Return the threads of one count for both, or of two: to write and to read. Raises Refusal."""
     words = text.split()
-    if not 1 <= len(words) <= 2 or not all(word.isascii() and word.isdigit() and len(word) < 5 for word in words):
+    if not 1 <= len(words) <= 2 or not all(
+        word.isascii() and word.isdigit() and len(word) < 5 for word in words
+    ):
         raise Refusal(f"not a number of threads ({USAGE})")
     counts = [int(word) for word in words]
     for count in counts:
@@ -59,5 +61,13 @@ def describe_in_use(in_use: ThreadsInUse) -> str:
 
 def is_in_use(remembered: TunedChoice, now: TunedChoice) -> bool:
     """True if the remembered choice is in use; empty fields match anything."""
-    threads = (remembered.decode, remembered.prefill, remembered.pinned) == (now.decode, now.prefill, now.pinned)
-    return threads and remembered.weights in ("", now.weights) and remembered.kv_type in ("", now.kv_type)
+    threads = (remembered.decode, remembered.prefill, remembered.pinned) == (
+        now.decode,
+        now.prefill,
+        now.pinned,
+    )
+    return (
+        threads
+        and remembered.weights in ("", now.weights)
+        and remembered.kv_type in ("", now.kv_type)
+    )

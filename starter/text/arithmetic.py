@@ -88,9 +88,17 @@ def _turn(rng: Writer) -> Turn:
     kind = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
     x, y, answer = _sum(kind, rng)
     template = choose(rng.wording(*ASK[kind]), rng)
-    in_words = rng.random() < 0.15 and max(x, y) < 100 and "count" not in kind and not re.search(r"[-+*/×÷]", template)
+    in_words = (
+        rng.random() < 0.15
+        and max(x, y) < 100
+        and "count" not in kind
+        and not re.search(r"[-+*/×÷]", template)
+    )
     values = {"x": spelled(x) if in_words else str(x), "y": spelled(y) if in_words else str(y)}
-    values |= {"things": rng.choice(_THINGS), "Name": rng.choice(("Ada", "Tom", "Maria", "Omar", "Kim", "Ben"))}
+    values |= {
+        "things": rng.choice(_THINGS),
+        "Name": rng.choice(("Ada", "Tom", "Maria", "Omar", "Kim", "Ben")),
+    }
     return expand(template, rng, values), answer
 
 

@@ -117,14 +117,23 @@ def answer(kind: str, n: int, day: int, month: int, p: int) -> str:
     answers: dict[str, Callable[[], str]] = {
         "tomorrow": lambda: f"Tomorrow is {DAYS[(day + 1) % 7]}.",
         "yesterday": lambda: f"Yesterday was {DAYS[(day - 1) % 7]}.",
-        "steps after": lambda: f"{spelled(n).capitalize()} days after {DAYS[day]} is {DAYS[(day + n) % 7]}.",
-        "steps before": lambda: f"{spelled(n).capitalize()} days before {DAYS[day]} is {DAYS[(day - n) % 7]}.",
+        "steps after": lambda: (
+            f"{spelled(n).capitalize()} days after {DAYS[day]} is {DAYS[(day + n) % 7]}."
+        ),
+        "steps before": lambda: (
+            f"{spelled(n).capitalize()} days before {DAYS[day]} is {DAYS[(day - n) % 7]}."
+        ),
         "place": lambda: f"The {PLACES[p]} month of the year is {MONTHS[p]}.",
         "day place": lambda: f"The {PLACES[p]} day of the week is {DAYS[p % 7]}.",
         "number": lambda: f"{name} is the {PLACES[month]} month of the year.",
-        "length": lambda: f"{name} has {_LENGTHS[month]} days" + (", and 29 in a leap year." if month == 1 else "."),
+        "length": lambda: (
+            f"{name} has {_LENGTHS[month]} days"
+            + (", and 29 in a leap year." if month == 1 else ".")
+        ),
         "season": lambda: f"{name} is in {_SEASONS[month]}, in the north of the world.",
-        "weekend": lambda: f"{DAYS[day]} is on the weekend." if day > 4 else f"{DAYS[day]} is a weekday.",
+        "weekend": lambda: (
+            f"{DAYS[day]} is on the weekend." if day > 4 else f"{DAYS[day]} is a weekday."
+        ),
         "days": lambda: f"The days are {enumerated(DAYS)}.",
         "months": lambda: f"The months are {enumerated(MONTHS)}.",
         "seasons": lambda: "The seasons are spring, summer, autumn and winter.",

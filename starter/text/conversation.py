@@ -86,7 +86,9 @@ _LENGTHS = ((1, 30), (2, 16), (3, 14), (4, 10), (6, 12), (8, 8), (12, 6), (20, 3
 """Numbers of topics in a conversation, with weights."""
 
 
-def conversation(rng: Writer, share_short: float = 0.0, share_copying: float = 0.0) -> tuple[str, list[Turn]]:
+def conversation(
+    rng: Writer, share_short: float = 0.0, share_copying: float = 0.0
+) -> tuple[str, list[Turn]]:
     """Make one conversation.
 
     Args:
@@ -109,12 +111,17 @@ def conversation(rng: Writer, share_short: float = 0.0, share_copying: float = 0
     if share_short and rng.random() < share_short:
         tells_much = rng.random() < 0.25
         n_topics = 3 if tells_much else 1
-    topics = _TOPICS_AT_THE_END if rng.share_endless else _TOPICS_OF_MORE if rng.share_more else TOPICS
+    topics = (
+        _TOPICS_AT_THE_END if rng.share_endless else _TOPICS_OF_MORE if rng.share_more else TOPICS
+    )
     if tells_much:
         topics = topics | {"tell": 25, "ask": 40}
     for _ in range(n_topics):
         topic = rng.choices(list(topics), list(topics.values()))[0]
-        turns += [(as_typed(question, rng, topic), answer) for question, answer in _topic(topic, person, turns, rng)]
+        turns += [
+            (as_typed(question, rng, topic), answer)
+            for question, answer in _topic(topic, person, turns, rng)
+        ]
     if not turns:
         turns = geography.turns(rng)
     return (rng.choice(_SYSTEM_PROMPTS) if rng.random() < 0.06 else ""), turns
@@ -162,7 +169,11 @@ def as_typed(text: str, rng: Writer, topic: str = "") -> str:
         text = capital(rephrased(text, rng))
     if not copies and len(text) > 8 and rng.random() < 0.10:
         before = rng.choice(_BEFORE)
-        text = before + (text if text[:2].isupper() or before.endswith((". ", "! ")) else text[0].lower() + text[1:])
+        text = before + (
+            text
+            if text[:2].isupper() or before.endswith((". ", "! "))
+            else text[0].lower() + text[1:]
+        )
     if not copies and len(text) > 8 and rng.random() < 0.05:
         text += rng.choice(_BEHIND)
     if rng.random() < 0.2:
@@ -187,5 +198,7 @@ def wordings() -> list[str]:
     Those of ``unknown`` are left out: their slots stand for anything.
     """
     return [
-        wording for topic in (geography, arithmetic, calendar, copying, facts, memory) for wording in topic.wordings()
+        wording
+        for topic in (geography, arithmetic, calendar, copying, facts, memory)
+        for wording in topic.wordings()
     ]

@@ -26,7 +26,9 @@ def _one_of_several(rng: Writer) -> Turn:
     values = {key: _thing(rng) for key in keys}
     told = " ".join(_filled(texts["tell"], key, value) for key, value in values.items())
     asked = rng.choice(keys)
-    return f"{told} {_filled(texts['ask'], asked, '')}", _filled(texts["answer"], asked, values[asked])
+    return f"{told} {_filled(texts['ask'], asked, '')}", _filled(
+        texts["answer"], asked, values[asked]
+    )
 
 
 def _different_names(rng: Writer, count: int) -> list[str]:

@@ -35,7 +35,14 @@ def opposite_turns(rng: Writer) -> list[Turn]:
             conversation.append(
                 (
                     expand(
-                        rng.choice(["And of {a}?", "And {a}?", "What about {a}?", "And the opposite of {a}?"]),
+                        rng.choice(
+                            [
+                                "And of {a}?",
+                                "And {a}?",
+                                "What about {a}?",
+                                "And the opposite of {a}?",
+                            ]
+                        ),
                         rng,
                         {"a": word},
                     ),
@@ -72,7 +79,9 @@ def relation_turns(rng: Writer) -> list[Turn]:
 def _from_table(relation: dict[str, Any], rng: Writer) -> Turn:
     ask = rng.wording(relation["ask"], relation.get("more", ()))
     if relation.get("strangers") and rng.random() < 0.12:
-        return expand(ask, rng, {"a": rng.choice(relation["strangers"])}), table("unknown")["say_unknown"]
+        return expand(ask, rng, {"a": rng.choice(relation["strangers"])}), table("unknown")[
+            "say_unknown"
+        ]
     a, b = rng.choice(relation["rows"])
     return expand(ask, rng, {"a": a}), expand(
         relation["say"].replace("{b}", b[:1].upper() + b[1:], 1)
@@ -100,6 +109,13 @@ def _from_list(name: str, rng: Writer) -> Turn:
 
 def wordings() -> list[str]:
     """Return all wordings of the user."""
-    asked = [*table("relations")["relation"], *(entry for name in LISTS for entry in table(name)["qa"])]
+    asked = [
+        *table("relations")["relation"],
+        *(entry for name in LISTS for entry in table(name)["qa"]),
+    ]
     few, more = OPPOSITE
-    return [*few, *more, *(ask for entry in asked for ask in [*entry["ask"], *entry.get("more", ())])]
+    return [
+        *few,
+        *more,
+        *(ask for entry in asked for ask in [*entry["ask"], *entry.get("more", ())]),
+    ]

@@ -60,7 +60,9 @@ def _turn(kind: str, country: Country, rng: Writer) -> Turn:
 def _ask(kind: str, country: Country, rng: Writer, **values: str) -> str:
     if "capital" not in values:
         values["capital"] = country.capital
-    return capitalised(expand(rng.wording(*ASK[kind]), rng, {"country": _called(country, rng), **values}))
+    return capitalised(
+        expand(rng.wording(*ASK[kind]), rng, {"country": _called(country, rng), **values})
+    )
 
 
 def _called(country: Country, rng: Writer) -> str:
@@ -117,10 +119,18 @@ def _is_continent(country: Country, rng: Writer) -> Turn:
 
 def _borders(country: Country, rng: Writer) -> Turn:
     world = countries()
-    beyond = [n for name in country.neighbours if name in world for n in world[name].neighbours if n != country.name]
+    beyond = [
+        n
+        for name in country.neighbours
+        if name in world
+        for n in world[name].neighbours
+        if n != country.name
+    ]
     nearby = [c.name for c in _ALL if c.continent == country.continent and c is not country]
     anywhere = [c.name for c in _ALL if c is not country]
-    other = rng.choice(rng.choice([pool for pool in (list(country.neighbours), beyond, nearby, anywhere) if pool]))
+    other = rng.choice(
+        rng.choice([pool for pool in (list(country.neighbours), beyond, nearby, anywhere) if pool])
+    )
     question = _ask("borders", country, rng, other=other)
     if other in country.neighbours:
         return question, f"Yes, {country.name} borders {other}."
@@ -132,7 +142,9 @@ def _in_continent(kind: str, rng: Writer) -> Turn:
     there = [country.name for country in _ALL if continent in country.continent.split(" and ")]
     chosen = rng.sample(there, 1 if kind == "in continent" else 3)
     verb = "is a country" if len(chosen) == 1 else "are countries"
-    return _ask(kind, _ALL[0], rng, continent=continent), f"{capitalised(enumerated(chosen))} {verb} in {continent}."
+    return _ask(
+        kind, _ALL[0], rng, continent=continent
+    ), f"{capitalised(enumerated(chosen))} {verb} in {continent}."
 
 
 def wordings() -> list[str]:

@@ -9,7 +9,8 @@ def word(rng: Writer) -> str:
     """Return a word that looks like one."""
     parts = table("words")["syllables"]
     syllables = [
-        rng.choice(parts["starts"]) + rng.choice(parts["vowels"]) + _end(rng, 0.5) for _ in range(_length(rng))
+        rng.choice(parts["starts"]) + rng.choice(parts["vowels"]) + _end(rng, 0.5)
+        for _ in range(_length(rng))
     ]
     return "".join(syllables) + _end(rng, 1.0)
 
@@ -24,4 +25,6 @@ def _end(rng: Writer, share: float) -> str:
 
 def name(rng: Writer) -> str:
     """Return a given name, real or not."""
-    return rng.choice(table("words")["given_names"]) if rng.random() < 0.6 else word(rng).capitalize()
+    return (
+        rng.choice(table("words")["given_names"]) if rng.random() < 0.6 else word(rng).capitalize()
+    )

@@ -65,7 +65,9 @@ def _new_value(kind: str, rng: Writer) -> tuple[str, dict[str, str]]:
         "age": lambda: str(rng.randrange(5, 100)),
         "colour": lambda: rng.choice(words["colours"]),
         "food": lambda: rng.choice(words["foods"]),
-        "city": lambda: rng.choice(words["cities"]) if rng.random() < 0.6 else invented.word(rng).capitalize(),
+        "city": lambda: (
+            rng.choice(words["cities"]) if rng.random() < 0.6 else invented.word(rng).capitalize()
+        ),
         "job": lambda: rng.choice(words["jobs"]),
         "hobby": lambda: rng.choice(words["hobbies"]),
         "secret": lambda: (
@@ -90,7 +92,12 @@ def ask(person: Person, rng: Writer) -> list[Turn]:
     texts = KINDS[kind]
     values = {"k": k, "v": person.told.get(key, "")}
     answer = texts["answer"] if key in person.told else texts["not told"]
-    return [(expand(rng.wording(texts["ask"], MORE["kinds"][kind]["ask"]), rng, values), _filled(str(answer), values))]
+    return [
+        (
+            expand(rng.wording(texts["ask"], MORE["kinds"][kind]["ask"]), rng, values),
+            _filled(str(answer), values),
+        )
+    ]
 
 
 def _pets_text(pets: list[tuple[int, str]], rng: Writer, as_digits: bool = False) -> str:
@@ -104,7 +111,9 @@ def _pets_text(pets: list[tuple[int, str]], rng: Writer, as_digits: bool = False
 
 def _tell_pets(person: Person, rng: Writer) -> Turn:
     animals = rng.sample(table("words")["pets"], rng.choices((1, 2, 3), (25, 55, 20))[0])
-    person.pets = [(rng.choices((1, 2, 3, 4, 5, 6), (40, 25, 15, 10, 5, 5))[0], animal) for animal in animals]
+    person.pets = [
+        (rng.choices((1, 2, 3, 4, 5, 6), (40, 25, 15, 10, 5, 5))[0], animal) for animal in animals
+    ]
     values = {"v": _pets_text(person.pets, rng, rng.random() < 0.15)}
     return expand(_of_pets(rng, "tell"), rng, values), "How nice!"
 
@@ -124,7 +133,9 @@ def _ask_pets(person: Person, rng: Writer) -> Turn:
         return expand(_of_pets(rng, "which"), rng), f"You have {listed}."
     number, animal = rng.choice(person.pets)
     many = animal if animal == "fish" else f"{animal}s"
-    return expand(_of_pets(rng, "how many of"), rng, {"k": many}), f"You have {_pets_text([(number, animal)], rng)}."
+    return expand(
+        _of_pets(rng, "how many of"), rng, {"k": many}
+    ), f"You have {_pets_text([(number, animal)], rng)}."
 
 
 def echo(rng: Writer) -> list[Turn]:
@@ -138,7 +149,11 @@ def echo(rng: Writer) -> list[Turn]:
 
 def last_message(turns: list[Turn], rng: Writer) -> list[Turn]:
     """Ask for the message before."""
-    return [(_other("last message", rng), f'You said: "{turns[-1][0]}"')] if turns and len(turns[-1][0]) < 80 else []
+    return (
+        [(_other("last message", rng), f'You said: "{turns[-1][0]}"')]
+        if turns and len(turns[-1][0]) < 80
+        else []
+    )
 
 
 def _other(kind: str, rng: Writer) -> str:
@@ -153,6 +168,21 @@ def _of_pets(rng: Writer, *kinds: str) -> str:
 def wordings() -> list[str]:
     """Return all wordings of the user."""
     tables = (table("memory"), MORE)
-    told = [text for one in tables for texts in one["kinds"].values() for key in ("tell", "ask") for text in texts[key]]
-    pets = [text for one in tables for key in ("tell", "how many", "which", "how many of") for text in one["pets"][key]]
-    return told + pets + [text for one in tables for key in ("echo", "last message") for text in one["other"][key]]
+    told = [
+        text
+        for one in tables
+        for texts in one["kinds"].values()
+        for key in ("tell", "ask")
+        for text in texts[key]
+    ]
+    pets = [
+        text
+        for one in tables
+        for key in ("tell", "how many", "which", "how many of")
+        for text in one["pets"][key]
+    ]
+    return (
+        told
+        + pets
+        + [text for one in tables for key in ("echo", "last message") for text in one["other"][key]]
+    )

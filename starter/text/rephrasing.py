@@ -54,7 +54,9 @@ def rephrased(text: str, rng: Random) -> str:
         match = expression.fullmatch(text)
         if match and rng.random() < 0.7:
             first = match[1][0].lower() + match[1][1:] if expression is _ORDER else match[1]
-            return rng.choice(ways).format(first, *match.groups()[1:], indirect=rng.choice(_INDIRECT))
+            return rng.choice(ways).format(
+                first, *match.groups()[1:], indirect=rng.choice(_INDIRECT)
+            )
     if _QUESTION.fullmatch(text):
         return f"{rng.choice(_DIRECT)} {text[0].lower()}{text[1:]}"
     return text
@@ -74,7 +76,12 @@ _RULES = (
     ),
     (
         _DOES,
-        ("{indirect} what {0} {1}s.", "What will {0} {1}?", "{0}, what does it {1}?", "{indirect}: what does {0} {1}?"),
+        (
+            "{indirect} what {0} {1}s.",
+            "What will {0} {1}?",
+            "{0}, what does it {1}?",
+            "{indirect}: what does {0} {1}?",
+        ),
     ),
     (
         _HOW_TO,

@@ -26,7 +26,8 @@ def _turn(rng: Writer) -> Turn:
     if rng.share_more and rng.random() < 0.06:
         return _noise(rng), unknown["say_noise"]
     kind = rng.choices(
-        ("about_countries", "about_places", "about_now", "about_the_world", "tasks"), (20, 20, 12, 34, 14)
+        ("about_countries", "about_places", "about_now", "about_the_world", "tasks"),
+        (20, 20, 12, 34, 14),
     )[0]
     template = rng.wording(unknown[kind], MORE[kind])
     place = (
@@ -34,7 +35,9 @@ def _turn(rng: Writer) -> Turn:
         if rng.random() < 0.4
         else invented.word(rng).capitalize() + rng.choice(("", "", "ia", "land", "stan"))
     )
-    question = capital(expand(template, rng, lambda slot: place if slot == "place" else _slot(slot, rng)))
+    question = capital(
+        expand(template, rng, lambda slot: place if slot == "place" else _slot(slot, rng))
+    )
     answer = {
         "about_countries": unknown["say_country"],
         "about_places": unknown["say_place"].replace("{place}", place),
@@ -49,21 +52,31 @@ def _noise(rng: Writer) -> str:
     """What a cat on the keyboard writes."""
     if rng.random() < 0.4:
         return rng.choice(MORE["noise"])
-    signs = rng.choice((ascii_lowercase, "asdfghjkl", "?!.", "-_=+*#", rng.choice(f"{ascii_lowercase}0.-")))
+    signs = rng.choice(
+        (ascii_lowercase, "asdfghjkl", "?!.", "-_=+*#", rng.choice(f"{ascii_lowercase}0.-"))
+    )
     text = "".join(rng.choice(signs) for _ in range(rng.randrange(3, rng.choice((8, 20, 80)))))
-    return text if rng.random() < 0.8 else " ".join(text[at : at + 5] for at in range(0, len(text), 5))
+    return (
+        text if rng.random() < 0.8 else " ".join(text[at : at + 5] for at in range(0, len(text), 5))
+    )
 
 
 def _endless(rng: Writer) -> Turn:
     """Something said again and again, or a wish for what has no end."""
     unknown = table("unknown")
     if rng.random() < 0.4:
-        wish = expand(rng.choice(MORE["endless"]), rng, {"far": rng.choice(MORE["far"]), "word": invented.word(rng)})
+        wish = expand(
+            rng.choice(MORE["endless"]),
+            rng,
+            {"far": rng.choice(MORE["far"]), "word": invented.word(rng)},
+        )
         return wish, unknown["say_endless"]
     cry = rng.choice(MORE["cries"])
     number = str(rng.randrange(rng.choice((10, 100))))
     again = rng.choice((number, rng.choice(ascii_lowercase), invented.word(rng), cry))
-    between = rng.choice((", ", "") if again == "1" else (" ", " ", "", ", "))  # "1 1 1" is in the written test
+    between = rng.choice(
+        (", ", "") if again == "1" else (" ", " ", "", ", ")
+    )  # "1 1 1" is in the written test
     return between.join([again] * rng.randrange(3, 30)), unknown["say_noise"]
 
 
@@ -81,7 +94,9 @@ def _slot(slot: str, rng: Writer) -> str:
         return invented.word(rng).capitalize()
     if slot.startswith("number"):
         digits = int(slot[-1])
-        return str(rng.randrange(10 ** (digits - 1) if digits > 1 else 2, 10 ** (digits + (digits > 2))))
+        return str(
+            rng.randrange(10 ** (digits - 1) if digits > 1 else 2, 10 ** (digits + (digits > 2)))
+        )
     if slot == "title" and rng.random() < 0.4:
         return f"The {invented.word(rng).capitalize()} {invented.word(rng).capitalize()}"
     return str(rng.choice(table("unknown")["slots"][slot]))

@@ -51,7 +51,9 @@ def options_for(script: Script) -> ChatOptions:
 class Driver:
     """The running application, with the words the tests think in."""
 
-    def __init__(self, app: JalopyApp, pilot: Pilot[None], script: Script, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(
+        self, app: JalopyApp, pilot: Pilot[None], script: Script, patience_s: float = _PATIENCE_S
+    ) -> None:
         self.patience_s = patience_s
         self.app, self.pilot, self.script = app, pilot, script
         self.chat, self.prompt, self.transcript = app.chat, app.chat.prompt, app.chat.transcript
@@ -82,14 +84,20 @@ class Driver:
         """Send a message and wait for the whole reply."""
         before = self.chat.turns.conversation.last_reply
         await self.say(text)
-        await self.until(lambda: self.chat.turns.conversation.last_reply is not before, f"a reply to {text}")
+        await self.until(
+            lambda: self.chat.turns.conversation.last_reply is not before, f"a reply to {text}"
+        )
         return await self.last_reply()
 
     async def last_reply(self) -> ReplyView:
         """Return the newest reply once it has had its final pass."""
-        await self.until(lambda: self.transcript.replies() and self.transcript.replies()[-1].body.is_final)
+        await self.until(
+            lambda: self.transcript.replies() and self.transcript.replies()[-1].body.is_final
+        )
         reply = self.transcript.replies()[-1]
-        await self.until(lambda: shown_source(reply.body) == screen_text(reply.text), "the final pass is done")
+        await self.until(
+            lambda: shown_source(reply.body) == screen_text(reply.text), "the final pass is done"
+        )
         return reply
 
     def notes(self) -> list[str]:
@@ -128,7 +136,9 @@ async def chatting(
     script = script or Script()
     chosen = dataclasses.replace(built_in_settings(), **{"resume": "last", **settings})
     options = dataclasses.replace(options_for(script), tools=tool_box(chosen), form=FormChoice())
-    app = JalopyApp(chosen, Path(model) if model else None, options=options, clock=script.clock, keymap=keymap)
+    app = JalopyApp(
+        chosen, Path(model) if model else None, options=options, clock=script.clock, keymap=keymap
+    )
     # A busy disk is not what is tested, and titles would take the script's replies.
     with patch("app.tui.app.SAVING_PATIENCE_S", _PATIENCE_S), patch(TITLE_PAUSE, title_pause_s):
         async with app.run_test(size=size) as pilot:
@@ -137,7 +147,12 @@ async def chatting(
                 await driver.ready()
             yield driver
             draw(app)
-            for gate in (script.open_gate, script.prefill_gate, script.token_gate, script.bandwidth_gate):
+            for gate in (
+                script.open_gate,
+                script.prefill_gate,
+                script.token_gate,
+                script.bandwidth_gate,
+            ):
                 if gate:
                     gate.open()
     # The program would end with its thread; here the thread goes on, and writes files that a test looks at.

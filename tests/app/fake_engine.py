@@ -181,7 +181,9 @@ class Script:
     missing: Collection[str] = ()
     """Names of files that are not there."""
     prefill_error: Exception | None = None
-    generate_error: Exception = field(default_factory=lambda: BrokenModelError("model.gguf: the model computed NaN"))
+    generate_error: Exception = field(
+        default_factory=lambda: BrokenModelError("model.gguf: the model computed NaN")
+    )
     fail_after_tokens: int | None = None
     """Number of tokens after which ``generate_error`` is raised; None for never."""
     open_gate: Gate | None = None
@@ -245,7 +247,9 @@ class FakeTokenizer:
 
     def token_text(self, token_id: int | None) -> str:
         """Return a token as it is spelled."""
-        return self._pieces[token_id] if token_id is not None and token_id < len(self._pieces) else ""
+        return (
+            self._pieces[token_id] if token_id is not None and token_id < len(self._pieces) else ""
+        )
 
     def token_bytes(self, token_id: int) -> bytes:
         """Return the bytes of one token."""
@@ -330,7 +334,11 @@ class FakeChat:
         return ids[:-3]
 
     def add_reply(
-        self, ids: list[int], text: str, calls: Sequence[ToolCall] = (), before_calls: str | None = None
+        self,
+        ids: list[int],
+        text: str,
+        calls: Sequence[ToolCall] = (),
+        before_calls: str | None = None,
     ) -> None:
         """Append the reply as it was generated."""
         self._append("assistant", text, list(ids), tuple(calls))
@@ -365,7 +373,11 @@ class FakeChat:
     def turn_starts(self) -> list[int]:
         """Where each user's message begins in the prompt."""
         lengths = [len(ids) for ids in self._ids]
-        return [1 + sum(lengths[:at]) for at, message in enumerate(self.messages) if message.role == "user"]
+        return [
+            1 + sum(lengths[:at])
+            for at, message in enumerate(self.messages)
+            if message.role == "user"
+        ]
 
     def turns(self) -> list[int]:
         """Where a model with recurrent layers would keep what it knows."""
@@ -373,11 +385,15 @@ class FakeChat:
 
     def prompt_ids(self) -> list[int]:
         """Return the ids after which the next reply begins."""
-        if self._refused_words and any(self._refused_words in message.content for message in self.messages):
+        if self._refused_words and any(
+            self._refused_words in message.content for message in self.messages
+        ):
             raise TemplateError("the chat template fails: no")
         return [BOS, *(i for ids in self._ids for i in ids), ASSISTANT]
 
-    def _append(self, role: str, text: str, ids: list[int], calls: tuple[ToolCall, ...] = ()) -> None:
+    def _append(
+        self, role: str, text: str, ids: list[int], calls: tuple[ToolCall, ...] = ()
+    ) -> None:
         self.messages.append(Message(role, text, calls))
         self._ids.append([_MARKERS[role], *ids, END])
 
@@ -448,7 +464,9 @@ class FakeModel:
     def use_adapters(self, chosen: Sequence[tuple[str, float]]) -> None:
         """Remember the adapters, by their files' names, and forget what was read; or raise the scripted error."""
         names = [(Path(path).name, scale) for path, scale in chosen]
-        for error in [self.script.open_errors[name] for name, _ in names if name in self.script.open_errors]:
+        for error in [
+            self.script.open_errors[name] for name, _ in names if name in self.script.open_errors
+        ]:
             raise error
         self.adapter_calls.append(names)
         for session in self.sessions:
@@ -463,7 +481,9 @@ class FakeModel:
         """Remember whether threads are bound."""
         self.pinned = pinned
 
-    def use_weights(self, mode: str, progress: Callable[[Any], None] | None = None, keep_copy: bool = False) -> None:
+    def use_weights(
+        self, mode: str, progress: Callable[[Any], None] | None = None, keep_copy: bool = False
+    ) -> None:
         """Remember the mode, with a step of progress where a copy is made."""
         if mode == "huge" and not self.has_copy:
             if self.script.weights_error:
@@ -499,7 +519,9 @@ class FakeModel:
         if peer is not None and len(self.sessions) >= self.script.most_sessions:
             raise MemoryPlanError(f"{self.path.name}: no room for another session")
         if n_ctx and n_ctx > self.script.n_ctx:
-            raise MemoryPlanError(f"{self.path.name}: no room for {n_ctx} tokens; {self.script.n_ctx} fit")
+            raise MemoryPlanError(
+                f"{self.path.name}: no room for {n_ctx} tokens; {self.script.n_ctx} fit"
+            )
         session = FakeSession(self, n_ctx or self.script.n_ctx, kv)
         self.sessions.append(session)
         return session
@@ -515,7 +537,9 @@ class FakeModel:
         """Of the script."""
         return self.script.clock_ghz
 
-    def read_bandwidth_gbps(self, threads: int | None = None, is_unwanted: Callable[[], bool] = lambda: False) -> float:
+    def read_bandwidth_gbps(
+        self, threads: int | None = None, is_unwanted: Callable[[], bool] = lambda: False
+    ) -> float:
         """A machine of ten gigabytes a second, unless something else is to be done."""
         if self.script.bandwidth_gate:
             self.script.bandwidth_gate.take(threading.Event())
@@ -536,7 +560,10 @@ class FakeModel:
     def describe_plan(self) -> list[dict[str, Any]]:
         """Describe two operations."""
         row = {"type": "Q4_K", "shape": (64, 64), "bytes": 2304, "threads": 2, "phase": "decode"}
-        return [{"op": "matvec", "weights": "blk.0.attn_q", **row}, {"op": "matvec", "weights": "output", **row}]
+        return [
+            {"op": "matvec", "weights": "blk.0.attn_q", **row},
+            {"op": "matvec", "weights": "output", **row},
+        ]
 
     def close(self) -> None:
         """Remember that it was closed."""
@@ -566,7 +593,9 @@ class FakeSession:
 
     def read_profile(self) -> dict[str, list[Any]]:
         """One phase that took a second and read a gigabyte."""
-        phase = SimpleNamespace(phase="feed-forward", seconds=1.0, weight_bytes=10**9, gbps=1.0, share=1.0, n_walks=10)
+        phase = SimpleNamespace(
+            phase="feed-forward", seconds=1.0, weight_bytes=10**9, gbps=1.0, share=1.0, n_walks=10
+        )
         return {name: [phase] for name in ("decode", "few", "few last", "block", "block last")}
 
     def end_profile(self) -> dict[str, list[Any]]:
@@ -584,7 +613,10 @@ class FakeSession:
         return len(self.tokens)
 
     def feed(
-        self, ids: Iterable[int], every: bool = False, on_progress: Callable[[int, int], None] | None = None
+        self,
+        ids: Iterable[int],
+        every: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
     ) -> Any:
         """Take tokens into the cache, one step each, and return logits of zeros."""
         import numpy as np
@@ -631,7 +663,9 @@ class FakeSession:
     def _take_in(self, ids: list[int], on_progress: Callable[[int, int], None] | None) -> None:
         self._cancelled.clear()
         if self.length + len(ids) > self.n_ctx:
-            raise ContextFullError(f"{self.length + len(ids)} tokens, but the context holds {self.n_ctx}")
+            raise ContextFullError(
+                f"{self.length + len(ids)} tokens, but the context holds {self.n_ctx}"
+            )
         if self._script.prefill_error:
             raise self._script.prefill_error
         good_length = self.length
@@ -674,7 +708,9 @@ class FakeSession:
         self._cancelled.clear()
         self.samplings.append(sampling)
         if after:
-            assert self.tokens[-len(after) :] == list(after), "the cache does not end with what is continued"
+            assert self.tokens[-len(after) :] == list(after), (
+                "the cache does not end with what is continued"
+            )
         begun = self._reply[: len(after)]
         if not after or list(after) != [self.model.tokenizer.id_of(piece) for piece in begun]:
             begun, self._reply = [], self._script.replies[0]
@@ -695,7 +731,10 @@ class FakeSession:
             if self._cancelled.is_set():
                 self.finish_reason = "cancelled"
                 return
-            if self._script.fail_after_tokens is not None and count >= self._script.fail_after_tokens:
+            if (
+                self._script.fail_after_tokens is not None
+                and count >= self._script.fail_after_tokens
+            ):
                 raise self._script.generate_error
             self._script.clock.advance(self._script.seconds_per_token)
             token_id = self.model.tokenizer.id_of(piece)

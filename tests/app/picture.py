@@ -77,7 +77,12 @@ def _colour_name(colour: Color) -> str:
 def kinds_of_colours(driver: Driver) -> set[ColorType]:
     """Return the kinds of colours on the screen."""
     styles = [segment.style or Style() for segment in _runs(driver)]
-    return {colour.type for style in styles for colour in (style.color, style.bgcolor) if colour is not None}
+    return {
+        colour.type
+        for style in styles
+        for colour in (style.color, style.bgcolor)
+        if colour is not None
+    }
 
 
 async def settled(driver: Driver, look: Callable[[Driver], str]) -> str:
@@ -101,7 +106,9 @@ class Picture:
     def __init__(self, name: str) -> None:
         self._path = FOLDER / f"{name}.txt"
 
-    async def check(self, section: str, driver: Driver, look: Callable[[Driver], str] = text_of) -> str:
+    async def check(
+        self, section: str, driver: Driver, look: Callable[[Driver], str] = text_of
+    ) -> str:
         """Wait until the screen looks as it is kept, or say what differs; drawing, keep what it looks like."""
         if IS_DRAWING:
             for _ in range(_PAUSES):  # a screen below a modal one is drawn after it
@@ -123,7 +130,9 @@ class Picture:
         """Return what is kept, by the headings."""
         if not self._path.is_file():
             return {}
-        parts = re.split(f"^{_HEADING}", self._path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+        parts = re.split(
+            f"^{_HEADING}", self._path.read_text(encoding="utf-8"), flags=re.MULTILINE
+        )[1:]
         return {heading: body for heading, _, body in (part.partition("\n") for part in parts)}
 
     def _keep(self, section: str, shown: str) -> None:
@@ -134,4 +143,6 @@ class Picture:
 
     def _difference(self, section: str, kept: str, shown: str) -> str:
         names = f"{self._path.name} ({section})", "shown (make pictures keeps it)"
-        return "\n".join(difflib.unified_diff(kept.splitlines(), shown.splitlines(), *names, lineterm="", n=0))
+        return "\n".join(
+            difflib.unified_diff(kept.splitlines(), shown.splitlines(), *names, lineterm="", n=0)
+        )

@@ -91,7 +91,9 @@ async def playing(
 ) -> AsyncIterator[Driver]:
     """Run the application up to a scene, on the scripted machine."""
     script = scene.script()
-    monkeypatch.chdir(tmp_path.anchor)  # where the model's file is named in full, it is always the same name
+    monkeypatch.chdir(
+        tmp_path.anchor
+    )  # where the model's file is named in full, it is always the same name
     stand_in(monkeypatch, tmp_path / "machine", scene.machine, scene.view(), script.clock)
     scripted_models.stand_in(monkeypatch, tmp_path / "models", scene.found)
     options = chat_driver.options_for
@@ -103,7 +105,9 @@ async def playing(
         )
         async with chatting(script, size, scene.model, scene.is_ready, **scene.settings) as driver:
             await scene.play(driver)
-            await driver.until(lambda: type(driver.app.screen).__name__ == scene.screen, scene.screen)
+            await driver.until(
+                lambda: type(driver.app.screen).__name__ == scene.screen, scene.screen
+            )
             yield driver
 
 
@@ -221,7 +225,9 @@ def dealt(message: str, n_tokens: int) -> Play:
         for n in range(n_tokens):
             gate.allow()
             text = "".join(reply[: n + 1])
-            await driver.until(lambda text=text: shown_of_reply(driver) == text, f"{text!r} is shown")
+            await driver.until(
+                lambda text=text: shown_of_reply(driver) == text, f"{text!r} is shown"
+            )
 
     return play
 
@@ -244,14 +250,19 @@ async def read_slowly(driver: Driver) -> None:
 async def measured(driver: Driver) -> None:
     """The thread screen with a finished sweep."""
     await driver.pilot.press("f4", "enter")
-    await driver.until(lambda: driver.app.bridge.tuning is not None and driver.app.bridge.tuning.is_over, "measured")
+    await driver.until(
+        lambda: driver.app.bridge.tuning is not None and driver.app.bridge.tuning.is_over,
+        "measured",
+    )
 
 
 async def measuring(driver: Driver) -> None:
     """The thread screen in the middle of a sweep."""
     gate = driver.script.prefill_gate
     assert gate is not None
-    await driver.until(lambda: driver.app.performance.pace.cost is not None, "the interface was measured")
+    await driver.until(
+        lambda: driver.app.performance.pace.cost is not None, "the interface was measured"
+    )
     await driver.pilot.press("f4", "enter")
     gate.allow(60)
     await driver.until(lambda: "round 1" in driver.screen_text())
@@ -268,7 +279,9 @@ async def asked_about_call(driver: Driver) -> None:
 async def asked_about_file(driver: Driver) -> None:
     """A file is about to go to a server."""
     files = "notes/todo.txt, 1.2 kB, 40 lines"
-    driver.app.push_screen(SendFilesScreen(files, "api.example:8000", driver.chat.keymap, lambda: 0.0))
+    driver.app.push_screen(
+        SendFilesScreen(files, "api.example:8000", driver.chat.keymap, lambda: 0.0)
+    )
     await driver.shows("todo.txt")
 
 
@@ -289,12 +302,16 @@ def threads(machine: str, speeds: dict[int, float] = MANY_CORES) -> Scene:
 SPOKEN = {"system_prompt": "Be brief."}
 
 priced = after(
-    press("f3", sees="Qwen3 4B"), press(*"qwen", sees="filter: qwen_"), press("enter", sees="licence: apache-2.0")
+    press("f3", sees="Qwen3 4B"),
+    press(*"qwen", sees="filter: qwen_"),
+    press("enter", sees="licence: apache-2.0"),
 )
 """Cost of a model that is not downloaded."""
 
 offered = after(
-    press("f3", sees="Qwen3 4B"), press(*"nemo", sees="makes a smaller one"), press("ctrl+s", sees="of work")
+    press("f3", sees="Qwen3 4B"),
+    press(*"nemo", sees="makes a smaller one"),
+    press("ctrl+s", sees="of work"),
 )
 """Cost of a smaller file of a model that does not fit."""
 
@@ -304,17 +321,26 @@ SCENES: dict[str, Scene] = {
     "empty": Scene(press(sees="weights")),
     "chat": Scene(talk, settings=SPOKEN, sizes=(*SIZES, (40, 15), (100, 30))),
     "strip": Scene(after(talk, press("ctrl+t", sees="Memory")), settings=SPOKEN),
-    "reading": Scene(read_slowly, script=lambda: Script(prefill_gate=Gate(), n_ctx=2000, seconds_per_prompt_token=0.5)),
-    "writing": Scene(dealt("Why do old laptops get slow?", 22), script=lambda: two_turns(token_gate=Gate())),
+    "reading": Scene(
+        read_slowly,
+        script=lambda: Script(prefill_gate=Gate(), n_ctx=2000, seconds_per_prompt_token=0.5),
+    ),
+    "writing": Scene(
+        dealt("Why do old laptops get slow?", 22), script=lambda: two_turns(token_gate=Gate())
+    ),
     "thinking": Scene(
         held("Why?", 120),
-        script=lambda: Script(replies=[tokens("<think>\n" + "First this. # Then that.\n" * 40)], token_gate=Gate()),
+        script=lambda: Script(
+            replies=[tokens("<think>\n" + "First this. # Then that.\n" * 40)], token_gate=Gate()
+        ),
     ),
     "queued": Scene(
-        after(held("Why?", 12), say("And then?", sees="queued")), script=lambda: two_turns(token_gate=Gate())
+        after(held("Why?", 12), say("And then?", sees="queued")),
+        script=lambda: two_turns(token_gate=Gate()),
     ),
     "stopped": Scene(
-        held("Why do old laptops get slow?", 12, "escape", sees=">model"), script=lambda: two_turns(token_gate=Gate())
+        held("Why do old laptops get slow?", 12, "escape", sees=">model"),
+        script=lambda: two_turns(token_gate=Gate()),
     ),
     "editing": Scene(after(talk, say("/edit 1", sees="is replaced")), settings=SPOKEN),
     "editing-reply": Scene(after(talk, say("/edit reply", sees="is replaced")), settings=SPOKEN),
@@ -325,24 +351,43 @@ SCENES: dict[str, Scene] = {
     "commands": Scene(press("slash", "t", sees="/think")),
     "help": Scene(press("f1", sees="Help"), "HelpScreen"),
     "help-message": Scene(after(talk, press("ctrl+up", "f1", sees="Help")), "HelpScreen"),
-    "help-threads": Scene(after(measured, press("f1", sees="Help")), "HelpScreen", script=lambda: swept(LAPTOP_SPEEDS)),
+    "help-threads": Scene(
+        after(measured, press("f1", sees="Help")), "HelpScreen", script=lambda: swept(LAPTOP_SPEEDS)
+    ),
     "palette": Scene(after(with_personas, press("ctrl+p", sees="Type to search")), "Palette"),
     "themes": Scene(say("/theme", sees="Colours"), "ThemePicker"),
     "speed": Scene(press("f2", sees="Writing"), "PerformanceScreen"),
     "speed-empty": Scene(press("f2", sees="Writing"), "PerformanceScreen", model=None, view=bare),
     "models": Scene(press("f3", sees="Qwen3 4B"), "ModelsScreen"),
     "models-none": Scene(
-        press("f3", sees="No model was found"), "ModelsScreen", model=None, found=scripted_models.NOTHING
+        press("f3", sees="No model was found"),
+        "ModelsScreen",
+        model=None,
+        found=scripted_models.NOTHING,
     ),
-    "conversations": Scene(after(listed, press("f8", sees="old laptops get slow")), "ConversationsScreen"),
+    "conversations": Scene(
+        after(listed, press("f8", sees="old laptops get slow")), "ConversationsScreen"
+    ),
     "conversations-search": Scene(
-        after(listed, press("f8", sees="old laptops get slow"), press(*"battery", sees="take out the battery")),
+        after(
+            listed,
+            press("f8", sees="old laptops get slow"),
+            press(*"battery", sees="take out the battery"),
+        ),
         "ConversationsScreen",
     ),
-    "conversations-none": Scene(press("f8", sees="No conversation is saved"), "ConversationsScreen"),
-    "shelf": Scene(after(shelved, press("f6", sees="0 %"), press("delete", sees="Delete fans.txt")), "ShelfScreen"),
+    "conversations-none": Scene(
+        press("f8", sees="No conversation is saved"), "ConversationsScreen"
+    ),
+    "shelf": Scene(
+        after(shelved, press("f6", sees="0 %"), press("delete", sees="Delete fans.txt")),
+        "ShelfScreen",
+    ),
     "answers": Scene(
-        after(say("Why do old laptops get slow?", sees="tokens ·"), say("/regen 2", sees="keeps the first")),
+        after(
+            say("Why do old laptops get slow?", sees="tokens ·"),
+            say("/regen 2", sees="keeps the first"),
+        ),
         "AnswersScreen",
         # The threads of two answers share the clock, which is stopped.
         script=lambda: two_turns(seconds_per_token=0.0, seconds_per_prompt_token=0.0),
@@ -351,19 +396,26 @@ SCENES: dict[str, Scene] = {
     "place": Scene(after(cited, say("/place", sees="1 of 2")), "PlaceScreen"),
     "shelf-none": Scene(press("f6", sees="No document was read yet"), "ShelfScreen"),
     "resumed": Scene(resumed, settings=SPOKEN),
-    "inspect": Scene(after(press("f3", sees="Qwen3 4B"), press("tab", sees="vocabulary")), "InspectScreen"),
+    "inspect": Scene(
+        after(press("f3", sees="Qwen3 4B"), press("tab", sees="vocabulary")), "InspectScreen"
+    ),
     "download": Scene(priced, "DownloadScreen"),
     "downloading": Scene(after(priced, press("enter", sees="stops")), "DownloadScreen"),
     "smaller": Scene(offered, "DownloadScreen"),
     "models-shrinking": Scene(
-        after(offered, press("enter", sees="stops"), press("escape", sees="shows the")), "ModelsScreen"
+        after(offered, press("enter", sees="stops"), press("escape", sees="shows the")),
+        "ModelsScreen",
     ),
     "models-downloading": Scene(
-        after(priced, press("enter", sees="stops"), press("escape", sees="shows the download")), "ModelsScreen"
+        after(priced, press("enter", sees="stops"), press("escape", sees="shows the download")),
+        "ModelsScreen",
     ),
     "question": Scene(after(talk, asked_about_call), "QuestionScreen"),
     "send-file": Scene(after(talk, asked_about_file), "SendFilesScreen"),
-    "switch": Scene(after(talk, press("f3", sees="Qwen3 4B"), press("enter", sees="Another")), "SwitchModelScreen"),
+    "switch": Scene(
+        after(talk, press("f3", sees="Qwen3 4B"), press("enter", sees="Another")),
+        "SwitchModelScreen",
+    ),
     "settings": Scene(say("/settings", sees="model_directories"), "SettingsScreen"),
     "doctor": Scene(press("f5", sees="What suits"), "DoctorScreen"),
     "threads": threads("laptop", LAPTOP_SPEEDS),
@@ -371,7 +423,9 @@ SCENES: dict[str, Scene] = {
     "threads-two-sockets": threads("two-sockets"),
     "threads-virtual-machine": threads("virtual-machine"),
     "threads-quota": threads("quota"),
-    "threads-measuring": Scene(measuring, "ThreadsScreen", lambda: swept(LAPTOP_SPEEDS, prefill_gate=Gate())),
+    "threads-measuring": Scene(
+        measuring, "ThreadsScreen", lambda: swept(LAPTOP_SPEEDS, prefill_gate=Gate())
+    ),
     "threads-no-model": Scene(press("f4", sees="No model is loaded"), "ThreadsScreen", model=None),
 }
 """Every picture. The names are those of the files in ``pictures/``."""

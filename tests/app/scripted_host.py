@@ -33,7 +33,10 @@ MACHINES: dict[str, tuple[int, Callable[[Path], Path]]] = {
     "hybrid": (20, sysfs_trees.hybrid),
     "two-sockets": (24, sysfs_trees.two_sockets),
     "virtual-machine": (4, sysfs_trees.virtual_machine),
-    "quota": (4, lambda root: sysfs_trees.with_quota(sysfs_trees.virtual_machine(root), "200000 100000")),
+    "quota": (
+        4,
+        lambda root: sysfs_trees.with_quota(sysfs_trees.virtual_machine(root), "200000 100000"),
+    ),
 }
 """How many logical CPUs each machine has, and what writes its recorded tree of system files."""
 
@@ -46,7 +49,9 @@ def examination() -> Examination:
     needs = advice.needs_of_size(3.2e9, "Q4_K_M")
     found = advice.suggestions(_MEMORY, _RATES)
     return Examination(
-        engine=EngineReadings("avx2", 2, 12.1, 40.0, "/home/me/.cache/jalopy/kernels-1a2b", 9_000_000),
+        engine=EngineReadings(
+            "avx2", 2, 12.1, 40.0, "/home/me/.cache/jalopy/kernels-1a2b", 9_000_000
+        ),
         rates=_RATES,
         memory=_MEMORY,
         needs=needs,
@@ -56,24 +61,40 @@ def examination() -> Examination:
 
 
 def stand_in(
-    monkeypatch: pytest.MonkeyPatch, root: Path, machine: str, view: PerformanceView, clock: Callable[[], float]
+    monkeypatch: pytest.MonkeyPatch,
+    root: Path,
+    machine: str,
+    view: PerformanceView,
+    clock: Callable[[], float],
 ) -> None:
     """Put this machine in the place of the one that the tests run on."""
     n_cpus, write_tree = MACHINES[machine]
     cores = read_cores(range(n_cpus), write_tree(root))
     monkeypatch.setattr(host, "cores", lambda: cores)
-    monkeypatch.setattr(EngineFlow, "measure_memory", lambda flow: setattr(flow, "_rss_bytes", 118 << 20))
-    monkeypatch.setattr(PerformanceWatch, "note_interface_cost", lambda watch: watch.pace.note_cost(0.02, True))
+    monkeypatch.setattr(
+        EngineFlow, "measure_memory", lambda flow: setattr(flow, "_rss_bytes", 118 << 20)
+    )
+    monkeypatch.setattr(
+        PerformanceWatch, "note_interface_cost", lambda watch: watch.pace.note_cost(0.02, True)
+    )
     monkeypatch.setattr(PerformanceWatch, "look", lambda watch: view)
     read = CoreReadings("Intel Core i5-4300U", 2, 4, 4, 2, None, frozenset({"avx2", "fma"}), 0.1)
-    clocks = ClockReadings("powersave", "intel_pstate", "balance_power", 2900.0, 2900.0, True, 0, True)
+    clocks = ClockReadings(
+        "powersave", "intel_pstate", "balance_power", 2900.0, 2900.0, True, 0, True
+    )
     memory = MemoryReadings(8 * GIB, 5 * GIB, 2 * GIB, 0, "madvise")
-    terminal = TerminalReadings(True, "xterm-256color", 80, 24, "utf-8", 1 << 24, "desktop", "xclip", "x11", "")
+    terminal = TerminalReadings(
+        True, "xterm-256color", 80, 24, "utf-8", 1 << 24, "desktop", "xclip", "x11", ""
+    )
     monkeypatch.setattr(doctor, "read_cores", lambda: read)
     monkeypatch.setattr(doctor, "read_clock", lambda: clocks)
     monkeypatch.setattr(doctor, "read_memory", lambda: memory)
-    monkeypatch.setattr(doctor, "read_disk", lambda path: DiskReadings("spinning", "sda", 2_000_000_000, "ext4"))
-    monkeypatch.setattr(doctor, "read_terminal", lambda environ, is_tty, encoding, size: _sized(terminal, size))
+    monkeypatch.setattr(
+        doctor, "read_disk", lambda path: DiskReadings("spinning", "sda", 2_000_000_000, "ext4")
+    )
+    monkeypatch.setattr(
+        doctor, "read_terminal", lambda environ, is_tty, encoding, size: _sized(terminal, size)
+    )
 
 
 def _sized(terminal: TerminalReadings, size: tuple[int, int]) -> TerminalReadings:

@@ -22,10 +22,19 @@ class ScriptedMachine:
 
     def cpu_times(self, percpu: bool) -> list[Times]:
         idle_s = self.now_s - (self.busy_s + self.own_s) / 2
-        return [Times((self.busy_s + self.own_s) / 2, 0.0, idle_s, 0.0, self.steal_s / 2) for _ in range(2)]
+        return [
+            Times((self.busy_s + self.own_s) / 2, 0.0, idle_s, 0.0, self.steal_s / 2)
+            for _ in range(2)
+        ]
 
     def swap_memory(self) -> SimpleNamespace:
-        return SimpleNamespace(sin=self.swapped_bytes // 2, sout=self.swapped_bytes - self.swapped_bytes // 2)
+        return SimpleNamespace(
+            sin=self.swapped_bytes // 2, sout=self.swapped_bytes - self.swapped_bytes // 2
+        )
 
     def sensors_battery(self) -> SimpleNamespace | None:
-        return None if self.on_mains is None else SimpleNamespace(percent=80, power_plugged=self.on_mains)
+        return (
+            None
+            if self.on_mains is None
+            else SimpleNamespace(percent=80, power_plugged=self.on_mains)
+        )

@@ -74,10 +74,16 @@ FOUND = ScanResult(
     is_done=True,
 )
 NOTHING = ScanResult(
-    entries=(_KNOWN,), looked_in=FOUND.looked_in, advice="3B Q5_K_M", available_bytes=5 * GIB, is_done=True
+    entries=(_KNOWN,),
+    looked_in=FOUND.looked_in,
+    advice="3B Q5_K_M",
+    available_bytes=5 * GIB,
+    is_done=True,
 )
 
-_FILE = RemoteFile("Qwen3-4B-Q4_K_M.gguf", "https://hub.example/Qwen3-4B-Q4_K_M.gguf", _KNOWN.size_bytes, "0" * 64)
+_FILE = RemoteFile(
+    "Qwen3-4B-Q4_K_M.gguf", "https://hub.example/Qwen3-4B-Q4_K_M.gguf", _KNOWN.size_bytes, "0" * 64
+)
 PREPARED = Prepared(
     "Qwen/Qwen3-4B-GGUF",
     "Qwen/Qwen3-4B-GGUF:Q4_K_M",
@@ -93,7 +99,12 @@ _SMALLER = Prepared(
     _BIG.title,
     "Q2_K",
     "made from Q4_K_M",
-    DownloadPlan((RemoteFile("Mistral-Nemo-Instruct-2407-Q2_K.gguf", "", 4_791_000_000, ""),), _HOME, 0, 80 * GIB),
+    DownloadPlan(
+        (RemoteFile("Mistral-Nemo-Instruct-2407-Q2_K.gguf", "", 4_791_000_000, ""),),
+        _HOME,
+        0,
+        80 * GIB,
+    ),
     Outlook("yes", 5 * GIB, 6_000, 1.9, 2.4),
     takes=", about 10 minutes of work",
 )
@@ -113,7 +124,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, root: Path, found: ScanResult) -> 
     def proceed(job: PullJob) -> None:
         assert job.state.prepared is not None
         total_bytes = job.state.prepared.plan.total_bytes
-        job.state = replace(job.state, stage=Stage.DOWNLOADING, progress=replace(_PROGRESS, total_bytes=total_bytes))
+        job.state = replace(
+            job.state, stage=Stage.DOWNLOADING, progress=replace(_PROGRESS, total_bytes=total_bytes)
+        )
 
     monkeypatch.setattr(ModelScan, "start", start_scan)
     monkeypatch.setattr(PullJob, "start", start_job)

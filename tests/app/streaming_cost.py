@@ -20,7 +20,9 @@ from tests.app.fake_engine import Script
 DRAIN_CHARS = 8
 """Two tokens, as at twenty tokens a second."""
 MEASURED_DRAINS = 50
-_PROSE = "A moving bicycle steers **into** the fall: the `front` wheel turns to the side it leans to. "
+_PROSE = (
+    "A moving bicycle steers **into** the fall: the `front` wheel turns to the side it leans to. "
+)
 _CODE = "    restoring = speed * speed * trail / height  # flex of the frame\n"
 _ITEM = "- the *fork* alone, at 25 km/h and more\n"
 _TABLE = "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\n"
@@ -77,11 +79,16 @@ async def measure(n_turns: int) -> None:
         n_widgets = len(driver.transcript.query("*"))
         for name, text in TEXTS.items():
             mean_ms, worst_ms = await cost_of_drains(driver, text)
-            print(f"{n_turns:>6} {n_widgets:>8}  {name:<16} {mean_ms:>6.1f} {worst_ms:>6.1f}", flush=True)
+            print(
+                f"{n_turns:>6} {n_widgets:>8}  {name:<16} {mean_ms:>6.1f} {worst_ms:>6.1f}",
+                flush=True,
+            )
 
 
 def main() -> None:
-    print(f"{'turns':>6} {'widgets':>8}  {'text':<16} {'mean':>6} {'worst':>6}  ms of processor time per drain")
+    print(
+        f"{'turns':>6} {'widgets':>8}  {'text':<16} {'mean':>6} {'worst':>6}  ms of processor time per drain"
+    )
     for n_turns in (0, 10, 50, 200):
         asyncio.run(measure(n_turns))
 

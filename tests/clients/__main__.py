@@ -51,7 +51,9 @@ def talked(said: list[Any], seen: Seen, ask: Ask) -> str:
         said.append(message)
         for call in message.tool_calls or []:
             result = seen.get_weather(**json.loads(call.function.arguments))
-            said.append({"role": "tool", "tool_call_id": call.id, "name": "get_weather", "content": result})
+            said.append(
+                {"role": "tool", "tool_call_id": call.id, "name": "get_weather", "content": result}
+            )
     return str(message.content)
 
 
@@ -64,13 +66,27 @@ def with_openai(url: str, seen: Seen, is_streamed: bool) -> str:
         city: str
 
     client = openai.OpenAI(base_url=url, api_key="none", timeout=LIMIT_S, max_retries=0)
-    tool: Any = openai.pydantic_function_tool(GetWeather, name="get_weather", description="Get the weather of a city")
-    said: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}]
-    given: dict[str, Any] = {"model": MODEL, "tools": [tool], "temperature": 0, "max_tokens": MOST_TOKENS}
+    tool: Any = openai.pydantic_function_tool(
+        GetWeather, name="get_weather", description="Get the weather of a city"
+    )
+    said: list[Any] = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": QUESTION},
+    ]
+    given: dict[str, Any] = {
+        "model": MODEL,
+        "tools": [tool],
+        "temperature": 0,
+        "max_tokens": MOST_TOKENS,
+    }
 
     def ask(choice: Any) -> Any:
         if not is_streamed:
-            return client.chat.completions.parse(messages=said, tool_choice=choice, **given).choices[0].message
+            return (
+                client.chat.completions.parse(messages=said, tool_choice=choice, **given)
+                .choices[0]
+                .message
+            )
         with client.chat.completions.stream(messages=said, tool_choice=choice, **given) as stream:
             return stream.get_final_completion().choices[0].message
 
@@ -85,13 +101,28 @@ def with_litellm(url: str, seen: Seen, is_streamed: bool) -> str:
     import litellm
 
     said: list[Any] = [{"role": "user", "content": QUESTION}]
-    function = {"name": "get_weather", "description": "Get the weather of a city", "parameters": CITY}
-    given: dict[str, Any] = {"messages": said, "tools": [{"type": "function", "function": function}], "temperature": 0}
-    given |= {"model": f"openai/{MODEL}", "api_base": url, "api_key": "none", "max_tokens": MOST_TOKENS}
+    function = {
+        "name": "get_weather",
+        "description": "Get the weather of a city",
+        "parameters": CITY,
+    }
+    given: dict[str, Any] = {
+        "messages": said,
+        "tools": [{"type": "function", "function": function}],
+        "temperature": 0,
+    }
+    given |= {
+        "model": f"openai/{MODEL}",
+        "api_base": url,
+        "api_key": "none",
+        "max_tokens": MOST_TOKENS,
+    }
 
     def ask(choice: str) -> Any:
         answer: Any = litellm.completion(**given, tool_choice=choice, stream=is_streamed)
-        answer = litellm.stream_chunk_builder(list(answer), messages=said) if is_streamed else answer
+        answer = (
+            litellm.stream_chunk_builder(list(answer), messages=said) if is_streamed else answer
+        )
         return answer.choices[0].message
 
     return talked(said, seen, ask)
@@ -102,7 +133,10 @@ def with_responses(url: str, seen: Seen, is_streamed: bool) -> str:
     import openai
 
     client = openai.OpenAI(base_url=url, api_key="none", timeout=LIMIT_S, max_retries=0)
-    tools = [{"type": "function", "name": "get_weather", "parameters": CITY, "strict": True}, {"type": "web_search"}]
+    tools = [
+        {"type": "function", "name": "get_weather", "parameters": CITY, "strict": True},
+        {"type": "web_search"},
+    ]
     said: list[Any] = [{"role": "user", "content": QUESTION}]
     given: dict[str, Any] = {"model": MODEL, "input": said, "tools": tools, "temperature": 0}
     given["max_output_tokens"] = MOST_TOKENS
@@ -116,7 +150,9 @@ def with_responses(url: str, seen: Seen, is_streamed: bool) -> str:
         for item in response.output:
             if item.type == "function_call":
                 result = seen.get_weather(**json.loads(item.arguments))
-                said.append({"type": "function_call_output", "call_id": item.call_id, "output": result})
+                said.append(
+                    {"type": "function_call_output", "call_id": item.call_id, "output": result}
+                )
     return str(response.output_text)
 
 
@@ -126,11 +162,21 @@ def with_llm(url: str, seen: Seen, is_streamed: bool) -> str:
         model = f'- model_id: jalopy\n  model_name: {MODEL}\n  api_base: "{url}"\n  supports_tools: true\n'
         (Path(home) / "extra-openai-models.yaml").write_text(model)
         function = f'def get_weather(city: str) -> str:\n    "Get the weather of a city"\n    return "{SAID}"\n'
-        command = [str(Path(sys.executable).parent / "llm"), "-m", "jalopy", QUESTION, "--functions", function, "--td"]
+        command = [
+            str(Path(sys.executable).parent / "llm"),
+            "-m",
+            "jalopy",
+            QUESTION,
+            "--functions",
+            function,
+            "--td",
+        ]
         command += f"-o temperature 0 -o max_tokens {MOST_TOKENS} --key none".split()
         command += [] if is_streamed else ["--no-stream"]
         environment = {**os.environ, "LLM_USER_PATH": home}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=LIMIT_S
+        )
         assert done.returncode == 0, done.stderr
         if "get_weather" in done.stderr:
             seen.cities.append(done.stderr)
@@ -143,7 +189,14 @@ def with_langchain(url: str, seen: Seen, is_streamed: bool) -> str:
     from langchain_core.tools import tool
     from langchain_openai import ChatOpenAI
 
-    model = ChatOpenAI(model=MODEL, base_url=url, api_key="none", temperature=0, max_tokens=MOST_TOKENS, max_retries=0)
+    model = ChatOpenAI(
+        model=MODEL,
+        base_url=url,
+        api_key="none",
+        temperature=0,
+        max_tokens=MOST_TOKENS,
+        max_retries=0,
+    )
     tools = [tool(seen.get_weather)]
     said: list[Any] = [("system", "Be brief."), ("user", QUESTION)]
     text = ""
@@ -169,7 +222,11 @@ def with_pydantic_ai(url: str, seen: Seen, is_streamed: bool) -> str:
     from pydantic_ai.providers.openai import OpenAIProvider
 
     model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=url, api_key="none"))
-    agent: Any = Agent(model, instructions="Be brief.", model_settings={"temperature": 0, "max_tokens": MOST_TOKENS})
+    agent: Any = Agent(
+        model,
+        instructions="Be brief.",
+        model_settings={"temperature": 0, "max_tokens": MOST_TOKENS},
+    )
     agent.tool_plain(seen.get_weather)
 
     async def run() -> str:
@@ -191,7 +248,9 @@ def with_agents(url: str, seen: Seen, is_streamed: bool) -> str:
     model = agents.OpenAIResponsesModel(model=MODEL, openai_client=client)
     settings = agents.ModelSettings(temperature=0, max_tokens=MOST_TOKENS)
     tools: Any = [agents.function_tool(seen.get_weather)]
-    agent = agents.Agent("helper", instructions="Be brief.", model=model, tools=tools, model_settings=settings)
+    agent = agents.Agent(
+        "helper", instructions="Be brief.", model=model, tools=tools, model_settings=settings
+    )
 
     async def run() -> str:
         if not is_streamed:
@@ -251,7 +310,9 @@ def until_open(url: str) -> None:
 def main(arguments: list[str]) -> int:
     """Try each client, whole and streamed."""
     parser = argparse.ArgumentParser(prog="python -m tests.clients", description=__doc__)
-    parser.add_argument("--url", default="http://127.0.0.1:8080", help="of a running jalopy serve, without /v1")
+    parser.add_argument(
+        "--url", default="http://127.0.0.1:8080", help="of a running jalopy serve, without /v1"
+    )
     parser.add_argument("--only", action="append", help="one client; may be given several times")
     options = parser.parse_args(arguments)
     until_open(options.url)
@@ -266,7 +327,11 @@ def main(arguments: list[str]) -> int:
             seen, how = Seen(), "streamed" if is_streamed else "whole"
             try:
                 text = talk(f"{options.url}/v1", seen, is_streamed).strip()
-                fault = "" if text and seen.cities else f"{len(seen.cities)} calls, answer {text[:60]!r}"
+                fault = (
+                    ""
+                    if text and seen.cities
+                    else f"{len(seen.cities)} calls, answer {text[:60]!r}"
+                )
             except Exception as error:
                 fault, text = f"{type(error).__name__}: {str(error)[:300]}", ""
             n_failed += bool(fault)

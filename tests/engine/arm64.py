@@ -27,7 +27,9 @@ def compiled_for(processor: str) -> dict[str, str]:
 
 def main() -> int:
     """Run the tests for each processor; 0 if all passed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("types", nargs="*", help="weight types; all if none is named")
     named = [name.upper() for name in parser.parse_args().types]
     runs = [(OPERATIONS,), (TYPES, *(["-k", " or ".join(named)] if named else []))]

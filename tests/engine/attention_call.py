@@ -57,11 +57,17 @@ class Layer:
         for number, (kind, heads) in enumerate(((self.kv.keys, keys), (self.kv.values, values))):
             for part, packed in zip((number, 2 + number), kind.pack(heads), strict=True):
                 if packed is not None:
-                    rows = packed.reshape(-1, 8, packed.shape[-1]).swapaxes(1, 2) if number == 0 else packed
+                    rows = (
+                        packed.reshape(-1, 8, packed.shape[-1]).swapaxes(1, 2)
+                        if number == 0
+                        else packed
+                    )
                     raw = np.ascontiguousarray(rows).view(np.uint8).ravel()
                     self.memory.bytes[self.starts[part] : self.starts[part] + raw.size] = raw
 
-    def record(self, n_tokens: int, pos: int, x: np.ndarray, out: np.ndarray, n_threads: int) -> np.ndarray:
+    def record(
+        self, n_tokens: int, pos: int, x: np.ndarray, out: np.ndarray, n_threads: int
+    ) -> np.ndarray:
         """Arguments of a call; what they point into is kept until the next."""
         shape, each, address = self.shape, scratch_bytes(self.shape.head_dim), self.memory.address
         self._scratch = Memory(each * n_threads)
@@ -83,7 +89,9 @@ class Layer:
 
     def decode(self, x: np.ndarray, pos: int, n_threads: int = 1) -> np.ndarray:
         """The same of one token: (n_heads, head_dim)."""
-        parts = np.zeros((len(x), self.max_chunks, PARTIAL_HEADER + self.shape.head_dim), np.float32)
+        parts = np.zeros(
+            (len(x), self.max_chunks, PARTIAL_HEADER + self.shape.head_dim), np.float32
+        )
         out = np.full_like(x, 12345.0)
         run(f"attention parts {self.kv.name}", self.record(1, pos, x, parts, n_threads), n_threads)
         run("join attention", self.record(1, pos, parts, out, n_threads), n_threads)

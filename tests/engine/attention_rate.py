@@ -49,7 +49,9 @@ def multiply_add(op, thread, n_threads):
         g, h, i, j, k, m = (
             vec.fma(g, y, y), vec.fma(h, y, y), vec.fma(i, y, y), vec.fma(j, y, y), vec.fma(k, y, y), vec.fma(m, y, y)
         )  # fmt: skip
-    total = vec.fma(a, b, vec.fma(c, d, vec.fma(e, f, vec.fma(g, h, vec.fma(i, j, vec.fma(k, m, y))))))
+    total = vec.fma(
+        a, b, vec.fma(c, d, vec.fma(e, f, vec.fma(g, h, vec.fma(i, j, vec.fma(k, m, y)))))
+    )
     vec.store_lanes(at, total)
 
 
@@ -69,7 +71,9 @@ def peak_gflops() -> float:
     room = np.ones(64, np.float32)
     record = np.array([room.ctypes.data, 100_000], np.int64)
     call = KERNEL(int(multiply_add.compiled.address))
-    return float(2 * 12 * vec.LANES * record[1] / least_s(lambda: call(record.ctypes.data, 0, 1)) / 1e9)
+    return float(
+        2 * 12 * vec.LANES * record[1] / least_s(lambda: call(record.ctypes.data, 0, 1)) / 1e9
+    )
 
 
 def read_gbps(memory: Memory) -> float:
@@ -79,7 +83,11 @@ def read_gbps(memory: Memory) -> float:
     found = []
     for n_places in (1, 4):
         record = np.zeros(8, np.int64)
-        for name, value in (("address", memory.address), ("n_bytes", COLD_BYTES), ("out", out.address)):
+        for name, value in (
+            ("address", memory.address),
+            ("n_bytes", COLD_BYTES),
+            ("out", out.address),
+        ):
             record[getattr(PROBE, name) // 8] = value
         record[PROBE.n_places // 8] = n_places
         found.append(COLD_BYTES / least_s(lambda r=record: call(r.ctypes.data, 0, 1)) / 1e9)
@@ -89,18 +97,27 @@ def read_gbps(memory: Memory) -> float:
 class Bench:
     """The prompt's last tokens with one KV head, or a decode step with as many layers as do not stay in the cache."""
 
-    def __init__(self, shape: Shape, kv: KVType, length: int, n_tokens: int, memory: Memory) -> None:
+    def __init__(
+        self, shape: Shape, kv: KVType, length: int, n_tokens: int, memory: Memory
+    ) -> None:
         n_slots = 1024 if shape.window else length
         n_chunks = (length + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK
         rng = np.random.default_rng(0)
         self.x = rng.standard_normal((n_tokens, shape.n_heads, shape.head_dim)).astype(np.float32)
-        self.out = np.zeros(shape.n_heads * max(n_tokens, n_chunks) * (shape.head_dim + PARTIAL_HEADER), np.float32)
+        self.out = np.zeros(
+            shape.n_heads * max(n_tokens, n_chunks) * (shape.head_dim + PARTIAL_HEADER), np.float32
+        )
         each = Layer(shape, kv, n_slots, memory).n_bytes
         n_layers = max(1, COLD_BYTES // each) if n_tokens == 1 else 1
         self.layers = [Layer(shape, kv, n_slots, memory, n * each) for n in range(n_layers)]
-        self.records = [one.record(n_tokens, length - n_tokens, self.x, self.out, 1) for one in self.layers]
+        self.records = [
+            one.record(n_tokens, length - n_tokens, self.x, self.out, 1) for one in self.layers
+        ]
         for record in self.records:
-            record[CACHE.scratch // 8], record[CACHE.end_kv_head // 8] = self.records[0][CACHE.scratch // 8], 1
+            record[CACHE.scratch // 8], record[CACHE.end_kv_head // 8] = (
+                self.records[0][CACHE.scratch // 8],
+                1,
+            )
         name = "attention parts" if n_tokens == 1 else "attention"
         self.call, self.at = KERNEL(address_of(place_of(f"{name} {kv.name}"))), 0
         self.bytes_read = each * min(shape.window or length, length) // n_slots
@@ -118,22 +135,32 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("kv", nargs="*", default=["f16"])
     parser.add_argument("--shape", action="append", choices=SHAPES)
-    parser.add_argument("--lengths", type=lambda text: [int(n) for n in text.split(",")], default=LENGTHS)
+    parser.add_argument(
+        "--lengths", type=lambda text: [int(n) for n in text.split(",")], default=LENGTHS
+    )
     parser.add_argument("--only", choices=("prompt", "decode"))
     args = parser.parse_args()
     memory = Memory(COLD_BYTES + (64 << 20))
     halves = memory.bytes.view(np.float16)
-    halves[:] = np.resize(np.random.default_rng(1).uniform(0.1, 1.0, 1 << 16).astype(np.float16), halves.shape)
+    halves[:] = np.resize(
+        np.random.default_rng(1).uniform(0.1, 1.0, 1 << 16).astype(np.float16), halves.shape
+    )
     for kv in args.kv:
         for name in args.shape or SHAPES:
             for length in args.lengths:
                 words = f"{kv:9} {name:19} {length:6}"
                 if args.only != "decode":
-                    peak, bench = peak_gflops(), Bench(SHAPES[name], KV_TYPES[kv], length, TOKENS, memory)
+                    peak, bench = (
+                        peak_gflops(),
+                        Bench(SHAPES[name], KV_TYPES[kv], length, TOKENS, memory),
+                    )
                     rate = bench.flops / least_s(bench.run) / 1e9
                     words += f"   prompt {rate:6.1f} of {peak:6.1f} GFLOP/s {rate / peak:4.0%}"
                 if args.only != "prompt":
-                    reading, bench = read_gbps(memory), Bench(SHAPES[name], KV_TYPES[kv], length, 1, memory)
+                    reading, bench = (
+                        read_gbps(memory),
+                        Bench(SHAPES[name], KV_TYPES[kv], length, 1, memory),
+                    )
                     rate = bench.bytes_read / least_s(bench.run) / 1e9
                     words += f"   decode {rate:5.1f} of {reading:5.1f} GB/s {rate / reading:4.0%}"
                 print(words, flush=True)

@@ -21,7 +21,9 @@ from tests.engine.arm64_features import ARM64
 
 WEIGHTS = 256
 _JUMP = re.compile(r"\s+(?:j\w+|b|b\.\w+|cbn?z\s+\w+,|tbn?z\s+\w+, #\d+,)\s+(\S+)$")
-_PRODUCT = re.compile(r"pmaddubsw|(?P<half>\b[su]?m(?:ul|la|ls)l?2?\s+v\d+\.8h,)|(?P<dot>\b[su]dot\s)")
+_PRODUCT = re.compile(
+    r"pmaddubsw|(?P<half>\b[su]?m(?:ul|la|ls)l?2?\s+v\d+\.8h,)|(?P<dot>\b[su]dot\s)"
+)
 N_COLS = 2048
 PLACES = {"L2": 256 << 10, "L3": 6 << 20}
 COLUMNS = {"decode": 1, "few": 4, "prefill": 128}
@@ -30,7 +32,11 @@ LEAST_S = 0.002
 PEER = Path(__file__).with_name("cycles_peer.py")
 _OLD = "+64bit,+cmov,+cx16,+cx8,+fxsr,+mmx,+popcnt,+sse,+sse2,+sse3,+sse4.1,+sse4.2,+ssse3"
 _AVX2 = f"{_OLD},+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave"
-FEATURES = {"goldmont": _OLD, "sandybridge": f"{_OLD},+avx,+xsave", "ivybridge": f"{_OLD},+avx,+f16c,+xsave"}
+FEATURES = {
+    "goldmont": _OLD,
+    "sandybridge": f"{_OLD},+avx,+xsave",
+    "ivybridge": f"{_OLD},+avx,+f16c,+xsave",
+}
 """Features that numba may use, by processor; others have AVX2."""
 
 
@@ -47,13 +53,19 @@ def hot_loop(assembly: str) -> list[str]:
         ValueError: no loop multiplies bytes.
     """
     lines = assembly.splitlines()
-    labels = {found[1]: i for i, line in enumerate(lines) if (found := re.match(r"(\.?L?[\w.$]+):", line))}
+    labels = {
+        found[1]: i for i, line in enumerate(lines) if (found := re.match(r"(\.?L?[\w.$]+):", line))
+    }
     jumps = [
         (labels[found[1]], i)
         for i, line in enumerate(lines)
         if (found := _JUMP.match(line)) and labels.get(found[1], i) < i
     ]
-    innermost = [(a, b) for a, b in jumps if not any(a <= c and d <= b and (a, b) != (c, d) for c, d in jumps)]
+    innermost = [
+        (a, b)
+        for a, b in jumps
+        if not any(a <= c and d <= b and (a, b) != (c, d) for c, d in jumps)
+    ]
     most = max((lines[a : b + 1] for a, b in innermost), key=_products, default=[])
     if not _products(most):
         raise ValueError("no loop multiplies bytes")
@@ -67,7 +79,9 @@ def _products(lines: list[str]) -> int:
 def weights_in(loop: list[str]) -> int:
     """Weights of one pass: each product of bytes takes a register of them; of ARM64's all but ``sdot`` half of one."""
     found = [one for line in loop if (one := _PRODUCT.search(line))]
-    return sum(8 if one["half"] else 16 if one["dot"] or "%ymm" not in one.string else 32 for one in found)
+    return sum(
+        8 if one["half"] else 16 if one["dot"] or "%ymm" not in one.string else 32 for one in found
+    )
 
 
 def modelled(quant: str, processor: str) -> str:
@@ -164,7 +178,11 @@ class Peer:
 
     def __init__(self, python: str) -> None:
         self.process = subprocess.Popen(
-            [python, str(PEER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [python, str(PEER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         assert self.process.stdout
         self.built_for = self.process.stdout.readline().strip()
@@ -195,10 +213,17 @@ def measured(quant: str, ours: Ours, peer: Peer | None) -> list[str]:
         for columns in COLUMNS.values():
             blocks = n_rows * N_COLS // WEIGHTS * columns
             repeats = max(1, int(LEAST_S / (blocks * 7e-9)))
-            cycles = ours.product_s(quant, n_rows, columns, repeats) * ours.clock_ghz() * 1e9 / blocks
+            cycles = (
+                ours.product_s(quant, n_rows, columns, repeats) * ours.clock_ghz() * 1e9 / blocks
+            )
             cell = f"{cycles:.1f}"
             if peer is not None:
-                theirs = peer.product_s(quant, n_rows, columns, repeats) * ours.clock_ghz() * 1e9 / blocks
+                theirs = (
+                    peer.product_s(quant, n_rows, columns, repeats)
+                    * ours.clock_ghz()
+                    * 1e9
+                    / blocks
+                )
                 cell += f" / {theirs:.1f} = {theirs / cycles:.2f}x"
             cells.append(cell)
     return cells
@@ -206,12 +231,21 @@ def measured(quant: str, ours: Ours, peer: Peer | None) -> list[str]:
 
 def main() -> int:
     """Print a table of what was measured, and one of what was modelled."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("types", nargs="*", help="weight types; all if none is named")
     parser.add_argument("--peer-python", help="a Python that has llama-cpp-python")
-    parser.add_argument("--isa", help="compile for this processor, for instance haswell, to meet a peer built for it")
-    parser.add_argument("--mca", default="", help="model the decode loop on these processors instead of measuring")
-    parser.add_argument("--look", type=int, help="how decode asks ahead, a number of engine.plan.lookahead.CHOICES")
+    parser.add_argument(
+        "--isa",
+        help="compile for this processor, for instance haswell, to meet a peer built for it",
+    )
+    parser.add_argument(
+        "--mca", default="", help="model the decode loop on these processors instead of measuring"
+    )
+    parser.add_argument(
+        "--look", type=int, help="how decode asks ahead, a number of engine.plan.lookahead.CHOICES"
+    )
     options = parser.parse_args()
     if options.isa:
         os.environ.update(compiled_for(options.isa))
@@ -222,9 +256,17 @@ def main() -> int:
     ours = None if processors else Ours(options.look)
     peer = Peer(options.peer_python) if options.peer_python and ours else None
     for quant in types:
-        cells = [modelled(quant, one) for one in processors] if ours is None else measured(quant, ours, peer)
+        cells = (
+            [modelled(quant, one) for one in processors]
+            if ours is None
+            else measured(quant, ours, peer)
+        )
         print(f"| {quant} | {' | '.join(cells)} |", flush=True)
-    print("\ninstructions / cycles for 256 weights" if ours is None else f"\nclock {ours.clock_ghz():.2f} GHz")
+    print(
+        "\ninstructions / cycles for 256 weights"
+        if ours is None
+        else f"\nclock {ours.clock_ghz():.2f} GHz"
+    )
     if peer is not None:
         from engine.machine.level import LEVEL
 

@@ -26,7 +26,11 @@ _REPACK = "_Z35ggml_backend_cpu_repack_buffer_typev"
 
 
 class _Init(ctypes.Structure):
-    _fields_ = [("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool)]
+    _fields_ = [
+        ("mem_size", ctypes.c_size_t),
+        ("mem_buffer", ctypes.c_void_p),
+        ("no_alloc", ctypes.c_bool),
+    ]
 
 
 def _call(library: ctypes.CDLL, name: str, result: object, *arguments: object) -> object:
@@ -45,17 +49,35 @@ def product_s(kind: int, rows: int, cols: int, columns: int, repeats: int) -> fl
     p, i64 = ctypes.c_void_p, np.int64
     weights = _call(BASE, "ggml_init", p, _Init(1 << 20, None, True))
     matrix = _call(BASE, "ggml_new_tensor_2d", p, weights, kind, i64(cols), i64(rows))
-    buffers = _call(CPU, _REPACK if kind in REPACKED and rows % 8 == 0 else "ggml_backend_cpu_buffer_type", p)
+    buffers = _call(
+        CPU, _REPACK if kind in REPACKED and rows % 8 == 0 else "ggml_backend_cpu_buffer_type", p
+    )
     held = _call(BASE, "ggml_backend_alloc_ctx_tensors_from_buft", p, weights, buffers)
     size = int(_call(BASE, "ggml_nbytes", ctypes.c_size_t, matrix))
     some = np.random.default_rng(1).integers(0, 255, size, np.uint8)
-    _call(BASE, "ggml_backend_tensor_set", None, matrix, some.ctypes.data, ctypes.c_size_t(0).value, size)
-    products = _call(BASE, "ggml_init", p, _Init((8 << 20) + repeats * 4 * columns * (rows + 200), None, False))
+    _call(
+        BASE,
+        "ggml_backend_tensor_set",
+        None,
+        matrix,
+        some.ctypes.data,
+        ctypes.c_size_t(0).value,
+        size,
+    )
+    products = _call(
+        BASE, "ggml_init", p, _Init((8 << 20) + repeats * 4 * columns * (rows + 200), None, False)
+    )
     x = _call(BASE, "ggml_new_tensor_2d", p, products, 0, i64(cols), i64(columns))
     ctypes.memset(int(_call(BASE, "ggml_get_data", p, x)), 1, 4 * cols * columns)
     graph = _call(BASE, "ggml_new_graph", p, products)
     for _ in range(repeats):
-        _call(BASE, "ggml_build_forward_expand", None, graph, _call(BASE, "ggml_mul_mat", p, products, matrix, x))
+        _call(
+            BASE,
+            "ggml_build_forward_expand",
+            None,
+            graph,
+            _call(BASE, "ggml_mul_mat", p, products, matrix, x),
+        )
     backend = _call(CPU, "ggml_backend_cpu_init", p)
     _call(CPU, "ggml_backend_cpu_set_n_threads", None, backend, 1)
     best_s = float("inf")

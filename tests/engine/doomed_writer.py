@@ -59,7 +59,9 @@ def converse(path: Path, seed: int, begun: int, saves_first: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="kill writers of saved states and look at what they leave")
+    parser = argparse.ArgumentParser(
+        description="kill writers of saved states and look at what they leave"
+    )
     parser.add_argument("directory", type=Path)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
@@ -87,7 +89,9 @@ def main() -> None:
     found = sum(length > 0 for length in lengths)
     if not found:
         sys.exit("no kill left a state")
-    print(f"{arguments.kills} kills, {found} times a state, up to {max(lengths)} tokens; none of them wrong")
+    print(
+        f"{arguments.kills} kills, {found} times a state, up to {max(lengths)} tokens; none of them wrong"
+    )
 
 
 if __name__ == "__main__":

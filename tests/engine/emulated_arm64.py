@@ -51,7 +51,10 @@ class Processor:
         for register, value in (
             (arm.UC_ARM64_REG_SP, (stack + STACK_BYTES) // 16 * 16),
             (arm.UC_ARM64_REG_LR, BACK),
-            *((arm.UC_ARM64_REG_X0 + k, value & (1 << 64) - 1) for k, value in enumerate(arguments)),
+            *(
+                (arm.UC_ARM64_REG_X0 + k, value & (1 << 64) - 1)
+                for k, value in enumerate(arguments)
+            ),
         ):
             self.core.reg_write(register, value)
         try:
@@ -61,9 +64,13 @@ class Processor:
                 self.core.mem_unmap(page, PAGE_BYTES)
             self._pages.clear()
 
-    def _map(self, core: unicorn.Uc, access: int, address: int, size: int, value: int, data: object) -> bool:
+    def _map(
+        self, core: unicorn.Uc, access: int, address: int, size: int, value: int, data: object
+    ) -> bool:
         """Show the core the pages of an access."""
-        for page in {at // PAGE_BYTES * PAGE_BYTES for at in (address, address + size - 1)} - self._pages:
+        for page in {
+            at // PAGE_BYTES * PAGE_BYTES for at in (address, address + size - 1)
+        } - self._pages:
             k = bisect(self._own, (page, 1 << 64)) - 1
             if k < 0 or page >= self._own[k][1]:
                 return False
@@ -76,7 +83,10 @@ def _mapped() -> list[tuple[int, int]]:
     """Readable ranges of this process, in order."""
     with open("/proc/self/maps") as maps:
         lines = [line.split() for line in maps]
-    return [(int(a, 16), int(b, 16)) for a, b in (line[0].split("-") for line in lines if line[1][0] == "r")]
+    return [
+        (int(a, 16), int(b, 16))
+        for a, b in (line[0].split("-") for line in lines if line[1][0] == "r")
+    ]
 
 
 PROCESSOR = Processor()

@@ -27,7 +27,9 @@ def sliding(architecture: str, pattern: Any, **arguments: Any) -> Described:
     """With a window, and layers that slide by this pattern or by the one that the family has."""
     described = tiny_gguf.model(architecture, **{"n_layers": 2, **arguments})
     keys = {"attention.sliding_window": WINDOW, "attention.sliding_window_pattern": pattern}
-    return keyed(described, **(keys if pattern is not None else {"attention.sliding_window": WINDOW}))
+    return keyed(
+        described, **(keys if pattern is not None else {"attention.sliding_window": WINDOW})
+    )
 
 
 def olmo3(pattern: list[bool], **arguments: Any) -> Described:
@@ -39,18 +41,27 @@ def olmo3(pattern: list[bool], **arguments: Any) -> Described:
 
 def gemma4(slides: list[bool], **arguments: Any) -> Described:
     """The last two of four layers store nothing."""
-    return keyed(tiny_gguf.model("gemma4", slides=slides, **arguments), **{"attention.sliding_window": WINDOW})
+    return keyed(
+        tiny_gguf.model("gemma4", slides=slides, **arguments),
+        **{"attention.sliding_window": WINDOW},
+    )
 
 
 def exaone4(**arguments: Any) -> Described:
     """It has windows in its largest only."""
-    small = {} if "quant" in arguments else {"dim": 32, "hidden_dim": 16, "n_heads": 2, "n_kv_heads": 1}
+    small = (
+        {} if "quant" in arguments else {"dim": 32, "hidden_dim": 16, "n_heads": 2, "n_kv_heads": 1}
+    )
     return sliding("exaone4", None, **{"n_layers": 64, **small, **arguments})
 
 
 def baichuan(n_layers: int, **arguments: Any) -> Described:
     """Its layers say by their number whether they turn."""
-    small = {} if arguments.get("quant") == "Q4_K" else {"dim": 32, "hidden_dim": 32, "n_heads": 4, "n_kv_heads": 4}
+    small = (
+        {}
+        if arguments.get("quant") == "Q4_K"
+        else {"dim": 32, "hidden_dim": 32, "n_heads": 4, "n_kv_heads": 4}
+    )
     return tiny_gguf.model("baichuan", **{"n_layers": n_layers, **small, **arguments})
 
 
@@ -60,7 +71,10 @@ def phimoe(**arguments: Any) -> Described:
     n_pairs = described.value("phimoe.attention.key_length") // 2
     described.add_vector("rope_factors_short.weight", np.linspace(1, 1.8, n_pairs))
     described.add_vector("rope_factors_long.weight", np.geomspace(1, 64, n_pairs))
-    return keyed(described, **{"rope.scaling.original_context_length": ORIGINAL, "rope.scaling.attn_factor": 1.3})
+    return keyed(
+        described,
+        **{"rope.scaling.original_context_length": ORIGINAL, "rope.scaling.attn_factor": 1.3},
+    )
 
 
 def nemotron_h(name: str = "nemotron_h", **arguments: Any) -> Described:
@@ -81,14 +95,20 @@ FAMILIES: dict[str, Callable[..., Described]] = {
     "gemma3": lambda **a: sliding("gemma3", 2, **a),
     "gemma2": lambda **a: sliding("gemma2", None, **{"tied": True, **a}),
     "gemma4": lambda **a: gemma4([True, False, True, False], **a),
-    "phi3": lambda **a: named_end(VARIANTS["phi3 with longrope"].tiny(**{"context_length": N_CTX, **a})),
+    "phi3": lambda **a: named_end(
+        VARIANTS["phi3 with longrope"].tiny(**{"context_length": N_CTX, **a})
+    ),
     "mistral3": lambda **a: tiny_gguf.model("mistral3", **a),
     "olmo3": lambda **a: olmo3([True, False, True], **a),
     "cohere2": lambda **a: sliding("cohere2", 2, **a),
     "gpt-oss": lambda **a: sliding("gpt-oss", None, **a),
 }
 """Two or three layers of each kind."""
-TWIN_ARGUMENTS: dict[str, Sequence[str]] = {"phi3": ["long"], "phimoe": ["long"], "minicpm3": ["long"]}
+TWIN_ARGUMENTS: dict[str, Sequence[str]] = {
+    "phi3": ["long"],
+    "phimoe": ["long"],
+    "minicpm3": ["long"],
+}
 """What the twins of some must know of a context beyond the original one."""
 OTHERS: dict[str, Callable[..., Described]] = {
     "exaone4": exaone4,
@@ -108,7 +128,9 @@ OTHERS: dict[str, Callable[..., Described]] = {
     "smallthinker": lambda **a: keyed(
         tiny_gguf.model("smallthinker", n_layers=6, **a), **{"attention.sliding_window": 4096}
     ),
-    "granite_swa": lambda **a: keyed(tiny_gguf.model("granite_swa", **a), **{"attention.sliding_window": WINDOW}),
+    "granite_swa": lambda **a: keyed(
+        tiny_gguf.model("granite_swa", **a), **{"attention.sliding_window": WINDOW}
+    ),
     "granite_swa with experts": lambda **a: keyed(
         VARIANTS["granite_swa with experts"].tiny(**a), **{"attention.sliding_window": WINDOW}
     ),
@@ -123,7 +145,11 @@ NARROW = {"deepseek2"}
 def family(name: str, quant: str = "F32", **arguments: Any) -> Described:
     """The tiny model of a family or an architecture with what it has beyond others, and all that llama.cpp asks for."""
     own = FAMILIES.get(name) or OTHERS.get(name)
-    arguments = {"context_length": N_CTX, "quant": "Q8_0" if quant == "Q4_K" and name in NARROW else quant, **arguments}
+    arguments = {
+        "context_length": N_CTX,
+        "quant": "Q8_0" if quant == "Q4_K" and name in NARROW else quant,
+        **arguments,
+    }
     described = own(**arguments) if own else tiny_gguf.model(name, **arguments)
     if name in ("qwen35", "qwen35moe"):
         n_pairs = described.value(f"{name}.rope.dimension_count") // 2

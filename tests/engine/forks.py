@@ -32,7 +32,9 @@ def forked(variables: dict[str, str], what: str | list[str]) -> tuple[int, str]:
         if (child := os.fork()) == 0:
             code = 1
             with suppress(BaseException):
-                for stream, to in enumerate((os.open(os.devnull, os.O_RDONLY), out.fileno(), out.fileno())):
+                for stream, to in enumerate(
+                    (os.open(os.devnull, os.O_RDONLY), out.fileno(), out.fileno())
+                ):
                     os.dup2(to, stream)
                 try:
                     code = become(what, variables)

@@ -25,7 +25,9 @@ def lines_of(path: str, n: int) -> str:
 
 
 CODE = f"Here is a Python file:\n\n```python\n{lines_of('app/conversations/quota.py', 60)}\n```\n\n"
-DOCUMENT = f"{lines_of('app/conversations/README.md', 30)}\n\nSummarise this document in five points."
+DOCUMENT = (
+    f"{lines_of('app/conversations/README.md', 30)}\n\nSummarise this document in five points."
+)
 CACHE = "Write an LRU cache class in Python with get, put and a short test."
 TASKS = {
     "code with a name changed": [
@@ -40,7 +42,9 @@ TASKS = {
 }
 
 
-def written(model: Model, session: Session, asked: list[str], n: int) -> tuple[list[int], list[int]]:
+def written(
+    model: Model, session: Session, asked: list[str], n: int
+) -> tuple[list[int], list[int]]:
     """Return a prompt and its reply, after the turns before them."""
     chat, reply = model.chat(), list[int]()
     for text in asked:
@@ -54,7 +58,9 @@ def written(model: Model, session: Session, asked: list[str], n: int) -> tuple[l
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("-n", type=int, default=300)
     parser.add_argument("-r", type=int, default=3)
@@ -76,12 +82,14 @@ def main() -> None:
                 n_guessed = max(n_guessed, session.retrace(reply, guess))
                 took[guess].append([clock() - at for clock, at in zip(clocks, began, strict=True)])
         wall, cpu = (
-            statistics.median(one[at] for one in took[False]) / statistics.median(one[at] for one in took[True])
+            statistics.median(one[at] for one in took[False])
+            / statistics.median(one[at] for one in took[True])
             for at in (0, 1)
         )
         walks = len(reply) / (len(reply) - n_guessed)
         print(
-            f"{name:30} {len(reply):4} tokens, {walks:.2f} a walk; {wall:.2f}x, processor time {cpu:.2f}x", flush=True
+            f"{name:30} {len(reply):4} tokens, {walks:.2f} a walk; {wall:.2f}x, processor time {cpu:.2f}x",
+            flush=True,
         )
 
 

@@ -47,7 +47,9 @@ def main(model_path: str, text_path: str, imatrix_path: str) -> None:
             return not ask
         if not ask:
             x = node.src[1].contents
-            flat = np.ctypeslib.as_array((ctypes.c_float * (x.ne[0] * x.ne[1])).from_address(x.data))
+            flat = np.ctypeslib.as_array(
+                (ctypes.c_float * (x.ne[0] * x.ne[1])).from_address(x.data)
+            )
             rows = flat.reshape(x.ne[1], x.ne[0]).astype(np.float64)
             sums[name] = sums.get(name, 0.0) + (rows * rows).sum(0)
         return True
@@ -61,7 +63,9 @@ def main(model_path: str, text_path: str, imatrix_path: str) -> None:
     context = lib.llama_new_context_with_model(model, params)
     text = Path(text_path).read_bytes()
     room = (lib.llama_token * len(text))()
-    n = lib.llama_tokenize(vocab, text, len(text), room, len(text), lib.llama_vocab_get_add_bos(vocab), False)
+    n = lib.llama_tokenize(
+        vocab, text, len(text), room, len(text), lib.llama_vocab_get_add_bos(vocab), False
+    )
     for chunk in range(n_chunks):
         ids = list(room[chunk * N_CHUNK : (chunk + 1) * N_CHUNK])
         if lib.llama_vocab_get_add_bos(vocab):
@@ -74,11 +78,13 @@ def main(model_path: str, text_path: str, imatrix_path: str) -> None:
             batch.seq_id[i][0] = 0
         assert lib.llama_decode(context, batch) == 0
     errors = {
-        name: float(np.abs(one - wanted[name + ".in_sum2"][0]).sum() / one.sum()) for name, one in sorted(sums.items())
+        name: float(np.abs(one - wanted[name + ".in_sum2"][0]).sum() / one.sum())
+        for name, one in sorted(sums.items())
     }
     worst = max(errors, key=errors.__getitem__)
     print(
-        f"{n} tokens, {n_chunks} chunks, {len(errors)} tensors: median {np.median(list(errors.values())):.2e}, ", end=""
+        f"{n} tokens, {n_chunks} chunks, {len(errors)} tensors: median {np.median(list(errors.values())):.2e}, ",
+        end="",
     )
     print(f"largest {errors[worst]:.2e} ({worst})")
 

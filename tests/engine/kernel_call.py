@@ -24,7 +24,9 @@ from engine.quants.base import QuantType
 PADDING_BYTES = 4096
 """Room after the weights: kernels may ask for lines there, and must not need them."""
 
-KERNEL: Callable[[int], Callable[[int, int, int], None]] = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)
+KERNEL: Callable[[int], Callable[[int, int, int], None]] = ctypes.CFUNCTYPE(
+    None, *[ctypes.c_int64] * 3
+)
 """Makes a compiled operation of its address."""
 
 
@@ -32,8 +34,12 @@ def random_weights(quant: QuantType, n_rows: int, n_cols: int, seed: int = 0) ->
     """Rows of blocks with random bytes: (n_rows, row_bytes) uint8."""
     rng = np.random.default_rng(seed)
     if quant.block_size == 1:
-        return gguf.quants.quantize(rng.standard_normal((n_rows, n_cols), np.float32), ggml_type(quant)).view(np.uint8)
-    return with_scales(quant, random_blocks(quant, n_rows, n_cols, seed), lambda n: rng.standard_normal(n) * 0.01)
+        return gguf.quants.quantize(
+            rng.standard_normal((n_rows, n_cols), np.float32), ggml_type(quant)
+        ).view(np.uint8)
+    return with_scales(
+        quant, random_blocks(quant, n_rows, n_cols, seed), lambda n: rng.standard_normal(n) * 0.01
+    )
 
 
 def random_blocks(quant: QuantType, n_rows: int, n_cols: int, seed: int = 0) -> np.ndarray:
@@ -48,7 +54,9 @@ def filled_weights(quant: QuantType, n_rows: int, n_cols: int, byte: int) -> np.
     return with_scales(quant, blocks, np.ones)
 
 
-def with_scales(quant: QuantType, blocks: np.ndarray, values: Callable[[tuple[int, ...]], np.ndarray]) -> np.ndarray:
+def with_scales(
+    quant: QuantType, blocks: np.ndarray, values: Callable[[tuple[int, ...]], np.ndarray]
+) -> np.ndarray:
     """Put scales in their places, and make rows of the blocks: (n_rows, row_bytes)."""
     if quant.name in PUT_SCALES:
         PUT_SCALES[quant.name](blocks, values(blocks.shape[:2]))
@@ -74,7 +82,9 @@ def _put_nibbles(blocks: np.ndarray, values: np.ndarray) -> None:
 def _put_small_floats(blocks: np.ndarray, values: np.ndarray) -> None:
     """Four scales of a sign-less byte each: the nearest below the value's magnitude, never 0x7F."""
     exponents = np.clip(np.floor(np.log2(np.abs(values))) + 8, 0, 14).astype(np.uint8)
-    blocks[:, :, :4] = exponents[..., None] << 3 | (blocks[:, :, :4] & 7 if (values != 1).any() else 0)
+    blocks[:, :, :4] = exponents[..., None] << 3 | (
+        blocks[:, :, :4] & 7 if (values != 1).any() else 0
+    )
 
 
 PUT_SCALES: dict[str, Callable[[np.ndarray, np.ndarray], None]] = {
@@ -99,7 +109,11 @@ def _dequantize_bits(quant: QuantType, weights: np.ndarray, n_bits: int) -> np.n
     blocks = np.ascontiguousarray(weights).reshape(-1, quant.type_size)
     d = np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(np.float32)
     shifts = np.arange(0, 8, n_bits, dtype=np.uint8)
-    q = (blocks[:, 2:, None] >> shifts & (1 << n_bits) - 1).reshape(len(blocks), -1).astype(np.float32)
+    q = (
+        (blocks[:, 2:, None] >> shifts & (1 << n_bits) - 1)
+        .reshape(len(blocks), -1)
+        .astype(np.float32)
+    )
     return (d * (2 * q - 1 if n_bits == 1 else q - 1)).reshape(len(weights), -1)
 
 
@@ -137,7 +151,11 @@ def columns_of(quant: QuantType, q: np.ndarray, d: float | None = None, seed: in
     def sums(n: int) -> np.ndarray:
         return padded.reshape(len(padded), n_cols // group, group // n, n).sum(-1)
 
-    both = np.concatenate([sums(16), sums(32)], -1).astype(np.int16) if group == 256 else sums(32).astype(np.int32)
+    both = (
+        np.concatenate([sums(16), sums(32)], -1).astype(np.int16)
+        if group == 256
+        else sums(32).astype(np.int32)
+    )
     return Columns(padded.astype(np.int8), scales, both, values)
 
 
@@ -193,9 +211,15 @@ def multiply(
     return out[:, :n_rows]
 
 
-def embed(quant: QuantType, weights: np.ndarray, tokens: list[int], n_cols: int, n_threads: int = 1) -> np.ndarray:
+def embed(
+    quant: QuantType, weights: np.ndarray, tokens: list[int], n_cols: int, n_threads: int = 1
+) -> np.ndarray:
     """Run ``embed``; returns (n_tokens, n_cols) float32."""
-    out, memory, ids = np.zeros((len(tokens), n_cols), np.float32), padded(weights), np.array(tokens, np.int32)
+    out, memory, ids = (
+        np.zeros((len(tokens), n_cols), np.float32),
+        padded(weights),
+        np.array(tokens, np.int32),
+    )
     record = words(
         EMBED, step=words(STEP, n_tokens=len(tokens), tokens=ids), weights=memory, row_bytes=weights.shape[1],
         n_blocks=n_cols // quant.block_size, out=out, dim=n_cols,
@@ -213,14 +237,19 @@ def words(record: NamedTuple, **values: int | np.ndarray) -> np.ndarray:
     found = np.zeros(32, np.int64).view(Words)
     found.kept = [*values.values()]
     for name, value in values.items():
-        found[getattr(record, name) // 8] = value.ctypes.data if isinstance(value, np.ndarray) else value
+        found[getattr(record, name) // 8] = (
+            value.ctypes.data if isinstance(value, np.ndarray) else value
+        )
     return found
 
 
 def run(name: str, record: np.ndarray, n_threads: int) -> None:
     """Call an operation of a plan, with a record, on threads of its own."""
     function = KERNEL(address_of(place_of(name)))
-    crew = [threading.Thread(target=function, args=(record.ctypes.data, i, n_threads)) for i in range(n_threads)]
+    crew = [
+        threading.Thread(target=function, args=(record.ctypes.data, i, n_threads))
+        for i in range(n_threads)
+    ]
     for thread in crew:
         thread.start()
     for thread in crew:

@@ -35,7 +35,9 @@ def ours(model: Model, ids: list[int], types: list[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="what a type of the KV cache costs, against float16")
+    parser = argparse.ArgumentParser(
+        description="what a type of the KV cache costs, against float16"
+    )
     parser.add_argument("models", nargs="+")
     parser.add_argument("--text", type=Path, default=ROOT / "engine" / "README.md")
     parser.add_argument("--tokens", type=int, default=768)
@@ -53,7 +55,9 @@ def main() -> None:
                 place = Path(folder) / "ids.npy"
                 np.save(place, np.array(ids, np.int32))
                 peer = [arguments.peer_python, str(Path(__file__).with_name("kv_error_peer.py"))]
-                subprocess.run([*peer, path, str(place), str(arguments.threads), *arguments.kv], check=True)
+                subprocess.run(
+                    [*peer, path, str(place), str(arguments.threads), *arguments.kv], check=True
+                )
 
 
 if __name__ == "__main__":

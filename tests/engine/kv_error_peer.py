@@ -65,7 +65,9 @@ def main(model_path: str, ids_path: str, n_threads: str, *types: str) -> None:
         if base is None:
             base = np.stack([log_softmax(row) for row in rows])
         else:
-            print(f"{Path(model_path).name:44} llama.cpp  {kv:10} {figures(base, rows)}", flush=True)
+            print(
+                f"{Path(model_path).name:44} llama.cpp  {kv:10} {figures(base, rows)}", flush=True
+            )
         lib.llama_batch_free(batch)
         lib.llama_free(context)
     del QUIET

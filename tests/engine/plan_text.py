@@ -12,7 +12,22 @@ from engine.cache.kv_cache import kv_type_of
 PLANS = ("decode", "few", "few last", "block", "block last")
 N_CTX = 256
 _ADDRESSES = frozenset(
-    ("weights", "weight", "x", "q", "d", "sums", "out", "add", "scratch", "frequencies", "angles", "v", "gate", "up")
+    (
+        "weights",
+        "weight",
+        "x",
+        "q",
+        "d",
+        "sums",
+        "out",
+        "add",
+        "scratch",
+        "frequencies",
+        "angles",
+        "v",
+        "gate",
+        "up",
+    )
 ) | {"k_cache", "v_cache", "k_scales", "v_scales"}
 _LEFT_OUT = frozenset({"step", "claims", "address", "n_bytes", "ahead"})
 """Fields left out: equal in every row, assigned when the table is written, or of the processor at hand."""
@@ -49,10 +64,14 @@ def _line(operation: Any, names: _Names) -> str:
     found = dict(operation.describe())
     shown = [found["phase"], found["op"] + (" |" if found["barrier"] else "")]
     if "weights" in found:
-        shown.append(f"{found['type']} {found['shape'][0]}x{found['shape'][1]} {found['bytes']} bytes")
+        shown.append(
+            f"{found['type']} {found['shape'][0]}x{found['shape'][1]} {found['bytes']} bytes"
+        )
     is_address = re.compile(rf"({'|'.join(_ADDRESSES)})\Z")
     for name, value in sorted(operation.arguments.items()):
         if value and name not in _LEFT_OUT:
             is_count = operation.kernel.startswith("rope") and name == "d"
-            shown.append(f"{name}={names.name(value) if is_address.match(name) and not is_count else value}")
+            shown.append(
+                f"{name}={names.name(value) if is_address.match(name) and not is_count else value}"
+            )
     return "; ".join(shown)

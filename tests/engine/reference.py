@@ -42,13 +42,20 @@ def squared_relu(x: Array) -> Array:
 def xielu(x: Array, alpha_p: float, alpha_n: float, beta: float, eps: float) -> Array:
     """As the model's authors wrote it down, with the parameters as they are trained."""
     above, below = np.log1p(np.exp(alpha_p)), beta + np.log1p(np.exp(alpha_n))
-    return np.where(x > 0, above * x * x + beta * x, (np.expm1(np.minimum(x, eps)) - x) * below + beta * x)
+    return np.where(
+        x > 0, above * x * x + beta * x, (np.expm1(np.minimum(x, eps)) - x) * below + beta * x
+    )
 
 
-def yarn_frequencies(frequencies: Array, theta: float, factor: float, original: int, fast: float, slow: float) -> Array:
+def yarn_frequencies(
+    frequencies: Array, theta: float, factor: float, original: int, fast: float, slow: float
+) -> Array:
     """Each pair's frequency, divided by the factor as far as the pair turns too seldom within the original context."""
     n_pairs, mixed = len(frequencies), []
-    at = [2 * n_pairs * np.log(original / (2 * np.pi * turns)) / (2 * np.log(theta)) for turns in (fast, slow)]
+    at = [
+        2 * n_pairs * np.log(original / (2 * np.pi * turns)) / (2 * np.log(theta))
+        for turns in (fast, slow)
+    ]
     low, high = max(0, np.floor(at[0])), min(2 * n_pairs - 1, np.ceil(at[1]))
     for pair, frequency in enumerate(frequencies):
         share = 1 - min(1, max(0, (pair - low) / max(0.001, high - low)))
@@ -103,7 +110,9 @@ def causal_attention(
         scores = scores - alibi_slopes(n_heads, alibi)[:, None, None] * distance
     scores = np.where((distance >= -after) & (distance < (window or n)), scores, -np.inf)
     if sinks is not None:  # one more column, which has no value
-        scores = np.concatenate([scores, np.broadcast_to(sinks[:, None, None], (n_heads, n, 1))], axis=-1)
+        scores = np.concatenate(
+            [scores, np.broadcast_to(sinks[:, None, None], (n_heads, n, 1))], axis=-1
+        )
     return (softmax(scores)[..., :n] @ v.swapaxes(0, 1)).swapaxes(0, 1)
 
 
@@ -145,7 +154,9 @@ class Twin:
 
     def __init__(self, checked: Any) -> None:
         self.metadata, self.weights = checked.gguf.metadata, checked.weights
-        self.eps = self.key("attention.layer_norm_rms_epsilon", self.key("attention.layer_norm_epsilon"))
+        self.eps = self.key(
+            "attention.layer_norm_rms_epsilon", self.key("attention.layer_norm_epsilon")
+        )
 
     def key(self, name: str, default: Any = None) -> Any:
         return self.metadata.get(f"{self.metadata['general.architecture']}.{name}", default)
@@ -204,9 +215,17 @@ class Twin:
         """Rope that is stretched by the file's keys."""
         scaling = "rope.scaling."
         dim, theta = self.key("rope.dimension_count"), self.key("rope.freq_base")
-        factor, original = self.key(scaling + "factor"), self.key(scaling + "original_context_length")
-        betas = self.key(scaling + "yarn_beta_fast", 32.0), self.key(scaling + "yarn_beta_slow", 1.0)
-        frequencies = yarn_frequencies(theta ** (-np.arange(0, dim, 2) / dim), theta, factor, original, *betas)
+        factor, original = (
+            self.key(scaling + "factor"),
+            self.key(scaling + "original_context_length"),
+        )
+        betas = (
+            self.key(scaling + "yarn_beta_fast", 32.0),
+            self.key(scaling + "yarn_beta_slow", 1.0),
+        )
+        frequencies = yarn_frequencies(
+            theta ** (-np.arange(0, dim, 2) / dim), theta, factor, original, *betas
+        )
         multiplier = self.key(scaling + "yarn_log_multiplier", 0.0)
         magnitude = (1 + 0.1 * np.log(factor)) / (1 + 0.1 * multiplier * np.log(factor))
         return _turn(frequencies, neighbours, magnitude)
@@ -247,7 +266,10 @@ class Twin:
         if has_head_norms:
             q, k = self.norm(q, block + "attn_q_norm"), self.norm(k, block + "attn_k_norm")
         if has_head_layer_norms:
-            q, k = (self.layer_norm(x, block + f"attn_{letter}_norm") for x, letter in ((q, "q"), (k, "k")))
+            q, k = (
+                self.layer_norm(x, block + f"attn_{letter}_norm")
+                for x, letter in ((q, "q"), (k, "k"))
+            )
         q, k = turn(q), turn(k)
         if has_turned_norms:
             q, k = self.norm(q, block + "attn_q_norm"), self.norm(k, block + "attn_k_norm")
@@ -294,28 +316,49 @@ class Twin:
         return x
 
     def routes(
-        self, block: str, h: Array, *, score: str = "softmax", is_renormalised: bool = False, scale: float = 1.0
+        self,
+        block: str,
+        h: Array,
+        *,
+        score: str = "softmax",
+        is_renormalised: bool = False,
+        scale: float = 1.0,
     ) -> Array:
         """Weights of each token's experts: (n, n_experts), 0 where they are not chosen."""
         logits = self.project(h, block + "ffn_gate_inp")
         n_experts, n_used = self.key("expert_count"), self.key("expert_used_count")
-        n_groups, n_groups_used = self.key("expert_group_count", 1), self.key("expert_group_used_count", 1)
+        n_groups, n_groups_used = (
+            self.key("expert_group_count", 1),
+            self.key("expert_group_used_count", 1),
+        )
         bias = self.tensor(block + "exp_probs_b.bias")
         weights = np.zeros_like(logits)
         for token, row in enumerate(logits):
-            values = {"softmax": softmax(row), "sigmoid": 1 / (1 + np.exp(-row)), "chosen": row}[score]
+            values = {"softmax": softmax(row), "sigmoid": 1 / (1 + np.exp(-row)), "chosen": row}[
+                score
+            ]
             wanted = values if bias is None else values + bias
             if n_groups > 1:
                 groups = wanted.reshape(n_groups, -1)
-                best = np.argsort(-np.sort(groups, axis=1)[:, -2:].sum(1), kind="stable")[:n_groups_used]
-                wanted = np.where(np.isin(np.arange(n_experts) // groups.shape[1], best), wanted, -np.inf)
+                best = np.argsort(-np.sort(groups, axis=1)[:, -2:].sum(1), kind="stable")[
+                    :n_groups_used
+                ]
+                wanted = np.where(
+                    np.isin(np.arange(n_experts) // groups.shape[1], best), wanted, -np.inf
+                )
             chosen = np.argsort(-wanted, kind="stable")[:n_used]
             one = softmax(values[chosen]) if score == "chosen" else values[chosen]
-            weights[token, chosen] = one / (max(one.sum(), 2.0**-14) if is_renormalised else 1) * scale
+            weights[token, chosen] = (
+                one / (max(one.sum(), 2.0**-14) if is_renormalised else 1) * scale
+            )
         return weights
 
     def experts(
-        self, block: str, h: Array, weights: Array, activate: Callable[[Array, Array], Array] | None = None
+        self,
+        block: str,
+        h: Array,
+        weights: Array,
+        activate: Callable[[Array, Array], Array] | None = None,
     ) -> Array:
         """Weighted sum of what the chosen experts make of h."""
         out = np.zeros_like(h)
@@ -326,10 +369,14 @@ class Twin:
             if not len(tokens):
                 continue
 
-            def product(x: Array, name: str, part: int = 0, n_parts: int = 1, expert: int = expert) -> Array:
+            def product(
+                x: Array, name: str, part: int = 0, n_parts: int = 1, expert: int = expert
+            ) -> Array:
                 n = self.weights[f"{block}ffn_{name}_exps.weight"].n_rows // n_experts
                 begin = expert * n + part * n // n_parts
-                return self.project(x, f"{block}ffn_{name}_exps", slice(begin, begin + n // n_parts))
+                return self.project(
+                    x, f"{block}ffn_{name}_exps", slice(begin, begin + n // n_parts)
+                )
 
             x = h[tokens]
             if self.weights.get(f"{block}ffn_gate_exps.weight") is None and fused is None:
@@ -343,7 +390,9 @@ class Twin:
 
     def shared_expert(self, block: str, h: Array) -> Array:
         """Feed-forward that every token passes next to its experts."""
-        hidden = silu(self.project(h, block + "ffn_gate_shexp")) * self.project(h, block + "ffn_up_shexp")
+        hidden = silu(self.project(h, block + "ffn_gate_shexp")) * self.project(
+            h, block + "ffn_up_shexp"
+        )
         return self.project(hidden, block + "ffn_down_shexp")
 
     def head(self, x: Array) -> Array:
@@ -351,4 +400,6 @@ class Twin:
 
     def unembed(self, normed: Array) -> Array:
         """Logits, by the embedding where the file has no output of its own."""
-        return self.project(normed, "token_embd" if self.tensor("output.weight") is None else "output")
+        return self.project(
+            normed, "token_embd" if self.tensor("output.weight") is None else "output"
+        )

@@ -56,7 +56,9 @@ def random_text(chance: random.Random) -> str:
         elif kind == 4:
             pieces.append("".join(chr(chance.randrange(32)) for _ in range(chance.randint(1, 4))))
         elif kind == 5:
-            pieces.append("".join(chr(chance.randrange(0x20, 0x3000)) for _ in range(chance.randint(1, 8))))
+            pieces.append(
+                "".join(chr(chance.randrange(0x20, 0x3000)) for _ in range(chance.randint(1, 8)))
+            )
         else:
             spaces = chance.choice(["", " ", "  ", "\n"])
             pieces.append(spaces.join(chance.choice(_WORDS) for _ in range(chance.randint(1, 8))))
@@ -100,7 +102,10 @@ def main() -> int:
     n_differing = 0
     for model in chosen.models:
         found, n_left_out = differing(model, chosen.peer_python, texts)
-        print(f"{model.name}: {len(found)} of {len(texts)} differ ({n_left_out} more hold {LEFT_OUT})", flush=True)
+        print(
+            f"{model.name}: {len(found)} of {len(texts)} differ ({n_left_out} more hold {LEFT_OUT})",
+            flush=True,
+        )
         for text in found[:5]:
             print(f"  {text!r}")
         n_differing += len(found)

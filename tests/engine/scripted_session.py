@@ -32,7 +32,9 @@ FINGERPRINT = "ab" * 32
 
 
 @lru_cache(maxsize=2000)
-def made_up(seed: int, length: int, shapes: tuple[tuple[int, ...], ...]) -> list[np.ndarray[Any, Any]]:
+def made_up(
+    seed: int, length: int, shapes: tuple[tuple[int, ...], ...]
+) -> list[np.ndarray[Any, Any]]:
     """The bytes of one position."""
     rng = np.random.default_rng([seed, length])
     return [rng.integers(0, 256, shape, np.uint8) for shape in shapes]
@@ -42,7 +44,11 @@ class ScriptedSession:
     """As much of ``engine.Session`` as saving and restoring need."""
 
     def __init__(
-        self, n_ctx: int = 512, kv: str = "f16", config: ModelConfig = CONFIG, fingerprint: str = FINGERPRINT
+        self,
+        n_ctx: int = 512,
+        kv: str = "f16",
+        config: ModelConfig = CONFIG,
+        fingerprint: str = FINGERPRINT,
     ) -> None:
         self.n_ctx = n_ctx
         self.model: Any = SimpleNamespace(config=config, fingerprint=fingerprint)
@@ -71,7 +77,9 @@ class ScriptedSession:
     def feed(self, ids: Sequence[int]) -> None:
         for token in ids:
             tokens = [*self._tokens, token]
-            for place, content in zip(self._places(self.length), self._contents(tokens), strict=True):
+            for place, content in zip(
+                self._places(self.length), self._contents(tokens), strict=True
+            ):
                 place[...] = content
             self._tokens.append(token)
 
@@ -82,7 +90,9 @@ class ScriptedSession:
             for at in range(self.length)
             if any(
                 (place != content).any()
-                for place, content in zip(self._places(at), self._contents(self._tokens[: at + 1]), strict=True)
+                for place, content in zip(
+                    self._places(at), self._contents(self._tokens[: at + 1]), strict=True
+                )
             )
         ]
 
@@ -96,7 +106,11 @@ class ScriptedSession:
         found = []
         for layer in self.cache.layers.values():
             for keys, values, item_bytes in (
-                (layer.keys.elements, layer.values.elements, np.dtype(self.cache.kv_type.keys.dtype).itemsize),
+                (
+                    layer.keys.elements,
+                    layer.values.elements,
+                    np.dtype(self.cache.kv_type.keys.dtype).itemsize,
+                ),
                 (layer.keys.scales, layer.values.scales, 4),
             ):
                 if keys.size:

@@ -19,7 +19,9 @@ class Clock:
 
 
 class ScriptedTrials:
-    def __init__(self, rate: Rate, sample_s: float = 0.5, sizes: dict[str, int] | None = None) -> None:
+    def __init__(
+        self, rate: Rate, sample_s: float = 0.5, sizes: dict[str, int] | None = None
+    ) -> None:
         self.clock, self._rate, self._sample_s = Clock(), rate, sample_s
         self.sizes = sizes or {"decode": 4, "prefill": 32}
         self.n_context, self.notes, self.can_pin = 840, (), False
@@ -62,10 +64,25 @@ class ScriptedOptions:
     """Ways to keep something in memory that are as fast as is written down."""
 
     def __init__(
-        self, trials: ScriptedTrials, part: str, options: tuple[str, ...], present: str, rate: OptionRate
+        self,
+        trials: ScriptedTrials,
+        part: str,
+        options: tuple[str, ...],
+        present: str,
+        rate: OptionRate,
     ) -> None:
-        self.part, self.options, self.present, self._rate, self._trials = part, options, present, rate, trials
-        self.n_context, self.estimate, self.left_out = 2048, "a copy of 2.0 GB; 4.0 GB are available", ""
+        self.part, self.options, self.present, self._rate, self._trials = (
+            part,
+            options,
+            present,
+            rate,
+            trials,
+        )
+        self.n_context, self.estimate, self.left_out = (
+            2048,
+            "a copy of 2.0 GB; 4.0 GB are available",
+            "",
+        )
         self.sizes = {"decode": 4, "prefill": 32}
         self.steps = ["copying: 1 of 2", "copying: 2 of 2"]
         self.step_s = 1.0

@@ -32,7 +32,9 @@ class Turn(NamedTuple):
 def second_turn(model: Model, n_tokens: int, n_thought: int = 0) -> Turn:
     """Compute, answer, compute the second prompt, and compute it once more in an empty session."""
     rng, n_vocab = np.random.default_rng(0), model.config.vocab_size
-    prompt, message = (rng.integers(n_vocab // 2, n_vocab, n).tolist() for n in (n_tokens, N_MESSAGE + N_OPENING))
+    prompt, message = (
+        rng.integers(n_vocab // 2, n_vocab, n).tolist() for n in (n_tokens, N_MESSAGE + N_OPENING)
+    )
     n_ctx = n_tokens + N_REPLY + len(message) + 64
     session, fresh = (model.session(n_ctx=n_ctx) for _ in range(2))
     turns = {N_SYSTEM, n_tokens - N_OPENING}
@@ -47,7 +49,9 @@ def second_turn(model: Model, n_tokens: int, n_thought: int = 0) -> Turn:
 
 def main() -> None:
     """Print one row for each model."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--tokens", type=int, default=4000)
     parser.add_argument("--thought", type=int, default=0)

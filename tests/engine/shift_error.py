@@ -44,7 +44,10 @@ def sampled(session: Session, n: int, seed: int) -> list[int]:
     while len(found) < n:
         session.prefill([begin])
         seed += 1
-        ids = [piece.token_id for piece in session.generate(Sampling(temperature=0.9, seed=seed), session.n_ctx // 2)]
+        ids = [
+            piece.token_id
+            for piece in session.generate(Sampling(temperature=0.9, seed=seed), session.n_ctx // 2)
+        ]
         found += [begin, *ids]
     return found[:n]
 
@@ -104,21 +107,29 @@ def compare(model: Model, kv: str, n_texts: int, drop_share: float) -> None:
                 raise AssertionError(f"{way} holds {session.length} tokens")
             found = followed(session, follow)[:-1]
             reference = found if reference is None else reference
-            chosen = np.array(follow[1:]) != begin_id(session)  # that a text ends was our choice, not the model's
+            chosen = np.array(follow[1:]) != begin_id(
+                session
+            )  # that a text ends was our choice, not the model's
             losses[way].append(-found[np.arange(len(follow) - 1), follow[1:]][chosen])
             divergences[way].append((np.exp(reference) * (reference - found)).sum(-1))
             same[way].append(reference.argmax(-1) == found.argmax(-1))
-    print(f"\n{model.path.name}, {kv} cache, context {n_ctx}, {n_drop} of {n_ctx - n_follow} dropped, {n_texts} texts")
+    print(
+        f"\n{model.path.name}, {kv} cache, context {n_ctx}, {n_drop} of {n_ctx - n_follow} dropped, {n_texts} texts"
+    )
     print(f"{'':10} {'perplexity':>10} {'KL mean':>10} {'KL 99 %':>10} {'same token':>10}")
     for way in WAYS:
         kl, loss = np.concatenate(divergences[way]), np.concatenate(losses[way])
         agree = 100 * np.concatenate(same[way]).mean()
-        print(f"{way:10} {np.exp(loss.mean()):10.4f} {kl.mean():10.2e} {np.quantile(kl, 0.99):10.2e} {agree:9.2f}%")
+        print(
+            f"{way:10} {np.exp(loss.mean()):10.4f} {kl.mean():10.2e} {np.quantile(kl, 0.99):10.2e} {agree:9.2f}%"
+        )
     session.close()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="what Session.shift costs, against computing the kept text again")
+    parser = argparse.ArgumentParser(
+        description="what Session.shift costs, against computing the kept text again"
+    )
     parser.add_argument("models", nargs="+")
     parser.add_argument("--texts", type=int, default=20)
     parser.add_argument("--kv", nargs="+", default=["f32", "f16", "q8_0"])

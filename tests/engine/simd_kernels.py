@@ -38,7 +38,9 @@ def products(at, out, _):
     vec.store_i16x16(out, vec.maddubs(small, b))
     vec.store_i16x16(out + 32, vec.mul_high(vec.load_i16x16(at), vec.load_i16x16(at + B)))
     vec.store_i32x8(out + 64, vec.maddwd(vec.load_i16x16(at), vec.load_i16x16(at + B)))
-    vec.store_i32x8(out + 96, vec.i32x8_of_i32x4(vec.maddwd_128(vec.load_i16x8(at), vec.load_i16x8(at + B))))
+    vec.store_i32x8(
+        out + 96, vec.i32x8_of_i32x4(vec.maddwd_128(vec.load_i16x8(at), vec.load_i16x8(at + B)))
+    )
     vec.store_i16x16(out + 128, vec.fold_fours(vec.load_i16x16(at), vec.load_i16x16(at + B)))
     vec.store_i16x16(out + 160, vec.fold_twos(vec.load_i16x16(at), vec.load_i16x16(at + B)))
     vec.store_i32x8(out + 192, vec.fold_neighbours(vec.load_i32x8(at), vec.load_i32x8(at + B)))
@@ -58,13 +60,24 @@ def products(at, out, _):
 @kernel
 def group_sums(at, out, _):
     """Sums of products of whole groups; activations are odd, and so never -128."""
-    a, b, c, one = vec.load_i8x32(at), vec.load_i8x32(at + B), vec.load_i8x32(at + C), vec.splat_i8x32(1)
+    a, b, c, one = (
+        vec.load_i8x32(at),
+        vec.load_i8x32(at + B),
+        vec.load_i8x32(at + C),
+        vec.splat_i8x32(1),
+    )
     x, y, z = vec.or_(a, one), vec.or_(b, one), vec.or_(c, one)
     four, five, six = vec.splat_i8x32(15), vec.splat_i8x32(31), vec.splat_i8x32(63)
-    fours = vec.sums_of_32_u4(vec.and_(a, four), vec.and_(b, four), vec.and_(c, four), vec.high_nibbles(a), y, z, x, y)
+    fours = vec.sums_of_32_u4(
+        vec.and_(a, four), vec.and_(b, four), vec.and_(c, four), vec.high_nibbles(a), y, z, x, y
+    )
     vec.store_i32x8(out, vec.join_i32(fours, vec.sums_of_32_i8(a, b, c, a, y, z, x, y)))
-    fives = vec.sums_of_32_u5(vec.and_(a, five), vec.and_(b, five), vec.and_(c, five), vec.and_(a, five), y, z, x, y)
-    vec.store_i32x8(out + 32, vec.join_i32(fives, vec.sums_of_16_u6(vec.and_(a, six), vec.and_(b, six), y, z)))
+    fives = vec.sums_of_32_u5(
+        vec.and_(a, five), vec.and_(b, five), vec.and_(c, five), vec.and_(a, five), y, z, x, y
+    )
+    vec.store_i32x8(
+        out + 32, vec.join_i32(fives, vec.sums_of_16_u6(vec.and_(a, six), vec.and_(b, six), y, z))
+    )
 
 
 @kernel
@@ -87,7 +100,9 @@ def placements(at, out, _):
     vec.store_i8x32(out + 128, vec.load_two_i8x16(at + 1, at + B + 1))
     vec.store_i8x32(out + 160, vec.byte_each_4(vec.broadcast_8_bytes(at)))
     vec.store_i8x32(out + 192, vec.word_each_4(vec.broadcast_8_bytes(at)))
-    vec.store_i16x16(out + 224, vec.interleave_low_i16(vec.load_i16x16(at), vec.load_i16x16(at + B)))
+    vec.store_i16x16(
+        out + 224, vec.interleave_low_i16(vec.load_i16x16(at), vec.load_i16x16(at + B))
+    )
     vec.store_i8x32(out + 256, vec.interleave_high_i8(a, b))
     vec.store_i16x16(out + 288, vec.half_lane0(vec.load_i16x16(at)))
     vec.store_i16x16(out + 320, vec.half_lane5(vec.load_i16x16(at)))
@@ -101,7 +116,9 @@ def placements(at, out, _):
     vec.store_i8x32(out + 576, vec.join_i8(sixteen, vec.load_i8x16(at + B)))
     vec.store_i32x8(out + 608, vec.i32x8_of_i32x4(vec.low_half_i32(words)))
     vec.store_i16x8(out + 640, vec.widen_8_bytes(vec.load_u32(at), vec.load_u32(at + 4)))
-    turned = vec.four_u32(vec.load_u32(at + 12), vec.load_u32(at + 8), vec.load_u32(at + 4), vec.load_u32(at))
+    turned = vec.four_u32(
+        vec.load_u32(at + 12), vec.load_u32(at + 8), vec.load_u32(at + 4), vec.load_u32(at)
+    )
     vec.store_i8x32(out + 672, vec.join_i8(turned, sixteen))
     vec.store_i16x16(out + 704, vec.widen_i8x16(sixteen))
     vec.store_i16x16(out + 736, vec.widen_u8x16(sixteen))

@@ -32,9 +32,7 @@ def reply_ms(session: Session, n: int, saving: StateWriter | None) -> list[float
 
 
 def shown(times: list[float]) -> str:
-    return (
-        f"median {statistics.median(times):.1f} ms, most {max(times):.1f} ms, {1000 / statistics.mean(times):.2f} tok/s"
-    )
+    return f"median {statistics.median(times):.1f} ms, most {max(times):.1f} ms, {1000 / statistics.mean(times):.2f} tok/s"
 
 
 def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -> None:
@@ -68,21 +66,30 @@ def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -
     fresh = model.session(n_ctx=len(tokens) + 8, kv=kv)
     restored = restore_state(fresh, place, tokens)
     is_equal = fresh.tokens == tokens and bool((fresh.feed([1]) == wanted).all())
-    size, save_ms = f"{n_bytes / 1e6:.1f} MB, {n_bytes / n_tokens / 1e3:.1f} kB a token", 1e3 * save_s / n_tokens
+    size, save_ms = (
+        f"{n_bytes / 1e6:.1f} MB, {n_bytes / n_tokens / 1e3:.1f} kB a token",
+        1e3 * save_s / n_tokens,
+    )
     print(f"\n{path.name}, {kv} cache, {n_tokens} tokens, {model.threads} threads")
     print(f"  fingerprint        {fingerprint_ms:.0f} ms")
     print(f"  segments           {size}; saved: {saved} {problem or ''}")
     print(f"  saving it at once  {save_s:.2f} s with fsync, {save_ms:.3f} ms a token")
     print(f"  reply alone        {shown(alone)}")
     print(f"  reply being saved  {shown(saving_ms)}; flush at its end {flush_ms:.0f} ms")
-    print(f"  restored           {restored.tokens} tokens in {restored.seconds:.3f} s; equal logits then: {is_equal}")
-    print(f"  computed again     {prefill_s:.1f} s, {prefill_s / max(1e-9, restored.seconds):.0f} times as long")
+    print(
+        f"  restored           {restored.tokens} tokens in {restored.seconds:.3f} s; equal logits then: {is_equal}"
+    )
+    print(
+        f"  computed again     {prefill_s:.1f} s, {prefill_s / max(1e-9, restored.seconds):.0f} times as long"
+    )
     fresh.close()
     model.close()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="what keeping a conversation's state costs and saves")
+    parser = argparse.ArgumentParser(
+        description="what keeping a conversation's state costs and saves"
+    )
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--tokens", type=int, default=2000)
     parser.add_argument("--reply", type=int, default=128)

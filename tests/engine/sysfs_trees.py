@@ -16,7 +16,9 @@ def write(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def processors(cores: list[list[int]], name: str, sockets: dict[int, int] | None = None) -> dict[str, str]:
+def processors(
+    cores: list[list[int]], name: str, sockets: dict[int, int] | None = None
+) -> dict[str, str]:
     """Topology files of cores, each a list of its logical CPUs."""
     files = {"proc/cpuinfo": f"processor\t: 0\nmodel name\t: {name}\nflags\t\t: sse2 avx2"}
     for core in cores:
@@ -24,7 +26,9 @@ def processors(cores: list[list[int]], name: str, sockets: dict[int, int] | None
             together = ",".join(map(str, core))
             files[f"{CPUS}/cpu{cpu}/topology/thread_siblings_list"] = together
             files[f"{CPUS}/cpu{cpu}/topology/core_cpus_list"] = together
-            files[f"{CPUS}/cpu{cpu}/topology/physical_package_id"] = str((sockets or {}).get(core[0], 0))
+            files[f"{CPUS}/cpu{cpu}/topology/physical_package_id"] = str(
+                (sockets or {}).get(core[0], 0)
+            )
     return files
 
 
@@ -45,7 +49,10 @@ def hybrid(root: Path) -> Path:
 def big_little(root: Path) -> Path:
     """Four efficiency cores, CPUs 0 to 3, before four fast ones; no model name in cpuinfo."""
     files = processors([[cpu] for cpu in range(8)], "")
-    files |= {"proc/cpuinfo": "processor\t: 0\nBogoMIPS\t: 48.00", "proc/device-tree/model": "Radxa ROCK 5B\0"}
+    files |= {
+        "proc/cpuinfo": "processor\t: 0\nBogoMIPS\t: 48.00",
+        "proc/device-tree/model": "Radxa ROCK 5B\0",
+    }
     for cpu in range(8):
         files[f"{CPUS}/cpu{cpu}/cpu_capacity"] = "530" if cpu < 4 else "1024"
     return write(root, files)

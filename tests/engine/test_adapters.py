@@ -59,13 +59,20 @@ def assert_equals_merged(tiny: TinyGGUF, names: list[str], tmp_path: Path, **how
     """Compare the logits of a model that is made with an adapter with those of the merged one."""
     found = adapter(tiny, names, **how)
     model = adapted(tiny.write(tmp_path / "m.gguf"), found, 0.7)
-    assert nmse(logits_of(model.session(n_ctx=64, kv="f32")), logits_merged(tiny, found, tmp_path)) < 1e-9
+    assert (
+        nmse(logits_of(model.session(n_ctx=64, kv="f32")), logits_merged(tiny, found, tmp_path))
+        < 1e-9
+    )
     model.close()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", [*KINDS, "falcon", "glm4moe", "hunyuan-dense", "phimoe", "qwen2", "seed_oss"])
-def test_an_adapter_on_all_matrices_equals_the_merged_model(architecture: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "architecture", [*KINDS, "falcon", "glm4moe", "hunyuan-dense", "phimoe", "qwen2", "seed_oss"]
+)
+def test_an_adapter_on_all_matrices_equals_the_merged_model(
+    architecture: str, tmp_path: Path
+) -> None:
     """All ways in which layers are composed; the rest of the architectures add no line to these."""
     tiny = tiny_gguf.model(architecture)
     model = Model.open(tiny.write(tmp_path / "m.gguf"), threads=1)
@@ -83,8 +90,12 @@ def test_an_adapter_on_all_matrices_equals_the_merged_model(architecture: str, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("quant", "rank"), [("F32", 5), ("F16", 4), ("BF16", 16), ("Q8_0", 32), ("F32", 40)])
-def test_adapters_of_all_types_and_ranks_equal_the_merged(quant: str, rank: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("quant", "rank"), [("F32", 5), ("F16", 4), ("BF16", 16), ("Q8_0", 32), ("F32", 40)]
+)
+def test_adapters_of_all_types_and_ranks_equal_the_merged(
+    quant: str, rank: int, tmp_path: Path
+) -> None:
     tiny = tiny_gguf.model("llama", tied=True)
     names = [str(one.name) for one in tiny.tensors if "norm" not in str(one.name)]
     assert_equals_merged(tiny, names, tmp_path, quant=quant, rank=rank)
@@ -93,7 +104,11 @@ def test_adapters_of_all_types_and_ranks_equal_the_merged(quant: str, rank: int,
 @pytest.mark.slow
 def test_scales_of_matrices_leave_adapters_as_they_are(tmp_path: Path) -> None:
     tiny = add_scales(tiny_gguf.model("qwen3moe"), are_applied=False)
-    names = [str(one.name) for one in tiny.tensors if str(one.name).endswith(("_exps.weight", "attn_output.weight"))]
+    names = [
+        str(one.name)
+        for one in tiny.tensors
+        if str(one.name).endswith(("_exps.weight", "attn_output.weight"))
+    ]
     assert_equals_merged(tiny, names, tmp_path)
 
 
@@ -129,7 +144,9 @@ def test_adapters_add_up_in_every_mode_of_the_weights(tmp_path: Path) -> None:
 def test_with_adapters_threads_blocks_and_peers_change_no_bit(
     architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.batch.PATIENCE", 1e6)  # so that all are in every step, however busy the machine is
+    monkeypatch.setattr(
+        "engine.batch.PATIENCE", 1e6
+    )  # so that all are in every step, however busy the machine is
     tiny = tiny_gguf.model(architecture, "Q8_0")
     path, blocks, rows = tiny.write(tmp_path / "m.gguf"), [], []
     for threads in (1, 3):
@@ -185,26 +202,61 @@ def _lied(name: str, dims: list[int]) -> Change:
     [
         (lambda one: one.set("general.type", "model"), "general.type is 'model', not 'adapter'"),
         (lambda one: one.drop("general.type"), "general.type is 'None', not 'adapter'"),
-        (lambda one: one.set("general.architecture", "qwen2"), "is for models of 'qwen2', not of 'llama'"),
-        (lambda one: one.set("adapter.type", "lo\x1bha"), r"adapter.type is 'lo\x1bha': only 'lora'"),
-        (lambda one: one.set("adapter.lora.alpha", float("nan")), "adapter.lora.alpha is nan: must be finite"),
-        (lambda one: one.set("adapter.lora.alpha", "8"), "adapter.lora.alpha is a string: must be a number"),
+        (
+            lambda one: one.set("general.architecture", "qwen2"),
+            "is for models of 'qwen2', not of 'llama'",
+        ),
+        (
+            lambda one: one.set("adapter.type", "lo\x1bha"),
+            r"adapter.type is 'lo\x1bha': only 'lora'",
+        ),
+        (
+            lambda one: one.set("adapter.lora.alpha", float("nan")),
+            "adapter.lora.alpha is nan: must be finite",
+        ),
+        (
+            lambda one: one.set("adapter.lora.alpha", "8"),
+            "adapter.lora.alpha is a string: must be a number",
+        ),
         (lambda one: one.fill(QUERY + ".lora_b", 3e38), "lora_b holds too large numbers"),
-        (lambda one: one.set("adapter.alora.invocation_tokens", np.array([1], "<u4")), "activated LoRA"),
+        (
+            lambda one: one.set("adapter.alora.invocation_tokens", np.array([1], "<u4")),
+            "activated LoRA",
+        ),
         (lambda one: one.tensors.clear(), "has no tensors: it changes nothing"),
         (lambda one: one.drop_tensor(QUERY + ".lora_b"), f"tensor {QUERY}.lora_b is missing"),
-        (lambda one: one.rename("attn_q", "attn_z"), "changes blk.0.attn_z.weight, which the model lacks"),
-        (lambda one: one.rename(".lora_a", ".lora_c"), f"tensor {QUERY}.lora_c is no factor of an adapter"),
-        (lambda one: one.rename("blk.0.attn_q", "output_norm"), "output_norm.weight, which adapters cannot change"),
-        (_lied(QUERY + ".lora_a", [32, 4]), f"factors of 4 x 32 and 64 x 4 do not fit {QUERY} of 64 x 64"),
-        (_lied(QUERY + ".lora_b", [5, 64]), f"factors of 4 x 64 and 64 x 5 do not fit {QUERY} of 64 x 64"),
+        (
+            lambda one: one.rename("attn_q", "attn_z"),
+            "changes blk.0.attn_z.weight, which the model lacks",
+        ),
+        (
+            lambda one: one.rename(".lora_a", ".lora_c"),
+            f"tensor {QUERY}.lora_c is no factor of an adapter",
+        ),
+        (
+            lambda one: one.rename("blk.0.attn_q", "output_norm"),
+            "output_norm.weight, which adapters cannot change",
+        ),
+        (
+            _lied(QUERY + ".lora_a", [32, 4]),
+            f"factors of 4 x 32 and 64 x 4 do not fit {QUERY} of 64 x 64",
+        ),
+        (
+            _lied(QUERY + ".lora_b", [5, 64]),
+            f"factors of 4 x 64 and 64 x 5 do not fit {QUERY} of 64 x 64",
+        ),
         (_lied(QUERY + ".lora_a", [64, 4, 2]), "do not fit"),
         (_lied(QUERY + ".lora_b", [0, 64]), "dimension 0 of 0"),
         (lambda one: one.fill(QUERY + ".lora_a", float("nan")), f"tensor {QUERY}.lora_a holds NaN"),
-        (lambda one: one.fill(QUERY + ".lora_b", float("-inf")), f"tensor {QUERY}.lora_b holds NaN"),
+        (
+            lambda one: one.fill(QUERY + ".lora_b", float("-inf")),
+            f"tensor {QUERY}.lora_b holds NaN",
+        ),
     ],
 )
-def test_what_is_no_adapter_of_the_model_is_refused(change: Change, told: str, tmp_path: Path) -> None:
+def test_what_is_no_adapter_of_the_model_is_refused(
+    change: Change, told: str, tmp_path: Path
+) -> None:
     tiny = tiny_gguf.model()
     found = adapter(tiny, [QUERY])
     change(found)
@@ -231,7 +283,9 @@ def test_what_latent_attention_takes_apart_is_not_changed(tmp_path: Path) -> Non
     model.close()
 
 
-@pytest.mark.parametrize(("rank", "n_times", "told"), [(5000, 1, "a rank of 5000"), (2100, 2, "a rank of 4200")])
+@pytest.mark.parametrize(
+    ("rank", "n_times", "told"), [(5000, 1, "a rank of 5000"), (2100, 2, "a rank of 4200")]
+)
 def test_ranks_are_bounded(rank: int, n_times: int, told: str, tmp_path: Path) -> None:
     tiny = tiny_gguf.model(n_layers=1)
     found = adapter(tiny, [QUERY], rank=rank).write(tmp_path / "a.gguf")

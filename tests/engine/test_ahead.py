@@ -16,11 +16,15 @@ from engine.machine.code import ENGINE
 ROOT = ENGINE.parent
 
 
-def with_features(monkeypatch: pytest.MonkeyPatch, features: frozenset[str], arm64: bool = False) -> str | None:
+def with_features(
+    monkeypatch: pytest.MonkeyPatch, features: frozenset[str], arm64: bool = False
+) -> str | None:
     """Name of the pack that a processor of Linux with these features gets."""
     monkeypatch.setattr(level, "FEATURES", features)
     monkeypatch.setattr(level, "HAS_ARM64", arm64)
-    monkeypatch.setattr(ahead.llvm, "get_process_triple", lambda: ahead.ARM64 if arm64 else ahead.X86_64)
+    monkeypatch.setattr(
+        ahead.llvm, "get_process_triple", lambda: ahead.ARM64 if arm64 else ahead.X86_64
+    )
     return ahead.target_name()
 
 
@@ -47,7 +51,9 @@ def test_a_processor_of_another_form_gets_no_pack(monkeypatch: pytest.MonkeyPatc
 
 
 def test_every_pack_is_a_form_of_its_own() -> None:
-    forms = [level.traits(one.features, one.triple == ahead.ARM64) for one in ahead.TARGETS.values()]
+    forms = [
+        level.traits(one.features, one.triple == ahead.ARM64) for one in ahead.TARGETS.values()
+    ]
     assert len({*forms}) == len(forms)
 
 
@@ -61,7 +67,11 @@ def imported(file: Path) -> set[Path]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
             names += inner if all(map(ahead._file_of, inner)) else [node.module, *inner]
-    return {file for name in names if name.startswith("engine") and (file := ahead._file_of(name)) is not None}
+    return {
+        file
+        for name in names
+        if name.startswith("engine") and (file := ahead._file_of(name)) is not None
+    }
 
 
 def test_a_hash_covers_every_source_that_a_kernel_imports() -> None:
@@ -71,7 +81,9 @@ def test_a_hash_covers_every_source_that_a_kernel_imports() -> None:
         covered = ahead.sources_of(module)
         reached = {one for file in covered for one in imported(file) if ahead._is_compiled(one)}
         assert ahead._file_of(module) in covered
-        assert ahead._file_of("engine.kernels") not in covered, "a new operation would make it stale"
+        assert ahead._file_of("engine.kernels") not in covered, (
+            "a new operation would make it stale"
+        )
         assert reached <= covered, module
     assert ahead.source_hash("engine.quants.q4_k") != ahead.source_hash("engine.quants.q5_k")
 
@@ -104,7 +116,11 @@ def test_a_damaged_pack_holds_nothing(tmp_path: Path) -> None:
         assert ahead.read_pack(path) == {}
 
 
-PLACES = ["engine.quants.q8_0:embed", "engine.kernels.share:reset_claims", "engine.kernels.ask_for_pages:stream"]
+PLACES = [
+    "engine.quants.q8_0:embed",
+    "engine.kernels.share:reset_claims",
+    "engine.kernels.ask_for_pages:stream",
+]
 """Small ones, of which the last calls a function of C."""
 SESSION = """
 import sys
@@ -119,7 +135,9 @@ print([ahead.linked(place) is not None for place in {places!r}], "numba" in sys.
 def said(packs: Path, before: str = "") -> str:
     """What a new process says of the kernels of some packs: which were linked, and whether numba was imported."""
     code = SESSION.format(packs=str(packs), places=PLACES, before=before)
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -151,7 +169,9 @@ def test_what_is_stale_or_cannot_be_linked_is_compiled(packs: Path) -> None:
 
 
 @pytest.mark.slow
-def test_linked_and_compiled_kernels_agree_to_the_bit(packs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_linked_and_compiled_kernels_agree_to_the_bit(
+    packs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from engine.quants import q8_0
     from engine.quants.base import QUANT_TYPES
     from tests.engine.kernel_call import embed, random_weights
@@ -179,5 +199,7 @@ def test_a_pack_of_the_repository_is_sound_and_small(path: Path) -> None:
     assert kernels
     assert kernels.keys() <= {*build_ahead.places()}
     for place, one in kernels.items():
-        assert {*one.needs} == {*build_ahead.undefined_symbols(one.code)} <= build_ahead.HELPERS, place
+        assert {*one.needs} == {*build_ahead.undefined_symbols(one.code)} <= build_ahead.HELPERS, (
+            place
+        )
     assert path.stat().st_size < 800_000

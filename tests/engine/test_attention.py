@@ -8,7 +8,11 @@ import pytest
 from engine.cache.kv_types import KV_TYPES
 from tests.engine.attention_call import Layer, Shape, as_kept
 
-TYPES = ["f16", pytest.param("q8_0/q4_0", marks=pytest.mark.slow), pytest.param("f32", marks=pytest.mark.slow)]
+TYPES = [
+    "f16",
+    pytest.param("q8_0/q4_0", marks=pytest.mark.slow),
+    pytest.param("f32", marks=pytest.mark.slow),
+]
 TOKENS = 40
 SHAPES = {
     "seven heads": Shape(14, 2, 64), "six heads": Shape(12, 2, 128), "three heads": Shape(9, 3, 64),
@@ -18,24 +22,39 @@ SHAPES = {
 }  # fmt: skip
 
 
-def filled(shape: Shape, kv: str, n_slots: int, with_sinks: bool = False, with_slopes: bool = False) -> Layer:
+def filled(
+    shape: Shape, kv: str, n_slots: int, with_sinks: bool = False, with_slopes: bool = False
+) -> Layer:
     rng = np.random.default_rng(shape.n_heads)
     each = (rng.standard_normal(shape.n_heads).astype(np.float32) for _ in range(2))
-    sinks, slopes = (one if wanted else None for one, wanted in zip(each, (with_sinks, with_slopes), strict=True))
-    layer = Layer(shape, KV_TYPES[kv], n_slots, sinks=sinks, slopes=None if slopes is None else slopes / 50)
-    layer.heads = rng.standard_normal((2, shape.n_kv_heads, n_slots, shape.head_dim)).astype(np.float32)
+    sinks, slopes = (
+        one if wanted else None for one, wanted in zip(each, (with_sinks, with_slopes), strict=True)
+    )
+    layer = Layer(
+        shape, KV_TYPES[kv], n_slots, sinks=sinks, slopes=None if slopes is None else slopes / 50
+    )
+    layer.heads = rng.standard_normal((2, shape.n_kv_heads, n_slots, shape.head_dim)).astype(
+        np.float32
+    )
     layer.fill(*layer.heads)
     return layer
 
 
 def queries(shape: Shape, n: int) -> np.ndarray:
-    return np.random.default_rng(n).standard_normal((n, shape.n_heads, shape.head_dim)).astype(np.float32)
+    return (
+        np.random.default_rng(n)
+        .standard_normal((n, shape.n_heads, shape.head_dim))
+        .astype(np.float32)
+    )
 
 
 def twin(layer: Layer, x: np.ndarray, pos: int) -> np.ndarray:
     """The same in float64, without rings."""
     shape, kv = layer.shape, layer.kv
-    k, v = (as_kept(kind, one).astype(np.float64) for kind, one in zip((kv.keys, kv.values), layer.heads, strict=True))
+    k, v = (
+        as_kept(kind, one).astype(np.float64)
+        for kind, one in zip((kv.keys, kv.values), layer.heads, strict=True)
+    )
     out, group = np.zeros(x.shape), shape.n_heads // shape.n_kv_heads
     for t in range(len(x)):
         end = pos + t + 1

@@ -25,7 +25,10 @@ from tests.engine.families import FAMILIES
 pytestmark = pytest.mark.slow
 
 N_CTX, N_STEPS = 128, 6
-PROMPTS = [np.random.default_rng(seed).integers(3, 250, n).tolist() for seed, n in ((1, 5), (2, 40), (3, 1), (4, 17))]
+PROMPTS = [
+    np.random.default_rng(seed).integers(3, 250, n).tolist()
+    for seed, n in ((1, 5), (2, 40), (3, 1), (4, 17))
+]
 GREEDY = Sampling(temperature=0.0)
 
 
@@ -48,7 +51,9 @@ def batch_of(sessions: Sequence[Session]) -> Batch:
     return sessions[0].batch
 
 
-def fed_together(sessions: Sequence[Session], prompts: Sequence[Sequence[int]]) -> list[list[bytes]]:
+def fed_together(
+    sessions: Sequence[Session], prompts: Sequence[Sequence[int]]
+) -> list[list[bytes]]:
     """The same of several at once; steps wait until all have their prompt."""
     ready = threading.Barrier(len(sessions))
 
@@ -70,7 +75,9 @@ def fed_together(sessions: Sequence[Session], prompts: Sequence[Sequence[int]]) 
 def test_tokens_among_others_have_the_bits_of_alone(
     architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.batch.PATIENCE", 1e6)  # so that all are in every step, however busy the machine is
+    monkeypatch.setattr(
+        "engine.batch.PATIENCE", 1e6
+    )  # so that all are in every step, however busy the machine is
     model = Model.open(tiny_gguf.model(architecture).write(tmp_path / "m.gguf"), threads=2)
     session = model.session(n_ctx=N_CTX)
     wanted = [fed_alone(session, prompt) for prompt in PROMPTS]
@@ -95,7 +102,9 @@ LONG = np.random.default_rng(8).integers(3, 250, 90).tolist()
 
 @pytest.mark.parametrize("kv", ["f16", "q8_0", "q8_0/q4_0"])
 def test_smaller_keys_and_values_keep_their_bits(kv: str, tmp_path: Path) -> None:
-    model = Model.open(tiny_gguf.model("llama", n_layers=2, head_dim=32).write(tmp_path / "m.gguf"), threads=2)
+    model = Model.open(
+        tiny_gguf.model("llama", n_layers=2, head_dim=32).write(tmp_path / "m.gguf"), threads=2
+    )
     session = model.session(n_ctx=N_CTX, kv=kv)
     wanted = [fed_alone(session, prompt) for prompt in PROMPTS]
     assert fed_together(peers(model, 4, kv), PROMPTS) == wanted
@@ -122,7 +131,9 @@ def test_what_another_session_holds_is_copied(family: str, tmp_path: Path) -> No
 def test_replies_side_by_side_are_those_of_alone(model: Model) -> None:
     def reply(session: Session, seed: int) -> list[int]:
         session.prefill(PROMPTS[seed])
-        return [one.token_id for one in session.generate(Sampling(seed=seed), max_tokens=40, guess=True)]
+        return [
+            one.token_id for one in session.generate(Sampling(seed=seed), max_tokens=40, guess=True)
+        ]
 
     wanted = [reply(model.session(n_ctx=N_CTX), seed) for seed in range(4)]
     with ThreadPoolExecutor(4) as pool:
@@ -164,7 +175,9 @@ def test_a_cancelled_prompt_leaves_the_line_free(model: Model) -> None:
     assert first.prefill(LONG).fed == len(LONG)
 
 
-def test_a_broken_walk_ends_every_reply_that_was_in_it(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_walk_ends_every_reply_that_was_in_it(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sessions = peers(model, 2)
     monkeypatch.setattr("engine.batch.PATIENCE", 1e6)
 
@@ -200,9 +213,13 @@ def test_a_closed_session_is_in_no_walk_any_more(model: Model) -> None:
     assert fed_together([first, third], PROMPTS[:2]) == wanted
 
 
-def test_memory_that_others_did_not_write_yet_is_taken(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_others_did_not_write_yet_is_taken(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = model.session(n_ctx=N_CTX)
-    monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: RESERVE_BYTES + 2 * first.kv_bytes)
+    monkeypatch.setattr(
+        "engine.machine.host.available_memory_bytes", lambda: RESERVE_BYTES + 2 * first.kv_bytes
+    )
     second = model.session(peer=first)
     with pytest.raises(MemoryPlanError):
         model.session(peer=second)

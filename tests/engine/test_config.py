@@ -57,21 +57,38 @@ def test_every_field_is_read_from_its_key(tmp_path: Path) -> None:
 
 def test_widths_of_all_heads_follow_from_head_dim_not_from_dim(tmp_path: Path) -> None:
     config = config_of(tiny_gguf.write(tmp_path / "model.gguf", "qwen3", dim=96, head_dim=32))
-    assert (config.attentions[0].q_dim, config.attentions[0].k_dim, config.attentions[0].v_dim) == (128, 64, 64)
+    assert (config.attentions[0].q_dim, config.attentions[0].k_dim, config.attentions[0].v_dim) == (
+        128,
+        64,
+        64,
+    )
 
 
 def test_what_older_files_leave_out_follows_from_the_rest(tmp_path: Path) -> None:
     tiny = tiny_gguf.model(n_kv_heads=4)
-    for key in ("attention.key_length", "attention.value_length", "attention.head_count_kv", "rope.dimension_count"):
+    for key in (
+        "attention.key_length",
+        "attention.value_length",
+        "attention.head_count_kv",
+        "rope.dimension_count",
+    ):
         tiny.drop(f"llama.{key}")
     tiny.drop("llama.rope.freq_base")
     [attention] = set(config_of(tiny.write(tmp_path / "model.gguf")).attentions.values())
     assert attention.rope is not None
-    assert (attention.key_dim, attention.n_kv_heads, attention.rope.dim, attention.rope.theta) == (16, 4, 16, 10000.0)
+    assert (attention.key_dim, attention.n_kv_heads, attention.rope.dim, attention.rope.theta) == (
+        16,
+        4,
+        16,
+        10000.0,
+    )
 
 
 def test_part_of_a_head_may_be_rotated(tmp_path: Path) -> None:
-    assert config_of(broken(tmp_path, lambda t: t.set("llama.rope.dimension_count", 8))).ropes[0].dim == 8
+    assert (
+        config_of(broken(tmp_path, lambda t: t.set("llama.rope.dimension_count", 8))).ropes[0].dim
+        == 8
+    )
 
 
 def test_the_same_value_for_every_layer_counts_as_one(tmp_path: Path) -> None:
@@ -97,7 +114,9 @@ def test_integers_of_any_width_are_read(tmp_path: Path) -> None:
         ({"rope.scaling.type": "none"}, 1.0),
     ],
 )
-def test_linear_rope_scaling_is_read(entries: dict[str, Any], factor: float, tmp_path: Path) -> None:
+def test_linear_rope_scaling_is_read(
+    entries: dict[str, Any], factor: float, tmp_path: Path
+) -> None:
     def scale(tiny: tiny_gguf.TinyGGUF) -> None:
         for key, value in entries.items():
             tiny.set(f"llama.{key}", value)
@@ -105,9 +124,13 @@ def test_linear_rope_scaling_is_read(entries: dict[str, Any], factor: float, tmp
     assert config_of(broken(tmp_path, scale)).ropes[0].scaling_factor == factor
 
 
-@pytest.mark.parametrize("key", ["rope.scaling.factor", "rope.freq_base", "attention.layer_norm_rms_epsilon"])
+@pytest.mark.parametrize(
+    "key", ["rope.scaling.factor", "rope.freq_base", "attention.layer_norm_rms_epsilon"]
+)
 def test_a_number_too_small_for_float32_is_refused(key: str, tmp_path: Path) -> None:
-    assert f"llama.{key} is 5e-324" in refusal(broken(tmp_path, lambda t: t.set(f"llama.{key}", 5e-324, F64)))
+    assert f"llama.{key} is 5e-324" in refusal(
+        broken(tmp_path, lambda t: t.set(f"llama.{key}", 5e-324, F64))
+    )
 
 
 def test_an_unknown_architecture_has_its_own_error(tmp_path: Path) -> None:
@@ -118,7 +141,12 @@ def test_an_unknown_architecture_has_its_own_error(tmp_path: Path) -> None:
 def test_a_trained_small_model_is_read(shared_data: Path) -> None:
     config = config_of(shared_data / "models" / "stories260K.gguf")
     layer = config.layers[0]
-    assert (config.dim, layer.feed_forward.hidden_dim, config.n_layers, layer.mixer.key_dim) == (64, 172, 5, 8)
+    assert (config.dim, layer.feed_forward.hidden_dim, config.n_layers, layer.mixer.key_dim) == (
+        64,
+        172,
+        5,
+        8,
+    )
     assert config.vocab_size == 512
 
 
@@ -128,7 +156,10 @@ ARCHITECTURE: dict[str, tuple[Break, str]] = {
         lambda t: t.set("general.architecture", "mamba"),
         "'mamba' is not supported yet (Mamba, recurrent); use",
     ),
-    "unheard of": (lambda t: t.set("general.architecture", "gpt9"), "'gpt9' is not supported; supported: llama"),
+    "unheard of": (
+        lambda t: t.set("general.architecture", "gpt9"),
+        "'gpt9' is not supported; supported: llama",
+    ),
     "empty": (lambda t: t.set("general.architecture", ""), "general.architecture"),
     "an integer": (lambda t: t.set("general.architecture", 7), "must be a string"),
     "an array": (lambda t: t.set("general.architecture", ["llama"]), "must be a string"),
@@ -138,8 +169,14 @@ ARCHITECTURE: dict[str, tuple[Break, str]] = {
     "markup": (lambda t: t.set("general.architecture", "[/][@click=app.quit]"), "not supported"),
     "newlines": (lambda t: t.set("general.architecture", "a\nb"), r"a\x0ab"),
     "1 MB": (lambda t: t.set("general.architecture", "\x00" * 10**6), "..."),
-    "experts used": (lambda t: t.set("llama.expert_count", 8), "llama.expert_used_count is missing"),
-    "more experts than any": (lambda t: t.set("llama.expert_count", 1025), "llama.expert_count is 1025"),
+    "experts used": (
+        lambda t: t.set("llama.expert_count", 8),
+        "llama.expert_used_count is missing",
+    ),
+    "more experts than any": (
+        lambda t: t.set("llama.expert_count", 1025),
+        "llama.expert_count is 1025",
+    ),
     "a part of a split model": (lambda t: t.set("split.count", 3), "split.count"),
     "split.count a string": (lambda t: t.set("split.count", "3"), "split.count"),
     "an adapter": (lambda t: t.set("general.type", "adapter"), "general.type"),
@@ -175,7 +212,9 @@ def test_a_vocabulary_size_unlike_the_tokens_is_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["general.type", "llama.attention.causal"])
 @pytest.mark.parametrize("length", [0, 1, 2])
-def test_an_array_in_place_of_a_single_value_is_refused(key: str, length: int, tmp_path: Path) -> None:
+def test_an_array_in_place_of_a_single_value_is_refused(
+    key: str, length: int, tmp_path: Path
+) -> None:
     assert key in refusal(broken(tmp_path, lambda t: t.set(key, np.ones(length, bool))))
 
 
@@ -191,13 +230,18 @@ def test_a_missing_hyperparameter_is_named(key: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [(key, value) for key, values in BAD_VALUES.items() for value in values], ids=str
+    ("key", "value"),
+    [(key, value) for key, values in BAD_VALUES.items() for value in values],
+    ids=str,
 )
 def test_a_bad_hyperparameter_is_refused(key: str, value: Any, tmp_path: Path) -> None:
     value, kind = value if isinstance(value, tuple) else (value, None)
     message = refusal(broken(tmp_path, lambda t: t.set(f"llama.{key}", value, kind)))
     # A number that is sound by itself is found out by the keys or tensors it contradicts.
-    assert any(word in message for word in (key, "tensor ", "llama.embedding_length", "llama.attention.value_length"))
+    assert any(
+        word in message
+        for word in (key, "tensor ", "llama.embedding_length", "llama.attention.value_length")
+    )
 
 
 def test_a_width_that_is_no_multiple_of_8_is_refused(tmp_path: Path) -> None:
@@ -206,7 +250,9 @@ def test_a_width_that_is_no_multiple_of_8_is_refused(tmp_path: Path) -> None:
         tiny.set("llama.attention.key_length", 16)
         tiny.set("llama.attention.value_length", 16)
 
-    assert "llama.embedding_length is 36: must be a multiple of 8" in refusal(broken(tmp_path, narrow))
+    assert "llama.embedding_length is 36: must be a multiple of 8" in refusal(
+        broken(tmp_path, narrow)
+    )
 
 
 def test_a_trained_context_of_ten_million_allocates_nothing(tmp_path: Path) -> None:

@@ -38,9 +38,13 @@ def dense(twin: Twin, pooled: Array) -> Array:
     return pooled
 
 
-@pytest.mark.parametrize("ids", [IDS[:1], IDS, 2 * LONG], ids=["one token", "some", "several products"])
+@pytest.mark.parametrize(
+    "ids", [IDS[:1], IDS, 2 * LONG], ids=["one token", "some", "several products"]
+)
 @pytest.mark.parametrize("architecture", ENCODERS)
-def test_vectors_of_encoders_equal_the_numpy_twin(architecture: str, ids: list[int], tmp_path: Path) -> None:
+def test_vectors_of_encoders_equal_the_numpy_twin(
+    architecture: str, ids: list[int], tmp_path: Path
+) -> None:
     described = encoders.TINY[architecture](n_layers=3, context_length=600)
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
     twin = Twin(model._checked)
@@ -83,7 +87,9 @@ def test_documents_are_judged_as_the_twin_judges(quant: str, tmp_path: Path) -> 
     model = Model.open(path, threads=2)
     twin = Twin(model._checked)
     judged = np.tanh(twin.project(encoders.VECTORS["bert"](twin, IDS)[0], "cls"))
-    wanted = (judged @ twin.tensor("cls.output.weight").ravel() + twin.tensor("cls.output.bias")).item()
+    wanted = (
+        judged @ twin.tensor("cls.output.weight").ravel() + twin.tensor("cls.output.bias")
+    ).item()
     assert abs(model.embedder.rank(IDS) - wanted) < (1e-3 if quant == "F32" else 0.05)
     with pytest.raises(EngineError, match="judges documents and makes no vectors"):
         model.embedder.embed(IDS)
@@ -122,7 +128,9 @@ def test_a_reranker_with_a_whole_head_says_yes_or_no(
     assert sum(tokens(one) == "<|im_end|>" for one in ids) == 2  # none of them the query's
     assert model.tokenizer.decode(ids).count("<Document>: the sea") == 1
     logits = architectures.load("qwen3").logits(Twin(model._checked), ids)[-1]
-    wanted = softmax(logits[[model.tokenizer.encode(one, bos=False)[0] for one in ("yes", "no")]])[0]
+    wanted = softmax(logits[[model.tokenizer.encode(one, bos=False)[0] for one in ("yes", "no")]])[
+        0
+    ]
     assert abs(model.embedder.rank(ids) - wanted) < 1e-4
     with pytest.raises(EngineError, match="judges documents and makes no vectors"):
         model.embedder.embed(ids)
@@ -138,18 +146,25 @@ def test_a_reranker_without_what_judges_says_so(tmp_path: Path) -> None:
     model.close()
 
 
-def test_a_long_text_is_one_block_as_memory_allows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_long_text_is_one_block_as_memory_allows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     ids = np.random.default_rng(7).integers(3, 150, 1100).tolist()
     path = encoders.modern_bert("Q8_0", context_length=4096).write(tmp_path / "m.gguf")
     model = Model.open(path, threads=2)
     assert model.embedder.n_ctx == 4096
     before = model.unwritten_bytes
     found = model.embedder.embed(ids)
-    assert cosine(found, encoders.VECTORS["modern-bert"](Twin(model._checked), ids).mean(axis=0)) > 0.999
+    assert (
+        cosine(found, encoders.VECTORS["modern-bert"](Twin(model._checked), ids).mean(axis=0))
+        > 0.999
+    )
     each = before // 4096
     assert model.unwritten_bytes == before - 1100 * each > 4 * model.config.activation_floats * 1500
     model.close()
-    monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: RESERVE_BYTES + 2 * 1000 * each)
+    monkeypatch.setattr(
+        "engine.machine.host.available_memory_bytes", lambda: RESERVE_BYTES + 2 * 1000 * each
+    )
     model = Model.open(path, threads=2)
     assert model.embedder.n_ctx == 1000
     with pytest.raises(ContextFullError, match=r"1,100 tokens is too long: at most 1,000"):
@@ -159,7 +174,12 @@ def test_a_long_text_is_one_block_as_memory_allows(monkeypatch: pytest.MonkeyPat
 
 def test_what_cannot_be_embedded_is_one_line(tmp_path: Path) -> None:
     model = Model.open(encoders.bert().write(tmp_path / "m.gguf"))
-    for ids, why in (([], "no tokens"), ([10**6], "ids must be 0 to"), ([-1], "ids must"), ([5] * 129, "at most 128")):
+    for ids, why in (
+        ([], "no tokens"),
+        ([10**6], "ids must be 0 to"),
+        ([-1], "ids must"),
+        ([5] * 129, "at most 128"),
+    ):
         with pytest.raises(EngineError, match=why):
             model.embedder.embed(ids)
     with pytest.raises(EngineError, match=r"m\.gguf: does not judge documents"):

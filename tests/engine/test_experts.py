@@ -34,7 +34,9 @@ def call(name: str, record: Any, values: dict[str, int], n_threads: int = 2) -> 
     run(name, words(record, **values), n_threads)
 
 
-def chosen(logits: list[list[float]], n_used: int, bias: list[float] | None = None, **words: int) -> Any:
+def chosen(
+    logits: list[list[float]], n_used: int, bias: list[float] | None = None, **words: int
+) -> Any:
     """Ids and weights of each token's experts."""
     x, n_experts = np.array(logits, np.float32), len(logits[0])
     added = None if bias is None else np.array(bias, np.float32)
@@ -57,10 +59,14 @@ def test_of_equal_scores_the_lower_index_is_chosen_first() -> None:
     assert weights[1] == pytest.approx([0.2] * 3)
 
 
-@pytest.mark.parametrize("row", [[NAN] * 6, [NAN, 1.0, NAN, 2.0, 3.0, 0.0], [INF] * 6, [-INF] * 6, [1e38] * 6])
+@pytest.mark.parametrize(
+    "row", [[NAN] * 6, [NAN, 1.0, NAN, 2.0, 3.0, 0.0], [INF] * 6, [-INF] * 6, [1e38] * 6]
+)
 @pytest.mark.parametrize("groups", [1, 3])
 @pytest.mark.parametrize("score", SCORES)
-def test_chosen_experts_exist_and_differ_whatever_the_scores(row: list[float], groups: int, score: str) -> None:
+def test_chosen_experts_exist_and_differ_whatever_the_scores(
+    row: list[float], groups: int, score: str
+) -> None:
     words = {"score": SCORES.index(score), "n_groups": groups, "n_groups_used": min(2, groups)}
     ids, _ = chosen([row, row[::-1]], 4, bias=row, **words)
     assert all(len(set(one)) == 4 and set(one) <= set(range(6)) for one in ids)
@@ -73,7 +79,9 @@ def test_scores_that_are_no_numbers_make_weights_that_are_none() -> None:
 
 
 def test_a_bias_decides_the_choice_and_not_the_weights() -> None:
-    ids, weights = chosen([[0.0, 1.0, 2.0, 3.0]], 2, bias=[9.0, 0.0, 0.0, 5.0], score=SCORES.index("sigmoid"))
+    ids, weights = chosen(
+        [[0.0, 1.0, 2.0, 3.0]], 2, bias=[9.0, 0.0, 0.0, 5.0], score=SCORES.index("sigmoid")
+    )
     assert ids == [[0, 3]]
     assert weights[0] == pytest.approx([0.5, 1 / (1 + np.exp(-3.0))])
 
@@ -138,9 +146,9 @@ def test_how_a_prompt_is_cut_into_blocks_changes_no_bit(quant: str, tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.parametrize("quant", ["Q8_0", "Q4_0"])
 def test_widths_with_a_rest_change_no_bit_in_blocks_or_tokens(quant: str, tmp_path: Path) -> None:
-    path = QWEN3MOE.tiny(n_used=3, expert_dim=288, quant=quant, n_layers=1, dim=320, head_dim=80).write(
-        tmp_path / "m.gguf"
-    )
+    path = QWEN3MOE.tiny(
+        n_used=3, expert_dim=288, quant=quant, n_layers=1, dim=320, head_dim=80
+    ).write(tmp_path / "m.gguf")
     assert feed(path, [23, 9, 5], threads=3).tobytes() == feed(path, [37]).tobytes()
     model = Model.open(path, threads=3)
     session = model.session(n_ctx=64, kv="f32")
@@ -156,24 +164,32 @@ def test_gate_and_up_in_one_tensor_compute_the_same(tmp_path: Path) -> None:
     for number in range(2):
         gate, up = (split.tensor(f"blk.{number}.ffn_{name}_exps.weight") for name in ("gate", "up"))
         parts = [np.frombuffer(one.data, "<f4").reshape(6, 64, 64) for one in (gate, up)]
-        fused.tensor(f"blk.{number}.ffn_gate_up_exps.weight").data = np.concatenate(parts, axis=1).tobytes()
+        fused.tensor(f"blk.{number}.ffn_gate_up_exps.weight").data = np.concatenate(
+            parts, axis=1
+        ).tobytes()
         fused.tensor(f"blk.{number}.ffn_down_exps.weight").data = split.tensor(
             f"blk.{number}.ffn_down_exps.weight"
         ).data
-        fused.tensor(f"blk.{number}.ffn_gate_inp.weight").data = split.tensor(f"blk.{number}.ffn_gate_inp.weight").data
+        fused.tensor(f"blk.{number}.ffn_gate_inp.weight").data = split.tensor(
+            f"blk.{number}.ffn_gate_inp.weight"
+        ).data
     found = [feed(one.write(tmp_path / "m.gguf"), [12, 1, 3]) for one in (fused, split)]
     assert found[0].tobytes() == found[1].tobytes()
 
 
 def test_a_token_reads_the_experts_it_uses_and_no_others(tmp_path: Path) -> None:
-    few, all_of_them = (Model.open(QWEN3MOE.tiny(n_used=n).write(tmp_path / f"{n}.gguf")) for n in (2, 6))
+    few, all_of_them = (
+        Model.open(QWEN3MOE.tiny(n_used=n).write(tmp_path / f"{n}.gguf")) for n in (2, 6)
+    )
     slabs = sum(one.size_bytes for name, one in few._weights.tensors.items() if "_exps." in name)
     assert slabs > few.weights_bytes // 4
     assert all_of_them.bytes_per_token - few.bytes_per_token == slabs * 4 // 6
     needs = needs_of_file(few.path)
     assert needs.bytes_per_token + 4 * few.config.dim == few.bytes_per_token  # the embedding's row
     assert needs.weights_bytes == needs_of_file(all_of_them.path).weights_bytes
-    n_products = sum(needs_of_file(all_of_them.path).products.values()) - sum(needs.products.values())
+    n_products = sum(needs_of_file(all_of_them.path).products.values()) - sum(
+        needs.products.values()
+    )
     assert n_products == slabs // 4 * 4 // 6
     rows = [row for row in few.describe_plan() if "experts" in row]
     assert len(rows) == 2 * 3
@@ -199,7 +215,11 @@ def test_a_nan_router_is_one_error_line_in_every_kind_of_layer(tmp_path: Path) -
     seen = []
     for name in KINDS:
         described = tiny_gguf.model(name)
-        routers = [str(one.name) for one in described.tensors if str(one.name).endswith("ffn_gate_inp.weight")]
+        routers = [
+            str(one.name)
+            for one in described.tensors
+            if str(one.name).endswith("ffn_gate_inp.weight")
+        ]
         if routers:
             seen.append(name)
             described.fill(routers[-1], NAN)
@@ -234,24 +254,34 @@ def test_a_saved_state_a_fork_and_the_way_back_change_no_bit(tmp_path: Path) -> 
     model.close()
 
 
-@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system cannot be told to drop a file from memory")
+@pytest.mark.skipif(
+    not hasattr(os, "posix_fadvise"), reason="the system cannot be told to drop a file from memory"
+)
 def test_chosen_experts_are_read_ahead_and_no_others(tmp_path: Path) -> None:
     n_experts, n_bytes = 16, (1 << 20) + 500
     view = map_of_a_dropped_file(tmp_path / "slab", n_experts * n_bytes)
     table, slabs = np.zeros((3, 8), np.int64), np.array([[view.ctypes.data, n_bytes]])
     table[:, 0], table[1:, 4] = 2, (3, 9)
-    call("ask for experts", ASK, {"table": table.ctypes.data, "slabs": slabs.ctypes.data, "n_slabs": 1})
+    call(
+        "ask for experts",
+        ASK,
+        {"table": table.ctypes.data, "slabs": slabs.ctypes.data, "n_slabs": 1},
+    )
     deadline = time.monotonic() + 60
     while (resident_bytes(view) or 0) < 2 * n_bytes and time.monotonic() < deadline:
         time.sleep(0.01)
     assert 2 * n_bytes <= (resident_bytes(view) or 0) < 4 * n_bytes
 
 
-def test_a_model_larger_than_memory_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_larger_than_memory_is_not_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = QWEN3MOE.tiny().write(tmp_path / "m.gguf")
     wanted = feed(path, [12, 1, 3])
     monkeypatch.setattr("engine.weights.weights.Weights.resident_share", lambda self: 0.5)
-    monkeypatch.setattr("engine.machine.residency.read_in_order", lambda *arguments: pytest.fail("read whole"))
+    monkeypatch.setattr(
+        "engine.machine.residency.read_in_order", lambda *arguments: pytest.fail("read whole")
+    )
     check = Weights.check
 
     def check_of_a_large_file(*arguments: Any) -> Weights:

@@ -29,12 +29,17 @@ pytestmark = pytest.mark.slow
 @cache
 def plain_logits(name: str) -> Array:
     """Results of the twin of an architecture's row."""
-    with TemporaryDirectory() as folder, closing(Model.open(ROWS[name].tiny().write(Path(folder) / "m.gguf"))) as model:
+    with (
+        TemporaryDirectory() as folder,
+        closing(Model.open(ROWS[name].tiny().write(Path(folder) / "m.gguf"))) as model,
+    ):
         return ROWS[name].logits(Twin(model._checked), IDS)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_what_some_files_of_a_family_have_counts_as_in_the_twin(variant: str, tmp_path: Path) -> None:
+def test_what_some_files_of_a_family_have_counts_as_in_the_twin(
+    variant: str, tmp_path: Path
+) -> None:
     row = VARIANTS[variant]
     wanted = assert_equals_twin(
         row.tiny(), row.logits, tmp_path, 1e-8 if row.arguments.get("n_layers", 0) > 40 else 1e-9
@@ -43,7 +48,9 @@ def test_what_some_files_of_a_family_have_counts_as_in_the_twin(variant: str, tm
     assert distance < 1e-12 if row.is_same else distance > 1e-6, "the variant makes no difference"
 
 
-@pytest.mark.parametrize("variant", ["qwen35", "granitehybrid, 1 groups, heads of 8, no rope", "granitehybrid"])
+@pytest.mark.parametrize(
+    "variant", ["qwen35", "granitehybrid, 1 groups, heads of 8, no rope", "granitehybrid"]
+)
 def test_a_long_prompt_equals_the_recurrence_step_by_step(variant: str, tmp_path: Path) -> None:
     ids = np.random.default_rng(1).integers(0, 200, 300).tolist()
     row = {**ROWS, **VARIANTS}[variant]
@@ -54,7 +61,9 @@ def test_a_long_prompt_equals_the_recurrence_step_by_step(variant: str, tmp_path
 
 
 @pytest.mark.parametrize(("window", "n"), [(1, 40), (24, 600), (300, 700), (513, 700)])
-def test_windows_across_tiles_and_chunks_equal_the_numpy_twin(window: int, n: int, tmp_path: Path) -> None:
+def test_windows_across_tiles_and_chunks_equal_the_numpy_twin(
+    window: int, n: int, tmp_path: Path
+) -> None:
     ids = np.random.default_rng(1).integers(0, 200, n).tolist()
     described = tiny_gguf.model("gemma3", context_length=1024)
     described.set("gemma3.attention.sliding_window", window)
@@ -78,7 +87,9 @@ def test_the_sessions_context_chooses_the_factors(name: str, tmp_path: Path) -> 
 
 
 def test_parameters_of_any_size_keep_their_values(tmp_path: Path) -> None:
-    row = varied("apertus", keys={f"xielu.{name}": np.array([3000.0, -3000.0], "<f4") for name in PARAMETERS})
+    row = varied(
+        "apertus", keys={f"xielu.{name}": np.array([3000.0, -3000.0], "<f4") for name in PARAMETERS}
+    )
     config = config_of(row.tiny().write(tmp_path / "m.gguf"))
     wanted = Xielu(3000.0, 6000.0, 3000.0, 3000.0), Xielu(0.0, -3000.0, -3000.0, -3000.0)
     assert tuple(layer.feed_forward.xielu for layer in config.layers) == wanted
@@ -103,17 +114,24 @@ def test_what_predicts_further_tokens_is_left_alone(tmp_path: Path) -> None:
     described.add_vector("blk.2.nextn.enorm.weight", np.ones(64))
     described.add_rows("blk.2.nextn.eh_proj.weight", np.ones((64, 128)))
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=1)
-    assert (model.weights_bytes, model.bytes_per_token) == (plain.weights_bytes, plain.bytes_per_token)
+    assert (model.weights_bytes, model.bytes_per_token) == (
+        plain.weights_bytes,
+        plain.bytes_per_token,
+    )
     found, wanted = (one.session(n_ctx=64).feed(IDS) for one in (model, plain))
     assert found.tobytes() == wanted.tobytes()
     model.close()
     plain.close()
     described.add_vector("blk.3.attn_norm.weight", np.ones(64))
-    assert "blk.3.attn_norm.weight is beyond qwen35.block_count 3" in refusal(described.write(tmp_path / "model.gguf"))
+    assert "blk.3.attn_norm.weight is beyond qwen35.block_count 3" in refusal(
+        described.write(tmp_path / "model.gguf")
+    )
 
 
 def test_a_model_of_recurrent_layers_only_is_saved(tmp_path: Path) -> None:
-    model = Model.open(VARIANTS["qwen35, recurrent layers only"].tiny().write(tmp_path / "m.gguf"), threads=2)
+    model = Model.open(
+        VARIANTS["qwen35, recurrent layers only"].tiny().write(tmp_path / "m.gguf"), threads=2
+    )
     session, back = model.session(n_ctx=128), model.session(n_ctx=128)
     session.feed(IDS)
     assert session.kv_bytes_per_position == 0
@@ -126,7 +144,9 @@ def test_a_model_of_recurrent_layers_only_is_saved(tmp_path: Path) -> None:
 
 
 def test_a_second_turn_reads_no_message_again(tmp_path: Path) -> None:
-    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "qwen35", context_length=512), threads=2)
+    model = Model.open(
+        tiny_gguf.write(tmp_path / "m.gguf", "qwen35", context_length=512), threads=2
+    )
     for n_thought in (0, 8):
         turn = second_turn(model, 300, n_thought)
         assert turn.n_read_again == turn.n_prompt
@@ -136,7 +156,9 @@ def test_a_second_turn_reads_no_message_again(tmp_path: Path) -> None:
 
 def test_distances_count_across_chunks_and_in_narrow_caches(tmp_path: Path) -> None:
     ids = np.random.default_rng(1).integers(0, 200, 300).tolist()
-    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "bloom", dim=128, context_length=512), threads=2)
+    model = Model.open(
+        tiny_gguf.write(tmp_path / "m.gguf", "bloom", dim=128, context_length=512), threads=2
+    )
     wanted = twin_logits(model, ids)[-1]
     for kv, bound in (("f32", 1e-9), ("f16", 1e-6), ("q8_0", 1e-3)):
         session = model.session(n_ctx=320, kv=kv)
@@ -159,7 +181,11 @@ def test_a_context_ends_with_the_learned_positions(tmp_path: Path) -> None:
 def test_what_is_made_of_joint_matrices_counts_as_memory(name: str, tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", name))
     made = model.session(n_ctx=64)._pipeline._buffers.turned_over.values()
-    assert memory_needs(model.config, KV_TYPES["f16"]).fixed_bytes == sum(one.tensor.size_bytes for one in made) > 0
+    assert (
+        memory_needs(model.config, KV_TYPES["f16"]).fixed_bytes
+        == sum(one.tensor.size_bytes for one in made)
+        > 0
+    )
     model.close()
 
 
@@ -184,7 +210,11 @@ def _with(name: str, n: int) -> Change:
 _STABLELM = "stablelm with norms of heads"
 _K_NORM, _KEY_PATTERN = "blk.1.attn_k_norm.weight", "gemma3.attention.sliding_window_pattern"
 REFUSED: list[tuple[str, tuple[Change, ...], str]] = [
-    ("command-r, 64 layers", (without("blk.0.attn_q_norm.weight"),), "blk.0.attn_q_norm.weight is missing"),
+    (
+        "command-r, 64 layers",
+        (without("blk.0.attn_q_norm.weight"),),
+        "blk.0.attn_q_norm.weight is missing",
+    ),
     ("command-r", (_with("blk.0.attn_q_norm.weight", 64),), "blk.0.attn_q_norm.weight is unknown"),
     (_STABLELM, (without(_K_NORM),), f"{_K_NORM} is missing"),
     (
@@ -194,15 +224,35 @@ REFUSED: list[tuple[str, tuple[Change, ...], str]] = [
     ),
     (_STABLELM, (_typed(_K_NORM),), f"{_K_NORM} is F16; norms"),
     (_STABLELM, (lambda one: one.fill(_K_NORM, float("nan")),), f"{_K_NORM} holds NaN"),
-    (_STABLELM, (without("blk.0.ffn_norm.weight", "blk.0.ffn_norm.bias"),), "blk.1.ffn_norm.weight is unknown"),
-    ("phi3 with projections of their own", (without("blk.1.attn_v.weight"),), "blk.1.attn_v.weight is missing"),
+    (
+        _STABLELM,
+        (without("blk.0.ffn_norm.weight", "blk.0.ffn_norm.bias"),),
+        "blk.1.ffn_norm.weight is unknown",
+    ),
+    (
+        "phi3 with projections of their own",
+        (without("blk.1.attn_v.weight"),),
+        "blk.1.attn_v.weight is missing",
+    ),
     ("apertus", (lambda one: one.drop("xielu.beta"),), "xielu.beta is missing"),
     ("apertus", (_valued("xielu.beta", np.ones(2, "<i4")),), "xielu.beta"),
     ("lfm2", (_typed("blk.1.shortconv.conv.weight"),), "blk.1.shortconv.conv.weight is F16"),
-    ("hunyuan-dense", (_valued("hunyuan-dense.rope.scaling.alpha", 1e300, tiny_gguf.F64),), "rope.scaling.alpha"),
+    (
+        "hunyuan-dense",
+        (_valued("hunyuan-dense.rope.scaling.alpha", 1e300, tiny_gguf.F64),),
+        "rope.scaling.alpha",
+    ),
     ("mistral3", (_valued("mistral3.rope.freq_base", 1.0),), "mistral3.rope.freq_base"),
-    ("mistral3", (_valued("mistral3.rope.scaling.yarn_beta_fast", 1e30),), "mistral3.rope.scaling.yarn_beta_fast"),
-    ("mistral3", (_valued("mistral3.rope.scaling.yarn_beta_slow", 0.0),), "mistral3.rope.scaling.yarn_beta_slow"),
+    (
+        "mistral3",
+        (_valued("mistral3.rope.scaling.yarn_beta_fast", 1e30),),
+        "mistral3.rope.scaling.yarn_beta_fast",
+    ),
+    (
+        "mistral3",
+        (_valued("mistral3.rope.scaling.yarn_beta_slow", 0.0),),
+        "mistral3.rope.scaling.yarn_beta_slow",
+    ),
     ("mistral3", (_valued("mistral3.rope.dimension_count", 8),), "mistral3.rope.dimension_count"),
     ("granite", (_valued("granite.logit_scale", 0.0),), "granite.logit_scale"),
     ("gemma3", (_valued(_KEY_PATTERN, np.array([True])),), _KEY_PATTERN),
@@ -210,7 +260,9 @@ REFUSED: list[tuple[str, tuple[Change, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "changes", "words"), REFUSED, ids=[f"{name}: {words}" for name, _, words in REFUSED])
+@pytest.mark.parametrize(
+    ("name", "changes", "words"), REFUSED, ids=[f"{name}: {words}" for name, _, words in REFUSED]
+)
 def test_what_a_family_cannot_have_is_refused_by_name(
     name: str, changes: tuple[Change, ...], words: str, tmp_path: Path
 ) -> None:

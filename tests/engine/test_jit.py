@@ -38,7 +38,12 @@ print("numba.np.arrayobj" in sys.modules, "numba.np.linalg" in sys.modules)
 def run(program: str, cache: Path) -> str:
     env = {**os.environ, "JALOPY_CACHE_DIR": str(cache)}
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -61,12 +66,16 @@ def test_a_kernel_that_a_function_made_needs_a_name() -> None:
     def made(op: int, thread: int, n_threads: int) -> None:
         pass
 
-    with pytest.raises(ValueError, match=r"made has no name of its own: declare it with kernels_of"):
+    with pytest.raises(
+        ValueError, match=r"made has no name of its own: declare it with kernels_of"
+    ):
         jit.kernel(made)
     assert jit.kernels_of("engine.quants.q4_k", matvec=made)[0].place == "engine.quants.q4_k:matvec"
 
 
-def test_without_a_cache_directory_everything_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_cache_directory_everything_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = tmp_path / "a file, not a directory"
     place.touch()
     monkeypatch.setenv("JALOPY_CACHE_DIR", str(place))
@@ -140,7 +149,9 @@ assert not compiles()
 """
 
 
-def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_flipped_bit_and_every_cut_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(jit, "CACHE_DIRECTORY", tmp_path)
     file = tmp_path / "kernel.1.nbc"
     content = b"machine code" * 5
@@ -148,7 +159,9 @@ def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path: Path, monkeypatch:
     file.write_bytes(sound)
     assert jit.read_checked(file) == content
     flipped = [
-        bytes([*sound[:at], sound[at] ^ 1 << bit, *sound[at + 1 :]]) for at in range(len(sound)) for bit in range(8)
+        bytes([*sound[:at], sound[at] ^ 1 << bit, *sound[at + 1 :]])
+        for at in range(len(sound))
+        for bit in range(8)
     ]
     for harmed in [*flipped, *(sound[:n] for n in range(len(sound)))]:
         file.write_bytes(harmed)
@@ -167,9 +180,13 @@ def test_a_damaged_or_full_cache_costs_a_compilation(tmp_path: Path) -> None:
 def test_every_file_with_compiled_code_names_the_cache() -> None:
     engine = ROOT / "engine"
     places = [engine / name for name in code.COMPILED_SOURCES]
-    counted = {file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])}
+    counted = {
+        file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])
+    }
     compiled = {
-        file for file in engine.rglob("*.py") if re.search(r"^from engine\.jit import|^@jit\.", file.read_text(), re.M)
+        file
+        for file in engine.rglob("*.py")
+        if re.search(r"^from engine\.jit import|^@jit\.", file.read_text(), re.M)
     }
     assert len(compiled) > 20
     assert compiled - counted == set()

@@ -61,6 +61,8 @@ def test_files_that_are_no_models_are_refused_by_what_they_are(
     else:
         described.set("general.architecture", architecture)
     gguf = read_gguf(described.write(tmp_path / "m.gguf"))
-    with pytest.raises(UnsupportedArchitectureError, match=rf"^m\.gguf: general\.type is '{kind}': this is "):
+    with pytest.raises(
+        UnsupportedArchitectureError, match=rf"^m\.gguf: general\.type is '{kind}': this is "
+    ):
         read_config(gguf)
     gguf.close()

@@ -55,7 +55,11 @@ OF_FAMILIES: dict[str, list[tuple[str, Value, Any]]] = {
         ("final_logit_softcapping", lambda config: config.logit_soft_cap, None),
     ],
     "gemma4": [
-        ("attention.key_length", _attention(WHOLE, lambda one: (one.key_dim, one.value_dim)), (16, 16)),
+        (
+            "attention.key_length",
+            _attention(WHOLE, lambda one: (one.key_dim, one.value_dim)),
+            (16, 16),
+        ),
         ("attention.value_length", _attention(WHOLE, lambda one: one.value_dim), 16),
         ("attention.shared_kv_layers", lambda config: config.last_storing, 3),
         ("rope.dimension_count", _rope(WHOLE, "dim"), 16),
@@ -106,7 +110,11 @@ OF_FAMILIES: dict[str, list[tuple[str, Value, Any]]] = {
     ],
     "deepseek2": [
         ("attention.head_count_kv", _attention(0, lambda one: one.n_kv_heads), 1),
-        ("attention.q_lora_rank", _attention(0, lambda one: one.latent and one.latent.query_rank), 0),
+        (
+            "attention.q_lora_rank",
+            _attention(0, lambda one: one.latent and one.latent.query_rank),
+            0,
+        ),
     ],
 }
 LATENT = {"attention.key_length", "attention.value_length", "rope.dimension_count"}
@@ -143,7 +151,9 @@ EITHER_EPS = {"nemotron_h", "nemotron_h_moe"}
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
-def gguf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GGUFFile]:
+def gguf(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GGUFFile]:
     path = tmp_path_factory.mktemp("model") / "model.gguf"
     opened = read_gguf(tiny_gguf.write(path, request.param, n_layers=4, n_kv_heads=4))
     yield opened
@@ -152,7 +162,9 @@ def gguf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def _without(gguf: GGUFFile, *keys: str) -> GGUFFile:
     names = {f"{gguf.metadata['general.architecture']}.{key}" for key in keys}
-    return replace(gguf, metadata={name: value for name, value in gguf.metadata.items() if name not in names})
+    return replace(
+        gguf, metadata={name: value for name, value in gguf.metadata.items() if name not in names}
+    )
 
 
 def test_a_key_left_out_has_the_value_of_the_reference(gguf: GGUFFile) -> None:
@@ -168,16 +180,30 @@ def test_a_key_left_out_has_the_value_of_the_reference(gguf: GGUFFile) -> None:
 
 def test_a_key_that_the_reference_asks_for_must_be_there(gguf: GGUFFile) -> None:
     architecture = gguf.metadata["general.architecture"]
-    shared = ["block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count"]
+    shared = [
+        "block_count",
+        "context_length",
+        "embedding_length",
+        "feed_forward_length",
+        "attention.head_count",
+    ]
     eps = [key for key in (RMS_EPS, LAYER_EPS) if f"{architecture}.{key}" in gguf.metadata]
     assert len(eps) == 1
-    for key in [*shared, *REQUIRED.get(architecture, []), *(eps if architecture not in EITHER_EPS else [])]:
+    for key in [
+        *shared,
+        *REQUIRED.get(architecture, []),
+        *(eps if architecture not in EITHER_EPS else []),
+    ]:
         with pytest.raises(GGUFError, match=f"^model.gguf: {architecture}.{key} is missing$"):
             read_config(_without(gguf, key))
 
 
-@pytest.mark.parametrize(("architecture", "own"), [("gemma2", 700.0), ("cohere2", 5000.0), ("olmo2", 5000.0)])
-def test_windows_have_the_rope_base_of_the_others_or_their_key(architecture: str, own: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("architecture", "own"), [("gemma2", 700.0), ("cohere2", 5000.0), ("olmo2", 5000.0)]
+)
+def test_windows_have_the_rope_base_of_the_others_or_their_key(
+    architecture: str, own: float, tmp_path: Path
+) -> None:
     described = tiny_gguf.model(architecture, n_layers=4)
     described.set(f"{architecture}.rope.freq_base", 5000.0)
     described.set(f"{architecture}.attention.sliding_window", 6)
@@ -186,12 +212,18 @@ def test_windows_have_the_rope_base_of_the_others_or_their_key(architecture: str
     described.set(f"{architecture}.rope.freq_base_swa", 700.0)
     config = config_of(described.write(tmp_path / "m.gguf"))
     assert sliding(config) == own
-    others = {one.rope.theta for one in config.attentions.values() if one.rope is not None and one.window is None}
+    others = {
+        one.rope.theta
+        for one in config.attentions.values()
+        if one.rope is not None and one.window is None
+    }
     assert others <= {5000.0}
 
 
 @pytest.mark.parametrize("architecture", ["gemma2", "cohere2", "exaone4"])
-def test_a_window_of_nought_is_refused_where_layers_slide(architecture: str, tmp_path: Path) -> None:
+def test_a_window_of_nought_is_refused_where_layers_slide(
+    architecture: str, tmp_path: Path
+) -> None:
     described = tiny_gguf.model(architecture, n_layers=64, dim=32, hidden_dim=16, n_heads=2)
     for window in (0, -1, 1 << 40):
         kind = tiny_gguf.I64 if window else None
@@ -201,7 +233,9 @@ def test_a_window_of_nought_is_refused_where_layers_slide(architecture: str, tmp
 
 
 @pytest.mark.parametrize("architecture", ["gemma3", "olmo2"])
-def test_a_window_of_nought_is_none_where_models_may_do_without(architecture: str, tmp_path: Path) -> None:
+def test_a_window_of_nought_is_none_where_models_may_do_without(
+    architecture: str, tmp_path: Path
+) -> None:
     described = tiny_gguf.model(architecture)
     described.set(f"{architecture}.attention.sliding_window", 0)
     config = config_of(described.write(tmp_path / "m.gguf"))

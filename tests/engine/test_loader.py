@@ -31,7 +31,9 @@ def test_a_sound_file_passes_with_all_its_parts(architecture: str, tmp_path: Pat
 
 def test_trained_models_pass(shared_data: Path) -> None:
     for name in ("stories260K", "babyllama105"):
-        assert validate(shared_data / "models" / f"{name}.gguf").weights.quantization_label() == "F32"
+        assert (
+            validate(shared_data / "models" / f"{name}.gguf").weights.quantization_label() == "F32"
+        )
 
 
 def test_checking_a_whole_model_imports_no_numba(tmp_path: Path) -> None:

@@ -18,8 +18,12 @@ IDS = np.random.default_rng(1).integers(3, 250, 100).tolist()
 TRAINED = 64
 
 
-def opened(tmp_path: Path, architecture: str = "llama", rope_scaling: str = "file", **keys: Any) -> Model:
-    described = tiny_gguf.model(architecture, context_length=TRAINED, n_heads=2, n_kv_heads=1, head_dim=32)
+def opened(
+    tmp_path: Path, architecture: str = "llama", rope_scaling: str = "file", **keys: Any
+) -> Model:
+    described = tiny_gguf.model(
+        architecture, context_length=TRAINED, n_heads=2, n_kv_heads=1, head_dim=32
+    )
     for key, value in keys.items():
         described.set(f"{architecture}.{key.replace('__', '.')}", value)
     model = Model.open(described.write(tmp_path / f"{rope_scaling}{len(keys)}.gguf"), threads=1)
@@ -44,7 +48,11 @@ def test_a_longer_context_than_the_trained_is_warned_about(tmp_path: Path) -> No
 def test_yarn_computes_what_a_file_with_its_keys_does(tmp_path: Path) -> None:
     ours = opened(tmp_path, rope_scaling="yarn")
     keys = {"type": "yarn", "factor": 2.0, "original_context_length": TRAINED}
-    files = opened(tmp_path, context_length=2 * TRAINED, **{f"rope__scaling__{key}": one for key, one in keys.items()})
+    files = opened(
+        tmp_path,
+        context_length=2 * TRAINED,
+        **{f"rope__scaling__{key}": one for key, one in keys.items()},
+    )
     found = ours.session(n_ctx=2 * TRAINED)
     assert found.notices == ()
     wanted = files.session(n_ctx=2 * TRAINED).feed(IDS, every=True)
@@ -60,7 +68,11 @@ def test_yarn_computes_what_a_file_with_its_keys_does(tmp_path: Path) -> None:
 def test_layers_with_a_window_are_not_stretched(tmp_path: Path) -> None:
     model = opened(tmp_path, "gemma3", "yarn", rope__scaling__factor=1.0)
     session = model.session(n_ctx=2 * TRAINED)
-    factors = {one.window is None: one.rope.scaling_factor for one in session.config.attentions.values() if one.rope}
+    factors = {
+        one.window is None: one.rope.scaling_factor
+        for one in session.config.attentions.values()
+        if one.rope
+    }
     assert factors == {True: 2.0, False: 1.0}
     model.close()
 
@@ -85,7 +97,9 @@ def test_what_yarn_cannot_stretch_is_refused(
     if why is None:  # it knows no positions after the trained ones, so none are made
         assert model.session(n_ctx=2 * TRAINED).n_ctx == TRAINED
     else:
-        with pytest.raises(EngineError, match=f"context of 64 tokens cannot be stretched by YaRN: {why}"):
+        with pytest.raises(
+            EngineError, match=f"context of 64 tokens cannot be stretched by YaRN: {why}"
+        ):
             model.session(n_ctx=2 * TRAINED)
         model.rope_scaling = "file"
         assert "a smaller context is better" in model.session(n_ctx=2 * TRAINED).notices[0]
@@ -120,7 +134,9 @@ def test_auto_is_less_exact_only_where_memory_is_short(
     model.close()
 
 
-def test_auto_leaves_out_types_that_the_heads_do_not_suit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_leaves_out_types_that_the_heads_do_not_suit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", head_dim=24), threads=1)
     room = needed(model, "f16", 64)
     monkeypatch.setattr(host, "available_memory_bytes", lambda: RESERVE_BYTES + room - 1)

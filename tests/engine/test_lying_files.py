@@ -36,15 +36,41 @@ N_LAYERS = 2
 HUGE = 1 << 40
 SCALED: dict[str, dict[str, Any]] = {
     "as it is": {},
-    "yarn": {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 32},
+    "yarn": {
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 8.0,
+        "rope.scaling.original_context_length": 32,
+    },
     "linear": {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0},
 }
 """Each kind of stretched rope has keys of its own."""
-NO_NUMBERS = (NAN, INF, -INF, "x", "\x1b[2J\n", ["x"], np.array([], "<f4"), np.full(N_LAYERS + 1, 7, "<u4"))
+NO_NUMBERS = (
+    NAN,
+    INF,
+    -INF,
+    "x",
+    "\x1b[2J\n",
+    ["x"],
+    np.array([], "<f4"),
+    np.full(N_LAYERS + 1, 7, "<u4"),
+)
 """Values that no numeric key may have, for all layers or for each."""
-NO_COUNTS = (-1, HUGE, 2.0, True, np.full(N_LAYERS, -1, "<i4"), np.full(N_LAYERS, NAN, "<f4"), *NO_NUMBERS)
+NO_COUNTS = (
+    -1,
+    HUGE,
+    2.0,
+    True,
+    np.full(N_LAYERS, -1, "<i4"),
+    np.full(N_LAYERS, NAN, "<f4"),
+    *NO_NUMBERS,
+)
 WORDS = {"rope.scaling.type", "general.type"}
-FLAGS = {"attention.causal", "rope.scaling.finetuned", "expert_weights_norm", "use_parallel_residual"}
+FLAGS = {
+    "attention.causal",
+    "rope.scaling.finetuned",
+    "expert_weights_norm",
+    "use_parallel_residual",
+}
 MAY_BE_NOUGHT = {
     "attention.sliding_window", "attention.shared_kv_layers", "embedding_length_per_layer_input", "expert_group_count",
     "expert_shared_feed_forward_length", "leading_dense_block_count", "nextn_predict_layers", "attention.head_count",
@@ -78,7 +104,11 @@ CONTRADICTIONS: dict[str, tuple[Any, ...]] = {
     "attention.key_length": (0, 4, 12, 24, 4096),
     "attention.value_length": (0, 8, 24),
     "rope.dimension_count": (0, 1, 15, 18, 32),
-    "attention.sliding_window_pattern": (0, np.ones(N_LAYERS - 1, bool), np.ones(N_LAYERS + 1, bool)),
+    "attention.sliding_window_pattern": (
+        0,
+        np.ones(N_LAYERS - 1, bool),
+        np.ones(N_LAYERS + 1, bool),
+    ),
     "attention.shared_kv_layers": (1, N_LAYERS, N_LAYERS + 1, 40),
     "attention.key_length_swa": (0, 4, 12, 16, 32, 4096),
     "attention.value_length_swa": (0, 4, 12, 16, 4096),
@@ -86,7 +116,11 @@ CONTRADICTIONS: dict[str, tuple[Any, ...]] = {
     "embedding_length_per_layer_input": (0, 4, 24, 31, 33, 40, 64),
     "vocab_size": (0, 1, 10**6),
     "shortconv.l_cache": (0, 1, 2, 4, 64),
-    "attention.recurrent_layers": (np.zeros(N_LAYERS, bool), np.ones(N_LAYERS, bool), np.ones(N_LAYERS + 1, bool)),
+    "attention.recurrent_layers": (
+        np.zeros(N_LAYERS, bool),
+        np.ones(N_LAYERS, bool),
+        np.ones(N_LAYERS + 1, bool),
+    ),
     "ssm.conv_kernel": (0, 1, 2, 3, 5),
     "ssm.inner_size": (0, 64, 96, 256),
     "ssm.state_size": (0, 16, 31, 64, 96),
@@ -126,12 +160,19 @@ NAMED_INSTEAD = {
     "expert_count": ("expert_used_count", "expert_group_count"),
     "expert_used_count": ("expert_group_used_count",),
     "expert_group_count": ("expert_group_used_count",),
-    "block_count": (" has 2 values for", "attention.recurrent_layers", "attention.sliding_window_pattern must be"),
+    "block_count": (
+        " has 2 values for",
+        "attention.recurrent_layers",
+        "attention.sliding_window_pattern must be",
+    ),
     "attention.head_count": ("attention.head_count_kv",),
     "attention.key_length": ("attention.value_length", "rope.dimension_count"),
     "attention.key_length_mla": ("rope.dimension_count",),
     "attention.key_length_swa": ("attention.value_length_swa", "rope.dimension_count_swa"),
-    **{f"ssm.{name}": ("ssm.inner_size", "ssm.group_count") for name in ("state_size", "time_step_rank")},
+    **{
+        f"ssm.{name}": ("ssm.inner_size", "ssm.group_count")
+        for name in ("state_size", "time_step_rank")
+    },
 }
 """Keys that a contradiction may be told by, next to the wrong one and the tensors."""
 
@@ -157,7 +198,10 @@ VARIANTS: dict[str, Callable[[], tiny_gguf.TinyGGUF]] = {
     "nemotron_h_moe with experts": lambda: tiny_gguf.model("nemotron_h_moe", n_layers=N_LAYERS),
     "gemma4 with experts": lambda: tiny_gguf.model("gemma4", n_layers=N_LAYERS, experts_from=1),
     "deepseek2 with ranks of queries": lambda: tiny_gguf.model(
-        "deepseek2", n_layers=N_LAYERS, query_rank=64, keys={**test_deepseek2.YARN, **test_deepseek2.SIGMOID}
+        "deepseek2",
+        n_layers=N_LAYERS,
+        query_rank=64,
+        keys={**test_deepseek2.YARN, **test_deepseek2.SIGMOID},
     ),
     "nemotron_h with a feed-forward": _squared,
     "qwen3moe with scales of matrices": _scaled,
@@ -240,13 +284,17 @@ def _bad_values(key: str, has_experts: bool) -> tuple[Any, ...]:
 
 
 @pytest.mark.slow
-def test_a_key_that_is_no_sound_value_is_refused_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_is_no_sound_value_is_refused_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known: dict[str, set[Line]] = defaultdict(set)
     for case in CASES:
         with _sound(case, tmp_path) as gguf:
             has_experts = any("_exps." in name for name in gguf.tensors)
             for entries in SCALED.values():
-                metadata = gguf.metadata | {f"{_name(case)}.{key}": value for key, value in entries.items()}
+                metadata = gguf.metadata | {
+                    f"{_name(case)}.{key}": value for key, value in entries.items()
+                }
                 scaled = replace(gguf, metadata=metadata)
                 assert _refused(scaled) == ""
                 for key, lines in _keys_asked(scaled, monkeypatch).items():
@@ -267,7 +315,9 @@ def test_keys_that_contradict_other_keys_or_tensors_are_refused(
     architecture = _name(case)
     with _sound(case, tmp_path) as gguf:
         asked = _keys_asked(gguf, monkeypatch)
-        for key in asked.keys() & {one for one in CONTRADICTIONS if not {architecture, case} & UNREAD.get(one, set())}:
+        for key in asked.keys() & {
+            one for one in CONTRADICTIONS if not {architecture, case} & UNREAD.get(one, set())
+        }:
             name = f"{architecture}.{key}"
             for value in CONTRADICTIONS[key]:
                 if np.array_equal(gguf.metadata.get(name, ()), value):
@@ -275,7 +325,9 @@ def test_keys_that_contradict_other_keys_or_tensors_are_refused(
                 message = _refused(gguf, metadata={**gguf.metadata, name: value})
                 words = (name, "tensor ", *NAMED_INSTEAD.get(key, ()))
                 assert any(word in message for word in words), f"{name} {value!r}: {message}"
-        _assert_a_window_of_nought_is_refused_or_none(gguf, f"{architecture}.attention.sliding_window")
+        _assert_a_window_of_nought_is_refused_or_none(
+            gguf, f"{architecture}.attention.sliding_window"
+        )
 
 
 def _assert_a_window_of_nought_is_refused_or_none(gguf: GGUFFile, name: str) -> None:
@@ -288,7 +340,11 @@ def _assert_a_window_of_nought_is_refused_or_none(gguf: GGUFFile, name: str) -> 
 
 def _other_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Longer and shorter by a block of elements in each dimension, turned, and with one dimension more."""
-    found = [(*shape[:i], shape[i] + by, *shape[i + 1 :]) for i in range(len(shape)) for by in (-8, 8, 32)]
+    found = [
+        (*shape[:i], shape[i] + by, *shape[i + 1 :])
+        for i in range(len(shape))
+        for by in (-8, 8, 32)
+    ]
     turned = [shape[::-1]] if shape[::-1] != shape else []
     return [*[one for one in found if min(one) > 0], *turned, (2, *shape)]
 
@@ -308,7 +364,9 @@ def test_missing_double_or_misshaped_tensors_are_refused_by_name(tmp_path: Path)
             for name, spec in expected_tensors(read_config(gguf)).items():
                 other = _bare(spec.instead_of)
                 if name in gguf.tensors or spec.instead_of not in gguf.tensors:
-                    kinds[_bare(name), len(spec.shape), spec.required, other, name in gguf.tensors] = name, spec
+                    kinds[
+                        _bare(name), len(spec.shape), spec.required, other, name in gguf.tensors
+                    ] = name, spec
             for kind, (name, spec) in kinds.items():
                 if kind in known and case not in THOROUGH:
                     continue
@@ -317,7 +375,9 @@ def test_missing_double_or_misshaped_tensors_are_refused_by_name(tmp_path: Path)
                 else:
                     some, shape = next(iter(gguf.tensors.values())), _other_shapes(spec.shape)[0]
                     more = {**gguf.tensors, name: replace(some, name=name, shape=shape)}
-                    assert f"tensor {name} has shape" in _refused(gguf, tensors=more), f"{name} {shape}"
+                    assert f"tensor {name} has shape" in _refused(gguf, tensors=more), (
+                        f"{name} {shape}"
+                    )
             known |= kinds.keys()
     assert len(known) > 120
 
@@ -359,7 +419,10 @@ def test_vectors_of_another_type_or_with_nan_are_refused_by_name(tmp_path: Path)
             vectors = [name for kind, name in kinds.items() if kind not in known]
             known |= kinds.keys()
             for name in vectors:
-                tensors = {**gguf.tensors, name: replace(gguf.tensors[name], type_name="F16", ggml_type=1)}
+                tensors = {
+                    **gguf.tensors,
+                    name: replace(gguf.tensors[name], type_name="F16", ggml_type=1),
+                }
                 assert f"tensor {name} is F16" in _refused(gguf, tensors=tensors)
         described = _described(case)
         for name in vectors:
@@ -388,10 +451,18 @@ WITH_FACTORS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", DISTINCT)
-def test_rope_factors_must_be_one_above_zero_for_each_pair(architecture: str, tmp_path: Path) -> None:
+def test_rope_factors_must_be_one_above_zero_for_each_pair(
+    architecture: str, tmp_path: Path
+) -> None:
     n_pairs = 8
     for name in FACTORS[architecture]:
-        wrong = ([0.0] * n_pairs, [1.0] * (n_pairs - 1), [1.0] * (n_pairs + 1), [-1.0] * n_pairs, [NAN] * n_pairs)
+        wrong = (
+            [0.0] * n_pairs,
+            [1.0] * (n_pairs - 1),
+            [1.0] * (n_pairs + 1),
+            [-1.0] * n_pairs,
+            [NAN] * n_pairs,
+        )
         for values in wrong if architecture in THOROUGH else wrong[:1]:
             described = tiny_gguf.model(architecture, n_layers=N_LAYERS)
             described.drop_tensors(name)

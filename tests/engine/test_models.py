@@ -32,7 +32,10 @@ def twin_logits(model: Model, ids: list[int]) -> Array:
 
 
 def assert_equals_twin(
-    described: tiny_gguf.TinyGGUF, logits: Callable[[Twin, list[int]], Array], folder: Path, bound: float = 1e-9
+    described: tiny_gguf.TinyGGUF,
+    logits: Callable[[Twin, list[int]], Array],
+    folder: Path,
+    bound: float = 1e-9,
 ) -> Array:
     """Compare the logits of a block, and of the last tokens one by one; returns the twin's."""
     model = Model.open(described.write(folder / "m.gguf"), threads=2)
@@ -47,11 +50,14 @@ def assert_equals_twin(
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_logits_of_float_weights_equal_the_numpy_twin(architecture: str, tmp_path: Path) -> None:
-    assert_equals_twin(tiny_gguf.model(architecture), architectures.load(architecture).logits, tmp_path)
+    assert_equals_twin(
+        tiny_gguf.model(architecture), architectures.load(architecture).logits, tmp_path
+    )
 
 
 @pytest.mark.parametrize(
-    ("kv", "bound"), [("f16", 1e-6), ("f16/q8_0", 1e-4), ("q8_0", 1e-4), ("q8_0/q4_0", 0.02), ("q4_0", 0.05)]
+    ("kv", "bound"),
+    [("f16", 1e-6), ("f16/q8_0", 1e-4), ("q8_0", 1e-4), ("q8_0/q4_0", 0.02), ("q4_0", 0.05)],
 )
 def test_narrow_caches_stay_close_to_float32(kv: str, bound: float, tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", dim=128, n_heads=4)
@@ -113,7 +119,9 @@ def test_truncate_fork_and_restore_change_no_bit(architecture: str, tmp_path: Pa
     session.truncate(0)
     assert restore_state(session, tmp_path / "kv.state", forked).tokens == len(forked)
     assert session.feed(IDS[:3], every=True).tobytes() == wanted
-    if model.config.recurrents or model.config.learned_positions:  # what can shift is in cache/test_context_shift.py
+    if (
+        model.config.recurrents or model.config.learned_positions
+    ):  # what can shift is in cache/test_context_shift.py
         with pytest.raises(EngineError, match="layers cannot forget"):
             session.shift(2, 4)
     model.close()
@@ -130,7 +138,9 @@ def test_attention_over_several_chunks_equals_the_numpy_twin(tmp_path: Path) -> 
 
 
 def test_how_a_prompt_is_cut_into_blocks_changes_no_bit(tmp_path: Path) -> None:
-    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", "Q4_K", context_length=1024), threads=2)
+    model = Model.open(
+        tiny_gguf.write(tmp_path / "m.gguf", "llama", "Q4_K", context_length=1024), threads=2
+    )
     ids = np.random.default_rng(2).integers(0, 200, 90).tolist()
     whole = model.session(n_ctx=128).feed(ids)
     parts = model.session(n_ctx=128)
@@ -154,13 +164,28 @@ def test_greedy_text_of_trained_models_equals_the_recorded(shared_data: Path) ->
             not_bos = takewhile(lambda piece: piece.token_id != 1, reply)  # run.c stops at BOS
             text = "".join(piece.text for piece in not_bos)
             found = run["prompt"] + (text if run["prompt"] else text.lstrip(" "))
-            recorded = run["output"].replace("<unk>", "")  # run.c spells the unknown token out, we show nothing
+            recorded = run["output"].replace(
+                "<unk>", ""
+            )  # run.c spells the unknown token out, we show nothing
             assert found[: len(recorded)] == recorded[: len(found)]
-            assert abs(len(found) - len(recorded)) < 12  # run.c counts the prompt into its steps by one more or less
+            assert (
+                abs(len(found) - len(recorded)) < 12
+            )  # run.c counts the prompt into its steps by one more or less
         model.close()
 
 
-HEADS = ("llama", "gemma2", "granite", "command-r", "phi2", "phimoe", "stablelm", "gpt2", "qwen35", "muse-glimmer")
+HEADS = (
+    "llama",
+    "gemma2",
+    "granite",
+    "command-r",
+    "phi2",
+    "phimoe",
+    "stablelm",
+    "gpt2",
+    "qwen35",
+    "muse-glimmer",
+)
 """Each way to logits: tied, scaled, capped, with biases, other norms; after windows and recurrent layers."""
 
 

@@ -16,7 +16,9 @@ LEFT_OVER = {
 
 def test_variables_left_over_from_debugging_change_nothing() -> None:
     code = "import engine.jit as j, os; print(sorted(n for n in os.environ if 'NUMBA_' in n), int(j.numba.config.OPT))"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")} | LEFT_OVER
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")
+    } | LEFT_OVER
     command, root = [sys.executable, "-c", code], Path(__file__).parents[2]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, check=True)
     said = b"['NUMBA_CACHE_DIR', 'NUMBA_DISABLE_PERFORMANCE_WARNINGS'] 3\n"

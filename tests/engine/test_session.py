@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 
 from engine import EngineError, Model, Sampling
-from engine.errors import BrokenModelError, Cancelled, ContextFullError, MemoryPlanError, ModelChangedError
+from engine.errors import (
+    BrokenModelError,
+    Cancelled,
+    ContextFullError,
+    MemoryPlanError,
+    ModelChangedError,
+)
 from engine.machine import host
 from engine.sampling.logprobs import token_logprobs
 from tests.engine import tiny_gguf
@@ -22,7 +28,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    path = tiny_gguf.write(tmp_path_factory.mktemp("model") / "tiny.gguf", "llama", "F32", context_length=2048)
+    path = tiny_gguf.write(
+        tmp_path_factory.mktemp("model") / "tiny.gguf", "llama", "F32", context_length=2048
+    )
     return Model.open(path, threads=2)
 
 
@@ -53,14 +61,22 @@ def test_prefill_of_what_is_there_already_still_has_logits(model: Model) -> None
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "Q4_0", "Q8_0", "Q4_K", "Q6_K", "IQ4_NL"])
 def test_a_prompt_sent_again_ends_with_the_same_bits(kind: str, tmp_path: Path) -> None:
-    model = Model.open(tiny_gguf.model("llama", kind, context_length=256).write(tmp_path / "m.gguf"), threads=2)
+    model = Model.open(
+        tiny_gguf.model("llama", kind, context_length=256).write(tmp_path / "m.gguf"), threads=2
+    )
     _ask_again(model, np.random.default_rng(1).integers(3, 200, 41).tolist())
     model.close()
 
 
-@pytest.mark.parametrize("architecture", ["gemma3", "qwen3moe", "lfm2", "qwen35", "falcon-h1", "deepseek2"])
-def test_every_layer_gives_a_prompt_sent_again_the_same_bits(architecture: str, tmp_path: Path) -> None:
-    model = Model.open(tiny_gguf.model(architecture, context_length=256).write(tmp_path / "m.gguf"), threads=2)
+@pytest.mark.parametrize(
+    "architecture", ["gemma3", "qwen3moe", "lfm2", "qwen35", "falcon-h1", "deepseek2"]
+)
+def test_every_layer_gives_a_prompt_sent_again_the_same_bits(
+    architecture: str, tmp_path: Path
+) -> None:
+    model = Model.open(
+        tiny_gguf.model(architecture, context_length=256).write(tmp_path / "m.gguf"), threads=2
+    )
     _ask_again(model, np.random.default_rng(1).integers(3, 200, 41).tolist())
     model.close()
 
@@ -73,11 +89,18 @@ def _ask_again(model: Model, prompt: list[int]) -> None:
         session.prefill(ids)
         assert session._logits is not None
         logits = session._logits.tobytes()
-        return logits, [piece.token_id for piece in session.generate(Sampling.greedy(), max_tokens=6)]
+        return logits, [
+            piece.token_id for piece in session.generate(Sampling.greedy(), max_tokens=6)
+        ]
 
     wanted = ask(prompt)
     assert ask(prompt) == wanted
-    for n_kept, others in ((len(prompt) - 1, [7]), (len(prompt) - 3, [7, 8, 9]), (20, [5] * 9), (0, [6, 5, 4])):
+    for n_kept, others in (
+        (len(prompt) - 1, [7]),
+        (len(prompt) - 3, [7, 8, 9]),
+        (20, [5] * 9),
+        (0, [6, 5, 4]),
+    ):
         other = [*prompt[:n_kept], *others]
         found = ask(other)
         assert ask(prompt) == wanted
@@ -136,7 +159,9 @@ def test_same_seed_same_text(model: Model) -> None:
     texts = []
     for seed in (7, 7, 8):
         session.prefill([1, 2, 3])
-        texts.append([piece.token_id for piece in session.generate(Sampling(seed=seed, temperature=1.5), 20)])
+        texts.append(
+            [piece.token_id for piece in session.generate(Sampling(seed=seed, temperature=1.5), 20)]
+        )
     assert texts[0] == texts[1]
     assert texts[0] != texts[2]
 
@@ -146,7 +171,9 @@ def test_logprobs_are_those_of_the_logits_before_each_token(model: Model, guess:
     session, plain = model.session(n_ctx=64), model.session(n_ctx=64)
     session.prefill([1, 2, 3] * 4)
     logits = plain.feed([1, 2, 3] * 4)
-    for piece in session.generate(Sampling(temperature=1.0, seed=3), max_tokens=12, guess=guess, n_logprobs=4):
+    for piece in session.generate(
+        Sampling(temperature=1.0, seed=3), max_tokens=12, guess=guess, n_logprobs=4
+    ):
         if session.finish_reason:  # text that was held back, without a token of its own
             assert piece.logprobs is None
             break
@@ -201,8 +228,12 @@ def whole_reply(model: Model, ids: list[int], n_tokens: int) -> tuple[list[int],
 
 @pytest.mark.parametrize("stop_after", [1, 7, 39])
 @pytest.mark.parametrize("vocabulary", ["spm", "bpe"])
-def test_a_stopped_reply_goes_on_as_if_it_had_not_stopped(tmp_path: Path, vocabulary: str, stop_after: int) -> None:
-    path = tiny_gguf.model("llama", "Q8_0", vocabulary, context_length=256, seed=3).write(tmp_path / "m.gguf")
+def test_a_stopped_reply_goes_on_as_if_it_had_not_stopped(
+    tmp_path: Path, vocabulary: str, stop_after: int
+) -> None:
+    path = tiny_gguf.model("llama", "Q8_0", vocabulary, context_length=256, seed=3).write(
+        tmp_path / "m.gguf"
+    )
     model = Model.open(path, threads=2)
     prompt = [5, 9, 20, 33, 47, 60, 71]
     wanted_ids, wanted_text = whole_reply(model, prompt, 40)
@@ -238,11 +269,16 @@ def test_a_stop_string_that_the_earlier_part_began_is_found(model: Model) -> Non
     free = "".join(piece.text for piece in session.generate(sampling, 10, after=ids[:cut]))
     session.prefill([1, 2, 3, *ids[:cut]])
     stop = texts[cut - 1][-1] + free[0]
-    assert "".join(p.text for p in session.generate(sampling, 10, stop=[stop], after=ids[:cut])) == ""
+    assert (
+        "".join(p.text for p in session.generate(sampling, 10, stop=[stop], after=ids[:cut])) == ""
+    )
     assert session.finish_reason == "stop"
     session.prefill([1, 2, 3, *ids[:cut]])
     never = texts[cut - 1][-1] + "\0"  # what the earlier part ends with is there already
-    assert "".join(p.text for p in session.generate(sampling, 10, stop=[never], after=ids[:cut])) == free
+    assert (
+        "".join(p.text for p in session.generate(sampling, 10, stop=[never], after=ids[:cut]))
+        == free
+    )
 
 
 def test_a_stop_string_ends_the_reply_and_is_not_shown(model: Model) -> None:
@@ -256,7 +292,9 @@ def test_a_stop_string_ends_the_reply_and_is_not_shown(model: Model) -> None:
     assert session.finish_reason == "stop"
 
 
-def test_a_context_that_does_not_fit_is_refused_with_the_largest(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_context_that_does_not_fit_is_refused_with_the_largest(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: (300 << 20) + 100_000)
     with pytest.raises(MemoryPlanError, match=r"the largest that fits is \d+"):
         model.session(n_ctx=100_000)
@@ -267,7 +305,9 @@ def test_no_room_for_the_program_itself_is_not_blamed_on_context(
     model: Model, n_ctx: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: 271_000_000)
-    with pytest.raises(MemoryPlanError, match=r"needs about 315 MB next to the model, but only 271 MB") as refused:
+    with pytest.raises(
+        MemoryPlanError, match=r"needs about 315 MB next to the model, but only 271 MB"
+    ) as refused:
         model.session(n_ctx=n_ctx)
     assert "context" not in str(refused.value)
 
@@ -278,8 +318,12 @@ def test_a_session_may_be_closed_twice(model: Model) -> None:
     session.close()
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files where Linux lists them")
-def test_a_model_that_is_refused_once_it_is_open_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(
+    not Path("/proc/self/fd").exists(), reason="counts open files where Linux lists them"
+)
+def test_a_model_that_is_refused_once_it_is_open_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tiny_gguf.write(tmp_path / "tiny.gguf")
     monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: 0)
     before = len(os.listdir("/proc/self/fd"))
@@ -305,7 +349,14 @@ def test_damaged_weights_give_one_clear_line_and_keep_the_length(tmp_path: Path)
     model.close()
 
 
-SCALES = {"F32": (4, 0), "F16": (2, 0), "Q8_0": (34, 0), "Q4_0": (18, 0), "Q4_K": (144, 0), "Q6_K": (210, 208)}
+SCALES = {
+    "F32": (4, 0),
+    "F16": (2, 0),
+    "Q8_0": (34, 0),
+    "Q4_0": (18, 0),
+    "Q4_K": (144, 0),
+    "Q6_K": (210, 208),
+}
 """Bytes of a block, and where its scale begins."""
 
 
@@ -328,7 +379,9 @@ def test_no_damaged_scale_is_answered_from(quant: str, kv: str, bad: str, tmp_pa
     tiny = tiny_gguf.model("llama", quant, n_heads=2, n_kv_heads=1, **shape)
     names += [f"blk.0.ffn_{part}.weight" for part in ("gate", "up", "down")]
     for name in (
-        names if quant in ("F32", "Q8_0") else ("output.weight", "blk.0.attn_k.weight", "blk.0.ffn_down.weight")
+        names
+        if quant in ("F32", "Q8_0")
+        else ("output.weight", "blk.0.attn_k.weight", "blk.0.ffn_down.weight")
     ):
         sound = tiny.tensor(name).data
         data = bytearray(sound)
@@ -414,7 +467,9 @@ def test_a_renamed_or_deleted_file_does_no_harm(tmp_path: Path) -> None:
     model.close()
 
 
-def test_kernels_that_cannot_be_kept_are_noted_after_a_session(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_cannot_be_kept_are_noted_after_a_session(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from engine import jit
 
     model.session(n_ctx=16)
@@ -430,7 +485,9 @@ def test_no_more_threads_run_than_a_session_has_room_for(tmp_path: Path) -> None
     wanted = session.feed([1, 2, 3, 4, 5])
     asked: list[int] = []
     walk = model.crew.walk
-    model.crew.walk = lambda table, n_threads, times=0: asked.append(n_threads) or walk(table, n_threads, times)
+    model.crew.walk = lambda table, n_threads, times=0: (
+        asked.append(n_threads) or walk(table, n_threads, times)
+    )
     model.set_threads(100)
     session.truncate(0)
     assert (session.feed([1, 2, 3, 4, 5]) == wanted).all()
@@ -451,7 +508,9 @@ def test_a_few_tokens_at_once_are_single_steps_to_the_bit(tmp_path: Path, kind: 
 
 @pytest.mark.parametrize(("kind", "tied"), [("F32", False), ("Q8_0", False), ("Q4_K", True)])
 @pytest.mark.parametrize("n", [2, 8])
-def test_proposed_tokens_are_verified_in_one_walk_to_the_bit(tmp_path: Path, kind: str, tied: bool, n: int) -> None:
+def test_proposed_tokens_are_verified_in_one_walk_to_the_bit(
+    tmp_path: Path, kind: str, tied: bool, n: int
+) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", kind, tied=tied), threads=2)
     together, alone = model.session(n_ctx=64), model.session(n_ctx=64)
     for session in (together, alone):
@@ -465,7 +524,9 @@ def test_proposed_tokens_are_verified_in_one_walk_to_the_bit(tmp_path: Path, kin
     alone.truncate(6 + n // 2)
     assert together.feed([11]).tobytes() == alone.feed([11]).tobytes()
     head = "token_embd.weight" if tied else "output.weight"
-    read = [row for row in together._pipeline.plans["verify"].describe() if row.get("weights") == head]
+    read = [
+        row for row in together._pipeline.plans["verify"].describe() if row.get("weights") == head
+    ]
     assert [row["op"].split()[0] for row in read if row["op"] != f"embed {row['type']}"] == ["few"]
     model.close()
 
@@ -503,7 +564,9 @@ def test_tokens_fed_after_a_cut_while_forgetting_are_forgotten(model: Model) -> 
 
 
 def test_control_tokens_have_text_where_it_is_asked_for(tmp_path: Path) -> None:
-    path = tiny_gguf.model("llama", "Q8_0", "bpe", context_length=256, seed=3).write(tmp_path / "m.gguf")
+    path = tiny_gguf.model("llama", "Q8_0", "bpe", context_length=256, seed=3).write(
+        tmp_path / "m.gguf"
+    )
     model = Model.open(path, threads=2)
     session = model.session(n_ctx=64)
     session.prefill([5, 9, 20])

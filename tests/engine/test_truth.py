@@ -38,8 +38,12 @@ class RoundedTwin(Twin):
 FOUR_BITS = [("glm4", "Q4_K"), ("gemma4", "Q4_K")]
 
 
-@pytest.mark.parametrize(("architecture", "quant"), [*((name, "Q8_0") for name in architectures.KINDS), *FOUR_BITS])
-def test_results_are_as_exact_as_rounded_activations_allow(architecture: str, quant: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("architecture", "quant"), [*((name, "Q8_0") for name in architectures.KINDS), *FOUR_BITS]
+)
+def test_results_are_as_exact_as_rounded_activations_allow(
+    architecture: str, quant: str, tmp_path: Path
+) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture, quant), threads=2)
     module = architectures.load(architecture)
     exact, rounded = (module.logits(kind(model._checked), IDS) for kind in (Twin, RoundedTwin))

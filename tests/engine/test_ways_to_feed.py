@@ -75,7 +75,9 @@ def fed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def test_a_block_beyond_windows_and_context_equals_the_twin(fed: Fed) -> None:
     attentions = fed.model.config.attentions.values()
     beyond = [one.window for one in attentions if one.window] + [
-        one.rope.original_context for one in attentions if one.rope is not None and one.rope.original_context
+        one.rope.original_context
+        for one in attentions
+        if one.rope is not None and one.rope.original_context
     ]
     assert beyond
     assert max(beyond) < len(IDS) // 2
@@ -121,7 +123,10 @@ def test_a_fork_and_the_way_back_change_no_bit(fed: Fed, length: int) -> None:
     session.feed(IDS)
     forked = [*IDS[:length], *OTHERS]
     assert session.prefill(forked).fed == fresh.prefill(forked).fed - length
-    assert session.feed(OTHERS[:6], every=True).tobytes() == fresh.feed(OTHERS[:6], every=True).tobytes()
+    assert (
+        session.feed(OTHERS[:6], every=True).tobytes()
+        == fresh.feed(OTHERS[:6], every=True).tobytes()
+    )
     assert session.truncate(length) == length
     assert session.feed(IDS[length:], every=True).tobytes() == fed.rows[length:].tobytes()
 

@@ -13,7 +13,9 @@ from tests.engine.tiny_gguf import TensorEntry, TinyGGUF
 ALPHA = 8.0
 
 
-def adapter(tiny: TinyGGUF, names: Sequence[str], rank: int = 4, quant: str = "F32", seed: int = 1) -> TinyGGUF:
+def adapter(
+    tiny: TinyGGUF, names: Sequence[str], rank: int = 4, quant: str = "F32", seed: int = 1
+) -> TinyGGUF:
     """Describe an adapter, as llama.cpp writes them, that changes these tensors of a model a good deal."""
     rng, found = np.random.default_rng(seed), TinyGGUF()
     found.set("general.type", "adapter")
@@ -27,7 +29,9 @@ def adapter(tiny: TinyGGUF, names: Sequence[str], rank: int = 4, quant: str = "F
             first, second = [rank, n_rows], [rank, n_cols]
         for half, dims, size in (("a", first, 0.5 / n_cols**0.5), ("b", second, 0.1)):
             values = (rng.standard_normal(dims[::-1]) * size).astype(np.float32)
-            kind = GGMLQuantizationType[quant] if dims[0] % 32 == 0 or quant in ("F16", "BF16") else 0
+            kind = (
+                GGMLQuantizationType[quant] if dims[0] % 32 == 0 or quant in ("F16", "BF16") else 0
+            )
             data = quants.quantize(values, GGMLQuantizationType(kind)).tobytes()
             found.tensors.append(TensorEntry(f"{name}.lora_{half}", dims, kind, data))
     return found
@@ -50,7 +54,13 @@ def merged(tiny: TinyGGUF, found: TinyGGUF, scale: float = 1.0) -> TinyGGUF:
     for name in dict.fromkeys(str(one.name).rpartition(".")[0] for one in found.tensors):
         tensor, (down, up) = whole.tensor(name), factors(found, name)
         change = up @ down * (scale * ALPHA / up.shape[-1])
-        for own in [one for one in tiny.tensors if one.name == name.removesuffix("weight") + "scale"]:
-            change /= np.frombuffer(own.data, "<f4").astype(np.float64).reshape(-1, *(1,) * (change.ndim - 1))
+        for own in [
+            one for one in tiny.tensors if one.name == name.removesuffix("weight") + "scale"
+        ]:
+            change /= (
+                np.frombuffer(own.data, "<f4")
+                .astype(np.float64)
+                .reshape(-1, *(1,) * (change.ndim - 1))
+            )
         tensor.data = (np.frombuffer(tensor.data, "<f4") + change.ravel()).astype("<f4").tobytes()
     return whole

@@ -25,7 +25,19 @@ from engine.gguf.ggml_types import GGML_TYPES, TYPES_BY_NAME
 from tests.engine import architectures
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
-_FORMATS = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q", F64: "d"}
+_FORMATS = {
+    U8: "B",
+    I8: "b",
+    U16: "H",
+    I16: "h",
+    U32: "I",
+    I32: "i",
+    F32: "f",
+    BOOL: "B",
+    U64: "Q",
+    I64: "q",
+    F64: "d",
+}
 _ARRAY_KINDS = {"u1": U8, "i1": I8, "u2": U16, "i2": I16, "u4": U32, "i4": I32, "f4": F32, "b1": BOOL, "u8": U64,
                 "i8": I64, "f8": F64}  # fmt: skip
 
@@ -119,12 +131,18 @@ class TinyGGUF:
 
     def add_vector(self, name: str, values: np.ndarray) -> None:
         """Add a tensor of type F32."""
-        self.tensors.append(TensorEntry(name, [len(values)], GGMLQuantizationType.F32, values.astype("<f4").tobytes()))
+        self.tensors.append(
+            TensorEntry(
+                name, [len(values)], GGMLQuantizationType.F32, values.astype("<f4").tobytes()
+            )
+        )
 
     def add_rows(self, name: str, values: np.ndarray) -> None:
         """Add a tensor of type F32 with several rows."""
         dims = list(values.shape[::-1])
-        self.tensors.append(TensorEntry(name, dims, GGMLQuantizationType.F32, values.astype("<f4").tobytes()))
+        self.tensors.append(
+            TensorEntry(name, dims, GGMLQuantizationType.F32, values.astype("<f4").tobytes())
+        )
 
     def add_biases(self, *names: str, seed: int = 7, std: float = 0.1) -> None:
         """Give every tensor whose name ends so, but for ``.weight``, a bias, as long as it has rows or elements."""
@@ -136,7 +154,9 @@ class TinyGGUF:
 
     def with_layer_norms(self) -> None:
         """Give the norms of the residual stream what LayerNorm has: another key for eps, and biases."""
-        name = next(str(key.name) for key in self.keys if str(key.name).endswith("layer_norm_rms_epsilon"))
+        name = next(
+            str(key.name) for key in self.keys if str(key.name).endswith("layer_norm_rms_epsilon")
+        )
         self.drop(name)
         self.set(name.replace("rms_", ""), 1e-5)
         self.add_biases(".attn_norm", ".ffn_norm", "output_norm")
@@ -144,13 +164,19 @@ class TinyGGUF:
     def with_head_layer_norms(self) -> None:
         """Give every head of queries and keys a LayerNorm of its own."""
         rng = np.random.default_rng(11)
-        for tensor in [one for one in self.tensors if str(one.name).endswith(("attn_q.weight", "attn_k.weight"))]:
+        for tensor in [
+            one
+            for one in self.tensors
+            if str(one.name).endswith(("attn_q.weight", "attn_k.weight"))
+        ]:
             width = self.value(f"{self.value('general.architecture')}.attention.key_length")
             rows = tensor.dims[1] // width
             data = 1 + 0.3 * rng.standard_normal((rows, width))
             name = str(tensor.name).replace(".weight", "_norm.weight")
             self.tensors.append(
-                TensorEntry(name, [width, rows], GGMLQuantizationType.F32, data.astype("<f4").tobytes())
+                TensorEntry(
+                    name, [width, rows], GGMLQuantizationType.F32, data.astype("<f4").tobytes()
+                )
             )
 
     def fuse(self, name: str, *parts: str) -> None:
@@ -161,7 +187,9 @@ class TinyGGUF:
             found = [self.tensor(f"{block}.{part}") for part in parts]
             dims = [*found[0].dims[:-1], sum(one.dims[-1] for one in found)]
             data = b"".join(one.data for one in found)
-            self.tensors[self.tensors.index(found[0])] = TensorEntry(f"{block}.{name}", dims, found[0].ggml_type, data)
+            self.tensors[self.tensors.index(found[0])] = TensorEntry(
+                f"{block}.{name}", dims, found[0].ggml_type, data
+            )
             for one in found[1:]:
                 self.tensors.remove(one)
 
@@ -201,16 +229,24 @@ class TinyGGUF:
             if not keeps_dense:
                 self.drop_tensors(*(f"{block}ffn_{name}.weight" for name in ("gate", "up", "down")))
 
-            def slab(name: str, rows: int, cols: int, std: float, block: str = block, quant: str = quant) -> None:
-                entry = quantised(f"{block}ffn_{name}_exps.weight", quant, n_experts * rows, cols, std, rng)
+            def slab(
+                name: str, rows: int, cols: int, std: float, block: str = block, quant: str = quant
+            ) -> None:
+                entry = quantised(
+                    f"{block}ffn_{name}_exps.weight", quant, n_experts * rows, cols, std, rng
+                )
                 entry.dims = [cols, rows, n_experts]
                 self.tensors.append(entry)
                 if biases:
                     values = 0.3 * rng.standard_normal((n_experts, rows))
                     data = values.astype("<f4").tobytes()
-                    self.tensors.append(TensorEntry(f"{block}ffn_{name}_exps.bias", [rows, n_experts], 0, data))
+                    self.tensors.append(
+                        TensorEntry(f"{block}ffn_{name}_exps.bias", [rows, n_experts], 0, data)
+                    )
 
-            self.tensors.append(quantised(block + "ffn_gate_inp.weight", "F32", n_experts, dim, 4 / dim**0.5, rng))
+            self.tensors.append(
+                quantised(block + "ffn_gate_inp.weight", "F32", n_experts, dim, 4 / dim**0.5, rng)
+            )
             if is_fused:
                 slab("gate_up", 2 * hidden, dim, 1 / dim**0.5)
             else:
@@ -222,8 +258,14 @@ class TinyGGUF:
             if choice_biases:
                 self.add_vector(block + "exp_probs_b.bias", rng.standard_normal(n_experts))
             if shared_gate:
-                self.add_vector(block + "ffn_gate_inp_shexp.weight", rng.standard_normal(dim) / dim**0.5)
-            for name, rows, cols in (("gate", shared_dim, dim), ("up", shared_dim, dim), ("down", dim, shared_dim)):
+                self.add_vector(
+                    block + "ffn_gate_inp_shexp.weight", rng.standard_normal(dim) / dim**0.5
+                )
+            for name, rows, cols in (
+                ("gate", shared_dim, dim),
+                ("up", shared_dim, dim),
+                ("down", dim, shared_dim),
+            ):
                 if shared_dim:
                     name = f"{block}ffn_{name}_shexp.weight"
                     fitting = quant if cols % TYPES_BY_NAME[quant].block_size == 0 else "Q8_0"
@@ -244,8 +286,14 @@ class TinyGGUF:
         out = bytearray(self.magic)
         self.marks = [("magic", 4)]
         self._put(out, "version", struct.pack("<I", self.version))
-        self._put(out, "n_tensors", struct.pack("<Q", len(self.tensors) if self.n_tensors is None else self.n_tensors))
-        self._put(out, "n_kv", struct.pack("<Q", len(self.keys) if self.n_kv is None else self.n_kv))
+        self._put(
+            out,
+            "n_tensors",
+            struct.pack("<Q", len(self.tensors) if self.n_tensors is None else self.n_tensors),
+        )
+        self._put(
+            out, "n_kv", struct.pack("<Q", len(self.keys) if self.n_kv is None else self.n_kv)
+        )
         for key in self.keys:
             self._put(out, f"{key.name!r} name", string(key.name, key.name_length))
             self._put(out, f"{key.name!r} kind", struct.pack("<I", key.kind))
@@ -268,7 +316,9 @@ class TinyGGUF:
             n_dims = len(tensor.dims) if tensor.n_dims is None else tensor.n_dims
             self._put(out, f"{tensor.name!r} name", string(tensor.name, tensor.name_length))
             self._put(out, f"{tensor.name!r} n_dims", struct.pack("<I", n_dims))
-            self._put(out, f"{tensor.name!r} dims", struct.pack(f"<{len(tensor.dims)}Q", *tensor.dims))
+            self._put(
+                out, f"{tensor.name!r} dims", struct.pack(f"<{len(tensor.dims)}Q", *tensor.dims)
+            )
             self._put(out, f"{tensor.name!r} type", struct.pack("<I", tensor.ggml_type))
             shown_offset = offset if tensor.offset is None else tensor.offset
             self._put(out, f"{tensor.name!r} offset", struct.pack("<Q", shown_offset))
@@ -299,7 +349,20 @@ def _encode(value: Any, kind: int | None) -> tuple[int, bytes]:
 
 def spm_vocabulary() -> dict[str, Any]:
     """A SentencePiece-like vocabulary: three control tokens, 256 byte tokens, a space, letters, a few pieces."""
-    pieces = ["▁", *"abcdefghijklmnopqrstuvwxyz.,!?", "▁t", "he", "▁the", "▁a", "in", "an", "re", "on", "▁s", "er"]
+    pieces = [
+        "▁",
+        *"abcdefghijklmnopqrstuvwxyz.,!?",
+        "▁t",
+        "he",
+        "▁the",
+        "▁a",
+        "in",
+        "an",
+        "re",
+        "on",
+        "▁s",
+        "er",
+    ]
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
     types = [2, 3, 3, *[6] * 256, *[1] * len(pieces)]
     scores = [0.0] * 259 + [-float(rank) for rank in range(len(pieces))]
@@ -336,12 +399,18 @@ def bpe_vocabulary(pre: str = "qwen2") -> dict[str, Any]:
 
 def byte_characters() -> list[str]:
     """GPT-2's printable stand-ins for the 256 bytes: bytes without one are numbered from U+0100 on."""
-    printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    printable = {
+        *range(ord("!"), ord("~") + 1),
+        *range(ord("¡"), ord("¬") + 1),
+        *range(ord("®"), ord("ÿ") + 1),
+    }
     spare = iter(range(256, 512))
     return [chr(byte) if byte in printable else chr(next(spare)) for byte in range(256)]
 
 
-def model(architecture: str = "llama", quant: str = "F32", vocabulary: str | None = None, **arguments: Any) -> TinyGGUF:
+def model(
+    architecture: str = "llama", quant: str = "F32", vocabulary: str | None = None, **arguments: Any
+) -> TinyGGUF:
     """Describe a complete model as the architecture's own file does, with the arguments of ``decoder``."""
     if vocabulary is not None:
         arguments["vocabulary"] = vocabulary
@@ -433,7 +502,9 @@ def decoder(
     return tiny
 
 
-def quantised(name: str, quant: str, rows: int, cols: int, std: float, rng: np.random.Generator) -> TensorEntry:
+def quantised(
+    name: str, quant: str, rows: int, cols: int, std: float, rng: np.random.Generator
+) -> TensorEntry:
     """A matrix of normal deviates in a type, as the ``gguf`` package quantises it, or as random sane blocks."""
     if not hasattr(GGMLQuantizationType, quant):
         number = next(number for number, layout in GGML_TYPES.items() if layout.name == quant)
@@ -455,7 +526,9 @@ def random_blocks(quant: str, n_elements: int, std: float, rng: np.random.Genera
         _put_nibbles(blocks, std * _scales("IQ1_S")[0])
         return blocks.tobytes()
     if quant == "NVFP4":
-        blocks[:, :4] = quants.NVFP4.fp32_to_ue4m3(std / 2.7 * rng.uniform(0.7, 1.3, (len(blocks), 4)))
+        blocks[:, :4] = quants.NVFP4.fp32_to_ue4m3(
+            std / 2.7 * rng.uniform(0.7, 1.3, (len(blocks), 4))
+        )
         return blocks.tobytes()
     for at, value in zip(layout.halves, _scales(quant), strict=True):
         blocks[:, at : at + 2] = np.frombuffer(np.float16(std * value).tobytes(), np.uint8)

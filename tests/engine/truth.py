@@ -65,7 +65,9 @@ def fed(model: Model, ids: list[int], n_ctx: int) -> list[Array]:
         rows: list[Array] = []
         while sum(map(len, rows)) < len(ids):
             at = sum(map(len, rows))
-            rows.append(np.asarray(session.feed(ids[at : at + sizes[len(rows) % len(sizes)]], every=True)))
+            rows.append(
+                np.asarray(session.feed(ids[at : at + sizes[len(rows) % len(sizes)]], every=True))
+            )
         found.append(np.vstack(rows))
     session.close()
     return found
@@ -92,11 +94,17 @@ def distances(path: Path, peer_python: str, prompts: Prompts, *twin_arguments: s
     with tempfile.TemporaryDirectory() as place:
         tokens, logits = Path(place, "ids.npy"), Path(place, "logits.npy")
         np.save(tokens, ids)
-        subprocess.run([peer_python, str(PEER), str(path), str(tokens), str(prompts.n_ctx), str(logits)], check=True)
+        subprocess.run(
+            [peer_python, str(PEER), str(path), str(tokens), str(prompts.n_ctx), str(logits)],
+            check=True,
+        )
         theirs = np.load(logits)
     twin, rows = architectures.load(model.config.architecture), []
     for seed, prompt in enumerate(ids.tolist()):
-        exact, ours = twin.logits(Twin(model._checked), prompt, *twin_arguments), fed(model, prompt, prompts.n_ctx)
+        exact, ours = (
+            twin.logits(Twin(model._checked), prompt, *twin_arguments),
+            fed(model, prompt, prompts.n_ctx),
+        )
         rows.append((
             max(distance(one, exact) for one in ours),
             max(distance(one, exact) for one in theirs[:, seed]),
@@ -108,7 +116,11 @@ def distances(path: Path, peer_python: str, prompts: Prompts, *twin_arguments: s
 
 def of_registry(wanted: list[str], peer_python: str, prompts: Prompts) -> bool:
     """Print a row for each architecture; returns whether all are good."""
-    titles = [f"{mix}: {title}" for mix in MIXES for title in ("ours", "llama.cpp", "ratio", "one from the other")]
+    titles = [
+        f"{mix}: {title}"
+        for mix in MIXES
+        for title in ("ours", "llama.cpp", "ratio", "one from the other")
+    ]
     print(f"| architecture | {' | '.join(titles)} |\n|{'---|' * (1 + len(titles))}", flush=True)
     are_good = True
     with tempfile.TemporaryDirectory() as place:
@@ -128,7 +140,9 @@ def of_registry(wanted: list[str], peer_python: str, prompts: Prompts) -> bool:
 
 def of_files(paths: list[Path], peer_python: str, prompts: Prompts) -> bool:
     """Print a row for each model; returns whether all are good."""
-    print(f"| model | ours from exact | llama.cpp from exact | ratio | one from the other |\n|{'---|' * 5}")
+    print(
+        f"| model | ours from exact | llama.cpp from exact | ratio | one from the other |\n|{'---|' * 5}"
+    )
     are_good = True
     for path in paths:
         found = distances(path, peer_python, prompts)
@@ -139,21 +153,33 @@ def of_files(paths: list[Path], peer_python: str, prompts: Prompts) -> bool:
 
 def main() -> int:
     """Print the rows; the exit status is 1 where one falls short."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="*", type=Path)
-    parser.add_argument("--peer-python", default=sys.executable, help="a Python that has llama-cpp-python")
+    parser.add_argument(
+        "--peer-python", default=sys.executable, help="a Python that has llama-cpp-python"
+    )
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--n-ctx", type=int, default=256)
     parser.add_argument(
-        "--prompts", type=int, default=3, help="a rounding that chooses another expert counts less in many"
+        "--prompts",
+        type=int,
+        default=3,
+        help="a rounding that chooses another expert counts less in many",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=[], help="architectures instead of all")
     options = parser.parse_args()
-    rest = options.peer_python, Prompts(options.prompts, options.tokens, options.n_ctx, options.seed)
+    rest = (
+        options.peer_python,
+        Prompts(options.prompts, options.tokens, options.n_ctx, options.seed),
+    )
     if options.models:
         return int(not of_files(options.models, *rest))
-    return int(not of_registry(options.only or list({**ARCHITECTURES, **FAMILIES, **OTHERS}), *rest))
+    return int(
+        not of_registry(options.only or list({**ARCHITECTURES, **FAMILIES, **OTHERS}), *rest)
+    )
 
 
 if __name__ == "__main__":

@@ -61,7 +61,10 @@ def main(model_path: str, ids_path: str, n_ctx: str, out_path: str) -> None:
     quiet = llama_cpp.llama_log_callback(tell)
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
     peer, rows = Peer(model_path, int(n_ctx)), np.load(ids_path).tolist()
-    np.save(out_path, np.stack([[peer.logits(ids, block) for ids in rows] for block in (len(rows[0]), 1)]))
+    np.save(
+        out_path,
+        np.stack([[peer.logits(ids, block) for ids in rows] for block in (len(rows[0]), 1)]),
+    )
 
 
 if __name__ == "__main__":

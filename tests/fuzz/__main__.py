@@ -15,12 +15,18 @@ from tests.fuzz.worker import Worker
 
 def main(arguments: list[str] | None = None) -> int:
     """Return 0 where nothing failed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Fuzz a part of Jalopy.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz", description="Fuzz a part of Jalopy."
+    )
     parser.add_argument("target", choices=list(TARGETS))
     parser.add_argument("--minutes", type=float, default=5.0)
-    parser.add_argument("--seed", type=int, help="the same seed tries the same inputs (default: of the clock)")
+    parser.add_argument(
+        "--seed", type=int, help="the same seed tries the same inputs (default: of the clock)"
+    )
     parser.add_argument("--replay", type=Path, help="run this one input and say what becomes of it")
-    parser.add_argument("--keep", type=Path, default=kept.DIRECTORY, help="where inputs that fail are written")
+    parser.add_argument(
+        "--keep", type=Path, default=kept.DIRECTORY, help="where inputs that fail are written"
+    )
     given = parser.parse_args(arguments)
     if given.replay is not None:
         return replay(given.target, given.replay)

@@ -16,12 +16,32 @@ from tests.fuzz.target import Fault, require_clean_line
 
 _KEY = "sk-secret-of-the-fuzzer"
 _LIMITS = Limits(connecting_s=2.0, listing_s=2.0, silence_s=0.4, whole_s=4.0, linger_s=0.2)
-_TEXTS = ("Blue", " sky", "", "<think>", "</think>", "\ud83d", "\x1b[2J", _KEY, "<tool_call>{", "x" * 5000)
+_TEXTS = (
+    "Blue",
+    " sky",
+    "",
+    "<think>",
+    "</think>",
+    "\ud83d",
+    "\x1b[2J",
+    _KEY,
+    "<tool_call>{",
+    "x" * 5000,
+)
 _PARTS: tuple[Any, ...] = (
     "Blue", None, 5, [], {}, ["x"], [{"type": "text", "text": "Blue"}], {"type": "output_text", "text": {"value": "x"}},
     [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}], [{"type": "image_url"}], [[[[[["deep"]]]]]],
 )  # fmt: skip
-_NAMES = ("content", "reasoning", "reasoning_content", "thinking", "reasoning_details", "refusal", "role", "text")
+_NAMES = (
+    "content",
+    "reasoning",
+    "reasoning_content",
+    "thinking",
+    "reasoning_details",
+    "refusal",
+    "role",
+    "text",
+)
 _CALLS: tuple[Any, ...] = (
     [{"index": 0, "id": "a", "function": {"name": "echo", "arguments": '{"te'}}],
     [{"function": {"arguments": 'xt": 1}'}}],
@@ -63,7 +83,9 @@ def seeds() -> list[dict[str, Any]]:
 def answer(rng: Random) -> dict[str, Any]:
     """Make one up."""
     said: dict[str, Any] = {"lies": dict(rng.choice(_LIES))}
-    packing = {"gzip": "gzip:", "deflate": "deflate:"}.get(said["lies"].get("Content-Encoding", ""), "")
+    packing = {"gzip": "gzip:", "deflate": "deflate:"}.get(
+        said["lies"].get("Content-Encoding", ""), ""
+    )
     if rng.random() < 0.2:
         said["head"] = rng.choice(_HEADS)
     if rng.random() < 0.3:
@@ -75,7 +97,10 @@ def answer(rng: Random) -> dict[str, Any]:
         body += rng.choice(("", "data: [DONE]\n\n", 'data: "[DONE]"'))
     said["body"] = (packing if rng.random() < 0.8 else "") + body
     if rng.random() < 0.3:
-        said["cut"], said["pieces"] = rng.choice((50, 150, 300, edge(rng) % 5000)), rng.choice((1, 7, 4096))
+        said["cut"], said["pieces"] = (
+            rng.choice((50, 150, 300, edge(rng) % 5000)),
+            rng.choice((1, 7, 4096)),
+        )
     return said
 
 
@@ -89,7 +114,13 @@ def _event(rng: Random) -> Any:
         said["tool_calls"] = rng.choice(_CALLS)
     place = rng.choice(("delta", "delta", "delta", "message", "text"))
     return {
-        "choices": [{"index": 0, place: said, "finish_reason": rng.choice(_FINISHES) if rng.random() < 0.4 else None}]
+        "choices": [
+            {
+                "index": 0,
+                place: said,
+                "finish_reason": rng.choice(_FINISHES) if rng.random() < 0.4 else None,
+            }
+        ]
     }
 
 
@@ -105,7 +136,9 @@ def ask(address: str) -> str:
     """Ask for a reply; what comes is sound, or one clean line."""
     calls, n_chars = CallCollector(), 0
     try:
-        for piece in Exchange(RemoteModel(f"{address}/v1"), _KEY, _LIMITS).pieces("/chat/completions", {"tools": []}):
+        for piece in Exchange(RemoteModel(f"{address}/v1"), _KEY, _LIMITS).pieces(
+            "/chat/completions", {"tools": []}
+        ):
             (piece.answer + piece.thought + piece.finish).encode()  # no halves of characters
             n_chars += len(piece.answer) + len(piece.thought)
             for part in piece.calls:

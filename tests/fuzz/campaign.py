@@ -73,10 +73,14 @@ class Campaign:
     def run(self, seconds: float, most_executions: int | None = None) -> Figures:
         """Run the seeds, then changed ones, until the time is over."""
         started_s = said_s = self._clock()
-        corpus = self._target.seeds() + [kept.read_input(path) for path in kept.kept(self._name, self._keep_in)]
+        corpus = self._target.seeds() + [
+            kept.read_input(path) for path in kept.kept(self._name, self._keep_in)
+        ]
         waiting, n_seeds = list(corpus), len(corpus)
         with Worker(self._name) as worker:
-            while (now_s := self._clock()) - started_s < seconds and self.figures.executions != most_executions:
+            while (
+                now_s := self._clock()
+            ) - started_s < seconds and self.figures.executions != most_executions:
                 if now_s - said_s >= PROGRESS_EVERY_S:
                     said_s = now_s
                     self._say(f"{self._name}: {self.figures.line(now_s - started_s)}")
@@ -93,4 +97,6 @@ class Campaign:
 
     def _fail(self, data: bytes, result: Result) -> None:
         path = self.figures.failed[result.outcome] = kept.keep(self._name, data, self._keep_in)
-        self._say(f"FAILED {self._name}: {result.fault}\n  replay: python -m tests.fuzz {self._name} --replay {path}")
+        self._say(
+            f"FAILED {self._name}: {result.fault}\n  replay: python -m tests.fuzz {self._name} --replay {path}"
+        )

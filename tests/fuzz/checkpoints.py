@@ -76,7 +76,10 @@ _KEYS = (*WHOLE, *REAL, *_WORDS, *_TOKENIZER_KEYS)
 
 def pack(files: Mapping[str, bytes]) -> bytes:
     """Return one input of several files."""
-    return b"".join(bytes([len(name)]) + name.encode() + _LENGTH.pack(len(raw)) + raw for name, raw in files.items())
+    return b"".join(
+        bytes([len(name)]) + name.encode() + _LENGTH.pack(len(raw)) + raw
+        for name, raw in files.items()
+    )
 
 
 def unpack(data: bytes) -> dict[str, bytes]:
@@ -99,11 +102,19 @@ def _sound() -> tuple[bytes, ...]:
     with tempfile.TemporaryDirectory(prefix="jalopy-fuzz-") as name:
         place = Path(name)
         for number, (architecture, vocabulary) in enumerate(
-            (("llama", "spm"), ("llama", "bpe"), ("qwen2", "bpe"), ("qwen3", "bpe"), ("gemma2", "spm"))
+            (
+                ("llama", "spm"),
+                ("llama", "bpe"),
+                ("qwen2", "bpe"),
+                ("qwen3", "bpe"),
+                ("gemma2", "spm"),
+            )
         ):
             directory = place / f"{number}"
             is_tied = architecture.startswith("gemma")
-            hub_directory.write(directory, architecture, "BF16", vocabulary=vocabulary, tied=is_tied, **_SMALL)
+            hub_directory.write(
+                directory, architecture, "BF16", vocabulary=vocabulary, tied=is_tied, **_SMALL
+            )
         plain = [_files_of(place / f"{number}") for number in range(5)]
     stretched = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 64}
     config = json.loads(plain[1]["config.json"])
@@ -139,7 +150,11 @@ def _texts(files: Mapping[str, bytes]) -> list[str]:
 
 def _unigram(files: Mapping[str, bytes]) -> dict[str, bytes]:
     rules = base64.b64encode(np.zeros(4, np.uint32).tobytes() + b"\0").decode()
-    model = {"type": "Unigram", "unk_id": 0, "vocab": [[text, -float(i)] for i, text in enumerate(_texts(files))]}
+    model = {
+        "type": "Unigram",
+        "unk_id": 0,
+        "vocab": [[text, -float(i)] for i, text in enumerate(_texts(files))],
+    }
     steps = [{"type": "Precompiled", "precompiled_charsmap": rules}]
     tokenizer = {"model": model, "normalizer": {"type": "Sequence", "normalizers": steps},
                  "pre_tokenizer": {"type": "Metaspace"}}  # fmt: skip
@@ -148,11 +163,17 @@ def _unigram(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 def _wordpiece(files: Mapping[str, bytes]) -> dict[str, bytes]:
     vocab = {text: i for i, text in enumerate(["[UNK]", "[CLS]", "[SEP]", *_texts(files)[3:]])}
-    single = [{"SpecialToken": {"id": "[CLS]"}}, {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "[SEP]"}}]
+    single = [
+        {"SpecialToken": {"id": "[CLS]"}},
+        {"Sequence": {"id": "A"}},
+        {"SpecialToken": {"id": "[SEP]"}},
+    ]
     tokenizer = {
         "model": {"type": "WordPiece", "vocab": vocab},
         "normalizer": {"type": "BertNormalizer", "lowercase": True},
-        "added_tokens": [{"id": i, "content": text, "special": True} for text, i in vocab.items() if i < 3],
+        "added_tokens": [
+            {"id": i, "content": text, "special": True} for text, i in vocab.items() if i < 3
+        ],
         "post_processor": {"type": "TemplateProcessing", "single": single},
     }
     return {"tokenizer.json": _json(tokenizer)}
@@ -161,7 +182,9 @@ def _wordpiece(files: Mapping[str, bytes]) -> dict[str, bytes]:
 def _shards(files: Mapping[str, bytes]) -> dict[str, bytes]:
     header, _ = _opened(files[_WEIGHTS])
     names = {name: _WEIGHTS for name in header if name != "__metadata__"}
-    return {"model.safetensors.index.json": _json({"metadata": {"total_size": 1}, "weight_map": names})}
+    return {
+        "model.safetensors.index.json": _json({"metadata": {"total_size": 1}, "weight_map": names})
+    }
 
 
 def _siblings() -> dict[str, bytes]:
@@ -169,7 +192,9 @@ def _siblings() -> dict[str, bytes]:
     return {
         "generation_config.json": _json({"eos_token_id": [1, 2], "temperature": 0.7}),
         "chat_template.json": _json({"chat_template": template}),
-        "modules.json": _json([{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]),
+        "modules.json": _json(
+            [{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]
+        ),
         "1_Pooling/config.json": _json({"pooling_mode_mean_tokens": True}),
     }
 
@@ -193,7 +218,9 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
             files[name] = _mutated_values(rng, name, files[name])
         elif choice < 0.9:
             within = 4096 if name == _WEIGHTS else None
-            files[name] = mutate_bytes(rng, files[name], [other[:4096] for other in others[:8]], within)
+            files[name] = mutate_bytes(
+                rng, files[name], [other[:4096] for other in others[:8]], within
+            )
         else:
             _change_files(rng, files, unpack(rng.choice(others)) if others else {})
         if not files:
@@ -260,7 +287,13 @@ def _places(root: Any) -> Iterator[tuple[Any, Any]]:
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        keys = list(node) if isinstance(node, dict) else list(range(len(node))) if isinstance(node, list) else []
+        keys = (
+            list(node)
+            if isinstance(node, dict)
+            else list(range(len(node)))
+            if isinstance(node, list)
+            else []
+        )
         for key in keys[:40]:
             yield node, key
             if isinstance(node[key], (dict, list)):
@@ -331,4 +364,10 @@ def _converted(directory: Path, out: Path, mix: str) -> str:
     return ""
 
 
-TARGET = Target(seeds, mutate, run, source=("engine/convert", "engine/tokenizer", "engine/gguf/write.py"), hang_s=300.0)
+TARGET = Target(
+    seeds,
+    mutate,
+    run,
+    source=("engine/convert", "engine/tokenizer", "engine/gguf/write.py"),
+    hang_s=300.0,
+)

@@ -24,7 +24,15 @@ from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 
 _CPU_S, _MEMORY_BYTES = 10.0, 64 << 20
 _PATIENCE_S = 60.0
-_TABLES = ("conversation", "message", "piece", "segment", "search_data", "search_idx", "sqlite_master")
+_TABLES = (
+    "conversation",
+    "message",
+    "piece",
+    "segment",
+    "search_data",
+    "search_idx",
+    "sqlite_master",
+)
 
 
 @lru_cache(maxsize=1)
@@ -64,7 +72,19 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
             table = rng.choice(_TABLES)
             columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")] or ["rowid"]
             value = rng.choice(
-                (None, -1, 0.5, 1e308, edge(rng), "", "x" * 5000, "\x1b]0;x\x07\u202e", "[]", "{}", b"\xff")
+                (
+                    None,
+                    -1,
+                    0.5,
+                    1e308,
+                    edge(rng),
+                    "",
+                    "x" * 5000,
+                    "\x1b]0;x\x07\u202e",
+                    "[]",
+                    "{}",
+                    b"\xff",
+                )
             )
             which = f"rowid % {rng.randrange(1, 5)} = 0"
             if rng.randrange(3):
@@ -131,7 +151,9 @@ def require_clean(opened: OpenedConversation) -> None:
 def require_sound_context(conversation: Conversation) -> None:
     """Check that the model is told of whole turns, and of nothing that is missing."""
     messages = conversation.messages
-    if [message.role for message in messages] != [(Role.USER, Role.ASSISTANT)[n % 2] for n in range(len(messages))]:
+    if [message.role for message in messages] != [
+        (Role.USER, Role.ASSISTANT)[n % 2] for n in range(len(messages))
+    ]:
         raise Fault("the sides do not take turns")
     if any(message.is_missing for message in messages[conversation.n_dropped :]):
         raise Fault("the model is told of what is missing")

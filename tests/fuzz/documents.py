@@ -54,12 +54,23 @@ def pack(suffix: str, raw: bytes) -> bytes:
 def _word() -> bytes:
     file = io.BytesIO()
     body = (
-        item("a", 1) + item("b", 1, 2) + item("c", style="Heading1") + "<w:tbl><w:tr><w:tc><w:p/></w:tc></w:tr></w:tbl>"
+        item("a", 1)
+        + item("b", 1, 2)
+        + item("c", style="Heading1")
+        + "<w:tbl><w:tr><w:tc><w:p/></w:tc></w:tr></w:tbl>"
     )
     note = '<w:footnote w:id="2"><w:p><w:r><w:t>note</w:t></w:r></w:p></w:footnote>'
-    kinds = {"numbering": "numbering.xml", "styles": "styles.xml", "footnotes": "footnotes.xml", "image": "a.png"}
+    kinds = {
+        "numbering": "numbering.xml",
+        "styles": "styles.xml",
+        "footnotes": "footnotes.xml",
+        "image": "a.png",
+    }
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("word/document.xml", part("document", f'{body}<w:r><w:footnoteReference w:id="2"/></w:r>'))
+        archive.writestr(
+            "word/document.xml",
+            part("document", f'{body}<w:r><w:footnoteReference w:id="2"/></w:r>'),
+        )
         archive.writestr("word/numbering.xml", NUMBERING)
         archive.writestr("word/styles.xml", STYLES)
         archive.writestr("word/footnotes.xml", part("footnotes", note))
@@ -71,7 +82,11 @@ def seeds() -> list[bytes]:
     """One document of each kind, and texts in several encodings."""
     cells = [
         {"cell_type": "markdown", "source": ["# Title"]},
-        {"cell_type": "code", "source": "1", "outputs": [{"data": {"image/png": "AAAA", "text/plain": "1"}}]},
+        {
+            "cell_type": "code",
+            "source": "1",
+            "outputs": [{"data": {"image/png": "AAAA", "text/plain": "1"}}],
+        },
     ]
     mail = (
         b"Subject: =?utf-8?B?R3LDvMOfZQ==?=\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n"
@@ -125,7 +140,11 @@ def _changed(rng: Random, raw: bytes, pieces: Sequence[bytes]) -> bytes:
     if rng.random() < 0.5:
         return mutate_bytes(rng, raw, pieces)
     position = rng.randrange(len(raw) + 1)
-    return raw[:position] + rng.choice(pieces[:4]) * rng.choice((1, 1, 1, 2, 40, 3000)) + raw[position:]
+    return (
+        raw[:position]
+        + rng.choice(pieces[:4]) * rng.choice((1, 1, 1, 2, 40, 3000))
+        + raw[position:]
+    )
 
 
 def _changed_archive(rng: Random, raw: bytes, pieces: Sequence[bytes]) -> bytes:
@@ -153,7 +172,11 @@ def _raise_time_is_up(_number: int, _frame: FrameType | None) -> None:
 def _converter_limits() -> Iterator[None]:
     """Limit memory and time as the process does that converts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
+    pages = (
+        int(Path("/proc/self/statm").read_text().split()[0])
+        if Path("/proc/self/statm").exists()
+        else 0
+    )
     limit = pages * resource.getpagesize() + MEMORY_BYTES
     before = signal.signal(signal.SIGPROF, _raise_time_is_up)
     if pages:
@@ -215,13 +238,18 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
 def _require_clean(text: str) -> None:
     if not text.strip():
         raise Fault("the text is empty")
-    controls = {character for character in set(text) if unicodedata.category(character) in ("Cc", "Cs")}
+    controls = {
+        character for character in set(text) if unicodedata.category(character) in ("Cc", "Cs")
+    }
     if controls - {"\n", "\t"}:
         raise Fault(f"control characters in the text: {sorted(controls)!r}")
     if "\u00ad" in text or plain_letters(text) != text:
         raise Fault("soft hyphens or ligatures in the text")
     shown = screen_text(text)
-    if any("\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069" for character in set(shown)):
+    if any(
+        "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
+        for character in set(shown)
+    ):
         raise Fault("the screen would show the text in another order")
 
 

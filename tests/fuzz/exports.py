@@ -22,7 +22,13 @@ _TURN: list[dict[str, Any]] = [
 ]
 _TREE: dict[str, Any] = {
     "r": {"parent": None, "message": None},
-    "u": {"parent": "r", "message": {"author": {"role": "user"}, "content": {"content_type": "text", "parts": ["q"]}}},
+    "u": {
+        "parent": "r",
+        "message": {
+            "author": {"role": "user"},
+            "content": {"content_type": "text", "parts": ["q"]},
+        },
+    },
     "a": {
         "parent": "u",
         "message": {
@@ -33,7 +39,13 @@ _TREE: dict[str, Any] = {
     },
 }
 _NODES = {"a": {"parentId": None, **_TURN[0]}, "b": {"parentId": "a", **_TURN[1]}}
-_STEPS = [{"type": "contentBlock", "style": {"type": "thinking"}, "content": [{"type": "text", "text": "a"}]}]
+_STEPS = [
+    {
+        "type": "contentBlock",
+        "style": {"type": "thinking"},
+        "content": [{"type": "text", "text": "a"}],
+    }
+]
 _EXPORTS: tuple[Any, ...] = (
     _TURN,
     {"title": "T", "messages": _TURN},
@@ -64,7 +76,11 @@ _VALUES: tuple[Any, ...] = (
 def seeds() -> list[bytes]:
     """Sound exports of every program, whole and as lines."""
     whole = [json.dumps(export).encode() for export in _EXPORTS]
-    return [*whole, b"\n".join(whole[:2]), b"\n".join(json.dumps(message).encode() for message in _TURN)]
+    return [
+        *whole,
+        b"\n".join(whole[:2]),
+        b"\n".join(json.dumps(message).encode() for message in _TURN),
+    ]
 
 
 def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
@@ -114,10 +130,16 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
 def require_sound(foreign: Foreign) -> None:
     """Check that sides take turns, texts are clean, and what is left out is counted."""
     messages = foreign.conversation.messages
-    if [message.role for message in messages] != [(Role.USER, Role.ASSISTANT)[n % 2] for n in range(len(messages))]:
+    if [message.role for message in messages] != [
+        (Role.USER, Role.ASSISTANT)[n % 2] for n in range(len(messages))
+    ]:
         raise Fault("two messages of one side follow each other")
     thoughts = [message.thinking.text for message in messages if message.thinking is not None]
-    for text in (foreign.conversation.system or "", *(message.text for message in messages), *thoughts):
+    for text in (
+        foreign.conversation.system or "",
+        *(message.text for message in messages),
+        *thoughts,
+    ):
         if clean_text(text) != text:
             raise Fault("a text has control characters")
     if not foreign.title.isprintable() or not foreign.began.isascii():
@@ -126,4 +148,9 @@ def require_sound(foreign: Foreign) -> None:
         raise Fault("something is left out less than once")
 
 
-TARGET = Target(seeds, mutate, run, source=("app/conversations/foreign.py", "app/conversations/foreign_formats.py"))
+TARGET = Target(
+    seeds,
+    mutate,
+    run,
+    source=("app/conversations/foreign.py", "app/conversations/foreign_formats.py"),
+)

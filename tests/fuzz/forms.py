@@ -37,7 +37,9 @@ _KINDS = (SCHEMA, REGEX, GRAMMAR)
 
 def _chained(keyword: str, n: int) -> str:
     links = {f"d{at}": {keyword: [{"$ref": f"#/$defs/d{at + 1}"}]} for at in range(n)}
-    return json.dumps({"$ref": "#/$defs/d0", "$defs": {**links, f"d{n}": {}}}, separators=(",", ":"))
+    return json.dumps(
+        {"$ref": "#/$defs/d0", "$defs": {**links, f"d{n}": {}}}, separators=(",", ":")
+    )
 
 
 _SCHEMAS = (
@@ -74,7 +76,9 @@ _VALUES: tuple[Any, ...] = ("string", "integer", "object", "array", "#", "#/$def
 def seeds() -> list[bytes]:
     """Forms as people write them, and hostile ones."""
     texts = [(SCHEMA, _SCHEMAS), (REGEX, _REGEXES), (GRAMMAR, _GRAMMARS)]
-    return [_pack(kind, text, at % 3 == 0, at) for kind, some in texts for at, text in enumerate(some)]
+    return [
+        _pack(kind, text, at % 3 == 0, at) for kind, some in texts for at, text in enumerate(some)
+    ]
 
 
 def _pack(kind: str, text: str, tool: bool, seed: int) -> bytes:
@@ -97,8 +101,13 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     elif choice == 3 and kind == SCHEMA:
         text = json.dumps({"$defs": {"a": made_schema(rng, 2)}, **made_schema(rng, 3)})
     else:
-        pieces = [json.loads(other)["text"].encode("utf-8", "surrogatepass") for other in rng.choices(others, k=3)]
-        text = mutate_bytes(rng, text.encode("utf-8", "surrogatepass"), pieces).decode("utf-8", "replace")
+        pieces = [
+            json.loads(other)["text"].encode("utf-8", "surrogatepass")
+            for other in rng.choices(others, k=3)
+        ]
+        text = mutate_bytes(rng, text.encode("utf-8", "surrogatepass"), pieces).decode(
+            "utf-8", "replace"
+        )
     return _pack(kind, text, rng.random() < 0.3, rng.randrange(1 << 16))
 
 
@@ -110,7 +119,9 @@ def _value(rng: Random, key: str, depth: int) -> Any:
     if not depth or rng.random() < 0.3:
         return rng.choice(_VALUES)
     if key in ("properties", "$defs", "definitions", "patternProperties"):
-        return {name: made_schema(rng, depth - 1) for name in rng.sample("abc", rng.randrange(1, 4))}
+        return {
+            name: made_schema(rng, depth - 1) for name in rng.sample("abc", rng.randrange(1, 4))
+        }
     if key in ("anyOf", "allOf", "oneOf", "prefixItems"):
         return [made_schema(rng, depth - 1) for _ in range(rng.randrange(1, 4))]
     if key in ("items", "additionalProperties", "not"):
@@ -123,17 +134,28 @@ def _regex(rng: Random, depth: int) -> str:
         return rng.choice(("a", "b", ".", "[^a]", "[a-z]", "\\d", "é", "\\/", "x?", "\\p{Lu}"))
     inner = _regex(rng, depth - 1)
     times = rng.choice(("*", "+", "?", "{3}", "{2,}", "{0,400}", "{1000}"))
-    return rng.choice((inner + _regex(rng, depth - 1), f"({inner}|{_regex(rng, depth - 1)})", f"({inner}){times}"))
+    return rng.choice(
+        (inner + _regex(rng, depth - 1), f"({inner}|{_regex(rng, depth - 1)})", f"({inner}){times}")
+    )
 
 
 def _grammar(rng: Random) -> str:
     is_lark, n = rng.random() < 0.6, rng.choice((2, 3, 8, 60))
     root, sign = ("start", ":") if is_lark else ("root", "::=")
     names = [root, *(rng.choice(("r", "T")) + str(at) for at in range(1, n))]
-    parts = ('"a"', '"b" "c"', *names, f"{rng.choice(names)}*", f"({rng.choice(names)} | {rng.choice(names)})?")
+    parts = (
+        '"a"',
+        '"b" "c"',
+        *names,
+        f"{rng.choice(names)}*",
+        f"({rng.choice(names)} | {rng.choice(names)})?",
+    )
     pattern = f"/{_regex(rng, 2)}/" if is_lark else "[a-z]+"
     rules = (" ".join(rng.choices((*parts, pattern), k=rng.randrange(1, 4))) for _ in names)
-    return "\n".join(f"{name} {sign} {rule} | {rng.choice(parts)}" for name, rule in zip(names, rules, strict=True))
+    return "\n".join(
+        f"{name} {sign} {rule} | {rng.choice(parts)}"
+        for name, rule in zip(names, rules, strict=True)
+    )
 
 
 # ---- what must hold
@@ -162,7 +184,10 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
             # As it goes to a log and a screen; words of the form may stand in it.
             outcome = kind_of(require_clean_line(str(error)))
     with suppress(FormError), watch.bounded("following a sound form", _CPU_S, _MEMORY_BYTES):
-        if _follow({"kind": REGEX, "text": "yes|no", "tool": False, "seed": said["seed"]}) == "complete":
+        if (
+            _follow({"kind": REGEX, "text": "yes|no", "tool": False, "seed": said["seed"]})
+            == "complete"
+        ):
             return outcome
     raise Fault(f"a sound form cannot be followed after this one: {outcome}")
 
@@ -215,5 +240,8 @@ def _require_match(pattern: str, text: bytes) -> None:
 
 
 TARGET = Target(
-    seeds, mutate, run, ("app/chat/form_constraint.py", "app/chat/form_process.py", "engine/prompt/json_schema.py")
+    seeds,
+    mutate,
+    run,
+    ("app/chat/form_constraint.py", "app/chat/form_process.py", "engine/prompt/json_schema.py"),
 )

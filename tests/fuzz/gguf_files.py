@@ -63,7 +63,9 @@ def seeds() -> list[bytes]:
         tiny_gguf.build(quant="Q4_K", **{**_SMALL, "dim": 256, "hidden_dim": 256}),
     ]
     with tempfile.TemporaryDirectory(prefix="jalopy-fuzz-") as name:
-        parts = [path.read_bytes() for path in tiny_gguf.write_parts(Path(name), "tiny", 3, **_SMALL)]
+        parts = [
+            path.read_bytes() for path in tiny_gguf.write_parts(Path(name), "tiny", 3, **_SMALL)
+        ]
     return [pack([file]) for file in whole] + [pack(parts)]
 
 
@@ -97,7 +99,12 @@ def _described(rng: Random) -> list[bytes]:
             arguments[name] = rng.choice(values)
     try:
         tiny = tiny_gguf.model(rng.choice(_ARCHITECTURES), **arguments)
-    except (QuantError, ValueError, TypeError, ZeroDivisionError):  # it cannot have what was asked for
+    except (
+        QuantError,
+        ValueError,
+        TypeError,
+        ZeroDivisionError,
+    ):  # it cannot have what was asked for
         tiny = tiny_gguf.model(**_SMALL)
     for _ in range(rng.randrange(1, 4)):
         rng.choice(_CHANGES)(rng, tiny)
@@ -116,7 +123,11 @@ def _other_number(rng: Random, tiny: TinyGGUF) -> None:
     kind = rng.choice((own, tiny_gguf.U32, tiny_gguf.I32, tiny_gguf.U64, tiny_gguf.F32, tiny_gguf.F64,
                        tiny_gguf.BOOL, tiny_gguf.U8, tiny_gguf.I64))  # fmt: skip
     floats = (0.0, -1.0, 1e-38, 1e38, math.inf, -math.inf, math.nan, 0.5, 1e300)
-    value: Any = rng.choice(floats) if kind in (tiny_gguf.F32, tiny_gguf.F64) else rng.choice((edge(rng), 1, 2, 3, -1))
+    value: Any = (
+        rng.choice(floats)
+        if kind in (tiny_gguf.F32, tiny_gguf.F64)
+        else rng.choice((edge(rng), 1, 2, 3, -1))
+    )
     try:
         tiny.set(key.name, value, kind)
     except (struct.error, OverflowError):
@@ -142,7 +153,9 @@ def _known_key(rng: Random, tiny: TinyGGUF) -> None:
     full = rng.choice((f"{architecture}.{name}", f"tokenizer.ggml.{tokenizer}", "general.alignment", "split.count",
                        "general.file_type", "general.sampling.temp", "tokenizer.chat_template",
                        "general.name"))  # fmt: skip
-    value: Any = rng.choice((edge(rng) % (1 << 32), 1.5, math.nan, True, rng.choice(_WORDS), [rng.choice(_WORDS)]))
+    value: Any = rng.choice(
+        (edge(rng) % (1 << 32), 1.5, math.nan, True, rng.choice(_WORDS), [rng.choice(_WORDS)])
+    )
     tiny.set(full, value)
 
 
@@ -160,7 +173,10 @@ def _lied_count(rng: Random, tiny: TinyGGUF) -> None:
         tiny.layout_alignment = rng.choice((1, 8, 64, 4096))
     else:
         key = rng.choice(tiny.keys)
-        key.kind, key.payload = ARRAY, array(rng.randrange(14), edge(rng) % (1 << 64), key.payload[:4096])
+        key.kind, key.payload = (
+            ARRAY,
+            array(rng.randrange(14), edge(rng) % (1 << 64), key.payload[:4096]),
+        )
 
 
 def _other_tensor(rng: Random, tiny: TinyGGUF) -> None:
@@ -185,9 +201,13 @@ def _other_tensor(rng: Random, tiny: TinyGGUF) -> None:
         if not tiny.tensors:
             tiny.tensors.append(tensor)
     elif choice == 7:
-        tiny.tensors.append(TensorEntry(tensor.name, list(tensor.dims), tensor.ggml_type, tensor.data))
+        tiny.tensors.append(
+            TensorEntry(tensor.name, list(tensor.dims), tensor.ggml_type, tensor.data)
+        )
     else:
-        tensor.data = rng.randbytes(len(tensor.data)) if rng.random() < 0.7 else b"\xff" * len(tensor.data)
+        tensor.data = (
+            rng.randbytes(len(tensor.data)) if rng.random() < 0.7 else b"\xff" * len(tensor.data)
+        )
 
 
 def _other_vocabulary(rng: Random, tiny: TinyGGUF) -> None:
@@ -200,9 +220,14 @@ def _other_vocabulary(rng: Random, tiny: TinyGGUF) -> None:
         tiny.set(name, [rng.choice(_WORDS) for _ in range(rng.choice((0, 1, 3, 300)))])
     elif choice == 2:
         n = rng.choice((0, 1, 291, 292, 300))
-        tiny.set(name, np.array([rng.choice((0, 1, 3, 6, 7, -1, 1 << 30)) for _ in range(n)], "<i4"))
+        tiny.set(
+            name, np.array([rng.choice((0, 1, 3, 6, 7, -1, 1 << 30)) for _ in range(n)], "<i4")
+        )
     elif choice == 3:
-        tiny.set(name, np.array([rng.choice((0.0, math.nan, math.inf, -1e38))] * rng.choice((1, 292)), "<f4"))
+        tiny.set(
+            name,
+            np.array([rng.choice((0.0, math.nan, math.inf, -1e38))] * rng.choice((1, 292)), "<f4"),
+        )
     else:
         key = tiny.key(str(name))
         if key.kind == ARRAY and key.payload:
@@ -215,7 +240,11 @@ def _other_key(rng: Random, tiny: TinyGGUF) -> None:
         tiny.keys.remove(rng.choice(tiny.keys))
     elif choice == 1:
         tiny.keys.append(
-            Key(rng.choice((b"\xff", "", "x", "\x1b[2J", "k" * 70000)), STRING, string(rng.choice(_WORDS)))
+            Key(
+                rng.choice((b"\xff", "", "x", "\x1b[2J", "k" * 70000)),
+                STRING,
+                string(rng.choice(_WORDS)),
+            )
         )
     elif choice == 2:
         rng.shuffle(tiny.keys)
@@ -255,7 +284,9 @@ def _write(files: Sequence[bytes], place: Path) -> Path:
     if len(files) == 1:
         names = ["model.gguf"]
     else:
-        names = [f"model-{number:05}-of-{len(files):05}.gguf" for number in range(1, len(files) + 1)]
+        names = [
+            f"model-{number:05}-of-{len(files):05}.gguf" for number in range(1, len(files) + 1)
+        ]
     for name, content in zip(names, files, strict=True):
         (place / name).write_bytes(content)
     return place / (names[0] if names else "model.gguf")

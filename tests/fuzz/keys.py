@@ -56,7 +56,23 @@ _PASTED = (
 )  # fmt: skip
 
 
-_NUMBERS = ("", "0", "1", "2", "3", "48", "80", "201", "-1", "NaN", "Infinity", "1.5", "65536", "1114112", "9" * 25)
+_NUMBERS = (
+    "",
+    "0",
+    "1",
+    "2",
+    "3",
+    "48",
+    "80",
+    "201",
+    "-1",
+    "NaN",
+    "Infinity",
+    "1.5",
+    "65536",
+    "1114112",
+    "9" * 25,
+)
 _STRINGS = (
     "11;rgb:1e1e/1e1e/2e2e", "52;c;aGVsbG8=", ">|XTerm(390)", "1$r0m", "1+r544e=78", "!|00000000", "Gi=31;OK",
     "/quit\r", "l/model /etc/passwd\r", "x" * 5000,
@@ -65,8 +81,23 @@ _STRINGS = (
 
 def seeds() -> list[bytes]:
     """Every screen with nothing typed, and with one of each kind of input."""
-    tour = "".join(("hello\r", "\x1bOP", "\x1b", "\x10", "\x1b", _paste("line\n" * 30), "\r", "\x1b[48;5;20;100;200t"))
-    return [_pack(name, "") for name in SCENES] + [_pack("chat", tour), _pack("threads", tour), _pack("models", tour)]
+    tour = "".join(
+        (
+            "hello\r",
+            "\x1bOP",
+            "\x1b",
+            "\x10",
+            "\x1b",
+            _paste("line\n" * 30),
+            "\r",
+            "\x1b[48;5;20;100;200t",
+        )
+    )
+    return [_pack(name, "") for name in SCENES] + [
+        _pack("chat", tour),
+        _pack("threads", tour),
+        _pack("models", tour),
+    ]
 
 
 def _pack(scene: str, typed: str) -> bytes:
@@ -108,28 +139,51 @@ def _some(rng: Random) -> str:
     if choice == 8:
         return _paste(rng.choice(_PASTED))
     if choice == 9:
-        button, x, y = rng.choice((0, 1, 2, 32, 35, 64, 65, 66, 4, 16)), rng.randrange(-1, 130), rng.randrange(-1, 50)
-        return "".join(f"\x1b[<{button};{x};{y}{state}" for state in rng.choice(("M", "m", "Mm", "MmMm")))
+        button, x, y = (
+            rng.choice((0, 1, 2, 32, 35, 64, 65, 66, 4, 16)),
+            rng.randrange(-1, 130),
+            rng.randrange(-1, 50),
+        )
+        return "".join(
+            f"\x1b[<{button};{x};{y}{state}" for state in rng.choice(("M", "m", "Mm", "MmMm"))
+        )
     if choice == 10:
-        rows, columns = rng.choice((1, 2, 5, 12, 24, 60, 200)), rng.choice((1, 2, 5, 20, 40, 80, 130, 300))
+        rows, columns = (
+            rng.choice((1, 2, 5, 12, 24, 60, 200)),
+            rng.choice((1, 2, 5, 20, 40, 80, 130, 300)),
+        )
         return f"\x1b[48;{rows};{columns};{rows * 16};{columns * 8}t"
     if choice == 11:
         return _key_report(rng)
     if choice == 12:
         return _string(rng)
     if choice == 13:
-        prefix, numbers = rng.choice(("", "?", ">", "<", "=")), [rng.choice(_NUMBERS) for _ in range(rng.randrange(5))]
+        prefix, numbers = (
+            rng.choice(("", "?", ">", "<", "=")),
+            [rng.choice(_NUMBERS) for _ in range(rng.randrange(5))],
+        )
         return f"\x1b[{prefix}{rng.choice(';:').join(numbers)}{rng.choice(('', ' ', '$'))}{chr(rng.randrange(64, 127))}"
-    return chr(rng.choice((rng.randrange(128), rng.randrange(0xA0, 0x3000), rng.randrange(0x1F300, 0x1FA00))))
+    return chr(
+        rng.choice(
+            (rng.randrange(128), rng.randrange(0xA0, 0x3000), rng.randrange(0x1F300, 0x1FA00))
+        )
+    )
 
 
 def _key_report(rng: Random) -> str:
     """A key as the Kitty protocol or xterm's modifyOtherKeys reports it, with all that may stand in its parameters."""
-    code = rng.choice(("97", "13", "27", "9", "127", "32", "1", "57441", "103", "0", str(rng.randrange(0x120000))))
-    codes, states = [code], [rng.choice(("1", "2", "3", "5", "6", "65", "129", rng.choice(_NUMBERS)))]
+    code = rng.choice(
+        ("97", "13", "27", "9", "127", "32", "1", "57441", "103", "0", str(rng.randrange(0x120000)))
+    )
+    codes, states = (
+        [code],
+        [rng.choice(("1", "2", "3", "5", "6", "65", "129", rng.choice(_NUMBERS)))],
+    )
     codes += [rng.choice(("65", "", "97", rng.choice(_NUMBERS))) for _ in range(rng.randrange(3))]
     states += [rng.choice(("1", "2", "3", rng.choice(_NUMBERS))) for _ in range(rng.randrange(3))]
-    texts = [rng.choice(("65", "20320", "7", rng.choice(_NUMBERS))) for _ in range(rng.randrange(3))]
+    texts = [
+        rng.choice(("65", "20320", "7", rng.choice(_NUMBERS))) for _ in range(rng.randrange(3))
+    ]
     parameters = [":".join(codes), ":".join(states), ":".join(texts), rng.choice(_NUMBERS)]
     end = rng.choice("uuuuu~~ABCDEFHPQRS")
     return f"\x1b[{';'.join(parameters[: rng.randrange(1, 5)])}{end}"
@@ -137,7 +191,11 @@ def _key_report(rng: Random) -> str:
 
 def _string(rng: Random) -> str:
     """OSC, DCS, APC, PM or SOS with any end, or none."""
-    said = rng.choice(_STRINGS) if rng.random() < 0.7 else "".join(chr(rng.randrange(32, 300)) for _ in range(40))
+    said = (
+        rng.choice(_STRINGS)
+        if rng.random() < 0.7
+        else "".join(chr(rng.randrange(32, 300)) for _ in range(40))
+    )
     end = rng.choice(("\x1b\\", "\x1b\\", "\x1b\\", "\x07", "\x18", "\x1b", "", "\x1b[A", "\x9c"))
     return f"\x1b{rng.choice(']P_^X')}{said}{end}"
 
@@ -153,7 +211,10 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
         return "no scene"
     before = Path.cwd()
     try:
-        with pytest.MonkeyPatch.context() as patched, watch.bounded("typing", _CPU_S, _MEMORY_BYTES):
+        with (
+            pytest.MonkeyPatch.context() as patched,
+            watch.bounded("typing", _CPU_S, _MEMORY_BYTES),
+        ):
             for variable in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"):
                 patched.setenv(variable, str(place / variable.lower()))
             for variable in ("DISPLAY", "WAYLAND_DISPLAY", "SSH_TTY"):
@@ -178,7 +239,9 @@ async def _played(name: str, raw: bytes, place: Path, patched: pytest.MonkeyPatc
     async with playing(SCENES[name], patched, place) as driver:
         os.chdir(work)
         await _type(driver, raw)
-        if commands and not _MAY_EDIT.search(_PASTE.sub("", codecs.decode(raw, "utf-8", "replace"))):
+        if commands and not _MAY_EDIT.search(
+            _PASTE.sub("", codecs.decode(raw, "utf-8", "replace"))
+        ):
             raise Fault(f"an editor was run that no one asked for: {commands}")
         if driver.app._exit:
             if driver.app.crash_line:
@@ -215,7 +278,11 @@ def _require_sane(driver: Driver) -> None:
         raise error
     if driver.app._exit:
         return
-    found = {char for char in driver.screen_text() if unicodedata.category(char) in ("Cc", "Cs") and char != "\n"}
+    found = {
+        char
+        for char in driver.screen_text()
+        if unicodedata.category(char) in ("Cc", "Cs") and char != "\n"
+    }
     if found:
         raise Fault(f"the screen shows control characters: {sorted(found)}")
 

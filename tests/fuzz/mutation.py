@@ -11,7 +11,9 @@ EDGES = (0, 1, 2, 7, 8, 31, 32, 63, 64, 127, 128, 255, 256, 1 << 15, (1 << 16) -
 _MOST_PIECE_BYTES = 4096
 
 
-def mutate_bytes(rng: Random, data: bytes, others: Sequence[bytes], within: int | None = None) -> bytes:
+def mutate_bytes(
+    rng: Random, data: bytes, others: Sequence[bytes], within: int | None = None
+) -> bytes:
     """Return the data with one to four changes.
 
     Args:

@@ -41,7 +41,17 @@ _VALUES = (
     '"bold"', '"bold; } Screen {"', '"ctrl+j"', '["f1", "f2"]', "[]", "{}", "{a = 1}", "1979-05-27", "0x" + "f" * 40,
     "9" * 400, '"""\n\n"""', '"\\u0000"', '"\\u202e"', '"$primary"', "[" * 60 + "]" * 60, '"' + "x" * 5000 + '"',
 )  # fmt: skip
-_VARIABLES = ("text-muted", "muted-style", "block-cursor-text-style", "level-0", "x", "primary", "border", "a b", "é")
+_VARIABLES = (
+    "text-muted",
+    "muted-style",
+    "block-cursor-text-style",
+    "level-0",
+    "x",
+    "primary",
+    "border",
+    "a b",
+    "é",
+)
 _PERSONAS = (b"You are brief.", b"---\ntemperature: 0.3\ntop_k: 40\n---\nYou are brief.", b"---\nx: 1\n---\n",
              b"---\n" * 2000, b"", b"\xff\xfe\x00", b"---\ntemperature: 9e99\n---\n")  # fmt: skip
 
@@ -84,7 +94,10 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Change bytes, or set a key to a value."""
     kind, content = _unpack(data)
     if kind == PERSONA or rng.randrange(3) == 0:
-        return _pack(kind, mutate_bytes(rng, content, [_unpack(other)[1] for other in rng.choices(others, k=3)]))
+        return _pack(
+            kind,
+            mutate_bytes(rng, content, [_unpack(other)[1] for other in rng.choices(others, k=3)]),
+        )
     lines = content.splitlines()
     line = f"{_key(rng, kind)} = {rng.choice(_VALUES)}".encode()
     if lines and rng.randrange(2):
@@ -100,10 +113,21 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
 
 def _key(rng: Random, kind: str) -> str:
     if kind == THEME:
-        return rng.choice(("dark", "ansi", "primary", "surface", "boost", *(f'variables."{v}"' for v in _VARIABLES)))
+        return rng.choice(
+            (
+                "dark",
+                "ansi",
+                "primary",
+                "surface",
+                "boost",
+                *(f'variables."{v}"' for v in _VARIABLES),
+            )
+        )
     if kind == KEYS:
         return rng.choice(list(ACTIONS))
-    return rng.choice([*setting_keys(), "tools.servers.x.command", "tools.servers.x.headers", "server.origins"])
+    return rng.choice(
+        [*setting_keys(), "tools.servers.x.command", "tools.servers.x.headers", "server.origins"]
+    )
 
 
 # ---- what must hold

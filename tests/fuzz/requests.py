@@ -20,7 +20,17 @@ from unittest.mock import patch
 import httpx
 
 from app.server import log as server_log
-from tests.app.server.hostile_values import BODIES, FORMS, VALUES, Place, exchanged, fault_of, forms_of, places, sent
+from tests.app.server.hostile_values import (
+    BODIES,
+    FORMS,
+    VALUES,
+    Place,
+    exchanged,
+    fault_of,
+    forms_of,
+    places,
+    sent,
+)
 from tests.app.server.odd_requests import odd, odd_response
 from tests.app.server.tiny_server import tiny_server
 from tests.fuzz.forms import made_schema
@@ -30,7 +40,14 @@ from tests.fuzz.target import Fault, Target, Watch
 _CPU_S, _MEMORY_BYTES = 20.0, 200 << 20
 """Limits on one request, which writes some tokens."""
 _MOST_TOKENS = 4
-_LIMITS = {"max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens", "num_predict", "n"}
+_LIMITS = {
+    "max_tokens",
+    "max_completion_tokens",
+    "n_predict",
+    "max_output_tokens",
+    "num_predict",
+    "n",
+}
 """Fields that would have an answer last for long; they stay as they are."""
 _SOUND = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
 

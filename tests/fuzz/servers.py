@@ -131,13 +131,17 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Other answers, in other orders."""
     script: dict[str, Any] = json.loads(data)
     if rng.random() < 0.5:  # most of the time goes into it: an answer costs less than a download
-        return json.dumps({"api": [api_answers.answer(rng) for _ in range(rng.randrange(1, 3))]}).encode()
+        return json.dumps(
+            {"api": [api_answers.answer(rng) for _ in range(rng.randrange(1, 3))]}
+        ).encode()
     for _ in range(rng.randrange(1, 4)):
         choice = rng.randrange(8)
         server = "hub" if choice == 0 else "content"
         answers = script.setdefault(server, [])
         if choice == 1:
-            script["here"] = rng.choice((0, 3, 4, 1000, 70000, len(content()) - 1, len(content()), edge(rng) % 500_000))
+            script["here"] = rng.choice(
+                (0, 3, 4, 1000, 70000, len(content()) - 1, len(content()), edge(rng) % 500_000)
+            )
             script["note"] = rng.choice(("right", "junk", "wrong part", "none", "other size"))
         elif choice == 2:
             answers += json.loads(rng.choice(others)).get(server, [])[:9]
@@ -156,13 +160,17 @@ def _answer(rng: Random) -> dict[str, Any]:
         lines += [f"{rng.choice(_NAMES)}: {rng.choice(_VALUES)}" for _ in range(rng.randrange(4))]
         answer["head"] = "\r\n".join(lines)
     if rng.random() < 0.5:
-        value = rng.choice((rng.choice(_VALUES), str(edge(rng)), f"bytes {edge(rng)}-{edge(rng)}/{edge(rng)}"))
+        value = rng.choice(
+            (rng.choice(_VALUES), str(edge(rng)), f"bytes {edge(rng)}-{edge(rng)}/{edge(rng)}")
+        )
         answer["lies"] = {rng.choice(_NAMES): value}
     if rng.random() < 0.4:
         n = len(content())
         answer["body"] = rng.choice((rng.choice(_BODIES), [rng.randrange(n), rng.randrange(2 * n)]))
     if rng.random() < 0.4:
-        answer["cut"] = rng.choice((0, 1, 5, 200, 1000, 65536, 66000, 90000, rng.randrange(150_000)))
+        answer["cut"] = rng.choice(
+            (0, 1, 5, 200, 1000, 65536, 66000, 90000, rng.randrange(150_000))
+        )
     if rng.random() < 0.1:
         answer["pieces"] = rng.choice((1, 7, 4096))
         answer.setdefault("cut", 300)
@@ -220,12 +228,17 @@ class _Server:
         status, headers, body = self._sound(request)
         head = said.get("head")
         if head is None:
-            headers = {**headers, **{str(key): str(value) for key, value in said.get("lies", {}).items()}}
+            headers = {
+                **headers,
+                **{str(key): str(value) for key, value in said.get("lies", {}).items()},
+            }
             head = "\r\n".join([status, *(f"{key}: {value}" for key, value in headers.items())])
         raw = head.encode("latin-1", "replace") + b"\r\nConnection: close\r\n\r\n"
         self._send(connection, said, raw, body)
 
-    def _send(self, connection: socket.socket, said: dict[str, Any], head: bytes, body: bytes) -> None:
+    def _send(
+        self, connection: socket.socket, said: dict[str, Any], head: bytes, body: bytes
+    ) -> None:
         wanted, left, taken = said.get("body"), said.get("cut", 1 << 60), 0
         step = said.get("pieces", 1 << 16)
         for piece in self._pieces(wanted, head, body):
@@ -255,7 +268,9 @@ class _Server:
             yield from _endless(b"X: y\r\n" * 500)
         elif wanted.startswith(("gzip:", "deflate:")):
             kind, _, text = wanted.partition(":")
-            yield (gzip.compress if kind == "gzip" else zlib.compress)(text.encode("utf-8", "surrogatepass"))
+            yield (gzip.compress if kind == "gzip" else zlib.compress)(
+                text.encode("utf-8", "surrogatepass")
+            )
         elif wanted == "bomb":
             yield from _endless(gzip.compress(b"\n" * (8 << 20)), 1 << 20)
         elif wanted == "chunks":
@@ -288,9 +303,17 @@ def sound_content(request: bytes) -> tuple[str, dict[str, str], bytes]:
 def sound_hub(_: bytes) -> tuple[str, dict[str, str], bytes]:
     """Answer of a sound hub about its one repository."""
     sha256 = hashlib.sha256(content()).hexdigest()
-    sibling = {"rfilename": NAME, "size": len(content()), "lfs": {"sha256": sha256, "size": len(content())}}
+    sibling = {
+        "rfilename": NAME,
+        "size": len(content()),
+        "lfs": {"sha256": sha256, "size": len(content())},
+    }
     body = json.dumps({"id": REPOSITORY, "sha": _COMMIT, "siblings": [sibling]}).encode()
-    return "HTTP/1.1 200 OK", {"Content-Type": "application/json", "Content-Length": str(len(body))}, body
+    return (
+        "HTTP/1.1 200 OK",
+        {"Content-Type": "application/json", "Content-Length": str(len(body))},
+        body,
+    )
 
 
 def sound_api(_: bytes) -> tuple[str, dict[str, str], bytes]:
@@ -322,13 +345,19 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
                 with serving(script["api"], sound_api) as server:
                     outcomes.append(ask(server.address))
         return ", ".join(outcomes)
-    with serving(script.get("hub", []), sound_hub) as server, watch.bounded("asking the hub", _CPU_S, _MEMORY_BYTES):
+    with (
+        serving(script.get("hub", []), sound_hub) as server,
+        watch.bounded("asking the hub", _CPU_S, _MEMORY_BYTES),
+    ):
         outcomes.append(_asked(server))
     target = place / "models"
     target.mkdir()
     remote_name = _lay_part(script, target)
     content_script = script.get("content", [])
-    with serving(content_script, sound_content) as server, watch.bounded("the download", _CPU_S, _MEMORY_BYTES):
+    with (
+        serving(content_script, sound_content) as server,
+        watch.bounded("the download", _CPU_S, _MEMORY_BYTES),
+    ):
         outcomes.append(_downloaded(server, target))
     _require_nothing_else(place, target, remote_name)
     if not (target / NAME).exists():
@@ -351,7 +380,11 @@ def _asked(server: _Server) -> str:
     finally:
         _require_patience(server, pauses)
     for file in repository.files:
-        if os.sep in file.name or file.name.startswith(".") or not file.url.startswith(server.address):
+        if (
+            os.sep in file.name
+            or file.name.startswith(".")
+            or not file.url.startswith(server.address)
+        ):
             raise Fault(f"the hub may name files elsewhere: {file}")
     choices_of(repository)
     return f"hub: {min(2, len(repository.files))} files"
@@ -360,7 +393,9 @@ def _asked(server: _Server) -> str:
 def _downloaded(server: _Server, target: Path) -> str:
     pauses: list[float] = []
     web = Web("", "", _TIMEOUT_S, pause=pauses.append)
-    remote = RemoteFile(NAME, f"{server.address}/{NAME}", len(content()), hashlib.sha256(content()).hexdigest())
+    remote = RemoteFile(
+        NAME, f"{server.address}/{NAME}", len(content()), hashlib.sha256(content()).hexdigest()
+    )
     try:
         download(make_plan((remote,), target), web, lambda _: None)
     except DownloadError as error:
@@ -392,9 +427,13 @@ def _lay_part(script: dict[str, Any], target: Path) -> str:
     is_wrong = script.get("note") == "wrong part"
     raw = json.dumps(note).encode()
     n = min(script["here"], 500_000)
-    (target / f"{NAME}.part").write_bytes((b"GGUF" + bytes(n))[:n] if is_wrong else (right + bytes(n))[:n])
+    (target / f"{NAME}.part").write_bytes(
+        (b"GGUF" + bytes(n))[:n] if is_wrong else (right + bytes(n))[:n]
+    )
     if script.get("note") != "none":
-        (target / f"{NAME}.part.json").write_bytes(struct.pack("<Q", n) if script.get("note") == "junk" else raw)
+        (target / f"{NAME}.part.json").write_bytes(
+            struct.pack("<Q", n) if script.get("note") == "junk" else raw
+        )
     return NAME
 
 
@@ -404,7 +443,11 @@ def _require_nothing_else(place: Path, target: Path, name: str) -> None:
     for path in place.rglob("*"):
         if path.is_file() and path not in allowed:
             raise Fault(f"a file was written elsewhere: {path.relative_to(place)}")
-        if path.is_file() and path.suffix != ".json" and path.stat().st_size > max(len(content()), 500_000):
+        if (
+            path.is_file()
+            and path.suffix != ".json"
+            and path.stat().st_size > max(len(content()), 500_000)
+        ):
             raise Fault(f"{path.name} has {path.stat().st_size} bytes")
 
 

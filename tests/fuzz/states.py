@@ -49,14 +49,21 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Damage bytes, take a part of another segment, or forge what a segment says."""
     start, raw, choice = data[:2], data[2:], rng.randrange(5)
     if choice == 0:
-        return start + mutate_bytes(rng, raw, [other[2:] for other in others if other[:1] == b"S"])[:_MOST_BYTES]
+        return (
+            start
+            + mutate_bytes(rng, raw, [other[2:] for other in others if other[:1] == b"S"])[
+                :_MOST_BYTES
+            ]
+        )
     if choice == 1:
         return start + mutate_bytes(rng, raw, (), within=head_bytes(64))
     if choice in (2, 3):
         other = rng.choice(others)
         kind = max(start[:1], other[:1], key=b"SG".index)  # what takes from a forged file is one
         cut = rng.choice((head_bytes(0), head_bytes(64), rng.randrange(len(raw) + 1)))
-        return (kind + start[1:] + rng.choice((raw[:cut] + other[2:][cut:], other[2:])))[:_MOST_BYTES]
+        return (kind + start[1:] + rng.choice((raw[:cut] + other[2:][cut:], other[2:])))[
+            :_MOST_BYTES
+        ]
     return b"G" + start[1:] + _forged(rng, start[1], raw)
 
 
@@ -72,7 +79,9 @@ def _forged(rng: Random, number: int, raw: bytes) -> bytes:
     else:
         payload = payload[: rng.randrange(len(payload) + 1)]
     checksum = zlib.crc32(payload) if rng.random() < 0.9 else rng.getrandbits(32)
-    return segment.digest(checksum, bytes(ids)) + checksum.to_bytes(4, "little") + bytes(ids) + payload
+    return (
+        segment.digest(checksum, bytes(ids)) + checksum.to_bytes(4, "little") + bytes(ids) + payload
+    )
 
 
 def run(data: bytes, place: Path, watch: Watch) -> str:

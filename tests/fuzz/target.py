@@ -45,12 +45,17 @@ class Watch:
         _reset_peak()
         before_bytes, started_s = _memory_bytes("VmRSS"), time.process_time()
         yield
-        took_s, took_bytes = time.process_time() - started_s, max(0, _memory_bytes("VmHWM") - before_bytes)
+        took_s, took_bytes = (
+            time.process_time() - started_s,
+            max(0, _memory_bytes("VmHWM") - before_bytes),
+        )
         self.peak_bytes = max(self.peak_bytes, took_bytes)
         if self._enforces and took_s > cpu_s:
             raise CostFault(f"{what} took {took_s:.1f} s of processor time, more than {cpu_s:g}")
         if self._enforces and took_bytes > memory_bytes:
-            raise CostFault(f"{what} took {took_bytes >> 20} MB of memory, more than {memory_bytes >> 20}")
+            raise CostFault(
+                f"{what} took {took_bytes >> 20} MB of memory, more than {memory_bytes >> 20}"
+            )
 
 
 Run = Callable[[bytes, Path, Watch], str]
@@ -89,7 +94,9 @@ def require_clean_line(message: str) -> str:
 def kind_of(message: str) -> str:
     """Return a message without the parts that differ from input to input."""
     words = re.findall(r"\S+", message)
-    return " ".join(word if re.fullmatch(r"[(]?[a-zA-Z'-]+[),:;]?", word) else "#" for word in words)[:80]
+    return " ".join(
+        word if re.fullmatch(r"[(]?[a-zA-Z'-]+[),:;]?", word) else "#" for word in words
+    )[:80]
 
 
 def _memory_bytes(name: str) -> int:

@@ -76,7 +76,8 @@ def test_mutated_inputs_are_the_same_for_the_same_seed(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["form", "database", "state", "template", "tools", "export", "convert", "documents", "file"]
+    "name",
+    ["form", "database", "state", "template", "tools", "export", "convert", "documents", "file"],
 )
 def test_sound_inputs_and_some_changed_ones_hold(name: str) -> None:
     target, rng = load(name), Random(11)
@@ -110,7 +111,9 @@ def test_keys_and_values_that_no_one_checked_are_found(monkeypatch: pytest.Monke
 
         __hash__ = int.__hash__
 
-    monkeypatch.setattr(segments, "zlib", SimpleNamespace(crc32=lambda view: Unchecked(zlib.crc32(view))))
+    monkeypatch.setattr(
+        segments, "zlib", SimpleNamespace(crc32=lambda view: Unchecked(zlib.crc32(view)))
+    )
     assert "keys and values of other tokens" in found_in("state").fault
 
 
@@ -163,7 +166,9 @@ def test_a_sound_model_opens_and_a_cut_one_is_refused() -> None:
 
 def test_a_conversion_that_raises_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     files = checkpoints.unpack(checkpoints.seeds()[1])
-    files["tokenizer.json"] = files["tokenizer.json"].replace(b'"merges": [[', b'"merges": [["\\ud800", "a"], [')
+    files["tokenizer.json"] = files["tokenizer.json"].replace(
+        b'"merges": [[', b'"merges": [["\\ud800", "a"], ['
+    )
     assert execute(load("convert"), checkpoints.pack(files), enforces=False).fault == ""
     monkeypatch.setattr(bounded, "is_utf8", lambda text: True)
     result = execute(load("convert"), checkpoints.pack(files), enforces=False)
@@ -184,8 +189,12 @@ def test_a_wrong_file_that_a_download_ends_with_is_found(monkeypatch: pytest.Mon
     assert "wrong file" in execute(load("server"), data, enforces=False).fault
 
 
-def test_a_download_that_an_honest_server_cannot_mend_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers, "sound_content", lambda request: ("HTTP/1.1 404 No", {"Content-Length": "0"}, b""))
+def test_a_download_that_an_honest_server_cannot_mend_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        servers, "sound_content", lambda request: ("HTTP/1.1 404 No", {"Content-Length": "0"}, b"")
+    )
     result = execute(load("server"), b"{}", enforces=False)
     assert "does not end in the right file" in result.fault
 
@@ -213,7 +222,9 @@ def test_a_document_that_is_not_cleaned_is_found(monkeypatch: pytest.MonkeyPatch
     assert "control characters" in found_in("documents").fault
 
 
-def test_a_document_that_a_message_does_not_give_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_that_a_message_does_not_give_back_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(documents, "attached", lambda name, text: f"{name}:\n```\n{text}\n```\n")
     assert found_in("documents").fault
 
@@ -223,16 +234,23 @@ def test_a_converter_that_raises_something_else_is_found(monkeypatch: pytest.Mon
         raise IndexError("planted")
 
     monkeypatch.setattr(documents, "converted", convert)
-    assert execute(load("documents"), documents.seeds()[0], enforces=False).outcome.startswith("FAULT IndexError")
+    assert execute(load("documents"), documents.seeds()[0], enforces=False).outcome.startswith(
+        "FAULT IndexError"
+    )
 
 
 def test_a_mask_that_allows_everything_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = FormConstraint.allowed
     monkeypatch.setattr(FormConstraint, "allowed", lambda self: sound(self) | True)
-    assert "a sound form cannot be followed" in execute(load("form"), forms.seeds()[0], enforces=False).fault
+    assert (
+        "a sound form cannot be followed"
+        in execute(load("form"), forms.seeds()[0], enforces=False).fault
+    )
 
 
-def test_a_text_of_a_tool_server_that_no_one_cleaned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_of_a_tool_server_that_no_one_cleaned_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(server, "clean_text", str)
     assert "not clean" in found_in("tools").fault
 
@@ -274,7 +292,10 @@ def test_a_field_that_no_one_checked_is_found(monkeypatch: pytest.MonkeyPatch) -
     assert "status 500" in execute(load("requests"), broken, enforces=False).fault
     monkeypatch.undo()
     assert execute(load("requests"), broken, enforces=False).fault == ""
-    assert execute(load("requests"), data, enforces=False).outcome == "/v1/chat/completions 200 application/json"
+    assert (
+        execute(load("requests"), data, enforces=False).outcome
+        == "/v1/chat/completions 200 application/json"
+    )
 
 
 @pytest.mark.slow
@@ -309,7 +330,9 @@ def test_a_campaign_finds_every_way_to_fail_and_keeps_the_inputs(tmp_path: Path)
     assert "7 executions" in said[-1]
 
 
-def test_a_replay_says_what_becomes_of_an_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_replay_says_what_becomes_of_an_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command.replay("planted", kept.keep("planted", b"fine", tmp_path)) == 0
     assert command.replay("planted", kept.keep("planted", b"exception", tmp_path)) == 1
     assert "no one expected this" in capsys.readouterr().out

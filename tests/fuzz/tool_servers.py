@@ -77,8 +77,15 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
 def _script(rng: Random) -> bytes:
     """Return what a server says to each method: lines of JSON, and how HTTP sends them."""
     oddness = rng.choice((0.0, 0.1, 0.1, 0.4))
-    said = {method: [_answer(rng, method, oddness) for _ in range(rng.randrange(1, 3))] for method in _METHODS}
-    script = {"way": rng.choice(("pipe", "http", "http")), "said": said, "ends": rng.random() < oddness / 4}
+    said = {
+        method: [_answer(rng, method, oddness) for _ in range(rng.randrange(1, 3))]
+        for method in _METHODS
+    }
+    script = {
+        "way": rng.choice(("pipe", "http", "http")),
+        "said": said,
+        "ends": rng.random() < oddness / 4,
+    }
     return json.dumps(script).encode()
 
 
@@ -93,7 +100,9 @@ def _answer(rng: Random, method: str, oddness: float) -> dict[str, Any]:
     sound = {"Mcp-Session-Id": "s", "Content-Type": "text/event-stream"}
     return {
         "lines": lines,
-        "frame": rng.choice(_FRAMES) if len(lines) == 1 or rng.random() < oddness else "data: {}\n\n",
+        "frame": rng.choice(_FRAMES)
+        if len(lines) == 1 or rng.random() < oddness
+        else "data: {}\n\n",
         "status": rng.choice(_STATUSES) if rng.random() < oddness else 200,
         "headers": rng.choice(_HEADERS) if rng.random() < oddness else sound,
     }
@@ -109,8 +118,14 @@ def _message(rng: Random, method: str, oddness: float) -> Any:
         result = {"protocolVersion": version, "capabilities": rng.choice(({}, []))}
     elif method == "tools/list":
         n_tools = rng.choice((1, 2, 90))
-        tools = [{"name": rng.choice(_NAMES), "inputSchema": rng.choice(_SCHEMAS)} for _ in range(n_tools)]
-        result = {"tools": rng.choice((tools, tools, tools, None, [None, 5])), "nextCursor": rng.choice(_CURSORS)}
+        tools = [
+            {"name": rng.choice(_NAMES), "inputSchema": rng.choice(_SCHEMAS)}
+            for _ in range(n_tools)
+        ]
+        result = {
+            "tools": rng.choice((tools, tools, tools, None, [None, 5])),
+            "nextCursor": rng.choice(_CURSORS),
+        }
     elif method == "tools/call":
         result = {"content": rng.choice(_CONTENTS), "isError": rng.choice((True, False, None, "x"))}
         if rng.random() < 0.3:
@@ -168,7 +183,9 @@ def _pairs(headers: Any) -> list[tuple[str, str]]:
     return [
         (name, value)
         for name, value in pairs
-        if isinstance(value, str) and value.isprintable() and all(ord(char) < 256 for char in name + value)
+        if isinstance(value, str)
+        and value.isprintable()
+        and all(ord(char) < 256 for char in name + value)
     ]
 
 
@@ -176,7 +193,11 @@ def answer_to(script: Any, asked: dict[str, Any]) -> dict[str, Any]:
     """Return what a script says to a request."""
     said = script.get("said") if isinstance(script, dict) else None
     answers = said.get(asked.get("method")) if isinstance(said, dict) else None
-    found = [answer for answer in answers if isinstance(answer, dict)] if isinstance(answers, list) else []
+    found = (
+        [answer for answer in answers if isinstance(answer, dict)]
+        if isinstance(answers, list)
+        else []
+    )
     number = asked.get("id")
     return found[number % len(found) if isinstance(number, int) else 0] if found else {}
 

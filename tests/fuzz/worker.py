@@ -29,7 +29,16 @@ MOST_DATA_BYTES = 4 << 30
 STARTING_PATIENCE_S = 300.0
 _READY = b"ready\n"
 _LENGTH = struct.Struct("<I")
-_NOT_INHERITED = ("HF_", "HUGGING_FACE", "SSL_CERT", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "JALOPY_")
+_NOT_INHERITED = (
+    "HF_",
+    "HUGGING_FACE",
+    "SSL_CERT",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "JALOPY_",
+)
 _KEPT = ("JALOPY_CACHE_DIR",)
 
 
@@ -52,12 +61,16 @@ class Result:
     n_new_lines: int = 0
 
 
-def execute(target: Target, data: bytes, lines: NewLines | None = None, enforces: bool = True) -> Result:
+def execute(
+    target: Target, data: bytes, lines: NewLines | None = None, enforces: bool = True
+) -> Result:
     """Run one input here, in a directory of its own."""
     started_s, watch = time.monotonic(), Watch(enforces)
     n_before = len(lines.seen) if lines else 0
     outcome, fault = _outcome(target, data, lines, watch)
-    if fault and lines is not None and isinstance(fault, CostFault):  # watching the lines costs time as well
+    if (
+        fault and lines is not None and isinstance(fault, CostFault)
+    ):  # watching the lines costs time as well
         watch = Watch(enforces)
         outcome, fault = _outcome(target, data, None, watch)
     n_new = len(lines.seen) - n_before if lines else 0
@@ -65,7 +78,9 @@ def execute(target: Target, data: bytes, lines: NewLines | None = None, enforces
     return Result(outcome, told, time.monotonic() - started_s, watch.peak_bytes, n_new)
 
 
-def _outcome(target: Target, data: bytes, lines: NewLines | None, watch: Watch) -> tuple[str, Exception | None]:
+def _outcome(
+    target: Target, data: bytes, lines: NewLines | None, watch: Watch
+) -> tuple[str, Exception | None]:
     with tempfile.TemporaryDirectory(prefix="jalopy-fuzz-") as name, _watched(lines):
         try:
             return target.run(data, Path(name), watch), None
@@ -73,7 +88,10 @@ def _outcome(target: Target, data: bytes, lines: NewLines | None, watch: Watch) 
             return f"FAULT {kind_of(str(error))}", error
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
-            return f"FAULT {type(error).__name__} at {Path(where.filename).name}:{where.lineno}", error
+            return (
+                f"FAULT {type(error).__name__} at {Path(where.filename).name}:{where.lineno}",
+                error,
+            )
 
 
 @contextmanager

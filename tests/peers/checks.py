@@ -34,9 +34,22 @@ class Desk:
 
     def __init__(self, server: PeerServer, root: Path, patience_s: float, n_tokens: int) -> None:
         self.server, self.root, self.patience_s, self._n_tokens = server, root, patience_s, n_tokens
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "JALOPY_"))}
-        places = {f"XDG_{name}_HOME": str(root / name.lower()) for name in ("CONFIG", "STATE", "DATA", "CACHE")}
-        self.environ = {**kept, **places, "HOME": str(root), "TERM": "xterm-256color", "PYTHONUNBUFFERED": "1"}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("XDG_", "JALOPY_"))
+        }
+        places = {
+            f"XDG_{name}_HOME": str(root / name.lower())
+            for name in ("CONFIG", "STATE", "DATA", "CACHE")
+        }
+        self.environ = {
+            **kept,
+            **places,
+            "HOME": str(root),
+            "TERM": "xterm-256color",
+            "PYTHONUNBUFFERED": "1",
+        }
         self.settle_for("")
 
     def settle_for(self, more: str) -> None:
@@ -53,7 +66,9 @@ class Desk:
         """Start the program with pipes; ``run`` would wait for all of its input."""
         pipe, given = subprocess.PIPE, subprocess.DEVNULL if words[0] == "run" else subprocess.PIPE
         command = self.command(*words)
-        return subprocess.Popen(command, stdin=given, stdout=pipe, stderr=pipe, env=self.environ, cwd=self.root)
+        return subprocess.Popen(
+            command, stdin=given, stdout=pipe, stderr=pipe, env=self.environ, cwd=self.root
+        )
 
     def run(self, *words: str) -> tuple[int, str, str]:
         """Run it to its end."""
@@ -135,7 +150,9 @@ def stopped_and_continued(desk: Desk) -> str:
 
 def tools(desk: Desk) -> str:
     """A call is asked about, runs, and its result is answered."""
-    desk.settle_for(f'[tools]\nuse = "on"\n[tools.servers.own]\ncommand = ["{sys.executable}", "{_TOOLS}"]\n')
+    desk.settle_for(
+        f'[tools]\nuse = "on"\n[tools.servers.own]\ncommand = ["{sys.executable}", "{_TOOLS}"]\n'
+    )
     chat = desk.chat()
     try:
         chat.press('Use the tool echo to say the text "blue". Call it now.\r')
@@ -144,7 +161,11 @@ def tools(desk: Desk) -> str:
         time.sleep(_CALM_S)
         chat.press("y")
         chat.wait_for(lambda: "+ echo" in _shown(chat), "the result", desk.patience_s)
-        chat.wait_for(lambda: "/s" in _shown(chat).partition("+ echo")[2], "the answer after it", desk.patience_s)
+        chat.wait_for(
+            lambda: "/s" in _shown(chat).partition("+ echo")[2],
+            "the answer after it",
+            desk.patience_s,
+        )
         return "asked, ran, answered"
     finally:
         chat.close()
@@ -171,7 +192,9 @@ def form(desk: Desk) -> str:
     """An answer follows a schema."""
     place = desk.root / "schema.json"
     place.write_text(json.dumps(_SCHEMA), encoding="utf-8")
-    code, out, err = desk.run("run", "--schema", str(place), "-n", "60", "-p", "What colour is the sky?")
+    code, out, err = desk.run(
+        "run", "--schema", str(place), "-n", "60", "-p", "What colour is the sky?"
+    )
     _require(code == 0, f"exit code {code}: {err!r}")
     _require(json.loads(out).get("sky") in ("blue", "red"), f"not of the form: {out!r}")
     return out.strip()
@@ -198,7 +221,9 @@ def killed(desk: Desk) -> str:
     process.stdin.write(b"Say hello.\n")
     out, raw_err = process.communicate(timeout=desk.patience_s)
     err = raw_err.decode()
-    lines = [one for one in err.splitlines() if desk.server.url[7:] in one and "computed by" not in one]
+    lines = [
+        one for one in err.splitlines() if desk.server.url[7:] in one and "computed by" not in one
+    ]
     _require(len(lines) == 1 and "Traceback" not in err, f"not one line: {err!r}")
     _require(process.returncode == 0, f"exit code {process.returncode}")
     _require(out.strip() and err.count(" · first after") == 1, f"no answer afterwards: {err!r}")

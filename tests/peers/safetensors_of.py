@@ -11,7 +11,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 source, target = Path(sys.argv[1]), Path(sys.argv[2])
 target.mkdir(parents=True, exist_ok=True)
 tokenizer = AutoTokenizer.from_pretrained(str(source.parent), gguf_file=source.name)
-model = AutoModelForCausalLM.from_pretrained(str(source.parent), gguf_file=source.name, dtype=torch.bfloat16)
+model = AutoModelForCausalLM.from_pretrained(
+    str(source.parent), gguf_file=source.name, dtype=torch.bfloat16
+)
 weights = {name: tensor.contiguous().clone() for name, tensor in model.state_dict().items()}
 if model.config.tie_word_embeddings:
     weights.pop("lm_head.weight", None)

@@ -41,7 +41,11 @@ def _jalopy(model: Path, port: int) -> list[str]:
     return ["-m", "app", "serve", str(model), "--port", str(port), "--ctx", str(N_CTX)]
 
 
-KINDS: dict[str, Callable[[Path, int], list[str]]] = {"vllm": _vllm, "llama-cpp": _llama_cpp, "jalopy": _jalopy}
+KINDS: dict[str, Callable[[Path, int], list[str]]] = {
+    "vllm": _vllm,
+    "llama-cpp": _llama_cpp,
+    "jalopy": _jalopy,
+}
 
 
 def free_port() -> int:
@@ -64,10 +68,20 @@ class PeerServer:
 
     def start(self) -> None:
         """Start it, and wait until it answers. Raises RuntimeError: it ends, or takes too long."""
-        environ = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+        environ = {
+            **os.environ,
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "HF_HUB_OFFLINE": "1",
+            "DO_NOT_TRACK": "1",
+        }
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, cwd=self._root, env=environ, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                self._command,
+                cwd=self._root,
+                env=environ,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
             )
         give_up_s = time.monotonic() + self._patience_s
         while not self._answers():
@@ -80,12 +94,18 @@ class PeerServer:
         """Whether it answers a question, which some refuse for a while after they list their models."""
         with contextlib.suppress(OSError, ValueError, LookupError):
             name = self._asked("/models", None)["data"][0]["id"]
-            asked = {"model": name, "max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]}
+            asked = {
+                "model": name,
+                "max_tokens": 1,
+                "messages": [{"role": "user", "content": "hi"}],
+            }
             return bool(self._asked("/chat/completions", json.dumps(asked).encode())["choices"])
         return False
 
     def _asked(self, path: str, body: bytes | None) -> Any:
-        request = urllib.request.Request(f"{self.url}/v1{path}", body, {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            f"{self.url}/v1{path}", body, {"Content-Type": "application/json"}
+        )
         with urllib.request.urlopen(request, timeout=self._patience_s) as answer:
             return json.load(answer)
 

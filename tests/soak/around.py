@@ -14,18 +14,42 @@ from tests.soak.ledger import read_all
 from tests.soak.run import BACKSPACE, Run
 from tests.soak.talk import turn
 
-_SCREENS = {"F1": b"\x1bOP", "F2": b"\x1bOQ", "F3": b"\x1bOR", "F4": b"\x1bOS", "F5": b"\x1b[15~", "F8": b"\x1b[19~"}
+_SCREENS = {
+    "F1": b"\x1bOP",
+    "F2": b"\x1bOQ",
+    "F3": b"\x1bOR",
+    "F4": b"\x1bOS",
+    "F5": b"\x1b[15~",
+    "F8": b"\x1b[19~",
+}
 _MOVES = (b"\x1b[A", b"\x1b[B", b"\x1b[5~", b"\x1b[6~", b"\x1b[H", b"\x1b[F")
 _CONVERSATIONS = b"\x1b[19~"
 _SEARCHED = ("capital", "river", "mk0000", "Norway", "zzzz", "sky blue")
-_DOCUMENT_WORDS = ("fan", "dust", "screw", "größe", "river", "bearing", "oil", "manual", "page", "table", "seven")
-_THEMES = tuple(sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "themes").glob("*.toml")))
+_DOCUMENT_WORDS = (
+    "fan",
+    "dust",
+    "screw",
+    "größe",
+    "river",
+    "bearing",
+    "oil",
+    "manual",
+    "page",
+    "table",
+    "seven",
+)
+_THEMES = tuple(
+    sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "themes").glob("*.toml"))
+)
 
 
 def new(run: Run, rng: Random) -> None:
     """Begin another conversation, with a system prompt at times."""
     if rng.random() < 0.3:
-        run.command(f"/system You answer in {rng.choice(('one word', 'short sentences'))}.", "system prompt:")
+        run.command(
+            f"/system You answer in {rng.choice(('one word', 'short sentences'))}.",
+            "system prompt:",
+        )
     else:
         run.command("/new", "A new conversation")
     run.counts["new conversations"] += 1
@@ -45,7 +69,10 @@ def _list(run: Run, rng: Random) -> tuple[str, str] | None:
     run.live.wait_for(lambda: "Conversations" in run.view.rows[0], "the list of conversations")
     run.live.press(marker)
     run.live.wait_for(
-        lambda: f"filter: {marker}" in run.view.rows[0] and any(marker in row for row in run.view.rows[2:]),
+        lambda: (
+            f"filter: {marker}" in run.view.rows[0]
+            and any(marker in row for row in run.view.rows[2:])
+        ),
         f"the conversation with {marker}",
     )
     return chosen, marker
@@ -69,7 +96,9 @@ def search(run: Run, rng: Random) -> None:
     for _ in range(rng.randint(1, 3)):
         words = rng.choice(_SEARCHED)
         run.live.press(words)
-        run.live.wait_for(lambda words=words: words in run.view.rows[0], f"the search for {words!r}")
+        run.live.wait_for(
+            lambda words=words: words in run.view.rows[0], f"the search for {words!r}"
+        )
         run.live.press(rng.choice(_MOVES[:4]))
         run.live.settle()
         run.live.press(BACKSPACE * len(words))
@@ -82,7 +111,10 @@ def open_document(run: Run, rng: Random) -> None:
     """Attach a longer document, or several, and ask about it."""
     names = []
     for number in range(rng.randint(1, 2)):
-        path = run.home.work / f"document-{rng.randint(0, 9)}-{number}.{rng.choice(('txt', 'md', 'html'))}"
+        path = (
+            run.home.work
+            / f"document-{rng.randint(0, 9)}-{number}.{rng.choice(('txt', 'md', 'html'))}"
+        )
         lines = (" ".join(rng.choices(_DOCUMENT_WORDS, k=9)) for _ in range(rng.randint(30, 400)))
         path.write_text("\n\n".join(lines), encoding="utf-8")
         names.append(path.name)
@@ -93,7 +125,10 @@ def open_document(run: Run, rng: Random) -> None:
         # Of what the context cannot hold passages go with the question, which a line says.
         lambda: (
             marker in run.view.prompt
-            and ("[" in run.view.prompt.partition(marker)[0] or any("passages" in row for row in run.view.rows))
+            and (
+                "[" in run.view.prompt.partition(marker)[0]
+                or any("passages" in row for row in run.view.rows)
+            )
         ),
         f"{marker} after the attached documents in the prompt",
     )
@@ -117,9 +152,13 @@ def delete(run: Run, rng: Random) -> None:
     if _list(run, rng) is None:
         return
     run.live.press(b"\x04")
-    run.live.wait_for(lambda: any("deletes it for good" in row for row in run.view.rows), "the question")
+    run.live.wait_for(
+        lambda: any("deletes it for good" in row for row in run.view.rows), "the question"
+    )
     run.live.press("y")
-    run.live.wait_for(lambda: not any("deletes it for good" in row for row in run.view.rows), "the answer")
+    run.live.wait_for(
+        lambda: not any("deletes it for good" in row for row in run.view.rows), "the answer"
+    )
     run.go_home()
     after = read_all(run.home.store)
     gone = before.saved.keys() - after.saved.keys()
@@ -136,7 +175,9 @@ def switch_model(run: Run, rng: Random) -> None:
     answer = rng.choice((b"y", b"y", b"n", ESCAPE))
     run.command(f"/model {model}", "loading", "Another model", "weights")
     if not is_empty:
-        run.live.wait_for(lambda: any("Another model" in row for row in run.view.rows), "the question")
+        run.live.wait_for(
+            lambda: any("Another model" in row for row in run.view.rows), "the question"
+        )
         run.live.settle()
         run.live.press(answer)
     if answer != ESCAPE and rng.random() < 0.2:
@@ -160,7 +201,10 @@ def threads(run: Run, rng: Random) -> None:
 def read_file(run: Run, rng: Random) -> None:
     """Attach a file to a message."""
     path = run.home.work / "notes.txt"
-    path.write_text("\n".join(rng.choices(("fan", "dust", "screw", "größe"), k=rng.randint(5, 60))), encoding="utf-8")
+    path.write_text(
+        "\n".join(rng.choices(("fan", "dust", "screw", "größe"), k=rng.randint(5, 60))),
+        encoding="utf-8",
+    )
     run.command(f"/read {path.name}")
     marker = run.next_marker()
     run.type_text(marker)  # at once: what is typed after the command comes after the file
@@ -239,7 +283,9 @@ def scroll(run: Run, rng: Random) -> None:
     for _ in range(rng.randint(3, 12)):
         run.live.press(rng.choice(keys))
         run.live.settle(0.05, 0.5)
-    run.live.press(b"\x14")  # next to the strip, or below it, messages could not be told from figures
+    run.live.press(
+        b"\x14"
+    )  # next to the strip, or below it, messages could not be told from figures
     run.live.settle()
     run.live.press(ESCAPE)
     run.go_home()

@@ -47,7 +47,9 @@ class Chat:
         supervisor, child: the two processes of the program.
     """
 
-    def __init__(self, command: Sequence[str], environ: Mapping[str, str], cwd: Path, size: tuple[int, int]) -> None:
+    def __init__(
+        self, command: Sequence[str], environ: Mapping[str, str], cwd: Path, size: tuple[int, int]
+    ) -> None:
         self.screen = Screen(*size)
         self.output_tail = b""
         self._broken: bytes | None = None
@@ -87,7 +89,11 @@ class Chat:
 
     def left_behind(self) -> list[psutil.Process]:
         """Return processes of the program that still live."""
-        return [p for p in self._family.values() if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        return [
+            p
+            for p in self._family.values()
+            if p.is_running() and p.status() != psutil.STATUS_ZOMBIE
+        ]
 
     @property
     def exit_code(self) -> int | None:
@@ -100,7 +106,9 @@ class Chat:
 
     def wait_for_end(self) -> int:
         """Return the exit code, once the program and all its processes are gone."""
-        self._wait(lambda: self.exit_code is not None, "the end of the program", PATIENCE_S, may_end=True)
+        self._wait(
+            lambda: self.exit_code is not None, "the end of the program", PATIENCE_S, may_end=True
+        )
         code = self.exit_code
         assert code is not None
         return code
@@ -166,7 +174,9 @@ class Chat:
         if self._broken:
             raise Failed(f"on the terminal stood: {self._broken.decode()}")
 
-    def wait_for(self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+    def wait_for(
+        self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S
+    ) -> None:
         """Read on until something is true, of a program that goes on running."""
         self._wait(condition, what, patience_s, may_end=False)
 
@@ -179,7 +189,9 @@ class Chat:
             self.pump(0.05)
         return True
 
-    def _wait(self, condition: Callable[[], bool], what: str, patience_s: float, may_end: bool) -> None:
+    def _wait(
+        self, condition: Callable[[], bool], what: str, patience_s: float, may_end: bool
+    ) -> None:
         give_up_s = time.monotonic() + patience_s
         while not condition():
             self.pump(0.05)

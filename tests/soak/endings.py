@@ -28,12 +28,21 @@ def _seen_before_end(run: Run, said: Said) -> None:
     view = run.view
     if view.is_free:
         run.note_reply(said)
-    elif view.blocks and view.blocks[-1].who == "model" and any(said.marker in one.text for one in view.blocks):
+    elif (
+        view.blocks
+        and view.blocks[-1].who == "model"
+        and any(said.marker in one.text for one in view.blocks)
+    ):
         said.fate, said.reply = Fate.ANSWERED, letters(view.blocks[-1].text)
 
 
 def _ended(
-    run: Run, kind: str, codes: set[int], rng: Random, is_shells: bool = False, has_terminal: bool = True
+    run: Run,
+    kind: str,
+    codes: set[int],
+    rng: Random,
+    is_shells: bool = False,
+    has_terminal: bool = True,
 ) -> None:
     run.note_ended(kind, codes, is_shells, has_terminal)
     run.start(rng)
@@ -143,7 +152,10 @@ def _talk_unsaved(run: Run, rng: Random) -> None:
 
 def _wait_for_saving(run: Run) -> None:
     """Messages sent while nothing could be saved must reach the disk by themselves, once there is room."""
-    run.live.wait_for(lambda: not run.ledger.check(read_all(run.home.store)), "the saving of what was said meanwhile")
+    run.live.wait_for(
+        lambda: not run.ledger.check(read_all(run.home.store)),
+        "the saving of what was said meanwhile",
+    )
 
 
 def read_only_disk(run: Run, rng: Random) -> None:
@@ -159,7 +171,8 @@ def read_only_disk(run: Run, rng: Random) -> None:
         said = run.say(texts.short, rng)
         said.give_up("said on a read-only disk")
         run.live.wait_for(
-            lambda: any("conversation not saved" in row for row in run.view.rows), "the word that nothing is saved"
+            lambda: any("conversation not saved" in row for row in run.view.rows),
+            "the word that nothing is saved",
         )
         run.finish(None)
         run.live.press(b"\x11")

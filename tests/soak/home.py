@@ -34,18 +34,37 @@ class Home:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.work, self.state = root / "work", root / "state"
-        for directory in (self.work, self.state, root / "config" / "jalopy", root / "home", root / "data"):
+        for directory in (
+            self.work,
+            self.state,
+            root / "config" / "jalopy",
+            root / "home",
+            root / "data",
+        ):
             directory.mkdir(parents=True)
         (root / "config" / "jalopy" / "settings.toml").write_text(_SETTINGS, encoding="utf-8")
         self.babbler = tiny_gguf.write(
-            self.work / "babbler.gguf", quant="Q8_0", dim=256, hidden_dim=768, n_layers=6, context_length=4096
+            self.work / "babbler.gguf",
+            quant="Q8_0",
+            dim=256,
+            hidden_dim=768,
+            n_layers=6,
+            context_length=4096,
         )
         self.starter = starter_file()
         self.has_disk = bool(os.environ.get(IN_NAMESPACE)) and self._mount(f"size={_DISK_BYTES}")
         kernels = os.environ.get("JALOPY_CACHE_DIR") or platformdirs.user_cache_dir("jalopy")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "JALOPY_"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("XDG_", "JALOPY_"))
+        }
         self.environ = {
-            **{name: value for name, value in kept.items() if name not in ("COLUMNS", "LINES", "NO_COLOR", "DISPLAY")},
+            **{
+                name: value
+                for name, value in kept.items()
+                if name not in ("COLUMNS", "LINES", "NO_COLOR", "DISPLAY")
+            },
             "TERM": "xterm-256color",
             "HOME": str(root / "home"),
             "XDG_CONFIG_HOME": str(root / "config"),
@@ -99,6 +118,8 @@ class Home:
 
     def _mount(self, options: str) -> bool:
         done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(self.state)], capture_output=True, check=False
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(self.state)],
+            capture_output=True,
+            check=False,
         )
         return done.returncode == 0

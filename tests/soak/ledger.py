@@ -70,7 +70,9 @@ def read_all(store: Store) -> Found:
             found.unreadable.append(f"conversation {conversation_id} cannot be read: {error}")
             continue
         saved = found.saved[conversation_id]
-        said = {message.text for message in saved.conversation.messages if message.role is Role.USER}
+        said = {
+            message.text for message in saved.conversation.messages if message.role is Role.USER
+        }
         found.recorded[conversation_id] = {*said, saved.unsent, *saved.waiting}
     return found
 
@@ -104,7 +106,9 @@ class Ledger:
         messages = {m.text for m in before.saved[conversation_id].conversation.messages}
         for said in self.said.values():
             is_left = _among(kept, said.text) or not _among(messages, said.text)
-            is_recorded = _among(recorded, said.text) or not _among(before.recorded[conversation_id], said.text)
+            is_recorded = _among(recorded, said.text) or not _among(
+                before.recorded[conversation_id], said.text
+            )
             if not (is_left and is_recorded):
                 said.give_up("deleted with their conversation")
 
@@ -116,7 +120,9 @@ class Ledger:
     @property
     def n_words(self) -> int:
         """How many words are looked for."""
-        return sum(len(s.text.split()) for s in self.said.values() if s.fate not in (Fate.WAITS, Fate.GONE))
+        return sum(
+            len(s.text.split()) for s in self.said.values() if s.fate not in (Fate.WAITS, Fate.GONE)
+        )
 
     def check(self, found: Found) -> list[str]:
         """Return what is missing, said twice or not as it was seen."""
@@ -144,7 +150,9 @@ class Ledger:
     def _went_with_replaced(self, said: Said, recorded: Iterable[str]) -> bool:
         """Whether an unanswered message went with this one, and something took the place of both."""
         joined = (text for text in recorded if text.endswith(f"\n\n{said.text}"))
-        firsts = (self.said[marker] for text in joined if (marker := self.marker_in(text)) is not None)
+        firsts = (
+            self.said[marker] for text in joined if (marker := self.marker_in(text)) is not None
+        )
         return any(first.fate in (Fate.REPLACED, Fate.GONE) for first in firsts)
 
 

@@ -82,14 +82,21 @@ class Run:
                 if self.view.is_home and self._has_read_all_keys():
                     return
             view = self.view
-            if view.is_chat and view.is_free and not view.has_empty_prompt and "Enter sends" in view.edge:
+            if (
+                view.is_chat
+                and view.is_free
+                and not view.has_empty_prompt
+                and "Enter sends" in view.edge
+            ):
                 self.live.press(SELECT_ALL + BACKSPACE)
             elif not (view.is_chat and not view.is_free) and self._may_leave(view):
                 self.live.press(ESCAPE)
             self.live.wait_for(lambda: True, "")
             self.live.look_for_errors()
             if self.live.exit_code is not None:
-                raise Failed(f"the program ended with {self.live.exit_code} on the way to the prompt")
+                raise Failed(
+                    f"the program ended with {self.live.exit_code} on the way to the prompt"
+                )
             if time.monotonic() > give_up_s:
                 raise Failed("the way back to an empty prompt of an idle chat was not found")
 
@@ -114,12 +121,16 @@ class Run:
             raise Failed("the chat's process is gone") from None
         self.lives[-1].append(look)
         if self.record is not None:
-            line = json.dumps({"life": len(self.lives), "turns": self.counts["turns"], **asdict(look)})
+            line = json.dumps(
+                {"life": len(self.lives), "turns": self.counts["turns"], **asdict(look)}
+            )
             with self.record.open("a", encoding="utf-8") as file:
                 file.write(f"{line}\n")
         self.live.note_family()
 
-    def note_ended(self, kind: str, expected: set[int], is_shells: bool = False, has_terminal: bool = True) -> None:
+    def note_ended(
+        self, kind: str, expected: set[int], is_shells: bool = False, has_terminal: bool = True
+    ) -> None:
         """The program was told to end: it must, with one of these exit codes, and leave nothing."""
         chat = self.live
         code = chat.wait_for_end()
@@ -141,7 +152,9 @@ class Run:
     def check_disk(self) -> None:
         """Compare what was seen with what is saved, while nothing writes."""
         if self.home.log.exists():
-            raise Failed(f"a bug was logged: {self.home.log.read_text(encoding='utf-8', errors='replace')[-3000:]}")
+            raise Failed(
+                f"a bug was logged: {self.home.log.read_text(encoding='utf-8', errors='replace')[-3000:]}"
+            )
         troubles = self.ledger.check(read_all(self.home.store))
         if troubles:
             raise Failed("the saved conversations: " + "; ".join(troubles[:10]))
@@ -176,18 +189,23 @@ class Run:
     def command(self, line: str, *answers: str) -> str:
         """Carry out a slash command, wait for one of these answers, and return what was painted since."""
         self.live.press(line)
-        self.live.wait_for(lambda: line[:20] in self.view.prompt, f"the command {line!r} in the prompt")
+        self.live.wait_for(
+            lambda: line[:20] in self.view.prompt, f"the command {line!r} in the prompt"
+        )
         painted = self._mark_painted()
         self.live.press("\r")
         if answers:
-            self.live.wait_for(lambda: any(one in painted() for one in answers), f"one of {answers} after {line!r}")
+            self.live.wait_for(
+                lambda: any(one in painted() for one in answers), f"one of {answers} after {line!r}"
+            )
         return painted()
 
     def send(self, marker: str, text: str, fate: Fate = Fate.SENT) -> Said:
         """Send what stands in the prompt and wait until it is seen among the messages."""
         end = letters(text)[-6:]
         self.live.wait_for(
-            lambda: marker in self.view.prompt or end in letters(self.view.prompt), f"{marker} in the prompt"
+            lambda: marker in self.view.prompt or end in letters(self.view.prompt),
+            f"{marker} in the prompt",
         )
         painted = self._mark_painted()
         self._before = self._last_letters()
@@ -207,7 +225,9 @@ class Run:
         reply = self.view.last_reply
         return reply.reply_letters if reply is not None else ""
 
-    def say(self, text_of: Callable[[str, Random], str], rng: Random, is_pasted: bool = False) -> Said:
+    def say(
+        self, text_of: Callable[[str, Random], str], rng: Random, is_pasted: bool = False
+    ) -> Said:
         """Type or paste a new message and send it."""
         marker = self.next_marker()
         text = text_of(marker, rng)
@@ -232,7 +252,11 @@ class Run:
         """Note the reply at the end of the screen as one that is finished, if it stands there below its question."""
         view = self.view
         reply, blocks = view.last_reply, view.blocks
-        if reply is None or reply.n_tokens is None or said.fate not in (Fate.SENT, Fate.ANSWERED, Fate.REPLACED):
+        if (
+            reply is None
+            or reply.n_tokens is None
+            or said.fate not in (Fate.SENT, Fate.ANSWERED, Fate.REPLACED)
+        ):
             return
         if len(blocks) < 2 or said.marker not in blocks[-2].text:
             # The turn came to nothing, and this is the reply from before; or its question is out of sight, and whether
@@ -247,7 +271,9 @@ class Run:
         """Press one key and wait for one of its answers."""
         painted = self._mark_painted()
         self.live.press(key)
-        self.live.wait_for(lambda: any(one in painted() for one in answers), f"{answers} after {key!r}")
+        self.live.wait_for(
+            lambda: any(one in painted() for one in answers), f"{answers} after {key!r}"
+        )
 
     def fail(self, what: str) -> NoReturn:
         """End the run."""
@@ -258,7 +284,9 @@ class Run:
         path = self.home.work / f"live-{self.step}-{time.monotonic_ns()}.json"
         painted = self._mark_painted()
         self.live.press(f"/save {path.name}\r")
-        self.live.wait_for(lambda: path.exists() or "nothing to save" in painted(), "the saved conversation")
+        self.live.wait_for(
+            lambda: path.exists() or "nothing to save" in painted(), "the saved conversation"
+        )
         self.go_home()
         if not path.exists():
             return []

@@ -117,7 +117,9 @@ def growth(samples: Sequence[Sample]) -> list[str]:
     troubles = []
     slope = memory_slope(samples)
     if slope is not None and slope > MOST_MIB_PER_100_STEPS:
-        troubles.append(f"memory grows by {slope:.1f} MiB in 100 steps; {MOST_MIB_PER_100_STEPS} are allowed")
+        troubles.append(
+            f"memory grows by {slope:.1f} MiB in 100 steps; {MOST_MIB_PER_100_STEPS} are allowed"
+        )
     troubles += _more(settled)
     return troubles
 
@@ -126,11 +128,15 @@ def verdict(samples: Sequence[Sample]) -> list[str]:
     """Return what of one long life grew after its first ten minutes; raises ValueError: it is too short to tell."""
     settled = [one for one in samples if one.seconds >= SETTLED_S]
     if len(settled) < LEAST:
-        raise ValueError(f"{len(settled)} samples after {SETTLED_S / 60:g} minutes; {LEAST} are needed")
+        raise ValueError(
+            f"{len(settled)} samples after {SETTLED_S / 60:g} minutes; {LEAST} are needed"
+        )
     slope = slope_mib_per_100_steps(settled[len(settled) // 2 :])
     troubles = _more(settled)
     if slope > MOST_MIB_PER_100_STEPS:
-        troubles.insert(0, f"memory grows by {slope:.1f} MiB in 100 steps; {MOST_MIB_PER_100_STEPS} are allowed")
+        troubles.insert(
+            0, f"memory grows by {slope:.1f} MiB in 100 steps; {MOST_MIB_PER_100_STEPS} are allowed"
+        )
     return troubles
 
 

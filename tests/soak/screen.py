@@ -67,7 +67,9 @@ class Screen:
     def modes_left(self) -> list[str]:
         """Return what is not as it was before any program ran."""
         left = [f"mode {mode} is on" for mode in OFF_AFTERWARDS if self.private.get(mode)]
-        left += [f"mode {mode} is off" for mode in ON_AFTERWARDS if not self.private.get(mode, True)]
+        left += [
+            f"mode {mode} is off" for mode in ON_AFTERWARDS if not self.private.get(mode, True)
+        ]
         if self._kitty_depths[False]:
             left.append("keyboard flags are left on the main screen")
         return left
@@ -117,7 +119,9 @@ class Screen:
             self._column = min(max(numbers[1] if len(numbers) > 1 else 1, 1), self.columns) - 1
             self.painted += "\n"
         elif final == "J":
-            self._erase(0, 0, self.n_rows) if numbers[0] else self._erase(self._column, self._row, self.n_rows)
+            self._erase(0, 0, self.n_rows) if numbers[0] else self._erase(
+                self._column, self._row, self.n_rows
+            )
         elif final == "K":
             self._erase(0 if numbers[0] else self._column, self._row, self._row + 1)
         elif final == "A":

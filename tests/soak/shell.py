@@ -41,7 +41,9 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with contextlib.suppress(OSError):  # the terminal may be gone
         os.tcsetpgrp(0, os.getpgrp())
-    _report(reports, ended=-os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+    _report(
+        reports, ended=-os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    )
     os.read(reports, 1)
 
 

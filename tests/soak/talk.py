@@ -38,7 +38,10 @@ def paste(run: Run, rng: Random) -> None:
     run.counts["turns"] += 1
     said = run.send(marker, f"{marker} look: {pasted}")
     run.finish(said)
-    if any("Not sent: this message" in row for row in run.view.rows) or not run.view.has_empty_prompt:
+    if (
+        any("Not sent: this message" in row for row in run.view.rows)
+        or not run.view.has_empty_prompt
+    ):
         said.give_up("not sent, too long for the context")
         run.counts["messages too long for the context"] += 1
 
@@ -161,7 +164,9 @@ def edit_reply(run: Run, rng: Random) -> None:
     if said is not None:
         said.reply = ""
     run.live.press("\r")
-    run.live.wait_for(lambda: "goes on from here" not in run.view.edge, "the edited reply to be sent")
+    run.live.wait_for(
+        lambda: "goes on from here" not in run.view.edge, "the edited reply to be sent"
+    )
     run.counts["edits"] += 1
     run.finish(None)
     _note_from_chat(run, said)
@@ -188,7 +193,9 @@ def _on_disk(run: Run) -> list[list[tuple[str, str]]]:
 
 def compare(run: Run, rng: Random) -> None:
     """Compare the live conversation with what is on disk and with what is painted."""
-    for _ in range(_LOOKS):  # a reply may have begun since: the screen says so once the engine has made room for it
+    for _ in range(
+        _LOOKS
+    ):  # a reply may have begun since: the screen says so once the engine has made room for it
         messages = run.export()
         if not messages:
             return
@@ -199,6 +206,10 @@ def compare(run: Run, rng: Random) -> None:
     else:
         run.fail("the live conversation is not on the disk as it is in the chat")
     reply = run.view.last_reply
-    if reply is not None and reply.n_tokens is not None and not is_seen_in(reply.reply_letters, messages[-1]["text"]):
+    if (
+        reply is not None
+        and reply.n_tokens is not None
+        and not is_seen_in(reply.reply_letters, messages[-1]["text"])
+    ):
         run.fail(f"what is painted is not what was said: {reply.reply_letters[-200:]!r}")
     run.counts["comparisons of screen, chat and disk"] += 1

@@ -96,7 +96,9 @@ def test_a_lost_message_is_found(store: Store, ledger: Ledger):
 
 def test_a_lost_reply_is_found(store: Store, ledger: Ledger):
     change(store, "DELETE FROM message WHERE place=3")
-    assert ["the reply to mk2 is lost" in trouble for trouble in ledger.check(read_all(store))] == [True]
+    assert ["the reply to mk2 is lost" in trouble for trouble in ledger.check(read_all(store))] == [
+        True
+    ]
 
 
 def test_a_reply_that_says_something_else_is_found(store: Store, ledger: Ledger):
@@ -125,7 +127,9 @@ def test_a_deleted_conversation_excuses_only_its_own_messages(store: Store, ledg
     after = read_all(store)
     ledger.forget_deleted("000001", before, after)
     assert ["lost: mk3" in trouble for trouble in ledger.check(after)] == [True]
-    assert [said.why_gone for said in ledger.said.values()] == ["deleted with their conversation"] * 2 + [""]
+    assert [said.why_gone for said in ledger.said.values()] == [
+        "deleted with their conversation"
+    ] * 2 + [""]
 
 
 def test_a_message_joined_with_an_unanswered_one_goes_whole(store, ledger):
@@ -157,7 +161,9 @@ def test_painted_letters_are_compared_in_their_order():
 # ---- what a process holds
 
 
-def _life(mib_a_step: float = 0.0, descriptors_a_step: float = 0.0, threads_a_step: float = 0.0) -> list[Sample]:
+def _life(
+    mib_a_step: float = 0.0, descriptors_a_step: float = 0.0, threads_a_step: float = 0.0
+) -> list[Sample]:
     noise = Random(1)
     return [
         Sample(n, 0, int((100 + n * mib_a_step + noise.uniform(0, 5)) * MIB), int(10 + n * descriptors_a_step),
@@ -189,11 +195,13 @@ def test_peaks_that_an_allocator_keeps_are_no_leak():
 
 
 def test_a_leak_of_a_turns_size_is_found_next_to_allocator_noise():
-    assert ["memory" in trouble for trouble in growth(_memory(lambda step: _allocator_mib(step) + 0.1 * step))] == [
-        True
-    ]
     assert [
-        "memory" in trouble for trouble in growth(_memory(lambda step: _allocator_mib(step) + 8 * (step // 25)))
+        "memory" in trouble
+        for trouble in growth(_memory(lambda step: _allocator_mib(step) + 0.1 * step))
+    ] == [True]
+    assert [
+        "memory" in trouble
+        for trouble in growth(_memory(lambda step: _allocator_mib(step) + 8 * (step // 25)))
     ] == [True]
 
 
@@ -213,7 +221,9 @@ def chats(tmp_path: Path):
     started: list[Chat] = []
 
     def start(act: str) -> Chat:
-        started.append(Chat([sys.executable, "-c", _PROGRAM.format(act=act)], {"PATH": ""}, tmp_path, (80, 24)))
+        started.append(
+            Chat([sys.executable, "-c", _PROGRAM.format(act=act)], {"PATH": ""}, tmp_path, (80, 24))
+        )
         return started[-1]
 
     yield start
@@ -230,7 +240,9 @@ def test_a_program_that_leaves_its_modes_is_found(chats):
 
 
 def test_a_program_that_puts_everything_back_is_sound(chats):
-    chat = chats("os.write(1, b'\\x1b[?1049h\\x1b[>1u\\x1b[?25l\\x1b[<u\\x1b[?1049l\\x1b[?25h'); sys.exit(3)")
+    chat = chats(
+        "os.write(1, b'\\x1b[?1049h\\x1b[>1u\\x1b[?25l\\x1b[<u\\x1b[?1049l\\x1b[?25h'); sys.exit(3)"
+    )
     assert chat.wait_for_end() == 3
     assert chat.leaves_undone() == []
     assert chat.left_behind() == []
@@ -238,7 +250,9 @@ def test_a_program_that_puts_everything_back_is_sound(chats):
 
 def test_a_traceback_on_the_terminal_is_found_however_it_is_cut(chats):
     act = "os.write(1, b'Traceback (most rec'); os.read(0, 1); os.write(1, b'ent call last)'); time.sleep(600)"
-    chat = chats(f"tty.setraw(0); {act}")  # the rest comes when it is told to: found earlier, it would end the start
+    chat = chats(
+        f"tty.setraw(0); {act}"
+    )  # the rest comes when it is told to: found earlier, it would end the start
     chat.wait_for(lambda: b"most rec" in chat.output_tail, "the first piece")
     chat.press("x")
     with pytest.raises(Failed, match="Traceback"):
@@ -258,7 +272,9 @@ def test_a_child_that_is_left_is_found(chats):
 
 
 def test_the_screen_takes_output_cut_anywhere():
-    output = "\x1b[?1049h\x1b[2J\x1b[2;3H日本\x1b[1mx\x1b[0m\x1b[1;1Hold\x1b[K\x1b]0;title\x07".encode()
+    output = (
+        "\x1b[?1049h\x1b[2J\x1b[2;3H日本\x1b[1mx\x1b[0m\x1b[1;1Hold\x1b[K\x1b]0;title\x07".encode()
+    )
     for size in (1, 2, 5, 1000):
         screen = Screen(20, 3)
         for at in range(0, len(output), size):
@@ -307,7 +323,9 @@ def test_a_long_life_yields_the_same_steps_and_no_ending():
     assert {"regenerate", "switch_model", "search", "open_document"} <= LONG_LIFE.keys()
 
 
-@pytest.mark.parametrize("name", ["n_descriptors", "n_threads", "n_children", "n_maps", "anonymous_bytes"])
+@pytest.mark.parametrize(
+    "name", ["n_descriptors", "n_threads", "n_children", "n_maps", "anonymous_bytes"]
+)
 def test_a_long_life_that_grows_is_not_flat(name: str):
     a_step = {"anonymous_bytes": MIB // 4}.get(name, 0.5)
     grown = [replace(_look(n), **{name: int(a_step * n)}) for n in range(400)]

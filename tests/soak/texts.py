@@ -13,7 +13,15 @@ _WORDS = (
     "old", "laptop", "fan", "noise", "battery", "warm", "slow", "quiet", "table", "window", "river", "paper", "engine",
     "lamp", "Straße", "café", "naïve",
 )  # fmt: skip
-_TYPED_SIGNS = ("größer als 3 €", "日本語 と 中文", "привет", "שלום", "emoji 🚗🔧", "½ × ¾", "“quoted” — dash")
+_TYPED_SIGNS = (
+    "größer als 3 €",
+    "日本語 と 中文",
+    "привет",
+    "שלום",
+    "emoji 🚗🔧",
+    "½ × ¾",
+    "“quoted” — dash",
+)
 _PASTED_SIGNS = (
     "👩‍👩‍👧‍👦 family", "Z͑ͫ̓ͪ̂ͫ̽͏̴̙̤̞͉͚̯̞̠͍A̴̵̜̰͔ͫ͗͢L̠ͨͧͩ͘G", "می‌خواهم", "a\tb\tc", "bidi \u202eabc\u202c end", "zero\u200bwidth", "C1 \x85 \x9b31m",
     "bell \x07 null-like \x01", "\u2028separator", "'; DROP TABLE x; --", "%s %d {0} ${HOME} `id`", "<b>html</b> &amp;",

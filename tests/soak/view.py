@@ -84,7 +84,9 @@ class View:
     @property
     def is_chat(self) -> bool:
         """Whether the chat's prompt is seen whole, and no other screen."""
-        return self._top < self._bottom < len(self.rows) and self.rows[0].lstrip().startswith("jalopy")
+        return self._top < self._bottom < len(self.rows) and self.rows[0].lstrip().startswith(
+            "jalopy"
+        )
 
     @property
     def prompt(self) -> str:
@@ -116,7 +118,9 @@ class View:
     @property
     def is_home(self) -> bool:
         """Whether the chat waits for the user, who is in an empty prompt."""
-        return self.is_chat and self.is_free and "Enter sends" in self.edge and self.has_empty_prompt
+        return (
+            self.is_chat and self.is_free and "Enter sends" in self.edge and self.has_empty_prompt
+        )
 
     @property
     def _transcript(self) -> list[str]:

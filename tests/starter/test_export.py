@@ -24,7 +24,10 @@ def toy(tmp_path):
     texts = [END_OF_TEXT, START, END, *sorted(BYTE_TO_CHAR.values()), *(a + b for a, b in merges)]
     tokenizer = tmp_path / "tokenizer.json"
     tokenizer.write_text(
-        json.dumps({"model": {"vocab": {text: i for i, text in enumerate(texts)}, "merges": merges}}), encoding="utf-8"
+        json.dumps(
+            {"model": {"vocab": {text: i for i, text in enumerate(texts)}, "merges": merges}}
+        ),
+        encoding="utf-8",
     )
     shape = Shape(vocabulary=len(texts), width=64, layers=1, heads=2, kv_heads=1, feed_forward=64)
     return tmp_path, tokenizer, shape
@@ -43,10 +46,18 @@ def weights_of(shape: Shape) -> dict[str, np.ndarray]:
         "ffn_down": (shape.width, shape.feed_forward),
     }
     matrices = {
-        f"blk.0.{name}.weight": rng.standard_normal(size).astype(np.float32) / 8 for name, size in sizes.items()
+        f"blk.0.{name}.weight": rng.standard_normal(size).astype(np.float32) / 8
+        for name, size in sizes.items()
     }
-    norms = {name: np.ones(shape.width, np.float32) for name in ("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm")}
-    return {"token_embd": rng.standard_normal((shape.vocabulary, shape.width)).astype(np.float32), **matrices, **norms}
+    norms = {
+        name: np.ones(shape.width, np.float32)
+        for name in ("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm")
+    }
+    return {
+        "token_embd": rng.standard_normal((shape.vocabulary, shape.width)).astype(np.float32),
+        **matrices,
+        **norms,
+    }
 
 
 @pytest.mark.parametrize("matrix_type", ["F32", "Q8_0"])
@@ -71,13 +82,17 @@ def test_the_files_template_writes_what_the_training_text_has(toy):
     chat.start("Be kind.")
     ids = chat.add_user("hello")
     assert not model.notices
-    text = "".join(model.tokenizer.token_text(i) if i < 3 else model.tokenizer.decode([i]) for i in ids)
+    text = "".join(
+        model.tokenizer.token_text(i) if i < 3 else model.tokenizer.decode([i]) for i in ids
+    )
     assert text == render("Be kind.", [("hello", "")]).removesuffix(f"{END}\n")
     model.close()
 
 
 def test_a_checkpoint_of_torch_goes_through_the_export(toy):
-    torch = pytest.importorskip("torch", reason="training needs PyTorch, which is not a dependency of the product")
+    torch = pytest.importorskip(
+        "torch", reason="training needs PyTorch, which is not a dependency of the product"
+    )
     from starter.model import Starter
 
     folder, tokenizer, shape = toy

@@ -23,7 +23,10 @@ def test_every_country_has_a_capital_and_a_known_continent():
 def test_neighbours_are_neighbours_of_each_other():
     for country in countries().values():
         for name in country.neighbours:
-            assert name in TERRITORIES or country.name in countries()[name].neighbours, (country.name, name)
+            assert name in TERRITORIES or country.name in countries()[name].neighbours, (
+                country.name,
+                name,
+            )
 
 
 def test_no_capital_belongs_to_two_countries():
@@ -33,7 +36,12 @@ def test_no_capital_belongs_to_two_countries():
 
 @pytest.mark.parametrize(
     ("country", "capital"),
-    [("France", "Paris"), ("Equatorial Guinea", "Ciudad de la Paz"), ("Kazakhstan", "Astana"), ("Burundi", "Gitega")],
+    [
+        ("France", "Paris"),
+        ("Equatorial Guinea", "Ciudad de la Paz"),
+        ("Kazakhstan", "Astana"),
+        ("Burundi", "Gitega"),
+    ],
 )
 def test_capitals_that_changed_or_matter_most(country, capital):
     assert countries()[country].capital == capital
@@ -75,7 +83,11 @@ def test_keys_asked_about_exist():
     for entry in [*table("jalopy")["qa"], *table("talk")["qa"]]:
         for ask in entry["ask"]:
             for key in re.findall(r"\b(?:F\d+|Ctrl\+\w)\b", ask):
-                keyed = {name for name, action in ACTIONS.items() if key.lower() in action.keys.split(",")}
+                keyed = {
+                    name
+                    for name, action in ACTIONS.items()
+                    if key.lower() in action.keys.split(",")
+                }
                 assert keyed & set(entry.get("actions", ())), ask
             for command in re.findall(r"What does /(\w+) do", ask):
                 action = find_command(command)
@@ -89,7 +101,17 @@ def test_answers_to_unknown_questions_name_the_models_screen():
 
 
 def test_slots_of_the_unknown_questions_can_all_be_filled():
-    filled = {"country", "place", "Name", "word", "Word", "number1", "number2", "number3", *table("unknown")["slots"]}
+    filled = {
+        "country",
+        "place",
+        "Name",
+        "word",
+        "Word",
+        "number1",
+        "number2",
+        "number3",
+        *table("unknown")["slots"],
+    }
     for wording in unknown.wordings():
         assert set(re.findall(r"\{(\w+)\}", wording)) <= filled, wording
 
@@ -113,7 +135,9 @@ def test_wordings_are_not_empty():
 def test_more_wordings_use_the_kinds_and_slots_of_the_first_ones(topic: str):
     few = table("wordings")[topic]
     for kind, wordings in table(f"more/{topic}").items():
-        assert slots(wordings) <= slots([wording for of_kind in few.values() for wording in of_kind]), kind
+        assert slots(wordings) <= slots(
+            [wording for of_kind in few.values() for wording in of_kind]
+        ), kind
         assert kind in few
 
 

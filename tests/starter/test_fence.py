@@ -16,7 +16,9 @@ from app.program.settings import built_in_settings
 from starter import make_fence
 from starter.evaluate import engine_asker, fits, is_declined
 
-QUESTIONS = tomli.loads(Path(__file__).with_name("first_questions.toml").read_text(encoding="utf-8"))
+QUESTIONS = tomli.loads(
+    Path(__file__).with_name("first_questions.toml").read_text(encoding="utf-8")
+)
 LISTS = ("seen", "held out", "fresh")
 
 
@@ -27,11 +29,15 @@ def is_right(answer: str, expected: str) -> bool:
 
 
 def test_the_file_is_what_the_facts_make() -> None:
-    assert make_fence.FILE.read_text(encoding="utf-8") == make_fence.written(), "run: python -m starter.make_fence"
+    assert make_fence.FILE.read_text(encoding="utf-8") == make_fence.written(), (
+        "run: python -m starter.make_fence"
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "temperature"), [("seen", 1.5), ("held out", 0.0), ("fresh", 1.5)])
+@pytest.mark.parametrize(
+    ("name", "temperature"), [("seen", 1.5), ("held out", 0.0), ("fresh", 1.5)]
+)
 def test_no_first_question_is_answered_wrongly(name: str, temperature: float) -> None:
     """Each that may have a wrong answer is asked, and some of those of which all answers are right."""
     file = starter_file()
@@ -47,7 +53,12 @@ def test_no_first_question_is_answered_wrongly(name: str, temperature: float) ->
 
 
 def test_the_lists_hold_usual_questions_that_it_answers() -> None:
-    answered = [q for name in LISTS for q, _ in QUESTIONS[name] if not any(map(is_declined, answers_to([q])))]
+    answered = [
+        q
+        for name in LISTS
+        for q, _ in QUESTIONS[name]
+        if not any(map(is_declined, answers_to([q])))
+    ]
     assert len(answered) > 50
 
 
@@ -111,7 +122,9 @@ def test_other_models_and_raw_texts_are_not_touched() -> None:
 
 
 def test_a_reply_goes_on_where_it_was_stopped_and_edits_are_free() -> None:
-    tokenizer: Any = SimpleNamespace(encode=lambda text, **_: [ord(char) for char in text], vocab_size=128, end_ids={2})
+    tokenizer: Any = SimpleNamespace(
+        encode=lambda text, **_: [ord(char) for char in text], vocab_size=128, end_ids={2}
+    )
     bundled: Any = SimpleNamespace(path=starter_file(), tokenizer=tokenizer)
     chat: Any = SimpleNamespace(messages=[SimpleNamespace(role="user", content="5 - 17")])
     fence = fence_of(bundled, chat, [ord(char) for char in "5 - "])

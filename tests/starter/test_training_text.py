@@ -28,7 +28,9 @@ def questions_of_the_test() -> list[tuple[str, str]]:
     for name, category in evaluate.read_categories().items():
         found += [(name, case[-2]) for case in category.get("cases", ())]
         for wording in category.get("wordings", ()):
-            found.append((name, fill(wording.split(": ")[-1], {"x": "17", "y": "5", "country": "France"})))
+            found.append(
+                (name, fill(wording.split(": ")[-1], {"x": "17", "y": "5", "country": "France"}))
+            )
     return found
 
 
@@ -60,14 +62,23 @@ def in_all_sentences(wording: str) -> list[str]:
 def test_no_question_of_the_test_is_in_the_training_text(questions_of_the_test):
     # What is hardly more than a slot ("What is {country}?") matches anything: two words say something where the
     # question has a single word for each slot, one word nothing.
-    counted = [(wording, n) for wording in set(wordings()) if (n := n_words_of_its_own(wording)) > 1]
-    asked = {normalise(question) for name, question in questions_of_the_test if name not in ("unknown", "loops")}
+    counted = [
+        (wording, n) for wording in set(wordings()) if (n := n_words_of_its_own(wording)) > 1
+    ]
+    asked = {
+        normalise(question)
+        for name, question in questions_of_the_test
+        if name not in ("unknown", "loops")
+    }
     taken, n_compiled = [], 0
     for wording, count in counted:
         parts = in_all_sentences(wording)
         longest = max(parts, key=len, default="")
         if like := [one for one in asked if longest in one and all(part in one for part in parts)]:
-            expression, n_compiled = pattern(wording, slot_words=4 if count > 2 else 1), n_compiled + 1
+            expression, n_compiled = (
+                pattern(wording, slot_words=4 if count > 2 else 1),
+                n_compiled + 1,
+            )
             taken += [(question, wording) for question in like if expression.fullmatch(question)]
     assert (taken, len(counted) > 500, n_compiled > 100) == ([], True, True)
 
@@ -88,7 +99,9 @@ def test_patterns_match_the_sentences_of_their_wordings():
         "y": "7",
     }
     # One of those that differ in words alone: letters and spaces count as one.
-    for wording in {re.sub("[a-z ]+", "a", wording.lower()): wording for wording in wordings()}.values():
+    for wording in {
+        re.sub("[a-z ]+", "a", wording.lower()): wording for wording in wordings()
+    }.values():
         sentence = expand(wording, rng, lambda name: values.get(name, "word"))
         assert pattern(wording).fullmatch(normalise(sentence)), (wording, sentence)
 
@@ -98,11 +111,15 @@ def test_sums_in_the_text_are_right():
     checked = 0
     for _ in range(2000):
         for _, answer in arithmetic.turns(rng):
-            match = re.fullmatch(r"(\d+) ([-+x/]) (\d+) = (?:(\d+) ([-+]) (\d+) = )?(-?\d+)\.", answer)
+            match = re.fullmatch(
+                r"(\d+) ([-+x/]) (\d+) = (?:(\d+) ([-+]) (\d+) = )?(-?\d+)\.", answer
+            )
             if match is None:
                 continue
             x, y, result = int(match[1]), int(match[3]), int(match[7])
-            assert result == {"+": x + y, "-": x - y, "x": x * y, "/": x // y if y else None}[match[2]]
+            assert (
+                result == {"+": x + y, "-": x - y, "x": x * y, "/": x // y if y else None}[match[2]]
+            )
             if match[4]:
                 assert int(match[4]) + int(match[6]) * (-1 if match[5] == "-" else 1) == result
             checked += 1
@@ -132,7 +149,9 @@ def test_names_that_were_told_are_remembered_as_told():
                 and "name" in person.told
                 and "'s" not in question
             ):
-                assert person.told["name"] in answer or "name of" in question or "not told" in answer
+                assert (
+                    person.told["name"] in answer or "name of" in question or "not told" in answer
+                )
 
 
 def test_pets_are_counted():
@@ -145,7 +164,9 @@ def test_pets_are_counted():
 def test_tomorrow_follows_today(turns):
     n_checked = 0
     for question, answer in turns:
-        today = re.search(rf"(?:today is|it is) ({'|'.join(DAYS)})\b.*tomorrow", question, re.IGNORECASE)
+        today = re.search(
+            rf"(?:today is|it is) ({'|'.join(DAYS)})\b.*tomorrow", question, re.IGNORECASE
+        )
         if today and answer.startswith("Tomorrow is"):
             n_checked += 1
             assert answer == f"Tomorrow is {DAYS[(DAYS.index(today[1].capitalize()) + 1) % 7]}."

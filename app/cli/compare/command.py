@@ -88,12 +88,15 @@ def make_job(options: CompareOptions) -> Job:
         greedy_prompt = list(checked.tokenizer.encode(GREEDY_TEXT)) or [0]
         chosen = random.Random(_SEED)
         prompt, following = (
-            [chosen.randrange(vocab_size) for _ in range(n)] for n in (options.n_prompt, options.n_gen)
+            [chosen.randrange(vocab_size) for _ in range(n)]
+            for n in (options.n_prompt, options.n_gen)
         )
         prompt_text = checked.tokenizer.decode(prompt)
     n_ctx = max(256, options.n_prompt + options.n_gen, len(greedy_prompt) + N_GREEDY)
     if options.n_prompt + options.n_gen > trained:
-        raise Refusal(f"jalopy compare: the model holds {trained} tokens (choose smaller -p and -n)")
+        raise Refusal(
+            f"jalopy compare: the model holds {trained} tokens (choose smaller -p and -n)"
+        )
     return {
         "model": str(Path(options.model).resolve()),
         "threads": options.threads or host.cores().default_threads,
@@ -110,7 +113,9 @@ def make_job(options: CompareOptions) -> Job:
 
 def ask(python: str, job: Job) -> Answer:
     """Have our engine do the job, or the one that a Python has. Raises Refusal: it cannot; the line says what to do."""
-    command = own_module("app.cli.compare.command") if python == OURS else [python, peer_side.__file__]
+    command = (
+        own_module("app.cli.compare.command") if python == OURS else [python, peer_side.__file__]
+    )
     try:
         done = subprocess.run(
             command, input=json.dumps(job), capture_output=True, text=True, errors="replace", timeout=PATIENCE_S,
@@ -121,9 +126,13 @@ def ask(python: str, job: Job) -> Answer:
         raise Refusal(f"jalopy compare: {command[0]}: {reason}", exit_codes.UNREADABLE) from None
     complaint = clean_line(done.stderr.strip().rpartition("\n")[2], 200)
     if done.returncode and python == OURS:
-        raise Refusal(complaint or "jalopy compare: our side ended without an answer", done.returncode)
+        raise Refusal(
+            complaint or "jalopy compare: our side ended without an answer", done.returncode
+        )
     if done.returncode:
-        raise Refusal(f"jalopy compare: {_why(python, done.returncode, complaint)}", exit_codes.UNSUPPORTED)
+        raise Refusal(
+            f"jalopy compare: {_why(python, done.returncode, complaint)}", exit_codes.UNSUPPORTED
+        )
     try:
         answer = json.loads(done.stdout.rstrip().rpartition("\n")[2])
     except (ValueError, RecursionError):
@@ -137,7 +146,11 @@ def ask(python: str, job: Job) -> Answer:
 def _why(python: str, code: int, complaint: str) -> str:
     if code == peer_side.NOT_INSTALLED:
         name = "llama-cpp-python"
-        install = install_command(name) if python == sys.executable else f"{shlex.quote(python)} -m pip install {name}"
+        install = (
+            install_command(name)
+            if python == sys.executable
+            else f"{shlex.quote(python)} -m pip install {name}"
+        )
         cure = f"{install}, or name the Python that has it: --peer-python PATH"
         return f"{python} has none of the engines that can be compared ({cure})"
     if code == peer_side.TOO_OLD:
@@ -147,8 +160,16 @@ def _why(python: str, code: int, complaint: str) -> str:
 
 def _is_answer(found: Any) -> bool:
     """Whether that is what a side answers; ``--peer-python`` may name any program."""
-    kinds = {"engine": str, "level": str, "peak_bytes": int, "greedy": list, **dict.fromkeys(_RATES, list)}
-    if not isinstance(found, dict) or any(type(found.get(key)) is not kind for key, kind in kinds.items()):
+    kinds = {
+        "engine": str,
+        "level": str,
+        "peak_bytes": int,
+        "greedy": list,
+        **dict.fromkeys(_RATES, list),
+    }
+    if not isinstance(found, dict) or any(
+        type(found.get(key)) is not kind for key, kind in kinds.items()
+    ):
         return False
     numbers = [one for key in ("greedy", *_RATES) for one in found[key]]
     are_numbers = "version" in found and all(type(one) in (int, float) for one in numbers)
@@ -160,7 +181,9 @@ def parting(ours: list[int], theirs: list[int]) -> int | None:
     return next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
 
 
-def report(options: CompareOptions, job: Job, ours: list[Answer], others: list[list[Answer]]) -> dict[str, Any]:
+def report(
+    options: CompareOptions, job: Job, ours: list[Answer], others: list[list[Answer]]
+) -> dict[str, Any]:
     """Return everything measured and what follows from it."""
     mine = _rates_of(ours)
     return {
@@ -182,7 +205,9 @@ def _peer(ours: Answer, mine: Mapping[str, list[float]], theirs: list[Answer]) -
     return {
         "engine": clean_line(last["engine"], 40),
         **rates,
-        "ratio": {key: statistics.median(mine[key]) / statistics.median(rates[key]) for key in rates},
+        "ratio": {
+            key: statistics.median(mine[key]) / statistics.median(rates[key]) for key in rates
+        },
         "greedy_tokens": len(last["greedy"]),
         "greedy_parts_at": part,
         "greedy_margin": None if part is None else ours["margins"][part],
@@ -219,14 +244,20 @@ def lines(found: dict[str, Any]) -> list[str]:
         written.append(f"{peer['engine']:<14}{''.join(cells)}")
     versions = ", ".join(f"{name} {version}" for name, version in ours["version"].items())
     sizes = (
-        f"{name} {one['peak_bytes'] / 1e6:,.0f} MB" for name, one in [(OURS, ours), *((p["engine"], p) for p in peers)]
+        f"{name} {one['peak_bytes'] / 1e6:,.0f} MB"
+        for name, one in [(OURS, ours), *((p["engine"], p) for p in peers)]
     )
     written += [f"memory at most: {', '.join(sizes)}", f"jalopy: {versions}, level {ours['level']}"]
     for peer in peers:
-        written += [_greedy_line(peer, found["greedy_tokens"]), f"{peer['engine']} {peer['version']}: {peer['level']}"]
+        written += [
+            _greedy_line(peer, found["greedy_tokens"]),
+            f"{peer['engine']} {peer['version']}: {peer['level']}",
+        ]
         if " = " in peer["level"] and ours["level"] != peer_level(peer["level"]):
             theirs = peer_level(peer["level"])
-            written.append(f"not the same instructions: jalopy {ours['level']}, {peer['engine']} {theirs}")
+            written.append(
+                f"not the same instructions: jalopy {ours['level']}, {peer['engine']} {theirs}"
+            )
     return written
 
 
@@ -265,7 +296,11 @@ def main() -> int:
 def answer(job: dict[str, Any]) -> dict[str, Any]:
     """Measure, and continue the prompt greedily. Raises EngineError: the model cannot be used."""
     settings = built_in_settings()
-    wanted = {"threads": job["threads"], "prefill_threads": job["threads"], "weights": job.get("weights", "mmap")}
+    wanted = {
+        "threads": job["threads"],
+        "prefill_threads": job["threads"],
+        "weights": job.get("weights", "mmap"),
+    }
     for key, value in wanted.items():
         settings = override(settings, key, value, key)
     model = engine_access.open_model(settings, job["model"])

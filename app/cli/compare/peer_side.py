@@ -44,7 +44,11 @@ def main() -> int:
     except (ValueError, RuntimeError) as error:
         sys.stderr.write(" ".join(str(error).split()))
         return REFUSED
-    print(json.dumps({"engine": engine, "version": version_of(package), **found, "peak_bytes": peak_bytes()}))
+    print(
+        json.dumps(
+            {"engine": engine, "version": version_of(package), **found, "peak_bytes": peak_bytes()}
+        )
+    )
     return 0
 
 
@@ -59,7 +63,9 @@ def peak_bytes() -> int:
         import resource
     except ImportError:
         return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 def done_by_llama_cpp(library: Any, job: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +73,10 @@ def done_by_llama_cpp(library: Any, job: dict[str, Any]) -> dict[str, Any]:
     quiet = library.llama_log_callback(lambda level, text, user: None)
     library.llama_log_set(quiet, ctypes.c_void_p(0))
     peer = Peer(library, job)
-    return {**done(peer, job), "level": library.llama_print_system_info().decode("utf-8", "replace").strip()}
+    return {
+        **done(peer, job),
+        "level": library.llama_print_system_info().decode("utf-8", "replace").strip(),
+    }
 
 
 def done_by_ik(package: Any, job: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +86,10 @@ def done_by_ik(package: Any, job: dict[str, Any]) -> dict[str, Any]:
         with closing(Peer(library, job, is_repacked)) as peer:
             each.append(done(peer, job))
     mapped, repacked = each
-    rates = {key: max(mapped[key], repacked[key], key=statistics.median) for key in ("prefill_tps", "decode_tps")}
+    rates = {
+        key: max(mapped[key], repacked[key], key=statistics.median)
+        for key in ("prefill_tps", "decode_tps")
+    }
     says = library._lib.llama_print_system_info
     says.restype = ctypes.c_char_p
     return {**mapped, **rates, "level": says().decode("utf-8", "replace").strip()}
@@ -102,7 +114,12 @@ def done_by_openvino(package: Any, job: dict[str, Any]) -> dict[str, Any]:
         write_tps.append(1000 / figures.get_tpot().mean)
     greedy = [int(token) for token in write(job["greedy_prompt"], job["n_greedy"]).tokens[0]]
     level = " ".join(openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"))
-    return {"prefill_tps": read_tps[1:], "decode_tps": write_tps[1:], "greedy": greedy, "level": level}
+    return {
+        "prefill_tps": read_tps[1:],
+        "decode_tps": write_tps[1:],
+        "greedy": greedy,
+        "level": level,
+    }
 
 
 def done_by_mistral_rs(package: Any, job: dict[str, Any]) -> dict[str, Any]:
@@ -112,14 +129,23 @@ def done_by_mistral_rs(package: Any, job: dict[str, Any]) -> dict[str, Any]:
     """
     os.environ["RAYON_NUM_THREADS"], os.environ["HF_HUB_OFFLINE"] = str(job["threads"]), "1"
     path = Path(job["model"])
-    runner = package.Runner(which=package.Which.GGUF(str(path.parent), path.name), max_seqs=1, prefix_cache_n=0)
+    runner = package.Runner(
+        which=package.Which.GGUF(str(path.parent), path.name), max_seqs=1, prefix_cache_n=0
+    )
     read_tps, write_tps = [], []
     for text in (job["prompt_text"][n:] for n in range(job["repeats"] + 1)):
-        wanted = package.CompletionRequest(text, "default", max_tokens=1 + len(job["following"]), temperature=0.0)
+        wanted = package.CompletionRequest(
+            text, "default", max_tokens=1 + len(job["following"]), temperature=0.0
+        )
         used = runner.send_completion_request(wanted).usage
         read_tps.append(used.avg_prompt_tok_per_sec)
         write_tps.append(used.avg_compl_tok_per_sec)
-    return {"prefill_tps": read_tps[1:], "decode_tps": write_tps[1:], "greedy": [], "level": "instructions not told"}
+    return {
+        "prefill_tps": read_tps[1:],
+        "decode_tps": write_tps[1:],
+        "greedy": [],
+        "level": "instructions not told",
+    }
 
 
 def prompts(prompt: list[int], n: int) -> list[list[int]]:
@@ -187,7 +213,12 @@ class Peer:
         batch = self._l.llama_batch_init(len(tokens), 0, 1)
         batch.n_tokens = len(tokens)
         for i, token in enumerate(tokens):
-            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0] = token, start + i, 1, 0
+            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0] = (
+                token,
+                start + i,
+                1,
+                0,
+            )
             batch.logits[i] = i == len(tokens) - 1
         code = self._l.llama_decode(self._context, batch)
         self._l.llama_batch_free(batch)

@@ -68,7 +68,9 @@ def next_round(value: float) -> float:
     return next((step * power for step in _STEPS if step * power >= value * 0.999999), 10 * power)
 
 
-def graph_lines(graph: Graph, width: int, height: int, glyphs: Glyphs, top: float = 0.0) -> list[Line]:
+def graph_lines(
+    graph: Graph, width: int, height: int, glyphs: Glyphs, top: float = 0.0
+) -> list[Line]:
     """Draw in ``width`` columns and ``height`` rows, the last being the base line; ``top`` is the least height."""
     columns, rows = width - LABEL_COLUMNS, height - 1
     if columns < 4 or rows < 1:
@@ -76,7 +78,9 @@ def graph_lines(graph: Graph, width: int, height: int, glyphs: Glyphs, top: floa
     top = max(top, top_of(graph))
     limit_tps, each = graph.limit_tps, _dots_per_cell(glyphs)
     stretched, seconds_per_dot, first_s = _stretched(graph.rates_tps, each * columns)
-    colour = (lambda tps: level_of(tps / limit_tps)) if limit_tps > 0 else (lambda tps: SpanRole.WRITING)
+    colour = (
+        (lambda tps: level_of(tps / limit_tps)) if limit_tps > 0 else (lambda tps: SpanRole.WRITING)
+    )
     labels = {0: f"{top:g}"} | ({rows // 2: f"{top / 2:g}"} if rows % 2 == 0 else {})
     found = []
     for row, spans in enumerate(_area(stretched, rows, top, glyphs, colour)):
@@ -86,7 +90,9 @@ def graph_lines(graph: Graph, width: int, height: int, glyphs: Glyphs, top: floa
     return [*found, _base(graph, columns, first_s, seconds_per_dot * each, glyphs)]
 
 
-def history_lines(values: Sequence[float], width: int, rows: int, top: float, glyphs: Glyphs) -> list[Line]:
+def history_lines(
+    values: Sequence[float], width: int, rows: int, top: float, glyphs: Glyphs
+) -> list[Line]:
     """Draw values of the last seconds as a filled curve without scales, the newest at the right end."""
     each = _dots_per_cell(glyphs)
     shown = list(values)[-each * width :]
@@ -100,7 +106,11 @@ def _dots_per_cell(glyphs: Glyphs) -> int:
 
 
 def _area(
-    values: Sequence[float], rows: int, top: float, glyphs: Glyphs, colour: Callable[[float], SpanRole]
+    values: Sequence[float],
+    rows: int,
+    top: float,
+    glyphs: Glyphs,
+    colour: Callable[[float], SpanRole],
 ) -> list[list[Span]]:
     """Return the cells of a filled curve, row by row; its edge is stronger than what is below."""
     each = _dots_per_cell(glyphs)
@@ -110,7 +120,10 @@ def _area(
     heights = [-(-round(max(cell) / top * rows * steps) // steps) for cell in cells]
     return [
         [
-            Span(_shape(cell, below, rows, top, glyphs), edge if below >= height - 1 else area_of(edge))
+            Span(
+                _shape(cell, below, rows, top, glyphs),
+                edge if below >= height - 1 else area_of(edge),
+            )
             for cell, edge, height in zip(cells, edges, heights, strict=True)
         ]
         for below in range(rows - 1, -1, -1)
@@ -167,7 +180,9 @@ def _with_rule(cells: list[Span], rule: tuple[str, str], columns: int) -> Line:
     return joined(spans)
 
 
-def _base(graph: Graph, columns: int, first_s: float, seconds_per_cell: float, glyphs: Glyphs) -> Line:
+def _base(
+    graph: Graph, columns: int, first_s: float, seconds_per_cell: float, glyphs: Glyphs
+) -> Line:
     cells = [Span(glyphs.line, SpanRole.FRAME)] * columns
     last_s = first_s + columns * seconds_per_cell
     begin, end = f"{first_s:.0f} s " if first_s else "", f" {last_s:.0f} s"

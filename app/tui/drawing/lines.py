@@ -51,7 +51,11 @@ class SpanRole(str, Enum):
 
 LEVELS = (SpanRole.LEVEL_0, SpanRole.LEVEL_1, SpanRole.LEVEL_2, SpanRole.LEVEL_3, SpanRole.LEVEL_4)
 _AREAS = dict(
-    zip(LEVELS, (SpanRole.AREA_0, SpanRole.AREA_1, SpanRole.AREA_2, SpanRole.AREA_3, SpanRole.AREA_4), strict=True)
+    zip(
+        LEVELS,
+        (SpanRole.AREA_0, SpanRole.AREA_1, SpanRole.AREA_2, SpanRole.AREA_3, SpanRole.AREA_4),
+        strict=True,
+    )
 )
 _WORST, _BEST = 0.3, 0.8
 """Shares of the machine's limit at which the colour is that of trouble, and that of good."""

@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from app.text.glyphs import Glyphs
-from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, clipped, fitted, joined, title, width_of
+from app.tui.drawing.lines import (
+    EMPTY,
+    Line,
+    Span,
+    SpanRole,
+    clipped,
+    fitted,
+    joined,
+    title,
+    width_of,
+)
 
 FRAME_COLUMNS = 4
 """Of a panel's width, those that its frame and the blanks next to it take."""
@@ -25,26 +35,43 @@ def panel(
     name_role: SpanRole = SpanRole.TITLE,
 ) -> list[Line]:
     """Draw a panel, note in its upper edge and foot in its lower one, in ``height`` rows or as many as it needs."""
-    inner, rows = max(0, width - FRAME_COLUMNS), max(0, height - FRAME_ROWS) if height else len(body)
+    inner, rows = (
+        max(0, width - FRAME_COLUMNS),
+        max(0, height - FRAME_ROWS) if height else len(body),
+    )
     if not inner:
         return [clipped(one, width) for one in body[:rows]]
     upper_left, upper_right, lower_left, lower_right, across, upright = tuple(glyphs.frame)
     shown = [*body[:rows], *[EMPTY] * (rows - len(body))]
     side = Span(upright, frame)
     return [
-        _edge(upper_left, upper_right, across, (Span(name, name_role),) if name else EMPTY, note, width, frame),
+        _edge(
+            upper_left,
+            upper_right,
+            across,
+            (Span(name, name_role),) if name else EMPTY,
+            note,
+            width,
+            frame,
+        ),
         *(joined((side, Span(" "), *fitted(one, inner), Span(" "), side)) for one in shown),
         _edge(lower_left, lower_right, across, foot, EMPTY, width, frame),
     ]
 
 
-def _edge(first: str, last: str, across: str, left: Line, right: Line, width: int, frame: SpanRole) -> Line:
+def _edge(
+    first: str, last: str, across: str, left: Line, right: Line, width: int, frame: SpanRole
+) -> Line:
     room = width - FRAME_COLUMNS
     left = clipped(left, room - 2)
     right = right if width_of(right) and width_of(left) + width_of(right) + 5 <= room else EMPTY
     beginning, ending = ((Span(" "), *one, Span(" ")) if one else EMPTY for one in (left, right))
-    rest = Span(across * max(0, width - FRAME_COLUMNS - width_of(beginning) - width_of(ending)), frame)
-    return joined((Span(first + across, frame), *beginning, rest, *ending, Span(across + last, frame)))
+    rest = Span(
+        across * max(0, width - FRAME_COLUMNS - width_of(beginning) - width_of(ending)), frame
+    )
+    return joined(
+        (Span(first + across, frame), *beginning, rest, *ending, Span(across + last, frame))
+    )
 
 
 def side_by_side(blocks: Sequence[Sequence[Line]], widths: Sequence[int]) -> list[Line]:
@@ -59,7 +86,9 @@ def aired(body: list[Line], rows: int) -> list[Line]:
     """Put a blank line between the lines of a panel of ``rows`` rows where there is room for that."""
     if len(body) < 2 or rows - FRAME_ROWS < 2 * len(body) - 1:
         return body
-    return [one for number, each in enumerate(body) for one in ((EMPTY, each) if number else (each,))]
+    return [
+        one for number, each in enumerate(body) for one in ((EMPTY, each) if number else (each,))
+    ]
 
 
 def divided(width: int, n: int) -> list[int]:
@@ -67,7 +96,13 @@ def divided(width: int, n: int) -> list[int]:
     return [width // n + (1 if number < width % n else 0) for number in range(n)]
 
 
-def gauge(share: float, width: int, glyphs: Glyphs, role: SpanRole = SpanRole.ACCENT, empty: str | None = None) -> Line:
+def gauge(
+    share: float,
+    width: int,
+    glyphs: Glyphs,
+    role: SpanRole = SpanRole.ACCENT,
+    empty: str | None = None,
+) -> Line:
     """Draw a share of a whole; more than nothing fills at least half a cell. ``empty`` fills the rest."""
     halves = min(2 * width, max(1 if share > 0.002 else 0, round(2 * width * share)))
     filled = glyphs.gauge_full * (halves // 2) + glyphs.gauge_half * (halves % 2)
@@ -139,14 +174,20 @@ def word_mark(glyphs: Glyphs) -> list[Line]:
     """Draw the name in four rows; in one where the terminal has no half blocks."""
     if not glyphs.halves:
         return [(title(NAME),)]
-    return [(Span(row, SpanRole.WRITING),) for row in half_blocks([_LETTERS[letter] for letter in NAME], glyphs)]
+    return [
+        (Span(row, SpanRole.WRITING),)
+        for row in half_blocks([_LETTERS[letter] for letter in NAME], glyphs)
+    ]
 
 
 def half_blocks(signs: Sequence[Sequence[str]], glyphs: Glyphs) -> list[str]:
     """Draw signs of dots side by side, two rows of dots in one of text."""
     dots = [" ".join(rows) for rows in zip(*signs, strict=True)]
     dots += [" " * len(dots[0])] * (len(dots) % 2)
-    return [_row(upper, lower, glyphs.halves) for upper, lower in zip(dots[::2], dots[1::2], strict=True)]
+    return [
+        _row(upper, lower, glyphs.halves)
+        for upper, lower in zip(dots[::2], dots[1::2], strict=True)
+    ]
 
 
 def _row(upper: str, lower: str, halves: str) -> str:

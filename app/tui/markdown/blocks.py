@@ -78,7 +78,11 @@ def rows_of(line: Line, number: int, width: int) -> Iterator[Row]:
     for count, part in enumerate(_parts(line, room)):
         found = line.text.plain.find(part.plain, at)
         at = found if found >= 0 else at
-        shown = part.pad_right(max(0, room - part.cell_length)).stylize_before(line.fill) if line.fill else part
+        shown = (
+            part.pad_right(max(0, room - part.cell_length)).stylize_before(line.fill)
+            if line.fill
+            else part
+        )
         yield Row(line.rest if count else line.first, shown, number, len(line.mark) + at)
         at += len(part)
 
@@ -100,8 +104,12 @@ def inline_text(node: SyntaxTreeNode) -> Content:
     """Return the styled text of a node and all within it; line breaks are those the text insists on."""
     if node.type == "text":
         text = _SPACE.sub(" ", node.content)
-        is_plain = text.isascii() and text.isprintable()  # what most text is, seen a hundred times faster
-        return Content(text if is_plain else screen_text(text))  # again: entities are characters by now
+        is_plain = (
+            text.isascii() and text.isprintable()
+        )  # what most text is, seen a hundred times faster
+        return Content(
+            text if is_plain else screen_text(text)
+        )  # again: entities are characters by now
     if node.type in _BREAKS:
         return Content(_BREAKS[node.type])
     if node.type == "code_inline":
@@ -112,7 +120,9 @@ def inline_text(node: SyntaxTreeNode) -> Content:
         return Content("\n".join(["", *rows, ""] if is_display else rows))
     inner = Content("").join(inline_text(child) for child in node.children)
     if node.type == "image":
-        return Content(f"[image: {inner.plain or node.attrs.get('src', '')}]").stylize(_link(node.attrs.get("src", "")))
+        return Content(f"[image: {inner.plain or node.attrs.get('src', '')}]").stylize(
+            _link(node.attrs.get("src", ""))
+        )
     if node.type == "link":
         return inner.stylize_before(_link(node.attrs.get("href", "")))
     if node.type in _CLASSES:
@@ -169,7 +179,11 @@ def _lines(node: SyntaxTreeNode, page: Page) -> list[Line]:
 
 
 def _paragraph(node: SyntaxTreeNode, page: Page) -> list[Line]:
-    lines = [Line(line) for child in node.children for line in inline_text(child).split("\n", allow_blank=True)]
+    lines = [
+        Line(line)
+        for child in node.children
+        for line in inline_text(child).split("\n", allow_blank=True)
+    ]
     return [line for line in lines if line.text.plain.strip()] or lines[:1]
 
 
@@ -199,7 +213,10 @@ def _code(node: SyntaxTreeNode, page: Page) -> list[Line]:
     # Not in the text: it is not copied with the code.
     named = edge + Content(clean_line(language, 20)).stylize(".block").stylize(".edge")
     label = [Line(NOTHING, named, named, fill=".block")] if language else []
-    return label + [Line(line, edge, edge, fill=".block", is_code=True) for line in text.split("\n", allow_blank=True)]
+    return label + [
+        Line(line, edge, edge, fill=".block", is_code=True)
+        for line in text.split("\n", allow_blank=True)
+    ]
 
 
 def _bullets(node: SyntaxTreeNode, page: Page) -> list[Line]:
@@ -212,10 +229,16 @@ def _numbers(node: SyntaxTreeNode, page: Page) -> list[Line]:
     start = int(node.attrs.get("start", 1))
     n_cells = len(str(start + len(node.children) - 1)) + 1
     numbered = enumerate(node.children, start)
-    return [line for number, item in numbered for line in _item(item, f" {number}.".rjust(n_cells + 1) + " ", page)]
+    return [
+        line
+        for number, item in numbered
+        for line in _item(item, f" {number}.".rjust(n_cells + 1) + " ", page)
+    ]
 
 
-def _item(item: SyntaxTreeNode, mark: str, page: Page, tasks: Mapping[str, str] = MappingProxyType({})) -> list[Line]:
+def _item(
+    item: SyntaxTreeNode, mark: str, page: Page, tasks: Mapping[str, str] = MappingProxyType({})
+) -> list[Line]:
     lines: list[Line] = []
     before = ""
     for node in item.children:
@@ -227,7 +250,9 @@ def _item(item: SyntaxTreeNode, mark: str, page: Page, tasks: Mapping[str, str] 
     task = tasks.get(lines[0].text.plain[:4]) if lines else None
     if task:
         lines[0] = replace(lines[0], text=Content(task) + lines[0].text[4:])
-    return indented(lines or [Line()], Content(mark).stylize(".mark"), Content(" " * len(mark)), mark)
+    return indented(
+        lines or [Line()], Content(mark).stylize(".mark"), Content(" " * len(mark)), mark
+    )
 
 
 BLOCKS: dict[str, Callable[[SyntaxTreeNode, Page], list[Line]]] = {
@@ -255,9 +280,15 @@ def table_lines(table: SyntaxTreeNode, width: int) -> list[Line]:
     rows = [row for part in table.children for row in part.children]
     cells = [[_cell(cell) for cell in row.children] for row in rows]
     cells[0] = [cell.stylize_before(".strong") for cell in cells[0]]
-    aligns = [str(cell.attrs.get("style", "")).removeprefix("text-align:") for cell in rows[0].children]
+    aligns = [
+        str(cell.attrs.get("style", "")).removeprefix("text-align:") for cell in rows[0].children
+    ]
     widths = _fitted(
-        [max(cell.cell_length for cell in column) for column in zip_longest(*cells, fillvalue=NOTHING)], width
+        [
+            max(cell.cell_length for cell in column)
+            for column in zip_longest(*cells, fillvalue=NOTHING)
+        ],
+        width,
     )
     if widths is None:
         return _as_list(cells)
@@ -274,7 +305,9 @@ def table_lines(table: SyntaxTreeNode, width: int) -> list[Line]:
 def _cell(cell: SyntaxTreeNode) -> Content:
     """The text of a cell, formulas in one line with it."""
     text = inline_text(cell.children[0]) if cell.children else NOTHING
-    return Content(" ").join(part for part in text.split("\n") if part) if "\n" in text.plain else text
+    return (
+        Content(" ").join(part for part in text.split("\n") if part) if "\n" in text.plain else text
+    )
 
 
 def _fitted(widths: list[int], width: int) -> list[int] | None:
@@ -292,7 +325,10 @@ def _row(row: Cells, widths: list[int], aligns: list[str]) -> list[Line]:
     wrapped = [cell.wrap(n) if cell else [] for cell, n in zip(row, widths, strict=False)]
     bar = Content(" │ ").stylize(".edge")
     return [
-        Line(Content(" ") + bar.join(_aligned(*cell) for cell in zip(parts, widths, aligns, strict=False)))
+        Line(
+            Content(" ")
+            + bar.join(_aligned(*cell) for cell in zip(parts, widths, aligns, strict=False))
+        )
         for parts in list(zip_longest(*wrapped, fillvalue=NOTHING)) or [(NOTHING,) * len(widths)]
     ]
 

@@ -12,7 +12,9 @@ def code_blocks(markdown: str) -> list[str]:
     # Not with the module: it is imported with the chat, and the parser would hold up the first frame.
     from app.tui.markdown.parser import tree_of
 
-    return [node.content.removesuffix("\n") for node in tree_of(markdown).walk() if node.type == "fence"]
+    return [
+        node.content.removesuffix("\n") for node in tree_of(markdown).walk() if node.type == "fence"
+    ]
 
 
 @record
@@ -31,7 +33,9 @@ def wanted_text(reply: ChatMessage | None, what: str) -> ToCopy:
     if reply is None:
         raise Refusal("there is no reply to copy")
     if not words:
-        return ToCopy(reply.text or (reply.thinking.text if reply.thinking else ""), to_file=to_file)
+        return ToCopy(
+            reply.text or (reply.thinking.text if reply.thinking else ""), to_file=to_file
+        )
     if words == ["thinking"]:
         if reply.thinking is None:
             raise Refusal("there is no thinking in the last reply")

@@ -53,7 +53,9 @@ def joined(parts: Sequence[Box]) -> Box:
             merged[-1] = Box((before + ("" if before.endswith(" ") and after == " " else after),))
         else:
             merged.append(part)
-    return _side_by_side([Box((spaced(box.rows[0]),)) if len(box.rows) == 1 else box for box in merged] or [Box()])
+    return _side_by_side(
+        [Box((spaced(box.rows[0]),)) if len(box.rows) == 1 else box for box in merged] or [Box()]
+    )
 
 
 def _side_by_side(parts: Sequence[Box]) -> Box:
@@ -61,8 +63,13 @@ def _side_by_side(parts: Sequence[Box]) -> Box:
     above, below = max(box.base for box in parts), max(len(box.rows) - box.base for box in parts)
     rows = []
     for number in range(-above, below):
-        cells = [box.rows[box.base + number] if 0 <= box.base + number < len(box.rows) else "" for box in parts]
-        rows.append("".join(_padded(cell, box.width, "l") for cell, box in zip(cells, parts, strict=True)))
+        cells = [
+            box.rows[box.base + number] if 0 <= box.base + number < len(box.rows) else ""
+            for box in parts
+        ]
+        rows.append(
+            "".join(_padded(cell, box.width, "l") for cell, box in zip(cells, parts, strict=True))
+        )
     return Box(tuple(rows), above)
 
 
@@ -79,7 +86,12 @@ def stacked(cells: list[list[Box]], sides: str, between: str) -> Box:
     rows: list[str] = []
     for row in zip(*columns, strict=True):
         padded = [
-            Box(tuple(_padded(line, width, side if len(box.rows) == 1 else "l") for line in box.rows), box.base)
+            Box(
+                tuple(
+                    _padded(line, width, side if len(box.rows) == 1 else "l") for line in box.rows
+                ),
+                box.base,
+            )
             for box, width, side in zip(row, widths, cycle(sides), strict=False)
         ]
         rows += _side_by_side([part for box in padded for part in (Box((between,)), box)][1:]).rows
@@ -90,7 +102,9 @@ def between_brackets(box: Box, left: str, right: str) -> Box:
     """Put tall brackets around a box; "" for none."""
     n = len(box.rows)
     rows = tuple(
-        (f"{_edge(left, number, n)} " if left else "") + row + (f" {_edge(right, number, n)}" if right else "")
+        (f"{_edge(left, number, n)} " if left else "")
+        + row
+        + (f" {_edge(right, number, n)}" if right else "")
         for number, row in enumerate(box.rows)
     )
     return Box(rows, box.base)

@@ -19,7 +19,13 @@ SUPERSCRIPTS = dict(
         strict=True,
     )
 )
-SUBSCRIPTS = dict(zip("0123456789+-−=()aehijklmnoprstuvxβγρφχ", "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓᵦᵧᵨᵩᵪ", strict=True))
+SUBSCRIPTS = dict(
+    zip(
+        "0123456789+-−=()aehijklmnoprstuvxβγρφχ",
+        "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓᵦᵧᵨᵩᵪ",
+        strict=True,
+    )
+)
 VULGAR_FRACTIONS = _pairs("1/2 ½ 1/3 ⅓ 2/3 ⅔ 1/4 ¼ 3/4 ¾ 1/5 ⅕ 1/6 ⅙ 1/8 ⅛")
 DOUBLE_STRUCK = _pairs("C ℂ H ℍ N ℕ P ℙ Q ℚ R ℝ Z ℤ")
 ROOTS = {"": "√", "2": "√", "3": "∛", "4": "∜"}
@@ -35,7 +41,17 @@ SYMBOLS = _pairs(
     "implies ⟹ impliedby ⟸ iff ⟺ ne ≠ land ∧ lor ∨ neg ¬ Re Re Im Im | ‖ colon : degree ° triangle △ cdot ⋅ mid ∣ "
     "gcd gcd argmax argmax argmin argmin Pr Pr lVert ‖ rVert ‖ Vert ‖ lvert | rvert | vert | lbrace { rbrace } "
     "coloneqq ≔ gets ← { { } } % % $ $ # # & & _ _ blacksquare ■ square □ Box □ dots …"
-) | {",": " ", ";": " ", ":": " ", " ": " ", "\\": " ", "quad": "  ", "qquad": "    ", "mod": " mod ", "bmod": " mod "}
+) | {
+    ",": " ",
+    ";": " ",
+    ":": " ",
+    " ": " ",
+    "\\": " ",
+    "quad": "  ",
+    "qquad": "    ",
+    "mod": " mod ",
+    "bmod": " mod ",
+}
 FUNCTIONS = _words(
     "sin cos tan cot sec csc log ln lg exp lim max min sup inf det dim arcsin arccos arctan sinh cosh tanh gcd arg "
     "ker deg argmax argmin Pr"

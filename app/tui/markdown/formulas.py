@@ -62,7 +62,9 @@ def formula_rows(source: str, *, is_display: bool) -> tuple[str, ...]:
     try:
         nodes, _, _ = LatexWalker(source, tolerant_parsing=True).get_latex_nodes()
         box = _Layout(is_display).of(nodes or [])
-    except Exception:  # the parser has many ways to fail on half a formula, and so has what it leaves to us
+    except (
+        Exception
+    ):  # the parser has many ways to fail on half a formula, and so has what it leaves to us
         return ()
     rows = tuple(screen_text(normalize("NFC", row)).rstrip() for row in box.stripped().rows)
     return rows if any(rows) else ()
@@ -92,8 +94,12 @@ class _Layout:
         if len(grid) == 1 and len(grid[0]) == 1:
             return self._in_line(grid[0][0])
         if self._is_display:
-            return stacked([[self._in_line(cell).stripped() for cell in row] for row in grid], "rl", " ")
-        return Box(("; ".join(spaced("".join(self.text(cell) for cell in row)).strip() for row in grid),))
+            return stacked(
+                [[self._in_line(cell).stripped() for cell in row] for row in grid], "rl", " "
+            )
+        return Box(
+            ("; ".join(spaced("".join(self.text(cell) for cell in row)).strip() for row in grid),)
+        )
 
     def text(self, nodes: Sequence[LatexNode]) -> str:
         """Return nodes as one row."""
@@ -197,7 +203,9 @@ class _Layout:
         cells = [[self._in_line(cell).stripped() for cell in row] for row in _cells(node.nodelist)]
         left, right = GRIDS[name]
         if self._is_display and len(cells) > 1:
-            return between_brackets(stacked(cells, "l" if "cases" in name else "c", "  "), left, right)
+            return between_brackets(
+                stacked(cells, "l" if "cases" in name else "c", "  "), left, right
+            )
         rows = "; ".join(", ".join(cell.rows[0] for cell in row) for row in cells)
         return Box((FLAT_BRACKETS.get(left[:1], "") + rows + FLAT_BRACKETS.get(right[:1], ""),))
 
@@ -227,7 +235,11 @@ class _Queue:
 
 def _split(node: Any) -> Iterator[Any]:
     if type(node).__name__ == "LatexCharsNode":
-        yield from re.findall(r"\s+|\d+(?:[.,]\d+)*|.", node.chars) if "^" not in node.chars else node.chars
+        yield from (
+            re.findall(r"\s+|\d+(?:[.,]\d+)*|.", node.chars)
+            if "^" not in node.chars
+            else node.chars
+        )
     else:
         yield node
 
@@ -241,7 +253,9 @@ def _cells(nodes: Sequence[Any]) -> list[list[list[Any]]]:
             rows[-1].append([])
         else:
             rows[-1][-1].append(node)
-    if len(rows) > 1 and all(not getattr(node, "chars", "x").strip() for cell in rows[-1] for node in cell):
+    if len(rows) > 1 and all(
+        not getattr(node, "chars", "x").strip() for cell in rows[-1] for node in cell
+    ):
         rows.pop()
     return rows
 
@@ -258,7 +272,11 @@ def _last(arguments: Sequence[Any], queue: _Queue) -> Any:
 
 
 def _two(arguments: Sequence[Any], queue: _Queue) -> tuple[Any, Any]:
-    return (arguments[0], arguments[1]) if len(arguments) == 2 else (_last((), queue), _last((), queue))
+    return (
+        (arguments[0], arguments[1])
+        if len(arguments) == 2
+        else (_last((), queue), _last((), queue))
+    )
 
 
 def _verbatim(node: Any, layout: _Layout) -> Iterator[str]:
@@ -282,7 +300,9 @@ def _symbol(name: str) -> str:
 
 
 def _begins_word(part: Any) -> bool:
-    return part is not None and not (isinstance(part, str) and (part.isspace() or part in "^_()[]{},"))
+    return part is not None and not (
+        isinstance(part, str) and (part.isspace() or part in "^_()[]{},")
+    )
 
 
 def _script(sign: str, text: str) -> str:
@@ -312,9 +332,13 @@ def _fraction(over: str, under: str, queue: _Queue) -> str:
 
 
 def _is_operator(part: Any) -> bool:
-    return (isinstance(part, str) and part in "+-=<>,.;:|/!") or getattr(part, "macroname", "") in SEPARATORS
+    return (isinstance(part, str) and part in "+-=<>,.;:|/!") or getattr(
+        part, "macroname", ""
+    ) in SEPARATORS
 
 
 def _root(degree: str, inner: str) -> str:
     sign = ROOTS.get(degree)
-    return (sign or _script("^", degree) + "√") + (inner if _ATOM.fullmatch(inner) else f"({inner})")
+    return (sign or _script("^", degree) + "√") + (
+        inner if _ATOM.fullmatch(inner) else f"({inner})"
+    )

@@ -32,7 +32,12 @@ def complete_chars(text: str) -> int:
         is_whole = line.endswith("\n")  # the last line may go on
         found = _FENCE.match(line)
         if fence:
-            if is_whole and found and found["fence"].startswith(fence) and not found["rest"].strip():
+            if (
+                is_whole
+                and found
+                and found["fence"].startswith(fence)
+                and not found["rest"].strip()
+            ):
                 fence = ""
                 complete = complete if is_list else end
         elif not line.strip():
@@ -113,10 +118,14 @@ class GrowingMarkdown:
         first = self._settled[1]
         self._settle()
         self._show_open()
-        same = takewhile(lambda rows: rows[0].is_same(rows[1]), zip(before, self.rows[first:], strict=False))
+        same = takewhile(
+            lambda rows: rows[0].is_same(rows[1]), zip(before, self.rows[first:], strict=False)
+        )
         return first + len(list(same))
 
-    def lay_out(self, width: int, highlight: Highlight | None = None, *, is_whole: bool = False) -> None:
+    def lay_out(
+        self, width: int, highlight: Highlight | None = None, *, is_whole: bool = False
+    ) -> None:
         """Make all rows again, ``width`` cells wide.
 
         Args:
@@ -151,7 +160,11 @@ class GrowingMarkdown:
     def _show_open(self) -> None:
         text = self.source[self._settled[0] :]
         is_small = len(text) <= (SMALL_CHARS if "\n" in text else SMALL_LINE_CHARS)
-        has_row = text.rfind("\n") >= self._n_parsed and len(text) <= TABLE_CHARS and bool(_TABLE_RULE.search(text))
+        has_row = (
+            text.rfind("\n") >= self._n_parsed
+            and len(text) <= TABLE_CHARS
+            and bool(_TABLE_RULE.search(text))
+        )
         if is_small or has_row or len(text) >= self._n_parsed * 5 // 4:
             item = 0 if is_small or has_row else last_item_start(text)
             self._is_at_item = item > 0
@@ -167,7 +180,10 @@ class GrowingMarkdown:
             self._parse_further(n_items)
             rest = rest[n_items:]
         is_item = self._is_at_item and len(rest) <= SMALL_ITEM_CHARS
-        self._show_from(self._parsed, self._lines(tree_of(rest)) if is_item else plain_lines(rest) if rest else [])
+        self._show_from(
+            self._parsed,
+            self._lines(tree_of(rest)) if is_item else plain_lines(rest) if rest else [],
+        )
 
     def _parse_further(self, n_chars: int) -> None:
         start = self._parsed[0]

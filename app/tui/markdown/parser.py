@@ -35,7 +35,9 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("gfm-like", {"html": False, "linkify": False})
     parser.block.ruler.at("reference", _reference)
     parser.block.ruler.before("table", "too_deep", _too_deep)
-    parser.block.ruler.before("table", MATH_BLOCK, _math_block, {"alt": ["paragraph", "blockquote", "list"]})
+    parser.block.ruler.before(
+        "table", MATH_BLOCK, _math_block, {"alt": ["paragraph", "blockquote", "list"]}
+    )
     parser.inline.ruler.before("escape", "math", _math)
     return parser
 
@@ -68,7 +70,9 @@ def _too_deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 def _math_block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     """Take a formula that fills lines of its own: nothing in it is a list, a heading or a table."""
-    opening = _BLOCK_START.match(state.src, state.bMarks[start] + state.tShift[start], state.eMarks[start])
+    opening = _BLOCK_START.match(
+        state.src, state.bMarks[start] + state.tShift[start], state.eMarks[start]
+    )
     if opening is None or state.is_code_block(start):
         return False
     closing = _BLOCK_ENDS.get(opening[0], opening[0].replace("begin", "end"))
@@ -83,7 +87,9 @@ def _math_block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     if not silent:
         token = state.push(MATH_BLOCK, "", 0)
         token.markup, token.map = text, [start, after]
-        token.content = text if opening[0].startswith("\\begin") else text[len(opening[0]) : -len(closing)]
+        token.content = (
+            text if opening[0].startswith("\\begin") else text[len(opening[0]) : -len(closing)]
+        )
         state.line = after
     return True
 

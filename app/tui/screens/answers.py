@@ -28,7 +28,10 @@ class AnswerColumn(VerticalScroll, can_focus=True):
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self._head, self._foot = Static(str(number), classes="answer-head"), Static(markup=False, classes="answer-foot")
+        self._head, self._foot = (
+            Static(str(number), classes="answer-head"),
+            Static(markup=False, classes="answer-foot"),
+        )
         self._thought, self._body, self._growing = ThinkingView(), ReplyBody(), GrowingReply()
         self._thought.display = False
         self.has_ended = False
@@ -97,7 +100,11 @@ class AnswersScreen(Screen[int | None]):
     AUTO_FOCUS = "AnswerColumn"
 
     def __init__(
-        self, n: int, keymap: Keymap, stop: Callable[[], object], messages: Sequence[ChatMessage] = ()
+        self,
+        n: int,
+        keymap: Keymap,
+        stop: Callable[[], object],
+        messages: Sequence[ChatMessage] = (),
     ) -> None:
         super().__init__()
         self._keymap, self._stop, self._messages = keymap, stop, messages

@@ -54,7 +54,11 @@ MEMORY_PERIOD_S = 1.0
 LONG_REPLY_S = 20.0
 """A user who waits for longer may look at something else meanwhile."""
 _FREEING = (
-    events.ModelLoaded | events.ModelKept | events.ConversationReread | events.TuningEnded | events.AdaptersChanged
+    events.ModelLoaded
+    | events.ModelKept
+    | events.ConversationReread
+    | events.TuningEnded
+    | events.AdaptersChanged
 )
 """Events after which the engine may be free, other than the end of a turn."""
 
@@ -100,7 +104,12 @@ class EngineFlow:
     @property
     def _is_at_rest(self) -> bool:
         turns = self._chat.turns
-        if turns.is_answering or turns.is_calling or self._chat.tells_below or self._bridge.has_news():
+        if (
+            turns.is_answering
+            or turns.is_calling
+            or self._chat.tells_below
+            or self._bridge.has_news()
+        ):
             return False
         status, *others = self._shown
         is_still = status.activity is Activity.READY and status is self._bridge.status
@@ -115,7 +124,9 @@ class EngineFlow:
 
     def _drain_after_key(self) -> None:
         now_s = self._clock()
-        is_due = self._rhythm.is_typing(now_s) and self._rhythm.is_due(now_s, DRAIN_PERIOD_S * self._pace.divisor)
+        is_due = self._rhythm.is_typing(now_s) and self._rhythm.is_due(
+            now_s, DRAIN_PERIOD_S * self._pace.divisor
+        )
         if self._is_writing_on and is_due:
             self._show_what_came(True)
 
@@ -266,7 +277,11 @@ class ChatScreen(Sending, ModelFlow):
     # ---- a reply, from its first word to its figures
 
     def _show_growth(
-        self, event: events.TextGenerated | events.ThoughtGenerated | events.ThinkingFinished | events.ReplyReopened
+        self,
+        event: events.TextGenerated
+        | events.ThoughtGenerated
+        | events.ThinkingFinished
+        | events.ReplyReopened,
     ) -> None:
         """Let the answer or the thinking grow, or fold that; a reply that goes on comes again from its beginning."""
         if isinstance(event, events.TextGenerated):
@@ -295,7 +310,9 @@ class ChatScreen(Sending, ModelFlow):
         self.tell_machine(event)
         self.tell_of_real_one()
         self.want_title()
-        if any(message.folded for message in self.turns.conversation.messages[-2:]):  # maybe by files
+        if any(
+            message.folded for message in self.turns.conversation.messages[-2:]
+        ):  # maybe by files
             self.shelf.note_change()
 
     def _end_reply(self) -> ReplyView:
@@ -328,7 +345,9 @@ class ChatScreen(Sending, ModelFlow):
         if is_as_before:
             self.note("stopped before anything new came; the conversation is as it was")
         else:
-            self.note("stopped before the reply began (/regen asks again; another message takes its place)")
+            self.note(
+                "stopped before the reply began (/regen asks again; another message takes its place)"
+            )
         self.ask_next()
 
     def _give_back(self, event: events.PromptRefused, taken: Taken) -> None:
@@ -336,7 +355,9 @@ class ChatScreen(Sending, ModelFlow):
         needed, n_ctx = figures.count(event.needed_tokens), figures.count(event.n_ctx)
         if isinstance(self.asked, ToolView):
             self._end_unanswered(taken.is_as_before)
-            self.note(f"the tools' results need {needed} tokens; the context holds {n_ctx}", is_error=True)
+            self.note(
+                f"the tools' results need {needed} tokens; the context holds {n_ctx}", is_error=True
+            )
             self.ask_next()
             return
         asked, edited = self.asked, self.edited_question
@@ -352,7 +373,11 @@ class ChatScreen(Sending, ModelFlow):
             self.prompt.give_back(taken.given_back)
         self.asked = None
         model = self.turns.model
-        larger = ", or choose a larger context_size" if model is not None and model.context_may_grow else ""
+        larger = (
+            ", or choose a larger context_size"
+            if model is not None and model.context_may_grow
+            else ""
+        )
         self.note(
             f"Not sent: this message alone, with the system prompt and room for a reply, needs {needed} tokens; "
             f"the context holds {n_ctx}. Shorten it{larger}.",
@@ -440,7 +465,12 @@ class ChatScreen(Sending, ModelFlow):
 
     def _tell_of_server(self, model: events.ModelLoaded | None) -> None:
         """Say where the results of tools go while a server computes the answers."""
-        if model is not None and model.server and self.bridge.tools is not None and self.bridge.tools.is_on:
+        if (
+            model is not None
+            and model.server
+            and self.bridge.tools is not None
+            and self.bridge.tools.is_on
+        ):
             self.note(f"what tools return goes to {model.server}, which computes the answers")
 
     def _ask_about_calls(self) -> None:

@@ -77,9 +77,15 @@ class ChatView(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the screen from top to bottom."""
-        self.model_name, self.edit_line = Static(markup=False, id="model-name"), Static(markup=False, id="edit-line")
+        self.model_name, self.edit_line = (
+            Static(markup=False, id="model-name"),
+            Static(markup=False, id="edit-line"),
+        )
         self.edit_line.display = False
-        self.transcript, self.prompt = Transcript(id="transcript"), Prompt(id="prompt", keymap=self.keymap)
+        self.transcript, self.prompt = (
+            Transcript(id="transcript"),
+            Prompt(id="prompt", keymap=self.keymap),
+        )
         suggestions = Suggestions(self.keymap.first_key("prompt.complete"), id="suggestions")
         self.prompt.waiting, self.prompt.show_offered = self.transcript.waiting, suggestions.show
         self.activity_line = ActivityLine(id="activity")
@@ -110,7 +116,9 @@ class ChatView(Screen[None]):
 
     def busy_line(self, place: str = "") -> str:
         """Say that nothing can be done now, and which key ends that in the chat."""
-        return ": ".join(filter(None, ("the engine is busy", self.keymap.hint("chat.stop", f"{place}stops it"))))
+        return ": ".join(
+            filter(None, ("the engine is busy", self.keymap.hint("chat.stop", f"{place}stops it")))
+        )
 
     def refuses_while_busy(self) -> bool:
         """Whether the engine is busy; then a line says so."""
@@ -165,15 +173,27 @@ class ChatView(Screen[None]):
             "message.regenerate_here": "again" if is_reply else "",
             "message.edit_here": "" if is_tool else "edit",
             "message.fork_here": "fork",
-            "message.toggle_thinking": "all of it" if is_tool else "thinking" if has_thought else "",
+            "message.toggle_thinking": "all of it"
+            if is_tool
+            else "thinking"
+            if has_thought
+            else "",
             "chat.stop": "back",
         }
-        self.hint(" · ".join(filter(None, (self.keymap.hint(key, word) for key, word in words.items() if word))))
+        self.hint(
+            " · ".join(
+                filter(None, (self.keymap.hint(key, word) for key, word in words.items() if word))
+            )
+        )
 
     def show_edge(self) -> None:
         """Name at the prompt's edge what stops the running reply, and what leads to text out of sight; else screens."""
         is_answering = self.turns.is_answering
-        stop = self.keymap.hint("chat.stop", "stops the reply") if is_answering or self.turns.is_calling else ""
+        stop = (
+            self.keymap.hint("chat.stop", "stops the reply")
+            if is_answering or self.turns.is_calling
+            else ""
+        )
         below = ""
         # While nothing is written, a height changes by a layout only.
         self.tells_below = self.transcript.has_unseen and (is_answering or self.tells_below)

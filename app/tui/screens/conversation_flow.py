@@ -70,7 +70,10 @@ class ConversationFlow(MessageActions):
         if not trouble:
             self.note("the conversation is saved again")
         elif not self._told_trouble:
-            self.note(f"conversation not saved: {trouble}. It goes on here, and saving is tried again.", is_error=True)
+            self.note(
+                f"conversation not saved: {trouble}. It goes on here, and saving is tried again.",
+                is_error=True,
+            )
         self._told_trouble = trouble
 
     def tidy(self) -> None:
@@ -109,7 +112,9 @@ class ConversationFlow(MessageActions):
         What was sent in it and not answered, or is in the prompt again, belongs to it: that is never only offered.
         """
         last = self._last_used(model_path)
-        if last is None or (self.at_hand.resume == OFFER and not (last[1].not_sent or self.prompt.text)):
+        if last is None or (
+            self.at_hand.resume == OFFER and not (last[1].not_sent or self.prompt.text)
+        ):
             return False
         opened = self._open(last[0])
         if opened is not None:
@@ -127,14 +132,18 @@ class ConversationFlow(MessageActions):
     @on(EmptySent)
     async def go_on_with_offered(self) -> None:
         """Open the conversation that was offered, unless another one has begun or a message is on its way here."""
-        is_begun = not self.turns.conversation.is_empty or self.transcript.waiting or self.prompt.unheeded
+        is_begun = (
+            not self.turns.conversation.is_empty or self.transcript.waiting or self.prompt.unheeded
+        )
         if self._offered and not is_begun:
             await self.open_conversation(self._offered)
 
     def _last_used(self, model_path: ModelPlace | str) -> tuple[str, Saved] | None:
         """Return id and content of the conversation used last with a model; None where a start is to be empty."""
         store = self.at_hand.store
-        if store is None or self.at_hand.resume == NEW or is_starter(str(model_path)):  # its context is for one try
+        if (
+            store is None or self.at_hand.resume == NEW or is_starter(str(model_path))
+        ):  # its context is for one try
             return None
         try:
             last = store.last_used(model_key(model_path))
@@ -166,7 +175,9 @@ class ConversationFlow(MessageActions):
         await self.clear_transcript()
         try:
             if conversation_id:
-                await wrap_future(in_background(partial(self.at_hand.store.delete, conversation_id), "delete"))
+                await wrap_future(
+                    in_background(partial(self.at_hand.store.delete, conversation_id), "delete")
+                )
         except StoreError as error:
             return str(error)
         self.note("A new conversation; the one before is deleted.")
@@ -191,8 +202,13 @@ class ConversationFlow(MessageActions):
             self.note(opened.notice, is_error=True)
         if opened.saved.not_sent:
             self._bring_back(opened.saved)
-        elif opened.saved.conversation.awaits_reply and not opened.saved.conversation.messages[-1].results:
-            self.note("the last message was not answered: /regen asks again, and another message goes with it")
+        elif (
+            opened.saved.conversation.awaits_reply
+            and not opened.saved.conversation.messages[-1].results
+        ):
+            self.note(
+                "the last message was not answered: /regen asks again, and another message goes with it"
+            )
         elif self.turns.can_continue and (views := self.transcript.replies()):
             views[-1].offer(GOES_ON)
 
@@ -224,14 +240,22 @@ class ConversationFlow(MessageActions):
         used, n_ctx = status.context_used, status.n_ctx
         if not self._is_announced and ANNOUNCED_SHARE * n_ctx <= used < n_ctx:
             self._is_announced = True
-            self.note(figures.context_nearly_full(used, n_ctx, model is not None and model.context_may_grow))
+            self.note(
+                figures.context_nearly_full(
+                    used, n_ctx, model is not None and model.context_may_grow
+                )
+            )
 
     def tell_dropped(self, message: TurnsDropped) -> None:
         """Say which turns the model does not know any more, and mark where they end."""
         first = self.turns.first_in_context
         if first is not None:
             self.transcript.divide(first, _DROPPED_ABOVE)
-        self.note(figures.dropped_turns(message.n_turns, message.n_tokens, message.read_tokens, message.read_s))
+        self.note(
+            figures.dropped_turns(
+                message.n_turns, message.n_tokens, message.read_tokens, message.read_s
+            )
+        )
         self._is_announced = False
 
     def tell_taken_up(self, message: ConversationTakenUp) -> None:
@@ -245,7 +269,9 @@ class ConversationFlow(MessageActions):
         if unread >= WORTH_A_LINE_TOKENS:
             parts.append(f"{figures.count(unread)} tokens are read with the next message")
         if parts:
-            is_news = message.restored_tokens and figures.saves_much(message.restored_s, message.read_s)
+            is_news = message.restored_tokens and figures.saves_much(
+                message.restored_s, message.read_s
+            )
             kind = "news" if is_news else ""
             if self._continuing is None:
                 self.note(" · ".join(parts), kind=kind)
@@ -278,7 +304,11 @@ class ConversationFlow(MessageActions):
         """Show or set the system prompt."""
         system = self.turns.conversation.system
         if not text:
-            self.note(f"system prompt: {system}" if system else "There is no system prompt; /system TEXT sets one.")
+            self.note(
+                f"system prompt: {system}"
+                if system
+                else "There is no system prompt; /system TEXT sets one."
+            )
             return
         consequence = "" if self.turns.conversation.is_empty else " (a new conversation)"
         system = commands.new_system(text)
@@ -309,7 +339,9 @@ class ConversationFlow(MessageActions):
         if self.refuses_while_busy():
             return
         if self.at_hand.store is None:
-            self.note("no copy is made: conversations are not saved, and what follows here would be lost")
+            self.note(
+                "no copy is made: conversations are not saved, and what follows here would be lost"
+            )
             return
         before = self.turns.journal.title
         n_messages = min(len(self.turns.conversation.messages), index - index % 2 + 2)
@@ -317,7 +349,9 @@ class ConversationFlow(MessageActions):
         await self.clear_transcript()
         await self._fill_transcript()
         self.focus_prompt()
-        self.note(f"a copy of the first {n_messages} messages; the conversation they are from is kept: {before}")
+        self.note(
+            f"a copy of the first {n_messages} messages; the conversation they are from is kept: {before}"
+        )
 
     async def clear_transcript(self) -> None:
         """Show nothing but the messages that wait."""

@@ -56,7 +56,11 @@ class ConversationsScreen(ListScreen[Entry]):
             self._is_stale = True
             return
         look = partial(_look, self._store, self.typed, self._deleted)
-        self._looking, self._deleted, self._is_stale = in_background(look, "conversations"), "", False
+        self._looking, self._deleted, self._is_stale = (
+            in_background(look, "conversations"),
+            "",
+            False,
+        )
 
     def stop_looking(self) -> None:
         """Wait for no search any more."""
@@ -103,7 +107,9 @@ class ConversationsScreen(ListScreen[Entry]):
 
     def details(self, item: Entry, columns: int) -> tuple[str, list[Line]]:
         """Write the whole title, and where the words are or what it is made of."""
-        found: list[Line] = [(Span(text),) for one in rows.details(item).splitlines() for text in wrap(one, columns)]
+        found: list[Line] = [
+            (Span(text),) for one in rows.details(item).splitlines() for text in wrap(one, columns)
+        ]
         return clean_line(item.title, MOST_TITLE_CHARS), found
 
     def context_line(self) -> str:
@@ -121,14 +127,22 @@ class ConversationsScreen(ListScreen[Entry]):
         """Ask, or say what goes on."""
         if self.doomed is not None:
             title = clean_line(self.doomed.title, _MOST_ASKED_CHARS)
-            live = " It is open in the chat, where a new one begins." if self._is_live(self.doomed) else ""
+            live = (
+                " It is open in the chat, where a new one begins."
+                if self._is_live(self.doomed)
+                else ""
+            )
             return f"Delete {title}? y deletes it for good, any other key keeps it.{live}"
         if self.said or self._trouble:
             return self.said or self._trouble
         if self._looking is not None and not self._looking.done():
             return "searching ..." if self.typed else "reading ..."
         if not self._hits:
-            return "no conversation has all these words" if self.typed else "No conversation is saved yet."
+            return (
+                "no conversation has all these words"
+                if self.typed
+                else "No conversation is saved yet."
+            )
         return ""
 
     def key_words(self, item: Entry | None) -> dict[str, str]:

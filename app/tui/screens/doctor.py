@@ -15,7 +15,14 @@ from app.chat.status import Activity
 from app.doctor import report
 from app.doctor.examine import Examination
 from app.doctor.findings import BAD, OK, WEAK, Finding
-from app.doctor.readings import Readings, read_clock, read_cores, read_disk, read_memory, read_terminal
+from app.doctor.readings import (
+    Readings,
+    read_clock,
+    read_cores,
+    read_disk,
+    read_memory,
+    read_terminal,
+)
 from app.library import advice
 from app.program.background import in_background
 from app.text import figures
@@ -70,7 +77,10 @@ class DoctorScreen(FigureScreen):
         self._answer = Future()
         if not self._bridge.examine(self._answer):
             again = self._keymap.hint("doctor.examine", "tries again")
-            self._answer, self._trouble = None, "; ".join(filter(None, ("the engine has too much to do", again)))
+            self._answer, self._trouble = (
+                None,
+                "; ".join(filter(None, ("the engine has too much to do", again))),
+            )
         self._reading = in_background(self._read, "doctor")
         self._timer.resume()
         self.show_figures()
@@ -120,13 +130,21 @@ class DoctorScreen(FigureScreen):
             self._is_unfolded = False
         key = self._keymap.first_key
         words = "hides what is fine" if self._is_unfolded else "shows what is fine"
-        keys = [(key("doctor.unfold"), words), (key("doctor.examine"), "examines again"), ("arrows", "scroll")]
+        keys = [
+            (key("doctor.unfold"), words),
+            (key("doctor.examine"), "examines again"),
+            ("arrows", "scroll"),
+        ]
         self.query_one(KeyLine).tell([*keys, (key("doctor.leave"), "back")])
         self.fill(self._drawn)
 
     def _show_title(self) -> None:
         model = self._turns.model
-        about = f"{model.name} · {model.quantization or model.server}" if model is not None else "no model is open"
+        about = (
+            f"{model.name} · {model.quantization or model.server}"
+            if model is not None
+            else "no model is open"
+        )
         self.query_one(ScreenTitle).tell(about, state_line(self._findings(), self._progress()))
 
     def _progress(self) -> str:
@@ -148,10 +166,20 @@ class DoctorScreen(FigureScreen):
             return [(muted(" looking around ..."),)]
         unfold = self._keymap.hint("doctor.unfold", "shows them")
         kv_type = self._settings.kv_type_or_default
-        findings, found, glyphs, width = self._findings(), self._examination, self._glyphs, max(_LEAST_COLUMNS, width)
+        findings, found, glyphs, width = (
+            self._findings(),
+            self._examination,
+            self._glyphs,
+            max(_LEAST_COLUMNS, width),
+        )
         has_two_columns = found is not None and width >= TWO_COLUMNS_FROM
         first, second = divided(width, 2) if has_two_columns else (width, width)
-        mends = [one for finding in findings if finding.mark != OK for one in _mend_card(finding, glyphs, first)]
+        mends = [
+            one
+            for finding in findings
+            if finding.mark != OK
+            for one in _mend_card(finding, glyphs, first)
+        ]
         well = [finding for finding in findings if finding.mark == OK]
         fine = _fine_card(well, self._is_unfolded, unfold, glyphs, second)
         if found is None:
@@ -168,7 +196,9 @@ def _sign(finding: Finding, glyphs: Glyphs) -> Span:
 
 
 def _wrapped(text: str, width: int, role: SpanRole = SpanRole.PLAIN) -> list[Line]:
-    parts = textwrap.wrap(clean_line(text, 400), max(_LEAST_TEXT_COLUMNS, width), break_on_hyphens=False)
+    parts = textwrap.wrap(
+        clean_line(text, 400), max(_LEAST_TEXT_COLUMNS, width), break_on_hyphens=False
+    )
     return [line(Span(part, role)) for part in parts]
 
 
@@ -180,18 +210,27 @@ def _mend_card(finding: Finding, glyphs: Glyphs, width: int) -> list[Line]:
         arrow = f"{glyphs.arrow} "
         steps = _wrapped(finding.mend, inner - len(arrow), SpanRole.ACCENT)
         leads = [arrow, *[" " * len(arrow)] * (len(steps) - 1)]
-        body += [(Span(lead, SpanRole.ACCENT), *one) for lead, one in zip(leads, steps, strict=False)]
+        body += [
+            (Span(lead, SpanRole.ACCENT), *one) for lead, one in zip(leads, steps, strict=False)
+        ]
     role = _ROLES[finding.mark]
     name = f"{_sign(finding, glyphs).text} {finding.topic}"
     return panel(name, body, width, glyphs, frame=role, name_role=role)
 
 
-def _fine_card(well: Sequence[Finding], is_unfolded: bool, unfold: str, glyphs: Glyphs, width: int) -> list[Line]:
+def _fine_card(
+    well: Sequence[Finding], is_unfolded: bool, unfold: str, glyphs: Glyphs, width: int
+) -> list[Line]:
     """Draw what is well: how many, or each."""
     inner = width - FRAME_COLUMNS
     count = f"{figures.counted(len(well), 'check')} {'is' if len(well) == 1 else 'are'} fine"
     if not is_unfolded:
-        body = [line(Span(f"{glyphs.good} {count}", SpanRole.GOOD), muted(f"   {unfold}" if unfold else ""))]
+        body = [
+            line(
+                Span(f"{glyphs.good} {count}", SpanRole.GOOD),
+                muted(f"   {unfold}" if unfold else ""),
+            )
+        ]
         return panel("", body, width, glyphs)
     body = [one for finding in well for one in _finding_lines(finding, inner, glyphs)]
     return panel(count, body, width, glyphs)
@@ -221,7 +260,11 @@ def _suits_card(found: Examination, glyphs: Glyphs, width: int) -> list[Line]:
         row = (mark, strong(name) if is_best else Span(name), muted(sizes), Span("  "))
         body.append((*row, *speed_line(one.fit.decode_tps, inner - 24, glyphs)))
     for text in report.known_lines(found):
-        body += [line(muted(text[:inner]))] if len(text) <= inner else _wrapped(text, inner, SpanRole.MUTED)
+        body += (
+            [line(muted(text[:inner]))]
+            if len(text) <= inner
+            else _wrapped(text, inner, SpanRole.MUTED)
+        )
     note = line(muted(f"{figures.size(found.memory.available_bytes)} free"))
     return panel("What suits this machine now", body, width, glyphs, note=note)
 
@@ -253,4 +296,8 @@ def state_line(findings: Sequence[Finding], progress: str) -> Line:
     if progress:
         return line(caution(progress))
     n_bad = sum(finding.mark != OK for finding in findings)
-    return line(caution(f"{n_bad} to mend") if n_bad else Span("all is well", SpanRole.GOOD)) if findings else EMPTY
+    return (
+        line(caution(f"{n_bad} to mend") if n_bad else Span("all is well", SpanRole.GOOD))
+        if findings
+        else EMPTY
+    )

@@ -21,7 +21,12 @@ from app.tui.widgets.prompt import Prompt
 Entry = tuple[str, str]
 """A key or command, and its description."""
 
-_HEADINGS = {"prompt": "At the prompt", "message": "On this message", "chat": "In the chat", "app": "Everywhere"}
+_HEADINGS = {
+    "prompt": "At the prompt",
+    "message": "On this message",
+    "chat": "In the chat",
+    "app": "Everywhere",
+}
 COMMANDS = "Commands, typed at the prompt of the chat"
 _PROMPT_ENTRIES = [("Up, Down", "Recall what was sent, from an empty prompt")]
 _WIDEST = 74
@@ -45,18 +50,33 @@ def key_entries(scope: str, keymap: Keymap) -> list[Entry]:
 
 def help_sections(screen: Screen[object], keymap: Keymap) -> list[tuple[str, list[Entry]]]:
     """Return headings and entries: what the focused widget does, what leads to other screens, and the rest."""
-    bound = ((active.binding.id or "").partition(".")[0] for active in screen.active_bindings.values())
+    bound = (
+        (active.binding.id or "").partition(".")[0] for active in screen.active_bindings.values()
+    )
     here = ["prompt", *bound] if isinstance(screen.focused, Prompt) else bound
     # Those whose keys mean something now, the nearest to the focus first.
     scopes = list(dict.fromkeys(scope for scope in here if scope not in ("", "app")))
     scopes.insert(1, "app")
-    first = [(keymap.shown_keys(one), ACTIONS[one].title) for one in FIRST_NEEDED if keymap.keys_of(one)]
+    first = [
+        (keymap.shown_keys(one), ACTIONS[one].title) for one in FIRST_NEEDED if keymap.keys_of(one)
+    ]
     sections = [("Ten to begin with", first)] if isinstance(screen.focused, Prompt) else []
-    sections += [(_HEADINGS.get(scope, "On this screen"), key_entries(scope, keymap)) for scope in scopes]
-    own = [one.binding for one in screen.active_bindings.values() if not one.binding.id]  # in no table
-    more = [(show_key(one.key), one.description) for one in own if one.description and not one.system and one.show]
+    sections += [
+        (_HEADINGS.get(scope, "On this screen"), key_entries(scope, keymap)) for scope in scopes
+    ]
+    own = [
+        one.binding for one in screen.active_bindings.values() if not one.binding.id
+    ]  # in no table
+    more = [
+        (show_key(one.key), one.description)
+        for one in own
+        if one.description and not one.system and one.show
+    ]
     sections.append(("More keys here", more))
-    written = [(f"{', '.join(f'/{name}' for name in a.names)} {a.argument}".rstrip(), a.title) for a in commands()]
+    written = [
+        (f"{', '.join(f'/{name}' for name in a.names)} {a.argument}".rstrip(), a.title)
+        for a in commands()
+    ]
     sections.append((COMMANDS, written))
     return [(heading, entries) for heading, entries in sections if entries]
 
@@ -91,7 +111,9 @@ class HelpScreen(ModalScreen[None]):
         """Lay out the lists."""
         with VerticalScroll(id="help") as box:
             box.border_title = "Help"
-            box.border_subtitle = " · ".join(filter(None, ("up, down scroll", f"{self._back_key} back".strip())))
+            box.border_subtitle = " · ".join(
+                filter(None, ("up, down scroll", f"{self._back_key} back".strip()))
+            )
             with Container(id="help-columns"):
                 for is_commands in (False, True):
                     with Vertical(classes="help-column"):
@@ -103,7 +125,9 @@ class HelpScreen(ModalScreen[None]):
     def on_resize(self) -> None:
         """Fill in the lines, broken where the room ends."""
         width = self.app.size.width - _FRAME_COLUMNS
-        columns = min(_WIDEST, width // 2 - _GAP_COLUMNS if self.app.size.width >= TWO_COLUMNS_FROM else width)
+        columns = min(
+            _WIDEST, width // 2 - _GAP_COLUMNS if self.app.size.width >= TWO_COLUMNS_FROM else width
+        )
         for _, entries, body in self._entries:
             body.update(Content("\n").join(write_entry(entry, columns) for entry in entries))
 

@@ -199,7 +199,9 @@ class ListScreen(Screen[None], Generic[Item]):
         """Write everything that is not there as it should be."""
         if not self.is_mounted or not self.size.width:
             return
-        columns = max(_LEAST_COLUMNS, self.size.width - _detail_columns(self.size.width) - _FRAME_COLUMNS)
+        columns = max(
+            _LEAST_COLUMNS, self.size.width - _detail_columns(self.size.width) - _FRAME_COLUMNS
+        )
         self._show_rows(columns)
         state = self.state_line()
         self.query_one(ScreenTitle).tell(self.context_line(), (muted(state),) if state else EMPTY)
@@ -224,7 +226,9 @@ class ListScreen(Screen[None], Generic[Item]):
             return
         rows, is_ansi = self.query_one(OptionList), self.app.current_theme.ansi
         rows.clear_options()
-        rows.add_options([Option(content_of(row, is_ansi), disabled=item is None) for item, row in drawn])
+        rows.add_options(
+            [Option(content_of(row, is_ansi), disabled=item is None) for item, row in drawn]
+        )
         places = [(n, item) for n, (item, _) in enumerate(drawn) if item is not None]
         if places:
             same = [n for n, item in places if before is not None and self.is_same(item, before)]
@@ -234,16 +238,26 @@ class ListScreen(Screen[None], Generic[Item]):
     def show_highlighted(self) -> None:
         """Say more about the row under the cursor, and what keys do with it."""
         rows, item, key = self.query_one(OptionList), self.highlighted(), self._keymap.first_key
-        if rows.highlighted == 1 and self._items[0] is None:  # a cursor at the top shows the first heading as well
+        if (
+            rows.highlighted == 1 and self._items[0] is None
+        ):  # a cursor at the top shows the first heading as well
             rows.scroll_home(animate=False)
         self._show_details(item)
         words = self.key_words(item)
-        self.query_one(KeyLine).tell((key(f"{self.SCOPE}.{name}"), text) for name, text in words.items())
+        self.query_one(KeyLine).tell(
+            (key(f"{self.SCOPE}.{name}"), text) for name, text in words.items()
+        )
 
     def _show_details(self, item: Item | None) -> None:
         """Draw the panel of details, as high as they are, as far as the rows leave room for it."""
-        widget, columns = self.query_one("#list-detail", FigureLines), _detail_columns(self.size.width)
-        width, most = columns or self.size.width, self.size.height if columns else self.size.height // 3
+        widget, columns = (
+            self.query_one("#list-detail", FigureLines),
+            _detail_columns(self.size.width),
+        )
+        width, most = (
+            columns or self.size.width,
+            self.size.height if columns else self.size.height // 3,
+        )
         drawn: list[Line] = []
         if item is not None and self.size.height >= _SHORT_ROWS:
             name, body = self.details(item, max(1, width - FRAME_COLUMNS))

@@ -25,7 +25,13 @@ from app.tui.messages import MessageLeft
 from app.tui.screens import make_screen
 from app.tui.screens.chat_view import NOT_PART, ChatView
 from app.tui.textual_hacks import call_once
-from app.tui.widgets.message_view import MessageKeyPressed, MessageView, ReplyView, ToolView, UserView
+from app.tui.widgets.message_view import (
+    MessageKeyPressed,
+    MessageView,
+    ReplyView,
+    ToolView,
+    UserView,
+)
 
 WEIGHING_PAUSE_S = 0.5
 PLACES = "/place shows where it is from"
@@ -46,7 +52,11 @@ class MessageActions(ChatView):
     def _step(self, step: int) -> None:
         """Go down by ``step`` messages, up if negative; below the newest message is the prompt."""
         views, focused = self.transcript.messages(), self.focused
-        at = views.index(focused) if isinstance(focused, MessageView) and focused in views else len(views)
+        at = (
+            views.index(focused)
+            if isinstance(focused, MessageView) and focused in views
+            else len(views)
+        )
         if at + step >= len(views):
             self.focus_prompt()
             return
@@ -116,7 +126,11 @@ class MessageActions(ChatView):
             commands.check_editable(conversation, index)
         except Refusal as refusal:
             key = self.keymap.first_key("message.fork_here")
-            more = f": {key} on it goes on from there with a copy" if str(refusal) == commands.GONE else ""
+            more = (
+                f": {key} on it goes on from there with a copy"
+                if str(refusal) == commands.GONE
+                else ""
+            )
             self.note(f"{refusal}{more}")
             return
         message = conversation.messages[index]
@@ -134,7 +148,9 @@ class MessageActions(ChatView):
         view.scroll_visible(animate=False, top=True)
         first_key = self.keymap.first_key
         sends = "goes on from here" if self.is_editing_reply else "asks again from here"
-        self.set_usual_hint(f"{first_key('prompt.send')} {sends} · {first_key('chat.stop')} keeps everything")
+        self.set_usual_hint(
+            f"{first_key('prompt.send')} {sends} · {first_key('chat.stop')} keeps everything"
+        )
         self._show_edit_line(commands.edit_title(conversation, index))
         self._weigh()
 
@@ -196,7 +212,9 @@ class MessageActions(ChatView):
         return self.is_editing
 
     def _show_edited_text(self, text: str) -> None:
-        self.prompt.show_draft((None if self.is_editing_reply else self.prompt.past.find(text)) or Draft(text))
+        self.prompt.show_draft(
+            (None if self.is_editing_reply else self.prompt.past.find(text)) or Draft(text)
+        )
 
     def _views_from(self, view: MessageView) -> list[MessageView]:
         views = self.transcript.messages()
@@ -338,7 +356,11 @@ class MessageActions(ChatView):
                 view.show_places(await wrap_future(in_background(find, "places")))
             else:
                 view.show_places(())
-            if view.places and view.message is self.turns.last_message and not self.turns.can_continue:
+            if (
+                view.places
+                and view.message is self.turns.last_message
+                and not self.turns.can_continue
+            ):
                 view.offer(PLACES)
             if view.has_focus:
                 self.hint_keys_of(view)

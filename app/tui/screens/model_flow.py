@@ -71,12 +71,16 @@ class ModelFlow(ConversationFlow):
         gets = self.keymap.key_or_command("app.get"), "gets a real model, while you chat"
         self.note(self._welcome_text(hello, ("type", FIRST_QUESTION), gets), kind="greeting")
 
-    def tell_machine(self, event: events.GenerationFinished | events.MemoryMeasured | None = None) -> None:
+    def tell_machine(
+        self, event: events.GenerationFinished | events.MemoryMeasured | None = None
+    ) -> None:
         """Say what suits this machine, after the greeting; after a reply it is measured, if need be."""
         if self._is_greeted and not self._has_told_machine:
             run_last(self, "machine", partial(self._tell_machine, event))
 
-    async def _tell_machine(self, event: events.GenerationFinished | events.MemoryMeasured | None) -> None:
+    async def _tell_machine(
+        self, event: events.GenerationFinished | events.MemoryMeasured | None
+    ) -> None:
         in_use = self.bridge.threads
         measured = event if isinstance(event, events.MemoryMeasured) else events.MemoryMeasured(0.0)
         get_key = self.keymap.key_or_command("app.get")
@@ -94,7 +98,11 @@ class ModelFlow(ConversationFlow):
         from app.chat.fence import is_declined  # no first frame waits for it
 
         turns = self.turns
-        if self._named_real_one_in is turns.conversation or turns.model is None or not is_starter(turns.model.path):
+        if (
+            self._named_real_one_in is turns.conversation
+            or turns.model is None
+            or not is_starter(turns.model.path)
+        ):
             return
         if turns.last_message is not None and is_declined(turns.last_message.text):
             self._named_real_one_in = turns.conversation
@@ -122,7 +130,10 @@ class ModelFlow(ConversationFlow):
     def _welcome(self, message: events.ModelLoaded) -> None:
         """Begin the chat of a real model: its name, its speed here, and what to try."""
         speed = _speed_here(self.bridge.figures)
-        things = [("type", "a question, or / for commands"), ("@name", "asks about a file: text or PDF")]
+        things = [
+            ("type", "a question, or / for commands"),
+            ("@name", "asks about a file: text or PDF"),
+        ]
         if last := self.offer_last(message.path):
             things.insert(0, (self.keymap.first_key("prompt.send"), f"goes on with {last}"))
         name = " · ".join(filter(None, (message.name, message.quantization, speed)))
@@ -132,7 +143,9 @@ class ModelFlow(ConversationFlow):
         """Return what a chat begins with: what this is, and things to try, each with its key; the speed is the last."""
         things = *things, (self.keymap.first_key("app.performance") or "/stats", "shows the speed")
         widest = max(len(key) for key, _ in things)
-        return "\n".join([what_this_is, "", "Try:", *(f"  {key:<{widest}}  {what}" for key, what in things)])
+        return "\n".join(
+            [what_this_is, "", "Try:", *(f"  {key:<{widest}}  {what}" for key, what in things)]
+        )
 
     def show_change(self, event: events.Event) -> None:
         """Show what became of a model or its threads."""
@@ -163,11 +176,15 @@ class ModelFlow(ConversationFlow):
         if message.trouble:
             self.note(message.trouble, is_error=True)
         elif message.read_tokens < message.total_tokens:
-            self.note(f"read {read} of {total} tokens of the conversation; the rest is read with the next message")
+            self.note(
+                f"read {read} of {total} tokens of the conversation; the rest is read with the next message"
+            )
         else:
             newly = figures.count(message.read_tokens - message.restored_tokens)
             if newly != "0":
-                self.note(f"read the conversation again: {newly} tokens in {figures.seconds(message.read_s)}")
+                self.note(
+                    f"read the conversation again: {newly} tokens in {figures.seconds(message.read_s)}"
+                )
 
     def _show_load_failure(self, message: events.ModelFailed) -> None:
         """Say why there is no model."""
@@ -178,7 +195,11 @@ class ModelFlow(ConversationFlow):
 
     def _show_kept_model(self, message: events.ModelKept) -> None:
         """Say why there is no other model."""
-        stays = "the model from before stays open" if message.is_open else "opening the model from before again"
+        stays = (
+            "the model from before stays open"
+            if message.is_open
+            else "opening the model from before again"
+        )
         self.note(f"{message.reason}; {stays}", is_error=True)
         if message.is_open:
             self.prompt.placeholder = PLACEHOLDER
@@ -226,7 +247,11 @@ class ModelFlow(ConversationFlow):
         model, mode = self.turns.model, self.bridge.thinking
         if model is not None:
             thinking = describe_thinking(mode) if mode not in ("", AUTO) else ""
-            chosen = (one.described() for one in (self.bridge.generation, self.bridge.form) if one is not None)
+            chosen = (
+                one.described()
+                for one in (self.bridge.generation, self.bridge.form)
+                if one is not None
+            )
             adapters = described(self.turns.conversation.adapters)
             parts = model.name, model.quantization, model.server, adapters, thinking, *chosen
             self.model_name.update(" · ".join(filter(None, parts)))
@@ -282,14 +307,21 @@ class ModelFlow(ConversationFlow):
             run_last(self, "switch", partial(self._ask_about_conversation, path, title, outlook))
         return True
 
-    async def _ask_about_conversation(self, path: ModelPlace, title: str, outlook: Outlook | None) -> None:
+    async def _ask_about_conversation(
+        self, path: ModelPlace, title: str, outlook: Outlook | None
+    ) -> None:
         from app.library.listing import look_up
 
         if outlook is None and isinstance(path, Path):
             outlook = await wrap_future(look_up(path, self.settings))
-        tokens, prefill_tps = self.bridge.status.context_used, outlook.prefill_tps if outlook else None
+        tokens, prefill_tps = (
+            self.bridge.status.context_used,
+            outlook.prefill_tps if outlook else None,
+        )
         host = "" if isinstance(path, Path) else path.host
-        question = make_screen("question", title, tokens, prefill_tps, self.keymap, host, kind="SwitchModelScreen")
+        question = make_screen(
+            "question", title, tokens, prefill_tps, self.keymap, host, kind="SwitchModelScreen"
+        )
         self.app.push_screen(question, partial(self._open_in_chat, path))
 
     def _open_in_chat(self, path: ModelPlace, answer: str | None) -> None:
@@ -306,7 +338,11 @@ class ModelFlow(ConversationFlow):
         if self.turns.conversation.is_empty:
             await self.clear_transcript()
         self.focus_prompt()
-        goes_on = "it reads the conversation first" if isinstance(path, Path) else "the conversation goes there"
+        goes_on = (
+            "it reads the conversation first"
+            if isinstance(path, Path)
+            else "the conversation goes there"
+        )
         self.note(f"loading {clean_line(path.name)}; {goes_on if keeps else 'a new conversation'}")
 
 

@@ -58,7 +58,12 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__(chat.keymap)
-        self._chat, self._bridge, self._turns, self._downloads = chat, chat.bridge, chat.turns, chat.downloads
+        self._chat, self._bridge, self._turns, self._downloads = (
+            chat,
+            chat.bridge,
+            chat.turns,
+            chat.downloads,
+        )
         self._scan: ModelScan | None = None
         self._found = ScanResult()
         self._measurement: Future[Any] | None = None
@@ -69,7 +74,9 @@ class ModelsScreen(ListScreen[ModelEntry]):
         """Look again: files come and go, and the last reply may have been the first with its model."""
         self.stop_looking()
         if self._chat.settings.server:
-            self._served = in_background(partial(_served_models, self._chat.settings.server), "server")
+            self._served = in_background(
+                partial(_served_models, self._chat.settings.server), "server"
+            )
         elsewhere = {}  # it may lie in none of the folders
         if self._turns.model is not None and not self._turns.model.server:
             elsewhere[Path(self._turns.model.path)] = "open now"
@@ -91,19 +98,30 @@ class ModelsScreen(ListScreen[ModelEntry]):
                 basis = "the best" if measured.result().engine.best_gbps else "typical figures"
                 self.said = f"{busy}; speeds are estimated from {basis}"
             self.start_looking()
-        if self._served is not None and self._served.done() and (error := self._served.exception()) is not None:
+        if (
+            self._served is not None
+            and self._served.done()
+            and (error := self._served.exception()) is not None
+        ):
             self.said, self._served = shown_line(error), None
         found = self._scan.found if self._scan is not None else self._found
         # Rows stay while they are looked for again.
         if found.is_done or (not self._found.is_done and found.n_read >= self._found.n_read):
             self._found = found
         is_asking = self._served is not None and not self._served.done()
-        return not found.is_done or is_asking or self._measurement is not None or self._downloads.is_running
+        return (
+            not found.is_done
+            or is_asking
+            or self._measurement is not None
+            or self._downloads.is_running
+        )
 
     def items(self) -> tuple[ModelEntry, ...]:
         """Return the models in whose row all words are."""
         served = self._served.result() if self._served is not None and self._served.done() else []
-        return tuple(entry for entry in (*served, *self._found.entries) if entry.matches(self.typed))
+        return tuple(
+            entry for entry in (*served, *self._found.entries) if entry.matches(self.typed)
+        )
 
     def is_same(self, one: ModelEntry, other: ModelEntry) -> bool:
         """Whether they are one file, or one that can be downloaded."""
@@ -116,8 +134,14 @@ class ModelsScreen(ListScreen[ModelEntry]):
     def row_line(self, item: ModelEntry, columns: int) -> Line:
         """Mark the model that is open, and those that are not here."""
         loaded = self._turns.model
-        is_loaded = loaded is not None and item.is_here and str(item.model) in _names_of(loaded.path)
-        sign = Span(self._glyphs.here, SpanRole.WRITING) if is_loaded else muted(" " if item.is_here else "+")
+        is_loaded = (
+            loaded is not None and item.is_here and str(item.model) in _names_of(loaded.path)
+        )
+        sign = (
+            Span(self._glyphs.here, SpanRole.WRITING)
+            if is_loaded
+            else muted(" " if item.is_here else "+")
+        )
         return (sign, Span(" "), *model_rows.row(item, columns, self._glyphs))
 
     def details(self, item: ModelEntry, columns: int) -> tuple[str, list[Line]]:
@@ -134,7 +158,11 @@ class ModelsScreen(ListScreen[ModelEntry]):
         """Say what goes on; else what to do next; else what suits this machine."""
         found, key = self._found, self._keymap.first_key
         if self._measurement is not None:
-            waiting = "waiting for the engine" if self._bridge.status.is_busy else "measuring this machine"
+            waiting = (
+                "waiting for the engine"
+                if self._bridge.status.is_busy
+                else "measuring this machine"
+            )
             return f"{waiting} ..."
         if self.said or found.trouble:
             return self.said or found.trouble
@@ -159,13 +187,21 @@ class ModelsScreen(ListScreen[ModelEntry]):
     def key_words(self, item: ModelEntry | None) -> dict[str, str]:
         """Models not on this machine can be downloaded, one at a time."""
         if item is None or item.is_here:
-            words = {"open": "opens", "inspect": "inspects", "download": "downloads", "measure": "measures"}
+            words = {
+                "open": "opens",
+                "inspect": "inspects",
+                "download": "downloads",
+                "measure": "measures",
+            }
             if item is not None and item.is_short_of_memory:
                 words["shrink"] = "makes a smaller one"
         else:
             words = {"open": "downloads", "measure": "measures"}
         if self._downloads.is_running and self._downloads.job is not None:
-            words |= {"download": f"shows the {self._downloads.job.word}", "stop_download": "stops it"}
+            words |= {
+                "download": f"shows the {self._downloads.job.word}",
+                "stop_download": "stops it",
+            }
             words.pop("shrink", None)
         return {**words, "leave": "back"}
 
@@ -223,7 +259,9 @@ class ModelsScreen(ListScreen[ModelEntry]):
         if entry is not None and entry.is_short_of_memory:
             self._begin(ShrinkJob(entry, self._chat.settings))
         else:
-            self.say("only a model that is here, and does not fit well, is made smaller: go to its row")
+            self.say(
+                "only a model that is here, and does not fit well, is made smaller: go to its row"
+            )
 
     def _download(self, what: str) -> None:
         from app.downloads.job import PullJob
@@ -259,7 +297,11 @@ class ModelsScreen(ListScreen[ModelEntry]):
         running = self._downloads
         if running.is_running and running.job is not None:
             running.stop()
-            kept = "; what came is kept, and the same again goes on from there" if running.job.kept else ""
+            kept = (
+                "; what came is kept, and the same again goes on from there"
+                if running.job.kept
+                else ""
+            )
             self.say(f"stopped: {running.title}{kept}")
 
     def action_inspect(self) -> None:
@@ -302,9 +344,13 @@ class InspectScreen(Screen[None]):
 
     async def _read(self) -> None:
         try:
-            text = "\n".join(await wrap_future(in_background(partial(report_of_file, self._path), "inspect")))
+            text = "\n".join(
+                await wrap_future(in_background(partial(report_of_file, self._path), "inspect"))
+            )
         except Exception as error:
-            text = clean_line(str(error) if exit_code_of(error) is not None else bug_line(error), 300)
+            text = clean_line(
+                str(error) if exit_code_of(error) is not None else bug_line(error), 300
+            )
         self.query_one("#inspect-report", Static).update(text)
 
     action_leave = dismiss_once

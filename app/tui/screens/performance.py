@@ -58,7 +58,9 @@ class PerformanceScreen(FigureScreen):
 
     def _show(self, view: PerformanceView) -> None:
         self.query_one(ScreenTitle).tell(self._about(view), _state(view))
-        self.query_one(KeyLine).tell([(self._keymap.first_key("performance.leave"), "back"), ("arrows", "scroll")])
+        self.query_one(KeyLine).tell(
+            [(self._keymap.first_key("performance.leave"), "back"), ("arrows", "scroll")]
+        )
         self.fill(lambda width: dashboard_lines(view, width, self.room, self._glyphs, self._scale))
 
     def _about(self, view: PerformanceView) -> str:
@@ -68,7 +70,12 @@ class PerformanceScreen(FigureScreen):
         threads = found.threads or view.status.threads
         if model.server:
             return self._glyphs.between.join((model.name, f"computed by {model.server}"))
-        parts = [model.name, model.quantization, counted(threads, "thread") if threads else "", found.weights_mode]
+        parts = [
+            model.name,
+            model.quantization,
+            counted(threads, "thread") if threads else "",
+            found.weights_mode,
+        ]
         if (thinking := self._bridge.thinking) not in ("", AUTO):
             parts.append(describe_thinking(thinking))
         return self._glyphs.between.join(filter(None, parts))

@@ -50,19 +50,31 @@ class PlaceScreen(ModalScreen[None]):
 
     def _show(self) -> None:
         place, n = self._places[self._at], len(self._places)
-        self.query_one(ScreenTitle).tell(place.shown, line(f"{self._at + 1} of {n}" if n > 1 else ""))
+        self.query_one(ScreenTitle).tell(
+            place.shown, line(f"{self._at + 1} of {n}" if n > 1 else "")
+        )
         width = len(str(place.first + len(place.lines) + len(place.after)))
         number = place.first - len(place.before)
-        for part, lines in (("before", place.before), ("lines", place.lines), ("after", place.after)):
+        for part, lines in (
+            ("before", place.before),
+            ("lines", place.lines),
+            ("after", place.after),
+        ):
             mark = "> " if part == "lines" else "  "
-            numbers = [f"{number + at:>{width}}  " if place.first else "" for at in range(len(lines))]
+            numbers = [
+                f"{number + at:>{width}}  " if place.first else "" for at in range(len(lines))
+            ]
             body = self.query_one(f"#place-{part}", Static)
             body.display = bool(lines)
-            body.update("\n".join(f"{mark}{one}{text}" for one, text in zip(numbers, lines, strict=True)))
+            body.update(
+                "\n".join(f"{mark}{one}{text}" for one, text in zip(numbers, lines, strict=True))
+            )
             number += len(lines)
         self.call_after_refresh(self._scroll)
         words = {"next": "next place" if n > 1 else "", "leave": "back"}
-        keys = [(self._keymap.first_key(f"place.{name}"), said) for name, said in words.items() if said]
+        keys = [
+            (self._keymap.first_key(f"place.{name}"), said) for name, said in words.items() if said
+        ]
         self.query_one(KeyLine).tell([*keys, ("arrows, PgUp, PgDn", "scroll")])
 
     def _scroll(self) -> None:

@@ -61,7 +61,9 @@ class QuestionScreen(CalmScreen):
     BINDINGS = bindings("question")
     AUTO_FOCUS = "#question-arguments"
 
-    def __init__(self, server: str, call: ToolCall, keymap: Keymap, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, server: str, call: ToolCall, keymap: Keymap, clock: Callable[[], float]
+    ) -> None:
         super().__init__(keymap, clock)
         self._server, self._call = server, call
 
@@ -90,7 +92,9 @@ def price_line(n_tokens: int, prefill_tps: float | None, host: str = "") -> str:
     takes = "; how long that takes is not known yet"
     if prefill_tps:
         takes = f": about {figures.whole_seconds(n_tokens / prefill_tps)}"
-    size = f"The conversation has about {figures.count(n_tokens)} tokens by the present model's count"
+    size = (
+        f"The conversation has about {figures.count(n_tokens)} tokens by the present model's count"
+    )
     return f"{size}. The new model must read all of it{takes}."
 
 
@@ -107,8 +111,13 @@ class SendFilesScreen(CalmScreen):
         """Lay out files and keys."""
         with Vertical(id="question") as box:
             box.border_title = "A file leaves this machine"
-            yield Static(f"Send {self._files} to {self._host}?", markup=False, classes="question-call")
-            answers = {"agree": "send it; later files of this conversation go unasked", "leave": "do not send it"}
+            yield Static(
+                f"Send {self._files} to {self._host}?", markup=False, classes="question-call"
+            )
+            answers = {
+                "agree": "send it; later files of this conversation go unasked",
+                "leave": "do not send it",
+            }
             yield _answer_lines(self._keymap, "files", answers)
 
     action_agree = partialmethod(CalmScreen.agree, True)
@@ -120,9 +129,15 @@ class SwitchModelScreen(ModalScreen[Literal["keep", "new"] | None]):
     CSS_PATH = "switch_model.tcss"
     BINDINGS = bindings("switch")
 
-    def __init__(self, title: str, n_tokens: int, prefill_tps: float | None, keymap: Keymap, host: str = "") -> None:
+    def __init__(
+        self, title: str, n_tokens: int, prefill_tps: float | None, keymap: Keymap, host: str = ""
+    ) -> None:
         super().__init__()
-        self._title, self._price, self._keymap = title, price_line(n_tokens, prefill_tps, host), keymap
+        self._title, self._price, self._keymap = (
+            title,
+            price_line(n_tokens, prefill_tps, host),
+            keymap,
+        )
 
     def compose(self) -> ComposeResult:
         """Lay out question and keys."""
@@ -130,7 +145,11 @@ class SwitchModelScreen(ModalScreen[Literal["keep", "new"] | None]):
             box.border_title = "Another model"
             yield Static(f"Open {self._title}?", markup=False, classes="switch-question")
             yield Static(self._price, markup=False)
-            answers = {"keep": "go on with it", "new": "begin a new conversation", "leave": "open nothing"}
+            answers = {
+                "keep": "go on with it",
+                "new": "begin a new conversation",
+                "leave": "open nothing",
+            }
             yield _answer_lines(self._keymap, "switch", answers)
 
     action_keep = partialmethod(dismiss_once, "keep")

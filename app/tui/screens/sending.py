@@ -23,7 +23,14 @@ from app.conversations.conversation import Conversation
 from app.conversations.message_row import fits
 from app.conversations.shelf import note_long
 from app.documents.passages import FileText, announcement, fit, for_message, n_tokens
-from app.documents.read import Document, ReadDocuments, ReadingProgress, described, read_documents, split_wanted
+from app.documents.read import (
+    Document,
+    ReadDocuments,
+    ReadingProgress,
+    described,
+    read_documents,
+    split_wanted,
+)
 from app.program import paths
 from app.program.background import in_background
 from app.program.manual import topics
@@ -209,7 +216,9 @@ class Sending(MessageActions):
         typed = self.prompt.typed
         self.prompt.offer(offered_at_once(typed, self._names))
         looking = offered_paths(typed)
-        if looking is not None:  # each goes its way: one that was called off before it began would never be awaited
+        if (
+            looking is not None
+        ):  # each goes its way: one that was called off before it began would never be awaited
             self.run_worker(self._offer_paths(typed, looking), group="paths")
         names = self.prompt.draft.referred
         if names != self._named_files:
@@ -237,7 +246,9 @@ class Sending(MessageActions):
 
     async def _show_files(self, names: list[str]) -> None:
         """Say which files the typed names lead to, a moment later."""
-        files = await wrap_future(in_background(partial(described, names), "files")) if names else ""
+        files = (
+            await wrap_future(in_background(partial(described, names), "files")) if names else ""
+        )
         if self._named_files == names:
             self.prompt.show_files(files)
 
@@ -248,7 +259,11 @@ class Sending(MessageActions):
 
     def _keep_in_history(self, draft: Draft) -> None:
         """Keep what was sent; say so the first time that fails."""
-        trouble = append_history(paths.history_file(), draft) if self.settings.prompt_history == "on" else None
+        trouble = (
+            append_history(paths.history_file(), draft)
+            if self.settings.prompt_history == "on"
+            else None
+        )
         if trouble is not None and not self._has_told_history:
             self._has_told_history = True
             self.note(trouble, is_error=True)
@@ -259,7 +274,12 @@ class Sending(MessageActions):
         prompt = self.prompt
         queued = [] if self.turns.journal.saves else self.turns.queued_texts
         waiting = [prompt.past.find(text) or Draft(text) for text in queued]
-        drafts = [*waiting, *prompt.unheeded, self.draft_aside if self.is_editing else Draft(), prompt.draft]
+        drafts = [
+            *waiting,
+            *prompt.unheeded,
+            self.draft_aside if self.is_editing else Draft(),
+            prompt.draft,
+        ]
         drafts = [draft for draft in drafts if draft.text.strip()]
         if not drafts:
             return ""
@@ -276,7 +296,9 @@ class Sending(MessageActions):
         for draft in drafts:
             self.prompt.past.add(draft)
         if drafts:
-            said.append(f"{self.keymap.first_key('prompt.older') or 'Up'} recalls {len(drafts)} more")
+            said.append(
+                f"{self.keymap.first_key('prompt.older') or 'Up'} recalls {len(drafts)} more"
+            )
         return f"not sent when the program ended unexpectedly: {'; '.join(said)}" if said else ""
 
     # ---- the draft: estimate and reading ahead
@@ -325,14 +347,20 @@ class Sending(MessageActions):
         if self.turns.is_busy or self.turns.model is None:
             return True
         documents = self.prompt.draft.documents if text else ""
-        if documents and not self._prepared_text.startswith(documents) and may_read_ahead(self.settings):
+        if (
+            documents
+            and not self._prepared_text.startswith(documents)
+            and may_read_ahead(self.settings)
+        ):
             is_sent = self.turns.read_ahead(documents, is_read=True, is_settled=True)
             self._prepared_text = documents if is_sent else self._prepared_text
             return is_sent and len(text) > MAX_CHARS
         if len(text) > MAX_CHARS:
             return True
         is_quiet = self._quiet_ticks >= QUIET_TICKS
-        if text != self._prepared_text and (not text or (is_quiet and may_read_ahead(self.settings))):
+        if text != self._prepared_text and (
+            not text or (is_quiet and may_read_ahead(self.settings))
+        ):
             is_sent = self.turns.read_ahead(text, is_read=bool(text))
             self._prepared_text = text if is_sent else self._prepared_text
             return is_sent
@@ -429,7 +457,9 @@ class Sending(MessageActions):
             self._documents, self._passages_in = documents, None
             return
         self._documents = ()
-        files = self._new_of(for_message(documents, "", self._n_ctx, self.turns.conversation.asked), documents)
+        files = self._new_of(
+            for_message(documents, "", self._n_ctx, self.turns.conversation.asked), documents
+        )
         message = next((one for one in self._held if not _is_command(one.draft)), None)
         if message is None and files:
             has_others = bool(self.prompt.draft.documents)
@@ -456,7 +486,11 @@ class Sending(MessageActions):
     def note_reply(self, event: GenerationFinished) -> None:
         """A message was read: the line on files that were sent before they were counted alone says how long it was."""
         asked, starts = self.turns.conversation.asked, self.bridge.status.turn_starts
-        if self._told is not None and starts and all(one.in_message.strip() in asked for one in self._told_of):
+        if (
+            self._told is not None
+            and starts
+            and all(one.in_message.strip() in asked for one in self._told_of)
+        ):
             n_tokens = event.figures.prompt_tokens + event.figures.reused_tokens - starts[-1]
             self._say_count(n_tokens, " with the question")
 
@@ -491,7 +525,11 @@ class Sending(MessageActions):
     def _asks_first(self, message: PromptSubmitted) -> bool:
         """Whether the user is asked before the files of a message go to a server; once for a conversation."""
         host = self.turns.model.server if self.turns.model is not None else ""
-        if not host or not message.draft.files_line or self._sends_files_in is self.turns.conversation:
+        if (
+            not host
+            or not message.draft.files_line
+            or self._sends_files_in is self.turns.conversation
+        ):
             return False
         self._hold(message, self._ask_about_files(message, host))
         return True
@@ -502,7 +540,9 @@ class Sending(MessageActions):
 
     async def _ask_about_files(self, message: PromptSubmitted, host: str) -> None:
         files = message.draft.files_line
-        question = make_screen("question", files, host, self.keymap, self.bridge.now_s, kind="SendFilesScreen")
+        question = make_screen(
+            "question", files, host, self.keymap, self.bridge.now_s, kind="SendFilesScreen"
+        )
         if await self.app.push_screen_wait(question):
             self._sends_files_in, self._ready = self.turns.conversation, message
         else:
@@ -527,7 +567,9 @@ class Sending(MessageActions):
         shown, conversation = message.draft.shown, self.turns.conversation
         question = shown[files_end(shown, message.draft.folds) :]
         likeness = self.shelf.meaning.likeness
-        choose = partial(for_message, documents, question, self._n_ctx, conversation.asked, likeness)
+        choose = partial(
+            for_message, documents, question, self._n_ctx, conversation.asked, likeness
+        )
         files = await wrap_future(in_background(choose, "documents"))
         store = self.at_hand.store
         if files and store is not None and not fit(documents, self._n_ctx):
@@ -536,7 +578,9 @@ class Sending(MessageActions):
             files = self._new_of(files, documents)
         else:
             self._documents, self._passages_in = documents, conversation
-        message.draft = Draft(shown, message.draft.folds)  # what it names is read: given back, it is not read again
+        message.draft = Draft(
+            shown, message.draft.folds
+        )  # what it names is read: given back, it is not read again
         self._complete(message, files)
 
     @property
@@ -564,7 +608,9 @@ class Sending(MessageActions):
         try:
             await work
         finally:
-            self.call_later(self.go_on_with_held)  # in the screen's turn, as if it had been sent now
+            self.call_later(
+                self.go_on_with_held
+            )  # in the screen's turn, as if it had been sent now
 
     @property
     def _n_ctx(self) -> int:

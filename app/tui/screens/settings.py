@@ -64,7 +64,11 @@ class SettingsScreen(ListScreen[str]):
     def items(self) -> tuple[str, ...]:
         """Return the settings in whose name or meaning all words are."""
         words = self.typed.lower().split()
-        return tuple(key for key in self._keys if all(w in " ".join((key, *meanings()[key])).lower() for w in words))
+        return tuple(
+            key
+            for key in self._keys
+            if all(w in " ".join((key, *meanings()[key])).lower() for w in words)
+        )
 
     def group_of(self, item: str) -> str:
         """Return the heading that ``config/default.toml`` has above it."""
@@ -80,10 +84,18 @@ class SettingsScreen(ListScreen[str]):
         key, width = _widths(columns)
         now, source, later = self._now_and_later(item)
         value = cut(later or now, width).ljust(width)
-        role = SpanRole.CAUTION if later else SpanRole.MUTED if source is Source.DEFAULT else SpanRole.GOOD
+        role = (
+            SpanRole.CAUTION
+            if later
+            else SpanRole.MUTED
+            if source is Source.DEFAULT
+            else SpanRole.GOOD
+        )
         shown = Span(value) if source is Source.DEFAULT else strong(value)
         where = Span(f"  {'next start' if later else source.value}", role)
-        return line("   ", cut(item, key).ljust(key), "  ", shown, where if columns >= _SOURCE_FROM else "")
+        return line(
+            "   ", cut(item, key).ljust(key), "  ", shown, where if columns >= _SOURCE_FROM else ""
+        )
 
     def details(self, item: str, columns: int) -> tuple[str, list[Line]]:
         """Say what it means, what it may be, what it is by default, and where its value comes from."""
@@ -94,7 +106,10 @@ class SettingsScreen(ListScreen[str]):
             f"now {now} ({source.value})" + (f", next start {later}" if later else ""),
             f"default {default} · allowed: {allowed_of(item)}",
         ]
-        return item, [*found, *(line(muted(part)) for fact in facts for part in textwrap.wrap(fact, columns))]
+        return item, [
+            *found,
+            *(line(muted(part)) for fact in facts for part in textwrap.wrap(fact, columns)),
+        ]
 
     def context_line(self) -> str:
         """Write the value that is typed, or the filter."""
@@ -109,7 +124,9 @@ class SettingsScreen(ListScreen[str]):
 
     def foot_line(self) -> str:
         """Say what a change led to, or what is allowed."""
-        return self.said if self.said or self.edited is None else f"allowed: {allowed_of(self.edited)}"
+        return (
+            self.said if self.said or self.edited is None else f"allowed: {allowed_of(self.edited)}"
+        )
 
     @property
     def must_be_seen(self) -> bool:
@@ -137,10 +154,17 @@ class SettingsScreen(ListScreen[str]):
             return
         try:
             self.edited = None
-            choices = ("", *sorted(self.app.available_themes)) if key == "theme" else choices_of(key)
+            choices = (
+                ("", *sorted(self.app.available_themes)) if key == "theme" else choices_of(key)
+            )
             now = written(value_of(load_settings(), key))
             if choices:
-                self._try(key, choices[(choices.index(now) + 1) % len(choices)] if now in choices else choices[0])
+                self._try(
+                    key,
+                    choices[(choices.index(now) + 1) % len(choices)]
+                    if now in choices
+                    else choices[0],
+                )
             else:
                 self.edited, self.new_text = key, now
                 self.say("")
@@ -157,7 +181,10 @@ class SettingsScreen(ListScreen[str]):
         """Change a setting; where that is refused, what is typed stays to be mended."""
         try:
             value = None if text is None else typed_value(self._live.now, key, text)
-            self.said, self.edited = clean_line(self._live.change(key, value), _MOST_VALUE_CHARS), None
+            self.said, self.edited = (
+                clean_line(self._live.change(key, value), _MOST_VALUE_CHARS),
+                None,
+            )
         except Refusal as refusal:
             self.said = clean_line(str(refusal), _MOST_VALUE_CHARS)
         said = self.said

@@ -57,7 +57,9 @@ class ShelfScreen(ListScreen[Shelved]):
     def items(self) -> tuple[Shelved, ...]:
         """Return those whose names have what is typed."""
         words = self.typed.casefold().split()
-        return tuple(one for one in self._found or () if all(word in one.name.casefold() for word in words))
+        return tuple(
+            one for one in self._found or () if all(word in one.name.casefold() for word in words)
+        )
 
     def is_same(self, one: Shelved, other: Shelved) -> bool:
         """Whether they are one document."""
@@ -65,21 +67,31 @@ class ShelfScreen(ListScreen[Shelved]):
 
     def heading_line(self, columns: int) -> str:
         """Name the columns."""
-        return f"   {_row('document', 'length', 'tokens', 'read', 'disk', 'last used', columns - 2)}"
+        return (
+            f"   {_row('document', 'length', 'tokens', 'read', 'disk', 'last used', columns - 2)}"
+        )
 
     def row_line(self, item: Shelved, columns: int) -> Line:
         """Write what a document is, how much of it is read, and what it takes."""
         known = self._reading.known(item)
-        tokens = figures.count(known.tokens) if known else f"~{figures.count(self._reading.tokens(item))}"
+        tokens = (
+            figures.count(known.tokens)
+            if known
+            else f"~{figures.count(self._reading.tokens(item))}"
+        )
         share = f"{100 * known.saved_tokens // known.tokens} %" if known and known.tokens else "-"
         share = "passages" if item.path or not self._reading.fits(item) else share
         size, moment = figures.size(item.states_bytes + item.text_bytes), moment_text(item.changed)
-        return (Span(f"  {_row(item.name, item.extent, tokens, share, size, moment, columns - 2)}"),)
+        return (
+            Span(f"  {_row(item.name, item.extent, tokens, share, size, moment, columns - 2)}"),
+        )
 
     def details(self, item: Shelved, columns: int) -> tuple[str, list[Line]]:
         """Say how ready a document is for questions, and where it was used."""
         others = len(item.conversations) - 1
-        used = f'last in "{item.title}"' + (f", and in {figures.counted(others, 'other')}" if others else "")
+        used = f'last in "{item.title}"' + (
+            f", and in {figures.counted(others, 'other')}" if others else ""
+        )
         said = f"{self._readiness(item)} · text {figures.size(item.text_bytes)} · {used}"
         said = f"{self._readiness(item)} · read from {item.path} · {used}" if item.path else said
         return clean_line(item.name, 120), [(Span(text),) for text in wrap(said, columns)]
@@ -139,7 +151,9 @@ class ShelfScreen(ListScreen[Shelved]):
         self._reading.look_again(item)
 
 
-def _row(name: str, extent: str, tokens: str, share: str, size: str, moment: str, columns: int) -> str:
+def _row(
+    name: str, extent: str, tokens: str, share: str, size: str, moment: str, columns: int
+) -> str:
     tail = f"  {extent:>12}  {tokens:>8}  {share:>8}  {size:>5}"
     if columns >= _WITH_DATE:
         tail += f"  {moment:<16}"

@@ -28,7 +28,9 @@ class ThemePicker(ModalScreen[str | None]):
         self._keymap = keymap
         self._before = self.app.theme
         # Our own before Textual's, each by name.
-        self._names = sorted(self.app.available_themes, key=lambda name: (not name.startswith(OWN_PREFIX), name))
+        self._names = sorted(
+            self.app.available_themes, key=lambda name: (not name.startswith(OWN_PREFIX), name)
+        )
 
     def compose(self) -> ComposeResult:
         """Lay out the list, the present theme first under the cursor."""
@@ -41,7 +43,9 @@ class ThemePicker(ModalScreen[str | None]):
         picker.highlighted = self._names.index(self._before) if self._before in self._names else 0
         picker.border_title = "Colours"
         leave = self._keymap.hint("theme.leave", "undoes")
-        picker.border_subtitle = " · ".join(filter(None, ("Enter keeps", leave)))  # that key is Textual's own
+        picker.border_subtitle = " · ".join(
+            filter(None, ("Enter keeps", leave))
+        )  # that key is Textual's own
         yield picker
 
     @on(OptionList.OptionHighlighted)

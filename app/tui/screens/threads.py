@@ -113,7 +113,9 @@ class ThreadsScreen(FigureScreen):
         options: list[Line] = []
         if report is not None and in_use is not None:
             present = {"weights": in_use.now.weights, "kv": in_use.now.kv_type}
-            options = option_panels([(one, present[one.part]) for one in report.comparisons], self._glyphs, width)
+            options = option_panels(
+                [(one, present[one.part]) for one in report.comparisons], self._glyphs, width
+            )
         told = self._told(width)
         self._fill("thread-options", options)
         self._fill("thread-reasons", told)
@@ -143,7 +145,10 @@ class ThreadsScreen(FigureScreen):
                 widget.tell(curve, getattr(in_use.now, phase), chooses, most, thickness)
         has_room = is_tall and left >= LEAST_ROWS
         self._watch.note_view(self, has_room)
-        self._fill("thread-room", room_lines(self._watch.look(), report, width, left, self._glyphs) if has_room else [])
+        self._fill(
+            "thread-room",
+            room_lines(self._watch.look(), report, width, left, self._glyphs) if has_room else [],
+        )
 
     def _fill(self, widget_id: str, lines: list[Line]) -> None:
         widget = self.query_one(f"#{widget_id}", FigureLines)
@@ -171,11 +176,17 @@ class ThreadsScreen(FigureScreen):
             return panel(title, body, width, self._glyphs) if body else []
 
         if self._bridge.threads is None:
-            return told("Computed elsewhere" if self._server else "No model is open", [self._state()])
+            return told(
+                "Computed elsewhere" if self._server else "No model is open", [self._state()]
+            )
         if (report := self._bridge.tuning) is not None:
             why = told("Why", self._reasons(report))
         else:
-            why = told("What will be measured", [_WHAT_IS_MEASURED]) if self.size.height >= _TALL_ROWS else []
+            why = (
+                told("What will be measured", [_WHAT_IS_MEASURED])
+                if self.size.height >= _TALL_ROWS
+                else []
+            )
         return [*told("In use", [self._state()]), *why]
 
     def _reasons(self, report: TuningReport) -> list[str]:
@@ -206,7 +217,11 @@ class ThreadsScreen(FigureScreen):
 
     def _progress_lines(self) -> list[Line]:
         """Say how far the measuring is; the gauge follows rounds as well as time, whichever is further."""
-        report, text, width = self._bridge.tuning, self._progress(), max(_LEAST_COLUMNS, self.size.width - 2)
+        report, text, width = (
+            self._bridge.tuning,
+            self._progress(),
+            max(_LEAST_COLUMNS, self.size.width - 2),
+        )
         found = [line(Span(part, SpanRole.CAUTION)) for part in textwrap.wrap(text, width)]
         if not text or not self._is_measuring or report is None:
             return found
@@ -236,7 +251,10 @@ class ThreadsScreen(FigureScreen):
             keys.append((key("threads.apply_best"), f"use the best ({best})"))
         elif not is_running and not self._wants:
             keys.append((key("threads.apply_best"), "measures, for a minute or two"))
-        keys += [(f"1-{min(9, in_use.most)}", "choose by hand"), (key("threads.other_phase"), "other column")]
+        keys += [
+            (f"1-{min(9, in_use.most)}", "choose by hand"),
+            (key("threads.other_phase"), "other column"),
+        ]
         if self._undo:
             keys.append((key("threads.undo"), f"undo (was {_shown_choice(self._undo[-1].now)})"))
         if not is_running and report is not None and _has_findings(report):
@@ -257,7 +275,11 @@ class ThreadsScreen(FigureScreen):
                 self.action_measure()
             return
         is_truth = not (report.is_over and self._bridge.tuning_conditions.is_swapping)
-        best = choice_to_remember(report, in_use.now, in_use.remembered) if is_truth else in_use.remembered
+        best = (
+            choice_to_remember(report, in_use.now, in_use.remembered)
+            if is_truth
+            else in_use.remembered
+        )
         self._choose(best_choice(report, in_use.now), best)
 
     def on_key(self, event: events.Key) -> None:

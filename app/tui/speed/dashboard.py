@@ -13,8 +13,27 @@ from app.text import figures
 from app.text.glyphs import Glyphs
 from app.tui.drawing import lines
 from app.tui.drawing.graph import GraphScale, graph_lines
-from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, fitted, level_of, line, muted, spread_lines, strong
-from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, divided, gauge, panel, side_by_side
+from app.tui.drawing.lines import (
+    EMPTY,
+    Line,
+    Span,
+    SpanRole,
+    fitted,
+    level_of,
+    line,
+    muted,
+    spread_lines,
+    strong,
+)
+from app.tui.drawing.panels import (
+    FRAME_COLUMNS,
+    FRAME_ROWS,
+    aired,
+    divided,
+    gauge,
+    panel,
+    side_by_side,
+)
 from app.tui.speed import machine_lines, writing_lines
 from app.tui.speed.watch import PerformanceView
 
@@ -32,7 +51,9 @@ _Section = Callable[[int, int], list[Line]]
 """Draws a panel in a width, and in a number of rows: 0 for as many as it needs."""
 
 
-def dashboard_lines(view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale) -> list[Line]:
+def dashboard_lines(
+    view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale
+) -> list[Line]:
     """Draw everything in ``width`` columns; it fills ``height`` rows where it has room there, and is longer else."""
     sections = _reply_panel, _token_panel, machine_lines.memory_panel, machine_lines.cores_panel
     reply, token, memory, cores = (partial(section, view, glyphs) for section in sections)
@@ -43,7 +64,10 @@ def dashboard_lines(view: PerformanceView, width: int, height: int, glyphs: Glyp
     else:
         columns = [[reply, memory, cores, token]]
     widths = divided(width, len(columns))
-    needed = max(sum(len(section(each, 0)) for section in stack) for stack, each in zip(columns, widths, strict=True))
+    needed = max(
+        sum(len(section(each, 0)) for section in stack)
+        for stack, each in zip(columns, widths, strict=True)
+    )
     if len(columns) == 1:
         above = min(_USUAL_WRITING_ROWS, max(_LEAST_WRITING_ROWS, height // 2))
         return [*_writing(view, width, above, glyphs, scale), *_stacked(columns[0], width, 0)]
@@ -60,14 +84,21 @@ def _stacked(sections: Sequence[_Section], width: int, height: int) -> list[Line
     needs = [len(section(width, 0)) for section in sections]
     heights = [height * need // sum(needs) for need in needs]
     heights[-1] += height - sum(heights)
-    return [one for section, rows in zip(sections, heights, strict=True) for one in section(width, rows)]
+    return [
+        one for section, rows in zip(sections, heights, strict=True) for one in section(width, rows)
+    ]
 
 
-def _writing(view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale) -> list[Line]:
+def _writing(
+    view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale
+) -> list[Line]:
     """Draw the speed: numbers at the left, the curve at the right."""
     inner, rows = width - FRAME_COLUMNS, height - FRAME_ROWS
     columns = min(inner, _NUMBER_COLUMNS)
-    first = [*writing_lines.number_lines(view, columns, glyphs), *writing_lines.limit_lines(view, columns, glyphs)]
+    first = [
+        *writing_lines.number_lines(view, columns, glyphs),
+        *writing_lines.limit_lines(view, columns, glyphs),
+    ]
     rest = writing_lines.compared_lines(view, columns)
     apart = [EMPTY] if rows >= len(first) + len(rest) + 1 else []
     numbers = [fitted(one, columns) for one in [*first, *apart, *rest][:rows]]
@@ -84,27 +115,39 @@ def _writing(view: PerformanceView, width: int, height: int, glyphs: Glyphs, sca
 def _reply_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
     spent = view.figures.last_reply
     note = line(muted(figures.seconds(spent.total_s))) if spent is not None else EMPTY
-    body = writing_lines.reply_lines(spent, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 5, glyphs)
+    body = writing_lines.reply_lines(
+        spent, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 5, glyphs
+    )
     return panel("Last reply", aired(body, rows), width, glyphs, rows, note)
 
 
 def _token_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
     name, whole = writing_lines.token_title(view)
-    body = writing_lines.token_lines(view, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 99, glyphs)
+    body = writing_lines.token_lines(
+        view, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 99, glyphs
+    )
     return panel(name, aired(body, rows), width, glyphs, rows, line(muted(whole)))
 
 
-def strip_lines(view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale) -> list[Line]:
+def strip_lines(
+    view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale
+) -> list[Line]:
     """Draw the column: the speed takes what the others leave, which are in few words where there is little room."""
     inner = width - FRAME_COLUMNS
-    numbers = [*writing_lines.number_lines(view, inner, glyphs), *writing_lines.limit_lines(view, inner, glyphs)]
+    numbers = [
+        *writing_lines.number_lines(view, inner, glyphs),
+        *writing_lines.limit_lines(view, inner, glyphs),
+    ]
     room = height - len(numbers) - _LEAST_GRAPH_ROWS - FRAME_ROWS
     cores = machine_lines.cores_lines(view, inner, 0, glyphs)
     memory = machine_lines.memory_lines(view, inner, glyphs)
     if len(cores) + len(memory) + 2 * FRAME_ROWS > room:
         cores, memory = _in_short(view, inner, glyphs)
     below = []
-    for name, body, note in (("Cores", cores, EMPTY), ("Memory", memory, machine_lines.memory_note(view))):
+    for name, body, note in (
+        ("Cores", cores, EMPTY),
+        ("Memory", memory, machine_lines.memory_note(view)),
+    ):
         if len(body) + FRAME_ROWS <= room:
             below += panel(name, body, width, glyphs, note=note)
             room -= len(body) + FRAME_ROWS
@@ -112,7 +155,10 @@ def strip_lines(view: PerformanceView, width: int, height: int, glyphs: Glyphs, 
     rows = min(_MOST_GRAPH_ROWS, _LEAST_GRAPH_ROWS + max(0, room))
     drawn = graph_lines(graph, inner, rows, glyphs, scale.follow(graph))
     foot = writing_lines.stutter_line(view, glyphs)[:1]
-    return [*panel(writing_lines.name_of(view), [*numbers, *drawn], width, glyphs, foot=foot), *below][:height]
+    return [
+        *panel(writing_lines.name_of(view), [*numbers, *drawn], width, glyphs, foot=foot),
+        *below,
+    ][:height]
 
 
 def _in_short(view: PerformanceView, width: int, glyphs: Glyphs) -> tuple[list[Line], list[Line]]:
@@ -147,5 +193,8 @@ def flat_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
         second += [line(muted(clock))] if clock else []
         third = machine_lines.memory_cells(sample, view.figures.facts, glyphs)
         second.append(machine_lines.screen_line(view))
-    rows = (spread_lines(parts, width, glyphs.between)[:1] or [EMPTY] for parts in (first, second, third))
+    rows = (
+        spread_lines(parts, width, glyphs.between)[:1] or [EMPTY]
+        for parts in (first, second, third)
+    )
     return [lines.clipped(row[0], width) for row in rows]

@@ -11,8 +11,26 @@ from app.text import figures
 from app.text.glyphs import Glyphs
 from app.tui.drawing import lines
 from app.tui.drawing.graph import history_lines
-from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, caution, line, muted, spread_lines, strong
-from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, gauge, panel, part_glyph, stacked
+from app.tui.drawing.lines import (
+    EMPTY,
+    Line,
+    Span,
+    SpanRole,
+    caution,
+    line,
+    muted,
+    spread_lines,
+    strong,
+)
+from app.tui.drawing.panels import (
+    FRAME_COLUMNS,
+    FRAME_ROWS,
+    aired,
+    gauge,
+    panel,
+    part_glyph,
+    stacked,
+)
 from app.tui.speed.watch import MOST_SHARE, PerformanceView
 from app.tui.widgets.status_line import context_parts
 
@@ -41,7 +59,14 @@ def memory_cells(sample: MachineSample, facts: ModelFacts | None, glyphs: Glyphs
     for number, (name, n_bytes, role, of) in enumerate(_memory_parts(sample, facts)):
         if facts is not None or name not in ("model", "KV"):
             size = figures.size(n_bytes) if n_bytes is not None else "-"
-            cells.append(line(Span(part_glyph(number, glyphs), role), muted(f" {name} "), strong(size), muted(of)))
+            cells.append(
+                line(
+                    Span(part_glyph(number, glyphs), role),
+                    muted(f" {name} "),
+                    strong(size),
+                    muted(of),
+                )
+            )
     return cells
 
 
@@ -54,7 +79,9 @@ def _in_columns(cells: list[Line], width: int) -> list[Line]:
     return [tuple(span for cell in row for span in lines.fitted(cell, width // n)) for row in rows]
 
 
-def _memory_parts(sample: MachineSample, facts: ModelFacts | None) -> list[tuple[str, int | None, SpanRole, str]]:
+def _memory_parts(
+    sample: MachineSample, facts: ModelFacts | None
+) -> list[tuple[str, int | None, SpanRole, str]]:
     resident = sample.weights_resident_bytes if facts is not None else None
     of = ""
     if facts is not None and (resident is None or resident < 0.99 * facts.weights_bytes):
@@ -140,7 +167,9 @@ def _around(view: PerformanceView, sample: MachineSample) -> list[Line]:
         found.append(line(caution("throttled by heat!")))
     if sample.governor is not None:
         slow = sample.governor.holds_clock_down
-        found.append(line(caution(f"{sample.governor.name} !") if slow else muted(sample.governor.name)))
+        found.append(
+            line(caution(f"{sample.governor.name} !") if slow else muted(sample.governor.name))
+        )
     if sample.battery is not None:
         supply = {True: "on mains", False: "on battery", None: "battery"}[sample.battery.on_mains]
         found.append(line(muted(f"{supply} {sample.battery.percent:.0f} %")))

@@ -171,11 +171,19 @@ class PerformanceWatch:
         self._history.follow(times_s)
         self._stutters.follow(times_s)
         # A reply that is over is compared with what the memory allowed the threads that wrote it.
-        wrote = figures.threads if times_s and not status.is_busy and figures.threads else status.threads
+        wrote = (
+            figures.threads
+            if times_s and not status.is_busy and figures.threads
+            else status.threads
+        )
         speed = _speed_of(status, times_s, now_s)
         reached_tps = max(speed.last_10_s, speed.reply)
-        ceiling = ceiling_at(figures.facts, status.context_used, figures.read_gbps.get(wrote), reached_tps)
-        self._measure_memory_if_idle(status, figures, speed.reply if wrote == status.threads else 0.0, now_s)
+        ceiling = ceiling_at(
+            figures.facts, status.context_used, figures.read_gbps.get(wrote), reached_tps
+        )
+        self._measure_memory_if_idle(
+            status, figures, speed.reply if wrote == status.threads else 0.0, now_s
+        )
         faults, found = figures.faults.by_token(), self._stutters.found
         return PerformanceView(
             status=status,
@@ -192,11 +200,15 @@ class PerformanceWatch:
             slowed_by=self.pace.divisor,
         )
 
-    def _measure_memory_if_idle(self, status: EngineStatus, figures: EngineFigures, tps: float, now_s: float) -> None:
+    def _measure_memory_if_idle(
+        self, status: EngineStatus, figures: EngineFigures, tps: float, now_s: float
+    ) -> None:
         """Have the memory measured where it is unknown, and once more where a reply proved it faster than measured."""
         if status.activity is not Activity.READY or figures.facts is None:
             return
-        ceiling = ceiling_at(figures.facts, status.context_used, figures.read_gbps.get(status.threads), tps)
+        ceiling = ceiling_at(
+            figures.facts, status.context_used, figures.read_gbps.get(status.threads), tps
+        )
         is_beaten = ceiling is not None and ceiling.is_beaten
         what = status.threads, is_beaten
         if (ceiling is None or is_beaten) and now_s >= self._probe_again_s.get(what, float("-inf")):

@@ -12,7 +12,19 @@ from app.text.glyphs import Glyphs
 from app.text.record import record
 from app.tui.drawing import lines
 from app.tui.drawing.graph import Graph
-from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, apart, caution, joined, level_of, line, muted, strong
+from app.tui.drawing.lines import (
+    EMPTY,
+    Line,
+    Span,
+    SpanRole,
+    apart,
+    caution,
+    joined,
+    level_of,
+    line,
+    muted,
+    strong,
+)
 from app.tui.drawing.panels import big_digits, cells_of, gauge, part_glyph
 from app.tui.speed.watch import PerformanceView
 
@@ -42,7 +54,9 @@ def graph_of(view: PerformanceView) -> Graph:
     """Return the curve of the reply."""
     limit_tps = view.ceiling.tps if view.ceiling else 0.0
     earlier = view.figures.earlier
-    return Graph(view.rates_tps, limit_tps, earlier.median_tps if earlier else 0.0, view.marked_seconds)
+    return Graph(
+        view.rates_tps, limit_tps, earlier.median_tps if earlier else 0.0, view.marked_seconds
+    )
 
 
 def name_of(view: PerformanceView) -> str:
@@ -54,7 +68,13 @@ def number_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line
     """Return the speed in large digits, its unit and, next to it, the time of a token, in fewer words if need be."""
     tps = shown_tps(view)
     share = limit_share(view)
-    role = SpanRole.READING if is_reading(view) else level_of(share) if share and tps > 0 else SpanRole.WRITING
+    role = (
+        SpanRole.READING
+        if is_reading(view)
+        else level_of(share)
+        if share and tps > 0
+        else SpanRole.WRITING
+    )
     rows = big_digits(figures.rate(tps) if tps > 0 else "-", glyphs)
     ms = f"  {lines.milliseconds(tps).strip()} ms"
     words = f"{ms} a token" if len(rows[-1]) + len(f"{ms} a token") <= width else ms
@@ -71,7 +91,10 @@ def limit_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]
     if is_reading(view) and not status.server:  # a server does not tell how far it is
         share = status.done / status.total if status.total else 0.0
         of = f"{figures.count(status.done)} of {figures.count(status.total)}"
-        return [_gauge_line("prompt", share, lines.percent(share, 4), width, glyphs, SpanRole.READING), line(muted(of))]
+        return [
+            _gauge_line("prompt", share, lines.percent(share, 4), width, glyphs, SpanRole.READING),
+            line(muted(of)),
+        ]
     if view.figures.facts is None:
         return [line(muted("computed elsewhere" if status.server else "no model is open"))]
     if view.ceiling is None:
@@ -79,10 +102,15 @@ def limit_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]
     share = view.ceiling.share(shown_tps(view))
     basis = "reached" if view.ceiling.is_beaten else f"{view.ceiling.read_gbps:.1f} GB/s"
     of = f"of {figures.rate(view.ceiling.tps)} tok/s ({basis})"
-    return [_gauge_line("limit", share, lines.percent(share, 4), width, glyphs, level_of(share)), line(muted(of))]
+    return [
+        _gauge_line("limit", share, lines.percent(share, 4), width, glyphs, level_of(share)),
+        line(muted(of)),
+    ]
 
 
-def _gauge_line(name: str, share: float, text: str, width: int, glyphs: Glyphs, role: SpanRole) -> Line:
+def _gauge_line(
+    name: str, share: float, text: str, width: int, glyphs: Glyphs, role: SpanRole
+) -> Line:
     cells = max(3, width - len(name) - len(text) - 2)
     return (muted(f"{name} "), *gauge(share, cells, glyphs, role), strong(f" {text}"))
 
@@ -122,7 +150,10 @@ def stutter_line(view: PerformanceView, glyphs: Glyphs) -> Line:
     stutter, cause = view.stutter
     ms = 1000 * (stutter.end_s - stutter.begin_s)
     count = figures.counted(view.n_stutters, "stutter")
-    return line(caution(f"{glyphs.mark} {count}"), muted(f" token {stutter.token + 1} took {ms:.0f} ms: {cause}"))
+    return line(
+        caution(f"{glyphs.mark} {count}"),
+        muted(f" token {stutter.token + 1} took {ms:.0f} ms: {cause}"),
+    )
 
 
 _NAMES = {"qkv": "q k v", "attention output": "attn output", INTERFACE: "screen"}
@@ -151,7 +182,9 @@ def reply_lines(spent: TimeSpent | None, width: int, rows: int, glyphs: Glyphs) 
     parts = _parts(spent)
     cells = zip(parts, cells_of([part.seconds for part in parts], width), strict=True)
     timeline = joined(Span(part_glyph(part.glyph, glyphs) * n, part.role) for part, n in cells)
-    longest = sorted((part for part in parts if part.seconds >= 0.005), key=lambda part: -part.seconds)
+    longest = sorted(
+        (part for part in parts if part.seconds >= 0.005), key=lambda part: -part.seconds
+    )
     return [timeline, *(_part_line(part, width, glyphs) for part in longest[: max(0, rows - 1)])]
 
 
@@ -164,7 +197,13 @@ def _parts(spent: TimeSpent) -> list[_Phase]:
         _Phase(spent.disk_s, SpanRole.CAUTION, 4, "disk", (pages,)),
         _Phase(spent.prefill_s, SpanRole.READING, 1, "reading", (read, cached)),
         _Phase(spent.first_s, SpanRole.ACCENT, 2, "first token"),
-        _Phase(spent.decode_s, SpanRole.WRITING, 0, "writing", (f"{figures.count(spent.tokens)} tokens",)),
+        _Phase(
+            spent.decode_s,
+            SpanRole.WRITING,
+            0,
+            "writing",
+            (f"{figures.count(spent.tokens)} tokens",),
+        ),
         _Phase(spent.interface_s, SpanRole.MUTED, 5, "screen"),
     ]
 
@@ -182,7 +221,10 @@ def token_title(view: PerformanceView) -> tuple[str, str]:
     """Return the title of the table of phases, and the time of all together."""
     phases = _phases(view)
     whose = "prompt token" if _reads(view) else "token"
-    return f"Time of a {whose}", f"{_ms(sum(phase.ms_per_token for phase in phases))} ms" if phases else ""
+    return (
+        f"Time of a {whose}",
+        f"{_ms(sum(phase.ms_per_token for phase in phases))} ms" if phases else "",
+    )
 
 
 def _reads(view: PerformanceView) -> bool:
@@ -213,7 +255,13 @@ def _phase_line(phase: PhaseCost, most: float, width: int, glyphs: Glyphs) -> Li
         gbps = f"{phase.gbps:6.1f} GB/s" if phase.gbps is not None else ""
         figures_of.append(muted(f"{gbps:>12}"))
     cells = max(3, width - _NAME_COLUMNS - lines.width_of(tuple(figures_of)))
-    role = SpanRole.MUTED if phase.name == INTERFACE else SpanRole.READING if phase.gbps is None else SpanRole.WRITING
+    role = (
+        SpanRole.MUTED
+        if phase.name == INTERFACE
+        else SpanRole.READING
+        if phase.gbps is None
+        else SpanRole.WRITING
+    )
     drawn = gauge(phase.share / most if most > 0 else 0.0, cells, glyphs, role, empty=" ")
     return (Span(f"{name:<{_NAME_COLUMNS}}"[:_NAME_COLUMNS]), *drawn, *figures_of)
 

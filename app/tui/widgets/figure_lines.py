@@ -39,7 +39,13 @@ def _style_of(role: SpanRole) -> str:
 def _rule(role: SpanRole) -> str:
     words = _style_of(role).split()
     colour = "".join(f"color: {word};" for word in words if word != "bold")
-    weight = "text-style: $muted-style;" if role in _DIM else "text-style: bold;" if "bold" in words else ""
+    weight = (
+        "text-style: $muted-style;"
+        if role in _DIM
+        else "text-style: bold;"
+        if "bold" in words
+        else ""
+    )
     return f"FigureLines .figures--{role.value} {{ {colour} {weight} }}"
 
 
@@ -60,12 +66,16 @@ class FigureLines(Widget):
         before, self.lines = self.lines, list(lines)
         if len(before) != len(self.lines):
             self.refresh()
-        elif self.size.width and (rows := [y for y, line in enumerate(self.lines) if line != before[y]]):
+        elif self.size.width and (
+            rows := [y for y, line in enumerate(self.lines) if line != before[y]]
+        ):
             self.refresh(*(Region(0, y, self.size.width, 1) for y in rows))
 
     def fill(self, lines: Sequence[Line]) -> None:
         """Show these lines, as high as they are."""
-        self.styles.height = len(lines)  # not measured by Textual, which may be before the width settles
+        self.styles.height = len(
+            lines
+        )  # not measured by Textual, which may be before the width settles
         self.show(lines)
 
     def follow(self, draw: Callable[[int], Sequence[Line]]) -> None:
@@ -80,7 +90,9 @@ class FigureLines(Widget):
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Draw some of the lines."""
-        self._base = self.rich_style  # of all of them: it is put together again from every widget above this one
+        self._base = (
+            self.rich_style
+        )  # of all of them: it is put together again from every widget above this one
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
@@ -99,14 +111,19 @@ class FigureLines(Widget):
 def content_of(one: Line, is_ansi: bool = False) -> Content:
     """Return a line as a widget of Textual takes it, such as a list; where colours are few, what is faint is dim."""
     return Content.assemble(
-        *((span.text, "dim" if is_ansi and span.role in _FAINT else _style_of(span.role)) for span in one)
+        *(
+            (span.text, "dim" if is_ansi and span.role in _FAINT else _style_of(span.role))
+            for span in one
+        )
     )
 
 
 def welcome(text: str) -> Content:
     """Return a greeting as it is shown: the name drawn, below it the words, with the keys in their colour."""
     words = Content(text)
-    for key in re.finditer(r"^  (\S+)(?=  )", text, re.MULTILINE):  # a line that offers something to try
+    for key in re.finditer(
+        r"^  (\S+)(?=  )", text, re.MULTILINE
+    ):  # a line that offers something to try
         words = words.stylize("bold $accent", *key.span(1))
     name = [content_of(one) for one in word_mark(choose_glyphs())]
     return Content("\n").join([*name, Content(""), words])

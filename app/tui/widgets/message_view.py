@@ -170,7 +170,10 @@ class MessageView(Horizontal, can_focus=True):
     @property
     def _is_newest(self) -> bool:
         siblings = self.parent.children if self.parent is not None else ()
-        return next((view for view in reversed(siblings) if isinstance(view, MessageView)), None) is self
+        return (
+            next((view for view in reversed(siblings) if isinstance(view, MessageView)), None)
+            is self
+        )
 
     def _take_letter(self, event: events.Key) -> None:
         is_bound = event.key in self.screen.active_bindings
@@ -186,7 +189,11 @@ class MessageView(Horizontal, can_focus=True):
     async def _act_on_pending(self) -> None:
         """No second letter came: the first one was meant for this message."""
         event, self._pending = self._pending, None
-        bound = self.screen.active_bindings.get(event.key) if event is not None and not self._is_left else None
+        bound = (
+            self.screen.active_bindings.get(event.key)
+            if event is not None and not self._is_left
+            else None
+        )
         if bound is not None:
             self.hesitates = False
             await self.app.run_action(bound.binding.action, bound.node)
@@ -199,7 +206,11 @@ class MessageView(Horizontal, can_focus=True):
         event.stop()
         self._is_left = True
         # A fresh one: this one has been handled.
-        fresh = events.Key(event.key, event.character) if isinstance(event, events.Key) else events.Paste(event.text)
+        fresh = (
+            events.Key(event.key, event.character)
+            if isinstance(event, events.Key)
+            else events.Paste(event.text)
+        )
         self.post_message(MessageLeft(fresh if is_for_prompt else None))
 
     def action_press(self, name: str) -> None:
@@ -306,10 +317,15 @@ class ReplyView(MessageView):
         self.body.finish()
         self.sources = lines.sources_line(message.sources)
         calls = ", ".join(call.name for call in message.calls)
-        missing = "" if self.text else "(no answer yet) " if self.thinking.display else "(empty reply) "
+        missing = (
+            "" if self.text else "(no answer yet) " if self.thinking.display else "(empty reply) "
+        )
         empty = f"(calls {calls}) " if calls else missing
         footer = lines.reply_footer(message.figures, message.ending, message.is_edited)
-        self.footer, self.details = f"{empty}{footer}".rstrip(), lines.reply_details(message.figures)
+        self.footer, self.details = (
+            f"{empty}{footer}".rstrip(),
+            lines.reply_details(message.figures),
+        )
         self._fit_footer()
 
     def show_places(self, places: tuple[CitedPlace, ...]) -> None:
@@ -353,7 +369,9 @@ class Note(Static):
     """A line by the program between the messages; the kinds "error", "greeting" and "news" stand out."""
 
     def __init__(self, text: str, kind: str = "") -> None:
-        super().__init__(_shown(text, kind), markup=False, classes=f"note -{kind}" if kind else "note")
+        super().__init__(
+            _shown(text, kind), markup=False, classes=f"note -{kind}" if kind else "note"
+        )
         self.text, self._kind = text, kind
 
     def say(self, text: str, kind: str = "") -> None:

@@ -12,7 +12,11 @@ from app.text.glyphs import Glyphs, cut
 from app.tui.drawing.lines import Line, Span, SpanRole, fitted, line, muted, strong
 from app.tui.drawing.panels import gauge
 
-_FITS = {"yes": ("fits", SpanRole.GOOD), "tight": ("tight", SpanRole.CAUTION), "no": ("too large", SpanRole.TROUBLE)}
+_FITS = {
+    "yes": ("fits", SpanRole.GOOD),
+    "tight": ("tight", SpanRole.CAUTION),
+    "no": ("too large", SpanRole.TROUBLE),
+}
 _PACES = (
     (1.5, "far slower than you read", SpanRole.LEVEL_0),
     (4.0, "slower than you read", SpanRole.LEVEL_1),
@@ -35,7 +39,11 @@ def heading(columns: int) -> str:
     if columns >= _TYPE_FROM:
         cells.append(f"{'type':<7}{'size':>7}")
     cells.append(f"{'  fits':<{_BADGE}}")
-    cells.append(f"{'writes tok/s':<{_bar_width(columns) + _RATE}}" if _bar_width(columns) else f"{'tok/s':>{_RATE}}")
+    cells.append(
+        f"{'writes tok/s':<{_bar_width(columns) + _RATE}}"
+        if _bar_width(columns)
+        else f"{'tok/s':>{_RATE}}"
+    )
     if columns >= _PACE_FROM:
         cells.append(f"{'':<{_PACE}}")
     if columns >= _CONTEXT_FROM:
@@ -50,7 +58,9 @@ def row(entry: ModelEntry, columns: int, glyphs: Glyphs) -> Line:
     if entry.reason:
         return line(muted(name), muted("  " + cut(entry.reason, max(10, columns - width - 2))))
     if entry.served is not None:
-        return line(strong(name), muted(cut(f"  computed by {entry.place}", max(10, columns - width))))
+        return line(
+            strong(name), muted(cut(f"  computed by {entry.place}", max(10, columns - width)))
+        )
     outlook, cells = entry.outlook, [line(strong(name) if entry.is_here else name)]
     if columns >= _TYPE_FROM:
         size = f"{'' if entry.is_here else rows.ESTIMATE}{figures.size(entry.size_bytes)}"
@@ -60,7 +70,11 @@ def row(entry: ModelEntry, columns: int, glyphs: Glyphs) -> Line:
     if columns >= _PACE_FROM:
         cells.append(line(muted(f"{pace(outlook):<{_PACE}}")))
     if columns >= _CONTEXT_FROM:
-        cells.append(line(muted(f"{rows.context(outlook, entry.context_length) if entry.is_here else '':>9}")))
+        cells.append(
+            line(
+                muted(f"{rows.context(outlook, entry.context_length) if entry.is_here else '':>9}")
+            )
+        )
     return tuple(span for cell in cells for span in (*cell, Span("  ")))[:-1]
 
 
@@ -69,7 +83,11 @@ def badge(outlook: Outlook | None, glyphs: Glyphs) -> Line:
     if outlook is None:
         return line(muted("-"))
     words, role = _FITS[outlook.verdict]
-    sign = {SpanRole.GOOD: glyphs.good, SpanRole.CAUTION: glyphs.caution, SpanRole.TROUBLE: glyphs.trouble}[role]
+    sign = {
+        SpanRole.GOOD: glyphs.good,
+        SpanRole.CAUTION: glyphs.caution,
+        SpanRole.TROUBLE: glyphs.trouble,
+    }[role]
     return line(Span(f"{sign} {words}", role))
 
 
@@ -93,11 +111,17 @@ def speed_line(tps: float | None, columns: int, glyphs: Glyphs) -> Line:
     rate = strong(f"{f'~{figures.rate(tps)}':>{_RATE}}")
     has_words = columns >= _PACE + _RATE + 12
     cells = max(0, min(_MOST_BAR, columns - _RATE - (_PACE + 2 if has_words else 1)))
-    return (*_bar(tps, cells, glyphs), rate, *([muted(f"  {_pace_of(tps)[0]}")] if has_words else []))
+    return (
+        *_bar(tps, cells, glyphs),
+        rate,
+        *([muted(f"  {_pace_of(tps)[0]}")] if has_words else []),
+    )
 
 
 def _bar(tps: float, cells: int, glyphs: Glyphs) -> Line:
-    return gauge(min(1.0, math.log1p(tps) / math.log1p(_FASTEST_TPS)), cells, glyphs, _pace_of(tps)[1])
+    return gauge(
+        min(1.0, math.log1p(tps) / math.log1p(_FASTEST_TPS)), cells, glyphs, _pace_of(tps)[1]
+    )
 
 
 def _speed(outlook: Outlook | None, cells: int, glyphs: Glyphs) -> Line:
@@ -124,6 +148,8 @@ def details(entry: ModelEntry, columns: int, glyphs: Glyphs) -> list[Line]:
     """Write what the columns have no room for: what to expect first, where it is kept last."""
     where, *rest = rows.details(entry)
     outlook = entry.outlook
-    first = [(*badge(outlook, glyphs), Span("  "), muted(pace(outlook)))] if outlook is not None else []
+    first = (
+        [(*badge(outlook, glyphs), Span("  "), muted(pace(outlook)))] if outlook is not None else []
+    )
     found = [line(part) for text in reversed(rest) for part in textwrap.wrap(text, columns)]
     return [*first, *found, *(line(muted(part)) for part in textwrap.wrap(where, columns))]

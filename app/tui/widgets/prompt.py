@@ -40,13 +40,19 @@ EDGE_COLUMNS = 6
 
 def prompt_hint(keymap: Keymap) -> str:
     """Say at the prompt's edge how to send and how to break the line."""
-    said = keymap.hint("prompt.send", "sends"), keymap.hint("prompt.new_line", "new line"), "/ commands"
+    said = (
+        keymap.hint("prompt.send", "sends"),
+        keymap.hint("prompt.new_line", "new line"),
+        "/ commands",
+    )
     return " · ".join(filter(None, said))
 
 
 def screens_hint(keymap: Keymap, columns: int) -> str:
     """Name the keys that lead to what else there is, as many as have room, in the table's order."""
-    hinted = (keymap.hint(action_id, action.hint) for action_id, action in ACTIONS.items() if action.hint)
+    hinted = (
+        keymap.hint(action_id, action.hint) for action_id, action in ACTIONS.items() if action.hint
+    )
     said = [*filter(None, hinted)]
     while said and len(" · ".join(said)) > columns:
         said.pop()
@@ -62,7 +68,11 @@ class Prompt(TextArea):
         self._folds: Mapping[str, str] = {}
         self._references: frozenset[str] = frozenset()
         super().__init__(
-            id=id, soft_wrap=True, tab_behavior="focus", highlight_cursor_line=False, placeholder=PLACEHOLDER
+            id=id,
+            soft_wrap=True,
+            tab_behavior="focus",
+            highlight_cursor_line=False,
+            placeholder=PLACEHOLDER,
         )
         keymap = keymap or Keymap()
         self.cursor_blink = False
@@ -101,7 +111,9 @@ class Prompt(TextArea):
     def action_send(self) -> None:
         """Hand the text over, unless it is blank, and empty the prompt: letters typed now belong to the next one."""
         if self._has_chosen and self.offered:
-            is_whole = self.offered[self.offered_at].text in {f"/{one.command}" for one in commands()}
+            is_whole = self.offered[self.offered_at].text in {
+                f"/{one.command}" for one in commands()
+            }
             self.action_complete()
             self._has_chosen = False
             if not is_whole:
@@ -109,8 +121,13 @@ class Prompt(TextArea):
         named = frozenset(self.draft.referred)
         draft, rest = Draft(self.text, self.draft.used_folds(), named), Draft()
         at = drafts.after_chips(draft.shown, draft.folds)
-        if self.takes_commands and split_command(draft.shown[at:]) is not None:  # chips are not sent with a command
-            rest, draft = Draft(draft.shown[:at], draft.folds), Draft(draft.shown[at:], draft.folds, named)
+        if (
+            self.takes_commands and split_command(draft.shown[at:]) is not None
+        ):  # chips are not sent with a command
+            rest, draft = (
+                Draft(draft.shown[:at], draft.folds),
+                Draft(draft.shown[at:], draft.folds, named),
+            )
         if draft.text.strip():
             self.past.add(draft)
             self.show_draft(rest)
@@ -261,13 +278,18 @@ class Prompt(TextArea):
         if top == bottom:
             top = bottom = self._outside_folds(top, forward=True)
         else:
-            top, bottom = self._outside_folds(top, forward=False), self._outside_folds(bottom, forward=True)
+            top, bottom = (
+                self._outside_folds(top, forward=False),
+                self._outside_folds(bottom, forward=True),
+            )
         if (top, bottom) != (edit.top, edit.bottom):
             edit = dataclasses.replace(edit, from_location=top, to_location=bottom)
         before = self.text
         result = super().edit(edit)
         if not self._is_pasting and len(edit.text) <= 1:
-            self._references = drafts.typed_references(self._references, before, self.text, edit.text)
+            self._references = drafts.typed_references(
+                self._references, before, self.text, edit.text
+            )
         return result
 
     def validate_selection(self, selection: Selection) -> Selection:
@@ -275,7 +297,9 @@ class Prompt(TextArea):
         if not self._folds:
             return selection
         end = self._outside_folds(selection.end, forward=selection.end > self.selection.end)
-        return Selection(end if selection.is_empty else self._outside_folds(selection.start, forward=True), end)
+        return Selection(
+            end if selection.is_empty else self._outside_folds(selection.start, forward=True), end
+        )
 
     def _outside_folds(self, location: Location, forward: bool) -> Location:
         """Return the edge of the fold that a place is inside of, else the place."""
@@ -366,12 +390,16 @@ _LOW_SCREEN_ROWS = 12
 _LEAST_TITLE_COLUMNS = 24
 
 
-def suggestion_lines(offered: Sequence[Offered], columns: int, key: str, at: int, n_rows: int) -> list[str]:
+def suggestion_lines(
+    offered: Sequence[Offered], columns: int, key: str, at: int, n_rows: int
+) -> list[str]:
     """Write what is offered in two columns and ``n_rows`` lines at most, with the key at the one that is chosen."""
     n_shown = n_rows if len(offered) <= n_rows else n_rows - 1
     first = min(max(0, at - n_shown + 1), max(0, len(offered) - n_shown))
     shown = offered[first : first + n_shown]
-    widest = min(max((len(one.usage) for one in shown), default=0), max(1, columns - _LEAST_TITLE_COLUMNS))
+    widest = min(
+        max((len(one.usage) for one in shown), default=0), max(1, columns - _LEAST_TITLE_COLUMNS)
+    )
     lines = [f"{one.usage:<{widest}}  {one.title}".rstrip() for one in shown]
     if lines and key and len(completes := f"{lines[at - first]}  ({key})") <= columns:
         lines[at - first] = completes
@@ -402,5 +430,8 @@ class Suggestions(Static):
         n_rows = _LOW_ROWS if self.app.size.height < _LOW_SCREEN_ROWS else MOST_ROWS
         lines = suggestion_lines(offered, self.app.size.width - 2, self._key, at, n_rows)
         marked = next((n for n, line in enumerate(lines) if line.endswith(f"({self._key})")), 0)
-        rows = [Content(f" {line}").stylize("bold" if n == marked else "") for n, line in enumerate(lines)]
+        rows = [
+            Content(f" {line}").stylize("bold" if n == marked else "")
+            for n, line in enumerate(lines)
+        ]
         self.update(Content("\n").join(rows))

@@ -110,7 +110,9 @@ class ReplyBody(Widget):
 
     def _lay_out(self, width: int) -> None:
         self._strips.clear()
-        self._guarded(lambda: self._markdown.lay_out(width, self._highlighted, is_whole=self.is_final))
+        self._guarded(
+            lambda: self._markdown.lay_out(width, self._highlighted, is_whole=self.is_final)
+        )
 
     def _guarded(self, step: Callable[[], int | None]) -> int:
         """Take a step; text that the parser cannot take is shown as it came."""
@@ -127,7 +129,9 @@ class ReplyBody(Widget):
         if self._coloured_with is not self._code_theme:
             self._coloured, self._coloured_with = {}, self._code_theme
         if (code, language) not in self._coloured:
-            self._coloured[code, language] = highlight(code, language=language or None, theme=self._code_theme)
+            self._coloured[code, language] = highlight(
+                code, language=language or None, theme=self._code_theme
+            )
         return self._coloured[code, language]
 
     @property
@@ -138,7 +142,9 @@ class ReplyBody(Widget):
             return highlight.HighlightTheme
         if not self.app.current_theme.dark:
             return highlight.ANSILightHighlightTheme
-        return _readable(highlight.ANSIDarkHighlightTheme)  # whose names of functions are blue: unreadable on black
+        return _readable(
+            highlight.ANSIDarkHighlightTheme
+        )  # whose names of functions are blue: unreadable on black
 
     def _painted(self, y: int, selection: Selection | None) -> Strip:
         row, text = self._markdown.rows[y], self._markdown.rows[y].text
@@ -152,12 +158,16 @@ class ReplyBody(Widget):
         return Strip.join([self._strip(row.lead), strip]) if row.lead else strip
 
     def _strip(self, content: Content) -> Strip:
-        painted = Visual.to_strips(self, content, self.size.width, 1, self.visual_style, apply_selection=False)
+        painted = Visual.to_strips(
+            self, content, self.size.width, 1, self.visual_style, apply_selection=False
+        )
         return painted[0] if painted else Strip.blank(0)
 
 
 @cache
 def _readable(theme: type[HighlightTheme]) -> type[HighlightTheme]:
     """Return a theme of code with cyan for blue."""
-    styles = {token: style.replace("ansi_blue", "ansi_cyan") for token, style in theme.STYLES.items()}
+    styles = {
+        token: style.replace("ansi_blue", "ansi_cyan") for token, style in theme.STYLES.items()
+    }
     return type(f"Readable{theme.__name__}", (theme,), {"STYLES": styles})

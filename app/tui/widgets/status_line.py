@@ -56,7 +56,9 @@ def context_parts(status: EngineStatus) -> ContextParts:
     return ContextParts(system, new_from - system, used - new_from, status.n_ctx - used)
 
 
-def context_bar(parts: ContextParts, n_cells: int, glyphs: str = BLOCKS, with_names: bool = False) -> Content:
+def context_bar(
+    parts: ContextParts, n_cells: int, glyphs: str = BLOCKS, with_names: bool = False
+) -> Content:
     """Write bar, share and warning: "ctx ██▓▓▒░░░ 31 %"; each part has its colour, and all of it where it warns."""
     cells = [glyph * n for glyph, n in zip(glyphs, cells_of(parts, n_cells), strict=True)]
     share = f" {100 * parts.used_share:.0f} %"
@@ -64,8 +66,12 @@ def context_bar(parts: ContextParts, n_cells: int, glyphs: str = BLOCKS, with_na
         share += " full: the oldest turns go next"
     elif parts.is_nearly_full:
         share += f" nearly full: {figures.count(parts.free)} left"
-    names = [f" {glyph} {name}" if with_names else "" for glyph, name in zip(glyphs, NAMES, strict=True)]
-    bar = Content.assemble("ctx ", *zip(cells, _STYLES, strict=True), share, *zip(names, _STYLES, strict=True))
+    names = [
+        f" {glyph} {name}" if with_names else "" for glyph, name in zip(glyphs, NAMES, strict=True)
+    ]
+    bar = Content.assemble(
+        "ctx ", *zip(cells, _STYLES, strict=True), share, *zip(names, _STYLES, strict=True)
+    )
     return Content.styled(bar.plain, _WARNING) if parts.is_nearly_full else bar
 
 
@@ -124,7 +130,10 @@ def activity_word(status: EngineStatus) -> str:
 
 def disk_text(status: EngineStatus, bytes_per_s: float) -> str:
     """Say what of the model comes from disk, for each token where there are any; "" where it is in memory."""
-    if bytes_per_s < LEAST_DISK_BYTES_PER_S or status.activity not in (Activity.READING, Activity.WRITING):
+    if bytes_per_s < LEAST_DISK_BYTES_PER_S or status.activity not in (
+        Activity.READING,
+        Activity.WRITING,
+    ):
         return ""
     if status.activity is Activity.WRITING and status.rate_tps > 0:
         return f"disk {figures.size(bytes_per_s / status.rate_tps)}/token"
@@ -137,7 +146,9 @@ def context_segment(status: EngineStatus, columns: int, glyphs: str = BLOCKS) ->
     if columns < NARROW_COLUMNS:
         text = f"ctx {figures.count(status.context_used)}/{figures.count(status.n_ctx)}"
         return Content.styled(f"{text}!", _WARNING) if parts.is_nearly_full else Content(text)
-    return context_bar(parts, _WIDE_BAR_CELLS if is_wide else _BAR_CELLS, glyphs, with_names=is_wide)
+    return context_bar(
+        parts, _WIDE_BAR_CELLS if is_wide else _BAR_CELLS, glyphs, with_names=is_wide
+    )
 
 
 def curve_text(rates_tps: Sequence[float], alphabet: alphabets.Glyphs) -> str:
@@ -195,12 +206,20 @@ class StatusLine(Static):
         self._shown: tuple[EngineStatus, int, str, float] = (EngineStatus(), 0, "", 0.0)
         self.line = ""
 
-    def show(self, status: EngineStatus, rss_bytes: int, download: str = "", disk_bytes_per_s: float = 0.0) -> None:
+    def show(
+        self,
+        status: EngineStatus,
+        rss_bytes: int,
+        download: str = "",
+        disk_bytes_per_s: float = 0.0,
+    ) -> None:
         """Show these figures, and how far a download is; nothing is drawn when the line stays the same."""
         self._shown = (status, rss_bytes, download, disk_bytes_per_s)
         columns = self.size.width or 80
         glyphs = ASCII if self._glyphs is alphabets.ASCII else BLOCKS
-        segments = status_segments(status, rss_bytes, columns, glyphs, self._curve(status), disk_bytes_per_s)
+        segments = status_segments(
+            status, rss_bytes, columns, glyphs, self._curve(status), disk_bytes_per_s
+        )
         if download:
             segments.append(Figure(download, 3))
         if self._hint and self.app.size.height < LOW_ROWS:
@@ -208,7 +227,9 @@ class StatusLine(Static):
         content = fit(segments, columns)
         if content.plain != self.line:
             self.line = content.plain
-            self.update(content, layout=False)  # one line high whatever it says: nothing else has to move
+            self.update(
+                content, layout=False
+            )  # one line high whatever it says: nothing else has to move
 
     def _curve(self, status: EngineStatus) -> str:
         """Draw the running reply's speed; its last second, which is not over, would change with every look."""

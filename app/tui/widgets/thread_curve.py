@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 from app.text.glyphs import BLOCKS, Glyphs, choose_glyphs
 from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, fitted, line, muted
-from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, aired, divided, gauge, panel, side_by_side
+from app.tui.drawing.panels import (
+    FRAME_COLUMNS,
+    FRAME_ROWS,
+    aired,
+    divided,
+    gauge,
+    panel,
+    side_by_side,
+)
 from app.tui.speed.machine_lines import cores_panel, memory_panel
 from app.tui.speed.watch import PerformanceView
 from app.tui.widgets.figure_lines import FigureLines
@@ -18,7 +26,11 @@ from app.tuning.thread_bars import TITLES, BarLine, CurveRole, curve_lines, opti
 if TYPE_CHECKING:
     from app.tuning.thread_bars import Comparison, Curve, TuningReport
 
-_ROLES = {CurveRole.PLAIN: SpanRole.PLAIN, CurveRole.BEST: SpanRole.GOOD, CurveRole.EQUAL: SpanRole.GOOD}
+_ROLES = {
+    CurveRole.PLAIN: SpanRole.PLAIN,
+    CurveRole.BEST: SpanRole.GOOD,
+    CurveRole.EQUAL: SpanRole.GOOD,
+}
 """Those of the other lines are muted."""
 _NAME_COLUMNS = 10
 _PHASE_ROLES = {"decode": SpanRole.WRITING, "prefill": SpanRole.READING}
@@ -42,7 +54,9 @@ class ThreadCurve(FigureLines):
         super().__init__(id=id)
         self._phase = phase
 
-    def tell(self, curve: Curve | None, in_use: int, chooses: str, most: int, thickness: int) -> None:
+    def tell(
+        self, curve: Curve | None, in_use: int, chooses: str, most: int, thickness: int
+    ) -> None:
         """Show a curve, or how things are before anything was measured.
 
         Args:
@@ -61,8 +75,13 @@ class ThreadCurve(FigureLines):
                 counts = range(1, most + 1) if most else (in_use,)
                 body = [_unmeasured(count, in_use, columns, glyphs) for count in counts]
             else:
-                body = [coloured(one, colour, glyphs) for one in curve_lines(curve, in_use, columns, glyphs)]
-            return panel(name, _thickened(body, thickness, glyphs), width, glyphs, foot=foot, frame=frame)
+                body = [
+                    coloured(one, colour, glyphs)
+                    for one in curve_lines(curve, in_use, columns, glyphs)
+                ]
+            return panel(
+                name, _thickened(body, thickness, glyphs), width, glyphs, foot=foot, frame=frame
+            )
 
         self.follow(draw)
 
@@ -72,7 +91,9 @@ def n_rows(curve: Curve | None, most: int, thickness: int) -> int:
     drawn = curve_lines(curve, None, 40, BLOCKS) if curve is not None else []
     n_headings = sum(one.role is CurveRole.KIND for one in drawn)
     n_lines = len(drawn) or max(1, most)
-    return n_lines + (n_lines - 1 + (thickness - 1) * (n_lines - n_headings) if thickness > 1 else 0)
+    return n_lines + (
+        n_lines - 1 + (thickness - 1) * (n_lines - n_headings) if thickness > 1 else 0
+    )
 
 
 def _thickened(body: list[Line], thickness: int, glyphs: Glyphs) -> list[Line]:
@@ -82,7 +103,10 @@ def _thickened(body: list[Line], thickness: int, glyphs: Glyphs) -> list[Line]:
     signs = {glyphs.full, glyphs.spread}
     for one in body:
         is_bar = [len(span.text) > 1 and set(span.text) <= signs for span in one]
-        bar = tuple(span if part else Span(" " * len(span.text)) for span, part in zip(one, is_bar, strict=True))
+        bar = tuple(
+            span if part else Span(" " * len(span.text))
+            for span, part in zip(one, is_bar, strict=True)
+        )
         is_heading = not any(span.text.strip() for span in bar) and len(one) == 1
         high += [*([EMPTY] * bool(high)), one, *([] if is_heading else [bar] * (thickness - 1))]
     return high
@@ -90,19 +114,32 @@ def _thickened(body: list[Line], thickness: int, glyphs: Glyphs) -> list[Line]:
 
 def _unmeasured(count: int, in_use: int, columns: int, glyphs: Glyphs) -> Line:
     if count == in_use:
-        return (Span(f"{glyphs.here}{count:>3} ", SpanRole.STRONG), Span("in use, "), muted("not measured"))
-    return (Span(f" {count:>3} ", SpanRole.STRONG), *gauge(0.0, max(1, columns - _NAME_COLUMNS), glyphs))
+        return (
+            Span(f"{glyphs.here}{count:>3} ", SpanRole.STRONG),
+            Span("in use, "),
+            muted("not measured"),
+        )
+    return (
+        Span(f" {count:>3} ", SpanRole.STRONG),
+        *gauge(0.0, max(1, columns - _NAME_COLUMNS), glyphs),
+    )
 
 
 def coloured(one: BarLine, bar: SpanRole, glyphs: Glyphs) -> Line:
     """Return a line of a table with its bar in the colour of the phase, fainter where it is not certain."""
     role = _ROLES.get(one.role, SpanRole.MUTED)
-    parts = re.split(f"([{re.escape(glyphs.full)}]{{2,}}|[{re.escape(glyphs.spread)}]{{2,}})", one.text)
+    parts = re.split(
+        f"([{re.escape(glyphs.full)}]{{2,}}|[{re.escape(glyphs.spread)}]{{2,}})", one.text
+    )
     roles = {glyphs.full: role if role is SpanRole.MUTED else bar, glyphs.spread: SpanRole.MUTED}
-    return tuple(Span(part, roles.get(part[0], role) if len(part) > 1 else role) for part in parts if part)
+    return tuple(
+        Span(part, roles.get(part[0], role) if len(part) > 1 else role) for part in parts if part
+    )
 
 
-def option_panels(comparisons: Sequence[tuple[Comparison, str]], glyphs: Glyphs, width: int) -> list[Line]:
+def option_panels(
+    comparisons: Sequence[tuple[Comparison, str]], glyphs: Glyphs, width: int
+) -> list[Line]:
     """Draw comparisons, each with the option in use, in ``width`` columns."""
     columns = max(20, width - FRAME_COLUMNS)
     found: list[Line] = []
@@ -112,7 +149,9 @@ def option_panels(comparisons: Sequence[tuple[Comparison, str]], glyphs: Glyphs,
         columns_of = heading.text[_NAME_COLUMNS:].strip()
         body = [line(muted(" " * _NAME_COLUMNS + columns_of))] if len(rows) > 1 else []
         body += [coloured(one, SpanRole.PLAIN, glyphs) for one in rows]
-        found += panel("Weights" if comparison.part == "weights" else "KV cache", body, width, glyphs)
+        found += panel(
+            "Weights" if comparison.part == "weights" else "KV cache", body, width, glyphs
+        )
     return found
 
 
@@ -133,7 +172,9 @@ def room_lines(
     rows = height - len(memory)
     body = [fitted(one, widths[0] - FRAME_COLUMNS) for one in aired(steps, rows)]
     searched = panel("What measuring finds out", body, widths[0], glyphs, rows)
-    return side_by_side([[*searched, *memory], cores_panel(view, glyphs, widths[1], height)], widths)
+    return side_by_side(
+        [[*searched, *memory], cores_panel(view, glyphs, widths[1], height)], widths
+    )
 
 
 def step_lines(report: TuningReport | None, glyphs: Glyphs) -> list[Line]:
@@ -141,10 +182,15 @@ def step_lines(report: TuningReport | None, glyphs: Glyphs) -> list[Line]:
     return [
         line(
             Span(f"{glyphs.good if found else '-':<3}", SpanRole.GOOD if found else SpanRole.MUTED),
-            Span(f"{found or 'not yet':<{_FINDING_COLUMNS}} ", SpanRole.STRONG if found else SpanRole.MUTED),
+            Span(
+                f"{found or 'not yet':<{_FINDING_COLUMNS}} ",
+                SpanRole.STRONG if found else SpanRole.MUTED,
+            ),
             muted(what),
         )
-        for what, found in zip(_STEPS, _found(report) if report is not None else [""] * len(_STEPS), strict=True)
+        for what, found in zip(
+            _STEPS, _found(report) if report is not None else [""] * len(_STEPS), strict=True
+        )
     ]
 
 
@@ -152,7 +198,9 @@ def _found(report: TuningReport) -> list[str]:
     """Return what each of the steps has found; "" for nothing yet."""
     threads = [report.curve(phase) for phase in ("decode", "prefill")]
     options = [report.comparison(part) for part in ("weights", "kv")]
-    writing, reading = (str(one.best) if one is not None and one.best is not None else "" for one in threads)
+    writing, reading = (
+        str(one.best) if one is not None and one.best is not None else "" for one in threads
+    )
     weights, kv_type = (one.best if one is not None and one.is_measured else "" for one in options)
     pinned = {True: "faster", False: "no gain", None: ""}[report.pinned]
     asked_ahead = "see Why" if any("GB/s" in reason for reason in report.reasons) else ""

@@ -92,7 +92,9 @@ class Transcript(VerticalScroll, can_focus=False):
         note = Note(text)
         note.add_class(_DIVIDER)
         self.drop([entry for entry in self._entries() if entry.has_class(_DIVIDER)])
-        self._earlier = [one for one in self._earlier if not (isinstance(one, Note) and one.has_class(_DIVIDER))]
+        self._earlier = [
+            one for one in self._earlier if not (isinstance(one, Note) and one.has_class(_DIVIDER))
+        ]
         if (at := self._place_of(message)) is not None:
             self._earlier.insert(at, note)
         elif (view := self._mounted(message)) is not None:
@@ -101,7 +103,10 @@ class Transcript(VerticalScroll, can_focus=False):
     def _place_of(self, message: ChatMessage) -> int | None:
         """Return where a message is among those put aside."""
         places = enumerate(self._earlier)
-        return next((i for i, one in places if one is message or getattr(one, "message", None) is message), None)
+        return next(
+            (i for i, one in places if one is message or getattr(one, "message", None) is message),
+            None,
+        )
 
     def _mounted(self, message: ChatMessage) -> MessageView | None:
         return next((view for view in self.messages() if view.message is message), None)
@@ -123,7 +128,9 @@ class Transcript(VerticalScroll, can_focus=False):
         if not self.is_scrolled_up and not isinstance(self.screen.focused, MessageView):
             self.anchor()
 
-    on_resize = _follow_from_end  # a larger terminal or shorter text may have brought the end into sight
+    on_resize = (
+        _follow_from_end  # a larger terminal or shorter text may have brought the end into sight
+    )
 
     def messages(self) -> list[MessageView]:
         """Return the messages of both sides that are shown, oldest first."""
@@ -155,13 +162,17 @@ class Transcript(VerticalScroll, can_focus=False):
         """Begin again, with nothing but the messages that wait."""
         self._earlier.clear()
         self._show_earlier_line()
-        await self._messages.remove_children([entry for entry in self._entries() if entry not in self.waiting])
+        await self._messages.remove_children(
+            [entry for entry in self._entries() if entry not in self.waiting]
+        )
         self.anchor()
 
     def slim(self) -> None:
         """Let old messages cost nothing, unless the user has scrolled up to them."""
         entries = self._entries()
-        if len(entries) < KEPT_MOUNTED and self._bring_back(EARLIER_AT_ONCE):  # an edit took the later ones away
+        if len(entries) < KEPT_MOUNTED and self._bring_back(
+            EARLIER_AT_ONCE
+        ):  # an edit took the later ones away
             self.anchor()
         if len(entries) <= MOST_MOUNTED or self.is_scrolled_up:
             return
@@ -182,7 +193,9 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def _bring_back(self, n_entries: int) -> bool:
         put_aside = self._earlier[-n_entries:]
-        back = [saved_view(entry) if isinstance(entry, ChatMessage) else entry for entry in put_aside]
+        back = [
+            saved_view(entry) if isinstance(entry, ChatMessage) else entry for entry in put_aside
+        ]
         del self._earlier[-n_entries:]
         self._messages.mount_all(back, after=self._earlier_line)
         self._show_earlier_line()
@@ -223,7 +236,9 @@ class Transcript(VerticalScroll, can_focus=False):
             self.show_earlier()
 
     def _entries(self) -> list[Entry]:
-        entries = (child for child in self._messages.children if isinstance(child, (MessageView, Note)))
+        entries = (
+            child for child in self._messages.children if isinstance(child, (MessageView, Note))
+        )
         return [entry for entry in entries if not entry.has_class(_DROPPED)]
 
     def _show_earlier_line(self) -> None:

@@ -25,7 +25,11 @@ class Engine:
 
     def __init__(self, script: Script, **options: Any) -> None:
         self.script = script
-        options = {"open_model": script.open_model, "sampling": lambda model, mode: "sampling", **options}
+        options = {
+            "open_model": script.open_model,
+            "sampling": lambda model, mode: "sampling",
+            **options,
+        }
         self.begin(ChatOptions(**options), script.clock)
 
     def begin(self, options: ChatOptions, *clock: Callable[[], float]) -> None:
@@ -96,7 +100,12 @@ class Engine:
 
     def close(self) -> None:
         script = self.script
-        for gate in (script.open_gate, script.prefill_gate, script.token_gate, script.bandwidth_gate):
+        for gate in (
+            script.open_gate,
+            script.prefill_gate,
+            script.token_gate,
+            script.bandwidth_gate,
+        ):
             if gate:
                 gate.open()
         assert self.bridge.close(PATIENCE_S)

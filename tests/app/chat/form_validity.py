@@ -90,25 +90,37 @@ def follows(value: Any, schema: Any, root: Any) -> bool:
     if "anyOf" in schema:
         return any(follows(value, one, root) for one in schema["anyOf"])
     if "const" in schema or "enum" in schema:
-        return any(value == one and type(value) is type(one) for one in schema.get("enum", [schema.get("const")]))
+        return any(
+            value == one and type(value) is type(one)
+            for one in schema.get("enum", [schema.get("const")])
+        )
     if type(value) is not _TYPES[schema["type"]]:
         return False
     if isinstance(value, str):
-        return _within(len(value), schema, "Length") and re.search(schema.get("pattern", ""), value) is not None
+        return (
+            _within(len(value), schema, "Length")
+            and re.search(schema.get("pattern", ""), value) is not None
+        )
     if isinstance(value, list):
-        return _within(len(value), schema, "Items") and all(follows(one, schema["items"], root) for one in value)
+        return _within(len(value), schema, "Items") and all(
+            follows(one, schema["items"], root) for one in value
+        )
     if isinstance(value, dict):
         known = schema["properties"]
         has_names = set(schema["required"]) <= set(value) <= set(known)
         return has_names and all(follows(one, known[name], root) for name, one in value.items())
-    return not isinstance(value, int) or schema.get("minimum", value) <= value <= schema.get("maximum", value)
+    return not isinstance(value, int) or schema.get("minimum", value) <= value <= schema.get(
+        "maximum", value
+    )
 
 
 def _within(n: int, schema: Any, what: str) -> bool:
     return bool(schema.get(f"min{what}", n) <= n <= schema.get(f"max{what}", n))
 
 
-def answers(model: Model, session: Session, times: int, first_seed: int = 0) -> Iterator[tuple[str, str, bool]]:
+def answers(
+    model: Model, session: Session, times: int, first_seed: int = 0
+) -> Iterator[tuple[str, str, bool]]:
     """Yield the schema's name, the answer, and whether it follows the schema, for each of the schemas in turn."""
     forms, names = Forms(model.tokenizer), list(SCHEMAS)
     for at in range(times):
@@ -116,7 +128,9 @@ def answers(model: Model, session: Session, times: int, first_seed: int = 0) -> 
         session.prefill(model.tokenizer.encode("An answer:"))
         constraint = forms.constraint(AnswerForm(SCHEMA, json.dumps(SCHEMAS[name]), name))
         sampling = Sampling(temperature=1.5, top_k=0, top_p=1.0, min_p=0.0, seed=first_seed + at)
-        pieces = session.generate(sampling, max_tokens=MOST_TOKENS, constraint=constraint, guess=at % 2 == 0)
+        pieces = session.generate(
+            sampling, max_tokens=MOST_TOKENS, constraint=constraint, guess=at % 2 == 0
+        )
         text = "".join(piece.text for piece in pieces)
         try:
             is_right = follows(json.loads(text), SCHEMAS[name], SCHEMAS[name])
@@ -127,12 +141,17 @@ def answers(model: Model, session: Session, times: int, first_seed: int = 0) -> 
 
 def random_models(folder: Path) -> list[Path]:
     """Write tiny models of random weights: a SentencePiece vocabulary and a byte-level one."""
-    return [tiny_gguf.model(name, context_length=N_CTX).write(folder / f"{name}.gguf") for name in ("llama", "qwen2")]
+    return [
+        tiny_gguf.model(name, context_length=N_CTX).write(folder / f"{name}.gguf")
+        for name in ("llama", "qwen2")
+    ]
 
 
 def main(arguments: list[str]) -> int:
     """Ask, count, and show what does not follow its schema."""
-    parser = argparse.ArgumentParser(prog="python -m tests.app.chat.form_validity", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.app.chat.form_validity", description=__doc__
+    )
     parser.add_argument("models", nargs="*", type=Path)
     parser.add_argument("--times", type=int, default=200)
     options = parser.parse_args(arguments)
@@ -143,8 +162,15 @@ def main(arguments: list[str]) -> int:
         for path in options.models or [starter, *random_models(Path(folder))]:
             model = Model.open(path)
             session = model.session(n_ctx=N_CTX)
-            wrong = [(name, text) for name, text, is_right in answers(model, session, options.times) if not is_right]
-            print(f"{path.name}: {options.times - len(wrong)} of {options.times} follow their schema", flush=True)
+            wrong = [
+                (name, text)
+                for name, text, is_right in answers(model, session, options.times)
+                if not is_right
+            ]
+            print(
+                f"{path.name}: {options.times - len(wrong)} of {options.times} follow their schema",
+                flush=True,
+            )
             for name, text in wrong[:5]:
                 print(f"  {name}: {text[:200]!r}")
             n_wrong += len(wrong)

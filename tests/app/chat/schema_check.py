@@ -58,7 +58,10 @@ def describes(schema: Any, value: Any, root: Any = None) -> bool:
     if isinstance(value, Fraction):
         return _describes_number(schema, value)
     if isinstance(value, str):
-        return _is_within(schema, "Length", len(value)) and re.search(schema.get("pattern", ""), value) is not None
+        return (
+            _is_within(schema, "Length", len(value))
+            and re.search(schema.get("pattern", ""), value) is not None
+        )
     if isinstance(value, list):
         return _describes_list(schema, value, root)
     return _describes_object(schema, value, root) if isinstance(value, dict) else True
@@ -84,7 +87,9 @@ def _describes_number(schema: Mapping[str, Any], value: Fraction) -> bool:
     multiple = exact(schema["multipleOf"]) if "multipleOf" in schema else Fraction(0)
     return (
         bounds.get("minimum", value) <= value <= bounds.get("maximum", value)
-        and bounds.get("exclusiveMinimum", value - 1) < value < bounds.get("exclusiveMaximum", value + 1)
+        and bounds.get("exclusiveMinimum", value - 1)
+        < value
+        < bounds.get("exclusiveMaximum", value + 1)
         and (not multiple or value % multiple == 0)
     )
 
@@ -100,12 +105,16 @@ def _describes_list(schema: Mapping[str, Any], value: list[Any], root: Any) -> b
 
 def _describes_object(schema: Mapping[str, Any], value: dict[str, Any], root: Any) -> bool:
     properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-    if not set(schema.get("required", ())) <= set(value) or not _is_within(schema, "Properties", len(value)):
+    if not set(schema.get("required", ())) <= set(value) or not _is_within(
+        schema, "Properties", len(value)
+    ):
         return False
     for name, item in value.items():
         parts = [properties[name]] if name in properties else []
         parts += [part for pattern, part in patterns.items() if re.search(pattern, name)]
-        parts = parts or [schema.get("additionalProperties", schema.get("unevaluatedProperties", True))]
+        parts = parts or [
+            schema.get("additionalProperties", schema.get("unevaluatedProperties", True))
+        ]
         if not all(describes(part, item, root) for part in parts):
             return False
         if not describes(schema.get("propertyNames", True), name, root):

@@ -102,13 +102,22 @@ class OneByOne:
 @pytest.fixture(scope="module")
 def written(model: Model, session: Session, forms: Forms) -> Written:
     def write(
-        form: AnswerForm, seed: int, guess: bool = False, wrap: Any = None, session: Session = session, **how: Any
+        form: AnswerForm,
+        seed: int,
+        guess: bool = False,
+        wrap: Any = None,
+        session: Session = session,
+        **how: Any,
     ) -> str:
         session.prefill(model.tokenizer.encode("The capital of France is"))
-        sampling = Sampling(temperature=3.0, top_p=1.0, min_p=0.0, top_k=0, seed=seed)  # as wild as it gets
+        sampling = Sampling(
+            temperature=3.0, top_p=1.0, min_p=0.0, top_k=0, seed=seed
+        )  # as wild as it gets
         constraint = forms.constraint(form)
         wrapped = wrap(constraint) if wrap is not None else constraint
-        pieces = session.generate(sampling, **{"max_tokens": 300, **how}, guess=guess, constraint=wrapped)
+        pieces = session.generate(
+            sampling, **{"max_tokens": 300, **how}, guess=guess, constraint=wrapped
+        )
         text = "".join(piece.text for piece in pieces)
         constraint.close()
         return text
@@ -120,10 +129,16 @@ def test_an_answer_has_the_schema_it_was_asked_for(written: Written, session: Se
     found = json.loads(written(form_of(SCHEMA, json.dumps(CITY)), 0))
     assert session.finish_reason == "stop"
     assert list(found) == ["city", "size", "n"]
-    assert (found["size"] in ("small", "large"), found["n"], len(found["city"]) <= 12) == (True, 7, True)
+    assert (found["size"] in ("small", "large"), found["n"], len(found["city"]) <= 12) == (
+        True,
+        7,
+        True,
+    )
 
 
-def test_an_answer_matches_the_expression_it_was_asked_for(written: Written, session: Session) -> None:
+def test_an_answer_matches_the_expression_it_was_asked_for(
+    written: Written, session: Session
+) -> None:
     pattern = r"(Paris|Rome), [0-9]{4}é"
     assert re.fullmatch(pattern, written(form_of(REGEX, pattern), 1))
     assert session.finish_reason == "stop"
@@ -139,7 +154,10 @@ def test_an_answer_matches_the_expression_it_was_asked_for(written: Written, ses
         (form_of(SCHEMA, '{"properties":{"a":' * 120 + "{}" + "}}" * 120), "recursion limit"),
         (form_of(SCHEMA, '{"$ref":"http://localhost/schema"}'), "$ref cannot be followed"),
         (form_of(SCHEMA, '{"type":"array","uniqueItems":true}'), "uniqueItems cannot be followed"),
-        (form_of(SCHEMA, '{"oneOf":[{"type":"string"},{"const":"a"}]}'), "overlap is not supported (use anyOf)"),
+        (
+            form_of(SCHEMA, '{"oneOf":[{"type":"string"},{"const":"a"}]}'),
+            "overlap is not supported (use anyOf)",
+        ),
         (form_of(SCHEMA, "[1]"), "is no JSON schema"),
         (form_of(SCHEMA, "{"), "is not JSON: Expecting property name"),
         (form_of(SCHEMA, "[" * 50_000), "nested too deeply"),
@@ -160,7 +178,8 @@ def test_what_is_no_form_is_refused_in_one_line(forms: Forms, form: AnswerForm, 
 
 
 @pytest.mark.parametrize(
-    ("form", "why"), [(form_of(REGEX, "(a"), "unclosed group"), (form_of(SCHEMA, "{"), "is not JSON")]
+    ("form", "why"),
+    [(form_of(REGEX, "(a"), "unclosed group"), (form_of(SCHEMA, "{"), "is not JSON")],
 )
 def test_a_form_is_refused_before_there_is_a_model(form: AnswerForm, why: str) -> None:
     with pytest.raises(FormError, match=f"response_format .*{why}"):
@@ -170,7 +189,13 @@ def test_a_form_is_refused_before_there_is_a_model(form: AnswerForm, why: str) -
 @pytest.mark.parametrize(
     "harmless",
     [
-        {"format": "postcode", "x-order": 3, "nullable": True, "readOnly": True, "examples": [{"format": 1}]},
+        {
+            "format": "postcode",
+            "x-order": 3,
+            "nullable": True,
+            "readOnly": True,
+            "examples": [{"format": 1}],
+        },
         {
             "$schema": "https://no one/schema",
             "$id": "urn:x",
@@ -178,12 +203,22 @@ def test_a_form_is_refused_before_there_is_a_model(form: AnswerForm, why: str) -
             "title": "T",
             "default": {"$ref": "#/no"},
         },
-        {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"a": {"format": "byte"}}},
-        {"contentEncoding": "base64", "deprecated": True, "description": "y", "discriminator": {"propertyName": "p"}},
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "definitions": {"a": {"format": "byte"}},
+        },
+        {
+            "contentEncoding": "base64",
+            "deprecated": True,
+            "description": "y",
+            "discriminator": {"propertyName": "p"},
+        },
     ],
 )
 def test_what_annotates_a_schema_is_ignored(forms: Forms, harmless: dict[str, Any]) -> None:
-    constraint = forms.constraint(form_of(SCHEMA, json.dumps({"type": "string", "maxLength": 3, **harmless})))
+    constraint = forms.constraint(
+        form_of(SCHEMA, json.dumps({"type": "string", "maxLength": 3, **harmless}))
+    )
     assert constraint.allowed().any()
     constraint.close()
 
@@ -231,7 +266,9 @@ def test_what_a_form_forces_is_what_could_be_chosen_alone(written: Written) -> N
     assert text == written(form, 1, wrap=lambda one: OneByOne(one, is_free=True))
 
 
-def test_a_forced_text_ends_at_every_limit(written: Written, model: Model, session: Session) -> None:
+def test_a_forced_text_ends_at_every_limit(
+    written: Written, model: Model, session: Session
+) -> None:
     form = form_of(REGEX, "Paris is the capital of France and a very large town indeed[.]")
     whole = written(form, 1)
     assert session.finish_reason == "stop"
@@ -300,12 +337,16 @@ def test_a_reply_in_a_form_goes_on_in_it(model: Model, session: Session) -> None
 
 
 @pytest.mark.parametrize("kind", ["starter", "llama", "qwen2"])
-def test_answers_follow_their_schemas(kind: str, model: Model, session: Session, tmp_path: Path) -> None:
+def test_answers_follow_their_schemas(
+    kind: str, model: Model, session: Session, tmp_path: Path
+) -> None:
     """``python -m tests.app.chat.form_validity`` does so 200 times each."""
     if kind == "starter":
         found = list(answers(model, session, 5))
     else:
-        other = Model.open(next(path for path in random_models(tmp_path) if path.stem == kind), threads=1)
+        other = Model.open(
+            next(path for path in random_models(tmp_path) if path.stem == kind), threads=1
+        )
         found = list(answers(other, other.session(n_ctx=N_CTX), 5))
         other.close()
     assert [(name, text) for name, text, is_right in found if not is_right] == []

@@ -48,14 +48,18 @@ def test_kernels_are_tuned_after_replies_until_done_once(script):
     engine.ask("first")
     assert gives_way.wait(PATIENCE_S)
     engine.ask("second")
-    assert is_finished.wait(PATIENCE_S)  # else the third message, or the end, is there before the kernels' turn
+    assert is_finished.wait(
+        PATIENCE_S
+    )  # else the third message, or the end, is there before the kernels' turn
     engine.ask("third")
     engine.close()
     assert found == [False, False]
 
 
 def test_what_no_one_waits_for_leaves_room_for_a_message(script):
-    bridge = EngineBridge(ChatOptions(script.open_model, lambda model, mode: "sampling"), script.clock)
+    bridge = EngineBridge(
+        ChatOptions(script.open_model, lambda model, mode: "sampling"), script.clock
+    )
     for n in range(2 * QUEUE_LENGTH):  # the thread is busy with something long
         bridge.weigh(Request(), f"text {n}")
     assert bridge.reply(Request())
@@ -78,7 +82,9 @@ def test_compilation_is_named_and_counted(engine, script):
     script.open_gate.allow(2)
     assert script.open_gate.waiting.wait(PATIENCE_S)
     status = engine.bridge.status
-    while status.activity is not Activity.COMPILING:  # the second step is reported before the third one waits
+    while (
+        status.activity is not Activity.COMPILING
+    ):  # the second step is reported before the third one waits
         status = engine.bridge.status
     assert (status.step, status.done, status.total) == ("matvec q4_k", 1, 2)
 
@@ -152,7 +158,11 @@ def test_neighbouring_pieces_of_text_are_one_message():
     for message in (TextGenerated("a"), TextGenerated("b"), PromptStopped(), TextGenerated("c")):
         wire.emit(message)
     drained = wire.drain()
-    assert [type(message).__name__ for message in drained] == ["TextGenerated", "PromptStopped", "TextGenerated"]
+    assert [type(message).__name__ for message in drained] == [
+        "TextGenerated",
+        "PromptStopped",
+        "TextGenerated",
+    ]
     assert (drained[0].text, drained[2].text) == ("ab", "c")
     assert wire.drain() == []
 

@@ -46,7 +46,9 @@ def test_a_stopped_reply_goes_on_as_if_it_had_not_stopped(engine: Engine, stops:
 
 
 @pytest.mark.parametrize("is_continued", [True, False])
-def test_the_turn_after_a_stopped_reply_reuses_all_of_it(engine: Engine, is_continued: bool) -> None:
+def test_the_turn_after_a_stopped_reply_reuses_all_of_it(
+    engine: Engine, is_continued: bool
+) -> None:
     engine.script.replies = [TEN]
     engine.load()
     engine.stop_after(4, lambda: engine.turns.submit("count"))
@@ -109,7 +111,9 @@ def test_what_a_stopped_turn_dropped_is_not_counted_any_more(engine: Engine) -> 
     assert gate.waiting.wait(PATIENCE_S)
     engine.bridge.cancel()
     engine.wait_for(PromptStopped)
-    engine.until(lambda: not engine.bridge.status.is_busy)  # a turn is over a moment after its last message
+    engine.until(
+        lambda: not engine.bridge.status.is_busy
+    )  # a turn is over a moment after its last message
     assert engine.bridge.status.context_used == 36
 
 
@@ -132,7 +136,10 @@ def test_an_edit_is_weighed_after_turns_were_dropped(engine: Engine) -> None:
     weighed = engine.wait_for(PromptWeighed)
     engine.turns.submit_edit("zwei", 1)
     figures = engine.wait_for(GenerationFinished).figures
-    assert (weighed.kept_tokens, weighed.read_tokens) == (figures.reused_tokens, figures.prompt_tokens)
+    assert (weighed.kept_tokens, weighed.read_tokens) == (
+        figures.reused_tokens,
+        figures.prompt_tokens,
+    )
 
 
 @pytest.mark.parametrize("trouble", ["stop", "error"])
@@ -162,8 +169,13 @@ def test_an_edited_message_replaces_all_turns_from_it_on(engine: Engine, script:
         engine.ask(text)
     engine.turns.submit_edit("zwei", 1)
     finished = engine.wait_for(GenerationFinished)
-    assert script.opened[-1].tokenizer.decode(engine.session.tokens) == "be briefoneHello there.zweiHello there."
-    assert finished.figures.reused_tokens == 1 + 4 + 3 + 5 + 1  # start, system, question, reply, <user>
+    assert (
+        script.opened[-1].tokenizer.decode(engine.session.tokens)
+        == "be briefoneHello there.zweiHello there."
+    )
+    assert (
+        finished.figures.reused_tokens == 1 + 4 + 3 + 5 + 1
+    )  # start, system, question, reply, <user>
 
 
 def test_weighing_an_edit_counts_exactly_and_changes_nothing(engine: Engine) -> None:
@@ -177,8 +189,13 @@ def test_weighing_an_edit_counts_exactly_and_changes_nothing(engine: Engine) -> 
     assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
     engine.turns.submit_edit("zwei und mehr", 1)
     figures = engine.wait_for(GenerationFinished).figures
-    assert (weighed.kept_tokens, weighed.read_tokens) == (figures.reused_tokens, figures.prompt_tokens)
-    assert weighed.read_s == pytest.approx(weighed.read_tokens / 10.0)  # the script reads ten a second
+    assert (weighed.kept_tokens, weighed.read_tokens) == (
+        figures.reused_tokens,
+        figures.prompt_tokens,
+    )
+    assert weighed.read_s == pytest.approx(
+        weighed.read_tokens / 10.0
+    )  # the script reads ten a second
 
 
 def test_a_refused_edit_leaves_the_conversation_as_it_was(engine: Engine) -> None:
@@ -198,7 +215,9 @@ def test_the_status_divides_the_context_by_turns(engine: Engine) -> None:
     engine.ask("two")
     status = engine.bridge.status
     assert status.turn_starts == (5, 13)
-    assert status.context_used == engine.session.length == 5 + 8 + 7  # no <end> after the last reply yet
+    assert (
+        status.context_used == engine.session.length == 5 + 8 + 7
+    )  # no <end> after the last reply yet
     engine.turns.start_new(None)
     engine.until(lambda: not engine.bridge.status.context_used)
     assert engine.bridge.status.turn_starts == ()
@@ -220,10 +239,21 @@ HM_SO = ["<think>", "\n", "hm ", "so", "</think>", "\n\n", "Yes", "."]
         ({"control": frozenset({"<tool>"})}, ["Yes", "<tool>", "."], "", "Yes.", []),
         ({"stops": ("<end>",)}, ["Yes", ".", "<end>", "and", "more"], "", "Yes.", []),
     ],
-    ids=["text", "opened by the template", "control tokens", "another control token", "ends at a text"],
+    ids=[
+        "text",
+        "opened by the template",
+        "control tokens",
+        "another control token",
+        "ends at a text",
+    ],
 )
 def test_a_thought_is_told_apart_and_timed(
-    script: Script, changes: dict[str, Any], reply: list[str], thought: str, answer: str, thought_tokens: list[int]
+    script: Script,
+    changes: dict[str, Any],
+    reply: list[str],
+    thought: str,
+    answer: str,
+    thought_tokens: list[int],
 ) -> None:
     script.replies = [reply]
     for name, value in changes.items():
@@ -232,7 +262,9 @@ def test_a_thought_is_told_apart_and_timed(
     engine.load()
     messages = engine.hear("hi")
     assert (texts(messages, ThoughtGenerated), texts(messages)) == (thought, answer)
-    ended = [(m.tokens, m.duration_s, m.is_closed) for m in messages if isinstance(m, ThinkingFinished)]
+    ended = [
+        (m.tokens, m.duration_s, m.is_closed) for m in messages if isinstance(m, ThinkingFinished)
+    ]
     assert ended == [(n, pytest.approx(n / 2), True) for n in thought_tokens]
     if reply is HM_SO:  # a template looks for the tags in what was said
         assert script.opened[-1].chats[-1].messages[-1].content == "<think>\nhm so</think>\n\nYes."
@@ -240,8 +272,13 @@ def test_a_thought_is_told_apart_and_timed(
 
 
 @pytest.mark.parametrize("control", [CONTROL, frozenset()])
-def test_thinking_that_is_stopped_and_continued_adds_up(engine: Engine, control: frozenset[str]) -> None:
-    engine.script.control, engine.script.replies = control, [["<think>", "a", "b", "c", "</think>", "Yes"]]
+def test_thinking_that_is_stopped_and_continued_adds_up(
+    engine: Engine, control: frozenset[str]
+) -> None:
+    engine.script.control, engine.script.replies = (
+        control,
+        [["<think>", "a", "b", "c", "</think>", "Yes"]],
+    )
     engine.load()
     engine.script.token_gate = gate = Gate()
     engine.turns.submit("hi")
@@ -332,7 +369,10 @@ def test_weighing_an_edited_reply_is_exact_and_changes_nothing(engine: Engine) -
     assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
     engine.turns.submit_edited_reply(" 0 1 two three", 0)
     figures = engine.wait_for(GenerationFinished).figures
-    assert (weighed.kept_tokens, weighed.read_tokens) == (figures.reused_tokens, figures.prompt_tokens)
+    assert (weighed.kept_tokens, weighed.read_tokens) == (
+        figures.reused_tokens,
+        figures.prompt_tokens,
+    )
 
 
 def test_thinking_before_an_edited_answer_keeps_its_figures(engine: Engine) -> None:
@@ -359,8 +399,12 @@ def test_an_edit_too_long_leaves_the_conversation_as_it_was(engine: Engine) -> N
     assert engine.session.tokens == before
 
 
-@pytest.mark.parametrize("how", ["regenerate", "continue", "edited reply", "edited reply of the refused message"])
-def test_what_follows_a_refused_message_stays_what_it_is(engine: Engine, script: Script, how: str) -> None:
+@pytest.mark.parametrize(
+    "how", ["regenerate", "continue", "edited reply", "edited reply of the refused message"]
+)
+def test_what_follows_a_refused_message_stays_what_it_is(
+    engine: Engine, script: Script, how: str
+) -> None:
     script.refused_words = "refused"
     conversation = engine.turns.conversation
     for question, reply in (("one", "1"), ("the refused two", "2"), ("three", "3")):

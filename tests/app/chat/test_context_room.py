@@ -45,7 +45,12 @@ def test_whole_turns_go_and_the_rest_keeps_its_tokens():
         said += [Said(USER, f"question {n}"), Said(ASSISTANT, "", ids=(50 + n,), raw="")]
     prompt = local.prompt_with_room(Request((*said, Said(USER, "next"))))
     assert prompt.dropped_turns == 2
-    assert [message.content for message in local.chat.messages] == ["Be brief.", "question 2", "", "next"]
+    assert [message.content for message in local.chat.messages] == [
+        "Be brief.",
+        "question 2",
+        "",
+        "next",
+    ]
     assert 52 in prompt.ids
     assert 51 not in prompt.ids
 
@@ -83,7 +88,9 @@ async def test_a_full_context_is_announced_and_drops_the_oldest_turns():
     async with chatting(script, size=(80, 60), system_prompt="Be brief.") as driver:
         assert driver.chat.turns.conversation.n_dropped == n_dropped
         await driver.ask("one more")
-        assert "question 0" not in script.opened[0].tokenizer.decode(script.opened[0].sessions[0].tokens)
+        assert "question 0" not in script.opened[0].tokenizer.decode(
+            script.opened[0].sessions[0].tokens
+        )
         # What was dropped can be copied, and not edited.
         await driver.say("/edit 1")
         await driver.note("the model no longer sees this message")

@@ -20,12 +20,16 @@ from tests.app.conversations.talk import saved_talk
 SAID = list(range(10, 40))
 
 
-def texts(name: str = "000001", tokens: list[int] | None = None, waits: bool = False, **changed: str) -> EarlierTexts:
+def texts(
+    name: str = "000001", tokens: list[int] | None = None, waits: bool = False, **changed: str
+) -> EarlierTexts:
     """Those of a session in which a conversation was had."""
     place = SimpleNamespace(state_path=Path(name) if name else None, state_trouble="")
     session = SimpleNamespace(tokens=SAID if tokens is None else tokens, earlier_text=None)
     tokenizer = SimpleNamespace(vocab_size=1000, fingerprint="v" * 32)
-    one = EarlierTexts(place, replace(built_in_settings(), **changed), tokenizer, session, lambda: waits)
+    one = EarlierTexts(
+        place, replace(built_in_settings(), **changed), tokenizer, session, lambda: waits
+    )
     return one
 
 
@@ -89,7 +93,8 @@ def test_a_long_conversation_keeps_its_end(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    "changed", [{"guess_ahead": "conversation"}, {"guess_ahead": "off"}, {"save_conversations": "off"}]
+    "changed",
+    [{"guess_ahead": "conversation"}, {"guess_ahead": "off"}, {"save_conversations": "off"}],
 )
 def test_where_it_is_off_nothing_is_kept_or_stays(changed: dict[str, str]) -> None:
     texts().keep()

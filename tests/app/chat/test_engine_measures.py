@@ -30,7 +30,9 @@ def script():
 
 @pytest.fixture
 def engine(script, tmp_path, monkeypatch):
-    monkeypatch.setattr(engine_measures, "has_room", lambda model: True)  # whatever the machine has left
+    monkeypatch.setattr(
+        engine_measures, "has_room", lambda model: True
+    )  # whatever the machine has left
     engine = Engine(script, open_history=lambda: ReplyHistory(tmp_path / "state" / "speeds.json"))
     yield engine
     engine.close()
@@ -39,7 +41,11 @@ def engine(script, tmp_path, monkeypatch):
 def test_a_loaded_model_has_facts_and_a_failed_one_has_none(engine, script):
     engine.load()
     facts = engine.bridge.figures.facts
-    assert (facts.weights_bytes, facts.bytes_per_token, facts.kv_bytes_per_position) == (1_000_000, 900_000, 256)
+    assert (facts.weights_bytes, facts.bytes_per_token, facts.kv_bytes_per_position) == (
+        1_000_000,
+        900_000,
+        256,
+    )
     assert facts.resident_weight_bytes() == 1_000_000
     script.open_error = GGUFError("bad")
     engine.turns.load(Path("bad.gguf"))
@@ -176,7 +182,9 @@ def test_without_a_model_or_room_no_bandwidth_is_measured(engine, script, monkey
 
 def test_without_a_model_the_machine_is_not_watched_either(script):
     watches = []
-    engine = Engine(script, watch_conditions=lambda: watches.append(ConditionsWatch(None)) or watches[-1])
+    engine = Engine(
+        script, watch_conditions=lambda: watches.append(ConditionsWatch(None)) or watches[-1]
+    )
     engine.bridge.measure_bandwidth()
     engine.bridge.reply(Request())
     engine.wait_for(GenerationFailed)
@@ -186,7 +194,9 @@ def test_without_a_model_the_machine_is_not_watched_either(script):
 
 def test_a_containers_limit_counts_as_room(script, monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=64 << 30))
-    monkeypatch.setattr(host, "_memory_groups", lambda root: iter([(2 << 30, (2 << 30) - (100 << 20))]))
+    monkeypatch.setattr(
+        host, "_memory_groups", lambda root: iter([(2 << 30, (2 << 30) - (100 << 20))])
+    )
     model = script.open_model("m.gguf", lambda progress: None)
     assert not engine_measures.has_room(model)
 
@@ -196,7 +206,9 @@ def test_a_bug_in_the_measurement_does_not_end_a_turn(engine, script, monkeypatc
     monkeypatch.setattr(engine_measures, "has_room", lambda model: 1 // 0)
     engine.bridge.measure_bandwidth()
     engine.ask("one")
-    assert [type(message).__name__ for message in engine.messages if "Failed" in type(message).__name__] == []
+    assert [
+        type(message).__name__ for message in engine.messages if "Failed" in type(message).__name__
+    ] == []
 
 
 def test_a_prompt_that_was_stopped_spent_all_its_time_reading():
@@ -213,7 +225,9 @@ def test_phases_of_one_name_in_two_plans_are_one():
         def __init__(self, phase: str, seconds: float, weight_bytes: int) -> None:
             self.phase, self.seconds, self.weight_bytes = phase, seconds, weight_bytes
 
-    costs = phase_costs([[Phase("norms", 1.0, 0), Phase("qkv", 2.0, 10**9)], [Phase("norms", 1.0, 0)]], 100)
+    costs = phase_costs(
+        [[Phase("norms", 1.0, 0), Phase("qkv", 2.0, 10**9)], [Phase("norms", 1.0, 0)]], 100
+    )
     assert [(cost.name, cost.ms_per_token, cost.share, cost.gbps) for cost in costs] == [
         ("norms", 20.0, 0.5, None),
         ("qkv", 20.0, 0.5, 0.5),

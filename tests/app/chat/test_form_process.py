@@ -31,11 +31,15 @@ def chained(keyword: str, n: int) -> str:
         one = {"$ref": f"#/$defs/d{to}"}
         return {keyword: one if keyword == "items" else [one]}
 
-    return json.dumps({**link(0), "$defs": {**{f"d{at}": link(at + 1) for at in range(n)}, f"d{n}": {}}})
+    return json.dumps(
+        {**link(0), "$defs": {**{f"d{at}": link(at + 1) for at in range(n)}, f"d{n}": {}}}
+    )
 
 
 CHAIN = "\n".join(["start: r0", *(f"r{at}: r{at + 1}" for at in range(3000)), 'r3000: "a"'])
-DOUBLES = "\n".join(["start: T40", 'T0: "a"', *(f"T{at}: T{at - 1} T{at - 1}" for at in range(1, 41))])
+DOUBLES = "\n".join(
+    ["start: T40", 'T0: "a"', *(f"T{at}: T{at - 1} T{at - 1}" for at in range(1, 41))]
+)
 HOSTILE = {
     "stack: rules": (GRAMMAR, CHAIN),
     "stack: allOf": (SCHEMA, chained("allOf", 1400)),
@@ -180,7 +184,9 @@ channel({slow}, waiting)
 
 def test_nothing_is_left_of_a_program_that_is_killed() -> None:
     code = _COMPILES.format(sound=(SOUND.kind, SOUND.text), slow=(SLOW.kind, SLOW.text))
-    program = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    program = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     assert program.stdout is not None
     left = [psutil.Process(int(pid)) for pid in program.stdout.readline().split()]
     assert len(left) == 3

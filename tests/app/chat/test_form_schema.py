@@ -26,7 +26,9 @@ NUMBERS = [
 NUMBER = st.sampled_from(NUMBERS)
 OTHER_VALUE = st.sampled_from(["x", None, True, [2**70], '\u2028"'])
 PATTERN = st.sampled_from(["^a*$", "b", "^[ab]{1,3}$", "é"])
-NAME_RULE = st.sampled_from([True, {"type": "string"}, {"pattern": "^[a-c]$"}, {"enum": ["a", "b"]}])
+NAME_RULE = st.sampled_from(
+    [True, {"type": "string"}, {"pattern": "^[a-c]$"}, {"enum": ["a", "b"]}]
+)
 COUNT = st.sampled_from([0, 1, 2, 3, 2.0])
 NAME = st.sampled_from(["a", "b", "xa"])
 LEAF = st.one_of(
@@ -98,7 +100,11 @@ def written(forms: Forms, schema: Any, seed: int) -> str | None:
             ends = [token for token in tokens if token in BYTES.end_ids]
             if constraint.is_over or (ends and random.random() < 0.5):
                 return text.decode("utf-8", "replace")
-            likely = [token for token in tokens if (BYTES.token_bytes(token) or b"x") in b'0123456789"]},.-']
+            likely = [
+                token
+                for token in tokens
+                if (BYTES.token_bytes(token) or b"x") in b'0123456789"]},.-'
+            ]
             token = int(random.choice(likely if likely and random.random() < 0.6 else [*tokens]))
             if token in BYTES.end_ids:
                 return text.decode("utf-8", "replace")
@@ -180,7 +186,9 @@ def allows(forms: Forms, schema: Any, text: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("schema", "right", "wrong"), EXACT, ids=lambda value: json.dumps(value)[:60])
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"), EXACT, ids=lambda value: json.dumps(value)[:60]
+)
 def test_what_can_be_put_in_other_words_is_followed_exactly(
     forms: Forms, schema: Any, right: list[str], wrong: list[str]
 ) -> None:
@@ -212,7 +220,10 @@ REFUSED: list[tuple[Any, str]] = [
     ({"if": {"type": "null"}, "then": {"type": "null"}}, "if, then"),
     ({"type": "array", "contains": {"type": "null"}}, "contains"),
     ({"type": "object", "dependentRequired": {"a": ["b"]}}, "dependentRequired"),
-    ({"type": "object", "additionalProperties": {"type": "null"}, "minProperties": 2}, "minProperties"),
+    (
+        {"type": "object", "additionalProperties": {"type": "null"}, "minProperties": 2},
+        "minProperties",
+    ),
     ({"type": "object", "patternProperties": {"(?!a)": {}}}, "patternProperties"),
     ({"$dynamicRef": "#a"}, "$dynamicRef"),
     ({"$ref": "#/$defs/none"}, "$ref"),
@@ -225,7 +236,9 @@ REFUSED: list[tuple[Any, str]] = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("schema", "keyword"), REFUSED, ids=lambda value: json.dumps(value)[:60])
-def test_what_cannot_be_followed_is_refused_by_its_keyword(forms: Forms, schema: Any, keyword: str) -> None:
+def test_what_cannot_be_followed_is_refused_by_its_keyword(
+    forms: Forms, schema: Any, keyword: str
+) -> None:
     with pytest.raises(FormError) as refused:
         forms.constraint(AnswerForm(SCHEMA, json.dumps(schema), "schema"))
     assert keyword in str(refused.value)
@@ -233,9 +246,16 @@ def test_what_cannot_be_followed_is_refused_by_its_keyword(forms: Forms, schema:
 
 
 def test_numbers_of_no_size_are_refused() -> None:
-    for text in ('{"const": 1e400}', '{"enum": [-1e400]}', '{"multipleOf": 1e400}', '{"minimum": 1e400}'):
+    for text in (
+        '{"const": 1e400}',
+        '{"enum": [-1e400]}',
+        '{"multipleOf": 1e400}',
+        '{"minimum": 1e400}',
+    ):
         assert followed_schema(json.loads(text), lambda pattern: True).dropped
-    assert followed_schema({"type": "number", "maximum": -(10**400)}, lambda pattern: True).dropped == ("maximum",)
+    assert followed_schema(
+        {"type": "number", "maximum": -(10**400)}, lambda pattern: True
+    ).dropped == ("maximum",)
     assert followed_schema(json.loads('{"maximum": 1e400}'), lambda pattern: True) == ({}, ())
 
 
@@ -244,7 +264,22 @@ def test_what_a_schema_describes_its_loosened_form_describes_too(schema: Any) ->
     rewritten, _ = followed_schema({"allOf": [schema, {"not": {}}]}, lambda pattern: False)
     loose = loosened_schema(rewritten)
     assert '"not"' not in json.dumps(loose)
-    for value in (None, True, 0, 1, 3, 5.0, "", "a", "ab", [], [1], {}, {"a": 1}, {"a": None, "xa": 1}):
+    for value in (
+        None,
+        True,
+        0,
+        1,
+        3,
+        5.0,
+        "",
+        "a",
+        "ab",
+        [],
+        [1],
+        {},
+        {"a": 1},
+        {"a": None, "xa": 1},
+    ):
         if describes(_modern(schema), exact(value)):
             assert describes(loose, exact(value))
 

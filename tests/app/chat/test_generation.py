@@ -19,10 +19,15 @@ def choice() -> GenerationChoice:
 
 
 def test_a_value_holds_from_the_next_message_until_a_reset(choice: GenerationChoice) -> None:
-    assert choice.obey("temperature 0.3") == "temperature 0.3 from the next message on (/set keep remembers it)"
+    assert (
+        choice.obey("temperature 0.3")
+        == "temperature 0.3 from the next message on (/set keep remembers it)"
+    )
     choice.obey("max-tokens=200")
     assert (choice.described(), choice.max_tokens) == ("temperature 0.3 · max_tokens 200", 200)
-    assert choice.obey("").startswith("temperature 0.3 · max_tokens 200. /set temperature 0.3 changes one")
+    assert choice.obey("").startswith(
+        "temperature 0.3 · max_tokens 200. /set temperature 0.3 changes one"
+    )
     choice.obey("reset")
     assert (choice.described(), choice.max_tokens) == ("", built_in_settings().sampling.max_tokens)
 
@@ -39,7 +44,9 @@ def test_a_value_holds_from_the_next_message_until_a_reset(choice: GenerationCho
         ("given x", "there is no parameter 'given'"),
     ],
 )
-def test_what_is_not_allowed_is_refused_and_changes_nothing(choice: GenerationChoice, wanted: str, line: str) -> None:
+def test_what_is_not_allowed_is_refused_and_changes_nothing(
+    choice: GenerationChoice, wanted: str, line: str
+) -> None:
     with pytest.raises(Refusal, match=line):
         choice.obey(wanted)
     assert choice.described() == ""
@@ -64,7 +71,9 @@ def test_values_of_another_hand_in_the_state_file_are_left_out(choice: Generatio
     choice.obey("keep")
     file = paths.state_file()
     assert file is not None
-    file.write_text(file.read_text().replace('"temperature": 0.3', '"temperature": 99, "nosuch": 1, "top_k": 7'))
+    file.write_text(
+        file.read_text().replace('"temperature": 0.3', '"temperature": 99, "nosuch": 1, "top_k": 7')
+    )
     choice.recall(Path("/models/a.gguf"))
     assert choice.described() == "top_k 7"
 

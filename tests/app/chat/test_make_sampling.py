@@ -41,7 +41,12 @@ def test_without_advice_the_programs_values_hold():
 
 def test_the_file_goes_before_the_makers_value_by_value():
     chosen = sampling_with(built_in_settings(), QWEN | {"general.sampling.temp": 0.4})
-    assert (chosen.temperature, chosen.top_k, chosen.top_p, chosen.repeat_penalty) == (0.4, 20, 0.8, 1.05)
+    assert (chosen.temperature, chosen.top_k, chosen.top_p, chosen.repeat_penalty) == (
+        0.4,
+        20,
+        0.8,
+        1.05,
+    )
 
 
 def test_a_reply_with_a_thought_is_sampled_in_another_way():

@@ -19,7 +19,9 @@ def engine(engine: Engine) -> Engine:
 
 
 def prepare(engine: Engine, text: str, read_ahead: bool = True) -> PromptCounted:
-    engine.until(lambda: not engine.bridge.status.is_busy)  # a turn is over a moment after its last message
+    engine.until(
+        lambda: not engine.bridge.status.is_busy
+    )  # a turn is over a moment after its last message
     assert engine.turns.read_ahead(text, read_ahead)
     counted = engine.wait_for(PromptCounted)
     engine.idle()
@@ -28,7 +30,10 @@ def prepare(engine: Engine, text: str, read_ahead: bool = True) -> PromptCounted
 
 def test_the_text_is_counted_without_touching_the_conversation(engine):
     counted = prepare(engine, FORTY, read_ahead=False)
-    assert (counted.tokens, counted.ready_tokens) == (44, 0)  # begin, user, 40 words, end, assistant
+    assert (counted.tokens, counted.ready_tokens) == (
+        44,
+        0,
+    )  # begin, user, 40 words, end, assistant
     assert engine.session.tokens == []
     assert engine.bridge.status.activity is Activity.READY
 
@@ -133,7 +138,9 @@ async def test_the_prompts_corner_says_tokens_and_later_the_time(quick):
         await driver.until(lambda: driver.prompt.border_subtitle == "44 tokens, about 4 s")
         await driver.shows("44 tokens, about 4 s")
         await driver.until(lambda: driver.chat._quiet_ticks >= sending.QUIET_TICKS)
-        assert len(driver.script.opened[-1].sessions[-1].fed_counts) == 1, "nothing is read ahead where that is off"
+        assert len(driver.script.opened[-1].sessions[-1].fed_counts) == 1, (
+            "nothing is read ahead where that is off"
+        )
         driver.prompt.show_text("/save x")
         await driver.until(lambda: "tokens" not in driver.prompt.border_subtitle)
 
@@ -197,5 +204,7 @@ def test_documents_are_read_ahead_even_if_slow_to_count(engine, monkeypatch):
     assert engine.turns.read_ahead(documents, is_read=True, is_settled=True)
     engine.idle()
     engine.messages += engine.drain()
-    counted = [one for one in engine.messages if isinstance(one, PromptCounted) and one.text == documents]
+    counted = [
+        one for one in engine.messages if isinstance(one, PromptCounted) and one.text == documents
+    ]
     assert [one.read_tokens for one in counted] == [0, 81 - 2]

@@ -16,7 +16,9 @@ from tests.engine import tiny_gguf
 pytestmark = pytest.mark.slow
 
 SYSTEM = "You are brief, and say what is needed in as few words as there can be. " * 2
-QUESTION = "What is the shortest way from the mountains to the sea, and what does one see on it? " * 2
+QUESTION = (
+    "What is the shortest way from the mountains to the sea, and what does one see on it? " * 2
+)
 AROUND = 24
 """Tokens that the template puts around a message, and the few that are sooner read again than kept, at most."""
 
@@ -31,7 +33,9 @@ class RealEngine(Engine):
         options = ChatOptions(
             lambda path, progress=None: Model.open(path, threads=1, progress=progress),
             lambda model, mode: Sampling.greedy(),
-            settings=override(override(settings, "context_size", 1200, "--ctx"), "sampling.max_tokens", 30, "-n"),
+            settings=override(
+                override(settings, "context_size", 1200, "--ctx"), "sampling.max_tokens", 30, "-n"
+            ),
         )
         self.begin(options)
 

@@ -14,7 +14,9 @@ def session_of(script: Script) -> FakeSession:
 
 
 def reply_of(script: Script, prompt: int = 10, **options: object) -> Reply:
-    return Reply(session_of(script), list(range(10, 10 + prompt)), None, clock=script.clock, **options)  # type: ignore[arg-type]
+    return Reply(
+        session_of(script), list(range(10, 10 + prompt)), None, clock=script.clock, **options
+    )  # type: ignore[arg-type]
 
 
 def test_a_reply_yields_its_text_and_counts_tokens_and_times() -> None:
@@ -37,7 +39,11 @@ def test_cached_tokens_are_told_apart_from_those_that_were_read() -> None:
     list(Reply(session, [1, 2, 3, 4], None, clock=script.clock))
     again = Reply(session, [1, 2, 3, 4, 5, 6], None, clock=script.clock)
     list(again)
-    assert (again.meter.reused_tokens, again.meter.read_tokens, again.meter.prompt_tokens) == (4, 2, 6)
+    assert (again.meter.reused_tokens, again.meter.read_tokens, again.meter.prompt_tokens) == (
+        4,
+        2,
+        6,
+    )
 
 
 def test_the_token_limit_ends_the_reply_and_zero_means_none() -> None:
@@ -51,7 +57,13 @@ def test_a_reply_that_repeats_itself_ends_and_one_copy_stays() -> None:
     unit = ["round ", "and ", "about ", "it ", "goes "]
     script = Script(replies=[["Well: ", *unit * 100]])
     session = session_of(script)
-    reply = Reply(session, [10, 11], None, guard=LoopGuard(session.model.tokenizer.spelled_bytes), clock=script.clock)
+    reply = Reply(
+        session,
+        [10, 11],
+        None,
+        guard=LoopGuard(session.model.tokenizer.spelled_bytes),
+        clock=script.clock,
+    )
     told = "".join(reply)
     assert reply.text == "Well: " + "".join(unit)
     assert told == reply.text + "".join(unit * 100)[len("".join(unit)) :][: reply.n_cut_chars]
@@ -80,7 +92,11 @@ def test_cancel_while_generating_keeps_the_partial_text() -> None:
     assert next(pieces) == "a"
     reply.cancel()
     assert list(pieces) == []
-    assert (reply.text, reply.meter.finish_reason, reply.meter.ending) == ("a", "cancelled", Ending.STOPPED)
+    assert (reply.text, reply.meter.finish_reason, reply.meter.ending) == (
+        "a",
+        "cancelled",
+        Ending.STOPPED,
+    )
 
 
 def test_cancel_while_reading_the_prompt_ends_without_a_token() -> None:
@@ -99,7 +115,9 @@ def test_cancel_while_reading_the_prompt_ends_without_a_token() -> None:
 
 def test_cancel_between_prompt_and_first_token_is_not_lost() -> None:
     script = Script()
-    reply = reply_of(script, on_prompt_progress=lambda done, total: reply.cancel() if done == total else None)
+    reply = reply_of(
+        script, on_prompt_progress=lambda done, total: reply.cancel() if done == total else None
+    )
     assert list(reply) == []
     assert reply.meter.finish_reason == "cancelled"
 
@@ -122,7 +140,11 @@ def test_an_engine_error_is_raised_and_what_had_come_stays() -> None:
 
 def test_prompt_progress_is_reported_token_by_token() -> None:
     seen: list[tuple[int, int]] = []
-    list(reply_of(Script(), prompt=3, on_prompt_progress=lambda done, total: seen.append((done, total))))
+    list(
+        reply_of(
+            Script(), prompt=3, on_prompt_progress=lambda done, total: seen.append((done, total))
+        )
+    )
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 

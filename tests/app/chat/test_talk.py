@@ -35,7 +35,9 @@ def script() -> Script:
 
 @pytest.fixture
 def talk(script: Script) -> Iterator[Talk]:
-    options = ChatOptions(open_model=script.open_model, sampling=lambda model, mode: None, tells_pieces=True)
+    options = ChatOptions(
+        open_model=script.open_model, sampling=lambda model, mode: None, tells_pieces=True
+    )
     talk = Talk(options, clock=script.clock)
     yield talk
     for gate in (script.token_gate, script.prefill_gate):
@@ -123,7 +125,9 @@ def test_a_reply_no_one_follows_stops_and_the_next_one_comes(talk: Talk, script:
     assert texts(talk)[0::2] == ["first", "second"]
 
 
-def test_a_plain_text_goes_on_and_is_no_part_of_the_conversation(talk: Talk, script: Script) -> None:
+def test_a_plain_text_goes_on_and_is_no_part_of_the_conversation(
+    talk: Talk, script: Script
+) -> None:
     opened(talk)
     assert answer(talk.ask("first")) == "one."
     assert answer(talk.complete("Once upon a time")) == "two."
@@ -160,14 +164,20 @@ def test_another_model_reads_the_conversation_and_goes_on(talk: Talk, script: Sc
     assert isinstance(events[0], ModelLoaded)
     assert cache_text(script).startswith("firstone.")
     assert answer(talk.ask("second")) == "two."
-    assert [message.role for message in talk.turns.conversation.messages] == [Role.USER, Role.ASSISTANT] * 2
+    assert [message.role for message in talk.turns.conversation.messages] == [
+        Role.USER,
+        Role.ASSISTANT,
+    ] * 2
 
 
 def test_a_reply_that_repeated_itself_goes_on_without(script: Script) -> None:
     unit = [f"{word} " for word in ["round", "and", "about", "it", "goes"]]
     script.replies = [["Well: ", *unit * 100], ["On", "."]]
     own = Sampling(temperature=0.3, repeat_penalty=1.5, repeat_window=16)
-    talk = Talk(ChatOptions(open_model=script.open_model, sampling=lambda model, mode: own), clock=script.clock)
+    talk = Talk(
+        ChatOptions(open_model=script.open_model, sampling=lambda model, mode: own),
+        clock=script.clock,
+    )
     opened(talk)
     ended = list(talk.ask("first"))[-1]
     assert isinstance(ended, GenerationFinished)

@@ -43,7 +43,9 @@ def choose(engine: Engine, mode: str) -> str:
 def test_a_choice_holds_from_the_next_message_and_is_kept(engine: Engine) -> None:
     assert engine.bridge.thinking == ""
     assert engine.load().thinking == "auto"
-    assert choose(engine, "off") == "thinking off from the next message on; remembered for this model"
+    assert (
+        choose(engine, "off") == "thinking off from the next message on; remembered for this model"
+    )
     assert engine.bridge.thinking == "off"
     engine.ask("hi")
     assert engine.script.opened[-1].chats[-1].thinking == ThinkingMode(False)
@@ -90,7 +92,9 @@ def test_a_reply_that_goes_on_counts_what_it_thought_before(engine: Engine) -> N
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    path = tiny_gguf.write(tmp_path_factory.mktemp("model") / "tiny.gguf", "llama", "F32", context_length=2048)
+    path = tiny_gguf.write(
+        tmp_path_factory.mktemp("model") / "tiny.gguf", "llama", "F32", context_length=2048
+    )
     opened = Model.open(path, threads=1)
     yield opened
     opened.close()
@@ -167,7 +171,9 @@ def test_a_reply_goes_on_after_the_opening_it_was_written_after(model: Model) ->
             assert list(edited.ids) == list(begun.ids)
             assert edited.earlier is not None
             kept = text[: answer_start(text, opened_by(chat.opening))]
-            assert edited.earlier.text.replace(" ", "") == f"{kept}no"  # the vocabulary's words begin with a space
+            assert (
+                edited.earlier.text.replace(" ", "") == f"{kept}no"
+            )  # the vocabulary's words begin with a space
 
 
 def test_which_opening_fits_a_reply() -> None:

@@ -27,7 +27,8 @@ def engine(engine: Engine) -> Engine:
 
 
 def ask(
-    engine: Engine, text: str = "What is the capital of Peru? Please answer with one word, and no more than that."
+    engine: Engine,
+    text: str = "What is the capital of Peru? Please answer with one word, and no more than that.",
 ) -> None:
     engine.ask(text)
     engine.until(lambda: not engine.bridge.status.is_busy)
@@ -53,7 +54,9 @@ def test_it_is_broken_off_at_once_when_something_is_asked(engine: Engine, script
     assert engine.bridge.write_title(engine.turns._held(), "7")
     assert gate.waiting.wait(PATIENCE_S)
     assert not engine.bridge.status.is_busy
-    assert engine.turns.submit("And then?")  # the gate stays shut: only a cancel gets the engine out of it
+    assert engine.turns.submit(
+        "And then?"
+    )  # the gate stays shut: only a cancel gets the engine out of it
     engine.idle()
     gate.open()
     assert engine.wait_for(GenerationFinished).figures.reused_tokens == len(held)
@@ -61,7 +64,9 @@ def test_it_is_broken_off_at_once_when_something_is_asked(engine: Engine, script
 
 
 @pytest.mark.parametrize("why", ["empty", "slow", "full", "rewritten"])
-def test_none_is_begun_where_it_would_cost_too_much(engine: Engine, script: Script, why: str) -> None:
+def test_none_is_begun_where_it_would_cost_too_much(
+    engine: Engine, script: Script, why: str
+) -> None:
     if why == "slow":
         script.seconds_per_token = 1.0
     if why != "empty":
@@ -105,8 +110,12 @@ def test_a_title_that_was_cut_off_ends_with_a_whole_word() -> None:
 
 async def test_the_list_shows_the_title_that_the_model_wrote(script: Script) -> None:
     async with chatting(script, title_pause_s=0.0, write_titles="on") as driver:
-        await driver.ask("What is the capital of Peru? Please answer with one word, and no more than that.")
-        await driver.until(lambda: driver.chat.turns.journal.title == "Capital of Peru", "the title")
+        await driver.ask(
+            "What is the capital of Peru? Please answer with one word, and no more than that."
+        )
+        await driver.until(
+            lambda: driver.chat.turns.journal.title == "Capital of Peru", "the title"
+        )
         await driver.say("/title Peru")
         await driver.note("title: Peru")
         await driver.ask("And then, what else is there to see in that town? Tell me in one word.")
@@ -115,9 +124,14 @@ async def test_the_list_shows_the_title_that_the_model_wrote(script: Script) -> 
     assert REQUEST not in "".join(one.content for one in script.opened[-1].chats[-1].messages)
 
 
-async def test_no_title_is_written_where_that_is_off(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_title_is_written_where_that_is_off(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("app.tui.chat_options.is_on_battery", lambda: True)
-    wanted = {one: may_write_titles(replace(built_in_settings(), write_titles=one)) for one in ("on", "off", "auto")}
+    wanted = {
+        one: may_write_titles(replace(built_in_settings(), write_titles=one))
+        for one in ("on", "off", "auto")
+    }
     assert wanted == {"on": True, "off": False, "auto": False}
     async with chatting(script, title_pause_s=0.0, write_titles="auto") as driver:
         await driver.ask("What is the capital of Peru?")

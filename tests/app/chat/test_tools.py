@@ -70,10 +70,14 @@ class Server:
 class Chat(Engine):
     """A conversation with a server of tools, driven as a screen would."""
 
-    def __init__(self, script: Script, form: FormChoice | None = None, use: str = "on", budget: int = 2000) -> None:
+    def __init__(
+        self, script: Script, form: FormChoice | None = None, use: str = "on", budget: int = 2000
+    ) -> None:
         self.servers: list[Server] = []
         self.prepare: Callable[[Server], object] = lambda server: None
-        self.box = ToolBox(ToolSettings(use, budget, (ToolServerSetting("own", ("own",)),)), self._make)
+        self.box = ToolBox(
+            ToolSettings(use, budget, (ToolServerSetting("own", ("own",)),)), self._make
+        )
         self.told: list[str] = []
         self.faults = 0
         super().__init__(script, tools=self.box, form=form)
@@ -224,7 +228,9 @@ def test_a_server_that_fails_is_left_out_in_one_line(chats: Callable[..., Chat])
 
 def test_a_server_that_does_not_start_costs_one_line(chats: Callable[..., Chat]) -> None:
     chat = chats(["Hello."])
-    chat.prepare = lambda server: setattr(server, "start_error", ToolServerError("tool server own cannot be started"))
+    chat.prepare = lambda server: setattr(
+        server, "start_error", ToolServerError("tool server own cannot be started")
+    )
     assert chat.calls_of("what?") == ()
     assert chat.told == ["tool server own cannot be started: the reply goes on without it"]
     assert chat.texts[-1] == "Hello."
@@ -248,7 +254,11 @@ def test_a_stop_ends_the_call_and_the_next_message_goes_on(chats: Callable[..., 
     assert not chat.turns.is_busy
     assert chat.calls_of("never mind") == ()
     live = chat.script.opened[0].chats[0].messages
-    assert [(message.role, message.calls) for message in live[:3]] == [("user", ()), ("assistant", ()), ("user", ())]
+    assert [(message.role, message.calls) for message in live[:3]] == [
+        ("user", ()),
+        ("assistant", ()),
+        ("user", ()),
+    ]
     said = chat.turns.conversation.said()
     assert said[1].calls == ()
     assert CALL in said[1].text
@@ -270,8 +280,12 @@ def test_results_without_a_reply_are_answered_again_on_wish(chats: Callable[...,
 
 
 @pytest.mark.parametrize("why", ["template", "schema"])
-def test_models_without_tools_answer_without_and_say_so_once(chats: Callable[..., Chat], why: str) -> None:
-    form = FormChoice(AnswerForm(SCHEMA, '{"type": "string"}', "s.json")) if why == "schema" else None
+def test_models_without_tools_answer_without_and_say_so_once(
+    chats: Callable[..., Chat], why: str
+) -> None:
+    form = (
+        FormChoice(AnswerForm(SCHEMA, '{"type": "string"}', "s.json")) if why == "schema" else None
+    )
     script = Script(replies=[["Hello."]], calls_like="" if why == "template" else "<tool_call>")
     chat = chats(script=script, form=form)
     if form is not None:
@@ -318,11 +332,17 @@ def test_where_no_one_can_be_asked_only_free_tools_are_there() -> None:
         ToolServerSetting("one", ("one",), always=("other",)),
         ToolServerSetting("two", ("two",), always=("echo",)),
     )
-    box = ToolBox(ToolSettings("on", 2000, settings), lambda setting, is_stopped: Server(is_stopped), can_ask=False)
+    box = ToolBox(
+        ToolSettings("on", 2000, settings),
+        lambda setting, is_stopped: Server(is_stopped),
+        can_ask=False,
+    )
     box.start(lambda: False, lambda line: None)
     assert box.owner_of("echo") == "two"
     assert len(box.offered) == 1
-    assert box.call(ToolCall("more", "{}", "1"), lambda line: None) == "There is no tool of this name."
+    assert (
+        box.call(ToolCall("more", "{}", "1"), lambda line: None) == "There is no tool of this name."
+    )
 
 
 def test_a_call_agreed_to_for_one_server_runs_in_no_other() -> None:
@@ -334,7 +354,10 @@ def test_a_call_agreed_to_for_one_server_runs_in_no_other() -> None:
         return made[setting.name]
 
     box = ToolBox(
-        ToolSettings("on", 2000, (ToolServerSetting("one", ("one",)), ToolServerSetting("two", ("two",)))), make
+        ToolSettings(
+            "on", 2000, (ToolServerSetting("one", ("one",)), ToolServerSetting("two", ("two",)))
+        ),
+        make,
     )
     box.start(lambda: False, told.append)
     call = ToolCall("echo", '{"text": "hi"}', "1")
@@ -349,7 +372,9 @@ def test_a_call_agreed_to_for_one_server_runs_in_no_other() -> None:
     assert box.owner_of("echo") == ""
     assert box.call(call, told.append) == "The tool's server has ended."
     assert made["two"].called == []
-    box.start(lambda: False, told.append)  # the model is told of tools again, and each call is asked about again
+    box.start(
+        lambda: False, told.append
+    )  # the model is told of tools again, and each call is asked about again
     assert box.owner_of("echo") == "two"
     assert box.call(call, told.append) == "hi"
 
@@ -357,7 +382,10 @@ def test_a_call_agreed_to_for_one_server_runs_in_no_other() -> None:
 def test_what_cannot_be_offered_is_named_with_its_reason() -> None:
     def make(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:
         server = Server(is_stopped)
-        server.left_out = ("deep: its schema is nested too deeply", *(f"t{n}: more than 64 tools" for n in range(9)))
+        server.left_out = (
+            "deep: its schema is nested too deeply",
+            *(f"t{n}: more than 64 tools" for n in range(9)),
+        )
         return server
 
     box = ToolBox(ToolSettings("on", 2000, (ToolServerSetting("own", ("own",)),)), make)
@@ -366,7 +394,9 @@ def test_what_cannot_be_offered_is_named_with_its_reason() -> None:
     assert notes == ["tool server own: 10 tools left out (/tools says why)"]
     box.start(lambda: False, notes.append)
     assert len(notes) == 1
-    assert box.obey("").startswith("own: on, echo (left out: deep: its schema is nested too deeply; t0: more than 64")
+    assert box.obey("").startswith(
+        "own: on, echo (left out: deep: its schema is nested too deeply; t0: more than 64"
+    )
     assert box.obey("").endswith("; 2 more)")
 
 

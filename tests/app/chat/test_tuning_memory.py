@@ -11,7 +11,14 @@ from engine.machine.topology import read_cores
 from tests.app.chat_driver import Driver
 from tests.app.fake_engine import FakeModel, Gate
 from tests.app.scripted_machine import ScriptedMachine
-from tests.app.tui.test_threads_screen import Memory, laptop_script, shown, threads_of, tuning, use_cores
+from tests.app.tui.test_threads_screen import (
+    Memory,
+    laptop_script,
+    shown,
+    threads_of,
+    tuning,
+    use_cores,
+)
 from tests.engine import sysfs_trees
 
 pytestmark = pytest.mark.slow
@@ -21,7 +28,10 @@ FASTER = {"weight_speeds": {"huge": 1.12}}
 
 @pytest.fixture(autouse=True)
 def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    use_cores(monkeypatch, read_cores([0, 1, 2, 3], sysfs_trees.two_cores_four_threads(tmp_path / "machine")))
+    use_cores(
+        monkeypatch,
+        read_cores([0, 1, 2, 3], sysfs_trees.two_cores_four_threads(tmp_path / "machine")),
+    )
     monkeypatch.setattr("engine.tuning.trials.gives_huge_pages", lambda: True)
 
 
@@ -33,15 +43,34 @@ async def test_huge_pages_are_compared_then_used_if_they_can_and_left() -> None:
     memory = Memory()
     async with tuning(laptop_script(**FASTER), memory, size=(100, 40)) as driver:
         await driver.pilot.press("f4", "enter")
-        await shown(driver, "With its weights in huge pages this model writes 12 % faster (12 to 12)")
+        await shown(
+            driver, "With its weights in huge pages this model writes 12 % faster (12 to 12)"
+        )
         text = await shown(driver, "use the best (2, 2, huge pages)")
-        huge = next(row.strip("│┃ ") for row in text.splitlines() if row.strip("│┃ ").startswith("huge"))
-        assert huge.split() == ["huge", "95.2", "±0.0", "+12", "%", "95.2", "±0.0", "+12", "%", "best"]
+        huge = next(
+            row.strip("│┃ ") for row in text.splitlines() if row.strip("│┃ ").startswith("huge")
+        )
+        assert huge.split() == [
+            "huge",
+            "95.2",
+            "±0.0",
+            "+12",
+            "%",
+            "95.2",
+            "±0.0",
+            "+12",
+            "%",
+            "best",
+        ]
         assert model_of(driver).weights_mode == "mmap"
         assert not model_of(driver).has_copy, "the copy of the comparison is freed"
-        driver.script.weights_error = MemoryPlanError("model.gguf: weights in huge pages need 2.0 GB of their own")
+        driver.script.weights_error = MemoryPlanError(
+            "model.gguf: weights in huge pages need 2.0 GB of their own"
+        )
         await driver.pilot.press("enter")
-        await driver.note("weights stay where they are: model.gguf: weights in huge pages need 2.0 GB")
+        await driver.note(
+            "weights stay where they are: model.gguf: weights in huge pages need 2.0 GB"
+        )
         assert memory.remembered is None
         assert model_of(driver).weights_mode == "mmap"
         driver.script.weights_error = None
@@ -110,9 +139,14 @@ async def test_no_gain_is_said_and_k_compares_kv_types_to_remember() -> None:
         await driver.pilot.press("k")
         await shown(driver, "A KV cache of f32 writes 20 % faster (20 to 20)")
         text = await shown(driver, "use the best (2, 2, f32)")
-        assert "2 threads write fastest" in " ".join(text.split())  # what was found before still stands there
+        assert "2 threads write fastest" in " ".join(
+            text.split()
+        )  # what was found before still stands there
         sessions = model_of(driver).sessions
-        assert [session.kv_type for session in sessions[1:]] == ["f16", "f32"]  # speed makes none less exact
+        assert [session.kv_type for session in sessions[1:]] == [
+            "f16",
+            "f32",
+        ]  # speed makes none less exact
         assert all(session.is_closed for session in sessions[1:])
         assert not sessions[0].is_closed
         assert sessions[0].tokens == []
@@ -135,7 +169,9 @@ async def test_k_before_any_measurement_measures_the_threads_first() -> None:
         gate.open()
         await driver.pilot.press("k")
         report = lambda: driver.app.bridge.tuning  # noqa: E731
-        await driver.until(lambda: report().is_over and report().comparison("kv") is not None, "all of it")
+        await driver.until(
+            lambda: report().is_over and report().comparison("kv") is not None, "all of it"
+        )
         assert report().comparison("kv").is_measured
         assert report().comparison("weights").is_measured
 
@@ -153,9 +189,13 @@ async def test_what_is_remembered_is_used_and_a_doubt_told_once() -> None:
         assert driver.app.screen is driver.chat
         model = driver.chat.turns.model
         await driver.say("/model other.gguf")
-        await driver.until(lambda: driver.chat.turns.model not in (None, model), "the other model is open")
+        await driver.until(
+            lambda: driver.chat.turns.model not in (None, model), "the other model is open"
+        )
         await driver.ask("hello")
-        assert not any("measures again" in note for note in driver.notes())  # which begin with the model
+        assert not any(
+            "measures again" in note for note in driver.notes()
+        )  # which begin with the model
 
 
 async def test_a_result_with_swapping_is_used_but_not_remembered() -> None:
@@ -174,12 +214,16 @@ async def test_a_result_with_swapping_is_used_but_not_remembered() -> None:
         await shown(driver, "The machine was swapping meanwhile: these figures are not remembered.")
         machine.swap_memory = real  # type: ignore[method-assign]
         await shown(driver, "KV types")  # the first search is over
-        await driver.pilot.press("k")  # a quiet search afterwards does not make the counts any better
+        await driver.pilot.press(
+            "k"
+        )  # a quiet search afterwards does not make the counts any better
         await shown(driver, "The KV cache stays f16")
         await shown(driver, "The machine was swapping meanwhile")
         await driver.pilot.press("enter")
         in_use = lambda: driver.app.bridge.threads  # noqa: E731
-        await driver.until(lambda: in_use() and threads_of(in_use().now) == TunedChoice(4, 4), "used")
+        await driver.until(
+            lambda: in_use() and threads_of(in_use().now) == TunedChoice(4, 4), "used"
+        )
         assert memory.remembered is None
 
 
@@ -199,7 +243,10 @@ async def test_whatever_bears_on_a_result_stands_next_to_it() -> None:
         machine.cpu_times = look  # type: ignore[assignment, method-assign]
         await driver.pilot.press("f4", "enter")
         await shown(driver, "huge pages are not tried: both at once do not fit into memory")
-        await shown(driver, "The settings name weights and the KV cache's type: they go before what is remembered")
+        await shown(
+            driver,
+            "The settings name weights and the KV cache's type: they go before what is remembered",
+        )
         await shown(driver, "Measured on battery: this holds for running on battery only.")
         await shown(driver, "1 thread writes fastest, but other programs took 1.2 cores meanwhile")
         await shown(driver, "measure again without them")

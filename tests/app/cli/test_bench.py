@@ -30,9 +30,20 @@ def with_starter(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
     return script
 
 
-def reports(script: Script, capsys: pytest.CaptureFixture[str], **options: Any) -> list[dict[str, Any]]:
-    given = {"thread_counts": (1, 2), "n_prompt": 8, "n_gen": 3, "rounds": 2, "as_json": True, **options}
-    assert bench(BenchOptions("m.gguf", **given), built_in_settings(), script.clock) == exit_codes.OK
+def reports(
+    script: Script, capsys: pytest.CaptureFixture[str], **options: Any
+) -> list[dict[str, Any]]:
+    given = {
+        "thread_counts": (1, 2),
+        "n_prompt": 8,
+        "n_gen": 3,
+        "rounds": 2,
+        "as_json": True,
+        **options,
+    }
+    assert (
+        bench(BenchOptions("m.gguf", **given), built_in_settings(), script.clock) == exit_codes.OK
+    )
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
@@ -42,14 +53,23 @@ def test_each_thread_count_is_one_json_object_with_both_lists(
     first, second = reports(script, capsys)
     assert (first["threads"], second["threads"]) == (1, 2)
     assert first["prefill_tps"] == pytest.approx([10.0, 10.0])
-    assert first["decode_tps"] == pytest.approx([10.0, 10.0])  # a token fed one by one costs as much in the script
-    assert (first["quantization"], first["weights"], first["n_prompt"], first["n_gen"]) == ("Q4_K_M", "mmap", 8, 3)
+    assert first["decode_tps"] == pytest.approx(
+        [10.0, 10.0]
+    )  # a token fed one by one costs as much in the script
+    assert (first["quantization"], first["weights"], first["n_prompt"], first["n_gen"]) == (
+        "Q4_K_M",
+        "mmap",
+        8,
+        3,
+    )
     assert {"python", "numba", "numpy", "llvmlite"} <= set(first["versions"])
     assert (first["gate"], first["kernels"], first["cpu"]) == ("passed", "passed", "avx2")
     assert first["starter_gate"] == "not installed"
 
 
-def test_each_round_and_the_warm_up_is_a_prompt_then_tokens(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_round_and_the_warm_up_is_a_prompt_then_tokens(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
     reports(script, capsys, thread_counts=(2,))
     measured = script.opened[0].sessions[-1]
     assert measured.fed_counts == [8, 1, 1, 1] * 3
@@ -57,7 +77,9 @@ def test_each_round_and_the_warm_up_is_a_prompt_then_tokens(script: Script, caps
     assert measured.is_closed
 
 
-def test_what_a_session_warns_about_is_said(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_session_warns_about_is_said(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
     script.session_notices = ("the context is longer than the trained one",)
     given = BenchOptions("m.gguf", thread_counts=(1,), n_prompt=8, n_gen=3, rounds=1, as_json=True)
     assert bench(given, built_in_settings(), script.clock) == exit_codes.OK
@@ -66,9 +88,17 @@ def test_what_a_session_warns_about_is_said(script: Script, capsys: pytest.Captu
     assert json.loads(captured.out)["kv_type"] == "f16"
 
 
-def test_a_model_is_measured_with_its_adapters(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
-    settings, given = replace(built_in_settings(), adapters=("/x/a.gguf:0.5",)), {"thread_counts": (1,), "rounds": 1}
-    assert bench(BenchOptions("m.gguf", as_json=True, **given), settings, script.clock) == exit_codes.OK
+def test_a_model_is_measured_with_its_adapters(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings, given = (
+        replace(built_in_settings(), adapters=("/x/a.gguf:0.5",)),
+        {"thread_counts": (1,), "rounds": 1},
+    )
+    assert (
+        bench(BenchOptions("m.gguf", as_json=True, **given), settings, script.clock)
+        == exit_codes.OK
+    )
     assert json.loads(capsys.readouterr().out)["adapters"] == ["/x/a.gguf:0.5"]
     assert bench(BenchOptions("m.gguf", **given), settings, script.clock) == exit_codes.OK
     assert "m · adapter a.gguf:0.5 · Q4_K_M" in capsys.readouterr().out
@@ -83,7 +113,9 @@ def test_both_thread_counts_are_those_asked_for_or_the_models(
     assert (script.opened[1].threads, script.opened[1].prefill_threads) == (3, 3)
 
 
-@pytest.mark.parametrize(("reply", "verdict"), [(["Paris"], "passed"), (["zyx"], "failed"), ([], "failed")])
+@pytest.mark.parametrize(
+    ("reply", "verdict"), [(["Paris"], "passed"), (["zyx"], "failed"), ([], "failed")]
+)
 def test_the_known_answer_is_reported_and_never_stops_the_bench(
     script: Script, capsys: pytest.CaptureFixture[str], reply: list[str], verdict: str
 ) -> None:
@@ -93,7 +125,9 @@ def test_the_known_answer_is_reported_and_never_stops_the_bench(
     assert len(report["decode_tps"]) == 2
 
 
-def test_a_model_without_a_template_is_asked_nothing(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_without_a_template_is_asked_nothing(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
     script.has_template = False
     assert reports(script, capsys, thread_counts=(1,))[0]["gate"] == "not a chat model"
     assert len(script.opened[0].sessions) == 1
@@ -113,7 +147,10 @@ def test_a_question_that_breaks_is_a_failed_gate_with_its_reason(
 def test_the_starter_gate_runs_for_each_thread_count_first(
     with_starter: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert [report["starter_gate"] for report in reports(with_starter, capsys)] == ["passed", "passed"]
+    assert [report["starter_gate"] for report in reports(with_starter, capsys)] == [
+        "passed",
+        "passed",
+    ]
     _, starter = with_starter.opened
     assert len(starter.sessions) == 2
     assert (starter.threads, starter.prefill_threads) == (2, 2)
@@ -174,15 +211,28 @@ def test_a_text_too_short_to_measure_is_refused(script: Script, tmp_path: Path) 
     text = tmp_path / "text.md"
     text.write_text("word")
     with pytest.raises(Refusal, match="only 2 tokens"):
-        bench(BenchOptions("m.gguf", (1,), 8, 4, 1, text=str(text)), built_in_settings(), script.clock)
+        bench(
+            BenchOptions("m.gguf", (1,), 8, 4, 1, text=str(text)), built_in_settings(), script.clock
+        )
 
 
-def test_a_profile_shows_all_plans_and_decode_per_token(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_profile_shows_all_plans_and_decode_per_token(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
     bench(BenchOptions("m.gguf", (1,), 8, 4, 1, profile=True), built_in_settings(), script.clock)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [line[-4:-3] for line in lines if line[:1] == ["feed-forward"]] == [["250.00"], *[["1000.00"]] * 4]
+    assert [line[-4:-3] for line in lines if line[:1] == ["feed-forward"]] == [
+        ["250.00"],
+        *[["1000.00"]] * 4,
+    ]
     titles = [" ".join(line[:3]) for line in lines if "goes" in line]
-    assert titles == ["a token written:", "a few tokens", "the last of", "the prompt read:", "the prompt's last"]
+    assert titles == [
+        "a token written:",
+        "a few tokens",
+        "the last of",
+        "the prompt read:",
+        "the prompt's last",
+    ]
     report = reports(script, capsys, thread_counts=(1,), n_gen=4, profile=True)[0]["profile"]
     assert [(name, phase[0]["ms"], phase[0]["bytes"]) for name, phase in report.items()] == [
         ("decode", 250.0, 250_000_000),

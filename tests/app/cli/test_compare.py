@@ -32,15 +32,26 @@ def job(model: str) -> dict[str, Any]:
     return make_job(CompareOptions(model, threads=1, n_prompt=8, n_gen=4))
 
 
-def answer(decode: list[float], prefill: list[float], greedy: list[int], **more: Any) -> dict[str, Any]:
+def answer(
+    decode: list[float], prefill: list[float], greedy: list[int], **more: Any
+) -> dict[str, Any]:
     rates = {"decode_tps": decode, "prefill_tps": prefill, "greedy": greedy}
-    return {**rates, "engine": "llama.cpp", "version": "1.2.3", "level": "AVX2", "peak_bytes": 7_000_000, **more}
+    return {
+        **rates,
+        "engine": "llama.cpp",
+        "version": "1.2.3",
+        "level": "AVX2",
+        "peak_bytes": 7_000_000,
+        **more,
+    }
 
 
 @pytest.fixture
 def sides(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What our side says, and others; "asked": who was asked, in order."""
-    ours = answer([30.0, 34.0], [100.0, 110.0], [1, 2, 3], margins=[2.0, 1.0, 0.01], version={"jalopy": "9.9"})
+    ours = answer(
+        [30.0, 34.0], [100.0, 110.0], [1, 2, 3], margins=[2.0, 1.0, 0.01], version={"jalopy": "9.9"}
+    )
     theirs = answer([20.0, 20.0], [50.0, 50.0], [1, 2, 4])
     found: dict[str, Any] = {"asked": [], OURS: ours, "b": theirs | {"engine": "ik_llama.cpp"}}
 
@@ -55,18 +66,28 @@ def sides(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.fixture
 def compared(model: str, sides: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> Compare:
     def run(**more: Any) -> str:
-        compare(CompareOptions(model, n_prompt=8, n_gen=4, **{"rounds": 1, "peer_python": ["a"], **more}))
+        compare(
+            CompareOptions(
+                model, n_prompt=8, n_gen=4, **{"rounds": 1, "peer_python": ["a"], **more}
+            )
+        )
         return capsys.readouterr().out
 
     return run
 
 
-def test_each_round_has_every_engine_once_in_random_order(compared: Compare, sides: dict[str, Any]) -> None:
+def test_each_round_has_every_engine_once_in_random_order(
+    compared: Compare, sides: dict[str, Any]
+) -> None:
     out = compared(rounds=20, peer_python=["a", "b", "a"])
     rounds = [tuple(sides["asked"][at : at + 3]) for at in range(0, 60, 3)]
     assert {frozenset(one) for one in rounds} == {frozenset({OURS, "a", "b"})}
     assert len(set(rounds)) > 1
-    assert [line.split()[0] for line in out.splitlines()[3:6]] == ["jalopy", "llama.cpp", "ik_llama.cpp"]
+    assert [line.split()[0] for line in out.splitlines()[3:6]] == [
+        "jalopy",
+        "llama.cpp",
+        "ik_llama.cpp",
+    ]
 
 
 def test_without_a_name_this_python_has_the_peer(compared: Compare, sides: dict[str, Any]) -> None:
@@ -86,8 +107,14 @@ def test_people_get_medians_ratios_and_where_they_part(compared: Compare) -> Non
 @pytest.mark.parametrize(
     ("system", "level"),
     [
-        ("CPU : AVX = 1 | AVX2 = 1 | AVX512 = 1 | AVX512_VNNI = 1 | AMX_INT8 = 1 | REPACK = 1 | ", "amx"),
-        ("CPU : SSE3 = 1 | SSSE3 = 1 | AVX = 1 | AVX2 = 1 | AVX512 = 1 | AVX512_VNNI = 1 | REPACK = 1 | ", "vnni"),
+        (
+            "CPU : AVX = 1 | AVX2 = 1 | AVX512 = 1 | AVX512_VNNI = 1 | AMX_INT8 = 1 | REPACK = 1 | ",
+            "amx",
+        ),
+        (
+            "CPU : SSE3 = 1 | SSSE3 = 1 | AVX = 1 | AVX2 = 1 | AVX512 = 1 | AVX512_VNNI = 1 | REPACK = 1 | ",
+            "vnni",
+        ),
         ("CPU : SSE3 = 1 | SSSE3 = 1 | AVX = 1 | AVX_VNNI = 1 | AVX2 = 1 | ", "vnni"),
         ("CPU : SSSE3 = 1 | AVX = 1 | AVX2 = 1 | AVX512 = 1 | ", "avx512"),
         ("CPU : SSSE3 = 1 | AVX = 1 | AVX2 = 1 | AVX512 = 0 | AVX512_VNNI = 0 | ", "avx2"),
@@ -99,8 +126,12 @@ def test_what_the_peer_was_built_for_is_read_from_its_own_line(system: str, leve
     assert command.peer_level(system) == level
 
 
-def test_a_peer_built_for_other_instructions_is_told(compared: Compare, sides: dict[str, Any]) -> None:
-    sides["a"] = answer([20.0], [50.0], [1, 2, 3], level="CPU : AVX2 = 1 | AVX512 = 1 | AVX512_VNNI = 1 | ")
+def test_a_peer_built_for_other_instructions_is_told(
+    compared: Compare, sides: dict[str, Any]
+) -> None:
+    sides["a"] = answer(
+        [20.0], [50.0], [1, 2, 3], level="CPU : AVX2 = 1 | AVX512 = 1 | AVX512_VNNI = 1 | "
+    )
     sides[OURS]["level"] = "avx2"
     assert compared().splitlines()[-1] == "not the same instructions: jalopy avx2, llama.cpp vnni"
 
@@ -110,7 +141,11 @@ def test_scripts_get_every_figure_on_one_line(compared: Compare) -> None:
     assert found["jalopy"]["decode_tps"] == [30.0, 30.0, 34.0, 34.0]
     (peer,) = found["peers"]
     assert peer["ratio"] == {"decode_tps": pytest.approx(1.6), "prefill_tps": pytest.approx(2.1)}
-    assert (peer["engine"], peer["greedy_parts_at"], peer["greedy_margin"]) == ("llama.cpp", 2, 0.01)
+    assert (peer["engine"], peer["greedy_parts_at"], peer["greedy_margin"]) == (
+        "llama.cpp",
+        2,
+        0.01,
+    )
 
 
 def test_the_first_token_that_differs_is_where_they_part_and_how() -> None:
@@ -120,7 +155,9 @@ def test_the_first_token_that_differs_is_where_they_part_and_how() -> None:
     assert "computes wrongly" in command._greedy_line(found, 3)
 
 
-def test_an_engine_that_tells_no_tokens_is_not_said_to_agree(compared: Compare, sides: dict[str, Any]) -> None:
+def test_an_engine_that_tells_no_tokens_is_not_said_to_agree(
+    compared: Compare, sides: dict[str, Any]
+) -> None:
     sides["a"] = answer([20.0], [50.0], [], engine="mistral.rs", level="")
     out = compared()
     assert "mistral.rs does not tell its tokens" in out
@@ -132,7 +169,9 @@ def test_the_job_is_the_same_each_time_and_within_the_vocabulary(model: str) -> 
     job = make_job(options)
     assert job == make_job(options)
     assert (len(job["prompt"]), len(job["following"])) == (40, 8)
-    assert all(0 <= token < 300 for token in (*job["prompt"], *job["following"], *job["greedy_prompt"]))
+    assert all(
+        0 <= token < 300 for token in (*job["prompt"], *job["following"], *job["greedy_prompt"])
+    )
     assert job["n_ctx"] >= 48
     with pytest.raises(Refusal, match="holds 128 tokens"):
         make_job(CompareOptions(model, n_prompt=120, n_gen=9))
@@ -141,7 +180,9 @@ def test_the_job_is_the_same_each_time_and_within_the_vocabulary(model: str) -> 
 # ---- the processes
 
 
-def test_a_python_without_a_peer_or_none_at_all_is_one_line(job: dict[str, Any], tmp_path: Path) -> None:
+def test_a_python_without_a_peer_or_none_at_all_is_one_line(
+    job: dict[str, Any], tmp_path: Path
+) -> None:
     lonely = tmp_path / "python"
     lonely.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     lonely.chmod(0o755)
@@ -180,7 +221,9 @@ def test_a_peer_is_taken_at_its_word_or_refused_in_one_line(
         ask(sys.executable, job)
 
 
-def test_a_model_our_half_refuses_ends_with_its_line_and_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_model_our_half_refuses_ends_with_its_line_and_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """And no package of the current directory is run in place of ours."""
     (tmp_path / "app").mkdir()
     for name in ("app/__init__.py", "json.py"):
@@ -208,7 +251,9 @@ def test_our_half_does_the_job_with_the_real_engine(job: dict[str, Any]) -> None
 def test_the_peers_half_imports_nothing_of_ours() -> None:
     begin = "import sys; sys.path.insert(0, 'app/cli/compare'); import peer_side"
     code = f"{begin}; print({{'app', 'numpy'}} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "set()"
 
 
@@ -240,7 +285,9 @@ def test_measuring_reads_in_one_block_and_writes_token_by_token() -> None:
 
 
 @pytest.mark.parametrize("name", ["llama_cpp", "ik_llama_cpp"])
-def test_an_old_package_is_told_by_what_it_lacks(name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_an_old_package_is_told_by_what_it_lacks(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     old = SimpleNamespace(__name__=name, __version__="0.1.0", llama_log_callback=lambda f: f)
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     monkeypatch.setitem(sys.modules, name, old)
@@ -305,7 +352,9 @@ class WholeReplies:
     def _generate(self, prompts: list[list[int]], n: int) -> Any:
         (prompt,) = prompts
         self.asked.append((prompt, n))
-        ttft, tpot = (SimpleNamespace(mean=ms * (9 if len(self.asked) == 1 else 1)) for ms in (500.0, 100.0))
+        ttft, tpot = (
+            SimpleNamespace(mean=ms * (9 if len(self.asked) == 1 else 1)) for ms in (500.0, 100.0)
+        )
         figures = SimpleNamespace(get_ttft=lambda: ttft, get_tpot=lambda: tpot)
         return SimpleNamespace(tokens=[[7] * n], perf_metrics=figures)
 
@@ -316,14 +365,18 @@ class WholeReplies:
         assert (str(which), max_seqs, prefix_cache_n) == ("/models/m.gguf", 1, 0)
         return SimpleNamespace(send_completion_request=self._complete)
 
-    def CompletionRequest(self, text: str, model: str, max_tokens: int, temperature: float) -> tuple[str, int]:
+    def CompletionRequest(
+        self, text: str, model: str, max_tokens: int, temperature: float
+    ) -> tuple[str, int]:
         return text, max_tokens
 
     def _complete(self, request: tuple[str, int]) -> Any:
         self.asked.append(request)
         slow = 9 if len(self.asked) == 1 else 1
         return SimpleNamespace(
-            usage=SimpleNamespace(avg_prompt_tok_per_sec=12.0 / slow, avg_compl_tok_per_sec=10.0 / slow)
+            usage=SimpleNamespace(
+                avg_prompt_tok_per_sec=12.0 / slow, avg_compl_tok_per_sec=10.0 / slow
+            )
         )
 
 
@@ -338,7 +391,12 @@ def test_openvino_reads_other_prompts_each_time(monkeypatch: pytest.MonkeyPatch)
     openvino = SimpleNamespace(Tensor=package.Tensor, Core=package.core)
     monkeypatch.setitem(sys.modules, "openvino", openvino)
     found = peer_side.done_by_openvino(package, WHOLE_JOB)
-    assert found == {"prefill_tps": [12.0] * 2, "decode_tps": [10.0] * 2, "greedy": [7] * 3, "level": "FP32 INT8"}
+    assert found == {
+        "prefill_tps": [12.0] * 2,
+        "decode_tps": [10.0] * 2,
+        "greedy": [7] * 3,
+        "level": "FP32 INT8",
+    }
     *measured, last = package.asked
     assert [len(prompt) for prompt, n in measured] == [6, 6, 6]
     assert len({prompt[0] for prompt, n in measured}) == 3

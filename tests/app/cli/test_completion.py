@@ -30,11 +30,14 @@ def test_bash_completes_commands_options_and_models(capsys, tmp_path):
     (tmp_path / "notes.txt").touch()
 
     def completed(*words: str) -> list[str]:
-        line = (
-            f"COMP_WORDS=({' '.join(words)}) COMP_CWORD={len(words) - 1}; _jalopy; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-        )
+        line = f"COMP_WORDS=({' '.join(words)}) COMP_CWORD={len(words) - 1}; _jalopy; printf '%s\\n' \"${{COMPREPLY[@]}}\""
         done = subprocess.run(
-            [bash, "-c", f"{script}\n{line}"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+            [bash, "-c", f"{script}\n{line}"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
         )
         return done.stdout.split()
 
@@ -49,8 +52,13 @@ def test_a_mistyped_command_names_the_nearest(capsys, tmp_path, monkeypatch):
     with pytest.raises(SystemExit) as end:
         parse(["bnech", "model.gguf"])
     assert end.value.code == 2
-    assert capsys.readouterr().err == "jalopy: bnech: neither a command nor a file (did you mean jalopy bench?)\n"
-    assert parse(["set"]).model == "set"  # near to nothing: opening it says that there is no such file
+    assert (
+        capsys.readouterr().err
+        == "jalopy: bnech: neither a command nor a file (did you mean jalopy bench?)\n"
+    )
+    assert (
+        parse(["set"]).model == "set"
+    )  # near to nothing: opening it says that there is no such file
     (tmp_path / "bnech").touch()
     assert parse(["bnech"]).model == "bnech"
     assert parse(["starter"]).model == "starter"

@@ -35,12 +35,16 @@ def directory(tmp_path: Path) -> Path:
 
 
 def run(source: str | Path, **options: Any) -> int:
-    settings = dataclasses.replace(built_in_settings(), model_directories=(str(Path("models").absolute()),), threads=1)
+    settings = dataclasses.replace(
+        built_in_settings(), model_directories=(str(Path("models").absolute()),), threads=1
+    )
     return convert(settings, str(source), **options)
 
 
 def test_a_file_is_written_and_checked(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert guard(lambda: obey(parse(["convert", str(directory), "--threads", "1"]))) == exit_codes.OK
+    assert (
+        guard(lambda: obey(parse(["convert", str(directory), "--threads", "1"]))) == exit_codes.OK
+    )
     out = capsys.readouterr().out
     assert out.startswith("Tiny-Model: llama, 21 tensors, ")
     assert "Tiny-Model-BF16.gguf: written in " in out
@@ -94,7 +98,9 @@ def hub(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         yield found
 
 
-def test_a_repository_is_downloaded_first(hub: LocalHub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_repository_is_downloaded_first(
+    hub: LocalHub, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("someone/Tiny", web=client()) == exit_codes.OK
     assert "someone--Tiny-BF16.gguf" not in capsys.readouterr().out
     assert read_gguf("Tiny-BF16.gguf").metadata["general.name"] == "Tiny"
@@ -113,5 +119,7 @@ def test_a_repository_without_safetensors_is_refused(hub: LocalHub) -> None:
     del hub.files["someone/Tiny"]["model.safetensors"]
     with pytest.raises(Refusal, match="someone/Tiny: has no weights in safetensors"):
         run("someone/Tiny", web=client())
-    with pytest.raises((Refusal, EngineError), match="name a repository as OWNER/REPO, or a directory"):
+    with pytest.raises(
+        (Refusal, EngineError), match="name a repository as OWNER/REPO, or a directory"
+    ):
         run("someone/Tiny:Q4_K_M", web=client())

@@ -36,11 +36,17 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def jalopy(command: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
     """Run the program as a shell does; ``command``: what follows its name."""
     done = ["/bin/sh", "-c", f'exec "{sys.executable}" -m app {command}']
-    return subprocess.run(done, cwd=ROOT, capture_output=True, check=False, env={**os.environ, **environment})
+    return subprocess.run(
+        done, cwd=ROOT, capture_output=True, check=False, env={**os.environ, **environment}
+    )
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["run", "--help"], ["bench", "-h"], ["inspect", "-h"], ["--version"]])
-def test_help_and_version_succeed_on_stdout(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "argv", [["--help"], ["run", "--help"], ["bench", "-h"], ["inspect", "-h"], ["--version"]]
+)
+def test_help_and_version_succeed_on_stdout(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert dispatch.main(argv) == exit_codes.OK
     out, err = capsys.readouterr()
     assert err == ""
@@ -95,7 +101,11 @@ print(heavy("textual", "rich", "numba", "numpy"))
     ],
 )  # fmt: skip
 def test_a_refusal_is_one_clean_line_with_its_exit_code(
-    argv: list[str], code: int, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    argv: list[str],
+    code: int,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     assert dispatch.guard(lambda: dispatch.obey(arguments.parse(argv))) == code
@@ -129,7 +139,10 @@ def test_a_bug_is_one_line_and_a_private_log_without_variables(
 
     assert dispatch.guard(work) == exit_codes.INTERNAL
     log = tmp_path / "jalopy" / "jalopy.log"
-    assert capsys.readouterr().err == f"jalopy: internal error: KeyError: ('boom', 19) (details in {log})\n"
+    assert (
+        capsys.readouterr().err
+        == f"jalopy: internal error: KeyError: ('boom', 19) (details in {log})\n"
+    )
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     assert 'raise KeyError("boom", len(secret))' in log.read_text()
     assert "what the user typed" not in log.read_text()
@@ -148,14 +161,26 @@ def test_a_system_without_flags_and_modes_logs_too(tmp_path: Path, monkeypatch: 
     ("raised", "code", "line"),
     [
         (MemoryError(), exit_codes.NO_MEMORY, "jalopy: not enough memory"),
-        (OSError(28, "No space left on device"), exit_codes.IO_ERROR, "jalopy: No space left on device"),
-        (OSError(5, "Input/output error", "a\x1bb"), exit_codes.IO_ERROR, "jalopy: a␛b: Input/output error"),
+        (
+            OSError(28, "No space left on device"),
+            exit_codes.IO_ERROR,
+            "jalopy: No space left on device",
+        ),
+        (
+            OSError(5, "Input/output error", "a\x1bb"),
+            exit_codes.IO_ERROR,
+            "jalopy: a␛b: Input/output error",
+        ),
         (BrokenPipeError(), exit_codes.OK, ""),
         (KeyboardInterrupt(), exit_codes.INTERRUPTED, ""),
     ],
 )
 def test_each_way_to_end_has_its_code(
-    raised: BaseException, code: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    raised: BaseException,
+    code: int,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def work() -> int:
         raise raised
@@ -187,7 +212,11 @@ sys.exit(main())
     ("command", "code", "line"),
     [
         ("--help >/dev/full", exit_codes.IO_ERROR, "jalopy: No space left on device\n"),
-        ("--help >&-", exit_codes.USAGE, "jalopy: standard output is closed (open it, or redirect it to a file)\n"),
+        (
+            "--help >&-",
+            exit_codes.USAGE,
+            "jalopy: standard output is closed (open it, or redirect it to a file)\n",
+        ),
         ("--no-such-option 2>&-", exit_codes.USAGE, ""),
         ("--no-such-option 2>/dev/full", exit_codes.USAGE, ""),
     ],
@@ -202,18 +231,32 @@ def test_output_that_no_one_takes_is_an_end_of_its_own(command: str, code: int, 
 def test_a_reader_that_leaves_early_hears_no_complaint() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
-    for stream, argument, code in (("stdout", "--help", exit_codes.OK), ("stderr", "--none", exit_codes.USAGE)):
+    for stream, argument, code in (
+        ("stdout", "--help", exit_codes.OK),
+        ("stderr", "--none", exit_codes.USAGE),
+    ):
         given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: write_end}
-        done = subprocess.run([sys.executable, "-m", "app", argument], cwd=ROOT, check=False, **given)
+        done = subprocess.run(
+            [sys.executable, "-m", "app", argument], cwd=ROOT, check=False, **given
+        )
         assert (done.returncode, done.stdout or b"", done.stderr or b"") == (code, b"", b"")
     os.close(write_end)
 
 
 def test_no_locale_and_no_home_break_a_line_with_foreign_letters() -> None:
     path = "/no/日本\udcff.gguf"
-    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+    }
     done = subprocess.run(
-        [sys.executable, "-m", "app", "inspect", path], cwd=ROOT, capture_output=True, env=environment, check=False
+        [sys.executable, "-m", "app", "inspect", path],
+        cwd=ROOT,
+        capture_output=True,
+        env=environment,
+        check=False,
     )
     assert done.returncode == exit_codes.UNREADABLE
     assert done.stderr.count(b"\n") == 1
@@ -222,20 +265,50 @@ def test_no_locale_and_no_home_break_a_line_with_foreign_letters() -> None:
 def test_every_option_stands_for_a_setting_and_reaches_it() -> None:
     assert set(arguments._SETTING_OPTIONS) <= set(setting_keys())
     options = arguments.parse(
-        ["run", "m", "-p", "x", "--temp", "0", "-t", "3", "--system", "s", "--seed", "-1", "-n", "9"]
+        [
+            "run",
+            "m",
+            "-p",
+            "x",
+            "--temp",
+            "0",
+            "-t",
+            "3",
+            "--system",
+            "s",
+            "--seed",
+            "-1",
+            "-n",
+            "9",
+        ]
     )
     settings = arguments.apply(options, built_in_settings())
     assert (settings.threads, settings.system_prompt) == (3, "s")
-    assert (settings.sampling.temperature, settings.sampling.seed, settings.sampling.max_tokens) == (0.0, -1, 9)
+    assert (
+        settings.sampling.temperature,
+        settings.sampling.seed,
+        settings.sampling.max_tokens,
+    ) == (0.0, -1, 9)
 
 
-@pytest.mark.parametrize("command", [command for command in arguments.COMMANDS if command != "chat"])
+@pytest.mark.parametrize(
+    "command", [command for command in arguments.COMMANDS if command != "chat"]
+)
 def test_a_command_takes_every_option_that_is_no_setting(command: str) -> None:
     module = import_module(dispatch._ELSEWHERE.get(command, f"app.cli.{command}"))
     kind = getattr(module, f"{command.capitalize()}Options", None)
-    taken = {*signature(getattr(module, command)).parameters, *(one.name for one in (fields(kind) if kind else ()))}
+    taken = {
+        *signature(getattr(module, command)).parameters,
+        *(one.name for one in (fields(kind) if kind else ())),
+    }
     given = {action.dest for action in arguments._parser(command)._actions}
-    laid_over_settings = {"help", "lora", *arguments._SETTING_OPTIONS, *arguments._SYSTEM_WAYS.values(), "served_name"}
+    laid_over_settings = {
+        "help",
+        "lora",
+        *arguments._SETTING_OPTIONS,
+        *arguments._SYSTEM_WAYS.values(),
+        "served_name",
+    }
     assert given - laid_over_settings <= taken
 
 
@@ -251,12 +324,16 @@ def test_a_command_takes_every_option_that_is_no_setting(command: str) -> None:
         (["-t", "2", "bench"], "chat", "bench"),
     ],
 )
-def test_the_first_word_is_a_command_or_a_model(argv: list[str], command: str, model: str | None) -> None:
+def test_the_first_word_is_a_command_or_a_model(
+    argv: list[str], command: str, model: str | None
+) -> None:
     options = arguments.parse(argv)
     assert (options.command, options.model) == (command, model)
 
 
-def test_what_a_command_opened_by_path_is_listed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_command_opened_by_path_is_listed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = tiny_gguf.write(tmp_path / "elsewhere.gguf")
     options = argparse.Namespace(command="bench", model=str(model), settings={})
     monkeypatch.setattr(dispatch.arguments, "apply", lambda options, settings: settings)

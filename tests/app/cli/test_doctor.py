@@ -67,7 +67,9 @@ def test_a_model_is_measured_by_its_own_types_and_its_fit_shown(
     assert machine == [["Q4_K", "F32"]]
 
 
-def test_what_a_token_reads_of_experts_is_named_apart(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_what_a_token_reads_of_experts_is_named_apart(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     for n_experts, is_named in ((2, False), (40, True)):
         described = tiny_gguf.model("qwen3moe", n_experts=n_experts)
         text = " ".join(run(capsys, model=str(described.write(tmp_path / "m.gguf")))[1].split())
@@ -77,14 +79,22 @@ def test_what_a_token_reads_of_experts_is_named_apart(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("n_ctx", "options", "said"),
     [
-        (0, {"size": "8B", "quantization": "q4_k_m"}, ["Will it fit: a model of 8B · Q4_K_M", "an estimate"]),
+        (
+            0,
+            {"size": "8B", "quantization": "q4_k_m"},
+            ["Will it fit: a model of 8B · Q4_K_M", "an estimate"],
+        ),
         (0, {"size": "14B"}, ["x memory", "take a smaller model", "x context"]),
         (20_000, {"size": "8B"}, ["--ctx ", " memory 4."]),
         (500, {"model": "m.gguf"}, ["! context 500 tokens, trained for 128"]),
     ],
 )
 def test_what_fits_is_said_of_a_size_and_of_a_file(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, n_ctx: int, options: dict[str, str], said: list[str]
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    n_ctx: int,
+    options: dict[str, str],
+    said: list[str],
 ) -> None:
     settings = override(built_in_settings(), "context_size", n_ctx, "--ctx")
     if "model" in options:

@@ -47,13 +47,17 @@ def test_texts_are_read_and_the_file_is_written(
     options = ["--ctx", "32", "--chunks", "2", "--threads", "1"]
     words = ["imatrix", str(place / "m.gguf"), str(place / "text.txt"), *options]
     assert guard(lambda: obey(parse(words))) == exit_codes.OK
-    assert capsys.readouterr().out == "m.imatrix.gguf: inputs of 14 tensors, 2 chunks of 32 tokens\n"
+    assert (
+        capsys.readouterr().out == "m.imatrix.gguf: inputs of 14 tensors, 2 chunks of 32 tokens\n"
+    )
     found = read_imatrix("m.imatrix.gguf")
     assert found["blk.1.ffn_down.weight"].shape == (96,)
     assert list(read_gguf("m.imatrix.gguf").metadata["imatrix.datasets"]) == [b"text.txt"]
 
 
-def test_own_conversations_are_read_as_the_model_gets_them(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_conversations_are_read_as_the_model_gets_them(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     conversation, journal = Conversation(system="Be brief."), Journal(Store())
     conversation.add_user("Where is the cat?")
     conversation.add_reply("On the mat.", Ending.COMPLETE, None)
@@ -81,7 +85,9 @@ def test_ctrl_c_writes_what_is_known(
         return follow(self, stopping(), n_chunks)
 
     monkeypatch.setattr(ChunkReading, "follow", stop_after_two)
-    assert run(place, tmp_path / "i.gguf", files=[str(place / "text.txt")]) == exit_codes.INTERRUPTED
+    assert (
+        run(place, tmp_path / "i.gguf", files=[str(place / "text.txt")]) == exit_codes.INTERRUPTED
+    )
     assert capsys.readouterr().out.startswith("stopped after 2 of ")
     assert read_gguf(tmp_path / "i.gguf").metadata["imatrix.chunk_count"] == 2
 
@@ -90,13 +96,25 @@ def test_ctrl_c_writes_what_is_known(
     ("given", "why"),
     [
         ({}, "name files of text, or give --conversations"),
-        ({"files": ["text.txt"], "conversations": True}, "name files of text, or give --conversations"),
+        (
+            {"files": ["text.txt"], "conversations": True},
+            "name files of text, or give --conversations",
+        ),
         ({"files": ["nowhere.txt"]}, r"nowhere\.txt: No such file"),
-        ({"files": ["text.txt"], "n_chunk": 4096}, r"\d+ tokens are fewer than one chunk of 4,096 \(give more text"),
+        (
+            {"files": ["text.txt"], "n_chunk": 4096},
+            r"\d+ tokens are fewer than one chunk of 4,096 \(give more text",
+        ),
         ({"conversations": True}, "0 tokens are fewer than one chunk of 32"),
         ({"files": ["text.txt"], "out": "m.gguf"}, r"m\.gguf: is one of the files that are read"),
-        ({"files": ["text.txt"], "out": "text.txt"}, r"text\.txt: is one of the files that are read"),
-        ({"files": ["text.txt"], "out": __file__}, r"test_imatrix\.py: exists \(choose another name: -o FILE\)"),
+        (
+            {"files": ["text.txt"], "out": "text.txt"},
+            r"text\.txt: is one of the files that are read",
+        ),
+        (
+            {"files": ["text.txt"], "out": __file__},
+            r"test_imatrix\.py: exists \(choose another name: -o FILE\)",
+        ),
         ({"files": ["text.txt"], "out": "none/i.gguf"}, r"none/i\.gguf: there is no such folder"),
     ],
 )

@@ -39,10 +39,15 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
 
 @pytest.fixture
-def talk(script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Talk:
+def talk(
+    script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Talk:
     def say(*lines: str, **settings: Any) -> str:
         monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
-        assert plain.chat("m.gguf", replace(built_in_settings(), **settings), script.clock) == exit_codes.OK
+        assert (
+            plain.chat("m.gguf", replace(built_in_settings(), **settings), script.clock)
+            == exit_codes.OK
+        )
         say.out, err = capsys.readouterr()  # type: ignore[attr-defined]
         return err
 
@@ -66,7 +71,10 @@ def test_every_command_is_possible_here_or_needs_the_screen() -> None:
 
 def test_what_needs_the_screen_says_so_and_sends_nothing(talk: Talk, script: Script) -> None:
     err = talk("/theme nord\n/frobnicate\n/bnech\n/hlep")
-    assert "/theme needs the screen, nothing was sent (/help lists what this mode has; a leading" in err
+    assert (
+        "/theme needs the screen, nothing was sent (/help lists what this mode has; a leading"
+        in err
+    )
     assert "/bnech is not a command, nothing was sent (/help lists them" in err
     assert "/hlep is not a command, nothing was sent (nearest: /help;" in err
     assert "/frobnicate is not a command, nothing was sent (/help lists them; a leading" in err
@@ -75,7 +83,10 @@ def test_what_needs_the_screen_says_so_and_sends_nothing(talk: Talk, script: Scr
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [("/title", "usage: /title words, for example /title A walk by the sea"), ("/new x", "takes no argument")],
+    [
+        ("/title", "usage: /title words, for example /title A walk by the sea"),
+        ("/new x", "takes no argument"),
+    ],
 )
 def test_an_argument_too_few_or_too_many_is_told(talk: Talk, line: str, said: str) -> None:
     assert said in talk(line)
@@ -135,7 +146,9 @@ def test_a_reply_is_edited_and_goes_on(talk: Talk, script: Script) -> None:
     assert Store().read("000001").conversation.messages[-1].is_edited
 
 
-@pytest.mark.parametrize(("argument", "said"), [("7", "a number from 1 to 1"), ("x", "`reply` for the last reply")])
+@pytest.mark.parametrize(
+    ("argument", "said"), [("7", "a number from 1 to 1"), ("x", "`reply` for the last reply")]
+)
 def test_a_message_that_is_not_there_is_not_edited(talk: Talk, argument: str, said: str) -> None:
     assert said in talk("first", f"/edit {argument}")
     assert "there is no message to edit yet" in talk("/new", "/edit")
@@ -147,7 +160,9 @@ def test_a_title_is_given(talk: Talk) -> None:
     assert Store().read("000001").title == "My ␛ notes"
 
 
-def test_a_persona_begins_a_conversation(talk: Talk, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_persona_begins_a_conversation(
+    talk: Talk, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
     directory = paths.personas_dir()
     assert directory is not None
     assert "there are no personas or presets" in talk("/persona")
@@ -160,7 +175,14 @@ def test_a_persona_begins_a_conversation(talk: Talk, script: Script, monkeypatch
 
 
 def test_a_preset_brings_its_parameters_and_is_kept(talk: Talk, script: Script) -> None:
-    err = talk("/set temperature 0.5", "/system Be brief.", "/preset save brief", "/set reset", "/preset brief", "/set")
+    err = talk(
+        "/set temperature 0.5",
+        "/system Be brief.",
+        "/preset save brief",
+        "/set reset",
+        "/preset brief",
+        "/set",
+    )
     assert "/preset brief begins with it" in err
     assert "new conversation with persona brief: temperature 0.5" in err
     assert "temperature 0.5. /set temperature" in err
@@ -169,7 +191,9 @@ def test_a_preset_brings_its_parameters_and_is_kept(talk: Talk, script: Script) 
 
 def test_a_file_goes_with_the_next_message(talk: Talk, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("a\x1bb", encoding="utf-8")
-    err = talk(f"/read {tmp_path}/notes.txt", "what is this?", "and now?", f"/read {tmp_path}/none.txt")
+    err = talk(
+        f"/read {tmp_path}/notes.txt", "what is this?", "and now?", f"/read {tmp_path}/none.txt"
+    )
     assert "with the next message: notes.txt: about 13 tokens" in err
     assert "No such file" in err
     first, _, second, _ = texts()
@@ -190,7 +214,13 @@ def test_of_a_large_folder_each_question_brings_what_is_new(talk: Talk, tmp_path
 
 
 def test_a_conversation_is_saved_as_a_file_and_never_over_one(talk: Talk, tmp_path: Path) -> None:
-    err = talk("/save", "first", f"/save {tmp_path}/a.md", f"/save {tmp_path}/a.md", f"/save {tmp_path}/a.json")
+    err = talk(
+        "/save",
+        "first",
+        f"/save {tmp_path}/a.md",
+        f"/save {tmp_path}/a.md",
+        f"/save {tmp_path}/a.json",
+    )
     assert "there is nothing to save yet" in err
     assert "exists already" in err
     assert "one." in (tmp_path / "a.md").read_text(encoding="utf-8")
@@ -198,7 +228,10 @@ def test_a_conversation_is_saved_as_a_file_and_never_over_one(talk: Talk, tmp_pa
 
 
 def test_thinking_is_shown(talk: Talk, script: Script) -> None:
-    script.replies, script.control = [["<think>", "hm", "</think>", "Yes."]], frozenset({"<think>", "</think>"})
+    script.replies, script.control = (
+        [["<think>", "hm", "</think>", "Yes."]],
+        frozenset({"<think>", "</think>"}),
+    )
     err = talk("/think", "why?", "/think")
     assert "there is no thinking in the last reply" in err
     assert "> hm\n" in err
@@ -215,7 +248,8 @@ def test_how_much_the_model_thinks_is_chosen_and_kept(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "copied"), [("", "see\n```\nx = 1\n```"), ("code", "x = 1"), ("code 2", None), ("nothing", None)]
+    ("argument", "copied"),
+    [("", "see\n```\nx = 1\n```"), ("code", "x = 1"), ("code 2", None), ("nothing", None)],
 )
 def test_an_answer_or_its_code_is_copied(
     talk: Talk, script: Script, monkeypatch: pytest.MonkeyPatch, argument: str, copied: str | None
@@ -230,10 +264,16 @@ def test_an_answer_or_its_code_is_copied(
     monkeypatch.setattr(clipboard, "copy", copy)
     err = talk("first", f"/copy {argument}")
     assert taken == ([copied] if copied is not None else [])
-    assert "copied" in err if copied is not None else ("code blocks 1 to 1" in err or "usage: /copy" in err)
+    assert (
+        "copied" in err
+        if copied is not None
+        else ("code blocks 1 to 1" in err or "usage: /copy" in err)
+    )
 
 
-def test_without_a_desktop_and_a_terminal_a_copy_is_a_file(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_desktop_and_a_terminal_a_copy_is_a_file(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("WAYLAND_DISPLAY", "DISPLAY", "TERM_PROGRAM"):
         monkeypatch.delenv(name, raising=False)
     err = talk("first", "/copy")
@@ -283,7 +323,14 @@ def test_conversations_are_listed(talk: Talk) -> None:
 def test_adapters_are_shown_changed_and_taken_back(talk: Talk, script: Script) -> None:
     script.open_errors["bad.gguf"] = GGUFError("bad.gguf: is for models of 'qwen2', not of 'llama'")
     err = talk(
-        "hi", "/lora", "/lora a.gguf 'b c.gguf:0.5'", "/lora", "/lora bad.gguf", "more", "/lora off", "/lora a:nan"
+        "hi",
+        "/lora",
+        "/lora a.gguf 'b c.gguf:0.5'",
+        "/lora",
+        "/lora bad.gguf",
+        "more",
+        "/lora off",
+        "/lora a:nan",
     )
     assert "no adapter. /lora FILE[:SCALE] ..." in err
     assert err.count("adapters a.gguf, b c.gguf:0.5") == 2
@@ -293,7 +340,9 @@ def test_adapters_are_shown_changed_and_taken_back(talk: Talk, script: Script) -
     assert script.opened[0].adapter_calls == [[("a.gguf", 1.0), ("b c.gguf", 0.5)], []]
 
 
-def test_adapters_are_kept_with_the_conversation(talk: Talk, script: Script, tmp_path: Path) -> None:
+def test_adapters_are_kept_with_the_conversation(
+    talk: Talk, script: Script, tmp_path: Path
+) -> None:
     adapter = str(tmp_path / "a.gguf")
     talk("hi", adapters=(f"{adapter}:2",))
     assert Store().read("000001").conversation.adapters == (f"{adapter}:2",)
@@ -313,7 +362,13 @@ def test_a_model_whose_adapter_is_gone_is_not_opened(talk: Talk, script: Script)
 
 def test_answers_follow_a_schema_until_it_is_taken_back(talk: Talk, tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text('{"type":"array"}')
-    said = talk(f"/schema {tmp_path}/list.json", "/schema", "/schema off", "hi", f"/schema {tmp_path}/none.json")
+    said = talk(
+        f"/schema {tmp_path}/list.json",
+        "/schema",
+        "/schema off",
+        "hi",
+        f"/schema {tmp_path}/none.json",
+    )
     assert "answers as list.json from the next message on" in said
     assert "answers as list.json. /schema FILE takes a JSON schema" in said
     assert "answers in any form" in said
@@ -344,14 +399,20 @@ def test_a_file_named_in_a_line_is_asked_about(
 
 
 @pytest.mark.parametrize(("agrees", "n_asked"), [(None, 0), (False, 2), (True, 1)])
-def test_files_go_to_a_server_after_a_yes(tmp_path: Path, agrees: bool | None, n_asked: int) -> None:
+def test_files_go_to_a_server_after_a_yes(
+    tmp_path: Path, agrees: bool | None, n_asked: int
+) -> None:
     (tmp_path / "notes.txt").write_text("a note", encoding="utf-8")
     asked: list[str] = []
     sent: list[str] = []
-    turns = SimpleNamespace(model=SimpleNamespace(server="api.example", n_ctx=4096, tokens_ratio=1.0))
+    turns = SimpleNamespace(
+        model=SimpleNamespace(server="api.example", n_ctx=4096, tokens_ratio=1.0)
+    )
     turns.conversation = Conversation()
     status = SimpleNamespace(usual_prefill_tps=0.0)
-    talk = SimpleNamespace(turns=turns, bridge=SimpleNamespace(status=status), ask=sent.append, read_ahead=sent.append)
+    talk = SimpleNamespace(
+        turns=turns, bridge=SimpleNamespace(status=status), ask=sent.append, read_ahead=sent.append
+    )
     dialogue = SimpleNamespace(talk=talk, turn=lambda begin: begin())
 
     def answer(question: str) -> bool:

@@ -27,12 +27,17 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
 
 @pytest.fixture
-def talk(script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Talk:
+def talk(
+    script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Talk:
     """Say lines; what was written to stdout and stderr comes back."""
 
     def say(*lines: str, **settings: Any) -> tuple[str, str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
-        assert plain.chat("m.gguf", replace(built_in_settings(), **settings), script.clock) == exit_codes.OK
+        assert (
+            plain.chat("m.gguf", replace(built_in_settings(), **settings), script.clock)
+            == exit_codes.OK
+        )
         return capsys.readouterr()
 
     return say
@@ -96,7 +101,9 @@ def test_a_failed_regen_keeps_the_earlier_answer(
     assert cache_text(script) == "firstone.nexttwo."
 
 
-def test_a_slip_in_a_command_names_the_nearest_and_sends_nothing(talk: Talk, script: Script) -> None:
+def test_a_slip_in_a_command_names_the_nearest_and_sends_nothing(
+    talk: Talk, script: Script
+) -> None:
     _, err = talk("/ne", "/sytem x", "/q")
     for nearest in ("/new", "/system", "/quit"):
         assert f"nearest: {nearest}" in err
@@ -182,9 +189,13 @@ def test_a_stopped_answer_is_kept_and_the_next_ctrl_c_quits(
 
 
 @pytest.mark.parametrize(("is_a_terminal", "resume"), [(True, "offer"), (False, "new")])
-def test_a_pipe_does_not_resume_an_earlier_conversation(is_a_terminal, resume, monkeypatch, tmp_path):
+def test_a_pipe_does_not_resume_an_earlier_conversation(
+    is_a_terminal, resume, monkeypatch, tmp_path
+):
     given = []
-    monkeypatch.setattr(plain, "chat", lambda path, settings: given.append(settings.resume) or exit_codes.OK)
+    monkeypatch.setattr(
+        plain, "chat", lambda path, settings: given.append(settings.resume) or exit_codes.OK
+    )
     monkeypatch.setattr(sys, "stdin", stdin := io.StringIO("why?\n"))
     monkeypatch.setattr(stdin, "isatty", lambda: is_a_terminal, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

@@ -37,12 +37,15 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> list[Server]:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
-    return use_script(monkeypatch, Script(replies=[["I look. ", CALL], ["It is hi."]], calls_like="<tool_call>"))
+    return use_script(
+        monkeypatch, Script(replies=[["I look. ", CALL], ["It is hi."]], calls_like="<tool_call>")
+    )
 
 
 def with_tools(*always: str, use: str = "on") -> Settings:
     return replace(
-        built_in_settings(), tools=ToolSettings(use, 2000, (ToolServerSetting("own", ("own",), always=always),))
+        built_in_settings(),
+        tools=ToolSettings(use, 2000, (ToolServerSetting("own", ("own",), always=always),)),
     )
 
 
@@ -62,7 +65,10 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch, *answers: str) -> list[str]:
 
 
 def test_a_run_asks_about_a_call_and_goes_on_from_its_result(
-    script: Script, servers: list[Server], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    script: Script,
+    servers: list[Server],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     asked = at_terminal(monkeypatch, "y")
     assert run(RunOptions("m.gguf", "what?"), with_tools(), script.clock) == exit_codes.OK
@@ -76,7 +82,10 @@ def test_a_run_asks_about_a_call_and_goes_on_from_its_result(
 
 
 def test_a_refused_call_does_not_run(
-    script: Script, servers: list[Server], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    script: Script,
+    servers: list[Server],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     at_terminal(monkeypatch, "")
     run(RunOptions("m.gguf", "what?"), with_tools(), script.clock)
@@ -109,12 +118,16 @@ def test_no_tools_without_use_with_a_form_or_in_raw_text(
     assert "without tools" not in capsys.readouterr().err
 
 
-def test_json_has_the_last_reply(script: Script, servers: list[Server], capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_last_reply(
+    script: Script, servers: list[Server], capsys: pytest.CaptureFixture[str]
+) -> None:
     run(RunOptions("m.gguf", "what?", as_json=True), with_tools("echo"), script.clock)
     assert json.loads(capsys.readouterr().out)["text"] == "It is hi."
 
 
-def test_rounds_of_calls_end(script: Script, servers: list[Server], capsys: pytest.CaptureFixture[str]) -> None:
+def test_rounds_of_calls_end(
+    script: Script, servers: list[Server], capsys: pytest.CaptureFixture[str]
+) -> None:
     script.replies = [[CALL]] * (MOST_ROUNDS + 2)
     run(RunOptions("m.gguf", "what?"), with_tools("echo"), script.clock)
     assert len(servers[0].called) == MOST_ROUNDS
@@ -122,11 +135,16 @@ def test_rounds_of_calls_end(script: Script, servers: list[Server], capsys: pyte
 
 
 def test_always_holds_for_one_conversation_and_tools_are_listed(
-    script: Script, servers: list[Server], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    script: Script,
+    servers: list[Server],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     script.replies = [[CALL], ["One."], [CALL], ["Two."], [CALL], ["Three."]]
     asked = at_terminal(monkeypatch, "a", "n")
-    monkeypatch.setattr(sys, "stdin", io.StringIO("first\nsecond\n/new\nthird\n/tools off\n/tools\n"))
+    monkeypatch.setattr(
+        sys, "stdin", io.StringIO("first\nsecond\n/new\nthird\n/tools off\n/tools\n")
+    )
     assert line_mode.chat("m.gguf", with_tools(), script.clock) == exit_codes.OK
     out, err = capsys.readouterr()
     assert [line for line in out.splitlines() if line] == ["One.", "Two.", "Three."]
@@ -136,7 +154,10 @@ def test_always_holds_for_one_conversation_and_tools_are_listed(
 
 
 def test_a_stop_at_the_question_leaves_the_call(
-    script: Script, servers: list[Server], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    script: Script,
+    servers: list[Server],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     script.replies = [[CALL], ["Fine."]]
     at_terminal(monkeypatch)

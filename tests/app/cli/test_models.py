@@ -75,7 +75,10 @@ def test_this_machine_is_measured_once_and_again_when_asked(
 
 
 def test_a_busy_machine_is_not_measured_and_has_typical_speeds(
-    machine: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    machine: list[Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(command, "look_at_load", lambda look_s: Conditions(others_cores=0.9))
     tiny_gguf.write(tmp_path / "models" / "good.gguf")
@@ -101,7 +104,9 @@ def test_scripts_get_every_field(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_words_choose_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("one", "two"):
-        tiny_gguf.write(tmp_path / "models" / f"{name}.gguf", quant="F32" if name == "one" else "Q8_0")
+        tiny_gguf.write(
+            tmp_path / "models" / f"{name}.gguf", quant="F32" if name == "one" else "Q8_0"
+        )
     out = run(capsys, "q8_0", "TWO")
     assert out.startswith("1 model; ")
     assert "one " not in out

@@ -41,7 +41,9 @@ def run(place: Path, **more: Any) -> int:
     return perplexity(PerplexityOptions(**given), built_in_settings())
 
 
-def test_a_line_says_perplexity_error_and_how_many_tokens(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_says_perplexity_error_and_how_many_tokens(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(place) == exit_codes.OK
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("perplexity ")
@@ -71,14 +73,24 @@ def test_scripts_get_one_object(place: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"file": "short.txt"}, r"short\.txt: has \d tokens?, fewer than one chunk of 32 \(give a longer text"),
-        ({"n_chunk": 4096}, r"the model holds \d+ tokens, and a chunk has 4,096 \(give a smaller --ctx\)"),
+        (
+            {"file": "short.txt"},
+            r"short\.txt: has \d tokens?, fewer than one chunk of 32 \(give a longer text",
+        ),
+        (
+            {"n_chunk": 4096},
+            r"the model holds \d+ tokens, and a chunk has 4,096 \(give a smaller --ctx\)",
+        ),
         ({"against": "other.gguf"}, "have not the same vocabulary"),
         ({"file": "nowhere.txt"}, r"nowhere\.txt: No such file"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_in_one_line(place: Path, given: dict[str, Any], why: str) -> None:
-    named = {key: str(place / value) if isinstance(value, str) else value for key, value in given.items()}
+def test_what_cannot_be_measured_is_refused_in_one_line(
+    place: Path, given: dict[str, Any], why: str
+) -> None:
+    named = {
+        key: str(place / value) if isinstance(value, str) else value for key, value in given.items()
+    }
     with pytest.raises(Refusal, match=why) as refused:
         run(place, **named)
     assert "\n" not in str(refused.value)
@@ -94,7 +106,9 @@ def test_ctrl_c_prints_what_is_known(
         made.append(self)
         for rows in score(self, ids, first):
             if len(made) == 2 and not cancelled.is_set():
-                os.kill(os.getpid(), signal.SIGINT)  # Python hands it to the main thread, which waits
+                os.kill(
+                    os.getpid(), signal.SIGINT
+                )  # Python hands it to the main thread, which waits
                 assert cancelled.wait(60)
             yield rows
 
@@ -107,7 +121,15 @@ def test_ctrl_c_prints_what_is_known(
 
 
 def test_the_command_line_leads_there(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["perplexity", str(place / "1.gguf"), str(place / "text.txt"), "--ctx", "32", "--threads", "1"]
+    words = [
+        "perplexity",
+        str(place / "1.gguf"),
+        str(place / "text.txt"),
+        "--ctx",
+        "32",
+        "--threads",
+        "1",
+    ]
     assert guard(lambda: obey(parse(words))) == exit_codes.OK
     assert capsys.readouterr().out.startswith("perplexity ")
     for wrong in (["--kv", "q9"], ["--ctx", "4"], ["--against", "x", "--kv", "f16"]):

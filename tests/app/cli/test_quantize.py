@@ -29,11 +29,21 @@ SETTINGS = override(built_in_settings(), "threads", 1, "--threads")
 
 
 def run(model: Path, mix: str = "Q4_K_M", **more: Any) -> int:
-    return quantize(QuantizeOptions(str(model), str(model.with_name("out.gguf")), mix, **more), SETTINGS)
+    return quantize(
+        QuantizeOptions(str(model), str(model.with_name("out.gguf")), mix, **more), SETTINGS
+    )
 
 
 def test_a_line_says_what_became_of_it(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["quantize", str(model), str(model.with_name("out.gguf")), "--type", "q4_k_m", "--threads", "1"]
+    arguments = [
+        "quantize",
+        str(model),
+        str(model.with_name("out.gguf")),
+        "--type",
+        "q4_k_m",
+        "--threads",
+        "1",
+    ]
     assert guard(lambda: obey(parse(arguments))) == exit_codes.OK
     out, err = capsys.readouterr()
     assert " became " in out
@@ -57,7 +67,10 @@ def test_a_low_source_is_noted_once(model: Path, capsys: pytest.CaptureFixture[s
     model.with_name("out.gguf").rename(model)
     run(model, "Q3_K_M")
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == "jalopy: the source is quantized already (Q4_0): one made of F16, BF16 or Q8_0 would be better"
+    assert (
+        line
+        == "jalopy: the source is quantized already (Q4_0): one made of F16, BF16 or Q8_0 would be better"
+    )
 
 
 def write_importance(model: Path, *names: str, n_columns: int = 256) -> str:
@@ -114,25 +127,44 @@ def test_what_keeps_nothing_and_an_unknown_type_are_refused(model: Path) -> None
 
 
 def test_importance_of_another_model_is_refused_at_once(model: Path) -> None:
-    other = write_importance(model, "blk.0.ffn_up.weight", "blk.0.mixer.weight", "blk.1.mixer.weight")
-    with pytest.raises(EngineError, match=r"^i\.gguf: 2 of its 3 matrices are not in m\.gguf \(it is of another model"):
+    other = write_importance(
+        model, "blk.0.ffn_up.weight", "blk.0.mixer.weight", "blk.1.mixer.weight"
+    )
+    with pytest.raises(
+        EngineError,
+        match=r"^i\.gguf: 2 of its 3 matrices are not in m\.gguf \(it is of another model",
+    ):
         run(model, imatrix=other)
     other = write_importance(model, "blk.0.ffn_up.weight", n_columns=128)
-    with pytest.raises(EngineError, match=r"^i\.gguf: has 128 numbers for blk\.0\.ffn_up\.weight, which has 256 c"):
+    with pytest.raises(
+        EngineError, match=r"^i\.gguf: has 128 numbers for blk\.0\.ffn_up\.weight, which has 256 c"
+    ):
         run(model, imatrix=other)
     assert not model.with_name("out.gguf").exists()
 
 
-def test_partial_importance_is_said_in_a_line(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write_importance(model, "blk.0.ffn_up.weight", "blk.1.ffn_up.weight", "blk.2.ffn_up.weight")
+def test_partial_importance_is_said_in_a_line(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_importance(
+        model, "blk.0.ffn_up.weight", "blk.1.ffn_up.weight", "blk.2.ffn_up.weight"
+    )
     run(model, imatrix=path)
     covers, foreign = capsys.readouterr().err.splitlines()
-    assert covers == "jalopy quantize: i.gguf covers 2 of 13 tensors; blk.0.attn_k.weight is not among them"
-    assert foreign == "jalopy quantize: i.gguf: 1 of its 3 matrices are not in m.gguf (of another model?)"
+    assert (
+        covers
+        == "jalopy quantize: i.gguf covers 2 of 13 tensors; blk.0.attn_k.weight is not among them"
+    )
+    assert (
+        foreign
+        == "jalopy quantize: i.gguf: 1 of its 3 matrices are not in m.gguf (of another model?)"
+    )
     assert read_gguf(model.with_name("out.gguf")).metadata["quantize.imatrix.entries_count"] == 2
 
 
-def test_importance_without_effect_is_said_and_not_written(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_importance_without_effect_is_said_and_not_written(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run(model, "Q8_0", imatrix=write_importance(model, "blk.0.ffn_up.weight"))
     line = "jalopy quantize: i.gguf has no effect: no tensor gets a type that depends on it"
     assert capsys.readouterr().err.splitlines() == [line]
@@ -150,7 +182,9 @@ def test_a_type_that_no_tensor_gets_is_said(
     pair: str, reason: str, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(model, keep=["blk.0.ffn_up.weight=Q8_0", pair])
-    assert capsys.readouterr().err.splitlines() == [f"jalopy quantize: --keep {pair} has no effect: {reason}"]
+    assert capsys.readouterr().err.splitlines() == [
+        f"jalopy quantize: --keep {pair} has no effect: {reason}"
+    ]
 
 
 def test_the_same_types_again_are_said(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,11 +216,20 @@ def test_neither_importance_nor_another_part_is_the_output(tmp_path: Path) -> No
     imatrix = write_importance(parts[0], "blk.0.ffn_up.weight")
     for name in (*map(str, parts), imatrix):
         with pytest.raises(Refusal, match="is one of the files that are read"):
-            quantize(QuantizeOptions(str(parts[0]), name, "Q4_K_M", imatrix=imatrix, force=True), SETTINGS)
+            quantize(
+                QuantizeOptions(str(parts[0]), name, "Q4_K_M", imatrix=imatrix, force=True),
+                SETTINGS,
+            )
 
 
 def test_an_output_that_cannot_be_is_refused_at_once(model: Path) -> None:
     (model.parent / "folder.gguf").mkdir()
-    for name, reason in (("folder.gguf", "is not a regular file"), ("none/out.gguf", "there is no such folder")):
+    for name, reason in (
+        ("folder.gguf", "is not a regular file"),
+        ("none/out.gguf", "there is no such folder"),
+    ):
         with pytest.raises(Refusal, match=reason):
-            quantize(QuantizeOptions(str(model), str(model.parent / name), "Q4_K_M", force=True), SETTINGS)
+            quantize(
+                QuantizeOptions(str(model), str(model.parent / name), "Q4_K_M", force=True),
+                SETTINGS,
+            )

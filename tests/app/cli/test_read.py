@@ -25,7 +25,10 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
 
 def test_documents_are_read_in_order_and_the_question_joins_them(
-    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    script: Script,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name in ("b.md", "a.md"):
         (tmp_path / name).write_text(f"the words of {name}")
@@ -59,11 +62,15 @@ def test_only_changed_files_begin_another_conversation(
     what = "m.gguf", [str(file)]
     for _ in range(2):
         assert read(settings, *what, script.clock) == exit_codes.OK
-    assert "conversation 1 was begun with the same files, and is used again" in capsys.readouterr().err
+    assert (
+        "conversation 1 was begun with the same files, and is used again" in capsys.readouterr().err
+    )
     assert Store().ids() == ["000001"]
     [message] = Store().read("000001").conversation.messages
     assert message.text == "a.md:\n```\none text\n```"
-    with pytest.raises(Refusal, match="the context holds"):  # a refusal costs nothing that was there before
+    with pytest.raises(
+        Refusal, match="the context holds"
+    ):  # a refusal costs nothing that was there before
         read(replace(settings, context_size=8), *what, script.clock)
     assert Store().ids() == ["000001"]
     file.write_text("another text")

@@ -46,7 +46,10 @@ def answered(script: Script, capsys: pytest.CaptureFixture[str]) -> Answered:
     """Answer a prompt; what was written to stdout and stderr comes back."""
 
     def answer(prompt: str, settings: Settings | None = None, **options: Any) -> tuple[str, str]:
-        assert run(RunOptions("m.gguf", prompt, **options), settings or settings_with(), script.clock) == exit_codes.OK
+        assert (
+            run(RunOptions("m.gguf", prompt, **options), settings or settings_with(), script.clock)
+            == exit_codes.OK
+        )
         return capsys.readouterr()
 
     return answer
@@ -95,7 +98,9 @@ def test_the_model_gets_what_was_said_and_how(
     assert model.tokenizer.decode(model.sessions[0].tokens) == tokens
 
 
-def test_a_known_length_opens_a_context_no_larger_than_needed(answered: Answered, script: Script) -> None:
+def test_a_known_length_opens_a_context_no_larger_than_needed(
+    answered: Answered, script: Script
+) -> None:
     answered("a b c", settings_with(max_tokens=5), raw=True)
     assert script.opened[0].sessions[0].n_ctx == 4 + 5
     assert script.opened[0].sessions[0].is_closed
@@ -128,7 +133,9 @@ def test_a_terminal_gets_filtered_text_and_a_pipe_gets_it_raw(
     assert terminal.getvalue() == "a␛]0;x␇␍\n"
 
 
-def test_an_engine_error_is_raised_after_the_text_so_far(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_engine_error_is_raised_after_the_text_so_far(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
     script.fail_after_tokens = 2
     with pytest.raises(BrokenModelError):
         run(RunOptions("m.gguf", "hi"), settings_with(), script.clock)
@@ -138,7 +145,9 @@ def test_an_engine_error_is_raised_after_the_text_so_far(script: Script, capsys:
         run(RunOptions("m.gguf", "hi"), settings_with(), script.clock)
 
 
-def test_a_reader_that_went_away_ends_the_answer(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_went_away_ends_the_answer(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Closed(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
@@ -190,7 +199,9 @@ def test_a_prompt_given_twice_or_not_at_all_is_refused(monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-def test_an_answer_has_the_form_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_has_the_form_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The bundled model would never say so by itself."""
     (tmp_path / "form.json").write_text('{"enum":["left","right"]}')
     (tmp_path / "form.gbnf").write_text('root ::= "le" [a-f]{2}')
@@ -200,7 +211,10 @@ def test_an_answer_has_the_form_that_is_asked_for(tmp_path: Path, capsys: pytest
         ({"grammar": str(tmp_path / "form.gbnf")}, "le[a-f]{2}"),
         ({"regex": "[0-9]{3}-[0-9]{2}"}, "[0-9]{3}-[0-9]{2}"),
     ):
-        assert run(RunOptions(starter, "Say it.", **options), settings_with(max_tokens=20)) == exit_codes.OK
+        assert (
+            run(RunOptions(starter, "Say it.", **options), settings_with(max_tokens=20))
+            == exit_codes.OK
+        )
         assert re.fullmatch(wanted, capsys.readouterr().out.strip())
 
 
@@ -245,9 +259,14 @@ def test_a_prompt_is_answered_without_a_pipe_that_stays_open(
     assert "the prompt is answered without it" in told
 
 
-@pytest.mark.parametrize(("words", "prompt"), [(["hello"], "hello\n\none\ntwo\n"), ([], "one\ntwo\n")])
+@pytest.mark.parametrize(
+    ("words", "prompt"), [(["hello"], "hello\n\none\ntwo\n"), ([], "one\ntwo\n")]
+)
 def test_what_comes_slowly_is_waited_for_with_a_word(
-    words: list[str], prompt: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    prompt: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(standard_input, "WORD_S", 0.0)
     monkeypatch.setattr(standard_input, "PATIENCE_S", 60.0)

@@ -65,7 +65,10 @@ def test_a_segment_that_ends_within_another_is_not_a_prefix(place, capsys):
     writer = StateWriter(session, place)
     assert writer.flush(60)
     writer.close()
-    assert [one["tokens"] for one in json.loads(listed(capsys, as_json=True))["states"]] == [150, 100]
+    assert [one["tokens"] for one in json.loads(listed(capsys, as_json=True))["states"]] == [
+        150,
+        100,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -91,6 +94,12 @@ def test_what_is_to_be_deleted_is_not_guessed():
         states(built_in_settings(), all=True)
     assert arguments.parse(["states", "prune", "--to", "1.5g"]).to == 3 << 29
     assert arguments.parse(["states"]).action == ""
-    for wrong in (["--to", "much"], ["--to", "-1"], ["--older", "nan"], ["--older", "1", "--all"], ["drop"]):
+    for wrong in (
+        ["--to", "much"],
+        ["--to", "-1"],
+        ["--older", "nan"],
+        ["--older", "1", "--all"],
+        ["drop"],
+    ):
         with pytest.raises(SystemExit):
             arguments.parse(["states", *wrong])

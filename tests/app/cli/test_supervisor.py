@@ -97,7 +97,9 @@ def opened() -> Iterator[list[Terminal]]:
         terminal.close()
 
 
-def start(opened: list[Terminal], act: str = WAIT, setup: str = "pass", grace_s: float = 4.0) -> Terminal:
+def start(
+    opened: list[Terminal], act: str = WAIT, setup: str = "pass", grace_s: float = 4.0
+) -> Terminal:
     terminal = Terminal(CHILD.format(act=act, setup=setup, grace_s=grace_s))
     opened.append(terminal)
     terminal.wait_for(b"READY")
@@ -124,7 +126,14 @@ def test_a_killed_child_leaves_a_sane_terminal_a_line_and_a_code(
     terminal = start(opened, act=f"os.kill(os.getpid(), {int(number)})")
     assert terminal.end() == code
     assert termios.tcgetattr(terminal.line) == terminal.before
-    for sequence in (b"\x1b[?1049l", b"\x1b[?1003l", b"\x1b[?2004l", b"\x1b[?7h", b"\x1b[?25h", b"\x1b[<u"):
+    for sequence in (
+        b"\x1b[?1049l",
+        b"\x1b[?1003l",
+        b"\x1b[?2004l",
+        b"\x1b[?7h",
+        b"\x1b[?25h",
+        b"\x1b[<u",
+    ):
         assert sequence in terminal.output
     assert said(terminal).startswith("jalopy: ")
     assert word in said(terminal)
@@ -138,7 +147,9 @@ def test_an_exit_code_is_passed_on_and_nothing_is_said(opened: list[Terminal]) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_the_parent_reaches_the_child_which_decides(opened: list[Terminal], number: signal.Signals) -> None:
+def test_a_signal_to_the_parent_reaches_the_child_which_decides(
+    opened: list[Terminal], number: signal.Signals
+) -> None:
     terminal = start(opened, setup=f"signal.signal({int(number)}, lambda *_: os._exit(7))")
     os.kill(terminal.process.pid, number)
     assert terminal.end() == 7
@@ -180,12 +191,16 @@ def work():
     return len(told)
 sys.exit(supervise(partial(guard, work), uses_screen=False))
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=240, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=240, check=False
+    )
     assert (done.returncode, done.stderr) == (exit_codes.OK, b"")
 
 
 def test_a_child_that_ignores_sigterm_is_killed_in_the_end(opened: list[Terminal]) -> None:
-    terminal = start(opened, act=STAYS, setup="signal.signal(signal.SIGTERM, signal.SIG_IGN)", grace_s=0.2)
+    terminal = start(
+        opened, act=STAYS, setup="signal.signal(signal.SIGTERM, signal.SIG_IGN)", grace_s=0.2
+    )
     os.kill(terminal.process.pid, signal.SIGTERM)
     assert terminal.end() == exit_codes.TERMINATED
     assert termios.tcgetattr(terminal.line) == terminal.before
@@ -202,7 +217,9 @@ COUNTS_CONTINUES = "signal.signal(signal.SIGCONT, lambda *_: os.write(1, b'CONTI
 
 
 @pytest.mark.parametrize("to_group", [True, False])
-def test_a_stopped_child_stops_the_job_and_sigcont_wakes_both(opened: list[Terminal], to_group: bool) -> None:
+def test_a_stopped_child_stops_the_job_and_sigcont_wakes_both(
+    opened: list[Terminal], to_group: bool
+) -> None:
     terminal = start(opened, act=STAYS, setup=COUNTS_CONTINUES)
     parent, child = terminal.process.pid, terminal.child_id()
     os.kill(child, signal.SIGSTOP)  # what Textual does on ctrl+z
@@ -247,7 +264,10 @@ def test_a_parent_does_not_stop_for_a_child_that_goes_on_at_once(opened: list[Te
 
 
 def test_the_child_ends_when_its_parent_is_killed(opened: list[Terminal]) -> None:
-    terminal = start(opened, setup="signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b'ORPHAN'), os._exit(0)))")
+    terminal = start(
+        opened,
+        setup="signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b'ORPHAN'), os._exit(0)))",
+    )
     os.kill(terminal.process.pid, signal.SIGKILL)
     terminal.wait_for(b"ORPHAN")
 
@@ -255,14 +275,21 @@ def test_the_child_ends_when_its_parent_is_killed(opened: list[Terminal]) -> Non
 @pytest.mark.parametrize(
     ("work", "line"),
     [
-        ("lambda: os.kill(os.getpid(), signal.SIGSEGV)", b"jalopy: internal error: the program was ended by signal 11"),
+        (
+            "lambda: os.kill(os.getpid(), signal.SIGSEGV)",
+            b"jalopy: internal error: the program was ended by signal 11",
+        ),
         ("lambda: 1 // 0", b"jalopy: internal error: ZeroDivisionError"),
     ],
 )
 def test_without_a_terminal_one_line_has_no_escape_sequence(work: str, line: bytes) -> None:
     program = f"import os, signal, sys\nfrom app.cli.supervisor import supervise\nsys.exit(supervise({work}, True))"
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (exit_codes.INTERNAL, b"")
     assert done.stderr.startswith(line)
@@ -312,7 +339,9 @@ def is_gone(process_id: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize(("state", "stops"), [*((state, False) for state in ORPHANS), ("idle", True)])
+@pytest.mark.parametrize(
+    ("state", "stops"), [*((state, False) for state in ORPHANS), ("idle", True)]
+)
 def test_a_child_is_gone_soon_after_its_parent_was_killed(state: str, stops: bool) -> None:
     program = ORPHAN.format(act=ORPHANS[state])
     parent = subprocess.Popen(
@@ -368,4 +397,6 @@ def test_ctrl_c_pressed_twice_is_no_internal_error() -> None:
 
 def run_orphan(act: str) -> subprocess.CompletedProcess[bytes]:
     program = ORPHAN.format(act=act)
-    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=240, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=240, check=False
+    )

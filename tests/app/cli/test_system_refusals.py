@@ -27,15 +27,15 @@ def chained(error: BaseException, cause: BaseException) -> BaseException:
     return error
 
 
-NUMPY = (
-    "\n\nIMPORTANT: PLEASE READ THIS\n\nOriginal error was: libopenblas.so: failed to map segment from shared object\n"
-)
+NUMPY = "\n\nIMPORTANT: PLEASE READ THIS\n\nOriginal error was: libopenblas.so: failed to map segment from shared object\n"
 NO_THREAD = RuntimeError("can't start new thread")
 MEMORY = {
     "MemoryError": MemoryError(),
     "ENOMEM": OSError(errno.ENOMEM, "Cannot allocate memory"),
     "numpy": ImportError(NUMPY),
-    "llvmlite": chained(OSError("Could not find/load shared object file"), OSError("x.so: failed to map segment")),
+    "llvmlite": chained(
+        OSError("Could not find/load shared object file"), OSError("x.so: failed to map segment")
+    ),
     "loader": ImportError("x.so: cannot allocate memory in static TLS block"),
 }
 
@@ -59,7 +59,11 @@ def test_memory_is_what_a_limit_on_the_address_space_refuses(
 
 @pytest.mark.parametrize(
     "error",
-    [NO_THREAD, chained(ValueError("x"), NO_THREAD), RuntimeError("cannot join thread before it is started")],
+    [
+        NO_THREAD,
+        chained(ValueError("x"), NO_THREAD),
+        RuntimeError("cannot join thread before it is started"),
+    ],
 )
 def test_a_refused_thread_names_the_limit_on_processes(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -75,7 +79,9 @@ def test_a_library_that_cannot_be_read_is_an_io_error(capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == f"jalopy: a part of the program cannot be loaded: {words}\n"
 
 
-def test_an_import_that_fails_for_another_reason_is_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_import_that_fails_for_another_reason_is_a_bug(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert refusals.refuse(ImportError("cannot import name 'x' from 'y'")) == exit_codes.INTERNAL
 
 
@@ -96,10 +102,14 @@ def jalopy(*arguments: str, program: str = "", limit: int = 0) -> subprocess.Com
     ("mebibytes", "command"),
     [(150, ("run", "starter", "-p", "hi")), (250, CHAT), (330, ("run", "starter", "-p", "hi"))],
 )
-def test_a_small_address_space_is_one_line_that_names_it(mebibytes: int, command: tuple[str, ...]) -> None:
+def test_a_small_address_space_is_one_line_that_names_it(
+    mebibytes: int, command: tuple[str, ...]
+) -> None:
     done = jalopy(*command, limit=mebibytes * MIB)
     assert (done.returncode, done.stdout) == (exit_codes.NO_MEMORY, ""), done.stderr
-    assert f"the limit of {mebibytes} MiB on the address space (ulimit -v) is too small" in done.stderr
+    assert (
+        f"the limit of {mebibytes} MiB on the address space (ulimit -v) is too small" in done.stderr
+    )
     assert done.stderr.count("\n") == 1
 
 
@@ -116,7 +126,9 @@ threading._start_new_thread = start
 """
 
 
-@pytest.mark.parametrize(("command", "most"), [(("run", "starter", "-p", "hi"), 1), (CHAT, 0), (("doctor",), 0)])
+@pytest.mark.parametrize(
+    ("command", "most"), [(("run", "starter", "-p", "hi"), 1), (CHAT, 0), (("doctor",), 0)]
+)
 def test_refused_threads_are_one_line(command: tuple[str, ...], most: int) -> None:
     done = jalopy(*command, program=REFUSE_THREADS.format(most=most))
     assert (done.returncode, done.stdout) == (exit_codes.NO_MEMORY, ""), done.stderr
@@ -156,7 +168,9 @@ sys.meta_path.insert(0, Fails)
         *((name, "MemoryError()", 71, "not enough memory") for name in ("app.cli.arguments", "numpy")),
     ],
 )  # fmt: skip
-def test_an_import_that_the_system_spoils_is_one_line(name: str, error: str, code: int, words: str) -> None:
+def test_an_import_that_the_system_spoils_is_one_line(
+    name: str, error: str, code: int, words: str
+) -> None:
     done = jalopy(*CHAT, program=FAIL_IMPORT.format(name=name, error=error))
     assert (done.returncode, done.stdout) == (code, "")
     assert words in done.stderr

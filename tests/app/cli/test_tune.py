@@ -42,10 +42,14 @@ def script(monkeypatch: pytest.MonkeyPatch, machine: ScriptedMachine) -> Script:
 
 
 def run(script: Script, **options: Any) -> int:
-    return tune(TuneOptions("m.gguf", **{"budget_s": 60.0, **options}), built_in_settings(), script.clock)
+    return tune(
+        TuneOptions("m.gguf", **{"budget_s": 60.0, **options}), built_in_settings(), script.clock
+    )
 
 
-def test_people_get_bars_the_reason_and_what_is_remembered(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+def test_people_get_bars_the_reason_and_what_is_remembered(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
     script.thread_speeds = {1: 1.0, 2: 1.7, 3: 2.5, 4: 3.4}
     assert run(script) == exit_codes.OK
     out = capsys.readouterr().out
@@ -57,20 +61,35 @@ def test_people_get_bars_the_reason_and_what_is_remembered(script: Script, capsy
     assert "i5-4278U" in next(iter(remembered))
 
 
-def test_json_is_one_object_with_samples_cores_and_the_best(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_one_object_with_samples_cores_and_the_best(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(script, as_json=True) == exit_codes.OK
     report = json.loads(capsys.readouterr().out)
-    assert report["best"] == {"decode": 2, "prefill": 2, "pinned": False, "weights": "mmap", "kv_type": "f16"}
+    assert report["best"] == {
+        "decode": 2,
+        "prefill": 2,
+        "pinned": False,
+        "weights": "mmap",
+        "kv_type": "f16",
+    }
     assert report["state"] == "done"
     assert report["remembered"] is True
     assert [curve["phase"] for curve in report["curves"]] == ["decode", "prefill"]
-    assert [point["kind"] for point in report["curves"][0]["points"]] == ["core", "core", "sibling", "sibling"]
+    assert [point["kind"] for point in report["curves"][0]["points"]] == [
+        "core",
+        "core",
+        "sibling",
+        "sibling",
+    ]
     assert report["curves"][0]["points"][1]["tps"]["median"] == pytest.approx(85.0)
     assert report["cores"]["n_physical"] == 2
     assert report["cpu"] == "avx2"
 
 
-def test_weights_and_kv_types_are_compared_when_asked_for(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_and_kv_types_are_compared_when_asked_for(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
     script.weight_speeds, script.kv_speeds = {"huge": 1.1}, {"f32": 1.2}
     assert run(script, budget_s=None, try_weights=True, try_kv=True) == exit_codes.OK
     captured = capsys.readouterr()
@@ -83,11 +102,15 @@ def test_weights_and_kv_types_are_compared_when_asked_for(script: Script, capsys
     assert "With its weights in huge pages this model writes 10 % faster (10 to 10)" in captured.out
     options = "--threads 2 --prefill-threads 2 --weights huge --kv f32"
     assert f"Remembered: {options} from the next start on." in captured.out
-    assert list(state.load_state()[0].tuned_threads.values()) == [TunedChoice(2, 2, False, "huge", "f32")]
+    assert list(state.load_state()[0].tuned_threads.values()) == [
+        TunedChoice(2, 2, False, "huge", "f32")
+    ]
     assert [model.has_copy for model in script.opened] == [False]
 
 
-def test_json_holds_the_comparisons_and_the_conditions(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_holds_the_comparisons_and_the_conditions(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
     script.weight_speeds = {"huge": 1.1}
     assert run(script, budget_s=None, try_weights=True, as_json=True) == exit_codes.OK
     captured = capsys.readouterr()
@@ -100,7 +123,9 @@ def test_json_holds_the_comparisons_and_the_conditions(script: Script, capsys: p
     assert report["conditions"] == {"on_battery": False, "swapped_bytes": 0, "others_cores": None}
 
 
-def test_without_the_flags_neither_is_touched(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_the_flags_neither_is_touched(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
     run(script)
     assert "huge" not in capsys.readouterr().out
     assert script.opened[0].weight_calls == []
@@ -109,10 +134,17 @@ def test_without_the_flags_neither_is_touched(script: Script, capsys: pytest.Cap
 
 @pytest.mark.parametrize(
     ("trouble", "said"),
-    [("swapping", "since the machine was swapping"), ("crowded", "since other programs took a core")],
+    [
+        ("swapping", "since the machine was swapping"),
+        ("crowded", "since other programs took a core"),
+    ],
 )
 def test_figures_of_a_troubled_machine_are_not_remembered(
-    script: Script, machine: ScriptedMachine, capsys: pytest.CaptureFixture[str], trouble: str, said: str
+    script: Script,
+    machine: ScriptedMachine,
+    capsys: pytest.CaptureFixture[str],
+    trouble: str,
+    said: str,
 ) -> None:
     real = machine.cpu_times
 
@@ -147,7 +179,9 @@ def test_kernels_are_tuned_first_or_alone(
 ) -> None:
     asked = []
 
-    def try_lookahead(model: Any, session: Any, is_unwanted: Any, again: bool) -> dict[str, Lookahead]:
+    def try_lookahead(
+        model: Any, session: Any, is_unwanted: Any, again: bool
+    ) -> dict[str, Lookahead]:
         asked.append((again, is_unwanted()))
         return {
             "Q4_K": Lookahead(-4096, 24.1, 16.54),
@@ -194,7 +228,9 @@ def test_ctrl_c_prints_the_results_so_far_and_remembers_none(
         def reports() -> Any:
             for n, report in enumerate(sweep):
                 if n == 4:
-                    os.kill(os.getpid(), signal.SIGINT)  # Python hands it to the main thread, which waits
+                    os.kill(
+                        os.getpid(), signal.SIGINT
+                    )  # Python hands it to the main thread, which waits
                     assert sweep._cancelled.wait(60)
                 yield report
 
@@ -248,7 +284,9 @@ class FakeModel:
         ({"pin_threads": "on", "threads": 3}, []),
     ],
 )
-def test_remembered_threads_give_way_to_those_of_the_settings(named: dict[str, Any], given: list[Any]) -> None:
+def test_remembered_threads_give_way_to_those_of_the_settings(
+    named: dict[str, Any], given: list[Any]
+) -> None:
     settings = built_in_settings()
     for key, value in named.items():
         settings = override(settings, key, value, "test")
@@ -258,7 +296,9 @@ def test_remembered_threads_give_way_to_those_of_the_settings(named: dict[str, A
 
 
 @pytest.mark.parametrize(("named", "given"), [("auto", "huge"), ("mmap", None), ("huge", None)])
-def test_remembered_weights_give_way_to_those_of_the_settings(named: str, given: str | None) -> None:
+def test_remembered_weights_give_way_to_those_of_the_settings(
+    named: str, given: str | None
+) -> None:
     model: Any = FakeModel()
     settings = override(built_in_settings(), "weights", named, "test")
     engine_access.use_tuned(model, TunedChoice(2, 2, weights="huge"), settings)
@@ -290,7 +330,12 @@ def test_the_cache_has_the_type_set_or_one_as_exact_or_auto(script: Script) -> N
     model: Any = FakeModel()
     settings = built_in_settings()
     assert engine_access.kv_type_of(settings, model) == "auto"
-    for remembered, wanted in (("f32", "f32"), ("f16", "auto"), ("q8_0", "auto"), ("f16/q8_0", "auto")):
+    for remembered, wanted in (
+        ("f32", "f32"),
+        ("f16", "auto"),
+        ("q8_0", "auto"),
+        ("f16/q8_0", "auto"),
+    ):
         engine_access.remember_tuned(model, TunedChoice(2, 2, kv_type=remembered))
         assert engine_access.kv_type_of(settings, model) == wanted
     assert engine_access.kv_type_of(override(settings, "kv_type", "q8_0", "test"), model) == "q8_0"
@@ -303,7 +348,9 @@ def test_what_is_remembered_belongs_to_one_machine_and_one_model(
     assert engine_access.recall_tuned(model).choice is None
     assert engine_access.remember_tuned(model, TunedChoice(2, 4)) is None
     assert engine_access.recall_tuned(model).choice == TunedChoice(2, 4)
-    monkeypatch.setattr(host, "cores", lambda: Cores((0, 1, 2, 3), 2, 1, name="i5-4278U"))  # a quota now
+    monkeypatch.setattr(
+        host, "cores", lambda: Cores((0, 1, 2, 3), 2, 1, name="i5-4278U")
+    )  # a quota now
     assert engine_access.recall_tuned(model).choice is None
     monkeypatch.setattr(host, "cores", lambda: Cores((0, 1, 2, 3), 2, None, name="i5-4278U"))
     monkeypatch.setattr(engine_access, "cpu_level", lambda: "ssse3")

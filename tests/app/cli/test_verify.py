@@ -55,7 +55,9 @@ def test_another_hash_is_damage(model: Path, capsys: pytest.CaptureFixture[str])
     assert "download it again" in out
 
 
-def test_without_a_stated_hash_nothing_is_claimed(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_stated_hash_nothing_is_claimed(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out = run(capsys, model, runs=False)
     assert code == exit_codes.OK
     assert out.startswith("?   sha256")
@@ -67,7 +69,9 @@ def test_what_is_no_hash_is_refused(model: Path) -> None:
             verify(built_in_settings(), str(model), given)
 
 
-def test_a_damaged_scale_is_named_by_tensor_and_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_scale_is_named_by_tensor_and_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tiny = tiny_gguf.model(quant="Q8_0")
     tensor = tiny.tensor("blk.0.ffn_up.weight")
     data = bytearray(tensor.data)
@@ -78,7 +82,9 @@ def test_a_damaged_scale_is_named_by_tensor_and_row(tmp_path: Path, capsys: pyte
     assert "x   weights   NaN or infinity in blk.0.ffn_up.weight (Q8_0, 1 from row 0)" in out
 
 
-def test_merges_that_make_no_token_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_merges_that_make_no_token_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tiny = tiny_gguf.model("qwen2", quant="Q8_0")
     tiny.set("tokenizer.ggml.merges", [*tiny_gguf.bpe_vocabulary()["tokenizer.ggml.merges"], "q z"])
     code, out = run(capsys, tiny.write(tmp_path / "bad.gguf"), runs=False)
@@ -117,7 +123,13 @@ def test_scripts_get_every_check(model: Path, capsys: pytest.CaptureFixture[str]
     code, out = run(capsys, model, as_json=True)
     report = json.loads(out)
     assert code == exit_codes.OK
-    assert [check["topic"] for check in report["checks"]] == ["sha256", "tokens", "weights", "kernels", "reply"]
+    assert [check["topic"] for check in report["checks"]] == [
+        "sha256",
+        "tokens",
+        "weights",
+        "kernels",
+        "reply",
+    ]
     assert report["checks"][0]["sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()
 
 
@@ -125,7 +137,9 @@ def test_every_part_of_a_model_is_hashed_and_one_hash_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = tiny_gguf.write_parts(tmp_path, "m", 3)[0]
-    assert run(capsys, first, runs=False)[1].count("sha256") == 6  # the word, and what to do, in each of three lines
+    assert (
+        run(capsys, first, runs=False)[1].count("sha256") == 6
+    )  # the word, and what to do, in each of three lines
     with pytest.raises(Refusal, match="is in 3 files, and --sha256 is of one"):
         run(capsys, first, runs=False, sha256="0" * 64)
 

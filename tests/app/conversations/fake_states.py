@@ -41,7 +41,9 @@ class FakeWriter:
 
 def saved_in(place):
     """What is saved in a directory, the longest first."""
-    return sorted((json.loads(path.read_text()) for path in place.glob("*.kv")), key=len, reverse=True)
+    return sorted(
+        (json.loads(path.read_text()) for path in place.glob("*.kv")), key=len, reverse=True
+    )
 
 
 def best_of(place, wanted):
@@ -60,7 +62,11 @@ def restorable(session, place, wanted):
 
 
 def names(session, place, wanted):
-    return [path.name for path in place.glob("*.kv") if (one := json.loads(path.read_text())) == wanted[: len(one)]]
+    return [
+        path.name
+        for path in place.glob("*.kv")
+        if (one := json.loads(path.read_text())) == wanted[: len(one)]
+    ]
 
 
 def files(reads_ahead=False):

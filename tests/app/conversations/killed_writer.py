@@ -39,7 +39,9 @@ def write(root: Path, told: int) -> None:
         os.write(told, f"{made.id} {place} {text}\n".encode())
 
     while True:
-        n = 2 * (len(conversation.messages) // 2)  # in place of a question that a kill left unanswered
+        n = 2 * (
+            len(conversation.messages) // 2
+        )  # in place of a question that a kill left unanswered
         ask(made, conversation, f"question {n}")
         tell(n, f"question {n}")
         text = ""
@@ -94,7 +96,9 @@ def main(n_kills: int, stops: bool = False) -> int:
             lost += missing
             if lost and stops:
                 break
-        print(f"{n_kills} kills, {n_said} messages and pieces said to be saved, {len(lost)} lost {lost[:5]}")
+        print(
+            f"{n_kills} kills, {n_said} messages and pieces said to be saved, {len(lost)} lost {lost[:5]}"
+        )
     return int(bool(lost))
 
 

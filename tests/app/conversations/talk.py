@@ -26,7 +26,9 @@ def ask(made: Journal, conversation: Conversation, text: str) -> None:
     made.note_asked(conversation, is_replacing=False)
 
 
-def answer(made: Journal, conversation: Conversation, text: str, ending: Ending = Ending.COMPLETE) -> ChatMessage:
+def answer(
+    made: Journal, conversation: Conversation, text: str, ending: Ending = Ending.COMPLETE
+) -> ChatMessage:
     """The model answers in two parts and an end."""
     half = len(text) // 2
     made.flush(conversation, Partial(text[:half], "hm", (7,), text[:half]))

@@ -3,7 +3,9 @@ import pytest
 from app.conversations.conversation import Conversation, Ending, ReplyFigures, Role
 
 PAUSED = ReplyFigures(5, 2.0, 4.0, prompt_tokens=9, reused_tokens=3)
-FIGURES = ReplyFigures(tokens=3, first_token_s=1.0, decode_tps=2.0, prompt_tokens=5, reused_tokens=0)
+FIGURES = ReplyFigures(
+    tokens=3, first_token_s=1.0, decode_tps=2.0, prompt_tokens=5, reused_tokens=0
+)
 
 
 def test_a_reply_follows_the_message_it_answers():

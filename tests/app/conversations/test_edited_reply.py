@@ -20,7 +20,9 @@ BOTH = pytest.mark.parametrize("tokenizer", [BYTES, PIECES], ids=["bpe", "spm"])
 TEXTS = st.text(st.sampled_from("the inre\n.,äß→🙂"), max_size=30)
 
 
-def reply_text(tokenizer: Tokenizer, ids: list[int], spelled: Collection[int] = (), is_whole: bool = False) -> str:
+def reply_text(
+    tokenizer: Tokenizer, ids: list[int], spelled: Collection[int] = (), is_whole: bool = False
+) -> str:
     stream = tokenizer.stream(spelled)
     text = "".join(stream.push(token_id) for token_id in ids)
     return clean_text(text + stream.flush() if is_whole else text)
@@ -28,7 +30,9 @@ def reply_text(tokenizer: Tokenizer, ids: list[int], spelled: Collection[int] = 
 
 def generated(tokenizer: Tokenizer, text: str) -> list[int]:
     """Ids that no tokenizer would choose for the text: byte by byte, or character by character."""
-    return [token_id for char in text for token_id in tokenizer.encode_text(char, after_special=False)]
+    return [
+        token_id for char in text for token_id in tokenizer.encode_text(char, after_special=False)
+    ]
 
 
 def with_tags() -> tuple[Tokenizer, frozenset[int]]:
@@ -36,7 +40,9 @@ def with_tags() -> tuple[Tokenizer, frozenset[int]]:
     fields = as_read(bpe_vocabulary())
     for tag in (b"<think>", b"</think>"):
         fields["tokenizer.ggml.tokens"] = [*fields["tokenizer.ggml.tokens"], tag]
-        fields["tokenizer.ggml.token_type"] = np.append(fields["tokenizer.ggml.token_type"], np.int32(3))
+        fields["tokenizer.ggml.token_type"] = np.append(
+            fields["tokenizer.ggml.token_type"], np.int32(3)
+        )
     tokenizer = Tokenizer.from_metadata(fields, "tiny.gguf")
     return tokenizer, tag_ids(tokenizer.control_texts)
 
@@ -70,11 +76,16 @@ def test_a_word_that_goes_on_otherwise_is_made_again_as_a_whole(tokenizer: Token
 @BOTH
 @given(text=TEXTS, edited=TEXTS)
 def test_any_edit_says_what_the_user_wrote(tokenizer: Tokenizer, text: str, edited: str) -> None:
-    assert reply_text(tokenizer, edited_ids(tokenizer, generated(tokenizer, text), edited, "")) == edited
+    assert (
+        reply_text(tokenizer, edited_ids(tokenizer, generated(tokenizer, text), edited, ""))
+        == edited
+    )
 
 
 @given(text=TEXTS, edited=TEXTS, cut=st.integers(0, 3))
-def test_a_reply_that_ends_inside_a_character_can_be_edited(text: str, edited: str, cut: int) -> None:
+def test_a_reply_that_ends_inside_a_character_can_be_edited(
+    text: str, edited: str, cut: int
+) -> None:
     ids = generated(BYTES, text + "🙂")[: -cut or None]
     assert reply_text(BYTES, edited_ids(BYTES, ids, edited, ""), is_whole=True) == edited
 
@@ -88,12 +99,20 @@ def test_text_the_screen_cleans_stays_as_the_model_wrote_it() -> None:
 def test_thinking_before_the_answer_is_not_touched() -> None:
     ids = generated(BYTES, "<think>\nhm\n</think>\n\nin the rain")
     head = generated(BYTES, "<think>\nhm\n</think>\n\n")
-    assert edited_ids(BYTES, ids, "the", "") == [*head, *BYTES.encode_text("the", after_special=False)]
+    assert edited_ids(BYTES, ids, "the", "") == [
+        *head,
+        *BYTES.encode_text("the", after_special=False),
+    ]
 
 
 def test_where_there_is_no_answer_yet_the_thinking_is_edited() -> None:
-    assert reply_text(BYTES, edited_ids(BYTES, generated(BYTES, "<think>\nin there"), "in", "")) == "<think>\nin"
-    opened = edited_ids(BYTES, generated(BYTES, "\nin there"), "in", "<|im_start|>assistant\n<think>")
+    assert (
+        reply_text(BYTES, edited_ids(BYTES, generated(BYTES, "<think>\nin there"), "in", ""))
+        == "<think>\nin"
+    )
+    opened = edited_ids(
+        BYTES, generated(BYTES, "\nin there"), "in", "<|im_start|>assistant\n<think>"
+    )
     assert reply_text(BYTES, opened) == "\nin"
 
 

@@ -28,7 +28,12 @@ def test_front_matter_names_model_time_and_tokens():
 
 def test_turns_follow_in_order_with_their_figures():
     text = export.to_markdown(conversation(), "", NOW)
-    parts = ["## System\n\nBe brief.", "## You\n\nwhy?", "## Model\n\nbecause", " tok/s · first after 1.5 s"]
+    parts = [
+        "## System\n\nBe brief.",
+        "## You\n\nwhy?",
+        "## Model\n\nbecause",
+        " tok/s · first after 1.5 s",
+    ]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert "· stopped · read" in text
@@ -39,7 +44,9 @@ def test_a_name_cannot_break_out_of_the_front_matter():
     assert 'model: "x\\"\\n---\\nevil: 1"' in text
 
 
-def test_without_a_path_the_file_is_named_after_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_a_path_the_file_is_named_after_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(tmp_path)
     assert export.choose_path("", NOW) == tmp_path / "jalopy-20260102-030405.md"
     assert export.choose_path(str(tmp_path), NOW) == tmp_path / "jalopy-20260102-030405.md"
@@ -55,7 +62,9 @@ def test_a_file_is_private_and_never_written_over(tmp_path: Path):
         export.write_new(path, "two")
 
 
-def test_what_cannot_be_written_whole_leaves_no_half_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_cannot_be_written_whole_leaves_no_half_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     def on_a_full_disk(*arguments: Any, **named: Any) -> Any:
         file = fdopen(*arguments, **named)
         file.write = fail

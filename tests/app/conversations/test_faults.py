@@ -27,13 +27,17 @@ class FailingDisk:
         self.is_mended = False
         real = sqlite3.connect
         monkeypatch.setattr(
-            sqlite3, "connect", lambda *given, **named: real(*given, factory=self.connection(), **named)
+            sqlite3,
+            "connect",
+            lambda *given, **named: real(*given, factory=self.connection(), **named),
         )
 
     def connection(disk):
         class Connection(sqlite3.Connection):
             def execute(self, *given):
-                is_counted = threading.current_thread().name == "jalopy-keeper" and given[0] != "ROLLBACK"
+                is_counted = (
+                    threading.current_thread().name == "jalopy-keeper" and given[0] != "ROLLBACK"
+                )
                 if is_counted and not disk.is_mended:
                     disk.n += 1
                     if disk.n == disk.at or (disk.stays and disk.n > disk.at):
@@ -194,7 +198,12 @@ def test_another_program_that_writes_is_waited_for(tmp_path, monkeypatch):
 
 def test_clocks_that_jump_change_no_order(tmp_path):
     root = tmp_path / "state"
-    for moment in ("2026-11-21T10:00:00", "1970-01-01T00:00:00", "2099-01-01T00:00:00", "2001-01-01T00:00:00"):
+    for moment in (
+        "2026-11-21T10:00:00",
+        "1970-01-01T00:00:00",
+        "2099-01-01T00:00:00",
+        "2001-01-01T00:00:00",
+    ):
         made, conversation = journal(root), Conversation()
         made.clock_text = lambda moment=moment: moment
         ask(made, conversation, moment)
@@ -240,7 +249,9 @@ def test_without_file_locks_a_second_program_refuses_to_save(tmp_path, monkeypat
         (root / database.ONLY_NAME).write_text(other)
         made = journal(root)
         ask(made, Conversation(), "question")
-        assert f"files cannot be locked here, and process {other} saves there" in made.close(PATIENCE_S)
+        assert f"files cannot be locked here, and process {other} saves there" in made.close(
+            PATIENCE_S
+        )
         with pytest.raises(StoreError, match="files cannot be locked"):
             Store(root).ids()
     (root / database.ONLY_NAME).write_text(f"4194304000 {host}")  # there is none

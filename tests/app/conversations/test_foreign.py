@@ -25,13 +25,20 @@ def said(one: Foreign) -> list[tuple[str, str]]:
     return [(message.role.value, message.text) for message in one.conversation.messages]
 
 
-def node(name: str, parent: str | None, role: str, *parts: Any, kind: str = "text") -> dict[str, Any]:
+def node(
+    name: str, parent: str | None, role: str, *parts: Any, kind: str = "text"
+) -> dict[str, Any]:
     content = {"content_type": kind, "parts": list(parts)}
     return {"id": name, "parent": parent, "message": {"author": {"role": role}, "content": content}}
 
 
 def chatgpt(*nodes: dict[str, Any], **values: Any) -> dict[str, Any]:
-    return {"title": "Fans", "mapping": {one["id"]: one for one in nodes}, "current_node": nodes[-1]["id"], **values}
+    return {
+        "title": "Fans",
+        "mapping": {one["id"]: one for one in nodes},
+        "current_node": nodes[-1]["id"],
+        **values,
+    }
 
 
 def test_what_was_exported_comes_back_with_its_figures() -> None:
@@ -39,11 +46,17 @@ def test_what_was_exported_comes_back_with_its_figures() -> None:
     before.add_user("why?")
     figures = ReplyFigures(3, 0.5, 12.0, 7, 0)
     before.add_reply("Because.", Ending.STOPPED, figures, Thinking("hm", 1, 0.1, True))
-    [after] = foreign_conversations(to_json(before, "m", datetime.now(timezone.utc), with_thinking=True).encode())
+    [after] = foreign_conversations(
+        to_json(before, "m", datetime.now(timezone.utc), with_thinking=True).encode()
+    )
     assert after.conversation.system == "Be brief."
     assert said(after) == [("user", "why?"), ("assistant", "Because.")]
     reply = after.conversation.messages[1]
-    assert (reply.ending, reply.figures, reply.thinking) == (Ending.STOPPED, figures, Thinking("hm", 1, 0.1, True))
+    assert (reply.ending, reply.figures, reply.thinking) == (
+        Ending.STOPPED,
+        figures,
+        Thinking("hm", 1, 0.1, True),
+    )
     assert after.left_out == {}
 
 
@@ -51,7 +64,14 @@ def test_chatgpts_export_is_read_along_its_last_branch() -> None:
     nodes = [
         {"id": "root", "parent": None, "message": None},
         node("s", "root", "system", ""),
-        node("u", "s", "user", "What hums?\x1b[2J", {"content_type": "image_asset_pointer"}, kind="multimodal_text"),
+        node(
+            "u",
+            "s",
+            "user",
+            "What hums?\x1b[2J",
+            {"content_type": "image_asset_pointer"},
+            kind="multimodal_text",
+        ),
         node("other", "u", "assistant", "A bee."),
         node("t", "u", "assistant", "let me think", kind="thoughts"),
         node("a", "t", "assistant", "A fan."),
@@ -74,9 +94,18 @@ def test_llama_servers_export_is_read_along_its_last_branch() -> None:
         {"id": "s", "role": "system", "content": "Be kind.", "parent": "r"},
         {"id": "u", "role": "user", "content": "hello", "parent": "s"},
         {"id": "x", "role": "assistant", "content": "no", "parent": "u"},
-        {"id": "a", "role": "assistant", "content": "Hi.", "parent": "u", "reasoningContent": "polite"},
+        {
+            "id": "a",
+            "role": "assistant",
+            "content": "Hi.",
+            "parent": "u",
+            "reasoningContent": "polite",
+        },
     ]
-    exported = {"conv": {"id": "c", "name": "Greeting", "currNode": "a", "lastModified": 1.7e12}, "messages": messages}
+    exported = {
+        "conv": {"id": "c", "name": "Greeting", "currNode": "a", "lastModified": 1.7e12},
+        "messages": messages,
+    }
     for values in (exported, [exported]):
         [one] = read(values)
         assert (one.title, one.conversation.system) == ("Greeting", "Be kind.")
@@ -89,7 +118,10 @@ def test_lists_of_messages_are_read_and_other_parts_are_counted() -> None:
     messages = [
         {"role": "assistant", "content": "Welcome!"},
         {"role": "user", "content": "one"},
-        {"role": "user", "content": [{"type": "text", "text": "two"}, {"type": "image_url", "image_url": {}}]},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "two"}, {"type": "image_url", "image_url": {}}],
+        },
         {"role": "tool", "content": "42"},
         {"role": "assistant", "content": "three", "thinking": "hm"},
         {"role": "user", "content": "four", "images": ["aGk="]},
@@ -97,7 +129,10 @@ def test_lists_of_messages_are_read_and_other_parts_are_counted() -> None:
     for values in (messages, {"model": "m", "messages": messages}):
         [one] = read(values)
         assert said(one) == [("user", "one\n\ntwo"), ("assistant", "three"), ("user", "four")]
-        assert one.left_out == {"message that is neither question nor answer": 2, "part without text": 2}
+        assert one.left_out == {
+            "message that is neither question nor answer": 2,
+            "part without text": 2,
+        }
 
 
 @pytest.mark.parametrize(
@@ -121,13 +156,23 @@ FRUIT = [("user", "Which apples?"), ("assistant", "russets")]
 
 
 def claude(*messages: dict[str, Any], **values: Any) -> dict[str, Any]:
-    return {"uuid": "u", "name": "Apples", "created_at": "2026-05-01T10:00:00.5Z", "chat_messages": messages, **values}
+    return {
+        "uuid": "u",
+        "name": "Apples",
+        "created_at": "2026-05-01T10:00:00.5Z",
+        "chat_messages": messages,
+        **values,
+    }
 
 
 EXPORTS: dict[str, Any] = {
     "Claude": [
         claude(
-            {"sender": "human", "text": "Which apples?", "content": [{"type": "text", "text": "Which apples?"}]},
+            {
+                "sender": "human",
+                "text": "Which apples?",
+                "content": [{"type": "text", "text": "Which apples?"}],
+            },
             {"sender": "assistant", "text": "russets", "content": []},
         )
     ],
@@ -145,8 +190,18 @@ EXPORTS: dict[str, Any] = {
                 "history": {
                     "currentId": "b",
                     "messages": {
-                        "a": {"id": "a", "parentId": None, "role": "user", "content": "Which apples?"},
-                        "b": {"id": "b", "parentId": "a", "role": "assistant", "content": "russets"},
+                        "a": {
+                            "id": "a",
+                            "parentId": None,
+                            "role": "user",
+                            "content": "Which apples?",
+                        },
+                        "b": {
+                            "id": "b",
+                            "parentId": "a",
+                            "role": "assistant",
+                            "content": "russets",
+                        },
                         "c": {"id": "c", "parentId": "a", "role": "assistant", "content": "none"},
                     },
                 },
@@ -166,8 +221,16 @@ EXPORTS: dict[str, Any] = {
         "messages": [
             {
                 "versions": [
-                    {"type": "singleStep", "role": "user", "content": [{"type": "text", "text": "no"}]},
-                    {"type": "singleStep", "role": "user", "content": [{"type": "text", "text": "Which apples?"}]},
+                    {
+                        "type": "singleStep",
+                        "role": "user",
+                        "content": [{"type": "text", "text": "no"}],
+                    },
+                    {
+                        "type": "singleStep",
+                        "role": "user",
+                        "content": [{"type": "text", "text": "Which apples?"}],
+                    },
                 ],
                 "currentlySelected": 1,
             },
@@ -183,7 +246,10 @@ EXPORTS: dict[str, Any] = {
                                 "content": [{"type": "text", "text": "hm"}],
                             },
                             {"type": "debugInfoBlock"},
-                            {"type": "contentBlock", "content": [{"type": "text", "text": "russets"}]},
+                            {
+                                "type": "contentBlock",
+                                "content": [{"type": "text", "text": "russets"}],
+                            },
                         ],
                     }
                 ],
@@ -203,7 +269,10 @@ EXPORTS: dict[str, Any] = {
     "ShareGPT": {
         "title": "Apples",
         "created_at": 1_777_000_000,
-        "conversations": [{"from": "human", "value": "Which apples?"}, {"from": "gpt", "value": "russets"}],
+        "conversations": [
+            {"from": "human", "value": "Which apples?"},
+            {"from": "gpt", "value": "russets"},
+        ],
     },
 }
 
@@ -214,7 +283,9 @@ def test_exports_of_other_programs_are_read(name: str) -> None:
     assert said(one) == FRUIT
     assert one.title == "Apples"
     assert one.began[:5] == "2026-"
-    branches = {"message of another branch": 1} if name in ("Claude with branches", "Open WebUI") else {}
+    branches = (
+        {"message of another branch": 1} if name in ("Claude with branches", "Open WebUI") else {}
+    )
     assert one.left_out == branches
     thinking = Thinking("hm", is_closed=True) if name == "LM Studio" else None
     assert one.conversation.messages[1].thinking == thinking
@@ -237,7 +308,9 @@ def test_thoughts_and_files_of_an_export_are_told_apart() -> None:
     assert one.left_out == {"part without text": 3}
     assert one.conversation.messages[1].thinking == Thinking("hm", is_closed=True)
     reasoning = '<details type="reasoning" done="true">\n<summary>Thought</summary>\n> hm\n</details>\nPears.'
-    chat = {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": reasoning}]}
+    chat = {
+        "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": reasoning}]
+    }
     [two] = read({"chat": chat})
     assert said(two)[1] == ("assistant", "Pears.")
     assert two.conversation.messages[1].thinking == Thinking("> hm", is_closed=True)
@@ -246,7 +319,11 @@ def test_thoughts_and_files_of_an_export_are_told_apart() -> None:
 @pytest.mark.parametrize("current", [None, "gone", 5])
 def test_without_a_known_end_the_longest_branch_is_read(current: Any) -> None:
     nodes = [node("u", None, "user", "q"), node("x", "u", "assistant", "short")]
-    nodes += [node("a", "u", "assistant", "one"), node("v", "a", "user", "more"), node("b", "v", "assistant", "two")]
+    nodes += [
+        node("a", "u", "assistant", "one"),
+        node("v", "a", "user", "more"),
+        node("b", "v", "assistant", "two"),
+    ]
     nodes += [node("y", "u", "assistant", "late")]
     [one] = read([{**chatgpt(*nodes), "current_node": current}])
     assert [text for _, text in said(one)] == ["q", "one", "more", "two"]
@@ -255,7 +332,9 @@ def test_without_a_known_end_the_longest_branch_is_read(current: Any) -> None:
 
 def test_deep_and_wide_trees_are_read() -> None:
     deep = [node("0", None, "user", "q")]
-    deep += [node(str(n), str(n - 1), ("user", "assistant")[n % 2], f"m{n}") for n in range(1, 30_000)]
+    deep += [
+        node(str(n), str(n - 1), ("user", "assistant")[n % 2], f"m{n}") for n in range(1, 30_000)
+    ]
     [one] = read([{**chatgpt(*deep), "current_node": None}])
     assert len(one.conversation.messages) == 30_000
     assert one.left_out == {}
@@ -266,7 +345,9 @@ def test_what_is_hidden_or_meant_for_a_tool_is_no_message() -> None:
     hidden["message"]["metadata"] = {"is_visually_hidden_from_conversation": True}
     call = node("c", "u", "assistant", "search()", kind="code")
     call["message"]["recipient"] = "browser"
-    [one] = read([chatgpt(hidden, node("u", "h", "user", "q"), call, node("a", "c", "assistant", "yes"))])
+    [one] = read(
+        [chatgpt(hidden, node("u", "h", "user", "q"), call, node("a", "c", "assistant", "yes"))]
+    )
     assert said(one) == [("user", "q"), ("assistant", "yes")]
     assert one.left_out == {"message that is neither question nor answer": 2}
 
@@ -275,9 +356,14 @@ def test_json_lines_are_conversations_or_messages_of_one() -> None:
     messages = [{"role": role, "content": text} for role, text in FRUIT]
     talks = b"\n".join(json.dumps({"messages": messages}).encode() for _ in range(2))
     assert [said(one) for one in foreign_conversations(talks)] == [FRUIT, FRUIT]
-    [one] = foreign_conversations(b"\r\n".join(json.dumps(message).encode() for message in messages) + b"\n")
+    [one] = foreign_conversations(
+        b"\r\n".join(json.dumps(message).encode() for message in messages) + b"\n"
+    )
     assert said(one) == FRUIT
-    tavern = [{"user_name": "You", "character_name": "C"}, {"name": "You", "is_user": True, "mes": "Which apples?"}]
+    tavern = [
+        {"user_name": "You", "character_name": "C"},
+        {"name": "You", "is_user": True, "mes": "Which apples?"},
+    ]
     tavern.append({"name": "C", "is_user": False, "mes": "russets"})
     [one] = foreign_conversations("\n".join(map(json.dumps, tavern)).encode())
     assert said(one) == FRUIT
@@ -303,22 +389,72 @@ def test_many_messages_are_taken_and_the_rest_is_counted(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("value", [None, 1, -1e400, 10**400, "x", [], {}, [[]], {"role": "user"}])
 def test_any_value_anywhere_is_borne(value: Any) -> None:
     turn = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "Hi."}]
-    own = {"program": "jalopy", "system": value, "saved": value, "messages": [value, {"role": "user", "text": value}]}
+    own = {
+        "program": "jalopy",
+        "system": value,
+        "saved": value,
+        "messages": [value, {"role": "user", "text": value}],
+    }
     reply = {"role": "assistant", "text": "x", "ending": value, "figures": value, "thinking": value}
     odd_node = {"id": "o", "parent": value, "message": {"author": value, "content": value}}
     files = [
         [*turn, value, {"role": value, "content": value}],
-        {"title": value, "messages": [*turn, {"role": "assistant", "content": [value], "thinking": value}]},
+        {
+            "title": value,
+            "messages": [*turn, {"role": "assistant", "content": [value], "thinking": value}],
+        },
         own,
         {**own, "messages": [{"role": "user", "text": "y"}, reply]},
-        [chatgpt(node("u", value, "user", value), odd_node, title=value, create_time=value, current_node=value)],
-        {"conv": {"currNode": value, "name": value, "lastModified": value}, "messages": [value, *turn]},
-        claude(value, {"sender": value, "text": value, "content": value, "attachments": value, "files": value}),
+        [
+            chatgpt(
+                node("u", value, "user", value),
+                odd_node,
+                title=value,
+                create_time=value,
+                current_node=value,
+            )
+        ],
+        {
+            "conv": {"currNode": value, "name": value, "lastModified": value},
+            "messages": [value, *turn],
+        },
+        claude(
+            value,
+            {
+                "sender": value,
+                "text": value,
+                "content": value,
+                "attachments": value,
+                "files": value,
+            },
+        ),
         claude({"uuid": value, "parent_message_uuid": value}, name=value, created_at=value),
-        {"chat": {"history": {"messages": value, "currentId": value}, "messages": value, "timestamp": value}},
+        {
+            "chat": {
+                "history": {"messages": value, "currentId": value},
+                "messages": value,
+                "timestamp": value,
+            }
+        },
         {"chat": {"history": value, "messages": [value], "title": value, "system": value}},
-        {"messages": [{"versions": value}, {"versions": [value], "currentlySelected": value}], "name": value},
-        {"messages": [{"versions": [{"steps": [value, {"type": "contentBlock", "content": value, "style": value}]}]}]},
+        {
+            "messages": [{"versions": value}, {"versions": [value], "currentlySelected": value}],
+            "name": value,
+        },
+        {
+            "messages": [
+                {
+                    "versions": [
+                        {
+                            "steps": [
+                                value,
+                                {"type": "contentBlock", "content": value, "style": value},
+                            ]
+                        }
+                    ]
+                }
+            ]
+        },
         {"conversations": [{"from": value, "value": value}, value], "system": value},
     ]
     for values in files:
@@ -339,13 +475,21 @@ def test_circles_and_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign, "MOST_CONVERSATIONS", 1)
     with pytest.raises(Refusal, match="has more than 1 conversations"):
         read([circle, circle])
-    [one] = read([{"role": "user", "content": "\N{PISTOL}" * 400_000}, {"role": "assistant", "content": "y"}])
+    [one] = read(
+        [{"role": "user", "content": "\N{PISTOL}" * 400_000}, {"role": "assistant", "content": "y"}]
+    )
     assert one.left_out == {"text too long to be saved": 1}
 
 
-def test_each_import_becomes_its_own_new_conversation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_import_becomes_its_own_new_conversation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "conversations.json"
-    first = chatgpt(node("u", None, "user", "What hums?"), node("a", "u", "assistant", "A fan."), create_time=1.7e9)
+    first = chatgpt(
+        node("u", None, "user", "What hums?"),
+        node("a", "u", "assistant", "A fan."),
+        create_time=1.7e9,
+    )
     path.write_text(json.dumps([first, chatgpt(node("t", None, "tool", "x"))]))
     assert import_files([str(path)]) == import_files([str(path)]) == 0
     out, err = capsys.readouterr()
@@ -365,9 +509,18 @@ def test_each_import_becomes_its_own_new_conversation(tmp_path: Path, capsys: py
         import_files([str(path)])
 
 
-def test_archives_and_folders_are_imported_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = {f"conversations-00{n}.json": json.dumps([chatgpt(node("u", None, "user", f"q{n}"))]) for n in range(2)}
-    files |= {"user.json": "{}", "chat.html": "<html>", "talks/a.jsonl": json.dumps({"role": "user", "content": "q"})}
+def test_archives_and_folders_are_imported_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {
+        f"conversations-00{n}.json": json.dumps([chatgpt(node("u", None, "user", f"q{n}"))])
+        for n in range(2)
+    }
+    files |= {
+        "user.json": "{}",
+        "chat.html": "<html>",
+        "talks/a.jsonl": json.dumps({"role": "user", "content": "q"}),
+    }
     archive = tmp_path / "export.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
         for name, text in files.items():
@@ -383,10 +536,14 @@ def test_archives_and_folders_are_imported_whole(tmp_path: Path, capsys: pytest.
     assert len(Store().ids()) == 6
 
 
-def test_archives_that_cannot_be_used_are_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archives_that_cannot_be_used_are_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = tmp_path / "export.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
-        zipped.writestr("conversations.json", json.dumps([chatgpt(node("u", None, "user", "q" * 9000))]))
+        zipped.writestr(
+            "conversations.json", json.dumps([chatgpt(node("u", None, "user", "q" * 9000))])
+        )
     raw = archive.read_bytes()
     archive.write_bytes(raw[:60] + bytes(20) + raw[80:])
     with pytest.raises(Refusal, match=r"export\.zip: cannot be unpacked: "):
@@ -423,7 +580,9 @@ def test_what_is_left_out_is_counted_in_words(
     messages = [{"role": role, "content": "x"} for role in ("user", "assistant") * 3] + [
         {"role": "tool", "content": "x"}
     ]
-    (tmp_path / "said.json").write_text(json.dumps([{"messages": messages}, 3, 4]), encoding="utf-8")
+    (tmp_path / "said.json").write_text(
+        json.dumps([{"messages": messages}, 3, 4]), encoding="utf-8"
+    )
     import_files([str(tmp_path / "said.json")])
     told = capsys.readouterr().err
     assert "left out 4 messages beyond the first 2\n" in told

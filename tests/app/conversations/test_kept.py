@@ -55,7 +55,11 @@ def talk(script, monkeypatch, *lines, **settings):
 
 
 def ask(script, prompt, name="notes", **settings):
-    return run(RunOptions("m.gguf", prompt, session=name), replace(built_in_settings(), **settings), script.clock)
+    return run(
+        RunOptions("m.gguf", prompt, session=name),
+        replace(built_in_settings(), **settings),
+        script.clock,
+    )
 
 
 def texts(conversation_id="000001"):
@@ -113,7 +117,10 @@ def test_a_full_context_drops_its_oldest_turns_in_the_shell_too(script, capsys):
     script.replies, script.n_ctx = LONG, 100
     said = []
     for n in range(9):
-        assert ask(script, f"question {n} of some words more", system_prompt="Be brief.") == exit_codes.OK
+        assert (
+            ask(script, f"question {n} of some words more", system_prompt="Be brief.")
+            == exit_codes.OK
+        )
         said.append(capsys.readouterr().err)
     full = [err for err in said if "The context was full" in err]
     assert full
@@ -144,7 +151,9 @@ def test_a_message_beyond_the_context_is_refused_with_counts(script, capsys):
     script.n_ctx = 60
     ask(script, "first")
     before = texts()
-    with pytest.raises(Refusal, match=r"the message needs \d\d+ tokens, but the context holds 60") as refused:
+    with pytest.raises(
+        Refusal, match=r"the message needs \d\d+ tokens, but the context holds 60"
+    ) as refused:
         ask(script, "word " * 80)
     assert refused.value.exit_code == exit_codes.BAD_DATA
     assert texts() == before
@@ -166,7 +175,10 @@ def test_files_that_cannot_be_locked_are_told_once(script, monkeypatch, capsys):
 
 
 def test_thinking_is_saved_apart(script, capsys):
-    script.replies, script.control = [["<think>", "hm", "</think>", "Yes."]], frozenset({"<think>", "</think>"})
+    script.replies, script.control = (
+        [["<think>", "hm", "</think>", "Yes."]],
+        frozenset({"<think>", "</think>"}),
+    )
     ask(script, "why?")
     reply = Store().read("000001").conversation.messages[-1]
     assert reply.thinking is not None
@@ -203,7 +215,9 @@ def test_a_template_refusal_does_not_end_the_line_mode(script, monkeypatch, caps
     talk(script, monkeypatch, "hello", "the refused one", "and on")
     script.refused_words = "refused"
     assert talk(script, monkeypatch, "more", "/new", "good day") == exit_codes.OK
-    assert capsys.readouterr().err.count("the chat template fails") == 2, "once at the start, once for the message"
+    assert capsys.readouterr().err.count("the chat template fails") == 2, (
+        "once at the start, once for the message"
+    )
     assert texts()[-3:] == ["and on", "three.", "more"], "the message stays, to be asked again"
     assert texts("000002")[0] == "good day"
 
@@ -259,7 +273,10 @@ def test_an_unanswered_question_can_be_asked_after_a_restart(script, monkeypatch
     script.fail_after_tokens = None
     assert texts() == ["why?"]
     talk(script, monkeypatch, "/regen")
-    assert "not answered yet (/regen asks again, another message goes with it): why?" in capsys.readouterr().err
+    assert (
+        "not answered yet (/regen asks again, another message goes with it): why?"
+        in capsys.readouterr().err
+    )
     assert texts() == ["why?", "two."]
 
 
@@ -285,7 +302,10 @@ def test_a_second_line_mode_uses_a_copy_and_names_the_first(script, monkeypatch,
     err = capsys.readouterr().err
     assert f"in use by another jalopy (process {os.getpid()}, since " in err
     assert "saved as conversation 2" in err
-    assert (texts("000001"), texts("000002")) == (["first", "one."], ["first", "one.", "mine", "two."])
+    assert (texts("000001"), texts("000002")) == (
+        ["first", "one."],
+        ["first", "one.", "mine", "two."],
+    )
 
 
 def test_what_cannot_be_saved_is_told_and_ends_with_74(script, monkeypatch, capsys):
@@ -331,7 +351,11 @@ def test_the_shell_tells_of_a_full_disk_while_the_answer_comes(script, monkeypat
     monkeypatch.setattr(sys, "stderr", err)
     assert ask(script, "second") == (exit_codes.OK if is_emptied else exit_codes.IO_ERROR)
     assert err.getvalue().count(told) == 1
-    last = "the conversation is saved after all" if is_emptied else "conversation not saved: the disk is full"
+    last = (
+        "the conversation is saved after all"
+        if is_emptied
+        else "conversation not saved: the disk is full"
+    )
     assert err.getvalue().rstrip().endswith(last)
     assert (texts() == ["first", "one.", "second", "two."]) == is_emptied
 
@@ -362,7 +386,9 @@ class _ReaderOfTheDisk(io.StringIO):
         return super().write(text)
 
 
-@pytest.mark.parametrize("speak", [talk, lambda script, _, *lines: [ask(script, line) for line in lines]])
+@pytest.mark.parametrize(
+    "speak", [talk, lambda script, _, *lines: [ask(script, line) for line in lines]]
+)
 def test_an_answer_is_saved_before_its_end_is_shown(script, monkeypatch, speak):
     reader = _ReaderOfTheDisk()
     monkeypatch.setattr(sys, "stdout", reader)
@@ -382,12 +408,16 @@ class _ReaderWhileItComes(io.StringIO):
     def write(self, text):
         written = super().write(text)
         on_disk = Store().read("000001").conversation.messages[-1]
-        if on_disk.role is not Role.ASSISTANT or not on_disk.text.startswith(self.getvalue().rstrip("\n")):
+        if on_disk.role is not Role.ASSISTANT or not on_disk.text.startswith(
+            self.getvalue().rstrip("\n")
+        ):
             self.missing.append((self.getvalue(), on_disk.text))
         return written
 
 
-@pytest.mark.parametrize("speak", [talk, lambda script, _, *lines: [ask(script, line) for line in lines]])
+@pytest.mark.parametrize(
+    "speak", [talk, lambda script, _, *lines: [ask(script, line) for line in lines]]
+)
 def test_no_piece_is_shown_before_it_is_on_disk(script, monkeypatch, speak):
     script.replies = [["one ", "two ", "three ", "four"]]
     reader = _ReaderWhileItComes()
@@ -402,7 +432,13 @@ def test_no_piece_is_shown_before_it_is_on_disk(script, monkeypatch, speak):
 
 
 def start(*halts_after):
-    command = [sys.executable, "-m", "tests.app.conversations.killed_line_mode", "m.gguf", *halts_after]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.app.conversations.killed_line_mode",
+        "m.gguf",
+        *halts_after,
+    ]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     return subprocess.Popen(command, **pipes)
 
@@ -431,10 +467,18 @@ def test_nothing_that_was_written_or_sent_is_lost_by_a_kill():
         complete = (written + rest).count(b"\n")
         answers += complete
         found = Store().read("000001").conversation.messages
-        whole = [message for message in found if message.text == "".join(REPLY) and message.ending is Ending.COMPLETE]
-        assert len(whole) >= answers, "every answer that was ended on the screen is whole on the disk"
+        whole = [
+            message
+            for message in found
+            if message.text == "".join(REPLY) and message.ending is Ending.COMPLETE
+        ]
+        assert len(whole) >= answers, (
+            "every answer that was ended on the screen is whole on the disk"
+        )
         begun = (written + rest).decode().rpartition("\n")[2]
-        assert not begun or found[-1].text.startswith(begun), "and what was shown of the next one is there, too"
+        assert not begun or found[-1].text.startswith(begun), (
+            "and what was shown of the next one is there, too"
+        )
         answers = len(whole)
 
 
@@ -451,15 +495,21 @@ def unanswered():
 BOTH = "the message before was not answered: both are sent together"
 
 
-@pytest.mark.parametrize("speak", [talk, lambda script, _, *lines: [ask(script, line, "1") for line in lines]])
-def test_a_message_a_kill_left_unanswered_goes_with_the_next(unanswered, speak, script, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "speak", [talk, lambda script, _, *lines: [ask(script, line, "1") for line in lines]]
+)
+def test_a_message_a_kill_left_unanswered_goes_with_the_next(
+    unanswered, speak, script, monkeypatch, capsys
+):
     speak(script, monkeypatch, "and how?", "and when?")
     assert texts() == ["why?\n\nand how?", "one.", "and when?", "two."]
     assert capsys.readouterr().err.count(BOTH) == 1
     assert cache_text(script) == "why?\n\nand how?one.and when?two."
 
 
-def test_a_message_a_kill_left_unanswered_is_asked_again_alone(unanswered, script, monkeypatch, capsys):
+def test_a_message_a_kill_left_unanswered_is_asked_again_alone(
+    unanswered, script, monkeypatch, capsys
+):
     talk(script, monkeypatch, "/regen", "and how?")
     assert texts() == ["why?", "one.", "and how?", "two."]
     assert BOTH not in capsys.readouterr().err

@@ -13,7 +13,9 @@ def test_a_kill_at_any_moment_loses_no_message_and_no_piece():
     command = [sys.executable, "-m", "tests.app.conversations.killed_writer", str(N_KILLS)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = re.match(rf"{N_KILLS} kills, (\d+) messages and pieces said to be saved, 0 lost", done.stdout)
+    found = re.match(
+        rf"{N_KILLS} kills, (\d+) messages and pieces said to be saved, 0 lost", done.stdout
+    )
     assert found is not None
     assert int(found[1]) > N_KILLS
 

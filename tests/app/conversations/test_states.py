@@ -63,7 +63,9 @@ def kept_states():
 async def test_a_new_chat_with_a_known_system_prompt_begins_at_once():
     system = "word " * 60
     async with chatting(system_prompt=system) as driver:
-        await driver.until(lambda: kinds() and kept_states()[1], "the system prompt is read and kept")
+        await driver.until(
+            lambda: kinds() and kept_states()[1], "the system prompt is read and kept"
+        )
         first = await driver.ask("hello")
         assert first.message is not None
         assert first.message.figures is not None
@@ -85,7 +87,9 @@ async def test_a_restart_and_a_new_chat_read_nothing_again():
     assert tokens in kept_states()[1]
     async with chatting(script) as driver:
         note = await driver.note("tokens back")
-        assert re.fullmatch(rf'continuing ".+" \(.+\) · {len(tokens)} tokens back in 0\.25 s · /new', note)
+        assert re.fullmatch(
+            rf'continuing ".+" \(.+\) · {len(tokens)} tokens back in 0\.25 s · /new', note
+        )
         more = await driver.ask("more")
         await driver.say("/new")
         other = await driver.ask("something else")
@@ -199,7 +203,9 @@ def test_a_session_on_a_read_only_disk_is_refused_with_the_cause(monkeypatch):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(store, "take", refuse)
-    with pytest.raises(Refusal, match=r"the disk is read-only \(leave --session out, or see to that\)"):
+    with pytest.raises(
+        Refusal, match=r"the disk is read-only \(leave --session out, or see to that\)"
+    ):
         go_on(monkeypatch, "notes")
 
 
@@ -229,7 +235,9 @@ async def test_each_model_finds_its_state_again_after_failures_too():
 
 
 def test_a_window_goes_back_by_the_file_beyond_its_ring(tmp_path):
-    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "gemma3", context_length=4096), threads=1)
+    model = Model.open(
+        tiny_gguf.write(tmp_path / "m.gguf", "gemma3", context_length=4096), threads=1
+    )
     session, fresh = (model.session(n_ctx=2048) for _ in range(2))
     place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
     states = SavedStates(place, state_files(built_in_settings()), model, session, notes=False)
@@ -252,7 +260,9 @@ def test_a_window_goes_back_by_the_file_beyond_its_ring(tmp_path):
 
 
 def test_a_document_is_read_apart_from_the_conversation(tmp_path, monkeypatch):
-    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "gemma3", context_length=4096), threads=1)
+    model = Model.open(
+        tiny_gguf.write(tmp_path / "m.gguf", "gemma3", context_length=4096), threads=1
+    )
     session, idle, ids, told = model.session(n_ctx=2048), IdleWork(), list(range(3, 203)) * 6, []
     place = SimpleNamespace(state_path=None, state_trouble="")
     states = SavedStates(place, state_files(built_in_settings()), model, session)
@@ -262,7 +272,9 @@ def test_a_document_is_read_apart_from_the_conversation(tmp_path, monkeypatch):
     assert states.n_saved(ids) == 0, "something else was asked"
     assert idle.begin()
     with monkeypatch.context() as patched:
-        patched.setattr("engine.saved_state.writer.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+        patched.setattr(
+            "engine.saved_state.writer.shutil.disk_usage", lambda _: SimpleNamespace(free=0)
+        )
         assert "nearly full" in states.read_apart(ids, Store().root / "000001", idle, told.append)
     assert states.read_apart(ids, Store().root / "000001", idle, told.append) == ""
     assert states.n_saved(ids) == len(ids) >= told[-1]
@@ -272,7 +284,9 @@ def test_a_document_is_read_apart_from_the_conversation(tmp_path, monkeypatch):
 
 
 def test_dropped_typed_text_leaves_a_cache_that_cannot_go_back(tmp_path):
-    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "gemma3", context_length=4096), threads=1)
+    model = Model.open(
+        tiny_gguf.write(tmp_path / "m.gguf", "gemma3", context_length=4096), threads=1
+    )
     session = model.session(n_ctx=2048)
     ahead = ReadAhead(SimpleNamespace(), SimpleNamespace(session=session, chat=None), None)
     for settled, left in ((1150, 1150), (600, 1200)):

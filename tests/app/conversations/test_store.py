@@ -19,7 +19,15 @@ from app.conversations.locks import LOCK_NAME, StoreError
 from app.conversations.message_row import UnsoundError, message_of, row_of
 from app.conversations.store import Store, title_of
 from app.tui import draft as drafts
-from tests.app.conversations.talk import FIGURES, PATIENCE_S, answer, ask, journal, saved_talk, texts_in
+from tests.app.conversations.talk import (
+    FIGURES,
+    PATIENCE_S,
+    answer,
+    ask,
+    journal,
+    saved_talk,
+    texts_in,
+)
 
 ID = "000001"
 
@@ -57,7 +65,11 @@ def test_a_conversation_comes_back_whole(root, said):
     assert (reply.ids, reply.raw) == ((7, 8, 9), "<think>hm</think>answer 0, at some length")
     assert reply.figures == FIGURES
     assert (reply.thinking.text, reply.thinking.is_closed) == ("hm", True)
-    assert (saved.model, saved.model_path, saved.title) == ("tiny Q4_K_M", "/models/tiny.gguf", "question 0 ☃")
+    assert (saved.model, saved.model_path, saved.title) == (
+        "tiny Q4_K_M",
+        "/models/tiny.gguf",
+        "question 0 ☃",
+    )
     [entry] = Store(root).entries()
     assert (entry.n_messages, entry.tokens, entry.title) == (6, 9, saved.title)
 
@@ -84,7 +96,12 @@ def test_an_interrupted_reply_is_there_as_far_as_it_came(root):
     assert made.close(PATIENCE_S) == ""
     for _ in range(2):  # read, and taken up
         reply = Store(root).read(ID).conversation.messages[-1]
-        assert (reply.text, reply.ids, reply.raw, reply.ending) == ("Because", (1, 2), "Because", Ending.INTERRUPTED)
+        assert (reply.text, reply.ids, reply.raw, reply.ending) == (
+            "Because",
+            (1, 2),
+            "Because",
+            Ending.INTERRUPTED,
+        )
         assert reply.thinking.text == "hm"
         made, opened = journal(root), Store(root).open(ID)
         made.adopt(opened)
@@ -122,10 +139,20 @@ def test_an_edit_takes_the_place_of_all_after_it(root):
 @pytest.mark.parametrize("fts", [True, False])
 def test_words_are_found_in_titles_and_texts(root, monkeypatch, fts):
     if not fts:
-        monkeypatch.setattr(database, "_SEARCH", "CREATE VIRTUAL TABLE search USING no_such_module()")
-    texts = ["Ein Zebra säuft Wasser an der Straße", "斑马有条纹", 'say "hello world" AND NEAR(x)', "one two"]
+        monkeypatch.setattr(
+            database, "_SEARCH", "CREATE VIRTUAL TABLE search USING no_such_module()"
+        )
+    texts = [
+        "Ein Zebra säuft Wasser an der Straße",
+        "斑马有条纹",
+        'say "hello world" AND NEAR(x)',
+        "one two",
+    ]
     for text in texts:
-        made, conversation = journal(root), Conversation("A secret of the system." if text == "one two" else None)
+        made, conversation = (
+            journal(root),
+            Conversation("A secret of the system." if text == "one two" else None),
+        )
         ask(made, conversation, f"about {texts.index(text)}")
         answer(made, conversation, f"first line\n\x1b[2J{text}")
         assert made.close(PATIENCE_S) == ""
@@ -185,7 +212,9 @@ def test_the_lock_of_a_killed_process_is_gone(root, said):
         "import sys, time\nfrom pathlib import Path\nfrom app.conversations.store import Store\n"
         "o = Store(Path(sys.argv[1])).open('000001')\nprint(bool(o.held), flush=True)\ntime.sleep(60)"
     )
-    holder = subprocess.Popen([sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE, text=True
+    )
     assert holder.stdout.readline() == "True\n"
     assert f"(process {holder.pid}, since " in Store(root).open(ID).obstacle
     holder.kill()
@@ -196,7 +225,9 @@ def test_the_lock_of_a_killed_process_is_gone(root, said):
     again.held.close()
 
 
-@pytest.mark.parametrize("written", [b"\0" * 64, b"-1 x".ljust(64), b"\xff" * 64, b"99999999999 2026-11-21".ljust(64)])
+@pytest.mark.parametrize(
+    "written", [b"\0" * 64, b"-1 x".ljust(64), b"\xff" * 64, b"99999999999 2026-11-21".ljust(64)]
+)
 def test_a_holder_that_is_not_known_is_not_named(root, said, written):
     first = Store(root).open(ID)
     with (root / LOCK_NAME).open("r+b") as file:
@@ -227,7 +258,11 @@ def test_an_unfinished_edit_and_what_waits_come_back(root):
     made.note_asked(conversation, is_replacing=True)
     assert made.settle(PATIENCE_S)
     saved = Store(root).read(ID)
-    assert (saved.unsent, saved.waiting, len(saved.conversation.messages)) == ("tried", ["later", "last"], 2)
+    assert (saved.unsent, saved.waiting, len(saved.conversation.messages)) == (
+        "tried",
+        ["later", "last"],
+        2,
+    )
     assert saved.not_sent == "tried\n\nlater\n\nlast"
     made.close(PATIENCE_S)
 
@@ -263,7 +298,10 @@ def test_a_row_that_makes_no_sense_is_a_missing_message(root, said, column, valu
     assert [m.text for m in messages] == [said[0], "", *said[2:]]
     assert [m.is_missing for m in messages] == [n == 1 for n in range(6)]
     assert opened.saved.conversation.n_dropped == 2
-    assert opened.notice == "1 message is missing, which cannot be read; the model goes on after the last one"
+    assert (
+        opened.notice
+        == "1 message is missing, which cannot be read; the model goes on after the last one"
+    )
     made = journal(root)
     made.adopt(opened)
     ask(made, opened.saved.conversation, "go on")
@@ -281,14 +319,35 @@ def test_missing_rows_are_missing_messages(root, said):
     assert Store(root).read(ID).conversation.is_empty
 
 
-@pytest.mark.parametrize("value", [None, b"\xff\xfe", 5, -1, 1e300, "\x1b[2J", "[", "[5]", "x" * 10_000, 1 << 62])
+@pytest.mark.parametrize(
+    "value", [None, b"\xff\xfe", 5, -1, 1e300, "\x1b[2J", "[", "[5]", "x" * 10_000, 1 << 62]
+)
 def test_odd_values_of_a_conversation_are_nothing(root, said, value):
-    columns = ["title", "system", "began", "changed", "model", "model_path", "used", "n_dropped", "unsent", "waiting"]
+    columns = [
+        "title",
+        "system",
+        "began",
+        "changed",
+        "model",
+        "model_path",
+        "used",
+        "n_dropped",
+        "unsent",
+        "waiting",
+    ]
     change(root, f"UPDATE conversation SET {'=?, '.join(columns)}=?", *[value] * len(columns))
     saved, [entry] = Store(root).read(ID), Store(root).entries()
     assert [m.text for m in saved.conversation.messages] == said
     assert 0 <= saved.conversation.n_dropped <= 6
-    for line in (saved.title, saved.began, saved.changed, saved.model, entry.title, entry.changed, entry.model):
+    for line in (
+        saved.title,
+        saved.began,
+        saved.changed,
+        saved.model,
+        entry.title,
+        entry.changed,
+        entry.model,
+    ):
         assert line.isprintable()
         assert len(line) <= 120
     Store(root).search("question x")
@@ -353,7 +412,11 @@ def test_a_row_beyond_all_bounds_is_not_read(root, said, monkeypatch):
 def test_another_schema_is_refused_and_left_as_it_is(root, said, sql):
     change(root, sql)
     content = (root / NAME).read_bytes()
-    for work in (lambda: Store(root).ids(), lambda: Store(root).read(ID), lambda: Store(root).open(ID)):
+    for work in (
+        lambda: Store(root).ids(),
+        lambda: Store(root).read(ID),
+        lambda: Store(root).open(ID),
+    ):
         with pytest.raises(StoreError, match="no database of conversations"):
             work()
     made = journal(root)
@@ -437,7 +500,9 @@ def test_a_title_is_what_was_typed_after_the_chips() -> None:
 
 
 def test_other_answers_are_kept_with_their_reply():
-    others = tuple(ChatMessage(Role.ASSISTANT, text, ids=(1, 2), raw=text) for text in ("Two.", "Three."))
+    others = tuple(
+        ChatMessage(Role.ASSISTANT, text, ids=(1, 2), raw=text) for text in ("Two.", "Three.")
+    )
     reply = ChatMessage(Role.ASSISTANT, "One.", ids=(3,), raw="One.", others=others)
     role, _, _, text, more = row_of(reply)
     assert message_of(role, text, more) == reply

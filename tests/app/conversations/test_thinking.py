@@ -6,7 +6,9 @@ from app.conversations.thinking import ThinkingSplitter, answer_start, tag_ids
 from engine.prompt.thought_markers import HARMONY, THOUGHT_MARKERS, ThoughtMarker, opened_by
 
 THINK = THOUGHT_MARKERS[0]
-CHANNELS = "<|channel|>analysis<|message|>hm <|end|><|start|>assistant<|channel|>final<|message|>Yes."
+CHANNELS = (
+    "<|channel|>analysis<|message|>hm <|end|><|start|>assistant<|channel|>final<|message|>Yes."
+)
 
 
 def split(text: str, opened: ThoughtMarker | None = None, sizes: int = 1) -> tuple[str, str, bool]:
@@ -14,12 +16,18 @@ def split(text: str, opened: ThoughtMarker | None = None, sizes: int = 1) -> tup
     parts = [splitter.push(text[at : at + sizes]) for at in range(0, len(text), sizes)]
     is_thinking = splitter.is_thinking
     parts.append(splitter.flush())
-    return "".join(part.thought for part in parts), "".join(part.answer for part in parts), is_thinking
+    return (
+        "".join(part.thought for part in parts),
+        "".join(part.answer for part in parts),
+        is_thinking,
+    )
 
 
 @pytest.mark.parametrize("marker", THOUGHT_MARKERS, ids=lambda marker: marker.opening)
 @pytest.mark.parametrize("sizes", [1, 3, 1000])
-def test_a_block_at_the_start_is_told_apart_from_the_answer(marker: ThoughtMarker, sizes: int) -> None:
+def test_a_block_at_the_start_is_told_apart_from_the_answer(
+    marker: ThoughtMarker, sizes: int
+) -> None:
     behind = f"{marker.closing}{marker.again}{marker.answer}\n\nAnswer {marker.opening}"
     text = f"\n{marker.opening}\n# no heading < tag\n{behind}"
     assert split(text, sizes=sizes) == ("# no heading < tag\n", f"Answer {marker.opening}", False)
@@ -58,7 +66,9 @@ def test_channels_of_a_reply_are_thought_and_answer(sizes: int) -> None:
     assert split(CHANNELS, sizes=sizes) == ("hm ", "Yes.", False)
     assert split("<|channel|>final<|message|>Yes.", sizes=sizes) == ("", "Yes.", False)
     again = CHANNELS.replace("final", "analysis", 1)
-    assert split(f"{again}<|end|><|start|>assistant<|channel|>final<|message|>No.", sizes=sizes) == (
+    assert split(
+        f"{again}<|end|><|start|>assistant<|channel|>final<|message|>No.", sizes=sizes
+    ) == (
         "hm Yes.",
         "No.",
         False,
@@ -100,8 +110,14 @@ PARTS = ["<", "think>", "/think>", "<response>", "</response>", " ", "\n", "a", 
 PARTS += ["<|channel|>", "analysis", "final", "<|message|>", "<|end|>", "<|start|>assistant"]
 
 
-@given(st.lists(st.sampled_from(PARTS), max_size=14), st.integers(1, 9), st.sampled_from([None, THINK, HARMONY]))
-def test_how_the_text_is_cut_changes_nothing(parts: list[str], sizes: int, opened: ThoughtMarker | None) -> None:
+@given(
+    st.lists(st.sampled_from(PARTS), max_size=14),
+    st.integers(1, 9),
+    st.sampled_from([None, THINK, HARMONY]),
+)
+def test_how_the_text_is_cut_changes_nothing(
+    parts: list[str], sizes: int, opened: ThoughtMarker | None
+) -> None:
     text = "".join(parts)
     assert split(text, opened, sizes) == split(text, opened, max(1, len(text)))
     thought, answer, _ = split(text, opened)

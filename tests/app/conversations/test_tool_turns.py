@@ -64,7 +64,9 @@ def read_again(messages: list[ChatMessage], system: str | None = "Be brief.") ->
 
 def prompt_of(conversation: Conversation, process: TemplateProcess) -> tuple[ChatPrompt, list[int]]:
     local = held(process)
-    prompt = local.prompt(Request((*conversation.said(with_unanswered=False), Said(USER, "And Rome?"))))
+    prompt = local.prompt(
+        Request((*conversation.said(with_unanswered=False), Said(USER, "And Rome?")))
+    )
     return local.chat, list(prompt.ids)
 
 
@@ -72,7 +74,9 @@ def held(process: TemplateProcess) -> LocalModel:
     """A model that knows the tool, over no engine."""
     chat = ChatPrompt(BYTES, ChatTemplate(OBJECTS, process=process))
     chat.tools = [TOOL]
-    model: Any = SimpleNamespace(path="m.gguf", tokenizer=BYTES, chat_template=SimpleNamespace(call_format=None))
+    model: Any = SimpleNamespace(
+        path="m.gguf", tokenizer=BYTES, chat_template=SimpleNamespace(call_format=None)
+    )
     return LocalModel(model, cast(Any, SimpleNamespace(n_ctx=10_000)), chat, built_in_settings())
 
 
@@ -97,15 +101,22 @@ def test_a_resumed_conversation_has_the_same_prompt(process: TemplateProcess) ->
     assert len(chat.turn_starts()) == 3
 
 
-@pytest.mark.parametrize("markers", [(), ("<tool_call>", "</tool_call>")], ids=["text", "control tokens"])
+@pytest.mark.parametrize(
+    "markers", [(), ("<tool_call>", "</tool_call>")], ids=["text", "control tokens"]
+)
 def test_tools_known_from_the_first_message_only_cost_no_token(
     process: TemplateProcess, markers: tuple[str, ...]
 ) -> None:
     vocabulary = bpe_vocabulary()
     vocabulary["tokenizer.ggml.tokens"] += markers
     types = vocabulary["tokenizer.ggml.token_type"]
-    vocabulary["tokenizer.ggml.token_type"] = np.concatenate([types, np.full(len(markers), 3, types.dtype)])
-    tokenizer, said = Tokenizer.from_metadata(as_read(vocabulary), "tiny.gguf"), asked_and_answered()
+    vocabulary["tokenizer.ggml.token_type"] = np.concatenate(
+        [types, np.full(len(markers), 3, types.dtype)]
+    )
+    tokenizer, said = (
+        Tokenizer.from_metadata(as_read(vocabulary), "tiny.gguf"),
+        asked_and_answered(),
+    )
     if markers:
         said.messages[1].ids = (*ids_of("I look."), *tokenizer.encode(WRITTEN, bos=False))
     template = ChatTemplate(OBJECTS, process=process)
@@ -116,7 +127,9 @@ def test_tools_known_from_the_first_message_only_cost_no_token(
     for knows_tools in (True, False):
         chat = ChatPrompt(tokenizer, template)
         chat.tools = [TOOL] if knows_tools else []
-        local = LocalModel(model, cast(Any, SimpleNamespace(n_ctx=10_000)), chat, built_in_settings())
+        local = LocalModel(
+            model, cast(Any, SimpleNamespace(n_ctx=10_000)), chat, built_in_settings()
+        )
         local.hold(said.said())
         assert knows_tools or tools.offer(local)
         prompts.append(list(local.prompt(Request((*said.said(), Said(USER, "And Rome?")))).ids))

@@ -238,7 +238,11 @@ def test_the_index_of_words_is_made_again(root, said):
 @pytest.mark.parametrize("table", ["search_data", "search_idx"])
 def test_a_damaged_index_of_words_costs_nothing_else(root, said, table):
     with closing(sqlite3.connect(root / NAME)) as db, db:
-        db.execute("UPDATE search_data SET block=zeroblob(40)" if table == "search_data" else f"DELETE FROM {table}")
+        db.execute(
+            "UPDATE search_data SET block=zeroblob(40)"
+            if table == "search_data"
+            else f"DELETE FROM {table}"
+        )
     made, opened = journal(root), Store(root).open(ID)
     made.adopt(opened)
     ask(made, opened.saved.conversation, "and now?")

@@ -23,7 +23,9 @@ GOOD = Readings(
     cores=CoreReadings("Intel i5-4300U", 2, 4, 4, 2, None, frozenset({"avx2", "fma"}), 0.0),
     clock=ClockReadings("performance", "acpi-cpufreq", "", 2900.0, 2900.0, True, 0, False),
     memory=MemoryReadings(8 * GIB, 6 * GIB, 2 * GIB, 0, "madvise"),
-    terminal=TerminalReadings(True, "xterm-256color", 80, 24, "utf-8", 1 << 24, "desktop", "xclip", "x11", ""),
+    terminal=TerminalReadings(
+        True, "xterm-256color", 80, 24, "utf-8", 1 << 24, "desktop", "xclip", "x11", ""
+    ),
     disk=DiskReadings("ssd", "sda", 5_000_000_000, "ext4"),
     engine=EngineReadings("avx2", 2, 17.0, 60.0, "/c/kernels-1", 9_000_000),
 )
@@ -43,7 +45,9 @@ def by_topic(readings: Readings) -> dict[str, Finding]:
 def test_a_good_machine_has_nothing_to_mend() -> None:
     findings = report.all_findings(GOOD)
     assert {finding.mark for finding in findings} == {OK}
-    assert [finding.mend for finding in findings if finding.mend and finding.topic != "clipboard"] == []
+    assert [
+        finding.mend for finding in findings if finding.mend and finding.topic != "clipboard"
+    ] == []
     assert len(findings) > 12
 
 
@@ -58,7 +62,13 @@ def test_arm64_is_named_without_a_claim_of_speed(level: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("part", "changes", "topic", "mark", "mend"),
     [
-        ("engine", {"level": "ssse3", "features_named": True}, "processor", WEAK, "unset NUMBA_CPU_NAME"),
+        (
+            "engine",
+            {"level": "ssse3", "features_named": True},
+            "processor",
+            WEAK,
+            "unset NUMBA_CPU_NAME",
+        ),
         ("engine", {"level": "ssse3"}, "processor", WEAK, "update numba"),
         ("engine", {"error": "ImportError: numba"}, "engine", BAD, "make run"),
         ("cores", {"allowed": 2}, "cores", WEAK, "taskset"),
@@ -72,7 +82,13 @@ def test_arm64_is_named_without_a_claim_of_speed(level: str, name: str) -> None:
         ("engine", {"read_gbps": 9.0}, "bandwidth", WEAK, "dmidecode"),
         ("disk", {"kind": "spinning"}, "model's disk", WEAK, "SSD"),
         ("disk", {"kind": "network"}, "model's disk", WEAK, "local disk"),
-        ("clock", {"governor": "powersave"}, "governor", BAD, "cpupower frequency-set -g performance"),
+        (
+            "clock",
+            {"governor": "powersave"},
+            "governor",
+            BAD,
+            "cpupower frequency-set -g performance",
+        ),
         (
             "clock",
             {"governor": "powersave", "driver": "intel_pstate", "preference": "balance_power"},
@@ -85,7 +101,13 @@ def test_arm64_is_named_without_a_claim_of_speed(level: str, name: str) -> None:
         ("clock", {"turbo": False}, "turbo", WEAK, "cpufreq/boost"),
         ("clock", {"turbo": False, "driver": "intel_pstate"}, "turbo", WEAK, "no_turbo"),
         ("clock", {"turbo": False, "driver": "intel_cpufreq"}, "turbo", WEAK, "no_turbo"),
-        ("clock", {"governor": "powersave", "driver": "amd-pstate"}, "governor", BAD, "-g performance"),
+        (
+            "clock",
+            {"governor": "powersave", "driver": "amd-pstate"},
+            "governor",
+            BAD,
+            "-g performance",
+        ),
         ("clock", {"throttled": 12}, "heat", WEAK, "fan"),
         ("clock", {"on_battery": True}, "battery", WEAK, "plug it in"),
         ("engine", {"cache": "", "cache_bytes": None}, "kernel cache", BAD, "JALOPY_CACHE_DIR"),
@@ -95,7 +117,13 @@ def test_arm64_is_named_without_a_claim_of_speed(level: str, name: str) -> None:
         ("terminal", {"rows": 19}, "terminal", WEAK, "enlarge"),
         ("terminal", {"encoding": "iso8859-1"}, "glyphs", WEAK, "C.UTF-8"),
         ("terminal", {"clipboard_program": ""}, "clipboard", WEAK, "install xclip"),
-        ("terminal", {"clipboard_program": "", "desktop": "wayland"}, "clipboard", WEAK, "wl-clipboard"),
+        (
+            "terminal",
+            {"clipboard_program": "", "desktop": "wayland"},
+            "clipboard",
+            WEAK,
+            "wl-clipboard",
+        ),
     ],
 )
 def test_each_trouble_is_found_and_says_what_mends_it(
@@ -114,7 +142,9 @@ def test_only_the_troubled_topic_changes() -> None:
 
 @pytest.mark.parametrize("driver", ["intel_pstate", "amd-pstate-epp"])
 def test_powersave_is_fine_where_the_processor_sets_its_clock(driver: str) -> None:
-    clock = replace(GOOD.clock, governor="powersave", driver=driver, preference="balance_performance")
+    clock = replace(
+        GOOD.clock, governor="powersave", driver=driver, preference="balance_performance"
+    )
     assert by_topic(replace(GOOD, clock=clock))["governor"].mark == OK
 
 
@@ -137,7 +167,9 @@ def test_a_processor_with_more_than_avx2_is_as_good(level: str, named: str) -> N
 def test_slow_memory_is_not_blamed_on_modules_while_others_read() -> None:
     busy = by_topic(with_part("engine", read_gbps=9.0, is_quiet=False))
     assert busy["bandwidth"].found.endswith("now, which is not kept")
-    assert busy["bandwidth"].meaning == "machine busy now; speeds are estimated from typical figures"
+    assert (
+        busy["bandwidth"].meaning == "machine busy now; speeds are estimated from typical figures"
+    )
     assert "quiet" in busy["bandwidth"].mend
     assert "arithmetic" not in busy
 
@@ -151,8 +183,13 @@ def test_earlier_bandwidth_tells_a_busy_machine_from_a_slow_one() -> None:
 
 
 def test_one_core_is_one_core() -> None:
-    assert by_topic(with_part("cores", physical=1, logical=2, allowed=2))["cores"].found == "1 core, 2 threads"
-    assert by_topic(with_part("cores", physical=1, logical=1, allowed=1))["cores"].found.startswith("1 core, one")
+    assert (
+        by_topic(with_part("cores", physical=1, logical=2, allowed=2))["cores"].found
+        == "1 core, 2 threads"
+    )
+    assert by_topic(with_part("cores", physical=1, logical=1, allowed=1))["cores"].found.startswith(
+        "1 core, one"
+    )
 
 
 def test_more_threads_than_cores_in_the_settings_are_a_finding() -> None:
@@ -175,12 +212,16 @@ def test_colour_counts_and_consoles_are_no_trouble() -> None:
     assert console["glyphs"].mark == console["clipboard"].mark == OK
     assert (
         "set-clipboard"
-        in by_topic(with_part("terminal", clipboard="terminal", multiplexer="tmux"))["clipboard"].meaning
+        in by_topic(with_part("terminal", clipboard="terminal", multiplexer="tmux"))[
+            "clipboard"
+        ].meaning
     )
 
 
 def test_a_line_begins_with_its_mark_and_folds_below_its_text() -> None:
-    finding = Finding(WEAK, "governor", "powersave", "the clock rises late " * 5, "sudo cpupower frequency-set")
+    finding = Finding(
+        WEAK, "governor", "powersave", "the clock rises late " * 5, "sudo cpupower frequency-set"
+    )
     lines = report.finding_lines(finding, 60)
     assert lines[0].startswith("!   governor      powersave: ")
     assert all(line.startswith(" " * 18) for line in lines[1:])
@@ -190,7 +231,11 @@ def test_a_line_begins_with_its_mark_and_folds_below_its_text() -> None:
 
 def test_hostile_text_in_a_reading_stays_on_its_line() -> None:
     readings = with_part("cores", name="Evil\x1b[31m\nCPU")
-    text = "\n".join(line for finding in report.all_findings(readings) for line in report.finding_lines(finding, 80))
+    text = "\n".join(
+        line
+        for finding in report.all_findings(readings)
+        for line in report.finding_lines(finding, 80)
+    )
     assert "\x1b" not in text
     assert "Evil" in text
 

@@ -9,7 +9,14 @@ import psutil
 import pytest
 
 from app.doctor import readings as reading
-from app.doctor.readings import ClockReadings, read_clock, read_cores, read_disk, read_memory, read_terminal
+from app.doctor.readings import (
+    ClockReadings,
+    read_clock,
+    read_cores,
+    read_disk,
+    read_memory,
+    read_terminal,
+)
 from app.machine import tuning_conditions
 from app.machine.tuning_conditions import ConditionsWatch
 
@@ -40,14 +47,18 @@ def test_a_laptops_clock_is_read_in_full(tmp_path: Path, monkeypatch: pytest.Mon
     )
 
 
-def test_a_machine_that_tells_nothing_is_read_as_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_tells_nothing_is_read_as_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reading, "is_on_battery", lambda: False)
     assert read_clock(tmp_path) == ClockReadings()
     assert read_memory(tmp_path).huge_pages == ""
     assert read_cores(tmp_path, look_s=0.0).flags == frozenset()
 
 
-def test_readers_that_break_leave_a_gap_and_no_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_that_break_leave_a_gap_and_no_exception(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a driver")
 
@@ -143,7 +154,10 @@ def test_a_disk_is_what_it_says_unless_it_is_virtual(
 
 def test_an_encrypted_disk_is_what_it_lies_on(tmp_path: Path, model: Path) -> None:
     root = tmp_path / "root"
-    lay_out(root, {"sys/devices/pci0/sdb/queue/rotational": "1", "sys/devices/pci0/sdb/sdb1/partition": "1"})
+    lay_out(
+        root,
+        {"sys/devices/pci0/sdb/queue/rotational": "1", "sys/devices/pci0/sdb/sdb1/partition": "1"},
+    )
     slaves = root / "sys/devices/virtual/dm-0/slaves"
     slaves.mkdir(parents=True)
     (slaves / "sdb1").symlink_to(root / "sys/devices/pci0/sdb/sdb1")
@@ -175,9 +189,27 @@ def test_a_file_that_is_gone_is_no_disk(tmp_path: Path) -> None:
     ("environ", "programs", "clipboard", "program", "colours"),
     [
         ({"TERM": "xterm-256color", "DISPLAY": ":0"}, {"xclip"}, "desktop", "xclip", 256),
-        ({"TERM": "xterm", "WAYLAND_DISPLAY": "w", "COLORTERM": "truecolor"}, set(), "desktop", "", 1 << 24),
-        ({"TERM": "xterm-256color", "DISPLAY": ":0", "SSH_TTY": "/dev/pts/1"}, {"xclip"}, "terminal", "", 256),
-        ({"TERM": "tmux-256color", "TERM_PROGRAM": "tmux", "TMUX": "/tmp/x"}, set(), "terminal", "", 256),
+        (
+            {"TERM": "xterm", "WAYLAND_DISPLAY": "w", "COLORTERM": "truecolor"},
+            set(),
+            "desktop",
+            "",
+            1 << 24,
+        ),
+        (
+            {"TERM": "xterm-256color", "DISPLAY": ":0", "SSH_TTY": "/dev/pts/1"},
+            {"xclip"},
+            "terminal",
+            "",
+            256,
+        ),
+        (
+            {"TERM": "tmux-256color", "TERM_PROGRAM": "tmux", "TMUX": "/tmp/x"},
+            set(),
+            "terminal",
+            "",
+            256,
+        ),
         ({"TERM": "linux"}, {"xclip"}, "file", "", 16),
         ({"TERM": "xterm", "NO_COLOR": "1"}, set(), "terminal", "", 0),
     ],
@@ -189,4 +221,8 @@ def test_the_environment_says_what_a_terminal_can(
         return name if name in programs else None
 
     found = read_terminal(environ, True, "utf-8", (80, 24), find)
-    assert (found.clipboard, found.clipboard_program, found.colours) == (clipboard, program, colours)
+    assert (found.clipboard, found.clipboard_program, found.colours) == (
+        clipboard,
+        program,
+        colours,
+    )

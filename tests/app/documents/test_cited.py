@@ -28,34 +28,57 @@ def test_what_a_reply_names_is_found_where_the_document_has_it() -> None:
     assert place.before[-1].startswith("The steamer")
     assert (place.after, place.first) == ((), 0)
     lines = places_of("See lines 10-12 of it.", [f"{NOTES} what?"])[0]
-    assert (lines.shown, lines.first, len(lines.lines), len(lines.before)) == ("notes.md lines 10-12", 10, 3, 9)
+    assert (lines.shown, lines.first, len(lines.lines), len(lines.before)) == (
+        "notes.md lines 10-12",
+        10,
+        3,
+        9,
+    )
     assert lines.lines[0] == "note 10 says nothing of worth"
 
 
 def test_what_no_document_has_is_not_offered() -> None:
     both = f"{NOTES} {REPORT} what?"
-    assert shown("It is on page 9, and on line 3, and (other.pdf, page 1).", f"{REPORT} what?") == []
+    assert (
+        shown("It is on page 9, and on line 3, and (other.pdf, page 1).", f"{REPORT} what?") == []
+    )
     assert shown("It is on page 3.", both) == []  # of two documents none is named
     assert shown("notes.md says so on page 3, report.pdf on page 2.", both) == ["report.pdf page 2"]
-    assert shown("See data.md, line 3", f"{attached('a.md', 'x')} {attached('data.md', NOTES)} ?") == ["data.md line 3"]
+    assert shown(
+        "See data.md, line 3", f"{attached('a.md', 'x')} {attached('data.md', NOTES)} ?"
+    ) == ["data.md line 3"]
     assert shown("See page 3.", "page 3 is not in a file") == shown("page 3") == []
 
 
 def test_a_sentence_leads_to_the_place_that_has_its_words() -> None:
     reply = "You are welcome to ask for more. In March the steamer carried 214 passengers."
     assert shown(reply, f"{REPORT} how many?", "and again?") == ["report.pdf page 2"]
-    log = attached("log.txt", "Built in 1871.\nThe captain of the Corvina was Mrs. Eleanor Whitfield.\nFog.")
-    assert shown("The captain of the Corvina was Mrs. Eleanor Whitfield.", f"{log} who?") == ["log.txt line 2"]
+    log = attached(
+        "log.txt", "Built in 1871.\nThe captain of the Corvina was Mrs. Eleanor Whitfield.\nFog."
+    )
+    assert shown("The captain of the Corvina was Mrs. Eleanor Whitfield.", f"{log} who?") == [
+        "log.txt line 2"
+    ]
     assert shown("1871.", f"{log} When was it built?") == ["log.txt line 1"]
     assert shown("Yes.", f"{log} Is it so?") == []
     book = attached("book.txt", "\n\n".join(f"{n} is here. " + f"word{n} " * 90 for n in range(9)))
-    assert shown("It says word4 word5 nowhere. 4 times: word4 is here, here.", f"{book} ?") == ["book.txt line 9"]
+    assert shown("It says word4 word5 nowhere. 4 times: word4 is here, here.", f"{book} ?") == [
+        "book.txt line 9"
+    ]
     assert shown("That is a fine question indeed, my friend.", f"{book} ?") == []
 
 
 def test_passages_of_the_question_come_after_what_is_named() -> None:
-    asked = attached("r.pdf, pages 4-5", "tail\n[page 5]\nfive") + " " + attached("n.md, lines 7-8", "seven\neight")
-    assert shown("As page 5 of r.pdf says", f"{asked} what?") == ["r.pdf page 5", "r.pdf pages 4-5", "n.md lines 7-8"]
+    asked = (
+        attached("r.pdf, pages 4-5", "tail\n[page 5]\nfive")
+        + " "
+        + attached("n.md, lines 7-8", "seven\neight")
+    )
+    assert shown("As page 5 of r.pdf says", f"{asked} what?") == [
+        "r.pdf page 5",
+        "r.pdf pages 4-5",
+        "n.md lines 7-8",
+    ]
     assert shown("As line 8 of n.md says", f"{asked} what?")[0] == "n.md line 8"
     assert shown("Yes.", f"{asked} what?", "and?") == []  # of an earlier question
 

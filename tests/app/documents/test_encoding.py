@@ -41,7 +41,10 @@ def test_a_text_is_read_whatever_it_is_written_in(text: str, encoding: str) -> N
 @pytest.mark.parametrize(
     ("said", "encoding"),
     [
-        ('<meta http-equiv="Content-Type" content="text/html; charset=iso-8859-2"><p>', "iso8859-2"),
+        (
+            '<meta http-equiv="Content-Type" content="text/html; charset=iso-8859-2"><p>',
+            "iso8859-2",
+        ),
         ("<?xml version='1.0' encoding='ISO-8859-2'?><a>", "iso8859-2"),
         ("#!/bin/sh\n# -*- coding: latin-2 -*-\n", "iso8859-2"),
         ('"Content-Type: text/plain; charset=windows-1250\\n"', "cp1250"),
@@ -55,11 +58,16 @@ def test_a_file_is_believed_what_it_says_of_itself(said: str, encoding: str) -> 
 
 def test_a_file_is_not_believed_what_cannot_be() -> None:
     for said in ("utf-8", "unicode_escape", "base64", "punycode", "nothing"):
-        assert decoded(f'<meta charset="{said}">caf\u00e9'.encode("latin-1"), "f").endswith("caf\u00e9")
+        assert decoded(f'<meta charset="{said}">caf\u00e9'.encode("latin-1"), "f").endswith(
+            "caf\u00e9"
+        )
 
 
 def test_a_log_with_stray_bytes_is_read() -> None:
-    assert decoded(b"one\n" * 50 + b"\0" * 4096 + b"\x01\x1b[31mtwo\n", "f") == "one\n" * 50 + "\x01\x1b[31mtwo\n"
+    assert (
+        decoded(b"one\n" * 50 + b"\0" * 4096 + b"\x01\x1b[31mtwo\n", "f")
+        == "one\n" * 50 + "\x01\x1b[31mtwo\n"
+    )
     long = "gęślą jaźń\n" * 9
     assert decoded(long.encode() + b"caf\xe9 \n", "f") == f"{long}caf\ufffd \n"
     assert decoded(long.encode()[:-2], "f") == f"{long[:-2]}\ufffd"
@@ -82,6 +90,8 @@ def test_what_is_no_text_is_refused() -> None:
 
 
 def test_what_makes_sense_in_no_encoding_is_refused() -> None:
-    raw = b" ".join(bytes((byte, 0x41, byte ^ 0x55, 0x61)) for byte in range(0x81, 0xFF)).replace(b"\0", b"")
+    raw = b" ".join(bytes((byte, 0x41, byte ^ 0x55, 0x61)) for byte in range(0x81, 0xFF)).replace(
+        b"\0", b""
+    )
     with pytest.raises(Refusal, match="cannot be told"):
         decoded(raw, "f")

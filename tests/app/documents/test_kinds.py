@@ -18,7 +18,11 @@ ODT = b"PK\x03\x04" + b"\0" * 26 + b"mimetypeapplication/vnd.oasis.opendocument.
         ("a.mp4", b"\0\0\0\x18ftypisom\0\0", "is a sound or video file"),
         ("a.zip", b"PK\x03\x04" + b"\0" * 40, "is an archive (unpack it"),
         ("a.log.gz", b"\x1f\x8b\x08\0\0", "is a compressed file (unpack it"),
-        ("a.xlsx", b"PK\x03\x04\0\0[Content_Types].xml\0xl/workbook.xml", "is a spreadsheet (save it as CSV)"),
+        (
+            "a.xlsx",
+            b"PK\x03\x04\0\0[Content_Types].xml\0xl/workbook.xml",
+            "is a spreadsheet (save it as CSV)",
+        ),
         ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\0", "is a spreadsheet (save it as CSV)"),
         ("a.pptx", b"PK\x03\x04\0\0ppt/presentation.xml", "is a presentation (save it as PDF)"),
         ("a.odt", ODT, "another word processor (save it as DOCX"),
@@ -29,20 +33,28 @@ ODT = b"PK\x03\x04" + b"\0" * 26 + b"mimetypeapplication/vnd.oasis.opendocument.
         ("a.docx", b"hello", "is no DOCX file"),
         ("a.pdf", b"hello", "is no PDF file"),
         ("a.txt", pdf("words").getvalue(), "is PDF and its name says .txt (let it end in .pdf)"),
-        ("a.pdf", docx("<w:p/>").getvalue(), "is DOCX and its name says .pdf (let it end in .docx)"),
+        (
+            "a.pdf",
+            docx("<w:p/>").getvalue(),
+            "is DOCX and its name says .pdf (let it end in .docx)",
+        ),
         ("a.gguf", b"GGUF\3\0\0\0", "is a model"),
         ("a.bin", b"\0\1\2\3" * 9, "is a program"),
         ("a", b"\0\1\2\3" * 9, "is not a text file (save it as text, PDF or DOCX)"),
     ],
 )
-def test_a_file_that_is_not_read_is_named_with_what_to_do(tmp_path: Path, name: str, raw: bytes, reason: str) -> None:
+def test_a_file_that_is_not_read_is_named_with_what_to_do(
+    tmp_path: Path, name: str, raw: bytes, reason: str
+) -> None:
     (tmp_path / name).write_bytes(raw)
     [trouble] = read_documents([str(tmp_path / name)]).troubles
     assert trouble.startswith(f"{tmp_path / name}: ")
     assert reason in trouble
 
 
-@pytest.mark.parametrize("words", ["GIF89a is a format", "BZh and ID3 begin so", "MZ", "GGUF is a format", "BM 7"])
+@pytest.mark.parametrize(
+    "words", ["GIF89a is a format", "BZh and ID3 begin so", "MZ", "GGUF is a format", "BM 7"]
+)
 def test_words_that_begin_as_other_kinds_do_are_text(tmp_path: Path, words: str) -> None:
     (tmp_path / "a.txt").write_text(words)
     assert read_documents([str(tmp_path)]).documents[0].text == words

@@ -22,7 +22,20 @@ from tests.engine.architectures import encoders
 
 pytestmark = pytest.mark.slow
 
-WORDS = ("fan", "screw", "blade", "hinge", "lid", "key", "foot", "port", "lamp", "cell", "disk", "wire")
+WORDS = (
+    "fan",
+    "screw",
+    "blade",
+    "hinge",
+    "lid",
+    "key",
+    "foot",
+    "port",
+    "lamp",
+    "cell",
+    "disk",
+    "wire",
+)
 BOOK = "\n\n".join(f"{word} " * (1100 // (len(word) + 1)) for word in WORDS)
 
 
@@ -31,7 +44,10 @@ def found(question: str, likeness: dict[str, float] | None, in_context: str = ""
 
     def alike(question: str, texts: Sequence[str]) -> list[float | None]:
         words = [text.split()[0] for text in texts]
-        return [None if likeness is None else likeness.get(one, 0.02 * WORDS.index(one)) for one in words]
+        return [
+            None if likeness is None else likeness.get(one, 0.02 * WORDS.index(one))
+            for one in words
+        ]
 
     document = Document("a", Path("/a"), BOOK, about_tokens(BOOK))
     chosen = fitting([document], question, (8000, 1300), in_context, alike)
@@ -75,22 +91,33 @@ def test_vectors_are_made_once_and_deleted_with_their_document(
     assert search.learn("book", texts, lambda: True)
     monkeypatch.undo()
     model = Model.open(file.path, threads=1)
-    vectors = [model.embedder.embed(model.tokenizer.encode(one, special=False)[:128]) for one in ("a sea", *texts)]
+    vectors = [
+        model.embedder.embed(model.tokenizer.encode(one, special=False)[:128])
+        for one in ("a sea", *texts)
+    ]
     model.close()
     assert search.likeness("a sea", [*texts, "other"])[3] is None
     likeness = search.likeness("a sea", texts)
-    assert np.allclose(np.array(likeness, float), [vectors[0] @ one for one in vectors[1:]], atol=2e-3)
+    assert np.allclose(
+        np.array(likeness, float), [vectors[0] @ one for one in vectors[1:]], atol=2e-3
+    )
     assert Meaning(path, lambda: replace(file, stamp="2")).likeness("a sea", texts) == [None] * 3
     search.keep_only(["plan"])
     assert search.likeness("a sea", texts) == [None] * 3
     assert search.likeness("a sea", ["he ran"])[0] is not None
 
 
-def test_the_oldest_vectors_make_room(file: EmbeddingFile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_oldest_vectors_make_room(
+    file: EmbeddingFile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(meaning, "MOST_VECTORS", 2)
     search = Meaning(tmp_path / "vectors.db", lambda: file)
     search.learn("book", ["one", "two", "three"], lambda: True)
-    assert [one is None for one in search.likeness("a", ["one", "two", "three"])] == [True, False, False]
+    assert [one is None for one in search.likeness("a", ["one", "two", "three"])] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_what_fails_is_as_if_there_were_no_model(file: EmbeddingFile, tmp_path: Path) -> None:

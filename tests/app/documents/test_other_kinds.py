@@ -49,7 +49,9 @@ def test_rich_text_counts_pictures_and_refuses_deep_groups() -> None:
 
 
 def notebook(*cells: object) -> io.BytesIO:
-    return io.BytesIO(json.dumps({"cells": cells, "metadata": {"language_info": {"name": "python"}}}).encode())
+    return io.BytesIO(
+        json.dumps({"cells": cells, "metadata": {"language_info": {"name": "python"}}}).encode()
+    )
 
 
 def test_a_notebook_is_its_words_code_and_output() -> None:
@@ -77,7 +79,11 @@ def test_what_is_no_notebook_is_refused(raw: bytes) -> None:
 
 
 def test_odd_cells_are_passed_over() -> None:
-    odd = [1, None, {"cell_type": "code", "source": {"a": 1}, "outputs": [1, {"data": 3}, {"text": [1, "x"]}]}]
+    odd = [
+        1,
+        None,
+        {"cell_type": "code", "source": {"a": 1}, "outputs": [1, {"data": 3}, {"text": [1, "x"]}]},
+    ]
     assert "x" in notebook_text(notebook(*odd))
 
 
@@ -88,7 +94,14 @@ Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\nContent-Type: multipart/
 <p>other</p>\r\n--c--\r\n--b\r\nContent-Type: image/png\r\nContent-Disposition: attachment; filename=x.png\r\n
 x\r\n--b--\r\n"""
     text = BoundedText()
-    assert mail_text(io.BytesIO(raw), text).split() == ["From:", "Ann", "<a@x.example>", "Subject:", "Grüße", "Grüße"]
+    assert mail_text(io.BytesIO(raw), text).split() == [
+        "From:",
+        "Ann",
+        "<a@x.example>",
+        "Subject:",
+        "Grüße",
+        "Grüße",
+    ]
     assert text.notes == ["not read: 1 attachment"]
 
 
@@ -108,12 +121,16 @@ def test_saved_pages_are_read_and_old_names_by_their_content() -> None:
 def test_data_within_a_text_is_a_note(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     drawing = "<svg xmlns='x'>" + "<path d='M0 0'/>" * 200 + "</svg>"
-    path.write_text(f"a ![shot](data:image/png;base64,{PICTURE}) b\n{drawing} c <svg>small</svg> data:text/plain,short")
+    path.write_text(
+        f"a ![shot](data:image/png;base64,{PICTURE}) b\n{drawing} c <svg>small</svg> data:text/plain,short"
+    )
     note = "a ![shot]([image/png, 10K, left out]) b\n[drawing, 3.1K, left out] c <svg>small</svg> data:text/plain,short"
     assert read_text_file(path) == note
 
 
-@pytest.mark.parametrize("piece", ["data:", "<svg>", "data:a/b;", "\x1b[", "\x1b]0;", "data:image/png;base64,AAAA "])
+@pytest.mark.parametrize(
+    "piece", ["data:", "<svg>", "data:a/b;", "\x1b[", "\x1b]0;", "data:image/png;base64,AAAA "]
+)
 def test_odd_texts_take_time_by_their_length(tmp_path: Path, piece: str) -> None:
     path = tmp_path / "a.md"
     path.write_text("x" + piece * ((1 << 19) // len(piece)))

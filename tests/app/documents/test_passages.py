@@ -18,7 +18,9 @@ def test_scores_are_those_computed_by_hand() -> None:
     # Mean length 11/3. "dog" stands in 2 of 3 texts: ln(1 + 1.5/2.5) = 0.4700; "ran" in 1: ln(1 + 2.5/1.5) = 0.9808.
     # Text 2, 6 words: norm 1.2 * (0.25 + 0.75 * 18/11) = 1.7727; each word 2.2 / 2.7727 = 0.79344.
     # Text 3, 2 words: norm 1.2 * (0.25 + 0.75 * 6/11) = 0.79091; "dog" 2.2 / 1.79091 = 1.22843.
-    assert scores == pytest.approx([0.0, (0.4700036 + 0.9808293) * 0.7934426, 0.4700036 * 1.2284264], rel=1e-6)
+    assert scores == pytest.approx(
+        [0.0, (0.4700036 + 0.9808293) * 0.7934426, 0.4700036 * 1.2284264], rel=1e-6
+    )
 
 
 def test_a_repeated_word_scores_more_and_empty_text_scores_zero() -> None:
@@ -48,7 +50,9 @@ def test_passages_that_fit_the_question_are_in_document_order() -> None:
 
 def test_passages_without_a_question_word_go_if_all_lack_one() -> None:
     text = "\n\n".join(f"{word} " * 180 for word in ("fan", "screw", "blade"))
-    assert [one.text.split()[0] for one in fitting([document("a", text)], "a screw?", (10_000, 0))] == ["screw"]
+    assert [
+        one.text.split()[0] for one in fitting([document("a", text)], "a screw?", (10_000, 0))
+    ] == ["screw"]
     assert len(fitting([document("a", text)], "sum it up", (10_000, 0))[0].text) == len(text)
 
 
@@ -62,8 +66,12 @@ def test_later_questions_add_only_passages_not_in_the_context() -> None:
     assert fitting(folder, "thank you", rooms, said) == []
     [second] = fitting(folder, "a fan and a screw", rooms, said)
     assert second.document.name == "screw.md"
-    assert fitting(folder, "the fan?", rooms, "how is the fan?") == [first], "what was dropped comes again"
-    assert len(fitting(folder, "fan screw blade", rooms, said)) == 1, "later questions have less room"
+    assert fitting(folder, "the fan?", rooms, "how is the fan?") == [first], (
+        "what was dropped comes again"
+    )
+    assert len(fitting(folder, "fan screw blade", rooms, said)) == 1, (
+        "later questions have less room"
+    )
     assert len(fitting(folder, "fan screw blade", rooms)) == 3
 
 
@@ -78,7 +86,11 @@ def test_neighbours_become_one_passage_and_a_long_line_several() -> None:
     [passage] = fitting([whole], "number", (100_000, 0))
     assert (passage.first, passage.last, passage.text) == (1, 40, whole.text)
     pieces = fitting([document("b.md", "x" * 3000)], "x", (100_000, 0))
-    assert [(one.place, len(one.text)) for one in pieces] == [("line 1", 1200), ("line 1", 1200), ("line 1", 600)]
+    assert [(one.place, len(one.text)) for one in pieces] == [
+        ("line 1", 1200),
+        ("line 1", 1200),
+        ("line 1", 600),
+    ]
 
 
 def test_sources_are_the_passages_and_no_text_of_a_file_or_user() -> None:
@@ -86,7 +98,10 @@ def test_sources_are_the_passages_and_no_text_of_a_file_or_user() -> None:
     pdf = Document("p.pdf", Path("/p.pdf"), "[page 1]\none\n[page 2]\ntwo\nmore")
     texts = [one.in_message for one in fitting([nasty, pdf], "x two", (10_000, 0))]
     question = "d.md, lines 7-8:\n```\nis it?"
-    assert sources_of(" ".join([*texts, question])) == ("a, lines 1-2.md lines 1-5", "p.pdf pages 1-2")
+    assert sources_of(" ".join([*texts, question])) == (
+        "a, lines 1-2.md lines 1-5",
+        "p.pdf pages 1-2",
+    )
     assert sources_of(question) == sources_of(document("a", "b").in_message) == ()
 
 

@@ -35,7 +35,9 @@ def locked(algorithm: str, password: str) -> io.BytesIO:
 @pytest.mark.slow
 def test_a_pdf_without_a_password_is_read_by_what_is_installed() -> None:
     given = "\n".join(locked(one, "").getvalue().hex() for one in ("RC4-128", "AES-128", "AES-256"))
-    done = subprocess.run([sys.executable, "-c", READS], input=given, capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", READS], input=given, capture_output=True, text=True, cwd=ROOT
+    )
     assert done.stdout.count("alpha") == 3, done.stderr
 
 
@@ -64,7 +66,9 @@ def annotation(**values: str | int) -> DictionaryObject:
     for key, value in values.items():
         is_name = isinstance(value, str) and value.startswith("/")
         written = (
-            NumberObject(value) if isinstance(value, int) else (NameObject if is_name else TextStringObject)(value)
+            NumberObject(value)
+            if isinstance(value, int)
+            else (NameObject if is_name else TextStringObject)(value)
         )
         made[NameObject(f"/{key}")] = written
     return made
@@ -103,15 +107,23 @@ def test_annotations_that_go_in_circles_or_are_odd_cost_nothing() -> None:
 def test_pages_without_text_are_named() -> None:
     text, notes = changed(lambda writer: None, "cover", "", "")
     assert text.count("(no text, perhaps a picture)") == 2
-    assert notes == ["no text on 2 pages of 3 (2, 3), perhaps scans (they need text recognition first)"]
+    assert notes == [
+        "no text on 2 pages of 3 (2, 3), perhaps scans (they need text recognition first)"
+    ]
 
 
 def test_fonts_without_letters_are_no_silent_garbage() -> None:
     def number(writer: PdfWriter) -> None:
         font = writer.pages[0]["/Resources"]["/Font"]["/F1"]
-        font[NameObject("/Subtype")], font[NameObject("/Encoding")] = NameObject("/Type0"), NameObject("/Identity-H")
+        font[NameObject("/Subtype")], font[NameObject("/Encoding")] = (
+            NameObject("/Type0"),
+            NameObject("/Identity-H"),
+        )
         below = DictionaryObject(
-            {NameObject("/Subtype"): NameObject("/CIDFontType2"), NameObject("/DW"): NumberObject(500)}
+            {
+                NameObject("/Subtype"): NameObject("/CIDFontType2"),
+                NameObject("/DW"): NumberObject(500),
+            }
         )
         font[NameObject("/DescendantFonts")] = ArrayObject([below])
 

@@ -18,7 +18,9 @@ W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 def docx(body: str, before: str = "") -> io.BytesIO:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("word/document.xml", f"<?xml version='1.0'?>{before}<w:document {W}>{body}</w:document>")
+        archive.writestr(
+            "word/document.xml", f"<?xml version='1.0'?>{before}<w:document {W}>{body}</w:document>"
+        )
     return file
 
 
@@ -61,7 +63,9 @@ def test_a_page_becomes_what_it_shows() -> None:
     assert "x()" not in text
 
 
-def test_a_word_document_with_a_bomb_or_entities_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_word_document_with_a_bomb_or_entities_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bomb = "<!DOCTYPE d [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;&a;'>]>"
     with pytest.raises(Refusal, match="declares entities"):
         docx_text(docx("<w:p><w:t>&b;</w:t></w:p>", bomb))
@@ -71,7 +75,10 @@ def test_a_word_document_with_a_bomb_or_entities_is_refused(monkeypatch: pytest.
 
 
 def test_pages_of_a_pdf_are_numbered() -> None:
-    assert convert.pdf_text(pdf("Fans hum", "They turn")) == "[page 1]\nFans hum\n[page 2]\nThey turn\n"
+    assert (
+        convert.pdf_text(pdf("Fans hum", "They turn"))
+        == "[page 1]\nFans hum\n[page 2]\nThey turn\n"
+    )
     with pytest.raises(Refusal, match="holds no text"):
         convert.pdf_text(pdf(""))
 
@@ -107,17 +114,29 @@ def test_what_cannot_be_read_costs_a_line_each_and_nothing_else(tmp_path: Path) 
     os.symlink("loop", tmp_path / "loop")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\0")
     (tmp_path / "good.txt").write_text("good")
-    wanted = [str(tmp_path / name) for name in ("pipe", "loop", "picture.png", "absent", "*.no", "good.txt")]
+    wanted = [
+        str(tmp_path / name)
+        for name in ("pipe", "loop", "picture.png", "absent", "*.no", "good.txt")
+    ]
     reading = read_documents([*wanted, "/dev/null", "a\0b"])
     assert [one.text for one in reading.documents] == ["good"]
-    reasons = ("is not a file", "links", "is a picture", "No such file", "no file has such a name", "is not a")
+    reasons = (
+        "is not a file",
+        "links",
+        "is a picture",
+        "No such file",
+        "no file has such a name",
+        "is not a",
+    )
     for reason in reasons:
         assert any(reason in trouble for trouble in reading.troubles), reason
     assert not any("\n" in trouble for trouble in reading.troubles)
     assert len(reading.troubles) == 8 - 1
 
 
-def test_many_troubles_are_counted_and_the_limits_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_troubles_are_counted_and_the_limits_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reading = read_documents(str(tmp_path / f"absent{n}") for n in range(20))
     assert len(reading.troubles) == 9
     assert reading.troubles[-1] == "... and 12 more that cannot be read"
@@ -130,18 +149,24 @@ def test_many_troubles_are_counted_and_the_limits_hold(tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_pdf_reader_that_hangs_or_fails_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pdf_reader_that_hangs_or_fails_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "fan.pdf").write_bytes(pdf("It hums").getvalue())
     (tmp_path / "torn.docx").write_bytes(b"PK")
     reading = read_documents([str(tmp_path)])
     assert reading.documents[0].text == "[page 1]\nIt hums"
     assert "torn.docx: is not a sound DOCX file" in reading.troubles[0]
-    monkeypatch.setattr(read, "own_module", lambda name: ["sh", "-c", "kill -XCPU $$"])  # what its limit does
+    monkeypatch.setattr(
+        read, "own_module", lambda name: ["sh", "-c", "kill -XCPU $$"]
+    )  # what its limit does
     [trouble] = read_documents([str(tmp_path / "fan.pdf")]).troubles
     assert "takes more than 30 s of processor time" in trouble
 
 
-def test_names_with_spaces_stand_in_quotes_or_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_with_spaces_stand_in_quotes_or_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "two words.txt").touch()
     assert split_wanted("two words.txt") == ["two words.txt"]
@@ -149,7 +174,9 @@ def test_names_with_spaces_stand_in_quotes_or_alone(tmp_path: Path, monkeypatch:
     assert split_wanted("Anna's notes") == ["Anna's notes"]
 
 
-def test_references_in_a_message_are_read_if_the_file_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_in_a_message_are_read_if_the_file_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a b.md").write_text("one")
     (tmp_path / "c.md").write_text("two")
@@ -180,20 +207,26 @@ def test_progress_begins_with_the_first_file_and_can_stop_it(tmp_path: Path) -> 
         return not progress.line.endswith("c.txt")
 
     reading = read_documents([str(tmp_path)], follow=follow)
-    assert seen[-3:] == [f"reading documents: {n} of 4, {name}.txt" for n, name in enumerate("abc", 1)]
+    assert seen[-3:] == [
+        f"reading documents: {n} of 4, {name}.txt" for n, name in enumerate("abc", 1)
+    ]
     assert [document.text for document in reading.documents] == ["a", "b"]
     assert reading.is_stopped
     assert reading.troubles == (f"{tmp_path / 'c.txt'} and 1 file after it: left out (stopped)",)
 
 
-def test_a_search_through_folders_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_through_folders_can_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(read, "_FILES_PER_TICK", 1)
     (tmp_path / "a.txt").write_text("a")
     reading = read_documents([str(tmp_path)], follow=lambda progress: False)
     assert reading.troubles == ("no file was read (stopped)",)
 
 
-def test_no_file_is_begun_after_the_time_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_is_begun_after_the_time_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in "abc":
         (tmp_path / f"{name}.txt").write_text(name)
     moments_s = iter([0.0, 0.0, read.MOST_S, read.MOST_S + 1])

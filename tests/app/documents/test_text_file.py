@@ -27,7 +27,11 @@ def test_text_is_decoded_and_cleaned(tmp_path: Path, raw: bytes, text: str) -> N
 
 @pytest.mark.parametrize(
     ("raw", "reason"),
-    [(b"a\0b", "is not a text file"), (b" \n", "is empty"), (b"x" * (MAX_SOURCE_BYTES + 1), "is larger than 64 MiB")],
+    [
+        (b"a\0b", "is not a text file"),
+        (b" \n", "is empty"),
+        (b"x" * (MAX_SOURCE_BYTES + 1), "is larger than 64 MiB"),
+    ],
 )
 def test_what_is_no_text_or_too_much_is_refused(tmp_path: Path, raw: bytes, reason: str) -> None:
     (tmp_path / "f").write_bytes(raw)
@@ -65,7 +69,9 @@ async def test_a_file_is_attached_as_a_chip_or_refused_in_one_line(
         await driver.say("/read")
         await driver.note("usage: /read file ...")
         await driver.say(f"/read {path}")
-        await driver.until(lambda: "notes.txt, 17 B, 1 line]" in driver.prompt.text.replace("\u00a0", " "))
+        await driver.until(
+            lambda: "notes.txt, 17 B, 1 line]" in driver.prompt.text.replace("\u00a0", " ")
+        )
         driver.prompt.insert("What is in it?")
         await driver.pilot.press("enter")
         await driver.last_reply()
@@ -76,11 +82,15 @@ async def test_a_file_is_attached_as_a_chip_or_refused_in_one_line(
         await driver.say("/edit")
         await driver.until(lambda: "notes.txt, 17 B" in driver.prompt.text.replace("\u00a0", " "))
         assert "milk" not in driver.prompt.text
-        await driver.say(f"/read {tmp_path / 'large.md'}")  # its tokens are those of the model's vocabulary
+        await driver.say(
+            f"/read {tmp_path / 'large.md'}"
+        )  # its tokens are those of the model's vocabulary
         assert "tokens, the context holds 2,048" in await driver.note("large.md: about 2,4")
 
 
-async def test_what_a_message_names_goes_with_it_and_is_completed(tmp_path: Path, monkeypatch) -> None:
+async def test_what_a_message_names_goes_with_it_and_is_completed(
+    tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "one note.md").write_text("buy milk")
     (tmp_path / "two.md").write_text("buy bread")
@@ -96,7 +106,9 @@ async def test_what_a_message_names_goes_with_it_and_is_completed(tmp_path: Path
         await driver.type("@on")
         await driver.until(lambda: driver.prompt.offered)
         await driver.pilot.press("tab")
-        await driver.until(lambda: driver.prompt.draft.text.startswith("one note.md:\n```\nbuy milk\n```\n"))
+        await driver.until(
+            lambda: driver.prompt.draft.text.startswith("one note.md:\n```\nbuy milk\n```\n")
+        )
         await driver.type("with @two.md, not @no one")
         await driver.pilot.press("enter")
         await driver.last_reply()

@@ -19,7 +19,10 @@ from app.documents.web_page import html_text
         ('a<img alt="forgotten> b', "a b"),
         ("<script>if (a</b>) '</scrip>'</SCRIPT >c", "c"),
         ("<textarea>a <b> c</textarea>", "\na <b> c\n"),
-        ("a<p hidden>secret<p>b<div style='color: red; display: none'><div>no</div>no</div>c", "a\nb\nc"),
+        (
+            "a<p hidden>secret<p>b<div style='color: red; display: none'><div>no</div>no</div>c",
+            "a\nb\nc",
+        ),
         ("<li hidden>no<li>yes", "\nyes"),
         ("<input hidden>yes <svg/>yes", "yes yes"),
         ("&#99999999999;&#x" + "9" * 9000 + ";", "\ufffd\ufffd"),
@@ -31,7 +34,21 @@ def test_a_page_is_read_as_a_browser_reads_it(page: str, text: str) -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["<!--", "<![CDATA[", "</", "</a", "<!", "<?", "<a ", "<a b='", "<a b=\"'", "<", "<script>", "<title>", "&#9"],
+    [
+        "<!--",
+        "<![CDATA[",
+        "</",
+        "</a",
+        "<!",
+        "<?",
+        "<a ",
+        "<a b='",
+        "<a b=\"'",
+        "<",
+        "<script>",
+        "<title>",
+        "&#9",
+    ],
 )
 def test_a_page_of_open_ends_takes_time_by_its_length(piece: str) -> None:
     page = io.BytesIO((piece * ((1 << 19) // len(piece))).encode())

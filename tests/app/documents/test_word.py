@@ -23,7 +23,10 @@ def part(element: str, body: str) -> str:
 
 
 def relations(kinds: dict[str, str], space: str = OFFICE) -> str:
-    rows = (f'<Relationship Id="r{n}" Type="{space}/{k}" Target="{t}"/>' for n, (k, t) in enumerate(kinds.items()))
+    rows = (
+        f'<Relationship Id="r{n}" Type="{space}/{k}" Target="{t}"/>'
+        for n, (k, t) in enumerate(kinds.items())
+    )
     return f'<Relationships xmlns="x">{"".join(rows)}</Relationships>'
 
 
@@ -47,7 +50,11 @@ def r(words: str) -> str:
 
 @pytest.mark.parametrize(
     ("target", "space"),
-    [("word/document2.xml", OFFICE), ("/word/document2.xml", STRICT), ("word\\Document2.xml", OFFICE)],
+    [
+        ("word/document2.xml", OFFICE),
+        ("/word/document2.xml", STRICT),
+        ("word\\Document2.xml", OFFICE),
+    ],
 )
 def test_the_main_part_is_where_the_package_says(target: str, space: str) -> None:
     rels = {"_rels/.rels": relations({"officeDocument": target}, space)}
@@ -72,8 +79,14 @@ def test_one_of_several_alternatives_is_read() -> None:
         return f"<w:p>{r('a')}<mc:AlternateContent>{''.join(branches)}</mc:AlternateContent>{r('z')}</w:p>"
 
     words, none = r("b"), "<w:drawing/>"
-    assert read(boxed(f"<mc:Choice>{words}</mc:Choice>", f"<mc:Fallback>{words}</mc:Fallback>")) == "abz\n"
-    assert read(boxed(f"<mc:Choice>{none}</mc:Choice>", f"<mc:Fallback>{words}</mc:Fallback>")) == "abz\n"
+    assert (
+        read(boxed(f"<mc:Choice>{words}</mc:Choice>", f"<mc:Fallback>{words}</mc:Fallback>"))
+        == "abz\n"
+    )
+    assert (
+        read(boxed(f"<mc:Choice>{none}</mc:Choice>", f"<mc:Fallback>{words}</mc:Fallback>"))
+        == "abz\n"
+    )
     twice = f"<mc:Choice>{words}</mc:Choice>" * 2
     assert read(boxed(twice, f"<mc:Fallback>{words}</mc:Fallback>")) == "abz\n"
 
@@ -100,7 +113,10 @@ def test_an_element_that_stands_for_a_character_is_one(element: str, text: str) 
 
 def test_changes_are_accepted() -> None:
     gone = f"<w:del><w:r><w:delText>no</w:delText><w:t>no</w:t></w:r></w:del><w:moveFrom>{r('no')}</w:moveFrom>"
-    assert read(f"<w:p>{gone}<w:ins>{r('new')}</w:ins><w:moveTo>{r(' here')}</w:moveTo></w:p>") == "new here\n"
+    assert (
+        read(f"<w:p>{gone}<w:ins>{r('new')}</w:ins><w:moveTo>{r(' here')}</w:moveTo></w:p>")
+        == "new here\n"
+    )
     joined = "<w:p><w:pPr><w:rPr><w:del/></w:rPr></w:pPr>" + r("one ") + "</w:p>"
     assert read(joined + p("line")) == "one line\n"
 
@@ -109,10 +125,10 @@ def test_fields_show_their_results_and_hidden_words_nothing() -> None:
     mark = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'.format
     inner = f"{mark('begin')}<w:r><w:instrText>X</w:instrText></w:r>{mark('separate')}{r('no')}{mark('end')}"
     field = f"{mark('begin')}{inner}{mark('separate')}{r('result')}{mark('end')}"
-    simple = f'<w:fldSimple w:instr="PAGE">{r("3")}</w:fldSimple><w:hyperlink>{r(" link")}</w:hyperlink>'
-    hidden = (
-        "<w:r><w:rPr><w:vanish/></w:rPr><w:t>no</w:t></w:r><w:r><w:rPr><w:vanish w:val='0'/></w:rPr><w:t>!</w:t></w:r>"
+    simple = (
+        f'<w:fldSimple w:instr="PAGE">{r("3")}</w:fldSimple><w:hyperlink>{r(" link")}</w:hyperlink>'
     )
+    hidden = "<w:r><w:rPr><w:vanish/></w:rPr><w:t>no</w:t></w:r><w:r><w:rPr><w:vanish w:val='0'/></w:rPr><w:t>!</w:t></w:r>"
     assert read(f"<w:p>{field} {simple}{hidden}</w:p>") == "result3 link!\n"
 
 
@@ -127,16 +143,16 @@ def test_a_table_is_a_line_for_each_row() -> None:
 def test_notes_headers_and_comments_are_read_where_they_belong() -> None:
     marks = '<w:r><w:endnoteReference w:id="5"/></w:r><w:del><w:r><w:footnoteReference w:id="3"/></w:r></w:del>'
     body = f'<w:p>{r("text")}<w:r><w:footnoteReference w:id="2"/></w:r>{marks}</w:p>'
-    notes = (
-        f'<w:footnote w:id="0" w:type="separator">{p("no")}</w:footnote><w:footnote w:id="2">{p("foot")}</w:footnote>'
-    )
+    notes = f'<w:footnote w:id="0" w:type="separator">{p("no")}</w:footnote><w:footnote w:id="2">{p("foot")}</w:footnote>'
     gone = f'<w:footnote w:id="3">{p("no")}</w:footnote>'
     text = read(
         body,
         **{
             "word/footnotes.xml": part("footnotes", notes + gone),
             "word/endnotes.xml": part("endnotes", f'<w:endnote w:id="5">{p("end")}</w:endnote>'),
-            "word/comments.xml": part("comments", f'<w:comment w:id="0" w:author="A. B.">{p("why?")}</w:comment>'),
+            "word/comments.xml": part(
+                "comments", f'<w:comment w:id="0" w:author="A. B.">{p("why?")}</w:comment>'
+            ),
             "word/header1.xml": part("hdr", p("Letterhead")),
             "word/header2.xml": part("hdr", p("Letterhead")),
             "word/footer1.xml": part("ftr", p("17")),
@@ -150,9 +166,13 @@ def test_formulas_keep_their_signs() -> None:
         return f"<m:r><m:t>{words}</m:t></m:r>"
 
     fraction = f"<m:f><m:num>{t('a')}</m:num><m:den>{t('b')}</m:den></m:f>"
-    fence = f'<m:d><m:dPr><m:begChr m:val="["/><m:endChr m:val="]"/></m:dPr><m:e>{t("c")}</m:e></m:d>'
+    fence = (
+        f'<m:d><m:dPr><m:begChr m:val="["/><m:endChr m:val="]"/></m:dPr><m:e>{t("c")}</m:e></m:d>'
+    )
     power = f"<m:sSup><m:e>{t('x')}</m:e><m:sup>{t('2')}</m:sup></m:sSup><m:rad><m:e>{t('y')}</m:e></m:rad>"
-    assert read(f"<w:p><m:oMath>{fraction}{fence}{power}</m:oMath></w:p>") == "(a)/(b)[c]x^(2)√(y)\n"
+    assert (
+        read(f"<w:p><m:oMath>{fraction}{fence}{power}</m:oMath></w:p>") == "(a)/(b)[c]x^(2)√(y)\n"
+    )
 
 
 def test_a_page_that_stands_in_a_document_is_read() -> None:
@@ -172,7 +192,9 @@ def test_what_is_locked_or_something_else_says_so() -> None:
         read("", "xl/workbook.xml")
 
 
-@pytest.mark.parametrize("body", ["</w:tbl>", "<w:tr/>", "<w:tc/>", "<mc:Choice/><mc:Fallback/>", "<m:endChr/>"])
+@pytest.mark.parametrize(
+    "body", ["</w:tbl>", "<w:tr/>", "<w:tc/>", "<mc:Choice/><mc:Fallback/>", "<m:endChr/>"]
+)
 def test_elements_out_of_place_do_no_harm(body: str) -> None:
     body = body if not body.startswith("</") else '<w:r><w:fldChar w:fldCharType="end"/></w:r>'
     assert read(body + p("yes")).strip() == "yes"
@@ -217,14 +239,20 @@ def item(words: str, list_id: int | None = None, level: int | None = None, style
 @pytest.mark.parametrize(
     ("body", "lines"),
     [
-        ([item("a", 1), item("b", 1, 0), item("c", 1, 1), item("d", 1, 1), item("e", 1)], "3. a|4. b|(a) c|(b) d|5. e"),
+        (
+            [item("a", 1), item("b", 1, 0), item("c", 1, 1), item("d", 1, 1), item("e", 1)],
+            "3. a|4. b|(a) c|(b) d|5. e",
+        ),
         ([item("a", 1, 2), item("b", 1, 1), item("c", 1, 2)], "3.1.1 a|(b) b|3.2.1 c"),
         ([item("a", 1), item("b", 2), item("c", 2), item("d", 1)], "3. a|10. b|11. c|12. d"),
         (
             [item("a", style="Heading1"), item("b", style="Clause"), item("c", style="Heading2")],
             "Article I a|Article II b|c",
         ),
-        ([item("a", style="Heading1"), item("b", 0, style="Heading1"), item("c", style="Plain")], "Article I a|b|c"),
+        (
+            [item("a", style="Heading1"), item("b", 0, style="Heading1"), item("c", style="Plain")],
+            "Article I a|b|c",
+        ),
         ([item("a", 4), item("b", 4)], "1st a|2nd b"),
         ([item("a", 1), item("", 1), item("c", 1)], "3. a||5. c"),
         ([item("a", 9), item("b", 1, 7), item("c", 1, 99)], "a|b|3. c"),
@@ -232,7 +260,11 @@ def item(words: str, list_id: int | None = None, level: int | None = None, style
 )
 def test_paragraphs_of_lists_have_their_numbers(body: list[str], lines: str) -> None:
     rels = relations({"numbering": "numbering.xml", "styles": "styles.xml"})
-    parts = {"word/numbering.xml": NUMBERING, "word/styles.xml": STYLES, "word/_rels/document.xml.rels": rels}
+    parts = {
+        "word/numbering.xml": NUMBERING,
+        "word/styles.xml": STYLES,
+        "word/_rels/document.xml.rels": rels,
+    }
     assert read("".join(body), **parts).split("\n")[:-1] == lines.split("|")
 
 
@@ -241,10 +273,14 @@ def test_numbers_in_damaged_parts_cost_the_numbers_only() -> None:
 
 
 def test_links_pictures_and_diagrams_are_read() -> None:
-    rels = relations({"hyperlink": "https://docs.example/x", "diagramData": "d.xml", "image": "a.png"})
+    rels = relations(
+        {"hyperlink": "https://docs.example/x", "diagramData": "d.xml", "image": "a.png"}
+    )
     rels = rels.replace('Target="https', 'TargetMode="External" Target="https')
     diagram = '<d xmlns:a="y"><a:p><a:r><a:t>Plan</a:t></a:r></a:p></d>'
-    body = f'<w:p><w:hyperlink r:id="r0">{r("it")}</w:hyperlink><w:docPr descr="a red bicycle"/></w:p>'
+    body = (
+        f'<w:p><w:hyperlink r:id="r0">{r("it")}</w:hyperlink><w:docPr descr="a red bicycle"/></w:p>'
+    )
     parts = {"word/_rels/document.xml.rels": rels, "word/d.xml": diagram, "word/a.png": "x"}
     assert read(body, **parts) == "it (https://docs.example/x)[image: a red bicycle]\nPlan\n"
 
@@ -254,7 +290,9 @@ def test_pictures_of_a_document_are_counted() -> None:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("word/document.xml", part("document", p("a")))
-        archive.writestr("word/_rels/document.xml.rels", relations({"image": "a.png", "chart": "c.xml"}))
+        archive.writestr(
+            "word/_rels/document.xml.rels", relations({"image": "a.png", "chart": "c.xml"})
+        )
         archive.writestr("word/a.png", "x")
         archive.writestr("word/c.xml", "x")
     file.seek(0)

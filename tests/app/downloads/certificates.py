@@ -33,7 +33,9 @@ class Authority:
     def not_yet_valid(self, name: str) -> ssl.SSLContext:
         """The same with one that begins tomorrow, as today's do for a clock that was set back."""
         now = datetime.now(timezone.utc)
-        return _speaking(self._ca.issue_cert(name, not_before=now + A_DAY, not_after=now + 2 * A_DAY))
+        return _speaking(
+            self._ca.issue_cert(name, not_before=now + A_DAY, not_after=now + 2 * A_DAY)
+        )
 
     def self_signed(self, directory: Path) -> ssl.SSLContext:
         """The same with a certificate that no one else signed."""

@@ -17,7 +17,13 @@ from tests.app.downloads.pulling import GIB, NAME, REPOSITORY, content
 @pytest.fixture
 def nobodys_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No token, no proxy, the system's certificates; 8 GB of memory and no models of the machine's own."""
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR"):
+    for name in (
+        "HF_TOKEN",
+        "HUGGING_FACE_HUB_TOKEN",
+        "HF_TOKEN_PATH",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+    ):
         monkeypatch.delenv(name, raising=False)
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
@@ -25,7 +31,9 @@ def nobodys_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setattr(pull, "places", lambda directories: [])
     monkeypatch.setattr(listing, "usual_threads", lambda settings: 2)
-    monkeypatch.setattr("app.library.measure.memory_for_models", lambda: MachineMemory(8 * GIB, 6 * GIB))
+    monkeypatch.setattr(
+        "app.library.measure.memory_for_models", lambda: MachineMemory(8 * GIB, 6 * GIB)
+    )
 
 
 @pytest.fixture

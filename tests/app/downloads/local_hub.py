@@ -105,7 +105,10 @@ waits = _with(does_stall=True, goes_on=True)
 def status(code: int, **headers: str) -> Fault:
     """Refuse."""
 
-    stated = {"Content-Length": "2", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    stated = {
+        "Content-Length": "2",
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
     return _with(status=code, body=b"no", headers=stated)
 
 
@@ -135,7 +138,10 @@ def other_bytes(answer: Answer) -> None:
 def web_page(answer: Answer) -> None:
     """Answer like a captive portal: with success and HTML."""
     answer.status, answer.body = 200, b"<!DOCTYPE html><html>Please log in</html>"
-    answer.headers = {"Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(answer.body))}
+    answer.headers = {
+        "Content-Type": "text/html; charset=utf-8",
+        "Content-Length": str(len(answer.body)),
+    }
 
 
 def web_page_without_type(answer: Answer) -> None:
@@ -237,29 +243,45 @@ class LocalHub:
         content = self.files[repository][path]
         target = f"{self.content_address}/{repository}/{path}?signature=secret"
         sha256 = self.hashes.get(path, hashlib.sha256(content).hexdigest())
-        return recorded_answer("resolved", target=target, commit=COMMIT, size=len(content), sha256=sha256)
+        return recorded_answer(
+            "resolved", target=target, commit=COMMIT, size=len(content), sha256=sha256
+        )
 
     def _describe(self, repository: str) -> Answer:
         if repository not in self.files:
             return recorded_answer("missing")
-        siblings: list[Any] = [{"rfilename": "README.md", "size": 12, "blobId": "f" * 40}, *self.siblings]
+        siblings: list[Any] = [
+            {"rfilename": "README.md", "size": 12, "blobId": "f" * 40},
+            *self.siblings,
+        ]
         for path, content in self.files[repository].items():
             sha256 = self.hashes.get(path, hashlib.sha256(content).hexdigest())
             lfs = {"sha256": sha256, "size": len(content), "pointerSize": 135}
-            blob: dict[str, Any] = {"size": len(content), "blobId": "e" * 40, "lfs": lfs, "xetHash": _xet_hash(sha256)}
+            blob: dict[str, Any] = {
+                "size": len(content),
+                "blobId": "e" * 40,
+                "lfs": lfs,
+                "xetHash": _xet_hash(sha256),
+            }
             if path in self.in_git:
-                digest = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+                digest = hashlib.sha1(
+                    b"blob %d\0" % len(content) + content, usedforsecurity=False
+                ).hexdigest()
                 blob = {"size": len(content), "blobId": self.git_names.get(path, digest)}
             siblings.append({"rfilename": path, **blob})
         shape = {key: value for key, value in REPOSITORY_SHAPE.items() if key not in _OF_ITS_MODEL}
         own = {"id": repository, "modelId": repository, "sha": COMMIT, "siblings": siblings}
         content = {**shape, **own, **self.extra.get(repository, {})}
         body = json.dumps(content).encode()
-        return Answer(200, {"Content-Type": "application/json", "Content-Length": str(len(body))}, body)
+        return Answer(
+            200, {"Content-Type": "application/json", "Content-Length": str(len(body))}, body
+        )
 
     def _bytes_of(self, repository: str, path: str, headers: dict[str, str]) -> Answer:
         content = self.files[repository][path]
-        common = recorded_answer("content", xet=_xet_hash(hashlib.sha256(content).hexdigest())).headers
+        common = recorded_answer(
+            "content", xet=_xet_hash(hashlib.sha256(content).hexdigest())
+        ).headers
         etag = common["ETag"]
         wanted = headers.get("range", "")
         if wanted and headers.get("if-range", etag) == etag:
@@ -268,7 +290,9 @@ class LocalHub:
                 return Answer(416, {"Content-Length": "0"}, b"")
             found = f"bytes {start}-{len(content) - 1}/{len(content)}"
             body = content[start:]
-            answer = Answer(206, {**common, "Content-Range": found, "Content-Length": str(len(body))}, body)
+            answer = Answer(
+                206, {**common, "Content-Range": found, "Content-Length": str(len(body))}, body
+            )
         else:
             answer = Answer(200, {**common, "Content-Length": str(len(content))}, content)
         answer.full = content  # type: ignore[attr-defined]
@@ -304,9 +328,13 @@ def _serve(hub: LocalHub, name: str) -> ThreadingHTTPServer:
     server = _Server(("127.0.0.1", 0), Handler)
     if name in hub.tls:
         # The handshake takes place in the thread of its connection, at the first byte that is read.
-        server.socket = hub.tls[name].wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        server.socket = hub.tls[name].wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
     server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    ).start()
     return server
 
 

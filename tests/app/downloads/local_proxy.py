@@ -22,7 +22,9 @@ class LocalProxy:
 
         class Handler(BaseHTTPRequestHandler):
             def do_CONNECT(self) -> None:
-                proxy.asked.append((self.path, {key.lower(): value for key, value in self.headers.items()}))
+                proxy.asked.append(
+                    (self.path, {key.lower(): value for key, value in self.headers.items()})
+                )
                 self.send_response(status)
                 self.end_headers()
                 if status == 200:
@@ -35,7 +37,9 @@ class LocalProxy:
         self._server.daemon_threads = True
 
     def __enter__(self) -> LocalProxy:
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -36,7 +36,9 @@ def get(target: Path, what: str = REPOSITORY, web: Web | None = None, **options:
     return run_pull(settings, what, **options, web=web or client())
 
 
-def refusal(target: Path, what: str = REPOSITORY, web: Web | None = None, **options: Any) -> DownloadError:
+def refusal(
+    target: Path, what: str = REPOSITORY, web: Web | None = None, **options: Any
+) -> DownloadError:
     """Expect one short clean line and no file of the model's name."""
     with pytest.raises(DownloadError) as caught:
         get(target, what, web, **options)

@@ -39,5 +39,7 @@ def test_a_body_in_many_small_chunks_is_read(web: Web, tmp_path: Path) -> None:
 
 
 def test_a_sound_answer_is_read(web: Web) -> None:
-    with serving([{"head": "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK"}], sound_content) as server:
+    with serving(
+        [{"head": "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK"}], sound_content
+    ) as server:
         assert web.get_body(server.address + "/x") == content()

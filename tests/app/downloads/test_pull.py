@@ -27,8 +27,27 @@ from app.program.settings import built_in_settings
 from engine.errors import FileUnreadableError
 from engine.measure.fit import MachineMemory, MachineRates
 from tests.app.downloads import local_hub
-from tests.app.downloads.local_hub import COMMIT, LocalHub, cut, endless, redirect, slow, stalls, status, web_page
-from tests.app.downloads.pulling import GIB, NAME, REPOSITORY, client, content, get, left_over, refusal
+from tests.app.downloads.local_hub import (
+    COMMIT,
+    LocalHub,
+    cut,
+    endless,
+    redirect,
+    slow,
+    stalls,
+    status,
+    web_page,
+)
+from tests.app.downloads.pulling import (
+    GIB,
+    NAME,
+    REPOSITORY,
+    client,
+    content,
+    get,
+    left_over,
+    refusal,
+)
 from tests.app.library.stores import ollama_model
 from tests.engine import tiny_gguf
 
@@ -46,7 +65,9 @@ def test_a_model_is_downloaded_checked_and_nothing_else_is_left(
     assert "free there" in out
     assert "on this machine: fits" in out
     assert "Here and checked" in out
-    assert server.asked("hub")[1].path == f"/{REPOSITORY}/resolve/{COMMIT}/{NAME}"  # of the version described
+    assert (
+        server.asked("hub")[1].path == f"/{REPOSITORY}/resolve/{COMMIT}/{NAME}"
+    )  # of the version described
     assert server.requests[-1].headers["accept-encoding"] == "identity"
 
 
@@ -60,7 +81,9 @@ def test_a_dry_run_says_everything_and_downloads_nothing(
 
 
 def test_a_directory_in_a_home_that_there_is_not_is_refused(server: LocalHub, target: Path) -> None:
-    with pytest.raises(Refusal, match="--to ~no one-of-this-name/models: there is no such home directory"):
+    with pytest.raises(
+        Refusal, match="--to ~no one-of-this-name/models: there is no such home directory"
+    ):
         get(target, directory="~no one-of-this-name/models")
     assert server.requests == []
 
@@ -69,7 +92,11 @@ def test_a_type_is_named_in_any_case_or_chosen_by_advice(
     server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for quant in ("Q4_K", "F16"):
-        server.add(REPOSITORY, f"tiny-{quant}.gguf" if quant == "F16" else "tiny-Q4_K_M.gguf", content(quant))
+        server.add(
+            REPOSITORY,
+            f"tiny-{quant}.gguf" if quant == "F16" else "tiny-Q4_K_M.gguf",
+            content(quant),
+        )
     assert get(target, f"{REPOSITORY}:q4_k_m") == exit_codes.OK
     assert left_over(target) == ["tiny-Q4_K_M.gguf"]
     monkeypatch.setattr(listing, "rates_or_typical", lambda threads: MachineRates(12.0))
@@ -78,20 +105,27 @@ def test_a_type_is_named_in_any_case_or_chosen_by_advice(
 
 
 def test_what_was_begun_goes_on_though_advice_has_changed(
-    server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: LocalHub,
+    target: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     server.add(REPOSITORY, "tiny-Q4_K_M.gguf", content("Q4_K"))
     server.faults += [cut(70_000), *[cut(0)] * 20]
     refusal(target)
     assert (target / "tiny-Q4_K_M.gguf.part").stat().st_size == 70_000
     server.faults.clear()
-    monkeypatch.setattr(listing, "rates_or_typical", lambda threads: MachineRates(12.0))  # now Q8_0 would be advised
+    monkeypatch.setattr(
+        listing, "rates_or_typical", lambda threads: MachineRates(12.0)
+    )  # now Q8_0 would be advised
     assert get(target) == exit_codes.OK
     assert "begun earlier" in capsys.readouterr().out
     assert left_over(target) == ["tiny-Q4_K_M.gguf"]
 
 
-def test_several_parts_come_in_order_and_open_as_one(server: LocalHub, target: Path, tmp_path: Path) -> None:
+def test_several_parts_come_in_order_and_open_as_one(
+    server: LocalHub, target: Path, tmp_path: Path
+) -> None:
     (tmp_path / "source").mkdir()
     for path in tiny_gguf.write_parts(tmp_path / "source", "big-Q8_0", 3, quant="Q8_0"):
         sha256 = server.add("someone/Big-GGUF", f"q8/{path.name}", path.read_bytes())
@@ -102,7 +136,9 @@ def test_several_parts_come_in_order_and_open_as_one(server: LocalHub, target: P
     assert get(target, "someone/Big-GGUF") == exit_codes.OK
     names = [f"big-Q8_0-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
     assert left_over(target) == names
-    assert [request.path.split("?")[0].split("/")[-1] for request in server.asked("content")] == names
+    assert [
+        request.path.split("?")[0].split("/")[-1] for request in server.asked("content")
+    ] == names
 
 
 def test_what_is_here_already_is_not_downloaded_again(
@@ -110,22 +146,32 @@ def test_what_is_here_already_is_not_downloaded_again(
 ) -> None:
     get(target)
     server.requests.clear()
-    monkeypatch.setattr(fetch, "_free_bytes", lambda directory: 1000)  # nothing more to come needs no room
+    monkeypatch.setattr(
+        fetch, "_free_bytes", lambda directory: 1000
+    )  # nothing more to come needs no room
     assert get(target) == exit_codes.OK
     assert server.asked("content") == []
 
 
 def test_the_same_content_in_another_store_is_named_instead(
-    server: LocalHub, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: LocalHub,
+    target: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     blob = ollama_model(tmp_path / "ollama", "tiny", "latest", content())
-    monkeypatch.setattr(pull, "places", lambda directories: [Place("Ollama", tmp_path / "ollama", is_ollama=True)])
+    monkeypatch.setattr(
+        pull, "places", lambda directories: [Place("Ollama", tmp_path / "ollama", is_ollama=True)]
+    )
     assert get(target) == exit_codes.OK
     assert f"It is here already: {blob}" in capsys.readouterr().out
     assert server.asked("content") == []
 
 
-def test_an_address_elsewhere_needs_a_hash_and_is_checked_by_it(server: LocalHub, target: Path) -> None:
+def test_an_address_elsewhere_needs_a_hash_and_is_checked_by_it(
+    server: LocalHub, target: Path
+) -> None:
     url = f"{server.content_address}/{REPOSITORY}/{NAME}"
     assert "--sha256" in str(refusal(target, url))
     assert "hash of what came is wrong" in str(refusal(target, url, sha256="0" * 64))
@@ -133,7 +179,9 @@ def test_an_address_elsewhere_needs_a_hash_and_is_checked_by_it(server: LocalHub
     assert left_over(target) == [NAME]
 
 
-def test_a_hash_that_differs_from_the_hubs_is_refused_at_once(server: LocalHub, target: Path) -> None:
+def test_a_hash_that_differs_from_the_hubs_is_refused_at_once(
+    server: LocalHub, target: Path
+) -> None:
     error = refusal(target, sha256="0" * 64)
     assert (error.exit_code, NAME in str(error)) == (exit_codes.BAD_DATA, True)
     assert hashlib.sha256(content()).hexdigest() in str(error)
@@ -150,7 +198,9 @@ def test_the_token_goes_to_the_hub_and_to_no_one_else(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     get(target)
-    assert {request.headers.get("authorization") for request in server.asked("hub")} == {"Bearer hf_secret"}
+    assert {request.headers.get("authorization") for request in server.asked("hub")} == {
+        "Bearer hf_secret"
+    }
     assert {request.headers.get("authorization") for request in server.asked("content")} == {None}
 
 
@@ -184,7 +234,9 @@ def test_a_token_is_never_sent_in_the_clear_over_a_network() -> None:
 
 
 @pytest.mark.parametrize("after", [0, 3, 100_000])
-def test_a_cut_connection_is_resumed_where_it_broke(after: int, server: LocalHub, target: Path) -> None:
+def test_a_cut_connection_is_resumed_where_it_broke(
+    after: int, server: LocalHub, target: Path
+) -> None:
     server.faults += [cut(after), cut(50_000)]
     pauses: list[float] = []
     assert get(target, web=client(pauses)) == exit_codes.OK
@@ -192,11 +244,17 @@ def test_a_cut_connection_is_resumed_where_it_broke(after: int, server: LocalHub
     ranges = [request.headers.get("range") for request in server.asked("content")]
     assert ranges[0] is None
     assert ranges[1] == (f"bytes={after}-" if after else None)
-    assert all("if-range" in request.headers for request in server.asked("content") if "range" in request.headers)
+    assert all(
+        "if-range" in request.headers
+        for request in server.asked("content")
+        if "range" in request.headers
+    )
     assert len(pauses) == 2
 
 
-def test_a_connection_without_progress_ends_and_keeps_the_part(server: LocalHub, target: Path) -> None:
+def test_a_connection_without_progress_ends_and_keeps_the_part(
+    server: LocalHub, target: Path
+) -> None:
     server.faults += [cut(70_000), *[cut(0)] * 20]
     pauses: list[float] = []
     assert "connection ended before the file did" in str(refusal(target, web=client(pauses)))
@@ -210,11 +268,15 @@ def test_a_connection_without_progress_ends_and_keeps_the_part(server: LocalHub,
 
 def test_a_stall_ends_by_itself_and_is_resumed(server: LocalHub, target: Path) -> None:
     server.faults.append(stalls)
-    assert get(target, web=client(timeout_s=2.0)) == exit_codes.OK  # every answer must come within it
+    assert (
+        get(target, web=client(timeout_s=2.0)) == exit_codes.OK
+    )  # every answer must come within it
     assert "range" in server.asked("content")[1].headers
 
 
-def test_a_connection_cut_after_the_last_byte_completes_the_file(server: LocalHub, target: Path) -> None:
+def test_a_connection_cut_after_the_last_byte_completes_the_file(
+    server: LocalHub, target: Path
+) -> None:
     def unfinished(answer: Any) -> None:
         # The last chunk says that another one follows, which never comes.
         body = answer.body
@@ -234,7 +296,9 @@ def test_a_slow_line_is_no_stall(server: LocalHub, target: Path) -> None:
     assert len(server.asked("content")) == 1
 
 
-def test_a_server_that_ignores_the_range_makes_it_start_over(server: LocalHub, target: Path) -> None:
+def test_a_server_that_ignores_the_range_makes_it_start_over(
+    server: LocalHub, target: Path
+) -> None:
     server.faults += [cut(100_000), local_hub.whole]
     assert get(target) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
@@ -248,7 +312,9 @@ def test_another_range_than_asked_for_makes_it_start_over(server: LocalHub, targ
         (target / NAME).unlink()
 
 
-def test_a_file_that_changed_between_attempts_is_begun_again(server: LocalHub, target: Path) -> None:
+def test_a_file_that_changed_between_attempts_is_begun_again(
+    server: LocalHub, target: Path
+) -> None:
     server.faults += [cut(70_000), *[cut(0)] * 20]
     refusal(target)
     server.faults.clear()
@@ -269,7 +335,9 @@ def test_a_part_larger_than_the_file_is_begun_again(server: LocalHub, target: Pa
 
 
 @pytest.mark.parametrize("code", [429, 500])
-def test_an_overloaded_server_is_asked_again_after_a_pause(code: int, server: LocalHub, target: Path) -> None:
+def test_an_overloaded_server_is_asked_again_after_a_pause(
+    code: int, server: LocalHub, target: Path
+) -> None:
     server.faults += [status(code), status(code, Retry_After="7")]
     pauses: list[float] = []
     assert get(target, web=client(pauses)) == exit_codes.OK
@@ -290,7 +358,11 @@ def test_the_hub_itself_is_asked_again_too_but_not_for_ever(server: LocalHub, ta
 # ---- refusals
 
 
-REFUSED = {401: "no such repository, or it asks for a token: set HF_TOKEN", 403: "access is refused", 404: "no such"}
+REFUSED = {
+    401: "no such repository, or it asks for a token: set HF_TOKEN",
+    403: "access is refused",
+    404: "no such",
+}
 
 
 def test_a_refusal_is_one_line_and_not_tried_again(server: LocalHub, target: Path) -> None:
@@ -302,7 +374,9 @@ def test_a_refusal_is_one_line_and_not_tried_again(server: LocalHub, target: Pat
         assert len(server.requests) == n
 
 
-def test_what_is_not_the_file_or_no_sound_model_is_thrown_away(server: LocalHub, target: Path) -> None:
+def test_what_is_not_the_file_or_no_sound_model_is_thrown_away(
+    server: LocalHub, target: Path
+) -> None:
     server.hashes[NAME] = "0" * 64
     assert refusal(target).exit_code == exit_codes.BAD_DATA
     del server.hashes[NAME]
@@ -322,7 +396,10 @@ def test_a_type_that_was_removed_is_said_and_what_came_stays(
     server.add(REPOSITORY, NAME, bytes(unknown))
     assert get(target) == exit_codes.BAD_DATA
     assert left_over(target) == [NAME]
-    assert "It cannot be opened: tensor blk.0.attn_q.weight has ggml type 31" in capsys.readouterr().out
+    assert (
+        "It cannot be opened: tensor blk.0.attn_q.weight has ggml type 31"
+        in capsys.readouterr().out
+    )
 
 
 def test_what_cannot_be_looked_at_just_now_is_not_thrown_away(
@@ -346,7 +423,9 @@ def test_a_login_page_is_not_a_model(server: LocalHub, target: Path) -> None:
         error = refusal(target)
         assert "a web page, not a model" in str(error)
         assert error.exit_code == exit_codes.BAD_DATA
-        assert not (target / f"{NAME}.part").exists() or (target / f"{NAME}.part").stat().st_size == 0
+        assert (
+            not (target / f"{NAME}.part").exists() or (target / f"{NAME}.part").stat().st_size == 0
+        )
     server.hub_faults.append(web_page)
     assert "login page" in str(refusal(target))
 
@@ -365,7 +444,9 @@ def test_an_endless_body_ends_at_the_expected_size(server: LocalHub, target: Pat
     assert left_over(target) == []
 
 
-def test_an_endless_answer_of_the_hub_is_cut(server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_answer_of_the_hub_is_cut(
+    server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("app.downloads.web._MOST_BODY_BYTES", 1 << 20)
     server.hub_faults.append(endless)
     assert "does not end" in str(refusal(target))
@@ -382,7 +463,9 @@ REDIRECTS = {
 }
 
 
-def test_a_redirect_elsewhere_or_without_end_is_not_followed(server: LocalHub, target: Path) -> None:
+def test_a_redirect_elsewhere_or_without_end_is_not_followed(
+    server: LocalHub, target: Path
+) -> None:
     for location, words in REDIRECTS.items():
         server.hub_faults.append(redirect(location))
         error = refusal(target)
@@ -402,7 +485,9 @@ NAMES = (
 )  # fmt: skip
 
 
-def test_a_name_that_could_leave_the_directory_does_not_exist(server: LocalHub, target: Path) -> None:
+def test_a_name_that_could_leave_the_directory_does_not_exist(
+    server: LocalHub, target: Path
+) -> None:
     server.files[REPOSITORY] |= dict.fromkeys(NAMES, content())
     assert [file.name for file in read_repository(client(), REPOSITORY).files] == [NAME]
     del server.files[REPOSITORY][NAME]
@@ -410,7 +495,9 @@ def test_a_name_that_could_leave_the_directory_does_not_exist(server: LocalHub, 
     assert server.asked("content") == []
 
 
-def test_the_longest_name_leaves_room_for_the_parts_suffixes(server: LocalHub, target: Path) -> None:
+def test_the_longest_name_leaves_room_for_the_parts_suffixes(
+    server: LocalHub, target: Path
+) -> None:
     server.files[REPOSITORY] = {"x" * 231 + ".gguf": content()}
     assert "no GGUF file that could be checked" in str(refusal(target))
     server.files[REPOSITORY] = {"x" * 230 + ".gguf": content()}
@@ -440,7 +527,9 @@ def test_an_answer_of_the_hub_that_is_none_is_a_line(server: LocalHub, target: P
     assert server.hub_faults == []
 
 
-def test_a_link_in_the_target_is_not_written_to(server: LocalHub, target: Path, tmp_path: Path) -> None:
+def test_a_link_in_the_target_is_not_written_to(
+    server: LocalHub, target: Path, tmp_path: Path
+) -> None:
     target.mkdir()
     victim = tmp_path / "victim"
     victim.write_text("mine")
@@ -473,7 +562,10 @@ def test_a_disk_that_knows_no_locks_is_no_other_process(
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(errno.EFBIG, "the file is too large for this file system"), (errno.EIO, "Input/output error")],
+    [
+        (errno.EFBIG, "the file is too large for this file system"),
+        (errno.EIO, "Input/output error"),
+    ],
 )
 def test_what_cannot_be_written_is_named(
     number: int, words: str, server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
@@ -489,7 +581,9 @@ def test_what_cannot_be_written_is_named(
 
 def test_the_same_file_twice_at_once_is_refused(server: LocalHub, target: Path) -> None:
     target.mkdir()
-    remote = RemoteFile(NAME, "http://127.0.0.1/x", len(content()), hashlib.sha256(content()).hexdigest())
+    remote = RemoteFile(
+        NAME, "http://127.0.0.1/x", len(content()), hashlib.sha256(content()).hexdigest()
+    )
     with PartFile(target, remote):
         assert "another process downloads it" in str(refusal(target))
     assert get(target) == exit_codes.OK
@@ -503,7 +597,9 @@ def test_a_full_disk_is_seen_before_anything_is_asked_for(
     assert server.asked("content") == []
 
 
-def test_a_disk_that_fills_up_keeps_the_part(server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_up_keeps_the_part(
+    server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written = PartFile.append
 
     def append(self: PartFile, piece: bytes) -> None:
@@ -519,7 +615,9 @@ def test_a_disk_that_fills_up_keeps_the_part(server: LocalHub, target: Path, mon
     assert get(target) == exit_codes.OK
 
 
-def test_a_directory_that_cannot_be_made_raises_an_os_error(server: LocalHub, tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_raises_an_os_error(
+    server: LocalHub, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(OSError, match=r"Not a directory|File exists"):
         get(tmp_path / "file" / "models")
@@ -529,7 +627,10 @@ def test_a_directory_that_cannot_be_made_raises_an_os_error(server: LocalHub, tm
 
 
 def test_stopping_keeps_the_part_and_the_next_time_goes_on(
-    server: LocalHub, target: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    server: LocalHub,
+    target: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def interrupt(*_: Any) -> Any:
         raise KeyboardInterrupt
@@ -573,7 +674,9 @@ def test_a_look_at_what_is_here_can_be_stopped(
 ) -> None:
     get(target)
     (target / NAME).rename(target / name)
-    remote = RemoteFile(NAME, "http://127.0.0.1:9/x", len(content()), hashlib.sha256(content()).hexdigest())
+    remote = RemoteFile(
+        NAME, "http://127.0.0.1:9/x", len(content()), hashlib.sha256(content()).hexdigest()
+    )
     note = {"sha256": remote.sha256, "size": remote.size_bytes, "etag": ""}
     (target / f"{NAME}.part.json").write_text(json.dumps(note))
     monkeypatch.setattr("app.library.sha256._CHUNK_BYTES", 1000)
@@ -585,7 +688,9 @@ def test_a_look_at_what_is_here_can_be_stopped(
     assert (target / name).exists()
 
 
-def test_an_unsupported_architecture_is_downloaded_only_if_asked(server: LocalHub, target: Path) -> None:
+def test_an_unsupported_architecture_is_downloaded_only_if_asked(
+    server: LocalHub, target: Path
+) -> None:
     server.extra[REPOSITORY] = {"gguf": {"total": 1000, "architecture": "mamba\x1b[2J"}}
     assert "its architecture mamba␛[2J is not supported" in str(refusal(target))
     assert get(target, anyway=True) == exit_codes.OK
@@ -594,7 +699,9 @@ def test_an_unsupported_architecture_is_downloaded_only_if_asked(server: LocalHu
 def test_what_never_fits_is_not_downloaded_unless_named(
     server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.library.measure.memory_for_models", lambda: MachineMemory(GIB // 2, GIB // 4))
+    monkeypatch.setattr(
+        "app.library.measure.memory_for_models", lambda: MachineMemory(GIB // 2, GIB // 4)
+    )
     assert "more than this machine has" in str(refusal(target))
     server.add(REPOSITORY, "tiny-Q4_K_M.gguf", content("Q4_K"))
     assert "nothing in it fits" in str(refusal(target))
@@ -645,7 +752,10 @@ def test_incomplete_sets_and_projectors_are_no_choices() -> None:
     names = ["a-Q4_0-00001-of-00002.gguf", "b-Q8_0-00001-of-00002.gguf", "b-Q8_0-00002-of-00002.gguf",
              "mmproj-F16.gguf", "x-Q4_0.imatrix.gguf", "c-Q6_K.gguf"]  # fmt: skip
     repository = hub.Repository("a/b", tuple(file(name) for name in sorted(names)))
-    assert [(one.quantization, len(one.files)) for one in choices_of(repository)] == [("Q8_0", 2), ("Q6_K", 1)]
+    assert [(one.quantization, len(one.files)) for one in choices_of(repository)] == [
+        ("Q8_0", 2),
+        ("Q6_K", 1),
+    ]
 
 
 def test_a_typed_repository_is_read_with_its_type() -> None:

@@ -29,7 +29,11 @@ def test_a_repository_offers_its_models_and_nothing_else(server: LocalHub) -> No
     server.files[OTHERS] = {}
     server.extra[OTHERS] = REPOSITORY_SHAPE
     repository = read_repository(client(), OTHERS)
-    assert (repository.parameters, repository.architecture, repository.licence) == (3212749888, "llama", "llama3.2")
+    assert (repository.parameters, repository.architecture, repository.licence) == (
+        3212749888,
+        "llama",
+        "llama3.2",
+    )
     assert not repository.is_gated
     found = {one.quantization: [file.name for file in one.files] for one in choices_of(repository)}
     assert found == {
@@ -44,16 +48,22 @@ def test_a_repository_offers_its_models_and_nothing_else(server: LocalHub) -> No
     assert first.url.endswith(f"/resolve/{REPOSITORY_SHAPE['sha']}/BF16/{first.name}")
 
 
-def test_the_content_networks_own_tag_is_not_taken_for_the_hash(server: LocalHub, target: Path) -> None:
+def test_the_content_networks_own_tag_is_not_taken_for_the_hash(
+    server: LocalHub, target: Path
+) -> None:
     assert get(target) == exit_codes.OK
     answer = server.answer("content", f"/{REPOSITORY}/{NAME}", {})
     assert len(answer.headers["ETag"].strip('"')) == 64
     assert (target / NAME).read_bytes() == content()
 
 
-def test_a_file_with_another_hash_than_described_is_not_read(server: LocalHub, target: Path) -> None:
+def test_a_file_with_another_hash_than_described_is_not_read(
+    server: LocalHub, target: Path
+) -> None:
     server.add(REPOSITORY, NAME, content())
-    described = client().get_body(f"{server.address}/api/models/{REPOSITORY}/revision/main?blobs=true")
+    described = client().get_body(
+        f"{server.address}/api/models/{REPOSITORY}/revision/main?blobs=true"
+    )
     (sibling,) = (one for one in json.loads(described)["siblings"] if one["rfilename"] == NAME)
     sibling["lfs"]["sha256"] = "a" * 64
     server.extra[REPOSITORY] = {"siblings": [sibling]}
@@ -66,7 +76,9 @@ def test_a_repository_that_was_renamed_is_found_with_the_token(
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     server.renamed["old/Name-GGUF"] = REPOSITORY
     assert get(target, "old/Name-GGUF") == exit_codes.OK
-    assert [request.headers.get("authorization") for request in server.asked("hub")] == ["Bearer hf_secret"] * 4
+    assert [request.headers.get("authorization") for request in server.asked("hub")] == [
+        "Bearer hf_secret"
+    ] * 4
     assert all("authorization" not in request.headers for request in server.asked("content"))
 
 
@@ -78,12 +90,21 @@ def test_a_repository_that_was_renamed_is_found_with_the_token(
         ("bad-token", "hf_x", "the token is not accepted"),
         ("no-revision", "", "no such revision"),
         ("gated", "", "gated: accept its terms on its page first, then set HF_TOKEN"),
-        ("gated-with-token", "hf_x", "gated: accept its terms on its page first; this token has no right to it"),
+        (
+            "gated-with-token",
+            "hf_x",
+            "gated: accept its terms on its page first; this token has no right to it",
+        ),
         ("disabled", "", "access to it is disabled"),
     ],
 )
 def test_each_way_of_saying_no_is_told_apart(
-    name: str, token: str, words: str, server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    token: str,
+    words: str,
+    server: LocalHub,
+    target: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", token)
     server.hub_faults.append(recorded(name))
@@ -94,10 +115,15 @@ def test_each_way_of_saying_no_is_told_apart(
 
 
 def test_a_gated_repository_is_refused_after_one_request(
-    server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: LocalHub,
+    target: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     server.extra[REPOSITORY] = {"gated": "manual"}
-    assert "it is gated: accept its terms on its page first, then set HF_TOKEN" in str(refusal(target))
+    assert "it is gated: accept its terms on its page first, then set HF_TOKEN" in str(
+        refusal(target)
+    )
     assert len(server.requests) == 1
     monkeypatch.setenv("HF_TOKEN", "hf_x")
     assert get(target) == exit_codes.OK
@@ -115,7 +141,9 @@ def test_a_disabled_repository_is_not_asked_for(server: LocalHub, target: Path) 
     assert "disabled on the hub" in str(refusal(target))
 
 
-def test_an_expired_content_address_is_not_blamed_on_the_token(server: LocalHub, target: Path) -> None:
+def test_an_expired_content_address_is_not_blamed_on_the_token(
+    server: LocalHub, target: Path
+) -> None:
     server.faults.append(status(403))
     assert "HF_TOKEN" not in str(refusal(target))
 
@@ -163,7 +191,10 @@ def test_who_wants_to_be_left_alone_for_longer_is(server: LocalHub, target: Path
             "https://huggingface.co/a/b/blob/refs%2Fpr%2F7/x/y.gguf",
             Wanted("a/b", file_path="x/y.gguf", revision="refs/pr/7"),
         ),
-        ("https://hf.co/a/b/blob/main/x/y-Q8_0.gguf?download=true", Wanted("a/b", file_path="x/y-Q8_0.gguf")),
+        (
+            "https://hf.co/a/b/blob/main/x/y-Q8_0.gguf?download=true",
+            Wanted("a/b", file_path="x/y-Q8_0.gguf"),
+        ),
         ("https://mirror.example/a/b/resolve/main/y.gguf", Wanted("a/b", file_path="y.gguf")),
     ],
 )
@@ -171,7 +202,9 @@ def test_addresses_that_people_copy_are_read(address: str, wanted: Wanted) -> No
     assert parse_wanted(address, "https://mirror.example") == wanted
 
 
-@pytest.mark.parametrize("path", ["", "/a", "/a/b/c", "/a/../b", "/a%2f../b", "/datasets/a/b", "/a/b/tree/../../c"])
+@pytest.mark.parametrize(
+    "path", ["", "/a", "/a/b/c", "/a/../b", "/a%2f../b", "/datasets/a/b", "/a/b/tree/../../c"]
+)
 def test_other_addresses_of_the_hub_are_refused(path: str) -> None:
     with pytest.raises(DownloadError):
         parse_wanted(f"https://huggingface.co{path}", "https://huggingface.co")
@@ -181,7 +214,10 @@ def test_the_same_again_is_of_the_same_revision(server: LocalHub, target: Path) 
     page = f"{server.address}/{REPOSITORY}/tree/v2"
     assert pull.prepare(page, built_in_settings(), client(), directory=target).again == page
     page = f"{server.address}/{REPOSITORY}"
-    assert pull.prepare(page, built_in_settings(), client(), directory=target).again == f"{REPOSITORY}:Q8_0"
+    assert (
+        pull.prepare(page, built_in_settings(), client(), directory=target).again
+        == f"{REPOSITORY}:Q8_0"
+    )
 
 
 def test_files_of_one_name_in_two_folders_are_two_models(server: LocalHub, target: Path) -> None:
@@ -189,7 +225,10 @@ def test_files_of_one_name_in_two_folders_are_two_models(server: LocalHub, targe
         server.add("someone/Twice-GGUF", f"{folder}/model-Q8_0.gguf", content(seed=seed))
     repository = read_repository(client(), "someone/Twice-GGUF")
     assert [len(one.files) for one in choices_of(repository)] == [1, 1]
-    assert get(target, f"{server.address}/someone/Twice-GGUF/blob/main/two/model-Q8_0.gguf") == exit_codes.OK
+    assert (
+        get(target, f"{server.address}/someone/Twice-GGUF/blob/main/two/model-Q8_0.gguf")
+        == exit_codes.OK
+    )
     assert (target / "model-Q8_0.gguf").read_bytes() == content(seed=2)
 
 
@@ -208,9 +247,13 @@ def test_what_is_meant_for_this_machine_passes_no_proxy(
     assert get(target) == exit_codes.OK
 
 
-def test_a_part_completed_by_another_process_is_left_whole(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_completed_by_another_process_is_left_whole(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target.mkdir()
-    remote = RemoteFile(NAME, "https://example.invalid/", len(content()), hashlib.sha256(content()).hexdigest())
+    remote = RemoteFile(
+        NAME, "https://example.invalid/", len(content()), hashlib.sha256(content()).hexdigest()
+    )
     part, final = target / f"{NAME}.part", target / NAME
     part.write_bytes(content())
     monkeypatch.setattr(part_file, "_lock", lambda fd, name: part.rename(final))

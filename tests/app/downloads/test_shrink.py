@@ -54,7 +54,9 @@ def test_only_where_memory_is_short_a_smaller_one_is_offered(tmp_path: Path) -> 
     assert not replace(short, repository="a/b").is_short_of_memory
 
 
-def test_the_type_that_suits_the_machine_is_named_with_its_price(tmp_path: Path, settings: Settings) -> None:
+def test_the_type_that_suits_the_machine_is_named_with_its_price(
+    tmp_path: Path, settings: Settings
+) -> None:
     found = smaller(entry(tmp_path / "m-Q8_0.gguf"), settings, lister(7 * GIB))
     assert (found.title, found.quantization, found.why) == ("Mistral", "Q4_K_M", "made from Q8_0")
     assert found.plan.files[0].name == "m-Q4_K_M.gguf"
@@ -62,7 +64,10 @@ def test_the_type_that_suits_the_machine_is_named_with_its_price(tmp_path: Path,
     assert found.takes.endswith("of work")
     assert found.outlook is not None
     assert found.outlook.verdict == "yes"
-    assert smaller(entry(tmp_path / "m-Q8_0.gguf"), settings, lister(9 * GIB // 2)).quantization == "Q2_K"
+    assert (
+        smaller(entry(tmp_path / "m-Q8_0.gguf"), settings, lister(9 * GIB // 2)).quantization
+        == "Q2_K"
+    )
 
 
 def test_where_none_fits_or_one_is_there_it_is_refused(tmp_path: Path, settings: Settings) -> None:

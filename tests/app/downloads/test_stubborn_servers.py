@@ -47,7 +47,11 @@ def cut_or(change: Callable[[Any], None]) -> Callable[[Any], None]:
 
 @pytest.mark.parametrize(
     "change",
-    [status(416), local_hub.with_headers(Content_Range="bytes 0-9/10"), local_hub.with_headers(Content_Range="")],
+    [
+        status(416),
+        local_hub.with_headers(Content_Range="bytes 0-9/10"),
+        local_hub.with_headers(Content_Range=""),
+    ],
     ids=["416", "another range", "no range"],
 )
 def test_a_server_that_never_sends_the_rest_leaves_the_part(
@@ -66,7 +70,9 @@ def test_a_server_without_ranges_is_read_past_the_kept_part(server: LocalHub, ta
     assert "range" not in server.asked("content")[2].headers
 
 
-def test_a_server_whose_content_changes_each_time_is_given_up(server: LocalHub, target: Path) -> None:
+def test_a_server_whose_content_changes_each_time_is_given_up(
+    server: LocalHub, target: Path
+) -> None:
     n_asked = iter(range(1000))
 
     def another(answer: Any) -> None:
@@ -100,7 +106,9 @@ def test_a_web_page_without_length_leaves_the_part(server: LocalHub, target: Pat
     assert get(target) == exit_codes.OK
 
 
-def test_the_whole_without_length_goes_on_where_the_part_ends(server: LocalHub, target: Path) -> None:
+def test_the_whole_without_length_goes_on_where_the_part_ends(
+    server: LocalHub, target: Path
+) -> None:
     server.faults += [cut(KEPT), without_length]
     assert get(target) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
@@ -116,7 +124,9 @@ def test_the_whole_that_is_cut_again_takes_nothing_away(server: LocalHub, target
     assert (target / f"{NAME}.part").read_bytes() == content()[:KEPT]
 
 
-def test_content_that_differs_after_the_start_replaces_the_part(server: LocalHub, target: Path) -> None:
+def test_content_that_differs_after_the_start_replaces_the_part(
+    server: LocalHub, target: Path
+) -> None:
     def wrong_end(answer: Any) -> None:
         answer.body = content()[: KEPT - 50_000] + bytes(50_000)
         answer.cut_after = len(answer.body)
@@ -159,11 +169,16 @@ def dribbling(beginning: bytes, again: bytes) -> Iterator[str]:
     ids=["status line", "header", "100 for ever"],
 )
 def test_headers_that_come_byte_by_byte_are_given_up(beginning: bytes, again: bytes) -> None:
-    with dribbling(beginning, again) as url, pytest.raises(ConnectionCut, match="nothing came for too long"):
+    with (
+        dribbling(beginning, again) as url,
+        pytest.raises(ConnectionCut, match="nothing came for too long"),
+    ):
         Web(headers_s=0.2).get(url)
 
 
-def test_the_time_for_headers_is_none_for_what_follows(server: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_for_headers_is_none_for_what_follows(
+    server: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now_s = [0.0]
     monkeypatch.setattr("app.downloads.web.time", SimpleNamespace(monotonic=lambda: now_s[0]))
     monkeypatch.setattr("app.downloads.web.FLOOR_BYTES", 0)
@@ -181,7 +196,10 @@ def test_the_first_request_of_an_address_is_tried_again(server: LocalHub, target
     server.faults += [status(503), status(429, Retry_After="7"), status(502)]
     pauses: list[float] = []
     address = f"{server.content_address}/{REPOSITORY}/{NAME}"
-    assert get(target, address, client(pauses), sha256=local_hub.hashlib.sha256(content()).hexdigest()) == exit_codes.OK
+    assert (
+        get(target, address, client(pauses), sha256=local_hub.hashlib.sha256(content()).hexdigest())
+        == exit_codes.OK
+    )
     assert pauses == [1.0, 7.0, 4.0]
 
 
@@ -220,7 +238,9 @@ def test_a_stopped_job_releases_its_part_on_a_silent_server(server: LocalHub, ta
     assert get(target) == exit_codes.OK
 
 
-def test_a_stop_between_attempts_ends_the_pause_and_the_requests(server: LocalHub, target: Path) -> None:
+def test_a_stop_between_attempts_ends_the_pause_and_the_requests(
+    server: LocalHub, target: Path
+) -> None:
     server.hub_faults += [status(503, Retry_After="299")] * 100
     job = start(target)
     until(lambda: len(server.hub_faults) == 99)
@@ -252,6 +272,8 @@ def test_a_body_that_hardly_comes_is_given_up_after_some_minutes(
     if is_kept:
         read += [response.read(1 << 16) for _ in range(100)]
     else:
-        with pytest.raises(ConnectionCut, match=r"^127.0.0.1: sends hardly anything \(less than 1 kB/s"):
+        with pytest.raises(
+            ConnectionCut, match=r"^127.0.0.1: sends hardly anything \(less than 1 kB/s"
+        ):
             response.read(1 << 16)
     assert all(len(piece) == piece_bytes for piece in read)

@@ -31,7 +31,9 @@ def authority() -> Authority:
 
 
 @pytest.fixture(autouse=True)
-def trusted(nobodys_network: None, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def trusted(
+    nobodys_network: None, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """The one authority that this system knows, and a token that would be sent with every request."""
     path = authority.write(tmp_path / "authority.pem")
     monkeypatch.setenv("SSL_CERT_FILE", str(path))
@@ -42,7 +44,9 @@ def trusted(nobodys_network: None, authority: Authority, tmp_path: Path, monkeyp
 @pytest.fixture
 def tls_hub(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
     """A hub and its content network, both over TLS and trusted."""
-    with speaking(authority.server("127.0.0.1"), authority.server("localhost"), monkeypatch) as server:
+    with speaking(
+        authority.server("127.0.0.1"), authority.server("localhost"), monkeypatch
+    ) as server:
         yield server
 
 
@@ -91,7 +95,10 @@ def test_a_pull_over_tls_sends_the_token_to_the_hub_only(tls_hub: LocalHub, targ
     assert get(target) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
     assert left_over(target) == [NAME]
-    tokens = {server: [one.headers.get("authorization") for one in tls_hub.asked(server)] for server in tls_hub.tls}
+    tokens = {
+        server: [one.headers.get("authorization") for one in tls_hub.asked(server)]
+        for server in tls_hub.tls
+    }
     assert tokens == {"hub": [f"Bearer {TOKEN}"] * 2, "content": [None]}
 
 
@@ -102,7 +109,9 @@ def test_a_connection_that_is_cut_under_tls_is_resumed(tls_hub: LocalHub, target
     assert tls_hub.asked("content")[-1].headers["range"] == "bytes=1000-"
 
 
-def test_https_is_never_left_for_http(authority: Authority, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_https_is_never_left_for_http(
+    authority: Authority, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with speaking(authority.server("127.0.0.1"), None, monkeypatch) as server:
         assert server.content_address.startswith("http://")
         assert "redirects to http, which is not followed" in str(refusal(target))
@@ -114,14 +123,20 @@ def test_https_is_never_left_for_http(authority: Authority, target: Path, monkey
 def test_a_token_goes_through_a_proxy_unseen(
     authority: Authority, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with speaking(authority.server("hub.example"), authority.server("localhost"), monkeypatch) as server:
+    with speaking(
+        authority.server("hub.example"), authority.server("localhost"), monkeypatch
+    ) as server:
         with LocalProxy({"hub.example": urlsplit(server.address).port or 0}) as proxy:
             monkeypatch.setenv("https_proxy", proxy.address)
             monkeypatch.setenv("HF_ENDPOINT", "https://hub.example")
             assert get(target) == exit_codes.OK
-        assert [where for where, _ in proxy.asked] == ["hub.example:443"] * 2  # localhost is no proxy's business
+        assert [where for where, _ in proxy.asked] == [
+            "hub.example:443"
+        ] * 2  # localhost is no proxy's business
         assert all("authorization" not in headers for _, headers in proxy.asked)
-        assert {one.headers.get("authorization") for one in server.asked("hub")} == {f"Bearer {TOKEN}"}
+        assert {one.headers.get("authorization") for one in server.asked("hub")} == {
+            f"Bearer {TOKEN}"
+        }
     assert (target / NAME).read_bytes() == content()
 
 
@@ -129,13 +144,17 @@ def test_a_proxy_that_refuses_is_a_line(target: Path, monkeypatch: pytest.Monkey
     with LocalProxy({}, status=407) as proxy:
         monkeypatch.setenv("https_proxy", proxy.address)
         monkeypatch.setenv("HF_ENDPOINT", "https://hub.example")
-        assert "hub.example: cannot be reached (Tunnel connection failed: 407" in str(refusal(target))
+        assert "hub.example: cannot be reached (Tunnel connection failed: 407" in str(
+            refusal(target)
+        )
 
 
 # ---- not trusted: nothing was asked for, and it was tried once
 
 
-def refused_certificate(context: ssl.SSLContext, target: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def refused_certificate(
+    context: ssl.SSLContext, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
     """Meet a hub with this certificate; return the line, after its host and before what was sent."""
     with speaking(context, None, monkeypatch) as server:
         pauses: list[float] = []
@@ -167,8 +186,14 @@ REFUSED: dict[str, tuple[Callable[[Authority, Path], ssl.SSLContext], str]] = {
         lambda known, folder: known.expired("127.0.0.1"),
         "has expired by this computer's clock, which says 2014-01-03: set the clock if that is wrong, else update this",
     ),
-    "another host": (lambda known, folder: known.server("hub.example"), "is for another host: check the address"),
-    "another address": (lambda known, folder: known.server("127.0.0.2"), "is for another host: check the address"),
+    "another host": (
+        lambda known, folder: known.server("hub.example"),
+        "is for another host: check the address",
+    ),
+    "another address": (
+        lambda known, folder: known.server("127.0.0.2"),
+        "is for another host: check the address",
+    ),
 }
 
 
@@ -178,13 +203,17 @@ def test_a_certificate_that_is_not_trusted_is_one_line(
 ) -> None:
     monkeypatch.setattr(refusals, "time", SimpleNamespace(strftime=lambda form: "2014-01-03"))
     made, words = REFUSED[case]
-    assert f": its certificate {words}" in refused_certificate(made(authority, tmp_path), target, monkeypatch)
+    assert f": its certificate {words}" in refused_certificate(
+        made(authority, tmp_path), target, monkeypatch
+    )
 
 
 def test_a_content_network_that_is_not_trusted_is_named_itself(
     authority: Authority, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with speaking(authority.server("127.0.0.1"), authority.expired("localhost"), monkeypatch) as server:
+    with speaking(
+        authority.server("127.0.0.1"), authority.expired("localhost"), monkeypatch
+    ) as server:
         assert str(refusal(target)).startswith(
             f"{urlsplit(server.content_address).netloc}: its certificate has expired"
         )
@@ -235,7 +264,10 @@ ANOTHER_ALERT = b"\x15\x03\x03\x00\x02\x02\x50"
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak TLS, as an https address promises: check the address"),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            "does not speak TLS, as an https address promises: check the address",
+        ),
         (b"\x15\x03\x03\x00\x02\x02\x46", "no version of TLS in common with this system (OpenSSL"),
         (ANOTHER_ALERT, "no secure connection can be made (TLSV1_ALERT_INTERNAL_ERROR"),
     ],
@@ -250,7 +282,9 @@ def test_a_server_without_usable_tls_is_asked_once(
     assert len(connections) == 1
 
 
-@pytest.mark.parametrize("handshake", [lambda connection: None, saying(b"\x16\x03\x03\x00\x7a\x02\x00")])
+@pytest.mark.parametrize(
+    "handshake", [lambda connection: None, saying(b"\x16\x03\x03\x00\x7a\x02\x00")]
+)
 def test_a_handshake_that_is_cut_is_tried_again_but_not_for_ever(
     handshake: Handshake, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,7 +298,9 @@ def test_a_handshake_that_is_cut_is_tried_again_but_not_for_ever(
     assert pauses == [1.0, 2.0, 4.0, 8.0]
 
 
-def test_a_handshake_that_never_ends_is_given_up(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handshake_that_never_ends_is_given_up(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     was_met = threading.Event()
 
     def says_nothing(connection: socket.socket) -> None:
@@ -284,7 +320,9 @@ def test_http_to_a_server_that_speaks_tls_is_a_line(
     assert tls_hub.requests == []
 
 
-def test_what_speaks_no_http_at_all_is_a_line(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_speaks_no_http_at_all_is_a_line(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with answering(saying(ANOTHER_ALERT), monkeypatch) as connections:
         monkeypatch.setenv("HF_ENDPOINT", hub.endpoint().replace("https:", "http:"))
         assert "does not speak HTTP: should the address begin with https?" in str(refusal(target))

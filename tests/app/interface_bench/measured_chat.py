@@ -39,7 +39,9 @@ def run(events_fd: int, model: str, threads: int, n_tokens: int, context: int) -
     settings = override(load_settings(), "threads", threads, "--threads")
     settings = override(settings, "prefill_threads", threads, "--threads")
     settings = override(settings, "context_size", context, "--ctx")
-    settings = override(settings, "loop_guard", "off", "the benchmark")  # a reply has its length, whatever it says
+    settings = override(
+        settings, "loop_guard", "off", "the benchmark"
+    )  # a reply has its length, whatever it says
     prepare_environment(settings.low_power)
     from app.tui.app import JalopyApp
     from app.tui.chat_options import chat_options
@@ -55,7 +57,12 @@ def run(events_fd: int, model: str, threads: int, n_tokens: int, context: int) -
 
 
 def _open_model(
-    settings: Settings, n_tokens: int, tell: Tell, screen_name: Callable[[], str], path: Path, progress: Any
+    settings: Settings,
+    n_tokens: int,
+    tell: Tell,
+    screen_name: Callable[[], str],
+    path: Path,
+    progress: Any,
 ) -> Any:
     model: Any = engine_access.open_model(settings, path, progress)
     make = model.session
@@ -63,7 +70,9 @@ def _open_model(
 
     def session(*arguments: Any, **options: Any) -> Any:
         made = make(*arguments, **options)
-        made.generate = partial(_generate, made.generate, model.threads, n_tokens, tell, screen_name)
+        made.generate = partial(
+            _generate, made.generate, model.threads, n_tokens, tell, screen_name
+        )
         tell({"event": "ready", "n_ctx": made.n_ctx})
         return made
 
@@ -109,7 +118,9 @@ def _generate(
 def _interface_s() -> float:
     """CPU time of the interface's thread, which is the process's first."""
     own = os.getpid()
-    return next((t.user_time + t.system_time for t in psutil.Process().threads() if t.id == own), 0.0)
+    return next(
+        (t.user_time + t.system_time for t in psutil.Process().threads() if t.id == own), 0.0
+    )
 
 
 def _write_event(events_fd: int, event: dict[str, Any]) -> None:

@@ -17,7 +17,9 @@ from app.program.paths import own_module
 from app.text.record import record
 from tests.app.interface_bench.terminal import Events, ProgramFailed, Terminal
 
-QUESTION = "Explain in detail, with a table and some code, how a bicycle stays upright while it moves."
+QUESTION = (
+    "Explain in detail, with a table and some code, how a bicycle stays upright while it moves."
+)
 PROMPT_TOKENS = 48
 """Prompt tokens of ``jalopy bench``: about as many as the question with its template."""
 PERFORMANCE_KEY = b"\x1bOQ"
@@ -69,7 +71,15 @@ class ChatRound:
 
 def bench_tps(plan: Plan) -> float:
     """Decode with ``jalopy bench``, nothing else running: tokens a second."""
-    command = [*own_module("app"), "bench", plan.model, "-t", str(plan.threads), "-p", str(PROMPT_TOKENS)]
+    command = [
+        *own_module("app"),
+        "bench",
+        plan.model,
+        "-t",
+        str(plan.threads),
+        "-p",
+        str(PROMPT_TOKENS),
+    ]
     command += ["-n", str(plan.n_tokens), "-r", "1", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -119,7 +129,12 @@ def start_steps(plan: Plan) -> list[tuple[str, float]]:
     """Start the chat step by step: each step with the seconds it took, in order."""
     events = Events()
     with tempfile.TemporaryDirectory(prefix="jalopy-bench-") as home:
-        command = [*own_module("tests.app.interface_bench"), "--traced-start", str(events.write_fd), plan.model]
+        command = [
+            *own_module("tests.app.interface_bench"),
+            "--traced-start",
+            str(events.write_fd),
+            plan.model,
+        ]
         terminal = Terminal(command, _environ(home), plan.size, [events.write_fd])
         try:
             painted_s = terminal.read_until(lambda: _is_painted(terminal.output), "the first frame")
@@ -151,7 +166,9 @@ def _type(terminal: Terminal, events: Events) -> Iterator[float]:
             return
         wanted, seen = letter.encode(), len(terminal.output)
         pressed_s = terminal.press(wanted)
-        painted_s = terminal.read_until(lambda: wanted in terminal.output[seen:], f"the letter {letter}", 30.0)  # noqa: B023
+        painted_s = terminal.read_until(
+            lambda: wanted in terminal.output[seen:], f"the letter {letter}", 30.0
+        )  # noqa: B023
         if events.last("end") is None:
             yield painted_s - pressed_s
         pause_until_s = pressed_s + KEY_PERIOD_S * jitter.uniform(0.7, 1.3)
@@ -163,7 +180,13 @@ def _chat_running(plan: Plan) -> Iterator[tuple[Terminal, Events]]:
     """Run the measured chat until its model is loaded and its screen quiet."""
     events = Events()
     with tempfile.TemporaryDirectory(prefix="jalopy-bench-") as home:
-        arguments = [str(events.write_fd), plan.model, str(plan.threads), str(plan.n_tokens), str(plan.context)]
+        arguments = [
+            str(events.write_fd),
+            plan.model,
+            str(plan.threads),
+            str(plan.n_tokens),
+            str(plan.context),
+        ]
         command = [*own_module("tests.app.interface_bench"), "--measured-chat", *arguments]
         terminal = Terminal(command, _environ(home), plan.size, [events.write_fd])
         try:

@@ -35,14 +35,24 @@ class Terminal:
     """
 
     def __init__(
-        self, command: Sequence[str], environ: dict[str, str], size: tuple[int, int], pass_fds: Sequence[int] = ()
+        self,
+        command: Sequence[str],
+        environ: dict[str, str],
+        size: tuple[int, int],
+        pass_fds: Sequence[int] = (),
     ) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
         self.output = b""
         self.started_s = time.perf_counter()
         self._process = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env=environ, pass_fds=pass_fds, start_new_session=True
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environ,
+            pass_fds=pass_fds,
+            start_new_session=True,
         )
         os.close(slave)
 
@@ -72,7 +82,9 @@ class Terminal:
         times = [one.cpu_times() for one in (own, *own.children(recursive=True))]
         return sum(time.user + time.system for time in times)
 
-    def read_until(self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> float:
+    def read_until(
+        self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S
+    ) -> float:
         """Read on until something is true; return when the last of it was read."""
         give_up_s, now_s = time.perf_counter() + patience_s, time.perf_counter()
         while not condition():

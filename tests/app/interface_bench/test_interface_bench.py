@@ -14,7 +14,14 @@ import pytest
 from app.program import exit_codes
 from tests.app.interface_bench.__main__ import Figures, main, percentile, report, table
 from tests.app.interface_bench.reply_text import MARKDOWN, pieces
-from tests.app.interface_bench.scenarios import LETTERS, ChatRound, Plan, Start, _is_painted, _is_ready
+from tests.app.interface_bench.scenarios import (
+    LETTERS,
+    ChatRound,
+    Plan,
+    Start,
+    _is_painted,
+    _is_ready,
+)
 from tests.app.interface_bench.terminal import Events, ProgramFailed, Terminal
 from tests.engine import tiny_gguf
 
@@ -26,7 +33,10 @@ PLAN = Plan("m.gguf", 2, 100, (100, 30), 1024)
 
 
 def test_the_reply_is_markdown_of_every_kind_and_never_ends() -> None:
-    assert all(mark in MARKDOWN for mark in ("## ", "1. ", "- ", "|---", "```python", "> ", "**", "`", "]("))
+    assert all(
+        mark in MARKDOWN
+        for mark in ("## ", "1. ", "- ", "|---", "```python", "> ", "**", "`", "](")
+    )
     n = len(MARKDOWN) // 4 + 10
     text = "".join(islice(pieces(), n))
     assert text.startswith(MARKDOWN[:40])
@@ -78,17 +88,23 @@ def test_a_frame_counts_only_on_the_alternate_screen() -> None:
 
 
 def test_keys_go_in_and_what_is_painted_comes_out_with_its_time() -> None:
-    terminal = Terminal([sys.executable, "-c", "print('got ' + input())"], dict(os.environ), (80, 24))
+    terminal = Terminal(
+        [sys.executable, "-c", "print('got ' + input())"], dict(os.environ), (80, 24)
+    )
     try:
         pressed_s = terminal.press("ζ\r".encode())
-        painted_s = terminal.read_until(lambda: "got ζ".encode() in terminal.output, "the echo", 30.0)
+        painted_s = terminal.read_until(
+            lambda: "got ζ".encode() in terminal.output, "the echo", 30.0
+        )
         assert pressed_s < painted_s
     finally:
         terminal.close()
 
 
 def test_a_program_that_ends_early_is_reported_with_its_output() -> None:
-    terminal = Terminal([sys.executable, "-c", "raise SystemExit('no such model')"], dict(os.environ), (80, 24))
+    terminal = Terminal(
+        [sys.executable, "-c", "raise SystemExit('no such model')"], dict(os.environ), (80, 24)
+    )
     with pytest.raises(ProgramFailed, match="no such model"):
         terminal.read_until(lambda: False, "nothing", 30.0)
     terminal.close()
@@ -105,7 +121,9 @@ def test_events_come_whole_however_they_are_cut() -> None:
     events.close()
 
 
-def test_the_real_chat_is_measured_over_a_real_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_real_chat_is_measured_over_a_real_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = tiny_gguf.write(tmp_path / "m.gguf", context_length=512)
     options = "-r 1 -n 40 -t 1 --ctx 512 --idle-s 0.3 --only chat start steps"
     assert main([str(model), *options.split()]) == 0
@@ -125,7 +143,9 @@ def test_a_signal_ends_the_chat_that_it_runs(tmp_path: Path) -> None:
     bench = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     give_up_s = time.monotonic() + _PATIENCE_S
     chats: list[psutil.Process] = []
-    while not any(chat.num_threads() > 1 for chat in chats):  # one that has begun is known to who started it
+    while not any(
+        chat.num_threads() > 1 for chat in chats
+    ):  # one that has begun is known to who started it
         assert time.monotonic() < give_up_s
         assert bench.poll() is None
         time.sleep(0.05)

@@ -9,7 +9,9 @@ from pathlib import Path
 from tests.engine import tiny_gguf
 
 
-def ollama_model(store: Path, name: str, tag: str, content: bytes, host: str = "registry.ollama.ai/library") -> Path:
+def ollama_model(
+    store: Path, name: str, tag: str, content: bytes, host: str = "registry.ollama.ai/library"
+) -> Path:
     """Put a model into Ollama's store; returns its blob."""
     digest = hashlib.sha256(content).hexdigest()
     blob = store / "blobs" / f"sha256-{digest}"
@@ -18,8 +20,16 @@ def ollama_model(store: Path, name: str, tag: str, content: bytes, host: str = "
     manifest = store / "manifests" / host / name / tag
     manifest.parent.mkdir(parents=True, exist_ok=True)
     layers = [
-        {"mediaType": "application/vnd.ollama.image.template", "digest": "sha256:" + "0" * 64, "size": 1},
-        {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}", "size": len(content)},
+        {
+            "mediaType": "application/vnd.ollama.image.template",
+            "digest": "sha256:" + "0" * 64,
+            "size": 1,
+        },
+        {
+            "mediaType": "application/vnd.ollama.image.model",
+            "digest": f"sha256:{digest}",
+            "size": len(content),
+        },
     ]
     manifest.write_text(json.dumps({"schemaVersion": 2, "layers": layers}))
     return blob

@@ -14,7 +14,8 @@ def test_the_table_by_memory_is_what_its_derivation_gives(row: advice.MemoryRow)
     memory, best = MachineMemory(row.gib * GIB, int((row.gib - row.system) * GIB)), []
     for shape in reversed(advice.shapes()):
         trials = {
-            one: advice._try(shape.parameters, one, memory, MachineRates()) for one in advice._four_bits_or_more()
+            one: advice._try(shape.parameters, one, memory, MachineRates())
+            for one in advice._four_bits_or_more()
         }
         fitting = [one for one, trial in trials.items() if trial.verdict == "yes"]
         best += [f"{shape.size} {fitting[0]}"] if fitting else []
@@ -27,9 +28,16 @@ def test_the_table_has_the_sizes_people_ask_for() -> None:
 
 @pytest.mark.parametrize(
     ("size", "quantization", "gigabytes"),
-    [("8.03B", "Q4_K_M", 4.92), ("70.55B", "Q4_K_M", 43.1), ("8.03b", "Q8_0", 8.54), ("8.03B", "Q6_K", 6.6)],
+    [
+        ("8.03B", "Q4_K_M", 4.92),
+        ("70.55B", "Q4_K_M", 43.1),
+        ("8.03b", "Q8_0", 8.54),
+        ("8.03B", "Q6_K", 6.6),
+    ],
 )
-def test_estimated_files_are_as_large_as_real_ones(size: str, quantization: str, gigabytes: float) -> None:
+def test_estimated_files_are_as_large_as_real_ones(
+    size: str, quantization: str, gigabytes: float
+) -> None:
     needs = advice.needs_of_size(advice.parameters_of(size), quantization)
     assert needs.weights_bytes / 1e9 == pytest.approx(gigabytes, rel=0.02)
     assert needs.is_estimate
@@ -42,7 +50,9 @@ def test_an_8b_model_reads_what_the_real_one_reads() -> None:
     assert set(needs.read_bytes) == {"Q4_K"}
 
 
-@pytest.mark.parametrize("size", ["", "8", "B", "8x", "-3B", "1e9B", "0.00001M", "9999999999B", "8B\n8B"])
+@pytest.mark.parametrize(
+    "size", ["", "8", "B", "8x", "-3B", "1e9B", "0.00001M", "9999999999B", "8B\n8B"]
+)
 def test_what_is_no_size_is_refused_in_one_line(size: str) -> None:
     with pytest.raises(Refusal, match="--size"):
         advice.parameters_of(size)
@@ -89,7 +99,9 @@ def test_a_machine_too_small_for_any_gets_no_advice() -> None:
     assert (found, advice.best_suggestion(found)) == ([], None)
 
 
-@pytest.mark.parametrize(("gib", "row"), [(2.0, None), (3.7, 4), (7.6, 8), (15.3, 16), (24.0, 16), (62.6, 64)])
+@pytest.mark.parametrize(
+    ("gib", "row"), [(2.0, None), (3.7, 4), (7.6, 8), (15.3, 16), (24.0, 16), (62.6, 64)]
+)
 def test_a_machine_belongs_to_the_row_of_what_is_built_in(gib: float, row: int | None) -> None:
     found = advice.row_for(int(gib * GIB))
     assert (found.gib if found else None) == row

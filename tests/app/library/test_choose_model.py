@@ -36,7 +36,9 @@ def test_the_given_model_comes_before_the_one_of_the_settings(validated: list[st
     assert choose_model(None, settings) == "/other/good.gguf"
 
 
-def test_a_home_directory_is_expanded(validated: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_directory_is_expanded(
+    validated: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert choose_model("~/good.gguf", built_in_settings()) == "/home/me/good.gguf"
 
@@ -78,7 +80,9 @@ def test_the_bundled_model_does_not_replace_the_last_model(tmp_path: Path) -> No
 
 
 def test_a_folder_that_lists_gain_by_a_model_is_named_once(tmp_path: Path) -> None:
-    one, other, alone, known = map(tmp_path.joinpath, ("a/one.gguf", "a/other.gguf", "b/alone.gguf", "c/d/one.gguf"))
+    one, other, alone, known = map(
+        tmp_path.joinpath, ("a/one.gguf", "a/other.gguf", "b/alone.gguf", "c/d/one.gguf")
+    )
     for path in (one, other, alone, known, known.with_stem("two")):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"GGUF")

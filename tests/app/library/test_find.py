@@ -78,7 +78,9 @@ def test_a_pipe_is_no_model(tmp_path: Path) -> None:
     assert titles(tmp_path) == []
 
 
-def test_a_huge_directory_is_left_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_directory_is_left_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(places_module, "MOST_ENTRIES", 10)
     for n in range(30):
         touch(tmp_path / f"{n}.gguf")
@@ -90,7 +92,11 @@ def test_models_of_ollama_have_its_names(tmp_path: Path) -> None:
     blob = ollama_model(tmp_path, "tiny", "latest", b"two", host="registry.ollama.ai/someone")
     ollama_model(tmp_path, "m", "q4", b"three", host="hf.co/someone")
     found = find_files([Place("Ollama", tmp_path, is_ollama=True)])
-    assert [file.title for file in found] == ["hf.co/someone/m:q4", "llama3.2:3b", "someone/tiny:latest"]
+    assert [file.title for file in found] == [
+        "hf.co/someone/m:q4",
+        "llama3.2:3b",
+        "someone/tiny:latest",
+    ]
     assert found[2].path == blob
     assert found[2].size_bytes == 3
 
@@ -110,7 +116,9 @@ def test_a_manifest_that_is_not_sound_names_no_file(tmp_path: Path) -> None:
     for n, manifest in enumerate(MANIFESTS):
         touch(tmp_path / f"manifests/registry.ollama.ai/library/bad/{n}", manifest)
     ollama_model(tmp_path, "good", "latest", b"x")
-    assert [file.title for file in find_files([Place("Ollama", tmp_path, is_ollama=True)])] == ["good:latest"]
+    assert [file.title for file in find_files([Place("Ollama", tmp_path, is_ollama=True)])] == [
+        "good:latest"
+    ]
 
 
 def test_a_blob_that_is_gone_is_no_model(tmp_path: Path) -> None:
@@ -118,7 +126,9 @@ def test_a_blob_that_is_gone_is_no_model(tmp_path: Path) -> None:
     assert find_files([Place("Ollama", tmp_path, is_ollama=True)]) == []
 
 
-def test_blobs_that_no_one_may_look_at_hide_no_other_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blobs_that_no_one_may_look_at_hide_no_other_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ollama_model(tmp_path / "theirs", "m", "latest", b"x")
     touch(tmp_path / "mine" / "good.gguf")
     stat = os.stat
@@ -129,7 +139,9 @@ def test_blobs_that_no_one_may_look_at_hide_no_other_store(tmp_path: Path, monke
         return stat(path, **options)
 
     monkeypatch.setattr(os, "stat", guarded)
-    found = find_files([Place("Ollama", tmp_path / "theirs", is_ollama=True), Place("mine", tmp_path / "mine")])
+    found = find_files(
+        [Place("Ollama", tmp_path / "theirs", is_ollama=True), Place("mine", tmp_path / "mine")]
+    )
     assert [file.title for file in found] == ["good"]
 
 
@@ -139,5 +151,10 @@ def test_a_hugging_face_file_with_revisions_is_listed_once(tmp_path: Path) -> No
 
 
 def test_a_place_that_is_missing_or_no_directory_is_skipped(tmp_path: Path) -> None:
-    assert find_files([Place("none", tmp_path / "none"), Place("Ollama", tmp_path / "none", is_ollama=True)]) == []
+    assert (
+        find_files(
+            [Place("none", tmp_path / "none"), Place("Ollama", tmp_path / "none", is_ollama=True)]
+        )
+        == []
+    )
     assert find_files([Place("a file", touch(tmp_path / "file"))]) == []

@@ -32,7 +32,11 @@ def again(path: Path, file: FoundFile) -> tuple[ModelHeader, int]:
 
 def test_a_header_says_what_a_list_needs(file: FoundFile) -> None:
     header = read_header(file.path)
-    assert (header.architecture, header.quantization, header.context_length) == ("llama", "Q8_0", 128)
+    assert (header.architecture, header.quantization, header.context_length) == (
+        "llama",
+        "Q8_0",
+        128,
+    )
     assert header.name == "tiny llama Q8_0"
     assert header.reason == ""
     assert header.needs is not None

@@ -15,7 +15,9 @@ from tests.app.scripted_access import use_script
 
 
 def tensor(name: str, type_name: str, shape: tuple[int, ...], size_bytes: int) -> SimpleNamespace:
-    return SimpleNamespace(name=name, type_name=type_name, shape=shape, size_bytes=size_bytes, offset_bytes=1024)
+    return SimpleNamespace(
+        name=name, type_name=type_name, shape=shape, size_bytes=size_bytes, offset_bytes=1024
+    )
 
 
 @pytest.fixture
@@ -43,7 +45,9 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     )
     gguf.files = (gguf,)
     shape = {"architecture": "llama", "dim": 64, "rope_factors": None}
-    config = SimpleNamespace(architecture="llama", context_length=128, ropes=(), summary=lambda: shape)
+    config = SimpleNamespace(
+        architecture="llama", context_length=128, ropes=(), summary=lambda: shape
+    )
     tokenizer = SimpleNamespace(vocab_size=512, control_texts={}, end_ids=(), add_bos=None)
     checked = SimpleNamespace(gguf=gguf, config=config, tokenizer=tokenizer)
     use_script(monkeypatch, Script())

@@ -19,7 +19,9 @@ def test_layers_that_are_alike_are_one_row(tmp_path: Path) -> None:
     assert [row["layers"] for row in report["layers"]] == ["outside", "0-1", "2", "3"]
     assert report["layers"][2]["types"] == {"attention": "F32 Q8_0", "feed-forward": "F32"}
     assert report["layers"][0]["types"] == {"embedding": "F32", "output head": "F32"}
-    per_layer = sum(row["parameters"] * n for row, n in zip(report["layers"], (1, 2, 1, 1), strict=True))
+    per_layer = sum(
+        row["parameters"] * n for row, n in zip(report["layers"], (1, 2, 1, 1), strict=True)
+    )
     assert per_layer == report["parameters"]
 
 
@@ -43,9 +45,13 @@ def test_rope_and_context_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("shows", "n_shown"), [(False, 8), (True, 20)])
-def test_a_long_template_is_shown_whole_on_request(shows: bool, n_shown: int, tmp_path: Path) -> None:
+def test_a_long_template_is_shown_whole_on_request(
+    shows: bool, n_shown: int, tmp_path: Path
+) -> None:
     tiny = tiny_gguf.model()
-    tiny.set("tokenizer.chat_template", "\n".join(f"line {n} {{{{ messages }}}}" for n in range(20)))
+    tiny.set(
+        "tokenizer.chat_template", "\n".join(f"line {n} {{{{ messages }}}}" for n in range(20))
+    )
     lines = list(report_lines(describe(validate(tiny.write(tmp_path / "m.gguf"))), shows))
     assert sum("{{ messages }}" in line and line.startswith("  line") for line in lines) == n_shown
     assert any("12 more lines" in line for line in lines) != shows
@@ -67,8 +73,12 @@ def test_nothing_hostile_in_template_or_tokens_reaches_a_line(tmp_path: Path) ->
     tiny.set("tokenizer.ggml.tokens", vocabulary["tokenizer.ggml.tokens"])
     tiny.set("tokenizer.chat_template", "a\x1b[2J\u202eb\r\nc" + "\t" * 5)
     shown = "\n".join(report_of_file(tiny.write(tmp_path / "m.gguf")))
-    assert not any((ord(c) < 0x20 and c != "\n") or 0x7F <= ord(c) <= 0x9F or c == "\u202e" for c in shown)
+    assert not any(
+        (ord(c) < 0x20 and c != "\n") or 0x7F <= ord(c) <= 0x9F or c == "\u202e" for c in shown
+    )
 
 
 def test_a_model_in_parts_says_so(tmp_path: Path) -> None:
-    assert any("in 3 files" in line for line in report_of_file(tiny_gguf.write_parts(tmp_path, "m", 3)[0]))
+    assert any(
+        "in 3 files" in line for line in report_of_file(tiny_gguf.write_parts(tmp_path, "m", 3)[0])
+    )

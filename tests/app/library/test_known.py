@@ -11,7 +11,14 @@ import pytest
 
 from app.downloads.pull import parse_wanted
 from app.library import advice, rows
-from app.library.known import advice_line, best_known, checked_on, known_models, offers, real_model_line
+from app.library.known import (
+    advice_line,
+    best_known,
+    checked_on,
+    known_models,
+    offers,
+    real_model_line,
+)
 from app.library.listing import Lister, ModelEntry, Outlook
 from app.machine.reply_history import ReplyHistory
 from app.program.settings import built_in_settings
@@ -36,7 +43,9 @@ def test_the_list_is_sound_and_has_a_date() -> None:
     sizes = [model.parameters for model in known_models()]
     assert sizes == sorted(sizes)
     for model in known_models():
-        assert parse_wanted(model.repository, "https://huggingface.co").repository == model.repository
+        assert (
+            parse_wanted(model.repository, "https://huggingface.co").repository == model.repository
+        )
         assert re.fullmatch(r"[a-z0-9.-]+", model.licence)
         assert 1e8 <= model.parameters <= 1e11
         assert model.architecture in ARCHITECTURES
@@ -47,7 +56,17 @@ def test_the_list_is_sound_and_has_a_date() -> None:
 
 def test_families_of_this_year_are_in_the_list() -> None:
     listed = {model.architecture for model in known_models()}
-    assert listed >= {"gemma3", "gemma4", "granite", "smollm3", "olmo2", "phi3", "mistral3", "exaone4", "qwen3"}
+    assert listed >= {
+        "gemma3",
+        "gemma4",
+        "granite",
+        "smollm3",
+        "olmo2",
+        "phi3",
+        "mistral3",
+        "exaone4",
+        "qwen3",
+    }
     assert listed >= {"llama", "lfm2", "lfm2moe", "qwen35", "nemotron_h", "nemotron_h_moe"}
     names = [model.name for model in known_models()]
     assert len(set(names)) == len({model.repository for model in known_models()}) == len(names)
@@ -65,7 +84,9 @@ def test_a_mixture_needs_all_its_memory_but_reads_part_per_token() -> None:
     by_name = {model.name: model for model in known_models()}
     mixture, dense = by_name["gpt-oss 20B"], by_name["Qwen3 14B"]
     assert mixture.needs("Q4_K_M").weights_bytes > dense.needs("Q4_K_M").weights_bytes
-    assert 3 * sum(mixture.needs("Q4_K_M").read_bytes.values()) < sum(dense.needs("Q4_K_M").read_bytes.values())
+    assert 3 * sum(mixture.needs("Q4_K_M").read_bytes.values()) < sum(
+        dense.needs("Q4_K_M").read_bytes.values()
+    )
     assert {model.architecture for model in known_models() if model.active} == {
         "gpt-oss",
         "lfm2moe",
@@ -83,17 +104,24 @@ def test_tables_that_stay_on_disk_take_no_memory_but_room_on_it() -> None:
     assert "not looked up" in rows.details(entry)[1]
 
 
-def test_one_model_is_named_for_what_the_starter_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_model_is_named_for_what_the_starter_does_not_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("app.library.known.make_lister", lambda settings: lister(6))
     monkeypatch.setattr("app.library.known.list_models", lambda *_: [])
     first = offers(lister(6), ())[0]
     line = real_model_line(built_in_settings(), "F7")
-    assert re.fullmatch(rf"A real model .*{re.escape(first.title)}, \d+M, about \d+ min at 25 Mbit/s: F7", line)
+    assert re.fullmatch(
+        rf"A real model .*{re.escape(first.title)}, \d+M, about \d+ min at 25 Mbit/s: F7", line
+    )
     assert real_model_line(built_in_settings()).endswith(f"`jalopy pull {first.repository}`")
 
 
 def test_one_that_is_here_is_opened_and_not_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = [row(title, parameters, tps) for title, parameters, tps in (("a", 1, 90.0), ("b", 3, 20.0), ("c", 9, 1.0))]
+    here = [
+        row(title, parameters, tps)
+        for title, parameters, tps in (("a", 1, 90.0), ("b", 3, 20.0), ("c", 9, 1.0))
+    ]
     here += [dataclasses.replace(row("d", 9, 50.0), reason="damaged"), row("e", 9, 50.0, "no")]
     monkeypatch.setattr("app.library.known.make_lister", lambda settings: lister(6))
     monkeypatch.setattr("app.library.known.list_models", lambda *_: here)
@@ -106,7 +134,10 @@ def test_one_that_is_here_is_opened_and_not_downloaded(monkeypatch: pytest.Monke
 
 def test_only_what_fits_is_offered_the_advised_one_first() -> None:
     rows_8 = offers(lister(6), [])
-    assert {entry.outlook.verdict for entry in rows_8 if entry.outlook is not None} == {"yes", "tight"}
+    assert {entry.outlook.verdict for entry in rows_8 if entry.outlook is not None} == {
+        "yes",
+        "tight",
+    }
     assert rows_8[0].place == "advised"
     assert [entry.place for entry in rows_8[1:]] == ["download"] * (len(rows_8) - 1)
     assert len(offers(lister(1), [])) < len(rows_8)

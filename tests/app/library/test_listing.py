@@ -21,12 +21,19 @@ RATES = MachineRates(12.0, {"Q8_0": 10.0}, {"Q8_0": 40.0})
 
 
 def lister(**changes: object) -> Lister:
-    values = {"memory": MachineMemory(8 * GIB, 6 * GIB), "rates": RATES, "history": ReplyHistory(), **changes}
+    values = {
+        "memory": MachineMemory(8 * GIB, 6 * GIB),
+        "rates": RATES,
+        "history": ReplyHistory(),
+        **changes,
+    }
     return Lister(**values)  # type: ignore[arg-type]
 
 
 def entries(tmp_path: Path, **changes: object) -> list[ModelEntry]:
-    return list_models([Place("here", tmp_path)], lister(**changes), HeaderCache(tmp_path / "c" / "models.json"))
+    return list_models(
+        [Place("here", tmp_path)], lister(**changes), HeaderCache(tmp_path / "c" / "models.json")
+    )
 
 
 def test_an_estimate_is_marked_and_a_measurement_is_not(tmp_path: Path) -> None:

@@ -14,7 +14,14 @@ from app.library.places import download_directory, places
 def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A home, and an environment that names nothing."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("OLLAMA_MODELS", "LMSTUDIO_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE"):
+    for name in (
+        "OLLAMA_MODELS",
+        "LMSTUDIO_HOME",
+        "HF_HOME",
+        "HF_HUB_CACHE",
+        "HUGGINGFACE_HUB_CACHE",
+        "LLAMA_CACHE",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
 
@@ -32,7 +39,9 @@ def test_directories_of_the_settings_come_first_with_short_names(tmp_path: Path)
     assert all(place.path.is_absolute() for place in found)
 
 
-def test_ollama_is_found_at_home_and_where_its_variable_points(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_ollama_is_found_at_home_and_where_its_variable_points(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assert paths_of("Ollama")[0] == tmp_path / ".ollama" / "models"
     monkeypatch.setenv("OLLAMA_MODELS", "/big/ollama")
     assert paths_of("Ollama")[:2] == [Path("/big/ollama"), tmp_path / ".ollama" / "models"]
@@ -85,7 +94,9 @@ def test_one_directory_under_two_names_is_one_place(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     found = places((str(tmp_path / "real"), str(tmp_path / "link")))
-    assert [place.label for place in found if "real" in place.label or "link" in place.label] == ["~/real"]
+    assert [place.label for place in found if "real" in place.label or "link" in place.label] == [
+        "~/real"
+    ]
 
 
 def test_downloads_go_into_the_first_directory_of_the_settings(tmp_path: Path) -> None:

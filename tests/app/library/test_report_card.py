@@ -46,7 +46,14 @@ def said(text: str) -> list[str]:
 def test_it_says_machine_model_and_speeds() -> None:
     card = card_of("Llama 3.2 1B", "Q4_K_M", (2, 4), Speeds(28.51, 95.2))
     text = as_text(card)
-    for part in ("Llama 3.2 1B · Q4_K_M", "28.5 tok/s", "95.2 tok/s", "2 write, 4 read", "core", "memory"):
+    for part in (
+        "Llama 3.2 1B · Q4_K_M",
+        "28.5 tok/s",
+        "95.2 tok/s",
+        "2 write, 4 read",
+        "core",
+        "memory",
+    ):
         assert part in text
     drawn = ElementTree.fromstring(as_svg(card))
     words = " ".join(drawn.itertext())
@@ -54,7 +61,9 @@ def test_it_says_machine_model_and_speeds() -> None:
     assert "Llama 3.2 1B" in words
 
 
-@pytest.mark.parametrize("name", [f"/home/{SECRET}/llama", f"C:\\Users\\{SECRET}\\llama\\", "llama"])
+@pytest.mark.parametrize(
+    "name", [f"/home/{SECRET}/llama", f"C:\\Users\\{SECRET}\\llama\\", "llama"]
+)
 def test_of_a_name_that_is_a_path_only_its_end_is_shown(name: str) -> None:
     card = card_of(name, "Q8_0", (2, 2), Speeds())
     assert card.model == "llama"
@@ -70,7 +79,10 @@ def test_a_hostile_name_stays_text() -> None:
 
 def test_a_bench_goes_before_replies_and_the_usual_of_it_counts() -> None:
     history = ReplyHistory(paths.speeds_file())
-    history.add(history_key(identity_of("m", "Q8_0", 10, "mmap"), 2), PastReply(time.time(), 9, 5.0, 50.0, 0.1))
+    history.add(
+        history_key(identity_of("m", "Q8_0", 10, "mmap"), 2),
+        PastReply(time.time(), 9, 5.0, 50.0, 0.1),
+    )
     assert known_speeds("m", "Q8_0", 10) == Speeds(5.0, 50.0, 2)
     for n, tps in enumerate((7.0, 8.0, 4.0, 9.0)):
         benched = PastReply(100.0 + n, 32, tps, 70.0, 0, is_quiet=tps != 4.0)
@@ -80,7 +92,10 @@ def test_a_bench_goes_before_replies_and_the_usual_of_it_counts() -> None:
 
 
 def test_the_last_reply_of_today_stands_next_to_the_usual_speed() -> None:
-    history, key = ReplyHistory(paths.speeds_file()), history_key(identity_of("m", "Q8_0", 10, "mmap"), 2)
+    history, key = (
+        ReplyHistory(paths.speeds_file()),
+        history_key(identity_of("m", "Q8_0", 10, "mmap"), 2),
+    )
     usual = Speeds(20.0, 0.0, 2)
     history.add(key, PastReply(time.time() - 86_400, 9, 20.0, 0, 0.1))
     assert today_line("m", "Q8_0", 10, usual) == ""
@@ -90,7 +105,10 @@ def test_the_last_reply_of_today_stands_next_to_the_usual_speed() -> None:
     card = card_of("m", "Q8_0", (2, 2), usual, today)
     assert re.search(rf"usually writes +20.0 tok/s\n +today +{re.escape(today)}", as_text(card))
     assert today in " ".join(ElementTree.fromstring(as_svg(card)).itertext())
-    history.add(history_key(identity_of("m", "Q8_0", 10, "huge"), 2), PastReply(time.time(), 9, 19.0, 0, 0.1))
+    history.add(
+        history_key(identity_of("m", "Q8_0", 10, "huge"), 2),
+        PastReply(time.time(), 9, 19.0, 0, 0.1),
+    )
     assert today_line("m", "Q8_0", 10, usual) == "19.0 tok/s"
 
 
@@ -104,7 +122,9 @@ def test_no_file_is_written_over(tmp_path: Path) -> None:
         write_card(card, str(tmp_path / "none" / "card.txt"))
 
 
-def test_the_command_prints_a_card_and_names_no_place(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_a_card_and_names_no_place(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / SECRET
     folder.mkdir()
     model = tiny_gguf.write(folder / "m.gguf", "llama", "Q8_0")
@@ -121,7 +141,9 @@ async def test_the_chat_copies_a_card_without_conversation_text(
     copied: list[str] = []
     original = chat_driver.options_for
     history = {"open_history": lambda: ReplyHistory(paths.speeds_file())}
-    monkeypatch.setattr(chat_driver, "options_for", lambda script: replace(original(script), **history))
+    monkeypatch.setattr(
+        chat_driver, "options_for", lambda script: replace(original(script), **history)
+    )
     async with chatting(Script(replies=[[" word"] * 9])) as driver:
         monkeypatch.setattr(driver.app, "copy_to_clipboard", copied.append)
         await driver.ask(f"What is a {SECRET}?")

@@ -39,7 +39,9 @@ async def test_three_turns_in_the_chat_and_each_reads_only_what_is_new(starter: 
         # All that was read and written before, but for the last tokens of the reply: the fence forces them, and up to
         # four that are forced together are not computed where nothing follows.
         assert second.reused_tokens >= first.prompt_tokens + first.tokens - 4
-        assert third.reused_tokens >= second.reused_tokens + second.prompt_tokens + second.tokens - 4
+        assert (
+            third.reused_tokens >= second.reused_tokens + second.prompt_tokens + second.tokens - 4
+        )
 
 
 def test_plain_chat_without_a_model_uses_the_starter_and_says_so(tmp_path: Path) -> None:
@@ -57,18 +59,28 @@ def command(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[str, str]:
 
 
 def test_one_answer_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    out, err = command(capsys, "run", "starter", "--temp", "0", "-p", "What is the capital of France?")
+    out, err = command(
+        capsys, "run", "starter", "--temp", "0", "-p", "What is the capital of France?"
+    )
     assert "Paris" in out
     assert out.count("\n") == 1
     assert "tok/s" in err
 
 
-def test_the_starter_names_a_way_on_for_what_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_starter_names_a_way_on_for_what_it_does_not_know(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     out, _ = command(capsys, "run", "starter", "--temp", "1.9", "-p", "Explain photosynthesis")
     assert "I am a very small model. For more, get a real one with F3, or by: jalopy pull" in out
 
 
 def test_the_bench_asks_it_first(capsys: pytest.CaptureFixture[str]) -> None:
-    out, _ = command(capsys, "bench", "starter", "-t", "1", "-p", "8", "-n", "2", "-r", "1", "--json")
+    out, _ = command(
+        capsys, "bench", "starter", "-t", "1", "-p", "8", "-n", "2", "-r", "1", "--json"
+    )
     report = json.loads(out)
-    assert (report["starter_gate"], report["gate"], report["kernels"]) == ("passed", "passed", "passed")
+    assert (report["starter_gate"], report["gate"], report["kernels"]) == (
+        "passed",
+        "passed",
+        "passed",
+    )

@@ -21,7 +21,10 @@ class ScriptedPsutil:
         self.freq: Any = [Frequency(2500.0, 800.0, 2900.0)] * n_cores
         self.temperatures: Any = {
             "nvme": [SimpleNamespace(label="", current=99.0)],
-            "coretemp": [SimpleNamespace(label="Core 0", current=68.0), SimpleNamespace(label="", current=71.0)],
+            "coretemp": [
+                SimpleNamespace(label="Core 0", current=68.0),
+                SimpleNamespace(label="", current=71.0),
+            ],
         }
         self.battery: Any = SimpleNamespace(percent=83.0, secsleft=9000, power_plugged=False)
         self.available: Any = 3 << 30
@@ -63,7 +66,10 @@ class ScriptedPsutil:
 
     def _threads(self) -> Any:
         times = self._say("threads", self.thread_times)
-        return [SimpleNamespace(id=number, user_time=spent, system_time=0.0) for number, spent in times.items()]
+        return [
+            SimpleNamespace(id=number, user_time=spent, system_time=0.0)
+            for number, spent in times.items()
+        ]
 
     def _say(self, name: str, value: Any) -> Any:
         self.asked.append(name)

@@ -13,7 +13,12 @@ def test_the_ceiling_falls_as_the_context_grows():
 
 def test_the_limit_is_never_below_what_was_reached():
     beaten = ceiling_at(FACTS, 0, 12.0, reached_tps=9.0)
-    assert (beaten.tps, beaten.is_beaten, beaten.share(9.0), beaten.share(9.5)) == (9.0, True, 1.0, 1.0)
+    assert (beaten.tps, beaten.is_beaten, beaten.share(9.0), beaten.share(9.5)) == (
+        9.0,
+        True,
+        1.0,
+        1.0,
+    )
     kept = ceiling_at(FACTS, 0, 12.0, reached_tps=3.0)
     assert (kept.tps, kept.is_beaten) == (pytest.approx(12e9 / 1_890_000_000), False)
 

@@ -33,7 +33,12 @@ def test_median_and_best_of_earlier_replies_survive_the_program(path):
     for tps, at_s in ((4.0, 1.0), (6.0, 2.0), (5.0, 3.0)):
         history.add(KEY, reply(tps, at_s=at_s))
     earlier = ReplyHistory(path).earlier(KEY)
-    assert (earlier.n_replies, earlier.median_tps, earlier.best_tps, earlier.best_unix_s) == (3, 5.0, 6.0, 2.0)
+    assert (earlier.n_replies, earlier.median_tps, earlier.best_tps, earlier.best_unix_s) == (
+        3,
+        5.0,
+        6.0,
+        2.0,
+    )
     assert ReplyHistory(path).earlier(history_key("0123456789abcdef", 4)) is None
 
 
@@ -91,7 +96,9 @@ def test_a_busy_machine_teaches_only_what_beats_the_known(path):
     assert history.remember_rates(KEY, {READ_GBPS: 3.0, decode: 2.0}, is_quiet=False) == {}
     assert not path.exists()
     history.remember_rates(KEY, {READ_GBPS: 12.0}, is_quiet=True)
-    assert history.remember_rates(KEY, {READ_GBPS: 13.0, decode: 2.0}, is_quiet=False) == {READ_GBPS: 13.0}
+    assert history.remember_rates(KEY, {READ_GBPS: 13.0, decode: 2.0}, is_quiet=False) == {
+        READ_GBPS: 13.0
+    }
     assert history.remember_rates(KEY, {READ_GBPS: 3.0}, is_quiet=False) == {READ_GBPS: 13.0}
 
 
@@ -103,7 +110,10 @@ def test_replies_of_busy_times_are_not_the_usual_ones(path):
     history.add(KEY, reply(9.0))
     history.add(KEY, replace(reply(2.0), is_quiet=False))
     assert ReplyHistory(path).usual(identity) == Speeds(9.0, 40.0, 2)
-    assert (ReplyHistory(path).earlier(KEY).median_tps, ReplyHistory(path).earlier(KEY).best_tps) == (9.0, 9.0)
+    assert (
+        ReplyHistory(path).earlier(KEY).median_tps,
+        ReplyHistory(path).earlier(KEY).best_tps,
+    ) == (9.0, 9.0)
 
 
 def test_short_prompts_do_not_count_as_the_usual_reading(path):
@@ -135,10 +145,15 @@ def test_a_damaged_or_hostile_file_is_no_history_and_no_error(path):
     for change in ({"version": "2"}, *NOT_SOUND):
         path.write_text(json.dumps(sound | change))
         history = ReplyHistory(path)
-        kept = 1 if change.keys() == {"rates"} or [1] in [*change.get("replies", {}).get(KEY, ())] else 0
-        assert (history.earlier(KEY) is not None, bool(history.rates(KEY))) == (kept, change.keys() == {"replies"}), (
-            change
+        kept = (
+            1
+            if change.keys() == {"rates"} or [1] in [*change.get("replies", {}).get(KEY, ())]
+            else 0
         )
+        assert (history.earlier(KEY) is not None, bool(history.rates(KEY))) == (
+            kept,
+            change.keys() == {"replies"},
+        ), change
         history.add(KEY, reply(4.0))
         assert ReplyHistory(path).earlier(KEY).n_replies == kept + 1
 

@@ -10,7 +10,13 @@ from app.machine.processor import CoreLoads
 from app.machine.sample import Battery, Governor, MachineSample
 from app.tui.speed.watch import PerformanceWatch
 from engine.machine import host
-from tests.app.machine.scripted_machine import LAPTOP_2014, STATUS, Frequency, ScriptedPsutil, write_tree
+from tests.app.machine.scripted_machine import (
+    LAPTOP_2014,
+    STATUS,
+    Frequency,
+    ScriptedPsutil,
+    write_tree,
+)
 from tests.app.machine.views import FACTS
 
 MIB = 1 << 20
@@ -99,7 +105,14 @@ def test_the_clock_is_that_of_the_cores_that_work(monitor, source):
 
 @pytest.mark.parametrize(
     "freq",
-    [[], None, [Frequency(0.0, 0.0, 0.0)], [Frequency(2.9e6, 0.0, 0.0)], [SimpleNamespace()], OSError("gone")],
+    [
+        [],
+        None,
+        [Frequency(0.0, 0.0, 0.0)],
+        [Frequency(2.9e6, 0.0, 0.0)],
+        [SimpleNamespace()],
+        OSError("gone"),
+    ],
 )
 def test_a_clock_that_cannot_be_is_no_clock(monitor, source, freq):
     source.freq = freq
@@ -115,7 +128,9 @@ def test_a_clock_that_cannot_be_is_no_clock(monitor, source, freq):
         (3604.0, 3600.0, 3.6),  # as near as a clock can be read
     ],
 )
-def test_a_highest_clock_that_is_none_or_exceeded_is_not_told(monitor, source, current, highest, most):
+def test_a_highest_clock_that_is_none_or_exceeded_is_not_told(
+    monitor, source, current, highest, most
+):
     source.freq = [Frequency(current, 0.0, highest)] * 2
     found = monitor.sample(100.0, None, None)
     assert found.clock_ghz == pytest.approx(current / 1000)
@@ -162,8 +177,16 @@ def test_a_machine_that_refuses_everything_gives_an_empty_sample(tmp_path):
 
 
 def test_every_single_reading_may_fail_in_any_way(source, tmp_path):
-    sysfs = write_tree(tmp_path / "sys", {"devices/system/cpu/cpu0/cpufreq/scaling_governor": "\x1b[2Jevil\n"})
-    for error in (OSError("no"), ValueError("no"), KeyError("no"), NotImplementedError("no"), RuntimeError("no")):
+    sysfs = write_tree(
+        tmp_path / "sys", {"devices/system/cpu/cpu0/cpufreq/scaling_governor": "\x1b[2Jevil\n"}
+    )
+    for error in (
+        OSError("no"),
+        ValueError("no"),
+        KeyError("no"),
+        NotImplementedError("no"),
+        RuntimeError("no"),
+    ):
         for name in ("freq", "temperatures", "battery", "available", "swap", "thread_times"):
             setattr(source, name, error)
         monitor = MachineMonitor(source, sysfs, tmp_path / "none")
@@ -193,7 +216,10 @@ def test_another_model_is_looked_at_at_once(monitor):
 
 def test_weights_copied_to_huge_pages_are_not_the_programs_own(monitor):
     facts = dataclasses.replace(
-        FACTS, weights_mode="huge", resident_weight_bytes=lambda: 150 * MIB, resident_kv_bytes=lambda: 20 * MIB
+        FACTS,
+        weights_mode="huge",
+        resident_weight_bytes=lambda: 150 * MIB,
+        resident_kv_bytes=lambda: 20 * MIB,
     )
     assert monitor.sample(100.0, facts, None).own_bytes == 50 * MIB
 

@@ -69,7 +69,11 @@ def test_another_reply_begins_again():
     ],
 )
 def test_the_cause_is_what_the_machine_did_in_that_second(readings, cause):
-    samples = [sample(109.5, clock_ghz=3.1, others_cores=2.0), sample(110.5, **readings), sample(112.5)]
+    samples = [
+        sample(109.5, clock_ghz=3.1, others_cores=2.0),
+        sample(110.5, **readings),
+        sample(112.5),
+    ]
     assert cause_of(SLOW, {}, samples) == cause
 
 
@@ -82,7 +86,9 @@ def test_pages_from_disk_are_known_by_token_and_come_first():
 
 def test_what_no_one_watched_has_no_cause():
     assert cause_of(SLOW, {}, []) == "cause not recorded (view closed)"
-    assert cause_of(SLOW, {}, [sample(500.0, others_cores=1.0)]) == "cause not recorded (view closed)"
+    assert (
+        cause_of(SLOW, {}, [sample(500.0, others_cores=1.0)]) == "cause not recorded (view closed)"
+    )
     assert cause_of(SLOW, {}, [sample(110.0, others_cores=1.0)]) == "looking for the cause"
 
 

@@ -29,7 +29,12 @@ def test_a_stall_shows_as_a_rate_that_falls():
 
 
 def test_one_token_is_no_rate():
-    assert rate_over([], 5.0, 1.0) == rate_over([4.0], 5.0, 1.0) == rate_over([4.0, 4.0], 4.0, 1.0) == 0.0
+    assert (
+        rate_over([], 5.0, 1.0)
+        == rate_over([4.0], 5.0, 1.0)
+        == rate_over([4.0, 4.0], 4.0, 1.0)
+        == 0.0
+    )
 
 
 def test_the_history_is_flat_for_a_steady_reply_at_any_speed():

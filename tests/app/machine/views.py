@@ -73,7 +73,12 @@ def view(**changes: Any) -> PerformanceView:
     whole = PerformanceView(
         status=EngineStatus(Activity.WRITING, threads=2, context_used=840, n_ctx=4096),
         figures=EngineFigures(
-            FACTS, PHASES, PHASES, last_reply=SPENT, earlier=Earlier(14, 4.9, 5.3, 1_700_000_000.0), read_gbps={2: 12.1}
+            FACTS,
+            PHASES,
+            PHASES,
+            last_reply=SPENT,
+            earlier=Earlier(14, 4.9, 5.3, 1_700_000_000.0),
+            read_gbps={2: 12.1},
         ),
         sample=SAMPLE,
         speed=Speed(5.1, 5.1, 5.0, 39.0),

@@ -22,10 +22,18 @@ TOOLS = [
     5,
 ]
 LENIENT = [
-    {"name": "ns/echo", "title": "Says it again", "description": None, "inputSchema": {"properties": {"text": {}}}},
+    {
+        "name": "ns/echo",
+        "title": "Says it again",
+        "description": None,
+        "inputSchema": {"properties": {"text": {}}},
+    },
     {"name": "n" * 128, "inputSchema": None},
     {"name": "n" * 129, "inputSchema": {}},
-    {"name": "wide", "inputSchema": {"properties": {f"p{n}": {"description": "d" * 100} for n in range(270)}}},
+    {
+        "name": "wide",
+        "inputSchema": {"properties": {f"p{n}": {"description": "d" * 100} for n in range(270)}},
+    },
     {"name": "maybe", "inputSchema": {"type": ["object", "null"], "properties": None}},
     {"name": "list", "inputSchema": {"type": "array"}},
     {
@@ -42,11 +50,29 @@ CONTENT = [
     {"type": "text", "text": "first"},
     {"type": "image", "data": "QUFB" * 400, "mimeType": "image/png"},
     {"type": "audio", "data": "QUFB", "mimeType": "audio/wav"},
-    {"type": "resource_link", "uri": "file:///a.txt", "name": "a.txt", "description": "A \x1b[31mfile", "size": 3},
-    {"type": "resource", "resource": {"uri": "file:///b.txt", "mimeType": "text/plain", "text": "words of b"}},
-    {"type": "resource", "resource": {"uri": "file:///c.bin", "mimeType": "application/pdf", "blob": "QUFB" * 4}},
-    {"type": "resource", "resource": {"uri": "file:///d.txt", "mimeType": "text/plain", "blob": "d29yZHMgb2YgZA=="}},
-    {"type": "resource", "resource": {"uri": "file:///e.txt", "mimeType": "text/plain", "blob": "%%%%"}},
+    {
+        "type": "resource_link",
+        "uri": "file:///a.txt",
+        "name": "a.txt",
+        "description": "A \x1b[31mfile",
+        "size": 3,
+    },
+    {
+        "type": "resource",
+        "resource": {"uri": "file:///b.txt", "mimeType": "text/plain", "text": "words of b"},
+    },
+    {
+        "type": "resource",
+        "resource": {"uri": "file:///c.bin", "mimeType": "application/pdf", "blob": "QUFB" * 4},
+    },
+    {
+        "type": "resource",
+        "resource": {"uri": "file:///d.txt", "mimeType": "text/plain", "blob": "d29yZHMgb2YgZA=="},
+    },
+    {
+        "type": "resource",
+        "resource": {"uri": "file:///e.txt", "mimeType": "text/plain", "blob": "%%%%"},
+    },
     {"type": "video"},
     7,
     "bare",
@@ -99,13 +125,28 @@ def do(number: object, what: str) -> None:
     elif what == "deep":
         say("[" * 100_000)
     elif what == "refuse":
-        say({"jsonrpc": "2.0", "id": number, "error": {"code": -32602, "message": "no \x1b[31mcity"}})
+        say(
+            {
+                "jsonrpc": "2.0",
+                "id": number,
+                "error": {"code": -32602, "message": "no \x1b[31mcity"},
+            }
+        )
     elif what in RESULTS:
         answer(number, RESULTS[what])
     elif what == "noise":
-        say("Server started\n\n\x1b[31mlog\x1b[0m [info]\n!\n" + "[" * 100_000 + '\n{"jsonrpc": "2.0", "method":')
+        say(
+            "Server started\n\n\x1b[31mlog\x1b[0m [info]\n!\n"
+            + "[" * 100_000
+            + '\n{"jsonrpc": "2.0", "method":'
+        )
         sys.stdout.buffer.write(b"\xff\xfe no text\n")
-        say([{"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}, {"id": str(number), "result": {}}])
+        say(
+            [
+                {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}},
+                {"id": str(number), "result": {}},
+            ]
+        )
     elif what == "new tools":
         say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         text(number, "noted")
@@ -136,9 +177,15 @@ def page_of(cursor: str) -> dict:
     """A page of the tools, and where the next one is."""
     n = int(cursor or 0)
     if HOW == "many pages":
-        return {"tools": [{"name": f"t{n}", "inputSchema": SCHEMA}], **({"nextCursor": str(n + 1)} if n < 29 else {})}
+        return {
+            "tools": [{"name": f"t{n}", "inputSchema": SCHEMA}],
+            **({"nextCursor": str(n + 1)} if n < 29 else {}),
+        }
     if HOW == "endless pages":
-        return {"tools": [{"name": f"t{n}_{k}", "inputSchema": SCHEMA} for k in range(50)], "nextCursor": str(n + 1)}
+        return {
+            "tools": [{"name": f"t{n}_{k}", "inputSchema": SCHEMA} for k in range(50)],
+            "nextCursor": str(n + 1),
+        }
     if HOW == "same page":
         return {"tools": TOOLS, "nextCursor": "1"}
     if HOW == "broken page":
@@ -162,14 +209,25 @@ def main() -> None:
         asked = json.loads(line)
         number, method = asked.get("id"), asked["method"]
         if method == "initialize":
-            answer(number, {} if HOW == "other" else {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}})
+            answer(
+                number,
+                {}
+                if HOW == "other"
+                else {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}},
+            )
         elif method == "tools/list":
             cursor = asked["params"].get("cursor", "")
             n_lists += 1
             if HOW == "no tools":
                 say({"jsonrpc": "2.0", "id": number, "error": {"code": -32601, "message": "no"}})
             elif HOW == "broken page" and cursor:
-                say({"jsonrpc": "2.0", "id": number, "error": {"code": -32602, "message": "no such page"}})
+                say(
+                    {
+                        "jsonrpc": "2.0",
+                        "id": number,
+                        "error": {"code": -32602, "message": "no such page"},
+                    }
+                )
             elif HOW == "late":
                 if n_lists == 1:
                     say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})

@@ -44,7 +44,9 @@ def make() -> Iterator[Make]:
 @pytest.fixture(scope="module")
 def sound() -> Iterator[ToolServer]:
     """One server for all that leaves it as it was."""
-    server = ToolServer("files", Pipe([sys.executable, "-I", "-S", str(HOSTILE)], {"OWN": "yes"}), LIMITS)
+    server = ToolServer(
+        "files", Pipe([sys.executable, "-I", "-S", str(HOSTILE)], {"OWN": "yes"}), LIMITS
+    )
     server.start()
     yield server
     server.close()
@@ -62,7 +64,9 @@ def test_tools_are_listed_and_unusable_ones_left_out(make: Make) -> None:
         "large: its schema is larger than 64K",
         "(no name): is no description of a tool",
     )
-    assert tools[0].for_template["function"]["parameters"]["properties"] == {"text": {"type": "string"}}
+    assert tools[0].for_template["function"]["parameters"]["properties"] == {
+        "text": {"type": "string"}
+    }
 
 
 def test_a_list_of_several_pages_is_read(make: Make) -> None:
@@ -136,11 +140,16 @@ def test_an_answer_that_is_too_large_costs_only_itself(make: Make) -> None:
     server.start()
     result = server.call("do", {"text": "too long"})
     assert result.is_error
-    assert result.text == "The answer is not read: the server says more than 1 MB at once. Ask for less of it."
+    assert (
+        result.text
+        == "The answer is not read: the server says more than 1 MB at once. Ask for less of it."
+    )
     assert server.call("echo", {"text": "still there"}).text == "still there"
 
 
-def test_a_path_in_a_command_may_begin_at_home(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_in_a_command_may_begin_at_home(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "server.py").write_text(HOSTILE.read_text())
     server = ToolServer("files", Pipe([sys.executable, "-I", "-S", "~/server.py"]), LIMITS)
@@ -207,12 +216,23 @@ def test_what_other_clients_take_is_taken_and_the_rest_named(make: Make) -> None
         "properties": {"any": {}, "none": {}, "list": {"type": "object", "properties": {}}},
         "$defs": {},
     }
-    assert (echo.name, echo.description, echo.parameters["type"]) == ("ns_echo", "Says it again", "object")
+    assert (echo.name, echo.description, echo.parameters["type"]) == (
+        "ns_echo",
+        "Says it again",
+        "object",
+    )
     assert (len(long.name), long.parameters) == (64, {"type": "object", "properties": {}})
     assert len(wide.parameters["properties"]) == 270
     assert maybe.parameters == {"type": "object", "properties": {}}
-    assert [line.partition(": ")[2] for line in server.left_out] == ["its name is none", "its schema is of no object"]
-    assert server.call("ns_echo", {"text": "x"}).text == server.call(long.name, {"text": "x"}).text == "x"
+    assert [line.partition(": ")[2] for line in server.left_out] == [
+        "its name is none",
+        "its schema is of no object",
+    ]
+    assert (
+        server.call("ns_echo", {"text": "x"}).text
+        == server.call(long.name, {"text": "x"}).text
+        == "x"
+    )
     assert make("no tools").start() == ()
 
 
@@ -234,7 +254,10 @@ def test_every_kind_of_content_is_put_in_words(sound: ToolServer) -> None:
         '{"answer": 42}',
     ]
     assert sound.call("do", {"text": "same"}).text == '{"a": 1}'
-    assert sound.call("do", {"text": "deep structure"}).text == "[structured content: nested too deeply]"
+    assert (
+        sound.call("do", {"text": "deep structure"}).text
+        == "[structured content: nested too deeply]"
+    )
     assert sound.call("do", {"text": "old"}).text == '{"answer": 42}'
 
 
@@ -245,7 +268,9 @@ def test_lines_that_are_no_message_are_passed_over_and_counted(make: Make) -> No
     assert isinstance(server._transport, Pipe)
     assert server._transport.n_skipped == 6
     server._limits = replace(LIMITS, call_s=0.2)
-    with pytest.raises(ToolServerError, match=r"did not answer within 0\.2 s \(\d of its lines were no JSON\)"):
+    with pytest.raises(
+        ToolServerError, match=r"did not answer within 0\.2 s \(\d of its lines were no JSON\)"
+    ):
         server.call("do", {"text": "rubbish"})
 
 
@@ -282,8 +307,12 @@ def test_what_does_not_start_or_speaks_otherwise_is_told(make: Make) -> None:
 
 CHILDREN = [
     "child",
-    pytest.param("own session", marks=pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")),
-    pytest.param("orphan", marks=pytest.mark.skipif(sys.platform != "linux", reason="needs subreapers")),
+    pytest.param(
+        "own session", marks=pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+    ),
+    pytest.param(
+        "orphan", marks=pytest.mark.skipif(sys.platform != "linux", reason="needs subreapers")
+    ),
 ]
 
 

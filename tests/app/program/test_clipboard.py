@@ -39,7 +39,9 @@ async def test_a_failed_copy_asks_the_terminal_and_claims_nothing(monkeypatch: p
     assert words.startswith("sent to the terminal's clipboard; if pasting gives nothing")
 
 
-async def test_a_program_that_fails_without_a_word_has_copied_nothing(monkeypatch: pytest.MonkeyPatch):
+async def test_a_program_that_fails_without_a_word_has_copied_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+):
     sent: list[str] = []
     monkeypatch.setattr(pyperclip, "copy", lambda text: None)
     monkeypatch.setattr(pyperclip, "paste", lambda: "what was there before")

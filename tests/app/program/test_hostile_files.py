@@ -131,7 +131,9 @@ def test_an_api_key_is_not_waited_for(tmp_path: Path, make: Make) -> None:
 
 
 @each_kind
-def test_what_tuning_measured_is_left_unused(tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_tuning_measured_is_left_unused(
+    tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make(tmp_path / "lookahead.json")
     monkeypatch.setattr(lookahead, "_path", lambda: tmp_path / "lookahead.json")
     assert lookahead._kept() == {}

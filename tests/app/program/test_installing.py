@@ -28,4 +28,6 @@ def test_the_command_reaches_the_python_that_runs_the_program(
 
 
 def test_the_manual_names_this_installations_command() -> None:
-    assert f"({install_command('keyring')}; keyring set jalopy" in " ".join(manual.page("server").split("\n"))
+    assert f"({install_command('keyring')}; keyring set jalopy" in " ".join(
+        manual.page("server").split("\n")
+    )

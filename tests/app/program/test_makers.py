@@ -13,7 +13,9 @@ from engine.prompt.thinking_mode import ThinkingMode
 
 
 def known(architecture: str, name: str, basename: str = "") -> str:
-    family = family_of({"general.architecture": architecture, "general.name": name, "general.basename": basename})
+    family = family_of(
+        {"general.architecture": architecture, "general.name": name, "general.basename": basename}
+    )
     return family.name if family else ""
 
 
@@ -22,7 +24,12 @@ def known(architecture: str, name: str, basename: str = "") -> str:
     [
         ("qwen2", "Qwen2.5 Coder 0.5B Instruct AWQ", "Qwen2.5-Coder", "Qwen2.5"),
         ("qwen2", "Qwen2.5 7B Instruct", "", "Qwen2.5"),
-        ("qwen2", "DeepSeek R1 Distill Qwen 1.5B", "DeepSeek-R1-Distill-Qwen", "DeepSeek-R1 distils"),
+        (
+            "qwen2",
+            "DeepSeek R1 Distill Qwen 1.5B",
+            "DeepSeek-R1-Distill-Qwen",
+            "DeepSeek-R1 distils",
+        ),
         ("llama", "DeepSeek R1 Distill Llama 8B", "", "DeepSeek-R1 distils"),
         ("qwen3", "Qwen3 4B", "Qwen3", "Qwen3"),
         ("qwen3", "Qwen3 4B Instruct 2507", "Qwen3", "Qwen3 Instruct"),
@@ -41,7 +48,9 @@ def known(architecture: str, name: str, basename: str = "") -> str:
         ("qwen2", "qwen2.5" + "x" * 1000, "", ""),
     ],
 )
-def test_a_family_is_known_by_its_names(architecture: str, name: str, basename: str, family: str) -> None:
+def test_a_family_is_known_by_its_names(
+    architecture: str, name: str, basename: str, family: str
+) -> None:
     assert known(architecture, name, basename) == family
 
 
@@ -69,5 +78,7 @@ def test_the_table_names_architectures_and_values_that_there_are() -> None:
         for values in filter(None, (family.sampling, family.thinking)):
             assert set(values) <= {one.name for one in fields(Sampling)}
             Sampling(**values)
-            assert all(type(value) is type(getattr(Sampling(), name)) for name, value in values.items())
+            assert all(
+                type(value) is type(getattr(Sampling(), name)) for name, value in values.items()
+            )
         assert not family.thinks or family.thinking

@@ -6,7 +6,9 @@ import pytest
 from app.program import paths
 
 
-def test_the_platforms_variables_are_honoured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_platforms_variables_are_honoured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "s"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "c"))
     assert paths.state_file() == tmp_path / "s" / "jalopy" / "state.json"

@@ -31,7 +31,9 @@ def test_a_persona_head_has_parameters_or_is_plain_text(directory: Path):
     (directory / "cool.md").write_text(
         "---\ntemperature: 0.25\ntop_k:  20 \nseed: -1\n---\nBe exact.\n", encoding="utf-8"
     )
-    assert load_persona("cool") == Persona("Be exact.", {"temperature": 0.25, "top_k": 20, "seed": -1})
+    assert load_persona("cool") == Persona(
+        "Be exact.", {"temperature": 0.25, "top_k": 20, "seed": -1}
+    )
     (directory / "bare.md").write_text("---\ntemperature: 1e-05\n---\n", encoding="utf-8")
     assert load_persona("bare") == Persona("", {"temperature": 1e-05})
     for text in ("---\ntemperature: hot\n---\nx", "---\nnot ended", "---\n---\nx"):
@@ -47,7 +49,12 @@ def test_a_preset_is_kept_once_and_read_again(directory: Path):
     preset = Persona("Be\nexact.", {"temperature": 0.1, "seed": 2**62})
     assert "kept as" in personas.save_persona("exact one", preset)
     assert load_persona("exact one") == preset
-    for name, reason in (("exact one", "already"), ("../up", "cannot be"), (".x", "cannot be"), ("a\nb", "cannot be")):
+    for name, reason in (
+        ("exact one", "already"),
+        ("../up", "cannot be"),
+        (".x", "cannot be"),
+        ("a\nb", "cannot be"),
+    ):
         with pytest.raises(Refusal, match=reason):
             personas.save_persona(name, preset)
     with pytest.raises(Refusal, match="nothing to keep"):
@@ -55,10 +62,16 @@ def test_a_preset_is_kept_once_and_read_again(directory: Path):
 
 
 def test_command_line_options_win_over_a_personas_parameters(directory: Path):
-    (directory / "cool.md").write_text("---\ntemperature: 0.25\ntop_k: 20\n---\nBe exact.\n", encoding="utf-8")
+    (directory / "cool.md").write_text(
+        "---\ntemperature: 0.25\ntop_k: 20\n---\nBe exact.\n", encoding="utf-8"
+    )
     options = arguments.parse(["--persona", "cool", "--top-k", "7"])
     settings = arguments.apply(options, built_in_settings())
-    assert (settings.system_prompt, settings.sampling.temperature, settings.sampling.top_k) == ("Be exact.", 0.25, 7)
+    assert (settings.system_prompt, settings.sampling.temperature, settings.sampling.top_k) == (
+        "Be exact.",
+        0.25,
+        7,
+    )
     (directory / "hot.md").write_text("---\ntemperature: 99\n---\n", encoding="utf-8")
     with pytest.raises(Refusal, match="--persona hot: temperature is 99"):
         arguments.apply(arguments.parse(["--persona", "hot"]), built_in_settings())
@@ -83,7 +96,9 @@ def test_a_name_leads_nowhere_but_into_the_directory(directory: Path, name: str)
     assert "\x1b" not in str(refusal.value)
 
 
-def test_what_is_no_system_prompt_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_no_system_prompt_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(personas, "MAX_BYTES", 2048)
     cases = {"empty": b" \n", "large": b"x" * 2049, "latin": "é".encode("latin-1")}
     for name, content in cases.items():
@@ -126,7 +141,9 @@ async def test_a_persona_begins_a_new_chat_and_a_preset_is_kept(directory: Path)
         await driver.say("/persona techer")
         await driver.note("there is no persona or preset 'techer' (nearest: teacher)")
         await driver.say("/preset nosuch")
-        await driver.note("there is no persona or preset 'nosuch' (known: cool, hot, pirate, teacher)")
+        await driver.note(
+            "there is no persona or preset 'nosuch' (known: cool, hot, pirate, teacher)"
+        )
         titles = {command.title for command in driver.app.get_system_commands(driver.chat)}
         assert {"Persona: pirate", "Persona: teacher"} <= titles
         await driver.say("/preset cool")

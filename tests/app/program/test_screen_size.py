@@ -14,7 +14,9 @@ from app.tui.terminal_input import TerminalDriver
 from tests.app.chat_driver import chatting
 
 
-@pytest.mark.parametrize("value", ["99999999", "2000", "0", "-1", "", "wide", "8e1", "\u0663\u0664", "9" * 5000, " 80"])
+@pytest.mark.parametrize(
+    "value", ["99999999", "2000", "0", "-1", "", "wide", "8e1", "\u0663\u0664", "9" * 5000, " 80"]
+)
 def test_an_impossible_size_is_taken_out_of_the_environment(value):
     environment = {"COLUMNS": value, "LINES": value, "HOME": "/"}
     ignore_impossible_sizes(environment)
@@ -26,7 +28,9 @@ def test_a_possible_size_stays_and_a_huge_one_is_named():
     environment = {"COLUMNS": str(MOST_COLUMNS), "LINES": "99999999"}
     ignore_impossible_sizes(environment)
     assert environment == {"COLUMNS": str(MOST_COLUMNS)}
-    assert notices.take_all() == ["LINES of the environment is ignored: '99999999' (1 to 999 is possible)"]
+    assert notices.take_all() == [
+        "LINES of the environment is ignored: '99999999' (1 to 999 is possible)"
+    ]
 
 
 def test_sizes_are_bounded_on_both_sides():

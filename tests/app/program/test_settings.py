@@ -25,7 +25,11 @@ from tests.app.own_settings import own_settings
 def flat(table: dict[str, Any], prefix: str = "") -> list[str]:
     keys: list[str] = []
     for name, value in table.items():
-        keys += flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else [prefix + name]
+        keys += (
+            flat(value, f"{prefix}{name}.")
+            if isinstance(value, dict) and value
+            else [prefix + name]
+        )
     return keys
 
 
@@ -49,7 +53,11 @@ def test_default_toml_has_one_comment_line_above_each_setting() -> None:
 
 def test_each_field_has_a_docstring_below_it() -> None:
     tree = ast.parse(inspect.getsource(settings))
-    for definition in [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.endswith("ettings")]:
+    for definition in [
+        node
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.name.endswith("ettings")
+    ]:
         for field, below in zip(definition.body, [*definition.body[1:], None], strict=True):
             if isinstance(field, ast.AnnAssign):
                 assert isinstance(below, ast.Expr), ast.unparse(field)
@@ -107,23 +115,46 @@ timeout_s = 300
         ("[tools]\nservers = 3", r"tools\.servers is 3; it must hold tables"),
         ("[tools.servers.'a\\e[31m']\ncommand = ['x']", "is no name; allowed: 1 to 40 letters"),
         ("[tools.servers]\nx = 'y'", "servers.x is not sound; allowed: a table with command"),
-        ("[tools.servers.x]\ncommand = 'y'", r"servers\.x\.command is not sound; allowed: a list of texts"),
+        (
+            "[tools.servers.x]\ncommand = 'y'",
+            r"servers\.x\.command is not sound; allowed: a list of texts",
+        ),
         ("[tools.servers.x]\ncommand = ['']", r"servers\.x\.command is not sound"),
         ("[tools.servers.x]\ncommand = ['y']\nshell = 1", "has 'shell', which is not known here"),
-        ("[tools.servers.x]\ncommand = ['y']\nenvironment = { A = 1 }", r"environment is not sound; allowed: a table"),
-        ("[tools.servers.x]\ncommand = ['y']\nenvironment = { 'A=B' = 'c' }", "names of variables, without ="),
-        ("[tools.servers.x]\ncommand = ['y']\nalways = 'z'", r"always is not sound; allowed: a list of tools"),
+        (
+            "[tools.servers.x]\ncommand = ['y']\nenvironment = { A = 1 }",
+            r"environment is not sound; allowed: a table",
+        ),
+        (
+            "[tools.servers.x]\ncommand = ['y']\nenvironment = { 'A=B' = 'c' }",
+            "names of variables, without =",
+        ),
+        (
+            "[tools.servers.x]\ncommand = ['y']\nalways = 'z'",
+            r"always is not sound; allowed: a list of tools",
+        ),
         ("[tools.servers.x]\ncommand = ['y']\nurl = 'https://z'", "a table with command or url"),
-        ("[tools.servers.x]\nurl = 'file:///etc/passwd'", r"url is not sound; allowed: an address of http or https"),
+        (
+            "[tools.servers.x]\nurl = 'file:///etc/passwd'",
+            r"url is not sound; allowed: an address of http or https",
+        ),
         ("[tools.servers.x]\nurl = 'https://a:b@c'", r"url is not sound"),
-        ("[tools.servers.x]\nurl = 'https://c'\nheaders = { A = \"b\\r\\nC: d\" }", "names and values of HTTP"),
+        (
+            "[tools.servers.x]\nurl = 'https://c'\nheaders = { A = \"b\\r\\nC: d\" }",
+            "names and values of HTTP",
+        ),
         ("[tools.servers.x]\nurl = 'https://c'\nkey_variable = 'A=B'", "the name of a variable"),
-        ("[tools.servers.x]\ncommand = ['y']\ntimeout_s = 0", r"timeout_s is not sound; allowed: a number of seconds"),
+        (
+            "[tools.servers.x]\ncommand = ['y']\ntimeout_s = 0",
+            r"timeout_s is not sound; allowed: a number of seconds",
+        ),
         ("[tools.servers.x]\ncommand = ['y']\ntimeout_s = true", "timeout_s is not sound"),
         ("[tools.servers.x]\ncommand = ['y']\ntimeout_s = nan", "timeout_s is not sound"),
     ],
 )
-def test_an_unsound_server_of_tools_is_refused_in_one_line(tmp_path: Path, text: str, why: str) -> None:
+def test_an_unsound_server_of_tools_is_refused_in_one_line(
+    tmp_path: Path, text: str, why: str
+) -> None:
     with pytest.raises(SettingsError, match=why) as refused:
         load_settings(write(tmp_path, text))
     assert "\n" not in str(refused.value)
@@ -145,10 +176,13 @@ def test_pages_that_may_use_the_server_are_named(tmp_path: Path, table: str) -> 
 
 
 @pytest.mark.parametrize(
-    "origin", ["*", "null", "notes.example", "https://", "https://*.example", "https://a.example/b", "x"]
+    "origin",
+    ["*", "null", "notes.example", "https://", "https://*.example", "https://a.example/b", "x"],
 )
 def test_a_page_is_named_by_its_origin_alone(tmp_path: Path, origin: str) -> None:
-    with pytest.raises(SettingsError, match=r"serve\.origins has .*; allowed: pages by scheme and host"):
+    with pytest.raises(
+        SettingsError, match=r"serve\.origins has .*; allowed: pages by scheme and host"
+    ):
         load_settings(write(tmp_path, f"[serve]\norigins = {json.dumps([origin])}\n"))
 
 
@@ -173,28 +207,49 @@ def test_the_users_file_is_not_changed_by_reading_it(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("treads = 3", "treads is not a setting (nearest: threads)"),
-        ("temperature = 1.0", "temperature is not a setting (it belongs into its table: sampling.temperature)"),
+        (
+            "temperature = 1.0",
+            "temperature is not a setting (it belongs into its table: sampling.temperature)",
+        ),
         ("[sampling]\ntopk = 1", "sampling.topk is not a setting (nearest: sampling.top_k)"),
-        ("[sampling]\nthreads = 1", "sampling.threads is not a setting (it belongs to the top: threads)"),
+        (
+            "[sampling]\nthreads = 1",
+            "sampling.threads is not a setting (it belongs to the top: threads)",
+        ),
         ("sampling = 3", "sampling is 3; it must be a table: [sampling]"),
         ("threads = true", "threads is true; allowed: a whole number from 0 to 128"),
         ("threads = -1", "threads is -1; allowed: a whole number from 0 to 128"),
         ("threads = 2.0", "threads is 2.0; allowed: a whole number"),
         ("threads = [2]", "threads is a list; allowed: a whole number"),
         ("threads = 1979-05-27", "threads is a date or time; allowed: a whole number"),
-        ('kv_type = "q4"', 'kv_type is "q4"; allowed: "auto", "f16", "f32", "q8_0", "q4_0", "f16/q8_0"'),
+        (
+            'kv_type = "q4"',
+            'kv_type is "q4"; allowed: "auto", "f16", "f32", "q8_0", "q4_0", "f16/q8_0"',
+        ),
         ('low_power = "ON"', 'low_power is "ON"; allowed: "auto", "on", "off"'),
-        ("[sampling]\ntemperature = nan", "sampling.temperature is nan; allowed: a number from 0 to 10"),
+        (
+            "[sampling]\ntemperature = nan",
+            "sampling.temperature is nan; allowed: a number from 0 to 10",
+        ),
         ("[sampling]\ntop_p = 1.5", "sampling.top_p is 1.5; allowed: a number from 0 to 1"),
-        ("[sampling]\nseed = 99999999999999999999", "sampling.seed is 99999999999999999999; allowed:"),
+        (
+            "[sampling]\nseed = 99999999999999999999",
+            "sampling.seed is 99999999999999999999; allowed:",
+        ),
         ("[sampling]\ntemperature = 1" + "0" * 400, "allowed: a number from 0 to 10"),
         ("threads = 1" + "0" * 400, "allowed: a whole number from 0 to 128"),
         ("threads = 0x" + "f" * 5000, "allowed: a whole number from 0 to 128"),
         ('model = "a\\u0000b"', "allowed: text"),
-        ('model_directories = ["~/a", "b"]', 'model_directories has "b"; allowed: whole paths, from / or ~'),
+        (
+            'model_directories = ["~/a", "b"]',
+            'model_directories has "b"; allowed: whole paths, from / or ~',
+        ),
         ('model_directories = [""]', 'model_directories has ""; allowed: whole paths'),
         ("system_prompt = 4", "system_prompt is 4; allowed: text"),
-        ('thinking = "loud"', 'thinking is "loud"; allowed: auto, on, off, low, medium, high, or the most tokens'),
+        (
+            'thinking = "loud"',
+            'thinking is "loud"; allowed: auto, on, off, low, medium, high, or the most tokens',
+        ),
         ("thinking = -1", "thinking is -1; allowed: auto, on, off"),
         ("thinking = true", "thinking is true; allowed: auto, on, off"),
         ("threads = ", "is not sound TOML"),
@@ -202,7 +257,9 @@ def test_the_users_file_is_not_changed_by_reading_it(tmp_path: Path) -> None:
         ("a = " + "[" * 40 + "]" * 40, "lists more than 32 deep"),
     ],
 )
-def test_a_wrong_setting_is_refused_with_file_and_allowed_values(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_wrong_setting_is_refused_with_file_and_allowed_values(
+    tmp_path: Path, text: str, expected: str
+) -> None:
     file = write(tmp_path, text)
     with pytest.raises(SettingsError) as refused:
         load_settings(file)
@@ -224,7 +281,9 @@ def test_a_settings_file_that_is_not_utf8_or_is_huge_is_refused(tmp_path: Path) 
 
 
 def test_an_option_out_of_range_is_a_usage_error_with_its_name() -> None:
-    with pytest.raises(SettingsError, match=r"--temp: .*11\.0; allowed: a number from 0 to 10") as refused:
+    with pytest.raises(
+        SettingsError, match=r"--temp: .*11\.0; allowed: a number from 0 to 10"
+    ) as refused:
         override(built_in_settings(), "sampling.temperature", 11.0, "--temp: the value")
     assert refused.value.exit_code == exit_codes.USAGE
 
@@ -248,7 +307,9 @@ def test_the_most_threads_are_those_of_the_engine() -> None:
         ("startup = 3", "known: command, environment, url"),
     ],
 )
-def test_a_key_of_other_programs_for_a_tool_server_is_named(tmp_path: Path, line: str, hint: str) -> None:
+def test_a_key_of_other_programs_for_a_tool_server_is_named(
+    tmp_path: Path, line: str, hint: str
+) -> None:
     file = write(tmp_path, f'[tools.servers.x]\ncommand = ["npx"]\n{line}\n')
     with pytest.raises(SettingsError) as refused:
         load_settings(file)

@@ -63,7 +63,9 @@ def test_a_first_change_makes_the_file(tmp_path: Path) -> None:
     assert load_settings().sampling.seed == 5
 
 
-@pytest.mark.parametrize("before", ["threads = \n", "nosuch = 1\n", "threads = -1\n", "sampling = 3\n", "\x00"])
+@pytest.mark.parametrize(
+    "before", ["threads = \n", "nosuch = 1\n", "threads = -1\n", "sampling = 3\n", "\x00"]
+)
 def test_a_file_with_something_wrong_is_not_touched(file: Path, before: str) -> None:
     file.write_text(before)
     with pytest.raises(Refusal, match=r"settings\.toml"):

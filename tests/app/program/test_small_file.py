@@ -64,7 +64,9 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_other(
     assert [one.name for one in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_a_file_system_without_directory_sync_is_written_to(tmp_path: Path, no_directory_syncs: None) -> None:
+def test_a_file_system_without_directory_sync_is_written_to(
+    tmp_path: Path, no_directory_syncs: None
+) -> None:
     JsonFile(tmp_path / "a.json", 1, 1000).save(what="new")
     assert JsonFile(tmp_path / "a.json", 1, 1000).load()["what"] == "new"
 

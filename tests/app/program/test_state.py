@@ -43,13 +43,19 @@ def test_circumstances_are_kept_with_a_choice_and_go_with_it(file: Path) -> None
     assert load_state()[0].tuned_when == {}
 
 
-def test_how_much_models_think_is_kept_and_the_oldest_go_first(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_much_models_think_is_kept_and_the_oldest_go_first(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(state, "_MAX_TUNED", 4)
     for n in range(6):
         remember_thinking(f"/m{n}", "500")
     remember_thinking("/m5", "auto")
     remember_thinking("/m3", "off")
-    assert list(load_state()[0].thinking.items()) == [("/m2", "500"), ("/m4", "500"), ("/m3", "off")]
+    assert list(load_state()[0].thinking.items()) == [
+        ("/m2", "500"),
+        ("/m4", "500"),
+        ("/m3", "off"),
+    ]
 
 
 def test_a_missing_file_is_no_notice(file: Path) -> None:
@@ -66,7 +72,12 @@ def test_remembering_one_thing_keeps_the_others(file: Path) -> None:
 
 
 SOUND = ProgramState(
-    "/a.gguf", {"k": TunedChoice(1, 2)}, "nord", {"k": Measured()}, {"/m": "off"}, {"/m": {"top_k": 3}}
+    "/a.gguf",
+    {"k": TunedChoice(1, 2)},
+    "nord",
+    {"k": Measured()},
+    {"/m": "off"},
+    {"/m": {"top_k": 3}},
 )
 DAMAGE: tuple[tuple[str, object], ...] = (
     ("last_model", 3),
@@ -112,7 +123,9 @@ def test_a_file_of_a_newer_version_is_never_overwritten(file: Path) -> None:
     assert file.read_bytes() == b'{"version": 2}'
 
 
-def test_no_writable_directory_is_a_notice_and_no_exception(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_writable_directory_is_a_notice_and_no_exception(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(state.paths, "state_file", lambda: tmp_path / "file" / "state.json")
     assert "nothing is remembered" in str(save_state(ProgramState()))
@@ -121,7 +134,9 @@ def test_no_writable_directory_is_a_notice_and_no_exception(monkeypatch: pytest.
     assert load_state() == (ProgramState(), None)
 
 
-def test_tuned_threads_can_be_forgotten_and_the_oldest_go_first(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tuned_threads_can_be_forgotten_and_the_oldest_go_first(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(state, "_MAX_TUNED", 2)
     for n in range(4):
         remember_tuned(f"k{n}", TunedChoice(1, 2, n % 2 == 0))
@@ -132,11 +147,19 @@ def test_tuned_threads_can_be_forgotten_and_the_oldest_go_first(file: Path, monk
 
 def test_a_file_that_lacks_what_a_later_version_keeps_is_read(file: Path) -> None:
     file.parent.mkdir()
-    file.write_text('{"version": 1, "theme": "amber", "tuned_threads": {"k": {"decode": 1, "prefill": 2}}}')
-    assert load_state() == (ProgramState(theme="amber", tuned_threads={"k": TunedChoice(1, 2)}), None)
+    file.write_text(
+        '{"version": 1, "theme": "amber", "tuned_threads": {"k": {"decode": 1, "prefill": 2}}}'
+    )
+    assert load_state() == (
+        ProgramState(theme="amber", tuned_threads={"k": TunedChoice(1, 2)}),
+        None,
+    )
     later = {"k": {"kernels": "x", "on_battery": True, "n_context": 5}}
     kept = {"/m": {"top_k": 7, "temperature": [1], "no_such": "x"}, "/n": 3}
     file.write_text(json.dumps({"version": 1, "later": 1, "tuned_when": later, "generation": kept}))
-    assert load_state() == (ProgramState(tuned_when={"k": Measured("x", True)}, generation={"/m": {"top_k": 7}}), None)
+    assert load_state() == (
+        ProgramState(tuned_when={"k": Measured("x", True)}, generation={"/m": {"top_k": 7}}),
+        None,
+    )
     file.write_text('{"version": 1, "tuned_threads": {"k": {"decode": 1}}}')
     assert load_state()[1] is not None

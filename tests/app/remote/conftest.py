@@ -28,7 +28,9 @@ def ask() -> Iterator[Ask]:
             list(talk.begin(None))
             *_, last = talk.ask("Why?")
             reason = getattr(last, "reason", "")
-            assert not reason or (reason.startswith(RemoteModel(api.url).host) and "\n" not in reason)
+            assert not reason or (
+                reason.startswith(RemoteModel(api.url).host) and "\n" not in reason
+            )
             assert not api.answers
             return last, talk.turns.conversation.messages[-1]
 

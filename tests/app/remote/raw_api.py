@@ -15,15 +15,26 @@ HANG = b"(hang)"
 """In an answer: nothing more comes, and the connection stays."""
 
 
-def http(body: bytes, kind: str = "text/event-stream", status: str = "200 OK", more: str = "") -> bytes:
+def http(
+    body: bytes, kind: str = "text/event-stream", status: str = "200 OK", more: str = ""
+) -> bytes:
     """An answer that ends with its connection."""
-    return f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{more}Connection: close\r\n\r\n".encode("latin-1") + body
+    return (
+        f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{more}Connection: close\r\n\r\n".encode(
+            "latin-1"
+        )
+        + body
+    )
 
 
 def event(**delta: Any) -> bytes:
     """One piece of a reply; ``finish`` says why it is the last one."""
     finish = delta.pop("finish", None)
-    return b"data: " + json.dumps({"choices": [{"delta": delta, "finish_reason": finish}]}).encode() + b"\n\n"
+    return (
+        b"data: "
+        + json.dumps({"choices": [{"delta": delta, "finish_reason": finish}]}).encode()
+        + b"\n\n"
+    )
 
 
 def stream(*texts: str, end: bytes | None = None) -> bytes:
@@ -54,7 +65,9 @@ class RawApi:
 
     def _answer(self, connection: socket.socket) -> None:
         reader = connection.makefile("rb")
-        head = "".join(iter(lambda: reader.readline().decode("latin-1").rstrip("\r\n") + "\n", "\n"))
+        head = "".join(
+            iter(lambda: reader.readline().decode("latin-1").rstrip("\r\n") + "\n", "\n")
+        )
         sizes = [line for line in head.lower().splitlines() if line.startswith("content-length:")]
         body = reader.read(int(sizes[0].partition(":")[2])) if sizes else b""
         self.heads.append(head)

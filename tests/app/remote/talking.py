@@ -34,10 +34,15 @@ def talking(
     script = script or Script()
 
     def worker(wire: Any, options: ChatOptions) -> RemoteBackend:
-        return RemoteBackend(wire, options, lambda: sampling, lambda model, key: Exchange(model, key, limits))
+        return RemoteBackend(
+            wire, options, lambda: sampling, lambda model, key: Exchange(model, key, limits)
+        )
 
     options = ChatOptions(
-        open_model=script.open_model, sampling=lambda model, mode: None, form=FormChoice(), remote=worker
+        open_model=script.open_model,
+        sampling=lambda model, mode: None,
+        form=FormChoice(),
+        remote=worker,
     )
     talk = Talk(options, at_hand)
     try:

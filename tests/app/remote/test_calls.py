@@ -39,7 +39,12 @@ def served(*_: Any) -> Any:
         return SimpleNamespace(text=f"{name} {values['text']}", is_error=False, is_cut=False)
 
     return SimpleNamespace(
-        start=lambda: TOOLS, close=lambda: None, call=say, is_running=True, left_out=(), has_new_tools=False
+        start=lambda: TOOLS,
+        close=lambda: None,
+        call=say,
+        is_running=True,
+        left_out=(),
+        has_new_tools=False,
     )
 
 
@@ -48,7 +53,9 @@ class Desk:
 
     def __init__(self, api: RawApi, has_tools: bool) -> None:
         tools = ToolBox(SETTINGS, served) if has_tools else None
-        options = ChatOptions(open_model=Script().open_model, sampling=lambda model, mode: None, tools=tools)
+        options = ChatOptions(
+            open_model=Script().open_model, sampling=lambda model, mode: None, tools=tools
+        )
         self._wire = Wire(time.monotonic)
         self._backend = RemoteBackend(self._wire, options, dict)
         self._backend.open(Opening(RemoteModel(api.url), Request()))
@@ -86,7 +93,10 @@ def desk(*answers: bytes, has_tools: bool = True) -> Iterator[tuple[Desk, RawApi
 
 
 def part(name: str = "", arguments: Any = None, **more: Any) -> dict[str, Any]:
-    function = {**({"name": name} if name else {}), **({"arguments": arguments} if arguments is not None else {})}
+    function = {
+        **({"name": name} if name else {}),
+        **({"arguments": arguments} if arguments is not None else {}),
+    }
     return {**more, "function": function}
 
 
@@ -116,7 +126,10 @@ def test_calls_are_read_in_every_shape(name: str) -> None:
     body = event(content="Look.") + b"".join(event(tool_calls=one) for one in SHAPES[name]) + END
     with desk(http(body)) as (user, _):
         ended = user.ask("what?")
-        assert [(one.name, one.values) for one in ended.calls] == [("echo", {"text": "a"}), ("do", {"text": "b"})]
+        assert [(one.name, one.values) for one in ended.calls] == [
+            ("echo", {"text": "a"}),
+            ("do", {"text": "b"}),
+        ]
         assert len({one.call_id for one in ended.calls} - {""}) == 2
         assert ended.raw[: ended.calls_at].strip() == "Look."
 
@@ -125,8 +138,10 @@ WRITTEN = '<tool_call>{"name": "echo", "arguments": ' + A + "}</tool_call>"
 OTHERS = {
     "old": event(function_call={"name": "echo", "arguments": A}),
     "text": event(content=WRITTEN[:20]) + event(content=WRITTEN[20:]),
-    "text without tags": event(content='{"name": "ec') + event(content='ho", "arguments": ' + A + "}"),
-    "message": json.dumps({"choices": [{"message": {"tool_calls": [part("echo", A)]}}]}).encode() + b"\n",
+    "text without tags": event(content='{"name": "ec')
+    + event(content='ho", "arguments": ' + A + "}"),
+    "message": json.dumps({"choices": [{"message": {"tool_calls": [part("echo", A)]}}]}).encode()
+    + b"\n",
 }
 
 
@@ -137,7 +152,11 @@ def test_a_call_is_read_elsewhere(name: str) -> None:
 
 
 def test_a_call_runs_and_its_result_is_sent() -> None:
-    call = event(content="Look.") + event(tool_calls=[part("echo", '{"text": "' + "a" * 90 + '"}', id="c1")]) + END
+    call = (
+        event(content="Look.")
+        + event(tool_calls=[part("echo", '{"text": "' + "a" * 90 + '"}', id="c1")])
+        + END
+    )
     with desk(http(call), stream("Done."), stream("Well.")) as (user, api):
         user.ask("what?")
         (result,) = user.call("c1")
@@ -149,7 +168,13 @@ def test_a_call_runs_and_its_result_is_sent() -> None:
     assert [one["role"] for one in told["messages"]] == ["user", "assistant", "tool"]
     assert told["messages"][1]["content"] == "Look."
     assert told["messages"][1]["tool_calls"][0]["id"] == told["messages"][2]["tool_call_id"] == "c1"
-    assert [one["role"] for one in last["messages"]] == ["user", "assistant", "tool", "assistant", "user"]
+    assert [one["role"] for one in last["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+    ]
 
 
 UNREADABLE = {
@@ -170,16 +195,27 @@ def test_a_call_that_cannot_run_is_text(name: str) -> None:
 
 def test_a_server_without_tools_says_how_to_ask_without() -> None:
     refusal = http(b'{"error": "tool choice is not enabled"}', status="400 Bad")
-    with answering(refusal) as api, pytest.raises(events.Refusal, match="/tools off asks without them"):
+    with (
+        answering(refusal) as api,
+        pytest.raises(events.Refusal, match="/tools off asks without them"),
+    ):
         Desk(api, has_tools=True).ask("hi")
 
 
 def test_results_without_their_call_are_text() -> None:
     results, called = (CallResult("echo", "a", "1"),), (ToolCall("echo", A, "1"),)
-    asked, called_it = ChatMessage(Role.USER, "q"), ChatMessage(Role.ASSISTANT, "", raw="call", calls=called)
-    answered = ChatMessage(Role.USER, "echo: a", results=results), ChatMessage(Role.ASSISTANT, "Done.")
+    asked, called_it = (
+        ChatMessage(Role.USER, "q"),
+        ChatMessage(Role.ASSISTANT, "", raw="call", calls=called),
+    )
+    answered = (
+        ChatMessage(Role.USER, "echo: a", results=results),
+        ChatMessage(Role.ASSISTANT, "Done."),
+    )
     more = ChatMessage(Role.USER, "and?")
-    without_call = messages_of(Conversation(None, [asked, called_it, *answered, more], n_dropped=2).said())
+    without_call = messages_of(
+        Conversation(None, [asked, called_it, *answered, more], n_dropped=2).said()
+    )
     assert [one["role"] for one in without_call] == ["user", "assistant", "user"]
     unanswered = messages_of(Conversation("be brief", [asked, called_it, more]).said())
     assert [one["content"] for one in unanswered] == ["be brief", "q", "call", "and?"]

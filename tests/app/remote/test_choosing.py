@@ -37,7 +37,9 @@ def test_who_computes(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = arguments.apply(options, replace(built_in_settings(), server=in_settings))
     assert (options.is_served, options.model) == (is_served, model)
     assert settings.server == (URL if options.server or in_environment else in_settings)
-    assert getattr(options, "words", []) == (["hello"] if line.startswith("run") and "-p" not in line else [])
+    assert getattr(options, "words", []) == (
+        ["hello"] if line.startswith("run") and "-p" not in line else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,8 +47,14 @@ def test_who_computes(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (f"m.gguf --server {URL}", "a server computes no file of yours"),
         ("--model big", "give --server URL"),
-        ("--server host:8000", '--server: the value is "host:8000"; allowed: an address of http or https'),
-        ("--server https://me:secret@host", "allowed: an address of http or https without a password"),
+        (
+            "--server host:8000",
+            '--server: the value is "host:8000"; allowed: an address of http or https',
+        ),
+        (
+            "--server https://me:secret@host",
+            "allowed: an address of http or https without a password",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_a_line(line: str, words: str) -> None:
@@ -56,7 +64,9 @@ def test_what_makes_no_sense_is_a_line(line: str, words: str) -> None:
     assert words in str(refused.value)
 
 
-def test_one_answer_and_a_talk_in_a_shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_answer_and_a_talk_in_a_shell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("one\n/threads\n/continue\n"))
     broken = stream("two", end=b"")
     with answering(stream("Because", "."), broken, stream(" three")) as api:
@@ -64,7 +74,10 @@ def test_one_answer_and_a_talk_in_a_shell(monkeypatch: pytest.MonkeyPatch, capsy
         out, err = capsys.readouterr()
         assert out == "Because.\n"
         assert err.splitlines()[-1].startswith("2 tokens")
-        assert obey(arguments.parse(["--server", api.url, "--model", "big", "--plain"])) == exit_codes.OK
+        assert (
+            obey(arguments.parse(["--server", api.url, "--model", "big", "--plain"]))
+            == exit_codes.OK
+        )
         out, err = capsys.readouterr()
         host = api.url.split("/")[2]
         assert "two" in out

@@ -37,7 +37,17 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(("delta", "message", "content", "text", "reasoning", "finish_reason", "prompt_tokens")),
+            st.sampled_from(
+                (
+                    "delta",
+                    "message",
+                    "content",
+                    "text",
+                    "reasoning",
+                    "finish_reason",
+                    "prompt_tokens",
+                )
+            ),
             inner,
         )
     ),
@@ -83,7 +93,11 @@ def test_pings_are_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.lists(JSON | st.binary(max_size=60), max_size=6), st.integers(1, 40))
 def test_streams_of_anything_are_pieces_or_a_line(said: list[Any], size: int) -> None:
     def line(one: Any) -> bytes:
-        return one if isinstance(one, bytes) else b"data: " + json.dumps({"choices": [one], "usage": one}).encode()
+        return (
+            one
+            if isinstance(one, bytes)
+            else b"data: " + json.dumps({"choices": [one], "usage": one}).encode()
+        )
 
     raw = b"\n".join(map(line, said))
     split = [raw[at : at + size] for at in range(0, len(raw), size)]
@@ -106,7 +120,9 @@ def test_the_key_goes_to_this_machine_and_nowhere_else(monkeypatch: pytest.Monke
     assert KEY not in repr(RemoteModel(api.url))
 
 
-def test_the_keyring_is_asked_where_the_environment_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_keyring_is_asked_where_the_environment_has_no_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[tuple[str, str]] = []
 
     def password(service: str, host: str) -> str:
@@ -141,7 +157,9 @@ class Far(Exchange):
         return {"data": [{"id": "big"}]}
 
 
-def test_plain_http_to_another_machine_is_said_and_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_http_to_another_machine_is_said_and_has_no_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sent: list[Any] = []
 
     def note(self: Any, request: Any, **_: Any) -> Any:
@@ -191,7 +209,9 @@ def test_no_addresses(given: str) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_a_redirect_on_the_same_host_is_followed_with_the_key(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_redirect_on_the_same_host_is_followed_with_the_key(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(VARIABLE, KEY)
     moved = http(b"", status=f"{status} Moved", more="Location: /v1/chat/completions/\r\n")
     with answering(moved, stream("Because.")) as api, talking(api.url) as talk:
@@ -223,8 +243,12 @@ def test_what_a_server_wants_back_is_bounded() -> None:
     for _ in range(500):
         deep = [deep]
     floods = [event(reasoning_details=[{"data": "y" * 100_000}]) for _ in range(20)]
-    odd = event(thought_signature={"a": deep}) + event(reasoning_opaque=5, thinking_blocks=[None, 5, "x"])
-    flooding = http(b"".join(floods) + odd + event(content="Blue.", finish="stop") + b"data: [DONE]\n\n")
+    odd = event(thought_signature={"a": deep}) + event(
+        reasoning_opaque=5, thinking_blocks=[None, 5, "x"]
+    )
+    flooding = http(
+        b"".join(floods) + odd + event(content="Blue.", finish="stop") + b"data: [DONE]\n\n"
+    )
     with answering(flooding, stream("Yes.")) as api, talking(api.url) as talk:
         assert text_of(list(talk.ask("why?"))) == "Blue."
         assert text_of(list(talk.ask("sure?"))) == "Yes."

@@ -21,7 +21,9 @@ async def test_a_model_of_a_server_in_the_screens(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         "app.chat.bridge.EngineBridge._local_backend", lambda self: 1 / 0
     )  # nothing of the engine is needed
-    with answering(stream("Quite ", "well.", end=b""), stream(" Thanks."), stream("small here")) as api:
+    with answering(
+        stream("Quite ", "well.", end=b""), stream(" Thanks."), stream("small here")
+    ) as api:
         host = RemoteModel(api.url).host
         settings = override(built_in_settings(), "server", api.url, "--server")
         app = JalopyApp(settings, RemoteModel(api.url, "big"), options=chat_options(settings))
@@ -29,7 +31,9 @@ async def test_a_model_of_a_server_in_the_screens(monkeypatch: pytest.MonkeyPatc
             driver = Driver(app, pilot, Script())
 
             async def shows(*words: str) -> None:
-                await driver.until(lambda: all(word in driver.screen_text() for word in words), f"shown: {words}")
+                await driver.until(
+                    lambda: all(word in driver.screen_text() for word in words), f"shown: {words}"
+                )
 
             await driver.ready()
             await shows(f"big · {host}", f"computed by {host} · context 4,096 tokens")

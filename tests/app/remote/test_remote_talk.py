@@ -77,7 +77,9 @@ def test_turns_with_our_own_server(monkeypatch: pytest.MonkeyPatch, script: Scri
         assert "Paris." in said_to(server)
         assert talk.bridge.status.context_used > 0
         several = failed(talk._answer(talk.turns.regenerate(2), ""))
-        assert several.endswith("writes one answer at a time (/regen without a number asks for one)")
+        assert several.endswith(
+            "writes one answer at a time (/regen without a number asks for one)"
+        )
         assert texts(talk)[-1] == "Bern."
 
 
@@ -112,7 +114,10 @@ class StopOnceSent:
 
 @pytest.mark.parametrize("begun", [[], ["so far"]])
 def test_a_stop_needs_no_answer_of_the_server(begun: list[str]) -> None:
-    with answering(http(b"".join(event(content=one) for one in begun) + HANG)) as api, talking(api.url) as talk:
+    with (
+        answering(http(b"".join(event(content=one) for one in begun) + HANG)) as api,
+        talking(api.url) as talk,
+    ):
         watch = StopOnceSent(talk, api) if not begun else None
         ended: list[Event] = []
         for came in talk.ask("hi"):
@@ -124,7 +129,10 @@ def test_a_stop_needs_no_answer_of_the_server(begun: list[str]) -> None:
 
 
 def test_what_a_broken_line_brought_is_kept_and_goes_on() -> None:
-    with answering(stream("The sky", " is", end=b""), stream(" blue.")) as api, talking(api.url) as talk:
+    with (
+        answering(stream("The sky", " is", end=b""), stream(" blue.")) as api,
+        talking(api.url) as talk,
+    ):
         assert failed(talk.ask("colour?")).endswith(": the connection ended before the answer did")
         assert texts(talk) == ["colour?", "The sky is"]
         list(talk.continue_reply())
@@ -137,10 +145,17 @@ def test_what_a_broken_line_brought_is_kept_and_goes_on() -> None:
 
 @pytest.mark.parametrize(
     "again",
-    [["The colour of the sky", " is", " blue."], ["The colour", " of the", " sky is blue."], [" is", " blue."]],
+    [
+        ["The colour of the sky", " is", " blue."],
+        ["The colour", " of the", " sky is blue."],
+        [" is", " blue."],
+    ],
 )
 def test_a_server_may_say_again_what_it_goes_on_from(again: list[str]) -> None:
-    with answering(stream("The colour of ", "the sky", end=b""), stream(*again)) as api, talking(api.url) as talk:
+    with (
+        answering(stream("The colour of ", "the sky", end=b""), stream(*again)) as api,
+        talking(api.url) as talk,
+    ):
         list(talk.ask("colour?"))
         ended = finished(talk.continue_reply())
         assert texts(talk)[-1] == ended.raw == "The colour of the sky is blue."
@@ -167,10 +182,17 @@ def test_earlier_messages_are_edited() -> None:
 
 
 def test_thoughts_are_told_apart_and_not_sent_again() -> None:
-    thought = event(reasoning_content="Let me ") + event(reasoning_content="see.") + event(content="Four.")
+    thought = (
+        event(reasoning_content="Let me ")
+        + event(reasoning_content="see.")
+        + event(content="Four.")
+    )
     tagged = event(content="<think>\nhm\n</think>\n\nFive.")
     done = event(finish="stop") + b"data: [DONE]\n\n"
-    with answering(http(thought + done), http(tagged + done), stream("x")) as api, talking(api.url) as talk:
+    with (
+        answering(http(thought + done), http(tagged + done), stream("x")) as api,
+        talking(api.url) as talk,
+    ):
         for question in ("2+2?", "2+3?", "and?"):
             list(talk.ask(question))
         thoughts = [message.thinking for message in talk.turns.conversation.messages[1:4:2]]
@@ -181,7 +203,11 @@ def test_thoughts_are_told_apart_and_not_sent_again() -> None:
 
 def test_a_thought_that_was_cut_off_goes_on() -> None:
     half = http(event(reasoning_content="Let me "))
-    rest = http(event(reasoning_content="see.") + event(content="Four.", finish="stop") + b"data: [DONE]\n\n")
+    rest = http(
+        event(reasoning_content="see.")
+        + event(content="Four.", finish="stop")
+        + b"data: [DONE]\n\n"
+    )
     with answering(half, rest) as api, talking(api.url) as talk:
         list(talk.ask("2+2?"))
         list(talk.continue_reply())
@@ -194,7 +220,12 @@ def test_a_thought_that_was_cut_off_goes_on() -> None:
 
 def test_what_the_user_set_is_sent_and_nothing_else() -> None:
     settings = built_in_settings()
-    for name, value in {"temperature": 0.5, "max_tokens": 7, "seed": -1, "repeat_window": 9}.items():
+    for name, value in {
+        "temperature": 0.5,
+        "max_tokens": 7,
+        "seed": -1,
+        "repeat_window": 9,
+    }.items():
         settings = override(settings, f"sampling.{name}", value, name)
     with answering(stream("a"), stream("b"), stream("c")) as api:
         with talking(api.url, "small") as talk:
@@ -215,12 +246,17 @@ def test_what_the_user_set_is_sent_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("form", "fields"),
     [
-        (("schema", '{"type": "object"}'), {"json_schema": {"name": "answer", "schema": {"type": "object"}}}),
+        (
+            ("schema", '{"type": "object"}'),
+            {"json_schema": {"name": "answer", "schema": {"type": "object"}}},
+        ),
         (("regex", "[0-9]+"), {"type": "regex", "pattern": "[0-9]+"}),
         (("grammar", 'root ::= "x"'), None),
     ],
 )
-def test_the_form_of_answers_is_asked_for(form: tuple[str, str], fields: dict[str, Any] | None) -> None:
+def test_the_form_of_answers_is_asked_for(
+    form: tuple[str, str], fields: dict[str, Any] | None
+) -> None:
     with answering(stream("a")) as api, talking(api.url) as talk:
         talk.bridge.form.form = AnswerForm(*form, name="f")  # type: ignore[union-attr]
         list(talk.ask("hi"))
@@ -230,22 +266,34 @@ def test_the_form_of_answers_is_asked_for(form: tuple[str, str], fields: dict[st
 
 
 def test_a_refused_form_is_asked_for_in_the_old_way() -> None:
-    refusal = http(b'{"error": {"message": "Input should be \'text\' or \'json_object\'"}}', status="500 No")
+    refusal = http(
+        b'{"error": {"message": "Input should be \'text\' or \'json_object\'"}}', status="500 No"
+    )
     with answering(refusal, stream("a")) as api, talking(api.url) as talk:
         talk.bridge.form.form = AnswerForm("schema", '{"type": "object"}', name="f")  # type: ignore[union-attr]
         assert text_of(list(talk.ask("hi"))) == "a"
-        assert api.bodies[1]["response_format"] == {"type": "json_object", "schema": {"type": "object"}}
+        assert api.bodies[1]["response_format"] == {
+            "type": "json_object",
+            "schema": {"type": "object"},
+        }
 
 
 def test_figures_are_the_server_s_where_it_gives_any() -> None:
-    said = {"usage": {"prompt_tokens": 20, "completion_tokens": 6}, "timings": {"cache_n": 5, "prompt_ms": 500}}
+    said = {
+        "usage": {"prompt_tokens": 20, "completion_tokens": 6},
+        "timings": {"cache_n": 5, "prompt_ms": 500},
+    }
     last = b"data: " + json.dumps({"choices": [], **said}).encode() + b"\n\ndata: [DONE]\n\n"
     body = event(content="ab") + event(content="cd", finish="stop") + last
     with answering(http(body)) as api, talking(api.url) as talk:
         ended = finished(talk.ask("hi"))
         meter = talk.bridge.status.meter
         assert meter is not None
-        assert (ended.figures.tokens, ended.figures.prompt_tokens, ended.figures.reused_tokens) == (6, 15, 5)
+        assert (ended.figures.tokens, ended.figures.prompt_tokens, ended.figures.reused_tokens) == (
+            6,
+            15,
+            5,
+        )
         assert (meter.prefill_s, meter.prefill_tps) == (0.5, 30.0)
 
 
@@ -260,18 +308,29 @@ def test_a_conversation_goes_from_a_server_to_a_file_and_back(tmp_path: Path) ->
     local = Script(replies=[["from", " here"]])
     store = Store(tmp_path)
     with answering(stream("from there"), stream("there again")) as api:
-        with talking(api.url, script=local, at_hand=AtHand(store=store, journal=Journal(store))) as talk:
+        with talking(
+            api.url, script=local, at_hand=AtHand(store=store, journal=Journal(store))
+        ) as talk:
             list(talk.ask("one"))
-            assert any(isinstance(event, ModelLoaded) for event in talk.switch_model(Path("m.gguf")))
+            assert any(
+                isinstance(event, ModelLoaded) for event in talk.switch_model(Path("m.gguf"))
+            )
             list(talk.ask("two"))
             saved = talk.turns.journal.id
         session = local.opened[0].sessions[0]
         assert "from there" in local.opened[0].tokenizer.decode(session.tokens)
         opened = store.open(saved)
-        with talking(api.url, at_hand=AtHand(store=store, journal=Journal(store)), opened=opened) as talk:
+        with talking(
+            api.url, at_hand=AtHand(store=store, journal=Journal(store)), opened=opened
+        ) as talk:
             list(talk.ask("three"))
             assert texts(talk) == ["one", "from there", "two", "from here", "three", "there again"]
-        assert [one["content"] for one in api.bodies[-1]["messages"]][:4] == ["one", "from there", "two", "from here"]
+        assert [one["content"] for one in api.bodies[-1]["messages"]][:4] == [
+            "one",
+            "from there",
+            "two",
+            "from here",
+        ]
 
 
 def test_a_model_here_stays_where_a_server_does_not_answer(tmp_path: Path) -> None:
@@ -297,7 +356,9 @@ def test_a_server_stays_where_another_one_does_not_answer() -> None:
         assert text_of(list(talk.ask("hi"))) == "a"
 
 
-def test_a_server_is_not_changed_by_adapters(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
+def test_a_server_is_not_changed_by_adapters(
+    monkeypatch: pytest.MonkeyPatch, script: Script
+) -> None:
     with serving(monkeypatch, script) as server, talking(server.url + "/v1") as talk:
         refused = list(talk.use_adapters(("/x/a.gguf",)))[-1]
         assert isinstance(refused, AdaptersChanged)

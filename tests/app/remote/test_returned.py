@@ -22,7 +22,9 @@ from tests.app.remote.test_calls import A, B, desk, part
 DONE = event(finish="stop") + b"data: [DONE]\n\n"
 SIGNED = {"google": {"thought_signature": "c2ln"}}
 MODEL = RemoteModel("http://127.0.0.1:1/v1", "big")
-FIELDS = ServerFields(MODEL.server, MODEL.name, {"reasoning_content": "hm"}, ({"extra_content": SIGNED},))
+FIELDS = ServerFields(
+    MODEL.server, MODEL.name, {"reasoning_content": "hm"}, ({"extra_content": SIGNED},)
+)
 
 
 def pieces(**fields: Any) -> bytes:
@@ -61,7 +63,10 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_fields_of_a_reply_go_back_with_it(name: str) -> None:
     fields, expected = SHAPES[name]
-    with answering(pieces(**fields), stream("Yes."), stream("No.")) as api, talking(api.url) as talk:
+    with (
+        answering(pieces(**fields), stream("Yes."), stream("No.")) as api,
+        talking(api.url) as talk,
+    ):
         for question in ("why?", "sure?", "still?"):
             list(talk.ask(question))
     _, second, third = api.bodies
@@ -72,7 +77,10 @@ def test_fields_of_a_reply_go_back_with_it(name: str) -> None:
 
 CALL_FIELDS: dict[str, list[dict[str, Any]]] = {
     "of a call": [{"extra_content": SIGNED}, {}],
-    "of both calls": [{"thought_signature": "a"}, {"provider_specific_fields": {"thought_signature": "b"}}],
+    "of both calls": [
+        {"thought_signature": "a"},
+        {"provider_specific_fields": {"thought_signature": "b"}},
+    ],
 }
 
 
@@ -88,7 +96,12 @@ def test_fields_of_calls_go_back_with_them(name: str) -> None:
     message = api.bodies[-1]["messages"][1]
     assert message["reasoning_content"] == "look"
     one, two = message["tool_calls"]
-    assert one == {"id": "1", "type": "function", "function": {"name": "echo", "arguments": A}, **first}
+    assert one == {
+        "id": "1",
+        "type": "function",
+        "function": {"name": "echo", "arguments": A},
+        **first,
+    }
     function = {"thought_signature": "within", "name": "do", "arguments": B}
     assert two == {"id": "2", "type": "function", "function": function, **second}
 
@@ -96,37 +109,56 @@ def test_fields_of_calls_go_back_with_them(name: str) -> None:
 def test_no_other_server_or_model_gets_them() -> None:
     said = (Said("user", "q"), Said("assistant", "a", server_fields=FIELDS))
     assert messages_of(said, MODEL)[1]["reasoning_content"] == "hm"
-    for other in (None, replace(MODEL, name="small"), replace(MODEL, server="http://127.0.0.1:2/v1")):
+    for other in (
+        None,
+        replace(MODEL, name="small"),
+        replace(MODEL, server="http://127.0.0.1:2/v1"),
+    ):
         assert messages_of(said, other)[1] == {"role": "assistant", "content": "a"}
 
 
 def test_a_field_takes_the_place_of_nothing_that_was_said() -> None:
     fields = replace(
-        FIELDS, message={"role": "system", "content": "x"}, calls=({"id": "9", "function": {"name": "y"}},)
+        FIELDS,
+        message={"role": "system", "content": "x"},
+        calls=({"id": "9", "function": {"name": "y"}},),
     )
-    said = (Said("user", "q"), Said("assistant", "a", (ToolCall("echo", A, "1"),), server_fields=fields))
+    said = (
+        Said("user", "q"),
+        Said("assistant", "a", (ToolCall("echo", A, "1"),), server_fields=fields),
+    )
     assert messages_of(said, MODEL)[1] == messages_of(said)[1]
 
 
 def test_an_edited_reply_and_one_without_its_results_have_none() -> None:
     asked = ChatMessage(Role.USER, "q")
     edited = ChatMessage(Role.ASSISTANT, "a", is_edited=True, server_fields=FIELDS)
-    called = ChatMessage(Role.ASSISTANT, "", raw="call", calls=(ToolCall("echo", A, "1"),), server_fields=FIELDS)
+    called = ChatMessage(
+        Role.ASSISTANT, "", raw="call", calls=(ToolCall("echo", A, "1"),), server_fields=FIELDS
+    )
     results = ChatMessage(Role.USER, "", results=(CallResult("echo", "a", "1"),))
     assert Conversation(None, [asked, edited]).said()[1].server_fields is None
     assert Conversation(None, [asked, called, asked]).said()[1].server_fields is None
     assert Conversation(None, [asked, called, results]).said()[1].server_fields == FIELDS
 
 
-@pytest.mark.parametrize("words", ["reasoning_content is not supported", "Extra inputs are not permitted"])
+@pytest.mark.parametrize(
+    "words", ["reasoning_content is not supported", "Extra inputs are not permitted"]
+)
 def test_a_server_that_refuses_them_is_asked_without(words: str) -> None:
-    refusal = http(json.dumps({"error": {"message": words}}).encode(), "application/json", "400 Bad")
+    refusal = http(
+        json.dumps({"error": {"message": words}}).encode(), "application/json", "400 Bad"
+    )
     answers = (pieces(reasoning_content=["hm"]), refusal, stream("Yes."))
     with answering(*answers) as api, talking(api.url) as talk:
         list(talk.ask("why?"))
         list(talk.ask("sure?"))
     _, refused, asked = api.bodies
-    assert refused["messages"][1] == {"role": "assistant", "content": "Blue.", "reasoning_content": "hm"}
+    assert refused["messages"][1] == {
+        "role": "assistant",
+        "content": "Blue.",
+        "reasoning_content": "hm",
+    }
     assert asked["messages"][1] == {"role": "assistant", "content": "Blue."}
 
 

@@ -24,7 +24,10 @@ HEADS = {
     "endless head": b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 300 + b"\r\n",
 }
 """Heads of answers that are unsound."""
-ECHO = {"name": "echo", "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}}}
+ECHO = {
+    "name": "echo",
+    "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
+}
 
 
 class Served:
@@ -48,7 +51,9 @@ class Served:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                served.answer(self, json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                served.answer(
+                    self, json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                )
 
             def do_DELETE(self) -> None:
                 served.answer(self, {"method": ""})
@@ -87,7 +92,9 @@ class Served:
         elif self.how == "circle":
             reply(request, 307, Location="/mcp")
         elif self.how == "version" and method == "initialize":
-            reply(request, 200, result(number, {"protocolVersion": self.version, "capabilities": {}}))
+            reply(
+                request, 200, result(number, {"protocolVersion": self.version, "capabilities": {}})
+            )
         elif self.how == "no notices" and number is None:
             reply(request, 405)
         elif method == "tools/call" and self.refusals:
@@ -109,9 +116,24 @@ class Served:
     def call(self, request: BaseHTTPRequestHandler, answered: bytes) -> None:
         ping = b'data: {"jsonrpc": "2.0", "id": "p", "method": "ping"}\n\n'
         named = b"event: ping\ndata: 2026-11-28\n\n"
-        note = b'id: 1\ndata: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}\n\n'
-        asking = b": hello\n\n" + named + b"event: message\n" + ping + note + b"data: " + answered + b"\n\n"
-        parts = {"mute": b": wait\n\n", "cut": b": wait\n\n", "flood": (b"data: {}" + b" " * 1000 + b"\n\n") * 2000}
+        note = (
+            b'id: 1\ndata: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}\n\n'
+        )
+        asking = (
+            b": hello\n\n"
+            + named
+            + b"event: message\n"
+            + ping
+            + note
+            + b"data: "
+            + answered
+            + b"\n\n"
+        )
+        parts = {
+            "mute": b": wait\n\n",
+            "cut": b": wait\n\n",
+            "flood": (b"data: {}" + b" " * 1000 + b"\n\n") * 2000,
+        }
         if self.how == "json":
             reply(request, 200, answered)
             return
@@ -193,7 +215,9 @@ def test_a_session_that_is_lost_begins_again(served: Served) -> None:
     assert server.call("echo", {"text": "hi"}).text == "hi"
     assert [method for _, method, _ in served.asked].count("initialize") == 2
     served.session = "not sayable\x7f"
-    with pytest.raises(ToolServerError, match="names its session in a way that cannot be said again"):
+    with pytest.raises(
+        ToolServerError, match="names its session in a way that cannot be said again"
+    ):
         server.call("echo", {"text": "hi"})
 
 
@@ -215,7 +239,9 @@ def test_an_event_may_be_as_long_as_an_answer(served: Served) -> None:
 
 
 def test_a_key_is_not_asked_for_where_it_is_not_sent() -> None:
-    assert "not sent unencrypted" in ToolAddress("http://far.example/mcp", key="secret")._wanted_key()
+    assert (
+        "not sent unencrypted" in ToolAddress("http://far.example/mcp", key="secret")._wanted_key()
+    )
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
@@ -232,7 +258,11 @@ def test_redirects_on_the_same_host_are_followed(served: Served, status: int) ->
 @pytest.mark.parametrize(
     ("how", "target", "why"),
     [
-        ("redirect 307", "http://127.0.0.1:9/mcp", "not followed: give http://127.0.0.1:9/mcp if that is what"),
+        (
+            "redirect 307",
+            "http://127.0.0.1:9/mcp",
+            "not followed: give http://127.0.0.1:9/mcp if that is what",
+        ),
         ("redirect 307", "http://localhost/mcp", "not followed: give http://localhost/mcp"),
         ("redirect 308", "file:///etc/passwd", "redirects to file, which is not followed"),
         ("redirect 302", "http://[::1", "redirects to an invalid address"),
@@ -247,11 +277,15 @@ def test_other_redirects_are_told(served: Served, how: str, target: str, why: st
         server_at(served, headers={"X-Secret": "s"}).start()
 
 
-@pytest.mark.parametrize("version", ["2025-06-18\u2603", "\u00e9", "a\r\nX: y", "", "9" * 100, "\ud800"])
+@pytest.mark.parametrize(
+    "version", ["2025-06-18\u2603", "\u00e9", "a\r\nX: y", "", "9" * 100, "\ud800"]
+)
 def test_a_version_that_no_header_can_hold_is_told(served: Served, version: str) -> None:
     served.how = "version"
     served.version = version
-    with pytest.raises(ToolServerError, match="tool server far names a version of the protocol that is none: ") as told:
+    with pytest.raises(
+        ToolServerError, match="tool server far names a version of the protocol that is none: "
+    ) as told:
         server_at(served).start()
     assert str(told.value).isprintable()
 
@@ -267,7 +301,11 @@ REFUSALS = {
     "words": (502, b"no one is there", "The server answers with status 502: no one is there"),
     "page": (503, b"<html>Sorry", "The server answers with status 503"),
     "nothing": (418, b"", "The server answers with status 418"),
-    "session of something else": (409, b'{"error": "no session"}', "The server answers with status 409: no session"),
+    "session of something else": (
+        409,
+        b'{"error": "no session"}',
+        "The server answers with status 409: no session",
+    ),
 }
 
 
@@ -286,7 +324,9 @@ def test_a_refused_call_has_the_servers_words(served: Served, name: str) -> None
 def test_a_session_may_be_lost_with_status_400(served: Served) -> None:
     server = server_at(served)
     server.start()
-    served.refusals = [(400, b'{"error": {"message": "Bad Request: No valid session ID provided"}}', {})]
+    served.refusals = [
+        (400, b'{"error": {"message": "Bad Request: No valid session ID provided"}}', {})
+    ]
     assert server.call("echo", {"text": "hi"}).text == "hi"
     assert [method for _, method, _ in served.asked].count("initialize") == 2
     server.close()
@@ -299,9 +339,14 @@ def test_a_server_that_is_busy_is_asked_again(served: Served) -> None:
     assert server.call("echo", {"text": "hi"}).text == "hi"
     served.refusals = [(429, b"slow down", {"Retry-After": "7200"})]
     busy = server.call("echo", {"text": "hi"})
-    assert (busy.text, busy.is_error) == ("The server has too many requests: try again in 2 h 0 min", True)
+    assert (busy.text, busy.is_error) == (
+        "The server has too many requests: try again in 2 h 0 min",
+        True,
+    )
     served.refusals = [(429, b'{"error": "slow down"}', {"Retry-After": "0"})] * 4
-    assert server.call("echo", {"text": "hi"}).text == "The server answers with status 429: slow down"
+    assert (
+        server.call("echo", {"text": "hi"}).text == "The server answers with status 429: slow down"
+    )
     server.close()
 
 

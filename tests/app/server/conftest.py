@@ -24,7 +24,10 @@ def server(monkeypatch: pytest.MonkeyPatch, script: Script) -> Iterator[Serving]
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Serving]:
     """Answers ``Paris.``"""
-    with pytest.MonkeyPatch.context() as patch, serving(patch, Script(replies=[["Par", "is", "."]])) as served:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        serving(patch, Script(replies=[["Par", "is", "."]])) as served,
+    ):
         yield served
 
 
@@ -32,7 +35,11 @@ def shared() -> Iterator[Serving]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three models, and a file that is none."""
     made = tmp_path_factory.mktemp("models")
-    for name, quant in (("Big-1B-F16", "F16"), ("Small-0.5B-Q8_0", "Q8_0"), ("Small-0.5B-Q4_0", "Q4_0")):
+    for name, quant in (
+        ("Big-1B-F16", "F16"),
+        ("Small-0.5B-Q8_0", "Q8_0"),
+        ("Small-0.5B-Q4_0", "Q4_0"),
+    ):
         tiny_gguf.write(made / f"{name}.gguf", "llama", quant)
     (made / "broken.gguf").write_bytes(b"GGUF")
     return made

@@ -20,9 +20,20 @@ VALUES: tuple[Any, ...] = (
     {"type": "object"}, {"\ud800": "\ud800"},
 )  # fmt: skip
 
-CITY = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 5}}, "required": ["city"]}
-CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"city": "Rome"}'}}
-TOOL = {"type": "function", "function": {"name": "look_up", "description": "Tells.", "parameters": CITY}}
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 5}},
+    "required": ["city"],
+}
+CALL = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "look_up", "arguments": '{"city": "Rome"}'},
+}
+TOOL = {
+    "type": "function",
+    "function": {"name": "look_up", "description": "Tells.", "parameters": CITY},
+}
 SAMPLING = {
     "temperature": 0.5, "top_p": 0.9, "min_p": 0.1, "typical_p": 1, "top_n_sigma": -1, "xtc_probability": 0,
     "xtc_threshold": 0.1, "repetition_penalty": 1.1, "repeat_penalty": 1.1, "presence_penalty": 0,
@@ -49,7 +60,10 @@ CHAT: dict[str, Any] = {
     "function_call": "none", "continue_final_message": False, "add_generation_prompt": True, "extra_body": {"top_k": 3},
 }  # fmt: skip
 FORMS: dict[str, Any] = {
-    "response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": {"enum": ["a"]}}},
+    "response_format": {
+        "type": "json_schema",
+        "json_schema": {"name": "x", "strict": True, "schema": {"enum": ["a"]}},
+    },
     "grammar": 'root ::= "a"',
     "json_schema": {"const": "a"},
     "guided_json": {"const": 1},
@@ -61,7 +75,10 @@ FORMS: dict[str, Any] = {
     "structured_outputs": {"choice": ["a"]},
     "structural_tag": None,
     "format": {"enum": ["a"]},
-    "text": {"format": {"type": "json_schema", "name": "x", "schema": {"enum": ["a"]}}, "verbosity": "low"},
+    "text": {
+        "format": {"type": "json_schema", "name": "x", "schema": {"enum": ["a"]}},
+        "verbosity": "low",
+    },
     "output_format": {"type": "json_schema", "schema": {"const": "a"}},
     "response_schema": {"const": "a"},
 }
@@ -125,7 +142,13 @@ def places(value: Any, place: Place = ()) -> Iterator[Place]:
     """Yield every place in a body, its objects and lists among them."""
     if place:
         yield place
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, item in inner:
         yield from places(item, (*place, key))
 
@@ -151,7 +174,11 @@ def fault_of(path: str, status: int, text: str) -> str:
         return f"status {status}"
     if "internal error" in text or '"server_error"' in text:
         return "a fault of the server"
-    lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith(("data: ", "{"))]
+    lines = [
+        line.removeprefix("data: ")
+        for line in text.splitlines()
+        if line.startswith(("data: ", "{"))
+    ]
     answers = []
     for line in lines:
         if line == "[DONE]":
@@ -165,7 +192,18 @@ def fault_of(path: str, status: int, text: str) -> str:
     if status < 400:
         return ""
     error = answers[0].get("error")
-    message = error if path.startswith("/api/") else error.get("message") if isinstance(error, dict) else None
-    if not isinstance(message, str) or not message or not message.isprintable() or len(message) > 400:
+    message = (
+        error
+        if path.startswith("/api/")
+        else error.get("message")
+        if isinstance(error, dict)
+        else None
+    )
+    if (
+        not isinstance(message, str)
+        or not message
+        or not message.isprintable()
+        or len(message) > 400
+    ):
         return "no message in the words of the API"
     return ""

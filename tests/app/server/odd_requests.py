@@ -10,11 +10,31 @@ from copy import deepcopy
 from random import Random
 from typing import Any
 
-PATHS = ("/v1/chat/completions", "/chat/completions", "//v1/chat/completions", "/v1/v1/chat/completions/")
+PATHS = (
+    "/v1/chat/completions",
+    "/chat/completions",
+    "//v1/chat/completions",
+    "/v1/v1/chat/completions/",
+)
 _NAMES = (
     "cache_control", "provider", "n_predict", "verbosity", "service_tier", "parsed", "top_a", "\x1b[31m", "x" * 300, "",
 )  # fmt: skip
-_JUNK: tuple[Any, ...] = (None, [], {}, "", 0, -1, 4.0, 1e300, True, "x", [None], {"a": {"b": [1]}}, "\ud83d", "\0")
+_JUNK: tuple[Any, ...] = (
+    None,
+    [],
+    {},
+    "",
+    0,
+    -1,
+    4.0,
+    1e300,
+    True,
+    "x",
+    [None],
+    {"a": {"b": [1]}},
+    "\ud83d",
+    "\0",
+)
 _TEXTS = ("hi", "", " ", "What is the capital of France?", "<|im_end|>", "é" * 50, "a\0b")
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": CITY}}
@@ -33,28 +53,53 @@ def _strewn(random: Random, value: Any) -> Any:
         return [_strewn(random, one) for one in value]
     if not isinstance(value, dict):
         return value
-    found = {name: deepcopy(one) if name == "parameters" else _strewn(random, one) for name, one in value.items()}
+    found = {
+        name: deepcopy(one) if name == "parameters" else _strewn(random, one)
+        for name, one in value.items()
+    }
     if random.random() < 0.4:
         found.setdefault(f"x_{random.choice(_NAMES)}", _junk(random))
     return found
 
 
 def _message(random: Random) -> list[dict[str, Any]]:
-    role = random.choice(("system", "developer", "user", "user", "assistant", "assistant", "tool", "calls"))
+    role = random.choice(
+        ("system", "developer", "user", "user", "assistant", "assistant", "tool", "calls")
+    )
     text: Any = random.choice(_TEXTS)
     if random.random() < 0.3:
         text = [{"type": "text", "text": text}, {"text": "b"}, "c"]
     if role == "assistant":
-        return [{"role": role, "content": random.choice((text, None)), "refusal": None, "reasoning_content": "hm"}]
+        return [
+            {
+                "role": role,
+                "content": random.choice((text, None)),
+                "refusal": None,
+                "reasoning_content": "hm",
+            }
+        ]
     if role == "tool":
         return [
-            {"role": role, "tool_call_id": random.choice(("c1", "gone", "")), "content": random.choice((text, None))}
+            {
+                "role": role,
+                "tool_call_id": random.choice(("c1", "gone", "")),
+                "content": random.choice((text, None)),
+            }
         ]
     if role == "calls":
-        function = {"name": "get_weather", "arguments": random.choice(("", "{}", {}, '{"city": "Rome"}'))}
-        calls = [{"id": f"c{n}", "type": "function", "function": function} for n in range(random.randint(1, 2))]
+        function = {
+            "name": "get_weather",
+            "arguments": random.choice(("", "{}", {}, '{"city": "Rome"}')),
+        }
+        calls = [
+            {"id": f"c{n}", "type": "function", "function": function}
+            for n in range(random.randint(1, 2))
+        ]
         results = [{"role": "tool", "tool_call_id": one["id"], "content": text} for one in calls]
-        return [{"role": "assistant", "content": None, "tool_calls": calls}, *results[: random.randint(1, 2)]]
+        return [
+            {"role": "assistant", "content": None, "tool_calls": calls},
+            *results[: random.randint(1, 2)],
+        ]
     return [{"role": role, "content": text}]
 
 
@@ -79,7 +124,9 @@ def odd(random: Random) -> tuple[str, dict[str, Any]]:
 
 def odd_response(random: Random) -> tuple[str, dict[str, Any]]:
     """The same for ``/v1/responses``, with tools of many kinds and items of earlier outputs."""
-    items: list[Any] = [{"role": random.choice(("user", "developer")), "content": random.choice(_TEXTS[:2]) or "a"}]
+    items: list[Any] = [
+        {"role": random.choice(("user", "developer")), "content": random.choice(_TEXTS[:2]) or "a"}
+    ]
     for _ in range(random.randint(0, 4)):
         items += random.choice(
             (
@@ -92,9 +139,19 @@ def odd_response(random: Random) -> tuple[str, dict[str, Any]]:
                 [{"role": "user", "content": [{"type": "input_text", "text": random.choice(_TEXTS)}]}],
             )
         )  # fmt: skip
-    body: dict[str, Any] = {"input": items, "max_output_tokens": LIMIT, "stream": random.choice((True, False, None))}
-    body["tools"] = random.sample([FLAT_TOOL, {"type": "local_shell"}, {"type": "mcp", "server_label": "x"}], k=2)
-    body |= {"include": ["reasoning.encrypted_content"], "store": False, "previous_response_id": None}
+    body: dict[str, Any] = {
+        "input": items,
+        "max_output_tokens": LIMIT,
+        "stream": random.choice((True, False, None)),
+    }
+    body["tools"] = random.sample(
+        [FLAT_TOOL, {"type": "local_shell"}, {"type": "mcp", "server_label": "x"}], k=2
+    )
+    body |= {
+        "include": ["reasoning.encrypted_content"],
+        "store": False,
+        "previous_response_id": None,
+    }
     return random.choice(("/v1/responses", "/responses")), _strewn(random, body)
 
 
@@ -114,6 +171,10 @@ def damaged(random: Random) -> tuple[str, bytes]:
     if random.random() < 0.3:
         at = random.randrange(len(sent))
         sent = random.choice(
-            (sent[:at], sent[:at] + bytes([random.randrange(256)]) + sent[at:], b"\xef\xbb\xbf" + sent)
+            (
+                sent[:at],
+                sent[:at] + bytes([random.randrange(256)]) + sent[at:],
+                b"\xef\xbb\xbf" + sent,
+            )
         )
     return path, sent

@@ -33,7 +33,9 @@ def client_of(server: Serving, api_key: str = "none") -> openai.OpenAI:
     """OpenAI's own client: imported by who uses it, as a worker that collects tests does not."""
     import openai
 
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=api_key, max_retries=0, http_client=server.client)
+    return openai.OpenAI(
+        base_url=f"{server.url}/v1", api_key=api_key, max_retries=0, http_client=server.client
+    )
 
 
 class Serving:
@@ -61,7 +63,9 @@ class Serving:
 
     def chat(self, text: str = "hi", **fields: Any) -> httpx.Response:
         """Ask for an answer."""
-        return self.post("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **fields})
+        return self.post(
+            "/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **fields}
+        )
 
     def raw(self) -> socket.socket:
         """A connection on which a test says what it likes."""
@@ -112,7 +116,9 @@ def serving(
     monkeypatch.setattr(gc, "unfreeze", lambda: None)
     listener = listen("127.0.0.1", 0)
     settings, names = settings or built_in_settings(), ("127.0.0.1",)
-    running = Running(path, settings, listener, model_id, names, api_key, most_waiting, most_at_once, idle_s)
+    running = Running(
+        path, settings, listener, model_id, names, api_key, most_waiting, most_at_once, idle_s
+    )
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
     served = Serving(script, running, listener.getsockname()[1])

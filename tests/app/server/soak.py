@@ -63,7 +63,11 @@ SCHEMA = {"type": "json_schema", "json_schema": {"schema": {"enum": [{"city": "R
 def raw(target: str, body: Any) -> bytes:
     """A request as its bytes."""
     sent = json.dumps(body).encode()
-    return b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (target.encode(), len(sent), sent)
+    return b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (
+        target.encode(),
+        len(sent),
+        sent,
+    )
 
 
 class Bench:
@@ -102,7 +106,9 @@ class Bench:
         """Ask whether the server is well, whatever others do, and note how long that took."""
         began_s = time.monotonic()
         try:
-            status = httpx.get(f"{self.url}/health", trust_env=False, timeout=PATIENCE_S).status_code
+            status = httpx.get(
+                f"{self.url}/health", trust_env=False, timeout=PATIENCE_S
+            ).status_code
         except httpx.TransportError as error:  # a flood of connections may cut this one, too
             status = 200 if "flood" in self.seen else 0
             self.faults += [] if status else [f"health: {type(error).__name__} {error}"]
@@ -145,17 +151,26 @@ def streamed(bench: Bench, random: Random) -> bool:
 
 
 def response(bench: Bench, random: Random) -> bool:
-    answer = bench.post("/v1/responses", {"input": QUESTION[0]["content"], "stream": True, "temperature": 0})
+    answer = bench.post(
+        "/v1/responses", {"input": QUESTION[0]["content"], "stream": True, "temperature": 0}
+    )
     return answer.status_code == 503 or "event: response.completed" in answer.text
 
 
 def formed(bench: Bench, random: Random) -> bool:
     answer = bench.post(CHAT, {"messages": QUESTION, "response_format": SCHEMA})
-    return answer.status_code == 503 or answer.json()["choices"][0]["message"]["content"] == '{"city": "Rome"}'
+    return (
+        answer.status_code == 503
+        or answer.json()["choices"][0]["message"]["content"] == '{"city": "Rome"}'
+    )
 
 
 def refused(bench: Bench, random: Random) -> bool:
-    wrong: list[Any] = [{"messages": []}, {"messages": QUESTION, "n": 9}, {"messages": QUESTION, "grammar": "("}]
+    wrong: list[Any] = [
+        {"messages": []},
+        {"messages": QUESTION, "n": 9},
+        {"messages": QUESTION, "grammar": "("},
+    ]
     return bench.post(CHAT, random.choice([b"{", b"[" * 5000, *wrong])).status_code in (400, 503)
 
 
@@ -165,7 +180,10 @@ def huge(bench: Bench, random: Random) -> bool:
 
 def cut(bench: Bench, random: Random) -> bool:
     """Leave in the midst of a long stream, or of the request."""
-    sent = bench.send("/v1/completions", {"prompt": "Once upon a time", "stream": True, "temperature": 5, "min_p": 0})
+    sent = bench.send(
+        "/v1/completions",
+        {"prompt": "Once upon a time", "stream": True, "temperature": 5, "min_p": 0},
+    )
     with bench.raw() as connection:
         connection.sendall(sent[: random.choice((len(sent), random.randrange(len(sent))))])
         connection.settimeout(0.2)
@@ -178,7 +196,9 @@ def slow(bench: Bench, random: Random) -> bool:
     """Take a little, wait, and leave."""
     with bench.raw() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        for byte in bench.send("/v1/completions", {"prompt": "Once", "stream": True, "max_tokens": 200}):
+        for byte in bench.send(
+            "/v1/completions", {"prompt": "Once", "stream": True, "max_tokens": 200}
+        ):
             connection.sendall(bytes([byte]))
         connection.recv(20)
         time.sleep(0.3)
@@ -213,7 +233,9 @@ def odd_items(bench: Bench, random: Random) -> bool:
 
 def broken(bench: Bench, random: Random) -> bool:
     answer = bench.post(*damaged(random))
-    return answer.status_code in (200, 400, 404, 413, 503) and (answer.status_code == 200 or "error" in answer.json())
+    return answer.status_code in (200, 400, 404, 413, 503) and (
+        answer.status_code == 200 or "error" in answer.json()
+    )
 
 
 def absolute(bench: Bench, random: Random) -> bool:
@@ -253,7 +275,11 @@ def vectors(bench: Bench, random: Random) -> bool:
 
 
 def ollama(bench: Bench, random: Random) -> bool:
-    body = {"messages": QUESTION, "options": {"temperature": 0, "num_predict": 24}, "stream": random.random() < 0.5}
+    body = {
+        "messages": QUESTION,
+        "options": {"temperature": 0, "num_predict": 24},
+        "stream": random.random() < 0.5,
+    }
     body["keep_alive"] = random.choice((0, "5m", None))
     answer = bench.post("/api/chat", body)
     return answer.status_code == 503 or json.loads(answer.text.splitlines()[-1])["done"] is True
@@ -268,7 +294,11 @@ def numbers(bench: Bench, random: Random) -> bool:
     }  # fmt: skip
     path, field = random.choice(list(places.items()))
     model = f'"model": "{choice(bench.names)}", ' if bench.names else ""
-    body = b'{%b"query": "a", "%b": [%b]}' % (model.encode(), field.encode(), b"1," * (N_NUMBERS - 1) + b"1")
+    body = b'{%b"query": "a", "%b": [%b]}' % (
+        model.encode(),
+        field.encode(),
+        b"1," * (N_NUMBERS - 1) + b"1",
+    )
     return bench.post(path, body).status_code in (400, 503)
 
 
@@ -309,8 +339,12 @@ def unfinished(bench: Bench, random: Random) -> bool:
 
 def ambiguous(bench: Bench, random: Random) -> bool:
     """Give the length of a body in two ways, and another request behind it, of which no one may hear."""
-    lengths = random.choice((b"Transfer-Encoding: chunked", b"Content-Length: 9", b"Transfer-Encoding: gzip, chunked"))
-    request = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n%b\r\n\r\n" % lengths
+    lengths = random.choice(
+        (b"Transfer-Encoding: chunked", b"Content-Length: 9", b"Transfer-Encoding: gzip, chunked")
+    )
+    request = (
+        b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n%b\r\n\r\n" % lengths
+    )
     request += b"2\r\n{}\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with bench.raw() as connection:
         connection.sendall(request)
@@ -345,13 +379,20 @@ def drive(bench: Bench, n_requests: int, seed: int, until_s: float = math.inf) -
             try:
                 is_right = kind(bench, random)
             except (httpx.HTTPError, OSError, ValueError, KeyError) as error:
-                is_right = isinstance(error, (ConnectionError, httpx.NetworkError, httpx.RemoteProtocolError))
-                bench.faults += [] if is_right else [f"{kind.__name__}: {type(error).__name__} {error}"]
+                is_right = isinstance(
+                    error, (ConnectionError, httpx.NetworkError, httpx.RemoteProtocolError)
+                )
+                bench.faults += (
+                    [] if is_right else [f"{kind.__name__}: {type(error).__name__} {error}"]
+                )
             bench.seen[kind.__name__] += 1
             if not is_right:
                 bench.faults.append(f"{kind.__name__}: answered wrongly")
 
-    clients = [threading.Thread(target=send, args=(Random(seed + n), n_requests // CLIENTS)) for n in range(CLIENTS)]
+    clients = [
+        threading.Thread(target=send, args=(Random(seed + n), n_requests // CLIENTS))
+        for n in range(CLIENTS)
+    ]
     for client in clients:
         client.start()
     while any(client.is_alive() for client in clients):
@@ -395,7 +436,9 @@ class Sample:
 
     def row(self) -> str:
         """Return the sample as a row of the table."""
-        memory = [f"{self.held[name] / (1 << 20):>10.1f}" for name in ("uss_bytes", "anonymous_bytes")]
+        memory = [
+            f"{self.held[name] / (1 << 20):>10.1f}" for name in ("uss_bytes", "anonymous_bytes")
+        ]
         counts = [f"{self.held[name]:>12}" for name in ("descriptors", "threads", "maps")]
         return "".join([f"{self.minute:>8.1f}{self.n_requests:>10}", *memory, *counts])
 
@@ -413,7 +456,8 @@ def growth(samples: Sequence[Sample]) -> dict[str, float]:
     """Return how much more there is of each in the last third of the samples than in the first, by their medians."""
     n = max(1, len(samples) // 3)
     return {
-        name: median(sample.held[name] for sample in samples[-n:]) - median(sample.held[name] for sample in samples[:n])
+        name: median(sample.held[name] for sample in samples[-n:])
+        - median(sample.held[name] for sample in samples[:n])
         for name in LIMITS
     }
 
@@ -427,7 +471,9 @@ def run(bench: Bench, n_requests: int, minutes: float, record: Path | None) -> b
     samples: list[Sample] = []
 
     def sample() -> None:
-        samples.append(Sample((time.monotonic() - started_s) / 60, bench.seen.total(), settled(bench)))
+        samples.append(
+            Sample((time.monotonic() - started_s) / 60, bench.seen.total(), settled(bench))
+        )
         lines.append(samples[-1].row())
         print(lines[-1], flush=True)
         if record is not None:
@@ -452,7 +498,9 @@ def run(bench: Bench, n_requests: int, minutes: float, record: Path | None) -> b
         divisor, unit = (1 << 20, " MiB") if name.endswith("_bytes") else (1, "")
         verdict = "" if grown[name] <= limit else ": HAS GROWN"
         label = name.removesuffix("_bytes")
-        lines.append(f"{label:<12}{grown[name] / divisor:+.1f}{unit} (at most {limit / divisor:.0f}{unit}){verdict}")
+        lines.append(
+            f"{label:<12}{grown[name] / divisor:+.1f}{unit} (at most {limit / divisor:.0f}{unit}){verdict}"
+        )
     lines += bench.faults[:20]
     print("\n".join(lines[len(samples) + 1 :]))
     if record is not None:
@@ -475,10 +523,16 @@ def folder_of_models(folder: Path, source: Path, n_models: int) -> list[str]:
 def main(arguments: list[str]) -> int:
     """Serve the bundled model, or copies of it, and use it."""
     parser = argparse.ArgumentParser(prog="python -m tests.app.server.soak", description=__doc__)
-    parser.add_argument("--requests", type=int, default=500, help="how many, or how many at a time with --minutes")
-    parser.add_argument("--model", default="", help="the file of another model, as one that has tools")
+    parser.add_argument(
+        "--requests", type=int, default=500, help="how many, or how many at a time with --minutes"
+    )
+    parser.add_argument(
+        "--model", default="", help="the file of another model, as one that has tools"
+    )
     parser.add_argument("--minutes", type=float, default=0.0, help="go on for so long")
-    parser.add_argument("--models", type=int, default=0, help="serve so many copies, which come and go")
+    parser.add_argument(
+        "--models", type=int, default=0, help="serve so many copies, which come and go"
+    )
     parser.add_argument("--record", type=Path, help="write the table of samples there")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
@@ -494,7 +548,9 @@ def main(arguments: list[str]) -> int:
             command.append(options.model or "starter")
         log = Path(folder) / "serve.log"
         with log.open("w") as stderr:
-            process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=stderr, env=environment)
+            process = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=stderr, env=environment
+            )
         try:
             ready = "each model is opened" if names else " ready "
             until(lambda: ready in log.read_text() or process.poll() is not None, 8 * PATIENCE_S)
@@ -508,8 +564,13 @@ def main(arguments: list[str]) -> int:
             process.terminate()
             process.wait(PATIENCE_S)
         lines = log.read_text().splitlines()
-        strange = [line for line in lines if not line.startswith("jalopy serve: ") or "fault" in line]
-        print("\n".join(strange[:10]) or "the log has nothing strange", f"(exit code {process.returncode})")
+        strange = [
+            line for line in lines if not line.startswith("jalopy serve: ") or "fault" in line
+        ]
+        print(
+            "\n".join(strange[:10]) or "the log has nothing strange",
+            f"(exit code {process.returncode})",
+        )
         if names:
             n_closed = sum(": closed (" in line for line in lines)
             print(f"models were closed {n_closed} times")

@@ -34,12 +34,25 @@ def test_an_answer_comes_whole_and_streamed(shared: Serving) -> None:
     create = client_of(shared).chat.completions.create
     reply = create(model="m", messages=QUESTION)
     assert reply.choices[0].message.content == "Paris."
-    assert (reply.choices[0].finish_reason, reply.model, reply.object) == ("stop", "m", "chat.completion")
+    assert (reply.choices[0].finish_reason, reply.model, reply.object) == (
+        "stop",
+        "m",
+        "chat.completion",
+    )
     assert reply.usage is not None
-    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.total_tokens) == (7, 3, 10)
-    chunks = list(create(model="m", messages=QUESTION, stream=True, stream_options={"include_usage": True}))
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.total_tokens) == (
+        7,
+        3,
+        10,
+    )
+    chunks = list(
+        create(model="m", messages=QUESTION, stream=True, stream_options={"include_usage": True})
+    )
     assert chunks[0].choices[0].delta.role == "assistant"
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "Paris."
+    assert (
+        "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        == "Paris."
+    )
     assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.completion_tokens == 3
@@ -49,13 +62,18 @@ def test_an_answer_comes_whole_and_streamed(shared: Serving) -> None:
 def test_several_answers_are_written_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(replies=[["Par", "is"], ["Ro", "me", "!"]], token_gate=Gate())
     with serving(monkeypatch, script, most_at_once=2) as server, ThreadPoolExecutor() as pool:
-        asked = pool.submit(server.chat, n=2, seed=7, stream=True, stream_options={"include_usage": True})
+        asked = pool.submit(
+            server.chat, n=2, seed=7, stream=True, stream_options={"include_usage": True}
+        )
         until(lambda: server.metric("requests_running") == 2)
         assert script.token_gate is not None
         script.token_gate.open()
         events = events_of(asked.result().text)
         choices = [event["choices"][0] for event in events if event["choices"]]
-        texts = ["".join(one["delta"].get("content", "") for one in choices if one["index"] == at) for at in (0, 1)]
+        texts = [
+            "".join(one["delta"].get("content", "") for one in choices if one["index"] == at)
+            for at in (0, 1)
+        ]
         assert sorted(texts) == ["Paris", "Rome!"]
         assert [one["finish_reason"] for one in choices if one["finish_reason"]] == ["stop", "stop"]
         usage = [event["usage"] for event in events if event["usage"]]
@@ -67,9 +85,17 @@ def test_several_answers_are_written_side_by_side(monkeypatch: pytest.MonkeyPatc
 def test_several_answers_come_whole_and_in_order(server: Serving) -> None:
     server.script.replies = [["one"], ["two", "!"], ["three"]]
     reply = client_of(server).completions.create(model="m", prompt="Once upon", n=3)
-    assert [(one.index, one.text) for one in reply.choices] == [(0, "one"), (1, "two!"), (2, "three")]
+    assert [(one.index, one.text) for one in reply.choices] == [
+        (0, "one"),
+        (1, "two!"),
+        (2, "three"),
+    ]
     assert reply.usage is not None
-    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.total_tokens) == (3, 4, 7)
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.total_tokens) == (
+        3,
+        4,
+        7,
+    )
 
 
 def test_a_text_is_continued_whole_and_streamed(shared: Serving) -> None:
@@ -90,7 +116,9 @@ def test_the_length_is_limited(shared: Serving) -> None:
 
 
 def test_stop_seed_and_sampling_reach_the_engine(server: Serving) -> None:
-    server.chat(stop=["x"], seed=7, temperature=0.1, top_p=0.5, top_k=3, min_p=0.2, repeat_penalty=1.5)
+    server.chat(
+        stop=["x"], seed=7, temperature=0.1, top_p=0.5, top_k=3, min_p=0.2, repeat_penalty=1.5
+    )
     server.chat(seed=-1)
     first, second = server.script.opened[0].sessions[0].samplings
     assert (first.seed, first.temperature, first.top_p, first.top_k) == (7, 0.1, 0.5, 3)
@@ -109,9 +137,15 @@ def test_each_of_several_prompts_is_continued(shared: Serving, stream: bool) -> 
             texts[choice["index"]] += choice["text"]
         usage = events[-1]["usage"]
     else:
-        texts, usage = [choice["text"] for choice in answer.json()["choices"]], answer.json()["usage"]
+        texts, usage = (
+            [choice["text"] for choice in answer.json()["choices"]],
+            answer.json()["usage"],
+        )
     assert texts == ["Paris.", "Paris."]
-    alone = [shared.post("/v1/completions", {"prompt": prompt}).json()["usage"] for prompt in asked["prompt"]]
+    alone = [
+        shared.post("/v1/completions", {"prompt": prompt}).json()["usage"]
+        for prompt in asked["prompt"]
+    ]
     assert usage["prompt_tokens"] == sum(one["prompt_tokens"] for one in alone)
 
 
@@ -129,7 +163,11 @@ def test_a_reply_that_repeats_itself_says_so_and_is_told_once(server: Serving) -
     assert (choice["message"]["content"], choice["finish_reason"]) == ("".join(unit), "stop")
     assert choice["stop_reason"] == "repetition"
     text = server.post("/v1/completions", {"prompt": "a"}).json()["choices"][0]
-    assert (text["text"], text["finish_reason"], text["stop_reason"]) == ("".join(unit), "stop", "repetition")
+    assert (text["text"], text["finish_reason"], text["stop_reason"]) == (
+        "".join(unit),
+        "stop",
+        "repetition",
+    )
     said = server.post("/v1/responses", {"input": "hi"}).json()
     assert (said["status"], said["stop_reason"]) == ("completed", "repetition")
     assert said["output"][0]["content"][0]["text"] == "".join(unit)
@@ -140,16 +178,24 @@ def test_a_reply_that_repeats_itself_says_so_and_is_told_once(server: Serving) -
 
 def test_the_conversation_goes_on_from_what_the_cache_holds(server: Serving) -> None:
     first = server.chat("capital of France?").json()
-    said = [*QUESTION, {"role": "assistant", "content": "Paris."}, {"role": "user", "content": "sure?"}]
+    said = [
+        *QUESTION,
+        {"role": "assistant", "content": "Paris."},
+        {"role": "user", "content": "sure?"},
+    ]
     second = server.post("/v1/chat/completions", {"messages": said}).json()
     assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
     # All but the end of the turn, the new one and the place where its reply begins.
-    read = second["usage"]["prompt_tokens"] - second["usage"]["prompt_tokens_details"]["cached_tokens"]
+    read = (
+        second["usage"]["prompt_tokens"] - second["usage"]["prompt_tokens_details"]["cached_tokens"]
+    )
     assert (second["usage"]["prompt_tokens"], read) == (15, 5)
 
 
 def test_logprobs_come_with_the_text_they_belong_to(shared: Serving) -> None:
-    reply = client_of(shared).chat.completions.create(model="m", messages=QUESTION, logprobs=True, top_logprobs=2)
+    reply = client_of(shared).chat.completions.create(
+        model="m", messages=QUESTION, logprobs=True, top_logprobs=2
+    )
     logprobs = reply.choices[0].logprobs
     assert logprobs is not None
     assert logprobs.content is not None
@@ -157,12 +203,22 @@ def test_logprobs_come_with_the_text_they_belong_to(shared: Serving) -> None:
     assert [one.logprob for one in logprobs.content[0].top_logprobs] == [-0.5, -1.5]
     assert bytes(logprobs.content[1].bytes or []) == b"is"
     events = events_of(shared.chat(logprobs=True, stream=True).text)
-    streamed = [one for event in events for one in (event["choices"][0]["logprobs"] or {"content": []})["content"]]
-    assert [(one["token"], one["top_logprobs"]) for one in streamed] == [("Par", []), ("is", []), (".", [])]
+    streamed = [
+        one
+        for event in events
+        for one in (event["choices"][0]["logprobs"] or {"content": []})["content"]
+    ]
+    assert [(one["token"], one["top_logprobs"]) for one in streamed] == [
+        ("Par", []),
+        ("is", []),
+        (".", []),
+    ]
 
 
 def test_logprobs_of_a_continued_text_have_places(shared: Serving) -> None:
-    logprobs = shared.post("/v1/completions", {"prompt": "a", "logprobs": 1}).json()["choices"][0]["logprobs"]
+    logprobs = shared.post("/v1/completions", {"prompt": "a", "logprobs": 1}).json()["choices"][0][
+        "logprobs"
+    ]
     assert (logprobs["tokens"], logprobs["text_offset"]) == (["Par", "is", "."], [0, 3, 5])
     assert logprobs["token_logprobs"] == [-0.5] * 3
     assert [list(one.values()) for one in logprobs["top_logprobs"]] == [[-0.5]] * 3
@@ -183,7 +239,11 @@ def test_a_thought_is_told_next_to_the_answer(server: Serving) -> None:
 
 def test_thinking_is_chosen_for_each_request(shared: Serving) -> None:
     chosen = []
-    for fields in ({"reasoning_effort": "none"}, {"chat_template_kwargs": {"enable_thinking": True}}, {}):
+    for fields in (
+        {"reasoning_effort": "none"},
+        {"chat_template_kwargs": {"enable_thinking": True}},
+        {},
+    ):
         shared.chat(**fields)
         chosen.append(str(shared.script.opened[0].chats[0].thinking))
     assert chosen == ["off", "on", "auto"]
@@ -220,7 +280,9 @@ def test_counters_are_told_to_prometheus(server: Serving) -> None:
         ("/v1/chat/completions", 405, "method_not_allowed"),
     ],
 )
-def test_what_is_not_there_is_refused_in_the_apis_words(shared: Serving, path: str, status: int, code: str) -> None:
+def test_what_is_not_there_is_refused_in_the_apis_words(
+    shared: Serving, path: str, status: int, code: str
+) -> None:
     answer = shared.get(path)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
@@ -229,7 +291,10 @@ def test_a_prompt_that_does_not_fit_is_refused_before_prefill(server: Serving) -
     server.script.n_ctx = 512
     for is_streamed in (False, True):
         answer = server.chat("word " * 600, stream=is_streamed)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (
+            400,
+            "context_length_exceeded",
+        )
         assert answer.json()["error"]["param"] == "messages"
     assert server.script.opened[0].sessions[0].tokens == []
 
@@ -267,7 +332,9 @@ def test_an_engine_that_fails_ends_one_reply_with_one_line(server: Serving) -> N
     assert server.chat().status_code == 200
 
 
-def test_a_bug_is_named_and_nothing_of_it_is_told(server: Serving, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bug_is_named_and_nothing_of_it_is_told(
+    server: Serving, capsys: pytest.CaptureFixture[str]
+) -> None:
     server.script.fail_after_tokens, error = 0, ValueError("secret words")
     server.script.generate_error = error  # type: ignore[assignment]
     answer = server.chat()
@@ -278,7 +345,9 @@ def test_a_bug_is_named_and_nothing_of_it_is_told(server: Serving, capsys: pytes
     assert "Traceback" not in answer.text + err
 
 
-def test_before_the_model_is_open_clients_are_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_before_the_model_is_open_clients_are_told_to_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     script = Script(open_gate=Gate())
     with serving(monkeypatch, script, waits=False) as server:
         answer = server.chat()
@@ -309,11 +378,17 @@ def test_a_prompt_read_before_the_server_started_is_reused(monkeypatch: pytest.M
 
 def test_a_reply_goes_on_from_its_beginning(server: Serving) -> None:
     said = [*QUESTION, {"role": "assistant", "content": "It is "}]
-    reply = server.post("/v1/chat/completions", {"messages": said, "continue_final_message": True}).json()
+    reply = server.post(
+        "/v1/chat/completions", {"messages": said, "continue_final_message": True}
+    ).json()
     assert reply["choices"][0]["message"]["content"] == "Paris."
     model = server.script.opened[0]
     assert model.tokenizer.decode(model.sessions[0].tokens).endswith("It is Paris.")
-    again = [*QUESTION, {"role": "assistant", "content": "It is Paris."}, {"role": "user", "content": "sure?"}]
+    again = [
+        *QUESTION,
+        {"role": "assistant", "content": "It is Paris."},
+        {"role": "user", "content": "sure?"},
+    ]
     usage = server.post("/v1/chat/completions", {"messages": again}).json()["usage"]
     assert usage["prompt_tokens_details"]["cached_tokens"] > reply["usage"]["prompt_tokens"]
 

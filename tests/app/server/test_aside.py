@@ -76,7 +76,9 @@ def test_work_that_fails_is_told() -> None:
 
 
 @pytest.mark.parametrize("tokenizer", [BYTES, PIECES], ids=["byte-level", "sentencepiece"])
-@pytest.mark.parametrize("text", ["ab" * 5 * PERIOD_STEPS, "a b " * 5 * PERIOD_STEPS], ids=["one word", "many words"])
+@pytest.mark.parametrize(
+    "text", ["ab" * 5 * PERIOD_STEPS, "a b " * 5 * PERIOD_STEPS], ids=["one word", "many words"]
+)
 def test_a_long_encoding_pauses_and_can_be_ended(tokenizer: Tokenizer, text: str) -> None:
     pauses: list[int] = []
     with pausing(lambda: pauses.append(1)):
@@ -101,7 +103,12 @@ def test_no_token_is_longer_than_the_longest(tokenizer: Tokenizer) -> None:
 
 
 def test_a_template_prints_all_of_a_conversation_that_counts() -> None:
-    said = [Said("system", "é"), Said("user", "ab"), Said("assistant", "x" * 99), Said("tool", "\ud800c")]
+    said = [
+        Said("system", "é"),
+        Said("user", "ab"),
+        Said("assistant", "x" * 99),
+        Said("tool", "\ud800c"),
+    ]
     assert n_bytes_of(said) == 2 + 2 + 2
 
 
@@ -110,7 +117,9 @@ def test_a_prompt_too_long_is_refused_before_it_is_tokenised(
     server: Serving, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     server.script.opened[0].tokenizer.most_token_bytes = 4
-    monkeypatch.setattr(FakeTokenizer, "encode", lambda *arguments, **options: pytest.fail("it was tokenised"))
+    monkeypatch.setattr(
+        FakeTokenizer, "encode", lambda *arguments, **options: pytest.fail("it was tokenised")
+    )
     text = "x" * (4 * server.script.n_ctx + 1)
     asked = {"input": text, "prompt": text, "messages": [{"role": "user", "content": text}]}
     answer = server.post(path, asked if path != "/v1/responses" else {"input": text})
@@ -124,7 +133,9 @@ class Endless:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
         self.n_steps, encode = 0, FakeTokenizer.encode
 
-        def long_encode(tokenizer: FakeTokenizer, given: str, *arguments: Any, **options: Any) -> list[int]:
+        def long_encode(
+            tokenizer: FakeTokenizer, given: str, *arguments: Any, **options: Any
+        ) -> list[int]:
             while given == text:
                 self.n_steps += 1
                 time.sleep(0.001)
@@ -134,7 +145,9 @@ class Endless:
         monkeypatch.setattr(FakeTokenizer, "encode", long_encode)
 
 
-def test_a_client_that_leaves_ends_the_encoding_of_its_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_leaves_ends_the_encoding_of_its_prompt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with serving(monkeypatch) as server:
         endless = Endless(monkeypatch, "hi")
         connection = server.raw()

@@ -24,7 +24,10 @@ def message(role: str, content: Any, **fields: Any) -> dict[str, Any]:
 
 
 def calling(*ids: str, content: str | None = None) -> dict[str, Any]:
-    calls = [{"id": one, "type": "function", "function": {"name": f"f{one}", "arguments": ""}} for one in ids]
+    calls = [
+        {"id": one, "type": "function", "function": {"name": f"f{one}", "arguments": ""}}
+        for one in ids
+    ]
     return message("assistant", content, tool_calls=calls)
 
 
@@ -96,10 +99,18 @@ def test_a_strict_template_gets_turns_that_alternate(given: list[Said], strict: 
 
 
 @pytest.mark.parametrize("is_strict", [False, True])
-def test_every_order_is_answered_and_kept_for_the_next_request(server: Serving, is_strict: bool) -> None:
+def test_every_order_is_answered_and_kept_for_the_next_request(
+    server: Serving, is_strict: bool
+) -> None:
     chat = server.script.opened[0].chats[0]
     chat.takes_any_order = not is_strict
-    messages = [message("system", "s"), message("assistant", "hello"), ASK, message("system", "now"), ASK]
+    messages = [
+        message("system", "s"),
+        message("assistant", "hello"),
+        ASK,
+        message("system", "now"),
+        ASK,
+    ]
     first = server.post("/v1/chat/completions", {"messages": messages}).json()
     roles = [one.role for one in chat.messages]
     assert roles == (

@@ -29,7 +29,9 @@ pytestmark = pytest.mark.slow
 def served(monkeypatch: pytest.MonkeyPatch, path: Path) -> Iterator[Serving]:
     """Serve a file instead of the scripted engine."""
     monkeypatch.setattr(scripted, "use_script", lambda patch, script: script)
-    monkeypatch.setattr(opening, "open_model", lambda settings, name, *more: Model.open(path, threads=1))
+    monkeypatch.setattr(
+        opening, "open_model", lambda settings, name, *more: Model.open(path, threads=1)
+    )
     with serving(monkeypatch, Script()) as found:
         yield found
 
@@ -56,7 +58,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_an_encoder_serves_vectors_and_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_encoder_serves_vectors_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     path = encoders.bert().write(tmp_path / "bert.gguf")
     with served(monkeypatch, path) as server:
         both = vectors(server, ["a cat", "the sea"])
@@ -68,10 +72,14 @@ def test_an_encoder_serves_vectors_and_nothing_else(monkeypatch: pytest.MonkeyPa
             assert (vectors(server, one)[0] == both[1]).all()
         short = vectors(server, "the sea", dimensions=8)[0]
         assert np.allclose(short, both[1][:8] / np.linalg.norm(both[1][:8]))
-        answer = server.post("/v1/embeddings", {"input": "the sea", "encoding_format": "base64"}).json()
+        answer = server.post(
+            "/v1/embeddings", {"input": "the sea", "encoding_format": "base64"}
+        ).json()
         raw = np.frombuffer(base64.b64decode(answer["data"][0]["embedding"]), "<f4")
         assert np.allclose(raw, both[1])
-        told = server.post("/api/embed", {"model": "any", "input": ["a cat", "the sea"], "truncate": True}).json()
+        told = server.post(
+            "/api/embed", {"model": "any", "input": ["a cat", "the sea"], "truncate": True}
+        ).json()
         assert np.allclose(told["embeddings"], both)
         assert (told["model"], told["prompt_eval_count"] > len(ids)) == ("m", True)
         refused = server.chat()
@@ -86,12 +94,17 @@ def test_an_encoder_serves_vectors_and_nothing_else(monkeypatch: pytest.MonkeyPa
         _check_ollama(server, path, both[1])
         for body, why in WRONG:
             refused = server.post("/v1/embeddings", body)
-            assert (refused.status_code, why in refused.json()["error"]["message"]) == (400, True), body
+            assert (refused.status_code, why in refused.json()["error"]["message"]) == (
+                400,
+                True,
+            ), body
 
 
 def _check_ollama(server: Serving, path: Path, vector: np.ndarray) -> None:
     """Check what Ollama's routes do in their own way: cut what is too long, and answer what is empty."""
-    assert np.allclose(server.post("/api/embeddings", {"prompt": "the sea"}).json()["embedding"], vector)
+    assert np.allclose(
+        server.post("/api/embeddings", {"prompt": "the sea"}).json()["embedding"], vector
+    )
     assert server.post("/api/embeddings", {"model": "m"}).json() == {"embedding": []}
     for empty in ({}, {"input": []}, {"input": ""}):
         assert server.post("/api/embed", empty).json()["embeddings"] == []
@@ -104,9 +117,14 @@ def _check_ollama(server: Serving, path: Path, vector: np.ndarray) -> None:
     first = model.embedder.embed(ids[:128])
     model.close()
     assert np.allclose(cut["embeddings"], [first, vector], atol=1e-6)
-    assert np.allclose(server.post("/api/embeddings", {"prompt": long}).json()["embedding"], first, atol=1e-6)
+    assert np.allclose(
+        server.post("/api/embeddings", {"prompt": long}).json()["embedding"], first, atol=1e-6
+    )
     refused = server.post("/api/embed", {"input": long, "truncate": False})
-    assert (refused.status_code, "is too long: at most 128" in refused.json()["error"]) == (400, True)
+    assert (refused.status_code, "is too long: at most 128" in refused.json()["error"]) == (
+        400,
+        True,
+    )
 
 
 @pytest.mark.parametrize(("add_eos", "end"), [(True, 9), (False, 4)])
@@ -144,18 +162,32 @@ def test_a_reranker_orders_documents(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     scores = [model.embedder.rank(model.pair_ids("a cat", text)) for text in texts]
     model.close()
     with served(monkeypatch, path) as server:
-        body = {"query": "a cat", "documents": [*texts[:3], {"text": texts[3]}], "return_documents": True}
+        body = {
+            "query": "a cat",
+            "documents": [*texts[:3], {"text": texts[3]}],
+            "return_documents": True,
+        }
         found = server.post("/v1/rerank", body).json()["results"]
         assert [one["index"] for one in found] == np.argsort(-np.array(scores)).tolist()
         assert [one["document"]["text"] for one in found] == [texts[one["index"]] for one in found]
-        assert np.allclose([one["relevance_score"] for one in found], sorted(scores, reverse=True), atol=1e-5)
+        assert np.allclose(
+            [one["relevance_score"] for one in found], sorted(scores, reverse=True), atol=1e-5
+        )
         assert server.post("/v1/rerank", {**body, "top_n": 2}).json()["results"] == found[:2]
-        for wrong, why in (({"query": "a"}, "documents is missing"), ({**body, "documents": [1]}, "documents[0] is 1")):
+        for wrong, why in (
+            ({"query": "a"}, "documents is missing"),
+            ({**body, "documents": [1]}, "documents[0] is 1"),
+        ):
             assert why in server.post("/v1/rerank", wrong).json()["error"]["message"]
-        assert "judges documents" in server.post("/v1/embeddings", {"input": "a"}).json()["error"]["message"]
+        assert (
+            "judges documents"
+            in server.post("/v1/embeddings", {"input": "a"}).json()["error"]["message"]
+        )
 
 
-def test_a_chat_model_makes_vectors_next_to_its_replies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_chat_model_makes_vectors_next_to_its_replies(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(served_engine, "MOST_AT_ONCE", 2)
     path = tiny_gguf.write(tmp_path / "m.gguf", "qwen3", context_length=512)
     with served(monkeypatch, path) as server:

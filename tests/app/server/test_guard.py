@@ -17,14 +17,22 @@ from tests.app.server.test_hostile_clients import received
 NOTES = "https://notes.example"
 KEY = "a-key-of-twenty-chars"
 ASK = {"messages": [{"role": "user", "content": "hi"}]}
-PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,x-stainless-os"}
+PREFLIGHT = {
+    "Access-Control-Request-Method": "POST",
+    "Access-Control-Request-Headers": "authorization,x-stainless-os",
+}
 
 
 @pytest.fixture(scope="module")
 def locked() -> Iterator[Serving]:
     """It wants a key, and lets two pages ask."""
-    settings = replace(built_in_settings(), serve=ServeSettings(origins=(NOTES, "app://obsidian.md")))
-    with pytest.MonkeyPatch.context() as patch, serving(patch, api_key=KEY, settings=settings) as served:
+    settings = replace(
+        built_in_settings(), serve=ServeSettings(origins=(NOTES, "app://obsidian.md"))
+    )
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        serving(patch, api_key=KEY, settings=settings) as served,
+    ):
         yield served
 
 
@@ -60,14 +68,28 @@ def test_a_path_is_found_as_clients_write_it(path: str, meant: str) -> None:
         ("ftp://localhost/v1/models", "localhost", b"404"),
         *(
             ("/health", host, b"200")
-            for host in ("LOCALHOST:1", "localhost.:1", "127.0.0.1:99", "[::1]:8080", "[::1]", "::1")
+            for host in (
+                "LOCALHOST:1",
+                "localhost.:1",
+                "127.0.0.1:99",
+                "[::1]:8080",
+                "[::1]",
+                "::1",
+            )
         ),
-        *(("/health", host, b"403") for host in ("attacker.example:80", "", "localhost.attacker.example")),
+        *(
+            ("/health", host, b"403")
+            for host in ("attacker.example:80", "", "localhost.attacker.example")
+        ),
     ],
 )
-def test_it_answers_to_its_own_names(shared: Serving, target: str, host: str, status: bytes) -> None:
+def test_it_answers_to_its_own_names(
+    shared: Serving, target: str, host: str, status: bytes
+) -> None:
     connection = shared.raw()
-    connection.sendall(f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+    connection.sendall(
+        f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+    )
     assert received(connection).split()[1] == status
 
 
@@ -96,7 +118,11 @@ def test_a_page_that_the_user_named_may_ask(locked: Serving, origin: str) -> Non
 
 @pytest.mark.parametrize("private", [False, True])
 def test_a_browser_may_ask_first_without_the_key(locked: Serving, private: bool) -> None:
-    asked = {"Origin": NOTES, **PREFLIGHT, **({"Access-Control-Request-Private-Network": "true"} if private else {})}
+    asked = {
+        "Origin": NOTES,
+        **PREFLIGHT,
+        **({"Access-Control-Request-Private-Network": "true"} if private else {}),
+    }
     answer = locked.options("/v1/chat/completions", headers=asked)
     assert (answer.status_code, answer.content) == (204, b"")
     assert answer.headers["access-control-allow-origin"] == NOTES
@@ -128,7 +154,9 @@ def test_other_pages_may_not(locked: Serving, headers: Any) -> None:
     assert locked.get("/health").status_code == 200
 
 
-def test_ignored_fields_are_named_in_the_log_once(server: Serving, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ignored_fields_are_named_in_the_log_once(
+    server: Serving, capsys: pytest.CaptureFixture[str]
+) -> None:
     for fields in ({"colour": 1}, {"colour": 2, "top_a": 3}, {"colour": 4}):
         server.chat(**fields)
     lines = [line for line in capsys.readouterr().err.splitlines() if "ignored" in line]

@@ -64,20 +64,33 @@ def gated(gate: Gate) -> Script:
 
 @pytest.mark.parametrize(
     ("path", "is_streamed"),
-    [("/v1/chat/completions", True), ("/v1/completions", False), ("/v1/responses", True), ("/v1/responses", False)],
+    [
+        ("/v1/chat/completions", True),
+        ("/v1/completions", False),
+        ("/v1/responses", True),
+        ("/v1/responses", False),
+    ],
 )
 def test_a_client_that_leaves_stops_the_computation(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gate: Gate, path: str, is_streamed: bool
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    gate: Gate,
+    path: str,
+    is_streamed: bool,
 ) -> None:
     gated = Script(replies=[["word "] * 400], token_gate=gate)
     with serving(monkeypatch, gated) as server:
         asked = {"input": "hi"} if "responses" in path else {"prompt": "hi", "messages": QUESTION}
         body = json.dumps({**asked, "stream": is_streamed}).encode()
-        connection = asking(server, HEAD.replace(b"/v1/chat/completions", path.encode()) % len(body) + body)
+        connection = asking(
+            server, HEAD.replace(b"/v1/chat/completions", path.encode()) % len(body) + body
+        )
         gate.allow(3)
         until(gate.waiting.is_set)
         cut(connection)
-        until(lambda: server.metric("requests_running") == 0)  # no one opens the gate: it was cancelled
+        until(
+            lambda: server.metric("requests_running") == 0
+        )  # no one opens the gate: it was cancelled
         assert server.metric("clients_gone_total") == 1
         assert server.metric("generated_tokens_total") == 3
         left = f'jalopy_requests_total{{route="{path}",status="499"}} 1\n'
@@ -85,7 +98,9 @@ def test_a_client_that_leaves_stops_the_computation(
     assert f"POST {path} 499 (client left)\n" in capsys.readouterr().err
 
 
-def test_a_client_that_leaves_during_prefill_stops_it(monkeypatch: pytest.MonkeyPatch, gate: Gate) -> None:
+def test_a_client_that_leaves_during_prefill_stops_it(
+    monkeypatch: pytest.MonkeyPatch, gate: Gate
+) -> None:
     with serving(monkeypatch, Script(prefill_gate=gate)) as server:
         connection = asking(server)
         until(gate.waiting.is_set)
@@ -96,12 +111,18 @@ def test_a_client_that_leaves_during_prefill_stops_it(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-def test_a_client_that_leaves_ends_the_compiling_of_its_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer, "Forms", partial(answer.Forms, limits=FormLimits(compile_cpu_s=600.0)))
+def test_a_client_that_leaves_ends_the_compiling_of_its_form(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        answer, "Forms", partial(answer.Forms, limits=FormLimits(compile_cpu_s=600.0))
+    )
     form = {"type": "json_object", "schema": {"type": "integer", "multipleOf": 1000003}}
     with serving(monkeypatch) as server:
         for is_streamed in (True, False):
-            body = json.dumps({"messages": QUESTION, "stream": is_streamed, "response_format": form}).encode()
+            body = json.dumps(
+                {"messages": QUESTION, "stream": is_streamed, "response_format": form}
+            ).encode()
             connection = asking(server, HEAD % len(body) + body)
             until(lambda: bool(compiling()))
             cut(connection)
@@ -116,7 +137,11 @@ def test_a_form_that_breaks_its_process_is_refused_alone(shared: Serving) -> Non
     for is_streamed in (True, False):
         refused = shared.chat(grammar=rules, stream=is_streamed)
         error = refused.json()["error"]
-        assert (refused.status_code, error["param"], error["code"]) == (400, "grammar", "invalid_value")
+        assert (refused.status_code, error["param"], error["code"]) == (
+            400,
+            "grammar",
+            "invalid_value",
+        )
         assert error["message"].startswith("grammar cannot be used: it is nested too deeply")
         assert shared.chat().status_code == 200
 
@@ -157,7 +182,9 @@ def test_more_requests_than_may_wait_are_refused_at_once(
         until(lambda: server.chat(max_tokens=1).status_code == 200)
 
 
-def test_a_slow_reader_is_cut_and_holds_up_no_one(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
+def test_a_slow_reader_is_cut_and_holds_up_no_one(
+    monkeypatch: pytest.MonkeyPatch, script: Script
+) -> None:
     monkeypatch.setattr(guard, "SEND_PATIENCE_S", 0.3)
     script.replies, script.n_ctx = [["x" * 200_000] * 100], 512
     with serving(monkeypatch, script) as server:
@@ -191,15 +218,24 @@ WAITING: list[tuple[str, dict[str, object], bytes]] = [
 
 @pytest.mark.parametrize(("path", "asked", "sign"), WAITING)
 def test_a_stream_that_waits_for_its_turn_says_so(
-    monkeypatch: pytest.MonkeyPatch, gated: Script, gate: Gate, path: str, asked: dict[str, object], sign: bytes
+    monkeypatch: pytest.MonkeyPatch,
+    gated: Script,
+    gate: Gate,
+    path: str,
+    asked: dict[str, object],
+    sign: bytes,
 ) -> None:
     monkeypatch.setattr("app.server.routes.IN_LINE_S", 0.01)
     monkeypatch.setattr("app.server.routes.STILL_HERE_S", 0.01)
     with serving(monkeypatch, gated) as server:
         first = asking(server)
         until(gate.waiting.is_set)
-        body = json.dumps({**asked, "stream": True, "max_tokens": 2, "options": {"num_predict": 2}}).encode()
-        waiting = asking(server, HEAD.replace(b"/v1/chat/completions", path.encode()) % len(body) + body)
+        body = json.dumps(
+            {**asked, "stream": True, "max_tokens": 2, "options": {"num_predict": 2}}
+        ).encode()
+        waiting = asking(
+            server, HEAD.replace(b"/v1/chat/completions", path.encode()) % len(body) + body
+        )
         came = b""
         while came.count(sign) < 3:
             part = waiting.recv(4096)
@@ -235,7 +271,9 @@ def test_an_error_of_a_stream_that_has_waited_is_an_event(
         cut(waiting)
 
 
-def test_the_end_tells_those_who_are_answered_and_who_wait(monkeypatch: pytest.MonkeyPatch, gated: Script) -> None:
+def test_the_end_tells_those_who_are_answered_and_who_wait(
+    monkeypatch: pytest.MonkeyPatch, gated: Script
+) -> None:
     with serving(monkeypatch, gated, most_at_once=2) as server, ThreadPoolExecutor(1) as pool:
         streamed = asking(server)
         whole = pool.submit(server.chat)
@@ -246,7 +284,9 @@ def test_the_end_tells_those_who_are_answered_and_who_wait(monkeypatch: pytest.M
         assert b'"code":"shutting_down"' in received(streamed)
         assert whole.result(60).json()["error"]["code"] == "shutting_down"
         told = received(waiting)
-        assert b"503 Service Unavailable" in told or b'"code":"shutting_down"' in told  # its stream may have begun
+        assert (
+            b"503 Service Unavailable" in told or b'"code":"shutting_down"' in told
+        )  # its stream may have begun
 
 
 @pytest.mark.parametrize(
@@ -257,14 +297,23 @@ def test_the_end_tells_those_who_are_answered_and_who_wait(monkeypatch: pytest.M
         (b"GET /health HTTP/1.1\r\n\r\n", b"400"),
         (b"GET /health HTTP/1.0\r\n\r\n", b"403"),
         (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", b"400"),
-        (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", b"400"),
+        (
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            b"400",
+        ),
         (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 400_000, b"400"),
         (b"GET /%ff%00%0d HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"404"),
         (b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"400"),
         (b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"404"),
-        (b"GET /health HTTP/1.1\r\nHost: [::1]\r\nUpgrade: websocket\r\nConnection: upgrade, close\r\n\r\n", b"200"),
+        (
+            b"GET /health HTTP/1.1\r\nHost: [::1]\r\nUpgrade: websocket\r\nConnection: upgrade, close\r\n\r\n",
+            b"200",
+        ),
         (b"GET /health HTTP/1.1\r\nHost: \xff\xfe\r\nConnection: close\r\n\r\n", b"403"),
-        (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
+        (
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            b"400",
+        ),
     ],
 )
 def test_what_is_no_request_is_refused(
@@ -284,10 +333,26 @@ TWO_LENGTHS = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n%b\r\n\r\n%b" + ON
 @pytest.mark.parametrize(
     ("headers", "body", "status"),
     [
-        (b"Content-Length: 5\r\nTransfer-Encoding: chunked", b'f\r\n{"content":"hi"}\r\n0\r\n\r\n', b"400"),
-        (b"Content-Length: 5\r\nTransfer-Encoding: chunked", b'10\r\n{"content":"hi"}\r\n0\r\n\r\n', b"200"),
-        (b"Transfer-Encoding: Chunked\r\ncontent-length: 21", b'10\r\n{"content":"hi"}\r\n0\r\n\r\n', b"200"),
-        (b"Transfer-Encoding: chunked\r\nContent-Length: 0\r\nConnection: keep-alive", b"2\r\n{}\r\n0\r\n\r\n", b"400"),
+        (
+            b"Content-Length: 5\r\nTransfer-Encoding: chunked",
+            b'f\r\n{"content":"hi"}\r\n0\r\n\r\n',
+            b"400",
+        ),
+        (
+            b"Content-Length: 5\r\nTransfer-Encoding: chunked",
+            b'10\r\n{"content":"hi"}\r\n0\r\n\r\n',
+            b"200",
+        ),
+        (
+            b"Transfer-Encoding: Chunked\r\ncontent-length: 21",
+            b'10\r\n{"content":"hi"}\r\n0\r\n\r\n',
+            b"200",
+        ),
+        (
+            b"Transfer-Encoding: chunked\r\nContent-Length: 0\r\nConnection: keep-alive",
+            b"2\r\n{}\r\n0\r\n\r\n",
+            b"400",
+        ),
         (b"Content-Length: 16\r\nContent-Length: 17", b'{"content":"hi"}', b"400"),
         (b"Content-Length: 16, 17", b'{"content":"hi"}', b"400"),
         (b"Content-Length: +16", b'{"content":"hi"}', b"400"),
@@ -343,7 +408,9 @@ def test_half_requests_keep_no_one_out(shared: Serving, monkeypatch: pytest.Monk
             connection.close()
 
 
-def test_health_is_told_while_no_place_is_free(monkeypatch: pytest.MonkeyPatch, gated: Script, gate: Gate) -> None:
+def test_health_is_told_while_no_place_is_free(
+    monkeypatch: pytest.MonkeyPatch, gated: Script, gate: Gate
+) -> None:
     monkeypatch.setattr(open_requests, "MOST_REQUESTS", 1)
     with serving(monkeypatch, gated) as server:
         first = asking(server)
@@ -355,7 +422,9 @@ def test_health_is_told_while_no_place_is_free(monkeypatch: pytest.MonkeyPatch, 
         until(lambda: server.get("/v1/models").status_code == 200)
 
 
-def test_the_oldest_unfinished_body_gives_way(shared: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_unfinished_body_gives_way(
+    shared: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(open_requests, "MOST_BYTES", 100_000)
     path, large = b"/tokenize", json.dumps({"content": "a" * 60_000}).encode()
     half = HEAD.replace(b"/v1/chat/completions", path) % len(large) + large[:-1]
@@ -375,7 +444,9 @@ def test_a_huge_body_is_refused_and_not_kept(shared: Serving) -> None:
 
 def test_an_endless_body_is_cut(shared: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "MOST_DISCARDED_BYTES", 1 << 20)
-    connection = asking(shared, b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+    connection = asking(
+        shared, b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
     chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
     n_sent = 0
     with suppress(ConnectionError):
@@ -385,7 +456,9 @@ def test_an_endless_body_is_cut(shared: Serving, monkeypatch: pytest.MonkeyPatch
     assert n_sent < 100_000
 
 
-def test_who_dribbles_or_says_nothing_is_cut(shared: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_dribbles_or_says_nothing_is_cut(
+    shared: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(running_server, "REQUEST_PATIENCE_S", 0.2)
     for began in (b"", b"GET /hea", HEAD % 100 + b"{"):
         assert received(asking(shared, began)) == b""
@@ -397,7 +470,9 @@ def test_who_dribbles_or_says_nothing_is_cut(shared: Serving, monkeypatch: pytes
     assert received(later) == b""
 
 
-def test_a_flood_of_connections_keeps_no_one_out(gated: Script, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_connections_keeps_no_one_out(
+    gated: Script, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(running_server, "MOST_CONNECTIONS", 20)
     with serving(monkeypatch, gated) as server, ThreadPoolExecutor(1) as pool:
         before = n_open_files()

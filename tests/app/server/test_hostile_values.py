@@ -12,7 +12,16 @@ from app.server import ollama
 from app.server.fields import Fields, read_json
 from app.server.order import Order, chat_order, completion_order
 from app.server.responses import response_order
-from tests.app.server.hostile_values import BODIES, FORMS, VALUES, exchanged, fault_of, forms_of, places, sent
+from tests.app.server.hostile_values import (
+    BODIES,
+    FORMS,
+    VALUES,
+    exchanged,
+    fault_of,
+    forms_of,
+    places,
+    sent,
+)
 from tests.app.server.test_orders import is_line, outcome
 from tests.app.server.tiny_server import tiny_server
 
@@ -56,7 +65,9 @@ def test_every_value_in_every_field_is_read_or_refused_in_a_line(path: str) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", BODIES)
-def test_a_server_with_a_model_answers_hostile_values_in_words(tiny: httpx.Client, path: str) -> None:
+def test_a_server_with_a_model_answers_hostile_values_in_words(
+    tiny: httpx.Client, path: str
+) -> None:
     assert tiny.post(path, content=sent(BODIES[path])).status_code == 200
     n_sent = 0
     for body, place in changes(path):
@@ -64,7 +75,11 @@ def test_a_server_with_a_model_answers_hostile_values_in_words(tiny: httpx.Clien
             value = VALUES[n_sent % len(VALUES)]
             n_sent += 1
             answer = tiny.post(path, content=sent(exchanged(body, tuple(place), value)))
-            assert not fault_of(path, answer.status_code, answer.text), (place, value, answer.text[:300])
+            assert not fault_of(path, answer.status_code, answer.text), (
+                place,
+                value,
+                answer.text[:300],
+            )
     assert tiny.post(path, content=sent(BODIES[path])).status_code == 200
 
 
@@ -87,15 +102,24 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_no_one_can_mean_is_refused_as_the_clients_mistake(tiny: httpx.Client) -> None:
     for fields, name in REFUSED:
         for is_streamed in (False, True):
-            answer = tiny.post("/v1/chat/completions", content=sent({**HI, **fields, "stream": is_streamed}))
+            answer = tiny.post(
+                "/v1/chat/completions", content=sent({**HI, **fields, "stream": is_streamed})
+            )
             assert (answer.status_code, answer.json()["error"]["param"]) == (400, name), answer.text
 
 
 @pytest.mark.slow
-def test_what_no_form_can_follow_is_in_the_log_once(tiny: httpx.Client, capsys: pytest.CaptureFixture[str]) -> None:
-    odd = {"name": "odd", "input_schema": {"properties": {"a": {"type": "array", "uniqueItems": True}}}}
+def test_what_no_form_can_follow_is_in_the_log_once(
+    tiny: httpx.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = {
+        "name": "odd",
+        "input_schema": {"properties": {"a": {"type": "array", "uniqueItems": True}}},
+    }
     for _ in range(3):
-        answer = tiny.post("/v1/chat/completions", content=sent({**HI, "tools": [odd], "tool_choice": "odd"}))
+        answer = tiny.post(
+            "/v1/chat/completions", content=sent({**HI, "tools": [odd], "tool_choice": "odd"})
+        )
         assert answer.status_code == 200
     assert capsys.readouterr().err.count("no form can: tool odd: uniqueItems") == 1
 
@@ -103,15 +127,28 @@ def test_what_no_form_can_follow_is_in_the_log_once(tiny: httpx.Client, capsys: 
 @pytest.mark.slow
 def test_halves_of_characters_in_texts_are_read_as_marks(tiny: httpx.Client) -> None:
     call = {"id": "\ud800", "function": {"name": "\ud800", "arguments": '{"a": "\ud800"}'}}
-    tool = {"name": "f", "description": "\ud800", "input_schema": {"properties": {"\ud800": {"enum": ["\ud800"]}}}}
+    tool = {
+        "name": "f",
+        "description": "\ud800",
+        "input_schema": {"properties": {"\ud800": {"enum": ["\ud800"]}}},
+    }
     messages = [
         {"role": "user", "content": "\ud800"},
-        {"role": "assistant", "content": [{"type": "text", "text": "\ud800"}], "tool_calls": [call]},
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "\ud800"}],
+            "tool_calls": [call],
+        },
         {"role": "tool", "content": {"\ud800": "\ud800"}},
         {"role": "user", "content": [{"type": "text", "text": "\ud83d"}]},
     ]
     body = {"messages": messages, "tools": [tool], "max_tokens": 2, "tool_choice": "required"}
     assert tiny.post("/v1/chat/completions", content=sent(body)).status_code == 200
-    assert tiny.post("/v1/completions", content=sent({"prompt": "\ud800", "max_tokens": 2})).status_code == 200
+    assert (
+        tiny.post(
+            "/v1/completions", content=sent({"prompt": "\ud800", "max_tokens": 2})
+        ).status_code
+        == 200
+    )
     both = {"prompt": "\ud800", "system": "\ud800", "stream": False, "options": {"num_predict": 2}}
     assert tiny.post("/api/generate", content=sent(both)).status_code == 200

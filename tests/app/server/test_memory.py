@@ -58,7 +58,10 @@ REFUSED: list[tuple[str, Any]] = [
     ("/v1/completions", {"prompt": "a", "logit_bias": items(1)}),
     ("/v1/chat/completions", {"messages": items(1)}),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "word " * 100_000}]}),
-    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "word " * 100_000}], "stream": True}),
+    (
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": "word " * 100_000}], "stream": True},
+    ),
     ("/v1/responses", {"input": items(1)}),
     ("/v1/embeddings", {"input": items(1)}),
     ("/v1/embeddings", {"input": items("a")}),
@@ -114,5 +117,7 @@ last = blocks.pop()
 blocks.clear()
 print(before - psutil.Process().memory_info().rss)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
     assert int(done.stdout) > 60 << 20

@@ -31,7 +31,9 @@ def by_name(
     monkeypatch.chdir(folder)
     settings = replace(built_in_settings(), model_directories=(str(folder),))
     path = folder / "Big-1B-F16.gguf"
-    with serving(monkeypatch, script, settings=settings, path=path, model_id="", **options) as server:
+    with serving(
+        monkeypatch, script, settings=settings, path=path, model_id="", **options
+    ) as server:
         yield server
 
 
@@ -45,12 +47,16 @@ def opened(server: Serving) -> list[str]:
     return [f"{model.path.stem}{' closed' * model.is_closed}" for model in server.script.opened]
 
 
-def test_names_are_those_of_lists_and_open_their_model(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_names_are_those_of_lists_and_open_their_model(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
     with by_name(monkeypatch, folder) as server:
         client = client_of(server)
         assert sorted(one.id for one in client.models.list() if one.id != "starter") == NAMES
         assert opened(server) == []
-        assert [asked(server, one) for one in ("", "big-1b", "Big-1B:latest", "Big-1B-F16.gguf", "b")] == ["Big-1B"] * 5
+        assert [
+            asked(server, one) for one in ("", "big-1b", "Big-1B:latest", "Big-1B-F16.gguf", "b")
+        ] == ["Big-1B"] * 5
         assert opened(server) == ["Big-1B-F16"]
         assert asked(server, "Small-0.5B-q4_0") == asked(server, "") == "Small-0.5B-Q4_0"
         assert client.models.retrieve("small-0.5b-q4").model_extra["meta"]["n_ctx"] == 512  # type: ignore[index]
@@ -58,7 +64,9 @@ def test_names_are_those_of_lists_and_open_their_model(monkeypatch: pytest.Monke
         assert opened(server) == ["Big-1B-F16", "Small-0.5B-Q4_0"]
 
 
-def test_a_name_that_is_none_is_refused_with_those_that_are(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_a_name_that_is_none_is_refused_with_those_that_are(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
     with by_name(monkeypatch, folder) as server:
         for name in ("nothing", "broken", str(folder / "Big-1B-F16.gguf"), ":latest"):
             error = server.chat(model=name).json()["error"]
@@ -72,7 +80,9 @@ def test_a_name_that_is_none_is_refused_with_those_that_are(monkeypatch: pytest.
         assert server.get("/v1/models/nothing").status_code == 404
 
 
-def test_one_that_answers_goes_on_while_another_opens(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_one_that_answers_goes_on_while_another_opens(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
     script = Script(token_gate=Gate())
     with by_name(monkeypatch, folder, script) as server, ThreadPoolExecutor() as pool:
         first = pool.submit(asked, server, "big")
@@ -92,8 +102,13 @@ def with_room_for(monkeypatch: pytest.MonkeyPatch, n_models: int) -> None:
     """Memory for so many of the scripted models, which claim as much as the tiny files are said to need."""
     monkeypatch.setattr(models, "_free", lambda: None)  # of all that the tests before have left
     monkeypatch.setattr(fitting, "machine_memory", lambda: fitting.MachineMemory(1 << 40, n_models))
-    monkeypatch.setattr("app.server.served_engine.ServedEngine.claimed_bytes", property(lambda self: bool(self.served)))
-    monkeypatch.setattr(fitting, "fit", lambda needs, memory, rates, n_ctx: type("Fit", (), {"needed_bytes": 1}))
+    monkeypatch.setattr(
+        "app.server.served_engine.ServedEngine.claimed_bytes",
+        property(lambda self: bool(self.served)),
+    )
+    monkeypatch.setattr(
+        fitting, "fit", lambda needs, memory, rates, n_ctx: type("Fit", (), {"needed_bytes": 1})
+    )
 
 
 def test_the_one_used_longest_ago_makes_room(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -122,7 +137,9 @@ def test_none_that_answers_makes_room(monkeypatch: pytest.MonkeyPatch, folder: P
         assert opened(server) == ["Big-1B-F16 closed", "Small-0.5B-Q8_0"]
 
 
-def test_what_the_engine_has_no_memory_for_takes_anothers(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_what_the_engine_has_no_memory_for_takes_anothers(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
     script = Script(open_errors={"Small-0.5B-Q8_0.gguf": MemoryPlanError("small: no room")})
     with by_name(monkeypatch, folder, script) as server:
         asked(server, "big")
@@ -132,14 +149,18 @@ def test_what_the_engine_has_no_memory_for_takes_anothers(monkeypatch: pytest.Mo
         assert asked(server, "small-0.5b-q8") == "Small-0.5B-Q8_0"
 
 
-def test_a_model_that_does_not_open_leaves_the_server(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_a_model_that_does_not_open_leaves_the_server(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
     script = Script(open_errors={"Small-0.5B-Q8_0.gguf": BrokenModelError("small: is broken")})
     with by_name(monkeypatch, folder, script) as server:
         assert server.chat(model="small-0.5b-q8").json()["error"]["message"] == "small: is broken"
         assert asked(server, "big") == "Big-1B"
 
 
-def test_what_is_idle_is_closed_and_opens_again(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_what_is_idle_is_closed_and_opens_again(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
     monkeypatch.setattr(models, "LOOK_S", 0.02)
     script = Script(token_gate=Gate())
     with by_name(monkeypatch, folder, script, idle_s=0.2) as server, ThreadPoolExecutor() as pool:
@@ -165,7 +186,9 @@ def test_it_ends_while_a_model_opens(monkeypatch: pytest.MonkeyPatch, folder: Pa
         assert waiting.result() == "shutting_down"
 
 
-def test_adapters_of_the_command_line_change_what_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adapters_of_the_command_line_change_what_is_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     settings = replace(built_in_settings(), adapters=("/x/a.gguf:2",))
     with serving(monkeypatch, settings=settings) as server:
         assert server.script.opened[0].adapter_calls == [[("a.gguf", 2.0)]]

@@ -20,7 +20,10 @@ from tests.app.server.serving import Serving, serving, until
 from tests.app.server.test_models import by_name, opened
 
 HI = [{"role": "user", "content": "hi"}]
-TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+TOOL = {
+    "type": "function",
+    "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}},
+}
 
 
 def asked(server: Serving, path: str = "chat", **fields: Any) -> Any:
@@ -37,7 +40,12 @@ def test_a_chat_comes_in_lines_unless_it_is_not_wanted(server: Serving) -> None:
     last, whole = lines[-1], asked(server)
     assert (whole["message"], whole["done"]) == ({"role": "assistant", "content": "Paris."}, True)
     for one in (last, whole):
-        assert (one["done_reason"], one["prompt_eval_count"], one["eval_count"], one["model"]) == ("stop", 5, 3, "m")
+        assert (one["done_reason"], one["prompt_eval_count"], one["eval_count"], one["model"]) == (
+            "stop",
+            5,
+            3,
+            "m",
+        )
         assert one["total_duration"] >= one["load_duration"] >= 0
         assert one["total_duration"] > 0
         assert datetime.fromisoformat(one["created_at"].replace("Z", "+00:00")).tzinfo
@@ -45,7 +53,16 @@ def test_a_chat_comes_in_lines_unless_it_is_not_wanted(server: Serving) -> None:
 
 def test_a_sign_of_life_is_told(shared: Serving) -> None:
     assert shared.get("/").text == "Ollama is running"
-    for path in ("/", "/api/tags", "/api/version", "/api/ps", "/v1/models", "/health", "/metrics", "/props"):
+    for path in (
+        "/",
+        "/api/tags",
+        "/api/version",
+        "/api/ps",
+        "/v1/models",
+        "/health",
+        "/metrics",
+        "/props",
+    ):
         answer = shared.client.head(shared.url + path)
         assert (answer.status_code, answer.content) == (200, b"")
 
@@ -54,7 +71,25 @@ def test_a_sign_of_life_is_told(shared: Serving) -> None:
     ("keep_alive", "is_closed"),
     [
         *((kept, True) for kept in (0, 0.0, "0", "0s", "0m", "0h0m0s", "-0s", "0.0s")),
-        *((kept, False) for kept in (-1, "-1", "-1s", "5m", "24h", 300, 1.5, "1.5h", None, "", False, "soon", [], {})),
+        *(
+            (kept, False)
+            for kept in (
+                -1,
+                "-1",
+                "-1s",
+                "5m",
+                "24h",
+                300,
+                1.5,
+                "1.5h",
+                None,
+                "",
+                False,
+                "soon",
+                [],
+                {},
+            )
+        ),
     ],
 )
 def test_a_model_is_closed_if_it_is_kept_for_no_time(keep_alive: Any, is_closed: bool) -> None:
@@ -72,13 +107,37 @@ def test_a_text_is_generated_by_the_template_or_raw(server: Serving) -> None:
 
 
 def test_options_are_sampling_and_what_is_unknown_is_noted() -> None:
-    options = {"num_predict": -1, "temperature": 0.5, "top_k": 3, "min_p": 0.1, "seed": 7, "stop": ["x"], "num_ctx": 9}
-    fields = Fields({"model": "m:latest", "messages": HI, "options": options, "keep_alive": "5m", "think": "low"})
+    options = {
+        "num_predict": -1,
+        "temperature": 0.5,
+        "top_k": 3,
+        "min_p": 0.1,
+        "seed": 7,
+        "stop": ["x"],
+        "num_ctx": 9,
+    }
+    fields = Fields(
+        {
+            "model": "m:latest",
+            "messages": HI,
+            "options": options,
+            "keep_alive": "5m",
+            "think": "low",
+        }
+    )
     order = chat_order(fields, "m")
     assert order.sampling == {"temperature": 0.5, "top_k": 3, "min_p": 0.1, "seed": 7}
-    assert (order.max_tokens, order.stops, order.is_streamed, order.thinking) == (0, ("x",), True, "low")
+    assert (order.max_tokens, order.stops, order.is_streamed, order.thinking) == (
+        0,
+        ("x",),
+        True,
+        "low",
+    )
     assert (order.unloads, fields.ignored) == (False, {"options.num_ctx"})
-    assert generate_order(Fields({"prompt": "a", "think": False, "keep_alive": 0}), "m").thinking == "off"
+    assert (
+        generate_order(Fields({"prompt": "a", "think": False, "keep_alive": 0}), "m").thinking
+        == "off"
+    )
     form = generate_order(Fields({"prompt": "a", "format": {"enum": [1]}}), "m").form
     assert form is not None
     assert form.text == '{"enum": [1]}'
@@ -98,19 +157,31 @@ def test_options_are_sampling_and_what_is_unknown_is_noted() -> None:
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_text(server: Serving, fields: dict[str, Any], word: str) -> None:
+def test_what_is_wrong_is_said_in_one_text(
+    server: Serving, fields: dict[str, Any], word: str
+) -> None:
     reply = asked(server, **fields)
     assert list(reply) == ["error"]
     assert reply["error"].startswith(word)
 
 
 def test_other_refusals_are_a_text_too(monkeypatch: pytest.MonkeyPatch, server: Serving) -> None:
-    for path, fields in (("generate", {"suffix": "end"}), ("embeddings", {}), ("pull", {}), ("nothing", {})):
+    for path, fields in (
+        ("generate", {"suffix": "end"}),
+        ("embeddings", {}),
+        ("pull", {}),
+        ("nothing", {}),
+    ):
         assert isinstance(asked(server, path, **fields)["error"], str)
     assert server.get("/api/chat").json()["error"].startswith("GET is not possible")
     assert server.get("/api/tags", headers={"Origin": "https://evil.example"}).status_code == 403
-    server.script.generate_error, server.script.fail_after_tokens = BrokenModelError("m: is broken"), 1
-    assert json.loads(server.post("/api/chat", {"messages": HI}).text.splitlines()[-1]) == {"error": "m: is broken"}
+    server.script.generate_error, server.script.fail_after_tokens = (
+        BrokenModelError("m: is broken"),
+        1,
+    )
+    assert json.loads(server.post("/api/chat", {"messages": HI}).text.splitlines()[-1]) == {
+        "error": "m: is broken"
+    }
     with serving(monkeypatch, api_key="a-key-of-twenty-chars") as locked:
         assert "key" in locked.get("/api/tags").json()["error"]
 
@@ -121,9 +192,14 @@ def test_calls_have_an_object_and_their_results_go_back(server: Serving) -> None
         ["Rain."],
     ]
     message = asked(server, tools=[TOOL])["message"]
-    assert message["tool_calls"] == [{"function": {"name": "weather", "arguments": {"city": "Rome"}}}]
+    assert message["tool_calls"] == [
+        {"function": {"name": "weather", "arguments": {"city": "Rome"}}}
+    ]
     result = {"role": "tool", "content": "rain", "tool_name": "weather"}
-    assert asked(server, messages=[*HI, message, result], tools=[TOOL])["message"]["content"] == "Rain."
+    assert (
+        asked(server, messages=[*HI, message, result], tools=[TOOL])["message"]["content"]
+        == "Rain."
+    )
 
 
 def test_a_thought_is_told_next_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,14 +223,20 @@ def test_a_stream_that_waits_says_so_in_an_empty_piece(monkeypatch: pytest.Monke
         assert "".join(line["message"]["content"] for line in lines) == "Hello there."
 
 
-def test_models_are_told_and_none_is_opened_for_it(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_models_are_told_and_none_is_opened_for_it(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
     monkeypatch.setattr(models, "LOOK_S", 0.02)
     with by_name(monkeypatch, folder, idle_s=60.0) as server:
         tags = {one["name"]: one for one in server.get("/api/tags").json()["models"]}
         big = tags["Big-1B:latest"]
         assert big["size"] == (folder / "Big-1B-F16.gguf").stat().st_size
         details = big["details"]
-        assert (details["family"], details["quantization_level"], len(big["digest"])) == ("llama", "F16", 64)
+        assert (details["family"], details["quantization_level"], len(big["digest"])) == (
+            "llama",
+            "F16",
+            64,
+        )
         shown = server.post("/api/show", {"model": "big-1b:latest"}).json()
         assert shown["model_info"]["llama.context_length"] > 0
         assert shown["capabilities"] == ["completion"]
@@ -164,10 +246,22 @@ def test_models_are_told_and_none_is_opened_for_it(monkeypatch: pytest.MonkeyPat
 
         assert asked(server, model="Big-1B:latest", messages=[])["done_reason"] == "load"
         (open_now,) = server.get("/api/ps").json()["models"]
-        assert (open_now["name"], open_now["context_length"], open_now["size_vram"]) == ("Big-1B:latest", 512, 0)
-        assert asked(server, "generate", model="big-1b", prompt="", keep_alive=0)["done_reason"] == "unload"
+        assert (open_now["name"], open_now["context_length"], open_now["size_vram"]) == (
+            "Big-1B:latest",
+            512,
+            0,
+        )
+        assert (
+            asked(server, "generate", model="big-1b", prompt="", keep_alive=0)["done_reason"]
+            == "unload"
+        )
         until(lambda: opened(server) == ["Big-1B-F16 closed"])
-        assert asked(server, model="big-1b", keep_alive="0s")["message"]["content"] == "Hello there."
+        assert (
+            asked(server, model="big-1b", keep_alive="0s")["message"]["content"] == "Hello there."
+        )
         until(lambda: opened(server) == ["Big-1B-F16 closed"] * 2)
-        assert asked(server, "generate", model="small-0.5b-q8", prompt="", keep_alive=0)["done_reason"] == "unload"
+        assert (
+            asked(server, "generate", model="small-0.5b-q8", prompt="", keep_alive=0)["done_reason"]
+            == "unload"
+        )
         assert len(opened(server)) == 2

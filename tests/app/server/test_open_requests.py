@@ -66,7 +66,11 @@ def test_a_client_that_takes_nothing_loses_its_place(crowd: Crowd) -> None:
 
 
 def test_bodies_that_come_slowly_give_way_to_new_ones(crowd: Crowd) -> None:
-    halves = [crowd.begin("old", "10.0.0.2"), crowd.begin("older of the crowd"), crowd.begin("younger of the crowd")]
+    halves = [
+        crowd.begin("old", "10.0.0.2"),
+        crowd.begin("older of the crowd"),
+        crowd.begin("younger of the crowd"),
+    ]
     for request in halves:
         crowd.requests.take_bytes(request, 300)
     crowd.requests.take_bytes(crowd.begin("new", "10.0.0.3"), 300)

@@ -27,7 +27,9 @@ from tests.app.server.odd_requests import damaged, odd, odd_response
 HI = [{"role": "user", "content": "hi"}]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
     max_leaves=8,
 )
 INFINITE = float("inf")
@@ -77,7 +79,21 @@ WRONG_IN_CHATS: dict[str, list[Any]] = {
     "modalities": [["text", "audio"], "text"],
 }
 WRONG_IN_TEXTS: dict[str, list[Any]] = {
-    "prompt": [None, "", [], [""], 5, {}, [1, "a"], [-1], [True], ["a", ""], [[1], []], [1.0], ["a"] * 9],
+    "prompt": [
+        None,
+        "",
+        [],
+        [""],
+        5,
+        {},
+        [1, "a"],
+        [-1],
+        [True],
+        ["a", ""],
+        [[1], []],
+        [1.0],
+        ["a"] * 9,
+    ],
     "logprobs": [-1, 21, True, "1"],
     "echo": [True, 1],
     "best_of": [2, True],
@@ -121,13 +137,22 @@ def is_line(text: str) -> bool:
 
 def test_several_prompts_are_continued_each_by_itself() -> None:
     order = completion_order(Fields({"prompt": ["a", [1, 2]], "n": 2}), "m")
-    assert [order.of_reply(index).prompt for index in range(order.n_replies)] == ["a", "a", (1, 2), (1, 2)]
+    assert [order.of_reply(index).prompt for index in range(order.n_replies)] == [
+        "a",
+        "a",
+        (1, 2),
+        (1, 2),
+    ]
     with pytest.raises(ApiError, match="at most 8 texts"):
         completion_order(Fields({"prompt": ["a"] * 5, "n": 2}), "m")
 
 
-def require_refused(read: Callable[..., Any], needed: dict[str, Any], *tables: dict[str, list[Any]]) -> None:
-    for name, value in ((name, value) for table in tables for name, values in table.items() for value in values):
+def require_refused(
+    read: Callable[..., Any], needed: dict[str, Any], *tables: dict[str, list[Any]]
+) -> None:
+    for name, value in (
+        (name, value) for table in tables for name, values in table.items() for value in values
+    ):
         order, refused = outcome(lambda: read(fields_of({**needed, name: value}), "m"))  # noqa: B023 - called at once
         assert refused is not None, (name, value, order)
         assert (refused.param or "").startswith(name)
@@ -139,7 +164,11 @@ def test_a_wrong_field_is_refused_by_its_name() -> None:
     require_refused(chat_order, {"messages": HI}, WRONG, WRONG_IN_CHATS)
     limits = {"max_tokens": WRONG["max_tokens"][1:]}  # 0 has the prompt counted
     require_refused(completion_order, {"prompt": "hi"}, WRONG | limits, WRONG_IN_TEXTS)
-    require_refused(chat_order, {"messages": HI, "response_format": {"type": "json_object"}}, {"grammar": ["start: X"]})
+    require_refused(
+        chat_order,
+        {"messages": HI, "response_format": {"type": "json_object"}},
+        {"grammar": ["start: X"]},
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,13 +178,20 @@ def test_a_wrong_field_is_refused_by_its_name() -> None:
         ({"type": "json_object"}, ("schema", '{"type":"object"}')),
         ({"type": "json_object", "schema": {"type": "null"}}, ("schema", '{"type": "null"}')),
         ({"type": "regex", "pattern": "a+"}, ("regex", "a+")),
-        ({"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": {}}}, ("schema", "{}")),
+        (
+            {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": {}}},
+            ("schema", "{}"),
+        ),
         ({"type": "grammar", "grammar": 'root ::= "a"'}, ("grammar", 'root ::= "a"')),
     ],
 )
 def test_forms_are_read(given: Any, form: tuple[str, str] | None) -> None:
-    assert read_form(Fields({"response_format": given})) == (AnswerForm(*form, "response_format") if form else None)
-    assert read_form(Fields({"grammar": "start: X"})) == AnswerForm("grammar", "start: X", "grammar")
+    assert read_form(Fields({"response_format": given})) == (
+        AnswerForm(*form, "response_format") if form else None
+    )
+    assert read_form(Fields({"grammar": "start: X"})) == AnswerForm(
+        "grammar", "start: X", "grammar"
+    )
     assert read_form(Fields({"grammar": ""})) is None
 
 
@@ -206,7 +242,9 @@ READ_ORDERS: list[tuple[Callable[[Fields, str], Order], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("asked", "form"), FORMS, ids=lambda value: json.dumps(value)[:50])
-def test_a_form_is_asked_for_in_the_words_of_any_server(asked: dict[str, Any], form: tuple[str, Any, str]) -> None:
+def test_a_form_is_asked_for_in_the_words_of_any_server(
+    asked: dict[str, Any], form: tuple[str, Any, str]
+) -> None:
     for read, needed in READ_ORDERS:
         fields = Fields({**needed, **asked})
         read_form = read(fields, "m").form
@@ -236,7 +274,9 @@ def test_a_form_is_asked_for_in_the_words_of_any_server(asked: dict[str, Any], f
         ({"allowed_token_ids": [1]}, "allowed_token_ids"),
     ],
 )
-def test_what_changes_an_answer_and_is_not_done_is_refused(asked: dict[str, Any], param: str) -> None:
+def test_what_changes_an_answer_and_is_not_done_is_refused(
+    asked: dict[str, Any], param: str
+) -> None:
     for read, needed in READ_ORDERS:
         with pytest.raises(ApiError, match=param.rpartition(".")[2]) as refused:
             read(Fields({**needed, **asked}), "m")
@@ -263,13 +303,19 @@ def test_fields_that_ask_for_no_form_are_taken() -> None:
         ({"continue_final_message": False}, "assistant", "continue_final_message"),
         ({"continue_final_message": True}, "user", "messages"),
         ({"continue_final_message": True, "add_generation_prompt": False}, "assistant", None),
-        ({"continue_final_message": True, "add_generation_prompt": True}, "assistant", "add_generation_prompt"),
+        (
+            {"continue_final_message": True, "add_generation_prompt": True},
+            "assistant",
+            "add_generation_prompt",
+        ),
     ],
 )
 def test_the_end_of_the_prompt_is_as_asked_for_or_refused(
     fields: dict[str, Any], ends_with: str, param: str | None
 ) -> None:
-    said = [*HI, {"role": "assistant", "content": "So", "prefix": True}][: 2 if ends_with == "assistant" else 1]
+    said = [*HI, {"role": "assistant", "content": "So", "prefix": True}][
+        : 2 if ends_with == "assistant" else 1
+    ]
     order, refused = outcome(lambda: chat_order(Fields({"messages": said, **fields}), "m"))
     assert (refused.param if refused is not None else None) == param
     assert param is not None or order.begun == ("So" if ends_with == "assistant" else "")
@@ -287,9 +333,13 @@ def test_a_wrong_message_is_refused_by_its_place(message: Any, place: str) -> No
 @given(
     st.sampled_from([*WRONG, *WRONG_IN_CHATS, *WRONG_IN_TEXTS, "user", "metadata"]),
     JSON,
-    st.lists(JSON | st.dictionaries(st.sampled_from(["role", "content", "name"]), JSON), max_size=3),
+    st.lists(
+        JSON | st.dictionaries(st.sampled_from(["role", "content", "name"]), JSON), max_size=3
+    ),
 )
-def test_whatever_fields_hold_the_request_is_read_or_refused(name: str, value: Any, messages: list[Any]) -> None:
+def test_whatever_fields_hold_the_request_is_read_or_refused(
+    name: str, value: Any, messages: list[Any]
+) -> None:
     for read, needed in (
         (chat_order, {"messages": HI}),
         (chat_order, {"messages": messages}),
@@ -309,7 +359,17 @@ def test_whatever_a_body_holds_it_is_an_object_or_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b"NaN", b'{"seed":' + b"9" * 5000 + b"}", b"[]", b"5"]
+    "body",
+    [
+        b"",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b"\xff",
+        b"NaN",
+        b'{"seed":' + b"9" * 5000 + b"}",
+        b"[]",
+        b"5",
+    ],
 )
 def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(ApiError, match=r"^the body is "):
@@ -329,7 +389,9 @@ def test_what_no_one_knows_is_ignored_and_noted_by_its_place() -> None:
     fields = Fields(body)
     order = chat_order(fields, "m")
     assert (order.messages, order.thinking) == ((Said("user", "hi"),), "off")
-    assert [tool["function"]["name"] for tool in order.tools.items] == ["f"] if order.tools else False
+    assert (
+        [tool["function"]["name"] for tool in order.tools.items] == ["f"] if order.tools else False
+    )
     named = {place for place in fields.ignored if "x" * 40 not in place}
     assert named == {
         "model (always m)", "messages[].colour", "cache_prompt", "provider", "chat_template_kwargs.preserve",
@@ -364,7 +426,12 @@ def test_values_that_mean_none_or_all_are_read_as_such() -> None:
     ).encode()  # fmt: skip
     order = chat_order(read_json(body), "m")
     assert order.sampling == {"top_k": 0, "repeat_window": MOST_TOKENS, "seed": 4}
-    assert (order.max_tokens, order.stops, order.n_logprobs, order.thinking) == (0, ("x",), None, None)
+    assert (order.max_tokens, order.stops, order.n_logprobs, order.thinking) == (
+        0,
+        ("x",),
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -389,7 +456,12 @@ def test_what_asks_for_nothing_is_allowed() -> None:
         "stop": None, "seed": None, "stream": None, "temperature": None, "parallel_tool_calls": True,
     }  # fmt: skip
     order = chat_order(Fields({"messages": HI, **neutral}), "m")
-    assert (order.sampling, order.stops, order.is_streamed, order.n_logprobs) == ({}, (), False, None)
+    assert (order.sampling, order.stops, order.is_streamed, order.n_logprobs) == (
+        {},
+        (),
+        False,
+        None,
+    )
 
 
 SPELLINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -416,7 +488,9 @@ SPELLINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("asked", "chosen"), SPELLINGS, ids=lambda one: next(iter(one)))
-def test_samplers_have_the_names_of_other_servers(asked: dict[str, Any], chosen: dict[str, Any]) -> None:
+def test_samplers_have_the_names_of_other_servers(
+    asked: dict[str, Any], chosen: dict[str, Any]
+) -> None:
     assert chat_order(Fields({"messages": HI, **asked}), "m").sampling == chosen
     assert completion_order(Fields({"prompt": "a", **asked}), "m").sampling == chosen
     assert response_order(Fields({"input": "a", **asked}), "m").sampling == chosen
@@ -431,7 +505,17 @@ def test_a_text_with_a_bias_becomes_its_tokens() -> None:
 
 def test_what_is_asked_for_is_in_the_order() -> None:
     order = chat_order(
-        Fields({"messages": HI, "stop": ["a", "b"], "seed": 5, "temperature": 0, "stream": True, "logprobs": True}), "m"
+        Fields(
+            {
+                "messages": HI,
+                "stop": ["a", "b"],
+                "seed": 5,
+                "temperature": 0,
+                "stream": True,
+                "logprobs": True,
+            }
+        ),
+        "m",
     )
     assert order.messages == (Said("user", "hi"),)
     assert (order.stops, order.is_streamed, order.n_logprobs) == (("a", "b"), True, 0)

@@ -17,10 +17,16 @@ FIRST = {"role": "user", "content": "capital of France?"}
 
 
 def test_a_text_is_answered_whole(server: Serving) -> None:
-    reply = client_of(server).responses.create(model="m", input="capital of France?", instructions="be brief")
+    reply = client_of(server).responses.create(
+        model="m", input="capital of France?", instructions="be brief"
+    )
     assert (reply.output_text, reply.status, reply.model) == ("Paris.", "completed", "m")
     assert reply.usage is not None
-    assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.total_tokens) == (11, 3, 14)
+    assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.total_tokens) == (
+        11,
+        3,
+        14,
+    )
     chat = server.script.opened[0].chats[0]
     assert [message.content for message in chat.messages][:2] == ["be brief", "capital of France?"]
 
@@ -28,7 +34,11 @@ def test_a_text_is_answered_whole(server: Serving) -> None:
 def test_a_reply_that_is_sent_back_is_not_read_again(server: Serving) -> None:
     client = client_of(server)
     first = client.responses.create(model="m", input=[FIRST])  # type: ignore[list-item]
-    items: list[Any] = [FIRST, *(item.model_dump() for item in first.output), {"role": "user", "content": "sure?"}]
+    items: list[Any] = [
+        FIRST,
+        *(item.model_dump() for item in first.output),
+        {"role": "user", "content": "sure?"},
+    ]
     second = client.responses.create(model="m", input=items)
     assert second.usage is not None
     assert second.usage.input_tokens_details.cached_tokens >= 10
@@ -46,7 +56,10 @@ def test_a_stream_builds_up_the_same(server: Serving) -> None:
     told = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert told == final.output_text == "Paris."
     assert [item.type for item in final.output] == ["reasoning", "message"]
-    assert "".join(event.delta for event in events if event.type == "response.reasoning_text.delta") == "hm"
+    assert (
+        "".join(event.delta for event in events if event.type == "response.reasoning_text.delta")
+        == "hm"
+    )
     starts = [event.output_index for event in events if event.type == "response.output_item.added"]
     ends = [event.output_index for event in events if event.type == "response.output_item.done"]
     assert starts == ends == [0, 1]
@@ -83,15 +96,25 @@ CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool
 def test_a_call_and_its_result_go_there_and_back(server: Serving) -> None:
     server.script.replies = [["Let", " me.", CALL, CALL], ["Rain", "."]]
     client = client_of(server)
-    options: dict[str, Any] = {"model": "m", "tools": [TOOL, {"type": "web_search"}], "tool_choice": "auto"}
+    options: dict[str, Any] = {
+        "model": "m",
+        "tools": [TOOL, {"type": "web_search"}],
+        "tool_choice": "auto",
+    }
     first = client.responses.create(input=[FIRST], **options)  # type: ignore[list-item]
     assert [item.type for item in first.output] == ["message", "function_call", "function_call"]
     call = first.output[1]
     assert call.type == "function_call"
-    assert (call.name, json.loads(call.arguments), first.status) == ("get_weather", {"city": "Paris"}, "completed")
+    assert (call.name, json.loads(call.arguments), first.status) == (
+        "get_weather",
+        {"city": "Paris"},
+        "completed",
+    )
     results = [
         {"type": "function_call_output", "call_id": item.call_id, "output": output}
-        for item, output in zip(first.output[1:], ("Rain", [{"type": "input_text", "text": "Rain"}]), strict=True)
+        for item, output in zip(
+            first.output[1:], ("Rain", [{"type": "input_text", "text": "Rain"}]), strict=True
+        )
         if item.type == "function_call"
     ]
     items: list[Any] = [FIRST, *first.output, *results]
@@ -118,7 +141,11 @@ def test_a_streamed_call_is_built_up_by_its_events(server: Serving) -> None:
     added, delta, done, item_done = events[-5:-1]
     assert added.type == "response.output_item.added"
     assert added.item.type == "function_call"
-    assert (added.item.name, added.item.arguments, added.item.status) == ("get_weather", "", "in_progress")
+    assert (added.item.name, added.item.arguments, added.item.status) == (
+        "get_weather",
+        "",
+        "in_progress",
+    )
     assert delta.type == "response.function_call_arguments.delta"
     assert done.type == "response.function_call_arguments.done"
     assert delta.delta == done.arguments == '{"city": "Paris"}'
@@ -158,12 +185,24 @@ def test_fields_of_agents_are_read_and_the_rest_is_noted() -> None:
         ("tool", "Rain", "get_weather"),
     ]  # fmt: skip
     assert order.tools is not None
-    assert ([tool["function"]["name"] for tool in order.tools.items], order.tools.takes_one) == (["get_weather"], True)
-    assert (order.thinking, order.is_streamed, order.sampling) == ("medium", True, {"temperature": 0.5})
+    assert ([tool["function"]["name"] for tool in order.tools.items], order.tools.takes_one) == (
+        ["get_weather"],
+        True,
+    )
+    assert (order.thinking, order.is_streamed, order.sampling) == (
+        "medium",
+        True,
+        {"temperature": 0.5},
+    )
     assert order.form is not None
     assert (order.form.name, order.form.text) == ("text.format", "{}")
     skipped = {f"tools of type {kind}" for kind in ("web_search", "local_shell", "custom", "mcp")}
-    assert fields.ignored == {*skipped, "future_field", "input of type web_search_call", "model (always m)"}
+    assert fields.ignored == {
+        *skipped,
+        "future_field",
+        "input of type web_search_call",
+        "model (always m)",
+    }
 
 
 @pytest.mark.parametrize(
@@ -183,8 +222,14 @@ def test_fields_of_agents_are_read_and_the_rest_is_noted() -> None:
         ({"input": [{"type": "function_call_output", "call_id": [3]}]}, "input[0].call_id"),
         ({"input": "hi", "tools": [{"type": "function"}]}, "tools[0].function"),
         ({"input": "hi", "prompt": {"id": "p"}}, "prompt"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
-        ({"input": [{"role": "user", "content": [{"type": "input_text", "text": 3}]}]}, "input[0].content[0].text"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+            "input[0].content[0].type",
+        ),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_text", "text": 3}]}]},
+            "input[0].content[0].text",
+        ),
         ({"input": [{"role": "assistant", "content": 3}]}, "input[0].content"),
     ],
 )

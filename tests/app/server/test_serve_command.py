@@ -49,11 +49,16 @@ def started() -> Iterator[tuple[subprocess.Popen[bytes], str]]:
 
 @pytest.mark.slow
 def test_a_client_is_answered_after_a_cut_and_ctrl_c_ends_it() -> None:
-    with started() as (process, url), httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S) as http:
+    with (
+        started() as (process, url),
+        httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S) as http,
+    ):
         question = [{"role": "user", "content": "What is the capital of France?"}]
 
         def answer_to(messages: list[dict[str, str]], **fields: Any) -> httpx.Response:
-            return http.post("/v1/chat/completions", json={"model": "starter", "messages": messages, **fields})
+            return http.post(
+                "/v1/chat/completions", json={"model": "starter", "messages": messages, **fields}
+            )
 
         reply = answer_to(question, temperature=0, logprobs=True).json()["choices"][0]
         text = reply["message"]["content"]
@@ -61,13 +66,25 @@ def test_a_client_is_answered_after_a_cut_and_ctrl_c_ends_it() -> None:
         assert all(one["logprob"] <= 0 for one in reply["logprobs"]["content"])
         assert "".join(one["token"] for one in reply["logprobs"]["content"]) == text
 
-        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": [{"city": "Rome"}]}}}
+        form = {
+            "type": "json_schema",
+            "json_schema": {"name": "x", "schema": {"enum": [{"city": "Rome"}]}},
+        }
         shaped = answer_to(question, response_format=form).json()
         assert json.loads(shaped["choices"][0]["message"]["content"]) == {"city": "Rome"}
-        refused = answer_to(question, response_format={"type": "regex", "pattern": "("}, stream=True)
+        refused = answer_to(
+            question, response_format={"type": "regex", "pattern": "("}, stream=True
+        )
         assert (refused.status_code, "invalid regex" in refused.text) == (400, True)
 
-        endless = {"prompt": "Once upon a time", "stream": True, "temperature": 5, "min_p": 0, "top_p": 1, "top_k": 0}
+        endless = {
+            "prompt": "Once upon a time",
+            "stream": True,
+            "temperature": 5,
+            "min_p": 0,
+            "top_p": 1,
+            "top_k": 0,
+        }
         with http.stream("POST", "/v1/completions", json=endless) as answer:
             next(answer.iter_lines())
         until(lambda: "jalopy_requests_running 0" in http.get("/metrics").text)
@@ -104,7 +121,9 @@ def test_what_cannot_be_served_is_refused_in_one_line(argv: str, code: int, word
     assert (exit_code_of(refused.value), str(refused.value).count("\n")) == (code, 0)
 
 
-@pytest.mark.parametrize(("argv", "words"), [("--port 70000", "0 to 65535"), ("--max-waiting 0", "whole number")])
+@pytest.mark.parametrize(
+    ("argv", "words"), [("--port 70000", "0 to 65535"), ("--max-waiting 0", "whole number")]
+)
 def test_a_number_has_limits(argv: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         arguments.parse(["serve", *argv.split()])

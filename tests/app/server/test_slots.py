@@ -44,18 +44,31 @@ def cached_tokens(answer: httpx.Response) -> int:
 def test_as_many_are_answered_at_once_as_there_are_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(monkeypatch, held_back(), most_at_once=2) as server, ThreadPoolExecutor(3) as pool:
         answers = ask(pool, server, "one", "two", "three")
-        until(lambda: (server.metric("requests_running"), server.metric("requests_waiting")) == (2, 1))
+        until(
+            lambda: (server.metric("requests_running"), server.metric("requests_waiting")) == (2, 1)
+        )
         gate_of(server).open()
-        assert [answer.result(60).json()["usage"]["completion_tokens"] for answer in answers] == [6, 6, 6]
+        assert [answer.result(60).json()["usage"]["completion_tokens"] for answer in answers] == [
+            6,
+            6,
+            6,
+        ]
         assert server.get("/props").json()["total_slots"] == 2
 
 
 def test_a_conversation_goes_on_in_the_slot_that_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(monkeypatch, most_at_once=3) as server:
-        talks = [[{"role": "user", "content": f"talk {number}: " + "word " * 20}] for number in range(3)]
+        talks = [
+            [{"role": "user", "content": f"talk {number}: " + "word " * 20}] for number in range(3)
+        ]
         for talk in talks:
-            reply = server.post("/v1/chat/completions", {"messages": talk}).json()["choices"][0]["message"]
-            talk += [{"role": "assistant", "content": reply["content"]}, {"role": "user", "content": "and then?"}]
+            reply = server.post("/v1/chat/completions", {"messages": talk}).json()["choices"][0][
+                "message"
+            ]
+            talk += [
+                {"role": "assistant", "content": reply["content"]},
+                {"role": "user", "content": "and then?"},
+            ]
         for talk in reversed(talks):
             assert cached_tokens(server.post("/v1/chat/completions", {"messages": talk})) > 20
 
@@ -65,7 +78,12 @@ def test_a_client_that_leaves_frees_its_slot_alone(monkeypatch: pytest.MonkeyPat
         (stays,) = ask(pool, server, "stays")
         until(lambda: server.metric("requests_running") == 1)
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{server.url}/v1/completions", json={"prompt": "goes"}, timeout=0.5, trust_env=False)
+            httpx.post(
+                f"{server.url}/v1/completions",
+                json={"prompt": "goes"},
+                timeout=0.5,
+                trust_env=False,
+            )
         until(lambda: server.metric("clients_gone_total") == 1)
         assert server.metric("requests_running") == 1
         gate_of(server).open()

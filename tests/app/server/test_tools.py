@@ -30,11 +30,22 @@ TOOL: dict[str, Any] = {
     "function": {
         "name": "get_weather",
         "description": "Tells.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
     },
 }
 ASKED: list[Any] = [{"role": "user", "content": "How is Paris?"}]
-CALL_PIECES = ["\n<tool", "_call>", '{"name": "get_', 'weather", "argu', 'ments": {"city": "Paris"}}', "</tool_call>"]
+CALL_PIECES = [
+    "\n<tool",
+    "_call>",
+    '{"name": "get_',
+    'weather", "argu',
+    'ments": {"city": "Paris"}}',
+    "</tool_call>",
+]
 SAYS_CALL = ["Let", " me.", *CALL_PIECES]
 
 
@@ -63,7 +74,10 @@ def test_a_call_and_its_result_go_there_and_back(server: Serving) -> None:
     assert message.tool_calls is not None
     (call,) = message.tool_calls
     assert call.type == "function"
-    assert (call.function.name, json.loads(call.function.arguments)) == ("get_weather", {"city": "Paris"})
+    assert (call.function.name, json.loads(call.function.arguments)) == (
+        "get_weather",
+        {"city": "Paris"},
+    )
     said = [*ASKED, message, {"role": "tool", "tool_call_id": call.id, "content": "Rain"}]
     second = client.chat.completions.create(model="m", messages=said, tools=[TOOL])  # type: ignore[list-item]
     assert (second.choices[0].message.content, second.choices[0].finish_reason) == ("Rain.", "stop")
@@ -76,13 +90,19 @@ def test_a_call_and_its_result_go_there_and_back(server: Serving) -> None:
 
 
 def test_a_streamed_call_comes_as_deltas_after_its_text(server: Serving) -> None:
-    stream = client_of(server).chat.completions.create(model="m", messages=ASKED, tools=[TOOL], stream=True)  # type: ignore[call-overload]
+    stream = client_of(server).chat.completions.create(
+        model="m", messages=ASKED, tools=[TOOL], stream=True
+    )  # type: ignore[call-overload]
     chunks = list(stream)
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     assert text == "Let me."
     assert [chunk.choices[0].finish_reason for chunk in chunks][-1] == "tool_calls"
     (call,) = calls_of(chunks).values()
-    assert (call["name"], json.loads(call["arguments"]), len(call["id"])) == ("get_weather", {"city": "Paris"}, 9)
+    assert (call["name"], json.loads(call["arguments"]), len(call["id"])) == (
+        "get_weather",
+        {"city": "Paris"},
+        9,
+    )
 
 
 def test_several_calls_are_numbered_unless_one_is_asked_for(server: Serving) -> None:
@@ -92,7 +112,9 @@ def test_several_calls_are_numbered_unless_one_is_asked_for(server: Serving) -> 
     events = events_of(server.post("/v1/chat/completions", body).text)
     deltas = [event["choices"][0]["delta"].get("tool_calls", []) for event in events]
     assert [one["index"] for delta in deltas for one in delta] == [0, 1]
-    whole = server.post("/v1/chat/completions", {**body, "stream": False, "parallel_tool_calls": False}).json()
+    whole = server.post(
+        "/v1/chat/completions", {**body, "stream": False, "parallel_tool_calls": False}
+    ).json()
     assert len(whole["choices"][0]["message"]["tool_calls"]) == 1
 
 
@@ -107,8 +129,16 @@ def test_without_tools_or_with_choice_none_the_reply_is_text(server: Serving) ->
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_object_in_a_fence_is_a_call_and_a_misfit_is_reported(server: Serving, stream: bool) -> None:
-    fenced = ["```", "json\n", '{"name": "get_', 'weather", "arguments": {"city": "Paris"}}', "\n```"]
+def test_an_object_in_a_fence_is_a_call_and_a_misfit_is_reported(
+    server: Serving, stream: bool
+) -> None:
+    fenced = [
+        "```",
+        "json\n",
+        '{"name": "get_',
+        'weather", "arguments": {"city": "Paris"}}',
+        "\n```",
+    ]
     wrong = [piece.replace("city", "town") for piece in fenced]
     server.script.replies = [fenced, wrong]
     found = []
@@ -120,7 +150,10 @@ def test_an_object_in_a_fence_is_a_call_and_a_misfit_is_reported(server: Serving
             calls = [call for one in choices for call in one["delta"].get("tool_calls", [])]
         else:
             choices = answer.json()["choices"]
-            text, calls = choices[-1]["message"]["content"] or "", choices[-1]["message"].get("tool_calls", [])
+            text, calls = (
+                choices[-1]["message"]["content"] or "",
+                choices[-1]["message"].get("tool_calls", []),
+            )
         names = [call["function"]["name"] for call in calls]
         found.append((choices[-1]["finish_reason"], names, text, choices[-1].get("not_a_call")))
     assert found == [
@@ -133,7 +166,10 @@ def test_a_model_without_tools_says_so_and_the_log_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving(monkeypatch, Script(replies=[["Hi."]], calls_like="")) as served:
-        assert served.chat(tools=[TOOL], tool_choice="none").json()["choices"][0]["message"]["content"] == "Hi."
+        assert (
+            served.chat(tools=[TOOL], tool_choice="none").json()["choices"][0]["message"]["content"]
+            == "Hi."
+        )
         for _ in range(2):
             error = served.chat(tools=[TOOL]).json()["error"]
             assert (error["param"], error["code"]) == ("tools", "unsupported_parameter")
@@ -219,12 +255,17 @@ def test_what_is_wrong_is_refused_by_its_field(fields: dict[str, Any], param: st
         ('{"type": "object"}', {"type": "object"}),
         ({"properties": None, "required": None}, {}),
         ({"properties": [], "required": "a"}, {}),
-        ({"properties": {"a": True}, "required": ["a", 5]}, {"properties": {"a": True}, "required": ["a"]}),
+        (
+            {"properties": {"a": True}, "required": ["a", 5]},
+            {"properties": {"a": True}, "required": ["a"]},
+        ),
         ({"type": ["object", "null"]}, {"type": ["object", "null"]}),
         ({"title": "\ud800"}, {"title": "\ufffd"}),
     ],
 )
-def test_odd_parameters_of_a_tool_are_read_as_a_schema(parameters: Any, read: dict[str, Any]) -> None:
+def test_odd_parameters_of_a_tool_are_read_as_a_schema(
+    parameters: Any, read: dict[str, Any]
+) -> None:
     tools = [a_tool(parameters=parameters), {"name": "g", "input_schema": parameters}]
     order = chat_order(Fields({"messages": ASKED, "tools": tools}), "m")
     assert order.tools is not None
@@ -240,7 +281,9 @@ def test_parameters_nested_too_deeply_are_cut_and_noted() -> None:
 
 
 def test_of_two_tools_with_one_name_the_first_counts() -> None:
-    fields = Fields({"messages": ASKED, "tools": [a_tool(description="first"), a_tool(description="second")]})
+    fields = Fields(
+        {"messages": ASKED, "tools": [a_tool(description="first"), a_tool(description="second")]}
+    )
     order = chat_order(fields, "m")
     assert order.tools is not None
     assert [tool["function"]["description"] for tool in order.tools.items] == ["first"]
@@ -281,7 +324,9 @@ def test_a_call_in_the_history_gets_the_nearest_legal_name(given: str | None, na
         ({"a": 1}, {"a": 1}),
     ],
 )
-def test_arguments_in_the_history_that_are_no_object_become_one(given: Any, read: dict[str, Any]) -> None:
+def test_arguments_in_the_history_that_are_no_object_become_one(
+    given: Any, read: dict[str, Any]
+) -> None:
     said = [*ASKED, assistant(tool_calls=[a_call(arguments=given)]), tool()]
     assert chat_order(Fields({"messages": said}), "m").messages[1].calls[0].values == read
 
@@ -295,7 +340,14 @@ def test_arguments_in_the_history_that_are_no_object_become_one(given: Any, read
         (18, "18"),
         (True, "true"),
         (None, ""),
-        ([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {}}, {"type": "text"}], "a"),
+        (
+            [
+                {"type": "text", "text": "a"},
+                {"type": "image_url", "image_url": {}},
+                {"type": "text"},
+            ],
+            "a",
+        ),
         ("\ud800", "\ufffd"),
     ],
 )
@@ -304,7 +356,9 @@ def test_the_result_of_a_tool_may_be_any_value(content: Any, text: str) -> None:
     assert chat_order(Fields({"messages": said}), "m").messages[2].results[0].text == text
 
 
-@pytest.mark.parametrize("calls", [[None], [{"id": 5, "name": "f", "arguments": {}}], [{}], None, []])
+@pytest.mark.parametrize(
+    "calls", [[None], [{"id": 5, "name": "f", "arguments": {}}], [{}], None, []]
+)
 def test_calls_in_the_history_may_lack_what_they_have(calls: Any) -> None:
     said = [*ASKED, assistant(tool_calls=calls, content="So."), tool(tool_call_id=5), *ASKED]
     assert chat_order(Fields({"messages": said}), "m").messages[0].text == "How is Paris?"
@@ -325,28 +379,51 @@ def test_calls_in_the_history_may_lack_what_they_have(calls: Any) -> None:
         ({"type": "any"}, ("f", "g"), 2),
         ({"type": "auto"}, (), 2),
         ({"type": "function", "name": "g"}, ("g",), 2),
-        ({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [a_tool(name="g")]}}, ("g",), 1),
-        ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]}, (), 1),
+        (
+            {
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": "required", "tools": [a_tool(name="g")]},
+            },
+            ("g",),
+            1,
+        ),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
+            (),
+            1,
+        ),
         ({"type": "web_search"}, (), 2),
     ],
 )
-def test_a_choice_of_tools_is_read_as_each_api_writes_it(choice: Any, must: tuple[str, ...], offered: int) -> None:
+def test_a_choice_of_tools_is_read_as_each_api_writes_it(
+    choice: Any, must: tuple[str, ...], offered: int
+) -> None:
     tools = [a_tool(), {"type": "function", "name": "g", "parameters": {}, "strict": None}]
     order = chat_order(Fields({"messages": ASKED, "tools": tools, "tool_choice": choice}), "m")
     assert order.tools is not None
     assert (order.tools.must, len(order.tools.items)) == (must, offered)
-    assert order.tools.items[0]["function"]["parameters"] in ({"type": "object", "properties": {}}, {})
+    assert order.tools.items[0]["function"]["parameters"] in (
+        {"type": "object", "properties": {}},
+        {},
+    )
 
 
 @pytest.mark.parametrize("arguments", ["", "null", None, {}, " {} "])
 def test_a_call_without_arguments_is_written_in_many_ways(arguments: Any) -> None:
     said = [*ASKED, assistant(tool_calls=[a_call(arguments=arguments)]), tool()]
-    assert chat_order(Fields({"messages": said}), "m").messages[1].calls[0].arguments in ("{}", " {} ")
+    assert chat_order(Fields({"messages": said}), "m").messages[1].calls[0].arguments in (
+        "{}",
+        " {} ",
+    )
 
 
 CITY = {
     "type": "object",
-    "properties": {"city": {"type": "string"}, "unit": {"enum": ["C", "F"]}, "n": {"type": "integer"}},
+    "properties": {
+        "city": {"type": "string"},
+        "unit": {"enum": ["C", "F"]},
+        "n": {"type": "integer"},
+    },
     "required": ["city", "unit", "n"],
     "additionalProperties": False,
 }
@@ -366,7 +443,10 @@ GOOD = {
 
 REFERRING = {
     "$schema": "http://somewhere/else",
-    "$defs": {"unit": {"enum": ["C", "F"]}, "more": {"anyOf": [{"$ref": "#/$defs/more"}, {"$ref": "#/definitions/n"}]}},
+    "$defs": {
+        "unit": {"enum": ["C", "F"]},
+        "more": {"anyOf": [{"$ref": "#/$defs/more"}, {"$ref": "#/definitions/n"}]},
+    },
     "definitions": {"n": {"type": "integer", "format": "nobody-knows"}},
     "properties": {
         "city": {"type": "string", "format": "town"},
@@ -377,7 +457,11 @@ REFERRING = {
     "additionalProperties": False,
 }
 """The same, as generators write it: with references, drafts and formats of their own."""
-FORM = AnswerForm(SCHEMA, '{"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}', "form")
+FORM = AnswerForm(
+    SCHEMA,
+    '{"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}',
+    "form",
+)
 
 
 @pytest.fixture(scope="module")
@@ -388,7 +472,9 @@ def forms() -> Iterator[Forms]:
 
 
 def tools_of(*schemas: Any, **how: Any) -> Tools:
-    functions = ({"name": "fgh"[at], "description": "", "parameters": one} for at, one in enumerate(schemas))
+    functions = (
+        {"name": "fgh"[at], "description": "", "parameters": one} for at, one in enumerate(schemas)
+    )
     return Tools(tuple({"type": "function", "function": one} for one in functions), **how)
 
 
@@ -412,8 +498,12 @@ def fits(forms: Forms, form: AnswerForm, *texts: str) -> list[bool]:
     return [found[text] for text in texts]
 
 
-@pytest.mark.parametrize(("how", "parameters"), [*((how, CITY) for how in FORMATS), (FORMATS[3], REFERRING)])
-def test_a_reply_that_must_be_a_call_can_be_nothing_else(forms: Forms, how: CallFormat, parameters: Any) -> None:
+@pytest.mark.parametrize(
+    ("how", "parameters"), [*((how, CITY) for how in FORMATS), (FORMATS[3], REFERRING)]
+)
+def test_a_reply_that_must_be_a_call_can_be_nothing_else(
+    forms: Forms, how: CallFormat, parameters: Any
+) -> None:
     tools = tools_of(parameters, must=("f",), takes_one=True)
     form = call_form(BYTES, tools, how)
     good = GOOD[how.name]
@@ -421,7 +511,9 @@ def test_a_reply_that_must_be_a_call_can_be_nothing_else(forms: Forms, how: Call
     assert fits(forms, form, good, *wrong) == [True, False, False, False, False]
     splitter = CallSplitter(how, tools.items)
     found = [*splitter.push(good).calls, *splitter.flush().calls]
-    assert [(one.name, one.values) for one in found] == [("f", {"city": "Rome", "unit": "C", "n": 3})]
+    assert [(one.name, one.values) for one in found] == [
+        ("f", {"city": "Rome", "unit": "C", "n": 3})
+    ]
 
 
 NEXT_TO_A_FORM = [how for how in FORMATS if how.name in ("hermes", "llama", "mistral")]
@@ -446,9 +538,15 @@ def test_next_to_tools_a_reply_is_a_call_or_has_its_form(forms: Forms, how: Call
 
 @pytest.mark.parametrize(
     ("kind", "text", "reply"),
-    [(REGEX, "yes/no", "yes/no"), (GRAMMAR, 'start: A\nA: "x"', "x"), (GRAMMAR, 'root ::= "y" | [0-9]', "7")],
+    [
+        (REGEX, "yes/no", "yes/no"),
+        (GRAMMAR, 'start: A\nA: "x"', "x"),
+        (GRAMMAR, 'root ::= "y" | [0-9]', "7"),
+    ],
 )
-def test_a_form_of_any_kind_may_stand_next_to_tools(forms: Forms, kind: str, text: str, reply: str) -> None:
+def test_a_form_of_any_kind_may_stand_next_to_tools(
+    forms: Forms, kind: str, text: str, reply: str
+) -> None:
     form = reply_form(BYTES, AnswerForm(kind, text, "form"), tools_of(CITY), FORMATS[3])
     assert form is not None
     assert fits(forms, form, reply, GOOD["hermes"], "no") == [True, True, False]
@@ -468,7 +566,9 @@ def test_what_looks_like_a_call_within_a_form_is_text(size: int) -> None:
         (f" {GOOD['hermes']}\n{GOOD['hermes']}", 2),
     ):
         splitter = CallSplitter(how, tools.items, only_first=True)
-        told = [splitter.push(text[at : at + size]) for at in range(0, len(text), size)] + [splitter.flush()]
+        told = [splitter.push(text[at : at + size]) for at in range(0, len(text), size)] + [
+            splitter.flush()
+        ]
         assert len(splitter.calls) == n_calls
         assert "".join(one.text for one in told) == (text if n_calls == 0 else "")
 
@@ -483,7 +583,10 @@ ODD: list[tuple[dict[str, Any], str]] = [
     ({"a": {"type": "array", "contains": {"const": 1}, "minContains": 2}}, "contains, minContains"),
     ({"a": {"type": "object", "dependentSchemas": {"b": {"required": ["c"]}}}}, "dependentSchemas"),
     ({"a": {"enum": [2**70 + 2**40]}}, "enum"),
-    ({"a": {"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 9}]}}, "combinations of keywords"),
+    (
+        {"a": {"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 9}]}},
+        "combinations of keywords",
+    ),
     ({"a": {"allOf": [{"type": "string"}, {"type": "integer"}]}}, "parameters"),
     ({"a": {"type": "string", "minLength": 5, "maxLength": 2}}, "parameters"),
 ]
@@ -506,13 +609,21 @@ def test_as_much_of_a_tools_odd_schema_is_followed_as_can_be(
 
 @pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.name)
 def test_arguments_by_an_odd_schema_are_as_the_model_wrote(forms: Forms, how: CallFormat) -> None:
-    schema = {**CITY, "not": {"required": ["x"]}, "properties": {**CITY["properties"], "n": {"$ref": "https://a.b"}}}
+    schema = {
+        **CITY,
+        "not": {"required": ["x"]},
+        "properties": {**CITY["properties"], "n": {"$ref": "https://a.b"}},
+    }
     form = call_form(BYTES, tools_of(schema, must=("f",), takes_one=True), how)
     assert fits(forms, form, GOOD[how.name], GOOD[how.name].replace("f", "g", 1)) == [True, False]
 
 
 def test_a_schema_that_takes_too_long_is_left_out() -> None:
-    slow = {"type": "object", "properties": {"a": {"type": "integer", "multipleOf": 1000003}}, "required": ["a"]}
+    slow = {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "multipleOf": 1000003}},
+        "required": ["a"],
+    }
     impatient = Forms(BYTES, FormLimits(compile_cpu_s=0.3))
     form = call_form(BYTES, tools_of(slow, must=("f",), takes_one=True), FORMATS[3])
     constraint = impatient.constraint(form)

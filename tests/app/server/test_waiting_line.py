@@ -36,7 +36,11 @@ def test_a_full_line_has_room_for_a_peer_that_has_fewer_in_it() -> None:
 
 
 @settings(max_examples=40)
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["join", "leave", "take"])), max_size=60))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from(["join", "leave", "take"])), max_size=60
+    )
+)
 def test_nothing_is_lost_and_nothing_comes_twice(steps: list[tuple[str, str]]) -> None:
     line: WaitingLine[int] = WaitingLine(5)
     waiting: list[int] = []

@@ -53,7 +53,9 @@ def test_no_control_stays_in_what_is_sent_and_saved(text: str) -> None:
 def test_what_is_shown_is_harmless(text: str) -> None:
     shown = screen_text(text)
     assert {c for c in shown if unicodedata.category(c) == "Cc"} <= {"\n", "\t"}
-    assert not any(0x202A <= ord(c) <= 0x202E or 0x2060 <= ord(c) <= 0x206F for c in shown), "nothing is reordered"
+    assert not any(0x202A <= ord(c) <= 0x202E or 0x2060 <= ord(c) <= 0x206F for c in shown), (
+        "nothing is reordered"
+    )
     assert not HIDDEN & set(shown)
     assert "\U000e0041" not in shown, "a letter that no flag has"
     shown.encode("utf-8")
@@ -70,14 +72,18 @@ def test_an_editor_shows_a_harmless_character_for_each(text: str) -> None:
     assert not any(0x202A <= ord(c) <= 0x202E or 0x2060 <= ord(c) <= 0x206F for c in shown)
 
 
-@pytest.mark.parametrize(("cleaner_type", "clean"), [(TextCleaner, clean_text), (ScreenCleaner, screen_text)])
+@pytest.mark.parametrize(
+    ("cleaner_type", "clean"), [(TextCleaner, clean_text), (ScreenCleaner, screen_text)]
+)
 @given(text=SUSPICIOUS, cuts=st.lists(st.integers(0, 60), max_size=8))
 @example(text="a\r\nb", cuts=[2])
 @example(text="e" + "\u0301" * 30, cuts=[3, 9])
 @example(text="e" + "\u0301" * 8 + "\u2060" + "\u0301" * 8, cuts=[4, 9, 10])
 @example(text=WALES * 2 + "\U000e0067", cuts=[1, 3, 8])
 @example(text="a\r\U000e0067\r", cuts=[2])
-def test_any_split_of_the_input_gives_the_same_output(cleaner_type, clean, text: str, cuts: list[int]) -> None:
+def test_any_split_of_the_input_gives_the_same_output(
+    cleaner_type, clean, text: str, cuts: list[int]
+) -> None:
     cleaner = cleaner_type()
     joined = "".join(cleaner.push(piece) for piece in split_at(text, cuts)) + cleaner.flush()
     assert joined == clean(text)

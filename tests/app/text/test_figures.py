@@ -7,20 +7,24 @@ from app.text import figures
 
 
 @pytest.mark.parametrize(
-    ("tokens_per_s", "written"), [(0.5, "0.50"), (2.94, "2.9"), (9.96, "10.0"), (99.96, "100"), (512.3, "512")]
+    ("tokens_per_s", "written"),
+    [(0.5, "0.50"), (2.94, "2.9"), (9.96, "10.0"), (99.96, "100"), (512.3, "512")],
 )
 def test_rates_have_decimals_only_where_they_mean_something(tokens_per_s, written):
     assert figures.rate(tokens_per_s) == written
 
 
 @pytest.mark.parametrize(
-    ("n_bytes", "written"), [(0, "0B"), (512, "512B"), (118 << 20, "118M"), (4.2 * 2**30, "4.2G"), (1023.9, "1.0K")]
+    ("n_bytes", "written"),
+    [(0, "0B"), (512, "512B"), (118 << 20, "118M"), (4.2 * 2**30, "4.2G"), (1023.9, "1.0K")],
 )
 def test_sizes_are_short(n_bytes, written):
     assert figures.size(n_bytes) == written
 
 
-@pytest.mark.parametrize(("s", "written"), [(0.2, "1 s"), (59.4, "59 s"), (86, "1 min 26 s"), (7500, "2 h 5 min")])
+@pytest.mark.parametrize(
+    ("s", "written"), [(0.2, "1 s"), (59.4, "59 s"), (86, "1 min 26 s"), (7500, "2 h 5 min")]
+)
 def test_estimates_are_whole_seconds(s, written):
     assert figures.whole_seconds(s) == written
 
@@ -61,15 +65,27 @@ def test_what_a_saved_state_saved_is_named_where_it_was_long():
 
 
 def test_thinking_is_summed_up_in_one_line():
-    assert lines.thinking_summary(Thinking("x", 148, 12.3, True)) == "thought for 12.3 s · 148 tokens"
-    assert lines.thinking_summary(Thinking("x", 1, 0.5)) == "thought for 0.50 s · 1 token · not finished"
+    assert (
+        lines.thinking_summary(Thinking("x", 148, 12.3, True)) == "thought for 12.3 s · 148 tokens"
+    )
+    assert (
+        lines.thinking_summary(Thinking("x", 1, 0.5))
+        == "thought for 0.50 s · 1 token · not finished"
+    )
 
 
 def test_the_footer_of_one_stopped_token_has_no_speed():
-    measured = ReplyFigures(tokens=1, first_token_s=2.1, decode_tps=None, prompt_tokens=12, reused_tokens=0)
-    assert lines.whole_footer(measured, Ending.STOPPED) == "1 token · first after 2.1 s · stopped · read 12 tokens"
+    measured = ReplyFigures(
+        tokens=1, first_token_s=2.1, decode_tps=None, prompt_tokens=12, reused_tokens=0
+    )
+    assert (
+        lines.whole_footer(measured, Ending.STOPPED)
+        == "1 token · first after 2.1 s · stopped · read 12 tokens"
+    )
 
 
 def test_a_full_context_leads_to_a_larger_one_the_model_knows():
-    assert "a larger context_size holds more." in figures.context_nearly_full(230, 256, may_grow=True)
+    assert "a larger context_size holds more." in figures.context_nearly_full(
+        230, 256, may_grow=True
+    )
     assert figures.context_nearly_full(230, 256, may_grow=False).endswith("/new starts again.")

@@ -40,7 +40,9 @@ class Hand:
 
     @property
     def typed(self) -> str:
-        return "".join(message.character or "" for message in self.messages if isinstance(message, Key))
+        return "".join(
+            message.character or "" for message in self.messages if isinstance(message, Key)
+        )
 
 
 def split(data: bytes, cuts: Iterable[int]) -> list[bytes]:

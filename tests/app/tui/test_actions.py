@@ -55,18 +55,27 @@ CARRIERS = {
 
 def test_every_action_has_a_method_where_its_scope_says():
     own = {action_id: a for action_id, a in ACTIONS.items() if not a.shows and a.scope != "message"}
-    missing = [name for name, action in own.items() if not hasattr(CARRIERS[action.scope], f"action_{action.name}")]
+    missing = [
+        name
+        for name, action in own.items()
+        if not hasattr(CARRIERS[action.scope], f"action_{action.name}")
+    ]
     assert missing == []
 
 
 def test_every_key_on_a_message_does_something():
-    assert [a for a in ACTIONS.values() if a.scope == "message" and not hasattr(ChatScreen, a.name)] == []
+    assert [
+        a for a in ACTIONS.values() if a.scope == "message" and not hasattr(ChatScreen, a.name)
+    ] == []
 
 
 def test_every_screen_of_an_action_exists_and_has_its_keys():
     for action in ACTIONS.values():
         if action.shows != CHAT and action.shows:
-            screen = getattr(import_module(f"app.tui.screens.{action.shows}"), f"{action.shows.capitalize()}Screen")
+            screen = getattr(
+                import_module(f"app.tui.screens.{action.shows}"),
+                f"{action.shows.capitalize()}Screen",
+            )
             assert screen is CARRIERS[action.shows]
             assert scope_of(screen.BINDINGS) == action.shows
             assert f"{action.shows}.leave" in ACTIONS
@@ -93,7 +102,15 @@ def test_bindings_carry_the_ids_a_key_map_refers_to():
 
 @pytest.mark.parametrize(
     ("typed", "nearest"),
-    [("hlep", "help"), ("sav", "save"), ("claer", "new"), ("xyzzy", ""), ("bnech", ""), ("q", "quit"), ("", "")],
+    [
+        ("hlep", "help"),
+        ("sav", "save"),
+        ("claer", "new"),
+        ("xyzzy", ""),
+        ("bnech", ""),
+        ("q", "quit"),
+        ("", ""),
+    ],
 )
 def test_a_typo_has_a_nearest_command_if_any_is_near(typed, nearest):
     assert nearest_command(typed) == nearest

@@ -20,11 +20,16 @@ OPTIONS_FOR = chat_driver.options_for
 
 @asynccontextmanager
 async def choosing(
-    monkeypatch: pytest.MonkeyPatch, script: Script, size: tuple[int, int] = (120, 24), temperature: float = 0.7
+    monkeypatch: pytest.MonkeyPatch,
+    script: Script,
+    size: tuple[int, int] = (120, 24),
+    temperature: float = 0.7,
 ) -> AsyncIterator[Driver]:
     """Run the chat, where one message is answered; the answers to it differ."""
     how = {"sampling": lambda model, mode: Sampling(temperature=temperature, seed=5)}
-    monkeypatch.setattr(chat_driver, "options_for", lambda script: dataclasses.replace(OPTIONS_FOR(script), **how))
+    monkeypatch.setattr(
+        chat_driver, "options_for", lambda script: dataclasses.replace(OPTIONS_FOR(script), **how)
+    )
     async with chatting(script, size=size) as driver:
         await driver.ask("hello")
         yield driver
@@ -40,13 +45,20 @@ def said(driver: Driver) -> list[str]:
 
 async def shown(driver: Driver, n: int) -> list[AnswerColumn]:
     """The answers, when all have ended."""
-    await driver.until(lambda: isinstance(driver.app.screen, AnswersScreen), "the answers are shown")
-    await driver.until(lambda: sum(one.has_ended for one in driver.app.screen.query(AnswerColumn)) == n, "they ended")
+    await driver.until(
+        lambda: isinstance(driver.app.screen, AnswersScreen), "the answers are shown"
+    )
+    await driver.until(
+        lambda: sum(one.has_ended for one in driver.app.screen.query(AnswerColumn)) == n,
+        "they ended",
+    )
     await driver.until(lambda: not driver.chat.turns.is_busy)
     return list(driver.app.screen.query(AnswerColumn))
 
 
-async def test_answers_are_next_to_each_other_and_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers_are_next_to_each_other_and_one_is_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with choosing(monkeypatch, answers("One [here](x).", "Two.", "Three.")) as driver:
         await driver.say("/regen 2")
         await shown(driver, 2)
@@ -68,18 +80,24 @@ async def test_answers_are_next_to_each_other_and_one_is_chosen(monkeypatch: pyt
         await driver.pilot.press("tab", "tab", "enter")
         await driver.until(lambda: said(driver) == ["hello", "Before."])
         await driver.ask("and then?")
-        context = driver.script.opened[-1].tokenizer.decode(driver.script.opened[-1].sessions[0].tokens)
+        context = driver.script.opened[-1].tokenizer.decode(
+            driver.script.opened[-1].sessions[0].tokens
+        )
         assert "Before." in context
         assert "Two." not in context
 
 
-async def test_esc_stops_all_and_what_is_there_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_esc_stops_all_and_what_is_there_can_be_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     script = answers("alpha " * 99, "echo " * 99)
     async with choosing(monkeypatch, script, (60, 24)) as driver:
         script.token_gate = gate = Gate()
         await driver.say("/regen 2")
         await driver.until(gate.waiting.is_set)
-        await driver.until(lambda: "echo" in driver.screen_text() or gate.allow(1), "both have begun")
+        await driver.until(
+            lambda: "echo" in driver.screen_text() or gate.allow(1), "both have begun"
+        )
         rows = driver.screen_text().splitlines()
         assert not any("alpha" in row and "echo" in row for row in rows)  # one below the other
         await driver.pilot.press("escape")
@@ -91,7 +109,9 @@ async def test_esc_stops_all_and_what_is_there_can_be_chosen(monkeypatch: pytest
         await driver.shows("/continue goes on")
 
 
-async def test_stopped_before_a_word_the_earlier_answer_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stopped_before_a_word_the_earlier_answer_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     script = answers("One.", "Two.")
     async with choosing(monkeypatch, script) as driver:
         script.token_gate = gate = Gate()

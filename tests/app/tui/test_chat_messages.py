@@ -36,7 +36,9 @@ async def stop_after(driver: Driver, n_tokens: int, text: str = "count") -> Repl
     gate.allow(n_tokens)
     await driver.until(gate.waiting.is_set)
     await driver.pilot.press("escape")
-    await driver.until(lambda: driver.chat.turns.conversation.last_reply is not before, "the reply has ended")
+    await driver.until(
+        lambda: driver.chat.turns.conversation.last_reply is not before, "the reply has ended"
+    )
     reply = await driver.last_reply()
     gate.open()
     return reply
@@ -78,22 +80,33 @@ async def test_keys_lead_to_messages_and_letters_to_the_prompt():
         await driver.until(lambda: driver.prompt.text == "why not")
         await driver.pilot.press("ctrl+up")
         await driver.until(lambda: driver.app.focused is reply)
-        for key, character in (("ctrl+down", None), ("r", "r"), ("e", "e"), ("y", "y")):  # right after each other
+        for key, character in (
+            ("ctrl+down", None),
+            ("r", "r"),
+            ("e", "e"),
+            ("y", "y"),
+        ):  # right after each other
             driver.app.post_message(events.Key(key, character))
         await driver.until(lambda: driver.prompt.text == "why notrey")
         assert driver.transcript.replies() == [reply]
         driver.prompt.show_text("")
         await driver.pilot.press("ctrl+up", "ctrl+up", "e")
-        await driver.until(lambda: any(row.startswith("▌-you") for row in driver.screen_text().splitlines()))
+        await driver.until(
+            lambda: any(row.startswith("▌-you") for row in driver.screen_text().splitlines())
+        )
         await driver.pilot.press("escape")
-        await driver.until(lambda: any(row.startswith(" you") for row in driver.screen_text().splitlines()))
+        await driver.until(
+            lambda: any(row.startswith(" you") for row in driver.screen_text().splitlines())
+        )
 
 
 async def test_messages_and_their_code_blocks_are_copied(terminal_clipboard: None):
     async with chatting(Script(replies=[tokens(CODE)])) as driver:
         await driver.ask("how")
         await driver.pilot.press("ctrl+up", "y")
-        await driver.note("sent to the terminal's clipboard; if pasting gives nothing, `/copy file` writes a file")
+        await driver.note(
+            "sent to the terminal's clipboard; if pasting gives nothing, `/copy file` writes a file"
+        )
         assert driver.app.clipboard == driver.transcript.replies()[0].text
         await driver.pilot.press("u")
         await driver.note("code block 1 of 2: sent")
@@ -267,7 +280,10 @@ async def test_an_earlier_message_is_edited_after_its_price_was_shown():
         assert shown == ["first", "One.", "second thought of mine", "New."]
         await driver.hides("editing")
         session = script.opened[-1].sessions[-1]
-        assert script.opened[-1].tokenizer.decode(session.tokens) == "firstOne.second thought of mineNew."
+        assert (
+            script.opened[-1].tokenizer.decode(session.tokens)
+            == "firstOne.second thought of mineNew."
+        )
 
 
 async def test_answering_again_or_going_on_ends_the_editing():
@@ -279,7 +295,9 @@ async def test_answering_again_or_going_on_ends_the_editing():
             await driver.until(lambda: driver.prompt.text == "one two")
             await driver.pilot.press(*keys)
             await driver.until(
-                lambda partial=partial: driver.transcript.replies() and driver.transcript.replies()[-1] is not partial
+                lambda partial=partial: (
+                    driver.transcript.replies() and driver.transcript.replies()[-1] is not partial
+                )
             )
             await driver.last_reply()
             assert not driver.chat.is_editing
@@ -384,7 +402,9 @@ async def test_what_a_key_on_an_old_message_leads_to_is_said_in_sight():
         await driver.until(script.token_gate.waiting.is_set)
         await driver.pilot.press(*["ctrl+up"] * 3)
         await driver.until(lambda: driver.app.focused is driver.transcript.messages()[0])
-        await driver.until(lambda: "first" in driver.screen_text() and "second" not in driver.screen_text())
+        await driver.until(
+            lambda: "first" in driver.screen_text() and "second" not in driver.screen_text()
+        )
         await driver.pilot.press("e")
         await driver.shows("the engine is busy: Esc stops it")
         await driver.pilot.press("ctrl+down")
@@ -411,7 +431,10 @@ async def test_a_stopped_reply_is_edited_and_goes_on_from_the_new_text():
         assert whole.footer.endswith(" · edited by you")
         messages = driver.chat.turns.conversation.messages
         assert [m.text for m in messages] == ["count", "one two drei  vier fünf"]
-        assert [view.text for view in driver.transcript.messages()] == ["count", "one two drei  vier fünf"]
+        assert [view.text for view in driver.transcript.messages()] == [
+            "count",
+            "one two drei  vier fünf",
+        ]
         await driver.hides("editing")
 
 
@@ -424,11 +447,18 @@ async def test_a_finished_reply_is_edited_or_kept_if_stopped_at_once():
         assert driver.app.focused.text == "One."
         await driver.pilot.press("e")
         await driver.until(lambda: driver.prompt.text == "One.")
-        assert [view.has_class("-replaced") for view in driver.transcript.messages()] == [False, True, True, True]
+        assert [view.has_class("-replaced") for view in driver.transcript.messages()] == [
+            False,
+            True,
+            True,
+            True,
+        ]
         driver.prompt.show_text("/Eins.")  # of a reply nothing is a command
         await driver.pilot.press("enter")
         text = "/Eins. And more."
-        await driver.until(lambda: [view.text for view in driver.transcript.messages()] == ["first", text])
+        await driver.until(
+            lambda: [view.text for view in driver.transcript.messages()] == ["first", text]
+        )
         await driver.until(lambda: not driver.chat.turns.is_busy)
         await driver.say("/edit reply")
         await driver.until(lambda: driver.prompt.text == text)
@@ -513,7 +543,11 @@ async def test_a_reply_stopped_while_thinking_goes_on_or_is_edited():
         await driver.until(lambda: driver.transcript.replies()[-1].text == "Forty-two.")
         await driver.shows("s · 6 tokens")
         thinking = driver.chat.turns.conversation.messages[-1].thinking
-        assert (thinking.text, thinking.tokens, thinking.is_closed) == ("# not a heading so **hm**", 6, True)
+        assert (thinking.text, thinking.tokens, thinking.is_closed) == (
+            "# not a heading so **hm**",
+            6,
+            True,
+        )
         driver.script.replies = [THOUGHT, [" then", "</think>", "Done."]]
         partial = await stop_after(driver, 4, "why")
         await driver.until(lambda: driver.app.focused is partial)

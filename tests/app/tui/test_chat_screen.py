@@ -40,7 +40,9 @@ x = 1
 |---|---|
 | 1 | 2 |
 """
-ATTACK = "a\x1b]0;pwned\x07b [@click=app.quit]x[/] [/ [red]y <b>h</b> \x9b2J \u202edesrever\u202c end"
+ATTACK = (
+    "a\x1b]0;pwned\x07b [@click=app.quit]x[/] [/ [red]y <b>h</b> \x9b2J \u202edesrever\u202c end"
+)
 
 
 def tokens(text: str) -> list[str]:
@@ -65,7 +67,10 @@ async def test_each_turn_reuses_the_cache_and_keeps_its_own_figures():
         assert [m.text for m in driver.chat.turns.conversation.messages] == texts
         await driver.shows(third.footer)
         shown = driver.screen_text()
-        places = [shown.index(text) for text in ("hello", first.footer, "and again", second.footer, "third?")]
+        places = [
+            shown.index(text)
+            for text in ("hello", first.footer, "and again", second.footer, "third?")
+        ]
         assert places == sorted(places)
 
 
@@ -77,7 +82,9 @@ async def test_escape_sequences_and_markup_are_shown_literally():
         visible = "a␛]0;pwned␇b [@click=app.quit]x[/] [/ [red]y <b>h</b> �2J �desrever� end"
         await driver.until(lambda: visible in driver.screen_text(), "the user's own text, cleaned")
         script.token_gate.allow(len(ATTACK) - 4)
-        await driver.until(lambda: driver.screen_text().count("[@click=app.quit]x[/] [/ [red]y <b>h</b>") == 2)
+        await driver.until(
+            lambda: driver.screen_text().count("[@click=app.quit]x[/] [/ [red]y <b>h</b>") == 2
+        )
         script.token_gate.open()
         reply = await driver.last_reply()
         assert reply.text == visible.replace("�desrever�", "\u202edesrever\u202c")
@@ -105,7 +112,10 @@ async def test_the_models_name_and_errors_are_cleaned_too():
     script = Script()
     async with chatting(script, model="evil\x1b[31m[red]name.gguf") as driver:
         await driver.shows("evil␛[31m[red]name · Q4_K_M")
-        script.fail_after_tokens, script.generate_error = 0, BrokenModelError("bad \x1b[2J [/] weights")
+        script.fail_after_tokens, script.generate_error = (
+            0,
+            BrokenModelError("bad \x1b[2J [/] weights"),
+        )
         await driver.say("hi")
         await driver.note("bad ␛[2J [/] weights")
 
@@ -122,9 +132,16 @@ async def test_a_message_sent_during_a_reply_is_answered_in_its_turn():
         assert [m.text for m in driver.chat.turns.conversation.messages] == ["first?"]
         script.token_gate.open()
         await driver.until(lambda: len(driver.chat.turns.conversation.messages) == 4)
-        assert [m.text for m in driver.chat.turns.conversation.messages] == ["first?", "One.", "second?", "Two."]
+        assert [m.text for m in driver.chat.turns.conversation.messages] == [
+            "first?",
+            "One.",
+            "second?",
+            "Two.",
+        ]
         await driver.hides("queued")
-        views = [view for view in driver.transcript.query("*") if isinstance(view, UserView | ReplyView)]
+        views = [
+            view for view in driver.transcript.query("*") if isinstance(view, UserView | ReplyView)
+        ]
         assert [type(view) for view in views] == [UserView, ReplyView, UserView, ReplyView]
 
 
@@ -170,11 +187,15 @@ async def test_no_token_is_lost_however_fast_and_none_is_shown_too():
 
 async def test_a_long_open_block_is_shown_whole_while_it_streams():
     code = "\n".join(f"value_{i} = {i}" for i in range(200))
-    script = Script(replies=[tokens(f"```python\n{code}\n```\n\nDone.")], token_gate=Gate(), n_ctx=4096)
+    script = Script(
+        replies=[tokens(f"```python\n{code}\n```\n\nDone.")], token_gate=Gate(), n_ctx=4096
+    )
     async with chatting(script) as driver:
         await driver.say("write code")
         script.token_gate.allow(300)
-        await driver.until(lambda: driver.transcript.replies() and script.token_gate.waiting.is_set())
+        await driver.until(
+            lambda: driver.transcript.replies() and script.token_gate.waiting.is_set()
+        )
         body = driver.transcript.replies()[0].body
         await driver.until(lambda: shown_source(body) == body.text)
         last_line = body.text.rsplit("\n", 1)[-1]
@@ -296,7 +317,9 @@ async def test_a_refused_command_is_never_part_of_what_is_typed_next():
 
 
 async def test_a_reply_is_made_again_and_new_forgets_all_at_rest():
-    script = Script(replies=[tokens("First."), tokens("Second."), tokens("Third.")], token_gate=Gate())
+    script = Script(
+        replies=[tokens("First."), tokens("Second."), tokens("Third.")], token_gate=Gate()
+    )
     async with chatting(script) as driver:
         await driver.say("hello")
         await driver.until(script.token_gate.waiting.is_set)
@@ -336,7 +359,9 @@ async def test_the_system_prompt_can_be_shown_set_and_taken_away():
         await driver.note("There is no system prompt")
 
 
-async def test_a_reply_is_copied_and_saved_and_no_file_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_reply_is_copied_and_saved_and_no_file_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "TERM_PROGRAM"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -368,7 +393,10 @@ async def test_help_lists_keys_and_commands_and_escape_leaves_it():
         await driver.shows("/regen, /retry")
         await driver.shows("ctrl+j, shift+Enter, alt+Enter")
         first = driver.screen_text().partition("Ten to begin with")[2].partition("At the prompt")[0]
-        assert all(keys in first for keys in ("Enter", "Esc", "Tab", "F2", "F3", "F7", "F8", "ctrl+p", "ctrl+q"))
+        assert all(
+            keys in first
+            for keys in ("Enter", "Esc", "Tab", "F2", "F3", "F7", "F8", "ctrl+p", "ctrl+q")
+        )
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is driver.chat)
         await driver.say("/help")
@@ -377,10 +405,15 @@ async def test_help_lists_keys_and_commands_and_escape_leaves_it():
 
 async def test_the_palette_has_every_action_and_carries_it_out():
     async with chatting() as driver:
-        commands = {command.title: command for command in driver.app.get_system_commands(driver.chat)}
+        commands = {
+            command.title: command for command in driver.app.get_system_commands(driver.chat)
+        }
         wanted = {a.title for a in ACTIONS.values() if a.scope in ("app", "chat", "prompt")}
         assert wanted - {ACTIONS["app.command_palette"].title} <= set(commands)
-        assert commands["Save the conversation as Markdown"].help == "ctrl+s   /save [path] [+thinking]"
+        assert (
+            commands["Save the conversation as Markdown"].help
+            == "ctrl+s   /save [path] [+thinking]"
+        )
         assert commands["Send the message"].help == "Enter"
         driver.prompt.show_text("hello")
         await commands["Send the message"].callback()
@@ -397,12 +430,21 @@ async def test_the_palette_of_a_screen_offers_only_its_own_actions():
             await driver.pilot.press(ACTIONS[f"app.{scope}"].keys)
             await driver.until(lambda scope=scope: driver.app.current_mode == scope)
             commands = driver.app.get_system_commands(driver.app.screen)
-            wanted = [a.title for a in ACTIONS.values() if a.scope in ("app", scope) and a.name != "command_palette"]
+            wanted = [
+                a.title
+                for a in ACTIONS.values()
+                if a.scope in ("app", scope) and a.name != "command_palette"
+            ]
             assert [command.title for command in commands] == wanted
 
 
 async def test_the_palette_finds_words_in_one_row_each() -> None:
-    found = {"export": "/save", "attach": "/read file ...", "pdf": "/read file ...", "temperature": "/set"}
+    found = {
+        "export": "/save",
+        "attach": "/read file ...",
+        "pdf": "/read file ...",
+        "temperature": "/set",
+    }
     async with chatting() as driver:
         await driver.pilot.press("ctrl+p")
         await driver.shows("Send the message")  # what is needed first
@@ -430,12 +472,16 @@ async def test_the_palette_shows_brackets_as_text(monkeypatch: pytest.MonkeyPatc
         assert "/copy [code 2|thinking] [file]" in shown
         assert "/theme [name]" in shown
         await driver.type("person")
-        await driver.until(lambda: "Choose the colours" not in driver.screen_text(), "it is searched")
+        await driver.until(
+            lambda: "Choose the colours" not in driver.screen_text(), "it is searched"
+        )
         await driver.shows("Persona: [b]old")
         await driver.shows("/persona x[@click=app.quit]y")
 
 
-async def test_the_ctrl_c_hint_goes_and_the_editing_keys_show_again(monkeypatch: pytest.MonkeyPatch):
+async def test_the_ctrl_c_hint_goes_and_the_editing_keys_show_again(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setattr("app.tui.app.QUIT_WINDOW_S", 1000.0)
     async with chatting() as driver:
         await driver.ask("first")
@@ -463,7 +509,9 @@ async def test_escape_and_ctrl_c_stop_a_reply_and_another_quits():
             gate.allow(2)
             await driver.until(gate.waiting.is_set)
             await driver.pilot.press(key)
-            await driver.until(lambda before=before: driver.chat.turns.conversation.last_reply is not before)
+            await driver.until(
+                lambda before=before: driver.chat.turns.conversation.last_reply is not before
+            )
             reply = await driver.last_reply()
             assert reply.text == "one two"
             assert reply.footer.endswith("· stopped")
@@ -517,7 +565,13 @@ async def test_every_size_shows_what_it_can_and_none_ends_the_chat():
         await driver.pilot.resize_terminal(80, 40)
         await driver.shows("tok/s │ 2 threads │ mem")
         shown = driver.screen_text()
-        for text, is_shown in (("**bold**", False), ("bold", True), ("• one", True), ("```", False), (" 1 │ 2", True)):
+        for text, is_shown in (
+            ("**bold**", False),
+            ("bold", True),
+            ("• one", True),
+            ("```", False),
+            (" 1 │ 2", True),
+        ):
             assert (text in shown) is is_shown, text
         assert "x = 1" in shown
 
@@ -539,8 +593,15 @@ async def test_colours_can_be_switched_off(monkeypatch: pytest.MonkeyPatch):
 
 async def test_the_desktop_is_told_of_a_long_answer_without_focus(monkeypatch: pytest.MonkeyPatch):
     rung: list[object] = []
-    cases = [(60, False, "on", True), (60, True, "on", False), (4, False, "on", False), (60, False, "off", False)]
-    async with chatting(Script(replies=[[" word"] * n_tokens for n_tokens, *_ in cases], n_ctx=4096)) as driver:
+    cases = [
+        (60, False, "on", True),
+        (60, True, "on", False),
+        (4, False, "on", False),
+        (60, False, "off", False),
+    ]
+    async with chatting(
+        Script(replies=[[" word"] * n_tokens for n_tokens, *_ in cases], n_ctx=4096)
+    ) as driver:
         monkeypatch.setattr(driver.app, "bell", lambda: rung.append(True))
         for n, (_, has_focus, notify, is_told) in enumerate(cases):
             driver.app.live.now = dataclasses.replace(driver.app.live.now, notify=notify)
@@ -552,19 +613,30 @@ async def test_the_desktop_is_told_of_a_long_answer_without_focus(monkeypatch: p
             rung.clear()
 
 
-async def test_who_is_greeted_hears_once_what_suits_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_is_greeted_hears_once_what_suits_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("app.tui.screens.chat.is_starter", lambda path: True)
-    monkeypatch.setattr("app.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30))
+    monkeypatch.setattr(
+        "app.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30)
+    )
     original = chat_driver.options_for
     loads = [1.5, 1.5, 0.0, 0.0]
     load = SimpleNamespace(begin=bool, end=lambda: Conditions(others_cores=loads.pop(0)))
-    history = {"open_history": lambda: ReplyHistory(paths.speeds_file()), "watch_conditions": lambda: load}
-    monkeypatch.setattr(chat_driver, "options_for", lambda script: dataclasses.replace(original(script), **history))
+    history = {
+        "open_history": lambda: ReplyHistory(paths.speeds_file()),
+        "watch_conditions": lambda: load,
+    }
+    monkeypatch.setattr(
+        chat_driver, "options_for", lambda script: dataclasses.replace(original(script), **history)
+    )
     script = Script(replies=[["one."], ["two."]])
     async with chatting(script) as driver:
         assert script.n_bandwidth_probes == 0
         await driver.ask("hello")
-        await driver.until(lambda: script.n_bandwidth_probes == 1, "measured next to a busy program")
+        await driver.until(
+            lambda: script.n_bandwidth_probes == 1, "measured next to a busy program"
+        )
         assert not [note for note in driver.notes() if "This machine reads" in note]
         await driver.ask("again")
         line = await driver.note("This machine reads memory at 10 GB/s: ~")
@@ -578,7 +650,9 @@ async def test_who_is_greeted_hears_once_what_suits_the_machine(monkeypatch: pyt
         assert [note for note in driver.notes() if "This machine reads" in note] == [known]
 
 
-async def test_work_that_gives_way_before_it_begins_leaves_no_warning(recwarn: pytest.WarningsRecorder) -> None:
+async def test_work_that_gives_way_before_it_begins_leaves_no_warning(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
     async with chatting() as driver:
         driver.chat.greet()
         for _ in range(2):  # an exclusive worker cancels the one before
@@ -589,9 +663,13 @@ async def test_work_that_gives_way_before_it_begins_leaves_no_warning(recwarn: p
     assert [str(one.message) for one in recwarn if "never awaited" in str(one.message)] == []
 
 
-async def test_a_real_model_is_named_once_where_the_starter_declines(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_real_model_is_named_once_where_the_starter_declines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("app.tui.screens.model_flow.is_starter", lambda path: True)
-    monkeypatch.setattr("app.library.known.real_model_line", lambda settings, *keys: f"A real model: {keys[0]}")
+    monkeypatch.setattr(
+        "app.library.known.real_model_line", lambda settings, *keys: f"A real model: {keys[0]}"
+    )
     unknown = answers_to(["Who wrote the Rigveda?"])[0]
     async with chatting(Script(replies=[["Lima."], [unknown], [unknown]])) as driver:
         await driver.ask("hello")

@@ -82,7 +82,11 @@ async def test_a_restart_goes_on_with_the_conversation():
         await driver.ask("third?")
         assert texts(driver)[-1] == "Three."
         asked = driver.script.opened[0].sessions[0].tokens
-        assert driver.script.opened[0].tokenizer.decode(asked).startswith("first?One.second?**Two.**third?")
+        assert (
+            driver.script.opened[0]
+            .tokenizer.decode(asked)
+            .startswith("first?One.second?**Two.**third?")
+        )
     assert len(Store().ids()) == 1
 
 
@@ -102,7 +106,9 @@ async def test_a_kill_in_the_middle_of_a_reply_keeps_what_was_flushed(tmp_path):
         assert len(reply.text) >= len("one two three")
         await driver.shows("/continue goes on")
         await driver.say("/continue")
-        await driver.until(lambda: not driver.chat.turns.can_continue and not driver.chat.turns.is_busy)
+        await driver.until(
+            lambda: not driver.chat.turns.can_continue and not driver.chat.turns.is_busy
+        )
         assert texts(driver)[0] == "count"
 
 
@@ -115,14 +121,18 @@ async def test_a_message_a_kill_left_unanswered_goes_with_the_next(tmp_path):
         _copy_of_the_disk(tmp_path / "killed")
     _as_it_was(tmp_path / "killed")
     async with chatting(Script(replies=[tokens("So."), tokens("Then.")])) as driver:
-        await driver.note("the last message was not answered: /regen asks again, and another message goes with it")
+        await driver.note(
+            "the last message was not answered: /regen asks again, and another message goes with it"
+        )
         await driver.ask("and how?")
         await driver.note("the message before was not answered: both are sent together")
         assert texts(driver) == ["why?\n\nand how?", "So."]
         await driver.shows("sent with the next message")
         await driver.ask("and when?")
         asked = driver.script.opened[0].sessions[0].tokens
-        assert driver.script.opened[0].tokenizer.decode(asked) == "why?\n\nand how?So.and when?Then."
+        assert (
+            driver.script.opened[0].tokenizer.decode(asked) == "why?\n\nand how?So.and when?Then."
+        )
         await driver.say("/edit 1")
         await driver.until(lambda: driver.prompt.text == "why?\n\nand how?")
     assert Store().read("000001").conversation.messages[0].text == "why?\n\nand how?"
@@ -172,11 +182,16 @@ async def test_messages_that_wait_for_a_model_survive_a_kill(tmp_path, is_first)
         gate.open()
         await driver.until(lambda: len(texts(driver)) == n_before + 4)
     conversation = Store().read("000001")
-    assert [m.text for m in conversation.conversation.messages][n_before::2] == ["first of all", "and then"]
+    assert [m.text for m in conversation.conversation.messages][n_before::2] == [
+        "first of all",
+        "and then",
+    ]
     assert conversation.waiting == []
     _as_it_was(tmp_path / "killed")
     async with chatting() as driver:
-        await driver.note("A queued message was not sent before Jalopy closed; it is back in the prompt.")
+        await driver.note(
+            "A queued message was not sent before Jalopy closed; it is back in the prompt."
+        )
         assert len(texts(driver)) == n_before
         assert driver.prompt.text == "first of all\n\nand then"
         await driver.ask("first of all\n\nand then")
@@ -215,7 +230,10 @@ async def test_a_message_for_another_model_goes_to_its_conversation():
         await driver.until(lambda: texts(driver)[:1] == ["to two"] and len(texts(driver)) == 2)
         await saved(driver)
     assert Store().read("000001").waiting == Store().read("000002").waiting == []
-    assert [Store().read(one).conversation.messages[0].text for one in Store().ids()] == ["to one", "to two"]
+    assert [Store().read(one).conversation.messages[0].text for one in Store().ids()] == [
+        "to one",
+        "to two",
+    ]
 
 
 async def test_a_message_too_long_to_be_saved_returns_to_the_prompt():
@@ -229,7 +247,9 @@ async def test_a_message_too_long_to_be_saved_returns_to_the_prompt():
             driver.prompt.show_text("")
             driver.prompt.attach([FileText("long.txt", text, text)])
             await driver.pilot.press("enter")
-            await driver.until(lambda n=n: driver.notes().count("Not sent: the message is too long.") == n)
+            await driver.until(
+                lambda n=n: driver.notes().count("Not sent: the message is too long.") == n
+            )
             assert "long.txt" in driver.prompt.text
             assert text in driver.prompt.draft.text
             assert driver.chat.is_editing == bool(edit)
@@ -240,7 +260,10 @@ async def test_a_message_too_long_to_be_saved_returns_to_the_prompt():
         await driver.until(lambda: "pasted" in driver.prompt.text)
         await driver.pilot.press("enter")
         await driver.until(lambda: sum("not sent" in note.lower() for note in driver.notes()) == 4)
-    assert [message.text for message in Store().read("000001").conversation.messages] == ["hello", "Hello there."]
+    assert [message.text for message in Store().read("000001").conversation.messages] == [
+        "hello",
+        "Hello there.",
+    ]
 
 
 async def test_new_keeps_the_old_and_the_next_start_opens_the_newest():
@@ -252,7 +275,9 @@ async def test_new_keeps_the_old_and_the_next_start_opens_the_newest():
     async with chatting() as driver:
         assert texts(driver)[0] == "fresh"
         await driver.pilot.press("f8")
-        await driver.until(lambda: "old" in driver.screen_text() and "fresh" in driver.screen_text())
+        await driver.until(
+            lambda: "old" in driver.screen_text() and "fresh" in driver.screen_text()
+        )
     async with chatting(resume="new") as driver:  # or a start begins again
         assert texts(driver) == []
         await driver.ask("another")
@@ -261,7 +286,9 @@ async def test_new_keeps_the_old_and_the_next_start_opens_the_newest():
 
 async def test_enter_in_an_empty_prompt_opens_the_last_one():
     said("first?", "One.")
-    async with chatting(Script(replies=[tokens("Two."), tokens("Three.")]), resume="offer") as driver:
+    async with chatting(
+        Script(replies=[tokens("Two."), tokens("Three.")]), resume="offer"
+    ) as driver:
         welcome = await driver.note('Enter  goes on with "first?" (today ')
         assert welcome.startswith("model · Q4_K_M\nweights ")
         assert texts(driver) == []
@@ -279,7 +306,9 @@ async def test_enter_in_an_empty_prompt_opens_the_last_one():
     script = Script(replies=[tokens("Four.")], prefill_gate=Gate())
     async with chatting(script, resume="offer") as driver:
         await driver.note("Enter  goes on with")
-        await driver.pilot.press(*"again?", "enter", "enter")  # it is offered no more once something is said
+        await driver.pilot.press(
+            *"again?", "enter", "enter"
+        )  # it is offered no more once something is said
         await driver.until(script.prefill_gate.waiting.is_set)
         script.prefill_gate.open()
         await driver.last_reply()
@@ -316,11 +345,17 @@ async def test_a_regenerated_reply_is_on_disk_only_when_it_begins():
         await driver.until(lambda: driver.chat.turns.is_answering)
         driver.chat.save_what_comes()
         await saved(driver)
-        assert [m.text for m in Store().read("000001").conversation.messages] == ["why?", "First answer."]
+        assert [m.text for m in Store().read("000001").conversation.messages] == [
+            "why?",
+            "First answer.",
+        ]
         script.prefill_gate.open()
         await driver.until(lambda: texts(driver) == ["why?", "Another one."])
         await saved(driver)
-        assert [m.text for m in Store().read("000001").conversation.messages] == ["why?", "Another one."]
+        assert [m.text for m in Store().read("000001").conversation.messages] == [
+            "why?",
+            "Another one.",
+        ]
 
 
 async def test_an_edit_not_answered_at_a_kill_returns_to_the_prompt(tmp_path):
@@ -342,7 +377,11 @@ async def test_an_edit_not_answered_at_a_kill_returns_to_the_prompt(tmp_path):
 
 
 async def test_a_failed_reply_is_kept_and_nothing_before_words():
-    script = Script(replies=[tokens("one two three")], fail_after_tokens=2, generate_error=BrokenModelError("broken"))
+    script = Script(
+        replies=[tokens("one two three")],
+        fail_after_tokens=2,
+        generate_error=BrokenModelError("broken"),
+    )
     async with chatting(script) as driver:
         await driver.say("/system Be brief.")
         await driver.note("system prompt: Be brief.")
@@ -404,7 +443,10 @@ async def test_a_second_instance_goes_on_with_a_copy():
             await second.ask("mine alone")
         await first.ask("and mine")
     store = Store()
-    assert [[m.text for m in store.read(one).conversation.messages if m.role == "user"] for one in store.ids()] == [
+    assert [
+        [m.text for m in store.read(one).conversation.messages if m.role == "user"]
+        for one in store.ids()
+    ] == [
         ["shared", "and mine"],
         ["shared", "mine alone"],
     ]
@@ -426,11 +468,18 @@ async def test_a_fork_keeps_the_cache_and_the_original():
         assert texts(driver) == ["first?", "One.", "instead?", "Other."]
     store = Store()
     assert len(store.read("000001").conversation.messages) == 4
-    assert [m.text for m in store.read("000002").conversation.messages] == ["first?", "One.", "instead?", "Other."]
+    assert [m.text for m in store.read("000002").conversation.messages] == [
+        "first?",
+        "One.",
+        "instead?",
+        "Other.",
+    ]
 
 
 async def test_conversations_need_not_be_kept_and_then_none_is_forked():
-    async with chatting(Script(replies=[tokens("One.")], n_ctx=64), save_conversations="off") as driver:
+    async with chatting(
+        Script(replies=[tokens("One.")], n_ctx=64), save_conversations="off"
+    ) as driver:
         await driver.say("word " * 100)
         await driver.note("Not sent")
         await driver.pilot.press("ctrl+up", "f")
@@ -438,7 +487,9 @@ async def test_conversations_need_not_be_kept_and_then_none_is_forked():
         driver.prompt.show_text("")
         await driver.ask("first?")
         await driver.pilot.press("ctrl+up", "f")
-        await driver.note("no copy is made: conversations are not saved, and what follows here would be lost")
+        await driver.note(
+            "no copy is made: conversations are not saved, and what follows here would be lost"
+        )
         assert texts(driver) == ["first?", "One."]
         await driver.pilot.press("f2")
         await driver.until(lambda: driver.app.screen is not driver.chat)
@@ -451,7 +502,9 @@ async def test_conversations_need_not_be_kept_and_then_none_is_forked():
 
 async def test_f8_finds_opens_renames_deletes_exports_conversations(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    async with chatting(Script(replies=[tokens("A zebra has stripes."), tokens("Blue.")])) as driver:
+    async with chatting(
+        Script(replies=[tokens("A zebra has stripes."), tokens("Blue.")])
+    ) as driver:
         await driver.ask("animals")
         await driver.say("/new")
         await driver.note("A new conversation")
@@ -459,10 +512,15 @@ async def test_f8_finds_opens_renames_deletes_exports_conversations(tmp_path, mo
         await saved(driver)
         await driver.pilot.press("f8")
         await driver.until(lambda: isinstance(driver.app.screen, ConversationsScreen))
-        await driver.until(lambda: "animals" in driver.screen_text() and "colours" in driver.screen_text())
+        await driver.until(
+            lambda: "animals" in driver.screen_text() and "colours" in driver.screen_text()
+        )
         await driver.pilot.press(*"zebra")
         await driver.until(
-            lambda: "colours" not in driver.screen_text() and "zebra has stripes" in driver.screen_text()
+            lambda: (
+                "colours" not in driver.screen_text()
+                and "zebra has stripes" in driver.screen_text()
+            )
         )
         await driver.pilot.press("ctrl+e", "ctrl+s", "ctrl+r", *" two", "enter")
         await driver.shows("animals two")
@@ -503,7 +561,9 @@ async def test_only_the_row_asked_about_is_deleted_or_renamed():
         for ask, answer in (("ctrl+r", ("!", "enter")), ("ctrl+d", ("y",))):
             await driver.until(lambda: screen.highlighted().id == "000002")
             await driver.pilot.press(ask, *answer[:-1])
-            screen._hits = tuple(hit for hit in screen.items() if hit.id == "000001")  # a search goes on
+            screen._hits = tuple(
+                hit for hit in screen.items() if hit.id == "000001"
+            )  # a search goes on
             screen.show()
             assert screen.highlighted().id == "000001"
             if ask == "ctrl+d":
@@ -512,8 +572,12 @@ async def test_only_the_row_asked_about_is_deleted_or_renamed():
             else:
                 titles["000002"] = "second!"
             await driver.pilot.press(answer[-1])
-            await driver.until(lambda: {entry.id: entry.title for entry in Store().entries()} == titles)
-            await driver.until(lambda: {hit.id for hit in screen.items()} == set(titles), "it is listed again")
+            await driver.until(
+                lambda: {entry.id: entry.title for entry in Store().entries()} == titles
+            )
+            await driver.until(
+                lambda: {hit.id for hit in screen.items()} == set(titles), "it is listed again"
+            )
             await driver.pilot.press("up")
 
 
@@ -564,7 +628,10 @@ async def test_the_live_conversation_is_deleted_but_in_no_reply():
         assert Store().ids() == ["000001"]
         await driver.pilot.press("delete")
         await driver.until(
-            lambda: "Delete hello?" in driver.screen_text() and "a new one begins" in driver.screen_text()
+            lambda: (
+                "Delete hello?" in driver.screen_text()
+                and "a new one begins" in driver.screen_text()
+            )
         )
         await driver.pilot.press("y")
         await driver.until(lambda: Store().ids() == [])
@@ -594,7 +661,11 @@ async def test_a_queued_message_is_kept_apart_only_with_saving_off(saving, kept)
 async def test_a_long_conversation_mounts_only_its_end():
     said(*(f"{side} {number}" for number in range(30) for side in ("question", "Answer")))
     async with chatting(Script(n_ctx=2000)) as driver:
-        await driver.until(lambda: "earlier messages" in driver.screen_text() or len(driver.transcript.messages()) < 30)
+        await driver.until(
+            lambda: (
+                "earlier messages" in driver.screen_text() or len(driver.transcript.messages()) < 30
+            )
+        )
         assert len(driver.transcript.messages()) < 30
         assert len(texts(driver)) == 60
 
@@ -603,7 +674,9 @@ def test_fields_of_messages_are_all_saved():
     """A new field of a message must be thought of here too."""
     from app.conversations.conversation import ChatMessage
 
-    names = {field.name for field in dataclasses.fields(ChatMessage)} - {"sources"}  # known from the question
+    names = {field.name for field in dataclasses.fields(ChatMessage)} - {
+        "sources"
+    }  # known from the question
     of_tools = {"calls", "calls_at", "results"}
     assert names == of_tools | {
         "role", "text", "ending", "figures", "thinking", "is_edited", "folded", "ids", "raw", "is_missing", "others",
@@ -615,12 +688,19 @@ async def test_a_damaged_conversation_shows_its_gap_and_goes_on():
     with closing(sqlite3.connect(Store().root / NAME)) as db, db:
         db.execute("DELETE FROM message WHERE place=2")
     async with chatting(Script(replies=[tokens("Four.")]), size=(80, 50)) as driver:
-        await driver.note("1 message is missing, which cannot be read; the model goes on after the last one")
+        await driver.note(
+            "1 message is missing, which cannot be read; the model goes on after the last one"
+        )
         await driver.shows("(missing: the file is damaged here)")
         assert texts(driver) == ["first?", "One.", "", "Two.", "third?", "Three."]
         await driver.say("/edit 2")
         await driver.note("the model no longer sees this message")
         await driver.ask("fourth?")
         asked = driver.script.opened[0].sessions[0].tokens
-        assert driver.script.opened[0].tokenizer.decode(asked).startswith("third?Three.fourth?Four.")
-    assert to_markdown(Store().read("000001").conversation, "", datetime.now()).count("(missing: ") == 1
+        assert (
+            driver.script.opened[0].tokenizer.decode(asked).startswith("third?Three.fourth?Four.")
+        )
+    assert (
+        to_markdown(Store().read("000001").conversation, "", datetime.now()).count("(missing: ")
+        == 1
+    )

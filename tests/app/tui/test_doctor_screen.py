@@ -47,7 +47,9 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     original = chat_driver.options_for
     monkeypatch.setattr(
-        chat_driver, "options_for", lambda script: dataclasses.replace(original(script), examine=examine_machine)
+        chat_driver,
+        "options_for",
+        lambda script: dataclasses.replace(original(script), examine=examine_machine),
     )
     monkeypatch.setattr(module, "read_cores", lambda: CoreReadings("Old CPU", 2, 4, 4, 2))
     return found
@@ -61,7 +63,9 @@ def screen_of(driver: Driver) -> DoctorScreen:
 
 async def measured(driver: Driver) -> None:
     await driver.until(lambda: isinstance(driver.app.screen, DoctorScreen), "the screen is open")
-    await driver.until(lambda: "What suits this machine" in driver.screen_text(), "the measurement is shown")
+    await driver.until(
+        lambda: "What suits this machine" in driver.screen_text(), "the measurement is shown"
+    )
 
 
 async def test_its_title_has_room_while_kernels_compile(answers: list[Any]) -> None:
@@ -82,7 +86,9 @@ async def test_a_key_and_a_command_open_it_and_escape_closes_it(answers: list[An
         await driver.shows("not measured: RuntimeError: out of")
         await driver.pilot.press("r")
         await measured(driver)
-        assert driver.app.bridge.status == before  # the last reply's figures outlive the examination
+        assert (
+            driver.app.bridge.status == before
+        )  # the last reply's figures outlive the examination
         await driver.shows("12.0 GB/s")  # it costs speed, so it is no check that is fine
         await driver.hides("Old CPU: kernels use AVX2")
         await driver.pilot.press("enter")
@@ -97,7 +103,9 @@ async def test_a_key_and_a_command_open_it_and_escape_closes_it(answers: list[An
         for size in ((80, 24), (60, 20), (40, 15), (200, 60)):
             await driver.pilot.resize_terminal(*size)
             await driver.until(
-                lambda size=size: all(len(line.rstrip()) <= size[0] for line in driver.screen_text().splitlines())
+                lambda size=size: all(
+                    len(line.rstrip()) <= size[0] for line in driver.screen_text().splitlines()
+                )
             )
             await driver.shows("Esc back")
 
@@ -106,7 +114,12 @@ async def test_a_large_screen_lists_what_fits_and_what_is_fine(answers: list[Any
     async with chatting(size=(120, 60)) as driver:
         await driver.pilot.press("f5")
         await measured(driver)
-        for part in ("a model of 8B · Q4_K_M", "▶  8 GB", "▶ fits in 8", "Old CPU: kernels use AVX2"):
+        for part in (
+            "a model of 8B · Q4_K_M",
+            "▶  8 GB",
+            "▶ fits in 8",
+            "Old CPU: kernels use AVX2",
+        ):
             await driver.shows(part)
         await driver.shows("Enter hides what is fine")
         await driver.pilot.press("enter")

@@ -37,17 +37,28 @@ def content() -> bytes:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> Iterator[LocalHub]:
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "http_proxy", "https_proxy", "all_proxy"):
+    for name in (
+        "HF_TOKEN",
+        "HUGGING_FACE_HUB_TOKEN",
+        "HF_TOKEN_PATH",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+    ):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with LocalHub() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
-        monkeypatch.setattr(hub, "Web", lambda *given, **options: _Web(*given, **{"timeout_s": 20.0, **options}))
+        monkeypatch.setattr(
+            hub, "Web", lambda *given, **options: _Web(*given, **{"timeout_s": 20.0, **options})
+        )
         monkeypatch.setattr(scan, "places", lambda given: [Place("models", tmp_path / "models")])
         monkeypatch.setattr(pull, "places", lambda given: [])
-        monkeypatch.setattr("app.library.measure.memory_for_models", lambda: MachineMemory(8 * GIB, 6 * GIB))
+        monkeypatch.setattr(
+            "app.library.measure.memory_for_models", lambda: MachineMemory(8 * GIB, 6 * GIB)
+        )
         server.add(REPOSITORY, NAME, content)
         server.add(REPOSITORY, "SmolLM2-135M-Instruct-Q8_0.gguf", tiny_gguf.build(quant="Q8_0"))
         yield server
@@ -60,7 +71,9 @@ def _Web(*given: object, **options: object) -> object:
 
 
 async def shows(driver: Driver, *words: str) -> str:
-    await driver.until(lambda: all(word in driver.screen_text() for word in words), f"shown: {words}")
+    await driver.until(
+        lambda: all(word in driver.screen_text() for word in words), f"shown: {words}"
+    )
     return driver.screen_text()
 
 
@@ -75,7 +88,9 @@ async def at_the_price(driver: Driver, tmp_path: Path) -> None:
     await shows(driver, "Enter downloads", "free there")
 
 
-async def test_from_nothing_to_a_chat_with_a_pulled_model(server: LocalHub, tmp_path: Path, content: bytes) -> None:
+async def test_from_nothing_to_a_chat_with_a_pulled_model(
+    server: LocalHub, tmp_path: Path, content: bytes
+) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         await driver.note("F3 or /models shows what is on this machine")
         assert server.requests == []
@@ -135,7 +150,9 @@ async def test_a_left_download_goes_on_and_the_chat_tells_its_end(
         await driver.until(lambda: "│ download" not in driver.screen_text())
 
 
-async def test_the_models_screen_leads_back_to_it_and_stops_it(server: LocalHub, tmp_path: Path) -> None:
+async def test_the_models_screen_leads_back_to_it_and_stops_it(
+    server: LocalHub, tmp_path: Path
+) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         part = await half_way(driver, server, tmp_path)
         await driver.pilot.press("escape")
@@ -154,8 +171,12 @@ async def test_the_models_screen_leads_back_to_it_and_stops_it(server: LocalHub,
         assert part.stat().st_size > 0
 
 
-async def test_the_models_screen_tells_a_downloads_end_and_lists_it(server: LocalHub, tmp_path: Path) -> None:
-    async with chatting(model=None, model_directories=(str(tmp_path / "models"),), size=(100, 24)) as driver:
+async def test_the_models_screen_tells_a_downloads_end_and_lists_it(
+    server: LocalHub, tmp_path: Path
+) -> None:
+    async with chatting(
+        model=None, model_directories=(str(tmp_path / "models"),), size=(100, 24)
+    ) as driver:
         await half_way(driver, server, tmp_path)
         await driver.pilot.press("escape")
         await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
@@ -176,7 +197,9 @@ async def test_a_low_screen_shows_how_far_it_is_and_what_stops_it(
         await shows(driver, "licence: apache-2.0", "ctrl+x stops it")
 
 
-async def test_what_fails_while_no_one_looks_is_said_in_the_chat(server: LocalHub, tmp_path: Path) -> None:
+async def test_what_fails_while_no_one_looks_is_said_in_the_chat(
+    server: LocalHub, tmp_path: Path
+) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         await half_way(driver, server, tmp_path)
         await driver.pilot.press("escape", "escape", "escape")
@@ -187,7 +210,9 @@ async def test_what_fails_while_no_one_looks_is_said_in_the_chat(server: LocalHu
         await driver.note("was not downloaded: ")
 
 
-async def test_quitting_keeps_the_part_and_says_how_it_goes_on(server: LocalHub, tmp_path: Path) -> None:
+async def test_quitting_keeps_the_part_and_says_how_it_goes_on(
+    server: LocalHub, tmp_path: Path
+) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         part = await half_way(driver, server, tmp_path)
         await driver.pilot.press("ctrl+q")
@@ -196,7 +221,9 @@ async def test_quitting_keeps_the_part_and_says_how_it_goes_on(server: LocalHub,
     assert "`jalopy pull bartowski/SmolLM2-135M-Instruct-GGUF:" in driver.app.parting_line
 
 
-async def test_nothing_comes_before_a_yes_also_of_a_typed_name(server: LocalHub, tmp_path: Path) -> None:
+async def test_nothing_comes_before_a_yes_also_of_a_typed_name(
+    server: LocalHub, tmp_path: Path
+) -> None:
     server.add("me/Mine", "mine-Q8_0.gguf", tiny_gguf.build(quant="Q8_0"))
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         await driver.pilot.press("f3")
@@ -216,7 +243,9 @@ async def test_nothing_comes_before_a_yes_also_of_a_typed_name(server: LocalHub,
         await shows(driver, "me/Mine Q8_0 (the only one there)", "Enter downloads")
 
 
-def test_a_download_left_before_its_size_is_known_is_not_told(server: LocalHub, tmp_path: Path) -> None:
+def test_a_download_left_before_its_size_is_known_is_not_told(
+    server: LocalHub, tmp_path: Path
+) -> None:
     background = BackgroundDownload()
     background.take(PullJob("no one/nothing", built_in_settings()))
     job = background.job
@@ -277,5 +306,7 @@ async def test_one_key_gets_the_model_that_suits_the_machine(
 
 def test_the_advised_model_fits_and_needs_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     for n_bytes, least, most in ((2 * GIB, 0.1e9, 0.9e9), (8 * GIB, 0.9e9, 9e9)):
-        monkeypatch.setattr("app.library.measure.memory_for_models", lambda n=n_bytes: MachineMemory(n, n * 3 // 4))
+        monkeypatch.setattr(
+            "app.library.measure.memory_for_models", lambda n=n_bytes: MachineMemory(n, n * 3 // 4)
+        )
         assert least <= advised_model(built_in_settings()).parameters <= most

@@ -31,7 +31,10 @@ def test_pastes_are_not_looked_into():
     assert hostile.text == f"{chips[1]} and {chips[0]}"
 
 
-@given(st.lists(st.text(min_size=1).map(clean_text).filter(bool), min_size=1, max_size=4), st.text().map(clean_text))
+@given(
+    st.lists(st.text(min_size=1).map(clean_text).filter(bool), min_size=1, max_size=4),
+    st.text().map(clean_text),
+)
 def test_any_paste_comes_out_as_it_went_in(pastes: list[str], typed: str):
     chips, draft = folded(*pastes)
     whole = Draft(typed.replace("[", "(") + draft.shown, draft.folds)

@@ -7,8 +7,26 @@ from app.chat.status import Activity, EngineStatus
 from app.machine.records import Ceiling, EngineFigures
 from app.text.glyphs import ASCII, BLOCKS, choose_glyphs
 from app.tui.drawing.graph import Graph, GraphScale, graph_lines, history_lines, next_round
-from app.tui.drawing.lines import LEVELS, Span, SpanRole, apart, level_of, line, muted, text_of, width_of
-from app.tui.drawing.panels import big_digits, cells_of, gauge, panel, side_by_side, stacked, word_mark
+from app.tui.drawing.lines import (
+    LEVELS,
+    Span,
+    SpanRole,
+    apart,
+    level_of,
+    line,
+    muted,
+    text_of,
+    width_of,
+)
+from app.tui.drawing.panels import (
+    big_digits,
+    cells_of,
+    gauge,
+    panel,
+    side_by_side,
+    stacked,
+    word_mark,
+)
 from app.tui.speed import machine_lines, writing_lines
 from app.tui.speed.dashboard import dashboard_lines, flat_lines, strip_lines
 from app.tui.speed.watch import Speed
@@ -33,7 +51,9 @@ def strip(shown, height=40, glyphs=BLOCKS) -> str:
 
 
 def test_a_panel_bears_its_title_and_is_as_large_as_it_is_told():
-    drawn = texts(panel("Memory", [line("one"), line("a line that is longer")], 20, BLOCKS, 5, line("4 GB")))
+    drawn = texts(
+        panel("Memory", [line("one"), line("a line that is longer")], 20, BLOCKS, 5, line("4 GB"))
+    )
     assert drawn == [
         "╭─ Memory ── 4 GB ─╮",
         "│ one              │",
@@ -41,8 +61,15 @@ def test_a_panel_bears_its_title_and_is_as_large_as_it_is_told():
         "│                  │",
         "╰──────────────────╯",
     ]
-    assert texts(panel("Memory", [line("one")], 20, BLOCKS, note=line("too long a note")))[0] == "╭─ Memory ─────────╮"
-    assert texts(panel("Memory", [line("one")], 12, ASCII)) == ["+- Memory -+", "| one      |", "+----------+"]
+    assert (
+        texts(panel("Memory", [line("one")], 20, BLOCKS, note=line("too long a note")))[0]
+        == "╭─ Memory ─────────╮"
+    )
+    assert texts(panel("Memory", [line("one")], 12, ASCII)) == [
+        "+- Memory -+",
+        "| one      |",
+        "+----------+",
+    ]
 
 
 @pytest.mark.parametrize("width", range(9))
@@ -57,7 +84,10 @@ def test_an_empty_note_leaves_no_gap_in_the_edge():
 
 
 def test_panels_stand_next_to_each_other_whatever_they_hold():
-    left, right = panel("A", [line("漢字")], 12, BLOCKS), panel("B", [line("x"), line("y")], 8, BLOCKS)
+    left, right = (
+        panel("A", [line("漢字")], 12, BLOCKS),
+        panel("B", [line("x"), line("y")], 8, BLOCKS),
+    )
     both = side_by_side([left, right], [12, 8])
     assert [width_of(one) for one in both] == [20] * 4
     assert text_of(both[1]) == "│ 漢字     ││ x    │"
@@ -76,7 +106,12 @@ def test_a_gauge_fills_by_halves_and_more_than_nothing_is_seen():
 
 
 def test_parts_fill_the_bar_and_differ_without_colour():
-    parts = [(70.0, SpanRole.WRITING), (20.0, SpanRole.READING), (0.1, SpanRole.ACCENT), (10.0, SpanRole.UNFILLED)]
+    parts = [
+        (70.0, SpanRole.WRITING),
+        (20.0, SpanRole.READING),
+        (0.1, SpanRole.ACCENT),
+        (10.0, SpanRole.UNFILLED),
+    ]
     assert text_of(stacked(parts, 20, BLOCKS)) == "▆" * 13 + "▄" * 4 + "▂" + "▁" * 2
     assert text_of(stacked(parts, 20, ASCII)) == "#" * 13 + "=" * 4 + "+" + "." * 2
     assert cells_of([0, 0], 9) == [0, 0]
@@ -103,7 +138,9 @@ def test_a_greeting_begins_with_the_name_and_its_keys_stand_out():
     shown = welcome(text)
     assert shown.plain.endswith(text)
     assert shown.plain.splitlines()[:4] == [text_of(one) for one in word_mark(BLOCKS)]
-    assert [shown.plain[span.start : span.end] for span in shown.spans if "accent" in str(span.style)] == ["F3"]
+    assert [
+        shown.plain[span.start : span.end] for span in shown.spans if "accent" in str(span.style)
+    ] == ["F3"]
     assert texts(word_mark(ASCII)) == ["jalopy"]
 
 
@@ -129,7 +166,9 @@ def test_the_screen_says_where_the_time_went():
         "▃ screen                              0.80 s",
         "▅ disk 212 pages                      0.40 s",
     ]
-    assert texts(writing_lines.reply_lines(SPENT, 36, 2, BLOCKS))[1:] == ["▄ reading 840 tokens          21.6 s"]
+    assert texts(writing_lines.reply_lines(SPENT, 36, 2, BLOCKS))[1:] == [
+        "▄ reading 840 tokens          21.6 s"
+    ]
 
 
 def test_the_parts_of_the_time_are_told_apart_in_ascii_too():
@@ -155,10 +194,15 @@ def test_while_a_prompt_is_read_its_own_phases_are_shown():
     assert " 37 %" in strip(shown)
 
 
-@pytest.mark.parametrize(("tps", "text"), [(5.0, "as usual"), (5.4, "+10 %"), (2.45, "-50 %"), (0.0, "")])
+@pytest.mark.parametrize(
+    ("tps", "text"), [(5.0, "as usual"), (5.4, "+10 %"), (2.45, "-50 %"), (0.0, "")]
+)
 def test_a_reply_is_compared_with_earlier_ones(tps, text):
     shown = texts(writing_lines.compared_lines(view(speed=Speed(tps, tps, tps)), 40))
-    assert next(one for one in shown if one.startswith("usual here")) == f"usual here    4.9  {text}".rstrip()
+    assert (
+        next(one for one in shown if one.startswith("usual here"))
+        == f"usual here    4.9  {text}".rstrip()
+    )
 
 
 def test_a_speed_above_that_of_memory_is_its_own_limit():
@@ -175,7 +219,11 @@ def test_stutters_are_counted_and_the_newest_is_explained():
 
 
 def test_the_disk_light_and_the_held_back_interface_are_words():
-    busy = view(sample=dataclasses.replace(SAMPLE, disk_bytes_per_s=212 << 20), slowed_by=2, interface_cost=0.13)
+    busy = view(
+        sample=dataclasses.replace(SAMPLE, disk_bytes_per_s=212 << 20),
+        slowed_by=2,
+        interface_cost=0.13,
+    )
     assert "from disk 212M/s reading!" in dashboard(busy)
     assert machine_lines.screen_line(busy) == (Span("screen 13 %, slowed 2x", SpanRole.CAUTION),)
 
@@ -192,15 +240,25 @@ def test_weights_that_are_not_all_in_memory_are_said_to_be_so():
     assert "model 1.0G of 2.0G" in dashboard(view(sample=half))
 
 
-@pytest.mark.parametrize(("width", "glyphs"), [(20, BLOCKS), (57, ASCII), (77, BLOCKS), (97, ASCII), (160, BLOCKS)])
+@pytest.mark.parametrize(
+    ("width", "glyphs"), [(20, BLOCKS), (57, ASCII), (77, BLOCKS), (97, ASCII), (160, BLOCKS)]
+)
 @pytest.mark.parametrize("height", [6, 22, 58])
 def test_no_line_is_too_wide_and_the_screen_is_filled(width, height, glyphs):
     many_cores = dataclasses.replace(SAMPLE, core_loads=tuple(n / 64 for n in range(64)))
-    for shown in (view(loads=(1.0, 2.0)), bare(), view(sample=many_cores), view(sample=None), view(ceiling=None)):
+    for shown in (
+        view(loads=(1.0, 2.0)),
+        bare(),
+        view(sample=many_cores),
+        view(sample=None),
+        view(ceiling=None),
+    ):
         drawn = dashboard_lines(shown, width, height, glyphs, GraphScale())
         assert {width_of(one) for one in drawn} == {width}
         assert len(drawn) == height or height < 22 or width < 76
-        assert all(width_of(one) <= 30 for one in strip_lines(shown, 30, height, glyphs, GraphScale()))
+        assert all(
+            width_of(one) <= 30 for one in strip_lines(shown, 30, height, glyphs, GraphScale())
+        )
         assert len(strip_lines(shown, 30, height, glyphs, GraphScale())) <= height
         assert all(width_of(one) <= width for one in flat_lines(shown, width, glyphs))
 
@@ -214,8 +272,19 @@ def test_with_nothing_known_nothing_is_claimed():
         own_bytes=None, available_bytes=None, swap_used_bytes=None, disk_bytes_per_s=None,
         others_cores=None, weights_resident_bytes=None, throttled=None, threads_working=None,
     )  # fmt: skip
-    shown = dashboard(view(sample=empty, figures=EngineFigures(FACTS), n_stutters=0, stutter=None, ceiling=None))
-    for absent in ("GHz", "°C", "battery", "swap", "from disk", "throttled", "computing", "stutter"):
+    shown = dashboard(
+        view(sample=empty, figures=EngineFigures(FACTS), n_stutters=0, stutter=None, ceiling=None)
+    )
+    for absent in (
+        "GHz",
+        "°C",
+        "battery",
+        "swap",
+        "from disk",
+        "throttled",
+        "computing",
+        "stutter",
+    ):
         assert absent not in shown
     assert "model - of 2.0G" in shown
     assert "limit: measured when idle" in shown
@@ -246,7 +315,9 @@ def test_a_slow_second_is_not_nothing_and_a_stall_is():
 
 
 def test_limit_and_median_are_named_and_stutters_are_marked():
-    drawn = texts(graph_lines(Graph((4.0, 4.0), limit_tps=7.0, median_tps=5.0, marked=(1,)), 60, 9, BLOCKS))
+    drawn = texts(
+        graph_lines(Graph((4.0, 4.0), limit_tps=7.0, median_tps=5.0, marked=(1,)), 60, 9, BLOCKS)
+    )
     assert any("╌╌ limit 7.0 ╌╌" in one for one in drawn)
     assert any("┄┄ usual 5.0 ┄┄" in one for one in drawn)
     assert drawn[8].count("▲") == 1
@@ -312,7 +383,11 @@ async def test_the_background_is_found_once_for_all_drawn_lines(monkeypatch):
         await driver.until(lambda: len(table.lines) > 3 and table.size.height > 3)
         found: list[str] = []
         style = FigureLines.rich_style
-        monkeypatch.setattr(FigureLines, "rich_style", property(lambda widget: found.append("") or style.fget(widget)))
+        monkeypatch.setattr(
+            FigureLines,
+            "rich_style",
+            property(lambda widget: found.append("") or style.fget(widget)),
+        )
         table._styles_cache.clear()
         table._set_dirty()
         assert len(table.render_lines(Region(0, 0, table.size.width, 4))) == 4

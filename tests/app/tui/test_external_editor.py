@@ -22,7 +22,10 @@ def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def make(body: str) -> dict[str, str]:
         program = tmp_path / "my editor.py"
-        program.write_text(f"import os, sys\npath = sys.argv[-1]\ntext = open(path).read()\n{body}\n", encoding="utf-8")
+        program.write_text(
+            f"import os, sys\npath = sys.argv[-1]\ntext = open(path).read()\n{body}\n",
+            encoding="utf-8",
+        )
         return {"EDITOR": f"{sys.executable} '{program}' --wait", "PATH": os.environ["PATH"]}
 
     return make
@@ -48,7 +51,10 @@ async def test_the_file_is_for_the_user_alone_and_copies_of_it_go_too(editor, tm
 @pytest.mark.parametrize(
     ("body", "notice"),
     [
-        ("open(path, 'w').write('lost'); sys.exit(1)", "ended with code 1: the prompt stays as it was"),
+        (
+            "open(path, 'w').write('lost'); sys.exit(1)",
+            "ended with code 1: the prompt stays as it was",
+        ),
         ("os.kill(os.getpid(), 9)", "ended with signal 9: the prompt stays as it was"),
         ("os.unlink(path)", "No such file"),
         ("os.unlink(path); os.mkdir(path)", "Is a directory"),
@@ -80,7 +86,9 @@ async def test_visual_comes_before_editor_and_common_ones_after_both(tmp_path: P
         await edit_text("x", {"PATH": str(tmp_path)})
 
 
-async def test_the_prompt_goes_to_the_editor_and_back_with_its_folds(editor, monkeypatch: pytest.MonkeyPatch):
+async def test_the_prompt_goes_to_the_editor_and_back_with_its_folds(
+    editor, monkeypatch: pytest.MonkeyPatch
+):
     environ = editor("open(path, 'w').write('please ' + text + ' now\\n')")
     monkeypatch.setenv("VISUAL", environ["EDITOR"])
     async with chatting() as driver:

@@ -79,12 +79,18 @@ _NOT_NEEDED = {
 
 def test_the_first_frame_imports_nothing_that_it_does_not_show() -> None:
     code = f"NOT_NEEDED = {_NOT_NEEDED!r}\n{_FIRST_FRAME}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
     assert done.stdout.strip() == "[]"
 
 
-async def test_every_style_sheet_is_parsed_once_before_the_first_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ThriftyStylesheet, "_parse_rules", Stylesheet._parse_rules)  # not shared with other tests
+async def test_every_style_sheet_is_parsed_once_before_the_first_frame(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        ThriftyStylesheet, "_parse_rules", Stylesheet._parse_rules
+    )  # not shared with other tests
     parsed: Counter[object] = Counter()
     parse = stylesheet.parse
 
@@ -152,14 +158,19 @@ async def test_the_first_frame_is_painted_once_before_the_engine() -> None:
         update = render(compositor, *given, **options)  # type: ignore[arg-type]
         held_back = compositor.root is not None and compositor.root.app._batch_count
         happened.extend(["painted"] if update is not None else [])
-        assert not (update is not None and held_back), "what is held back is not drawn, and then drawn again"
+        assert not (update is not None and held_back), (
+            "what is held back is not drawn, and then drawn again"
+        )
         return update
 
     def begun(screen: ChatScreen) -> None:
         happened.append("engine")
         begin(screen)
 
-    with patch.object(ThriftyCompositor, "render_update", noted), patch.object(ChatScreen, "_start_engine", begun):
+    with (
+        patch.object(ThriftyCompositor, "render_update", noted),
+        patch.object(ChatScreen, "_start_engine", begun),
+    ):
         async with chatting(Script()):
             assert happened[0] == "painted"
             assert "engine" in happened

@@ -10,13 +10,17 @@ from tests.app.fake_engine import Gate, Script
 async def add_notes(driver: Driver, last: str, n_rows: int = 80) -> None:
     """Say much, by default more than any of these screens holds, and something more once that is drawn."""
     driver.chat.note("\n".join(f"{number} bottles" for number in range(n_rows)))
-    await driver.until(lambda: driver.transcript.virtual_size.height > n_rows, "the long note has its place")
+    await driver.until(
+        lambda: driver.transcript.virtual_size.height > n_rows, "the long note has its place"
+    )
     driver.chat.note(last)
 
 
 async def sees(driver: Driver, text: str) -> None:
     """Wait for text in the transcript: what is out of sight stands at the prompt's edge."""
-    await driver.until(lambda: text in driver.screen_text().partition("╭")[0], f"the transcript shows {text!r}")
+    await driver.until(
+        lambda: text in driver.screen_text().partition("╭")[0], f"the transcript shows {text!r}"
+    )
 
 
 @pytest.mark.parametrize("keys", [["pageup"], ["ctrl+t", "pageup", "ctrl+t"]])
@@ -98,7 +102,9 @@ async def test_new_text_below_is_told_and_end_leads_to_it() -> None:
         await driver.shows("line 89")
 
 
-async def test_earlier_messages_that_come_back_are_no_new_text(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_earlier_messages_that_come_back_are_no_new_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(transcript, "MOST_MOUNTED", 8)
     monkeypatch.setattr(transcript, "KEPT_MOUNTED", 4)
     async with chatting(Script(replies=[["short"]], n_ctx=1 << 20)) as driver:

@@ -23,7 +23,9 @@ def keymap_of(file: Path, text: str) -> Keymap:
 
 def test_the_bundled_file_lists_every_action_as_it_is():
     bundled = (paths.bundled("config") / "keymap.toml").read_text(encoding="utf-8")
-    assert bundled == default_file(), "write it again: python -m app.tui.keymap > config/keymap.toml"
+    assert bundled == default_file(), (
+        "write it again: python -m app.tui.keymap > config/keymap.toml"
+    )
 
 
 def test_the_bundled_file_changes_nothing():
@@ -61,7 +63,10 @@ def test_keys_may_be_written_as_people_do(file: Path, value: str, keys: tuple[st
     [
         ('[prompt]\nsned = "f9"', "prompt.sned is not an action (nearest: send under [prompt])"),
         ('[promt]\nsend = "f9"', "promt.send is not an action (nearest: send under [prompt])"),
-        ('[keys]\n"app.models" = "f6"', "keys.app.models is not an action (nearest: models under [app])"),
+        (
+            '[keys]\n"app.models" = "f6"',
+            "keys.app.models is not an action (nearest: models under [app])",
+        ),
         ('send = "f9"', "send is not a table of keys (nearest: send under [prompt])"),
         ('[prompt]\nsend = "ctlr+j"', "prompt.send: 'ctlr+j' is not a key (nearest: ctrl+j)"),
         ('[prompt]\nsend = "entre"', "prompt.send: 'entre' is not a key (nearest: enter)"),
@@ -75,7 +80,9 @@ def test_keys_may_be_written_as_people_do(file: Path, value: str, keys: tuple[st
         ("[chat", "is not sound TOML"),
     ],
 )
-def test_a_mistake_is_one_line_with_the_file_and_what_was_meant(file: Path, text: str, message: str):
+def test_a_mistake_is_one_line_with_the_file_and_what_was_meant(
+    file: Path, text: str, message: str
+):
     with pytest.raises(KeymapError) as refusal:
         keymap_of(file, text)
     line = str(refusal.value)
@@ -91,7 +98,10 @@ def test_two_actions_may_swap_their_keys(file: Path):
 
 
 def test_keys_are_shown_as_people_write_them():
-    shown = [show_key(key) for key in ("enter", "shift+enter", "f1", "ctrl+j", "alt+question_mark", "pageup")]
+    shown = [
+        show_key(key)
+        for key in ("enter", "shift+enter", "f1", "ctrl+j", "alt+question_mark", "pageup")
+    ]
     assert shown == ["Enter", "shift+Enter", "F1", "ctrl+j", "alt+?", "PgUp"]
 
 
@@ -113,7 +123,9 @@ async def test_keys_of_the_prompt_and_the_chat_are_remapped_and_named(file: Path
 async def test_help_and_palette_show_the_real_keys(file: Path):
     keymap = keymap_of(file, '[chat]\nsave = "f9"\n[app]\nhelp = "f12"')
     async with chatting(keymap=keymap, size=(80, 60)) as driver:
-        commands = {command.title: command.help for command in driver.app.get_system_commands(driver.chat)}
+        commands = {
+            command.title: command.help for command in driver.app.get_system_commands(driver.chat)
+        }
         assert commands["Save the conversation as Markdown"] == "F9   /save [path] [+thinking]"
         await driver.pilot.press("f12")
         await driver.until(lambda: "At the prompt" in driver.screen_text())
@@ -162,7 +174,11 @@ def test_no_screen_holds_the_name_of_a_key_that_can_be_changed():
         tree = ast.parse(source.read_text(encoding="utf-8"))
         texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
-            is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts
+            is_text = (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and id(node) not in texts
+            )
             if is_text and re.search(r"\b(F\d+|Esc|Enter|Tab|(ctrl|shift|alt)\+\w+)\b", node.value):
                 found.setdefault(source.name, []).append(node.value)
     assert found == textuals_own

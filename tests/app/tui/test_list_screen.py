@@ -86,7 +86,9 @@ async def test_typing_narrows_and_the_cursor_stays_on_its_row() -> None:
         await driver.until(lambda: words.highlighted() == "cherry")
         words.said = "something"
         await driver.type("rr")
-        await driver.until(lambda: words.items() == ("cherry",) and "apple" not in driver.screen_text())
+        await driver.until(
+            lambda: words.items() == ("cherry",) and "apple" not in driver.screen_text()
+        )
         assert words.said == ""
         await driver.pilot.press("backspace", "backspace")
         await driver.until(lambda: "apple in" in driver.screen_text())
@@ -149,15 +151,23 @@ async def test_on_a_low_screen_the_answer_to_a_key_is_seen() -> None:
 
 async def test_a_key_pressed_many_times_leaves_one_screen() -> None:
     async with chatting() as driver:
-        for opening in (driver.app.action_help, driver.app.action_theme, driver.app.action_command_palette):
+        for opening in (
+            driver.app.action_help,
+            driver.app.action_theme,
+            driver.app.action_command_palette,
+        ):
             for key in ("escape", "enter"):
                 opening()
-                await driver.until(lambda: driver.app.screen is not driver.chat and driver.app.screen.focused)
+                await driver.until(
+                    lambda: driver.app.screen is not driver.chat and driver.app.screen.focused
+                )
                 await driver.pilot.pause()
                 screen = driver.app.screen
                 for _ in range(6):  # all are on their way before the first one is heeded
                     driver.app.post_message(events.Key(key, "\r" if key == "enter" else None))
-                await driver.until(lambda screen=screen: driver.app.screen is not screen, "it is left")
+                await driver.until(
+                    lambda screen=screen: driver.app.screen is not screen, "it is left"
+                )
                 await driver.pilot.pause()
                 assert driver.app.crash_line is None
                 await driver.pilot.press("escape")
@@ -168,16 +178,24 @@ async def test_a_key_pressed_many_times_leaves_one_screen() -> None:
         assert isinstance(left, Palette)
         left.dismiss()  # goes when its messages are heeded
         driver.app.action_command_palette()
-        await driver.until(lambda: isinstance(driver.app.screen, Palette) and driver.app.screen is not left)
+        await driver.until(
+            lambda: isinstance(driver.app.screen, Palette) and driver.app.screen is not left
+        )
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is driver.chat)
 
 
 async def test_whatever_is_chosen_in_the_palette_can_be_done() -> None:
     async with chatting() as driver:
-        needing = [action for action in ACTIONS.values() if action.scope == "chat" and action.needs_argument]
+        needing = [
+            action
+            for action in ACTIONS.values()
+            if action.scope == "chat" and action.needs_argument
+        ]
         assert {action.command for action in needing} >= {"read", "title"}
-        commands = {command.title: command for command in driver.app.get_system_commands(driver.chat)}
+        commands = {
+            command.title: command for command in driver.app.get_system_commands(driver.chat)
+        }
         for action in needing:
             driver.prompt.show_text("a draft")
             commands[action.title].callback()

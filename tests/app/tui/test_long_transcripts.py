@@ -55,7 +55,9 @@ async def test_messages_put_aside_come_back_where_the_user_goes() -> None:
         await talk(driver, n_turns)
         for key in ("pageup", "ctrl+up"):
             n_messages = 2 * n_turns
-            await driver.until(lambda n_messages=n_messages: len(driver.transcript.messages()) < n_messages)
+            await driver.until(
+                lambda n_messages=n_messages: len(driver.transcript.messages()) < n_messages
+            )
             for _ in range(200):
                 if len(driver.transcript.messages()) == n_messages:
                     break
@@ -63,13 +65,22 @@ async def test_messages_put_aside_come_back_where_the_user_goes() -> None:
                 await driver.pilot.pause()
             views = driver.transcript.messages()
             assert [view.text for view in views[::2]] == [f"question {n}" for n in range(n_turns)]
-            assert all(isinstance(view, (UserView, ReplyView)[n % 2]) for n, view in enumerate(views))
+            assert all(
+                isinstance(view, (UserView, ReplyView)[n % 2]) for n, view in enumerate(views)
+            )
             assert [view.message for view in views] == driver.chat.turns.conversation.messages
             await driver.say("/copy")  # and the newest are as they were
             await talk(driver, 1, n_turns)
             n_turns += 1
-            await driver.until(lambda: len(driver.transcript.messages()) <= KEPT_MOUNTED, "they are put aside again")
-        await driver.until(lambda: "earlier messages" in str(driver.transcript.query_one("#earlier", Static).render()))
+            await driver.until(
+                lambda: len(driver.transcript.messages()) <= KEPT_MOUNTED,
+                "they are put aside again",
+            )
+        await driver.until(
+            lambda: (
+                "earlier messages" in str(driver.transcript.query_one("#earlier", Static).render())
+            )
+        )
         await driver.say("/new")
         await driver.note("A new conversation")
         assert not driver.transcript.show_earlier()

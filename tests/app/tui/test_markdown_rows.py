@@ -38,9 +38,15 @@ def rows(text: str, width: int = 30) -> list[str]:
         ("- [ ] buy *it*\n- [x] done\n- [y] no", ["• ☐ buy it", "• ☑ done", "• [y] no"]),
         ("9. a\n10. b", ["  9. a", " 10. b"]),
         ("- one two three four five six seven", ["• one two three four five six", "  seven"]),
-        ("> one two three four five six seven\n>\n> > x", ["▌ one two three four five six", "▌ seven", "▌", "▌ ▌ x"]),
+        (
+            "> one two three four five six seven\n>\n> > x",
+            ["▌ one two three four five six", "▌ seven", "▌", "▌ ▌ x"],
+        ),
         ("---", ["─" * 30]),
-        ("```python title\ndef f():\n\n\treturn 1\n```", [" python", " def f():", "", "     return 1"]),
+        (
+            "```python title\ndef f():\n\n\treturn 1\n```",
+            [" python", " def f():", "", "     return 1"],
+        ),
         ("```\n" + "x" * 40 + "\n```", [" " + "x" * 29, " " + "x" * 11]),
         ("    indented", [" indented"]),
         ("- a\n  ```\n  x\n  ```\n  b", ["• a", "   x", "", "  b"]),
@@ -61,11 +67,16 @@ def test_each_kind_of_block(text: str, expected: list[str]) -> None:
     ("text", "expected"),
     [
         ("[Answer]: Paris", ["[Answer]: Paris"]),
-        ("a [b][1]\n\n[1]: http://x 'y'\n[2]:\n  z\n\nc", ["a b", "", "[1]: http://x 'y'", "[2]:", "  z", "", "c"]),
+        (
+            "a [b][1]\n\n[1]: http://x 'y'\n[2]:\n  z\n\nc",
+            ["a b", "", "[1]: http://x 'y'", "[2]:", "  z", "", "c"],
+        ),
         ("- [ok]: yes\n- b", ["• [ok]: yes", "• b"]),
     ],
 )
-def test_what_links_refer_to_is_shown_and_not_only_linked_to(text: str, expected: list[str]) -> None:
+def test_what_links_refer_to_is_shown_and_not_only_linked_to(
+    text: str, expected: list[str]
+) -> None:
     assert rows(text) == expected
 
 
@@ -127,20 +138,29 @@ def test_emphasis_within_emphasis_keeps_both() -> None:
 
 
 def test_growing_by_pieces_gives_the_same_rows_as_all_at_once() -> None:
-    text = "# T\n\n- a\n- b\n\n| x | y |\n|---|---|\n| 1 | 2 |\n\n```py\n" + "x = 1\n" * 300 + "```\n\nThe *end*.\n"
+    text = (
+        "# T\n\n- a\n- b\n\n| x | y |\n|---|---|\n| 1 | 2 |\n\n```py\n"
+        + "x = 1\n" * 300
+        + "```\n\nThe *end*.\n"
+    )
     markdown = GrowingMarkdown()
     markdown.lay_out(20)
     for at in range(0, len(text), 5):
         before = list(markdown.rows)
         first = markdown.grow(text[at : at + 5])
-        assert all(old.is_same(new) for old, new in zip(before[:first], markdown.rows, strict=False))
+        assert all(
+            old.is_same(new) for old, new in zip(before[:first], markdown.rows, strict=False)
+        )
     assert texts(markdown) == texts(whole(text, 20))
 
 
-def test_a_long_open_block_is_parsed_once_per_quarter_of_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_open_block_is_parsed_once_per_quarter_of_growth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     parsed: list[int] = []
     monkeypatch.setattr(
-        "app.tui.markdown.growing.tree_of", lambda source: (parsed.append(len(source)), tree_of(source))[1]
+        "app.tui.markdown.growing.tree_of",
+        lambda source: (parsed.append(len(source)), tree_of(source))[1],
     )
     markdown = GrowingMarkdown()
     markdown.lay_out(40)
@@ -152,7 +172,9 @@ def test_a_long_open_block_is_parsed_once_per_quarter_of_growth(monkeypatch: pyt
 
 
 def test_a_long_table_is_a_table_while_it_grows() -> None:
-    text = "| n | square |\n|---|---|\n" + "".join(f"| {n} | {n * n:,} of a kind |\n" for n in range(70))
+    text = "| n | square |\n|---|---|\n" + "".join(
+        f"| {n} | {n * n:,} of a kind |\n" for n in range(70)
+    )
     assert SMALL_CHARS < len(text) < TABLE_CHARS
     markdown = GrowingMarkdown()
     markdown.lay_out(60)
@@ -161,7 +183,9 @@ def test_a_long_table_is_a_table_while_it_grows() -> None:
         assert "| " not in "\n".join(texts(markdown)[:-1])
 
 
-def test_text_shown_plain_stays_plain_and_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_shown_plain_stays_plain_and_is_not_parsed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     markdown = GrowingMarkdown()
     markdown.lay_out(20)
     markdown.grow("*one*\n\n*two*")
@@ -215,7 +239,10 @@ def test_the_end_of_the_last_complete_block_is_seen_by_its_kind(complete: str, r
 @pytest.mark.parametrize(
     ("text", "blocks"),
     [
-        ("Do\n\n```python\nx = 1\n\ny = 2\n```\nthen\n~~~\n```\nz\n~~~\n", ["x = 1\n\ny = 2", "```\nz"]),
+        (
+            "Do\n\n```python\nx = 1\n\ny = 2\n```\nthen\n~~~\n```\nz\n~~~\n",
+            ["x = 1\n\ny = 2", "```\nz"],
+        ),
         ("```sh\nls", ["ls"]),  # still open
         ("````md\n```\nin\n```\n````", ["```\nin\n```"]),
         ("```not a block```\nand `x`", []),

@@ -66,7 +66,9 @@ async def change_model(driver: Driver, name: str, answer: str) -> None:
 
 
 async def shows(driver: Driver, *words: str) -> str:
-    await driver.until(lambda: all(word in driver.screen_text() for word in words), f"shown: {words}")
+    await driver.until(
+        lambda: all(word in driver.screen_text() for word in words), f"shown: {words}"
+    )
     return driver.screen_text()
 
 
@@ -77,7 +79,9 @@ async def shows_no_more(driver: Driver, word: str) -> str:
 
 def with_options(monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
     original: Callable[[Script], Any] = chat_driver.options_for
-    monkeypatch.setattr(chat_driver, "options_for", lambda script: dataclasses.replace(original(script), **options))
+    monkeypatch.setattr(
+        chat_driver, "options_for", lambda script: dataclasses.replace(original(script), **options)
+    )
 
 
 async def test_every_model_has_a_row_and_foreign_files_a_reason() -> None:
@@ -116,7 +120,9 @@ async def test_every_model_has_a_row_and_foreign_files_a_reason() -> None:
         await driver.until(lambda: screen._found.is_done)
         await driver.pilot.press("f3")
         await driver.until(lambda: driver.app.screen is driver.chat)
-        assert not screen._timer._active.is_set()  # nothing is looked at while something else is shown
+        assert (
+            not screen._timer._active.is_set()
+        )  # nothing is looked at while something else is shown
         await driver.say("/models")
         await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
         await driver.pilot.press("escape")
@@ -139,9 +145,13 @@ async def test_names_stand_there_before_a_header_is_read(monkeypatch: pytest.Mon
         await shows(driver, "is a web", "Q8_0")
 
 
-async def test_downloadable_models_stay_during_another_scan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_downloadable_models_stay_during_another_scan(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(scan, "places", lambda directories: [Place("here", tmp_path / "none")])
-    monkeypatch.setattr("app.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30))
+    monkeypatch.setattr(
+        "app.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30)
+    )
     async with chatting() as driver:
         await driver.pilot.press("f3")
         await shows(driver, "+ SmolLM2")
@@ -266,14 +276,18 @@ async def test_a_conversation_too_long_for_the_new_model_loses_turns() -> None:
 
 
 async def test_if_a_model_fails_to_open_the_one_before_opens_again() -> None:
-    script = Script(open_errors={"other.gguf": MemoryPlanError("other.gguf: there is not enough memory")})
+    script = Script(
+        open_errors={"other.gguf": MemoryPlanError("other.gguf: there is not enough memory")}
+    )
     async with chatting(script) as driver:
         await driver.ask("keep me")
         told = "other.gguf: there is not enough memory; opening the model from before again"
         for n_before, answer in ((2, "enter"), (4, "n")):
             await change_model(driver, "other.gguf", answer)
             await driver.until(lambda n=n_before // 2: driver.notes().count(told) == n)
-            await driver.until(lambda n=n_before // 2: sum("read the conv" in one for one in driver.notes()) == n)
+            await driver.until(
+                lambda n=n_before // 2: sum("read the conv" in one for one in driver.notes()) == n
+            )
             assert driver.chat.turns.model is not None
             assert driver.chat.turns.model.path == "model.gguf"
             assert len(driver.chat.turns.conversation.messages) == n_before
@@ -296,7 +310,10 @@ async def test_a_file_that_is_no_good_closes_nothing(monkeypatch: pytest.MonkeyP
             await change_model(driver, "other.gguf", answer)
             await driver.until(lambda n=n: driver.notes().count(told) == n)
             await driver.until(lambda: not driver.chat.turns.is_busy)
-            assert [m.text for m in driver.chat.turns.conversation.messages] == ["keep me", "Hello there."]
+            assert [m.text for m in driver.chat.turns.conversation.messages] == [
+                "keep me",
+                "Hello there.",
+            ]
             assert len(driver.transcript.replies()) == 1
             (model,) = driver.script.opened
             assert not model.is_closed
@@ -323,7 +340,9 @@ async def test_esc_stops_the_opening_of_a_model() -> None:
 
 
 async def test_a_message_for_a_model_that_fails_goes_to_the_one_before() -> None:
-    script = Script(open_errors={"other.gguf": MemoryPlanError("other.gguf: there is not enough memory")})
+    script = Script(
+        open_errors={"other.gguf": MemoryPlanError("other.gguf: there is not enough memory")}
+    )
     async with chatting(script) as driver:
         await driver.ask("one")
         script.open_gate = Gate()
@@ -347,7 +366,9 @@ async def test_a_message_for_another_model_begins_its_conversation() -> None:
         await driver.say("two")
         script.open_gate.open()
         said = driver.chat.turns
-        await driver.until(lambda: [m.text for m in said.conversation.messages][:1] == ["two"], "it has begun")
+        await driver.until(
+            lambda: [m.text for m in said.conversation.messages][:1] == ["two"], "it has begun"
+        )
         await driver.until(lambda: said.conversation.last_reply is not None)
         await driver.last_reply()
         assert [m.text for m in driver.chat.turns.conversation.messages] == ["two", "Hello there."]
@@ -373,20 +394,27 @@ async def test_a_conversation_survives_a_model_that_fails_to_open() -> None:
         await change_model(driver, "other.gguf", "enter")
         await driver.note("is damaged")
         script.open_error = None
-        assert [m.text for m in driver.chat.turns.conversation.messages] == ["keep me", "Hello there."]
+        assert [m.text for m in driver.chat.turns.conversation.messages] == [
+            "keep me",
+            "Hello there.",
+        ]
         await change_model(driver, "third.gguf", "enter")
         await driver.note("read the conversation again")
         await driver.ask("still there?")
 
 
-async def test_measuring_asks_the_engine_and_fills_in_the_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_measuring_asks_the_engine_and_fills_in_the_speeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     busy = SimpleNamespace(engine=EngineReadings(read_gbps=5.0, best_gbps=12.0))
 
     def fails(*_: Any) -> None:
         raise RuntimeError("no\x1b[31m memory")
 
     def succeeds(*_: Any) -> None:
-        remember_rates(2, MachineRates(12.0, {"F32": 10.0, "Q8_0": 10.0}, {"F32": 5.0, "Q8_0": 40.0}))
+        remember_rates(
+            2, MachineRates(12.0, {"F32": 10.0, "Q8_0": 10.0}, {"F32": 5.0, "Q8_0": 40.0})
+        )
 
     answers: list[Callable[..., Any]] = [fails, lambda *_: busy, succeeds]
     with_options(monkeypatch, examine=lambda *given: answers.pop(0)(*given))
@@ -403,14 +431,18 @@ async def test_measuring_asks_the_engine_and_fills_in_the_speeds(monkeypatch: py
         assert "~" in next(line for line in text.splitlines() if "first" in line)
 
 
-async def test_an_empty_machine_says_where_was_looked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_an_empty_machine_says_where_was_looked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(scan, "places", lambda directories: [Place("the moon", tmp_path / "none")])
     async with chatting(model=None) as driver:
         await driver.pilot.press("f3")
         await shows(driver, "No model was found", "Looked in: the moon")
 
 
-async def test_a_bug_while_looking_is_a_line_and_the_screen_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_while_looking_is_a_line_and_the_screen_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def broken(places: object) -> None:
         raise ZeroDivisionError
 
@@ -464,13 +496,17 @@ def speeds_of(driver: Driver, *names: str) -> bool:
 
 
 async def test_every_row_has_a_speed_from_the_first_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30))
+    monkeypatch.setattr(
+        "app.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30)
+    )
     async with chatting(size=(100, 30)) as driver:
         await opened(driver)
         await shows(driver, "+ SmolLM2", "typical speeds")
         entries = [entry for entry in screen_of(driver).items() if not entry.reason]
         assert len(entries) > 5
         assert all(entry.outlook is not None and entry.outlook.decode_tps for entry in entries)
-        offered = [entry for entry in entries if not entry.is_here and entry.outlook.verdict == "yes"]
+        offered = [
+            entry for entry in entries if not entry.is_here and entry.outlook.verdict == "yes"
+        ]
         assert {entry.quantization for entry in offered} == {"Q4_K_M"}
         assert any(entry.better.startswith("better quality, slower: ") for entry in offered)

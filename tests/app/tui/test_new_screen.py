@@ -74,6 +74,8 @@ async def test_help_and_palette_name_it() -> None:
         await driver.pilot.press("f1")
         await driver.shows("Show the time")
         await driver.pilot.press("escape")
-        commands = {command.title: command for command in driver.app.get_system_commands(driver.chat)}
+        commands = {
+            command.title: command for command in driver.app.get_system_commands(driver.chat)
+        }
         await commands["Show the time"].callback()
         await _is_shown_and_left(driver, "escape")

@@ -56,8 +56,14 @@ def test_all_between_the_marks_is_text_and_presses_no_key(payload: bytes, cuts: 
 
 
 @pytest.mark.slow
-@given(PAYLOADS.filter(lambda payload: END not in payload + END[:-1]), CUTS, st.sampled_from([0.15, 0.5, 2.9]))
-def test_a_pause_within_a_paste_presses_no_key(payload: bytes, cuts: list[int], pause_s: float) -> None:
+@given(
+    PAYLOADS.filter(lambda payload: END not in payload + END[:-1]),
+    CUTS,
+    st.sampled_from([0.15, 0.5, 2.9]),
+)
+def test_a_pause_within_a_paste_presses_no_key(
+    payload: bytes, cuts: list[int], pause_s: float
+) -> None:
     hand = Hand().send(BEGIN[:3])
     for chunk in [BEGIN[3:], *split(payload + END, cuts)]:
         hand.wait(pause_s).send(chunk)
@@ -78,7 +84,13 @@ def test_every_place_to_split_at() -> None:
     for cut in range(len(whole)):
         hand = Hand().send(whole[:cut], whole[cut:])
         assert (hand.keys, hand.pasted) == (["k", "z"], shown(payload)), cut
-        assert [type(message) for message in hand.messages] == [Key, Paste, AppFocus, MouseMove, Key]
+        assert [type(message) for message in hand.messages] == [
+            Key,
+            Paste,
+            AppFocus,
+            MouseMove,
+            Key,
+        ]
     assert Hand().send(*(bytes([byte]) for byte in whole)).keys == ["k", "z"]
 
 
@@ -116,7 +128,9 @@ def test_the_rest_of_a_paste_that_was_held_up_is_text() -> None:
     assert sum(isinstance(message, PasteUnended) for message in hand.messages) == 1
 
 
-@pytest.mark.parametrize(("pressed", "key"), [(b"\x03", "ctrl+c"), (b"a", "a"), (b"\x1b[A", "up"), (b"\x1b", "escape")])
+@pytest.mark.parametrize(
+    ("pressed", "key"), [(b"\x03", "ctrl+c"), (b"a", "a"), (b"\x1b[A", "up"), (b"\x1b", "escape")]
+)
 def test_keys_count_again_after_a_paste_without_an_end(pressed: bytes, key: str) -> None:
     hand = Hand().send(BEGIN + b"half").wait(PASTE_PATIENCE_S).wait(60).send(pressed)
     assert hand.keys == []
@@ -138,16 +152,23 @@ def test_a_paste_without_an_end_takes_bounded_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "n_chars"), [(b"0123456789", 10), (b"\r\n", 1), ("\U0001f600".encode(), 1), (b"\xff", 1), (b"\xcc\x81", 1)]
+    ("unit", "n_chars"),
+    [(b"0123456789", 10), (b"\r\n", 1), ("\U0001f600".encode(), 1), (b"\xff", 1), (b"\xcc\x81", 1)],
 )
-def test_what_is_too_long_is_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch, unit: bytes, n_chars: int) -> None:
+def test_what_is_too_long_is_refused_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch, unit: bytes, n_chars: int
+) -> None:
     most_chars = MAX_PASTE_CHARS
     if n_chars == 1:  # one character after the other takes long: their limit is a hundredth
         most_chars //= 100
         monkeypatch.setattr(terminal_input, "MAX_PASTE_CHARS", most_chars)
         monkeypatch.setattr(terminal_input, "MOST_PASTE_BYTES", 4 * (most_chars + 1))
     n_fitting = most_chars // n_chars
-    for n_units, kind in ((n_fitting, Paste), (n_fitting + 1, PasteRefused), (3 * n_fitting, PasteRefused)):
+    for n_units, kind in (
+        (n_fitting, Paste),
+        (n_fitting + 1, PasteRefused),
+        (3 * n_fitting, PasteRefused),
+    ):
         chunks = split(BEGIN + unit * n_units + END + b"\r", range(0, 60 << 20, 1 << 16))
         hand = Hand().send(*chunks)
         assert [type(message) for message in hand.messages] == [kind, Key]
@@ -210,7 +231,8 @@ def test_a_paste_without_marks_may_come_in_several_reads() -> None:
 
 
 @pytest.mark.parametrize(
-    "sent", [b"\r", b"hello\r", b"hello\r\r", b"hello\r\x11", b"a\nb\r", b"/new\r\x0f", b"x\x1b[A\ry"]
+    "sent",
+    [b"\r", b"hello\r", b"hello\r\r", b"hello\r\x11", b"a\nb\r", b"/new\r\x0f", b"x\x1b[A\ry"],
 )
 def test_keys_of_one_read_that_a_person_types_are_keys(sent: bytes) -> None:
     hand = Hand().send(sent)

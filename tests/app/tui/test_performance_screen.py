@@ -47,11 +47,24 @@ async def test_the_screen_measures_only_while_it_is_shown(samples):
     async with chatting(Script(replies=[WORDS]), size=(100, 40)) as driver:
         watch = driver.app.performance
         await driver.ask("hello")
-        assert (samples, driver.script.n_bandwidth_probes, driver.app.bridge.is_watched) == ([], 0, False)
+        assert (samples, driver.script.n_bandwidth_probes, driver.app.bridge.is_watched) == (
+            [],
+            0,
+            False,
+        )
         for back in ("escape", "f2", "q"):
             await opened(driver)
             assert driver.app.bridge.is_watched
-            await sees(driver, "tok/s", "feed-forward", "writing 30 tokens", "Memory", "Cores", "program", "screen")
+            await sees(
+                driver,
+                "tok/s",
+                "feed-forward",
+                "writing 30 tokens",
+                "Memory",
+                "Cores",
+                "program",
+                "screen",
+            )
             assert re.search(r"this reply +2\.0", driver.screen_text())
             assert re.search(r"last second +2\.0", driver.screen_text())
             await driver.shows("10.0 GB/s")
@@ -76,7 +89,9 @@ async def test_a_reply_is_compared_under_its_own_thread_count():
         await driver.pilot.press("f2")
         await sees(driver, "usual here    2.0", "2 threads · mmap")
         await driver.until(lambda: 1 in driver.app.bridge.figures.read_gbps)  # for the next reply
-        assert driver.app.performance.look().ceiling is None, "nothing is known of the threads that wrote it"
+        assert driver.app.performance.look().ceiling is None, (
+            "nothing is known of the threads that wrote it"
+        )
 
 
 async def test_a_running_reply_is_shown_and_costly_drawing_is_rare():
@@ -100,7 +115,9 @@ async def test_a_running_reply_is_shown_and_costly_drawing_is_rare():
 
 async def test_the_strip_looks_while_it_is_in_sight_and_typing_goes_on(samples):
     async with chatting(Script(replies=[WORDS]), size=(100, 30)) as driver:
-        assert not driver.chat.query(PerformanceStrip), "nothing is laid out before anyone asks for it"
+        assert not driver.chat.query(PerformanceStrip), (
+            "nothing is laid out before anyone asks for it"
+        )
         await driver.say("/strip")
         await sees(driver, "tok/s", "Memory", "free")
         await driver.type("next")
@@ -129,7 +146,11 @@ async def test_every_size_shows_something_and_none_breaks():
             await driver.until(lambda size=size: driver.chat.size == size)
             await driver.until(lambda size=size: strip.has_class("-flat") == (size[0] < 76))
             if size[0] >= 60:
-                await driver.until(lambda size=size: strip.size.height == 3 if size[0] < 76 else strip.size.height > 10)
+                await driver.until(
+                    lambda size=size: (
+                        strip.size.height == 3 if size[0] < 76 else strip.size.height > 10
+                    )
+                )
                 await sees(driver, "tok/s", "free")
             await opened(driver)
             for shown_view in (view(), bare()):
@@ -159,7 +180,9 @@ async def test_the_flat_strip_has_its_figures_at_once(monkeypatch: pytest.Monkey
     monkeypatch.setattr(InterfacePace, "leaves_out", lambda pace, number: True)
     async with chatting(size=(60, 20)) as driver:
         await driver.pilot.press("ctrl+t")
-        await driver.until(lambda: "program" in "\n".join(driver.screen_text().splitlines()[:4]), "it is not empty")
+        await driver.until(
+            lambda: "program" in "\n".join(driver.screen_text().splitlines()[:4]), "it is not empty"
+        )
 
 
 def test_a_strip_without_a_size_draws_nothing() -> None:

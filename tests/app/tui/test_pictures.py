@@ -15,7 +15,15 @@ from app.tui import screens
 from app.tui.themes import CONSOLE_THEME
 from app.tui.widgets.message_view import Note
 from tests.app.chat_driver import Driver
-from tests.app.picture import FOLDER, IS_DRAWING, Picture, kinds_of_colours, settled, styles_of, text_of
+from tests.app.picture import (
+    FOLDER,
+    IS_DRAWING,
+    Picture,
+    kinds_of_colours,
+    settled,
+    styles_of,
+    text_of,
+)
 from tests.app.scenes import SCENES, playing
 
 pytestmark = pytest.mark.slow
@@ -24,7 +32,16 @@ ROOT = Path(__file__).resolve().parents[3]
 BASE = "80x24"
 TINY = [(20, 6), (3, 2), (1, 1)]
 SIXTEEN = {ColorType.DEFAULT, ColorType.STANDARD}
-BEGUN_THERE = "first-start", "chat", "speed", "palette", "themes", "writing", "editing", "editing-reply"
+BEGUN_THERE = (
+    "first-start",
+    "chat",
+    "speed",
+    "palette",
+    "themes",
+    "writing",
+    "editing",
+    "editing-reply",
+)
 """Scenes that are played in a terminal of each kind: how three of them begin matters, the others keep a place that they
 came to. Of all others the terminal changes once they are played."""
 SHOWN_BY_OTHERS = frozenset(
@@ -55,7 +72,9 @@ SHOWN_BY_OTHERS = frozenset(
 
 
 @pytest.mark.parametrize("name", SCENES)
-async def test_every_kind_and_size(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_every_kind_and_size(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     scene, picture = SCENES[name], Picture(name)
     has_kinds = name not in BEGUN_THERE and name not in SHOWN_BY_OTHERS
     async with playing(scene, monkeypatch, tmp_path) as driver:
@@ -84,7 +103,9 @@ async def test_every_kind_and_size(name: str, monkeypatch: pytest.MonkeyPatch, t
 
 def draw_again(driver: Driver) -> None:
     """Draw all of the screen again, with what its terminal has now."""
-    shown = [one for screen in driver.app.screen_stack for one in screen.walk_children(with_self=True)]
+    shown = [
+        one for screen in driver.app.screen_stack for one in screen.walk_children(with_self=True)
+    ]
     lists = [screen._listing for screen in driver.app.screen_stack if hasattr(screen, "_listing")]
     for one in (*shown, *lists):
         if hasattr(one, "_glyphs"):
@@ -99,7 +120,9 @@ def draw_again(driver: Driver) -> None:
 
 async def check_on_console(picture: Picture, driver: Driver) -> None:
     shown = await picture.check(f"{BASE} on the Linux console", driver)
-    shown.replace("•", "").encode("cp437")  # the font has the bullet too, where the encoding has a bell
+    shown.replace("•", "").encode(
+        "cp437"
+    )  # the font has the bullet too, where the encoding has a bell
     await picture.check(f"{BASE} in 16 colours", driver, styles_of)
     assert kinds_of_colours(driver) <= SIXTEEN
 
@@ -111,7 +134,9 @@ async def check_without_colour(picture: Picture, driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("name", BEGUN_THERE)
-async def test_the_linux_console(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_the_linux_console(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("TERM", "linux")
     async with playing(SCENES[name], monkeypatch, tmp_path) as driver:
         await check_on_console(Picture(name), driver)
@@ -133,11 +158,19 @@ async def test_the_theme_of_16_colours_says_the_same_in_any_terminal(
         assert text_of(driver) == Picture("chat").sections()[BASE]
 
 
-async def test_keys_do_no_harm_where_nothing_can_be_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_keys_do_no_harm_where_nothing_can_be_seen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     async with playing(SCENES["chat"], monkeypatch, tmp_path) as driver:
         for size in TINY:
             await driver.pilot.resize_terminal(*size)
-            for keys in (("ctrl+up",), ("t",), ("e",), ("escape",), ("ctrl+up", "ctrl+up", "escape")):
+            for keys in (
+                ("ctrl+up",),
+                ("t",),
+                ("e",),
+                ("escape",),
+                ("ctrl+up", "ctrl+up", "escape"),
+            ):
                 await driver.pilot.press(*keys)
         await driver.pilot.resize_terminal(80, 24)
         await driver.until(lambda: "Power it off" in driver.screen_text())
@@ -145,10 +178,15 @@ async def test_keys_do_no_harm_where_nothing_can_be_seen(monkeypatch: pytest.Mon
 
 def test_every_screen_has_a_picture() -> None:
     modules = [
-        importlib.import_module(f"{screens.__name__}.{found.name}") for found in pkgutil.iter_modules(screens.__path__)
+        importlib.import_module(f"{screens.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(screens.__path__)
     ]
     found = {one for module in modules for one in vars(module).values() if isinstance(one, type)}
-    own = {one for one in found if issubclass(one, Screen) and one.__module__.startswith(screens.__name__)}
+    own = {
+        one
+        for one in found
+        if issubclass(one, Screen) and one.__module__.startswith(screens.__name__)
+    }
     bases = {base for one in own for base in one.__mro__[1:]}
     assert {one.__name__ for one in own - bases} == {scene.screen for scene in SCENES.values()}
 
@@ -158,7 +196,9 @@ def test_no_picture_is_left_of_a_scene_that_is_gone() -> None:
 
 
 def test_the_pictures_are_compared_and_not_drawn() -> None:
-    assert not IS_DRAWING, "JALOPY_WRITE_PICTURES is set: look at what was drawn, and run without it"
+    assert not IS_DRAWING, (
+        "JALOPY_WRITE_PICTURES is set: look at what was drawn, and run without it"
+    )
 
 
 FOR_README = {"chat": (100, 43), "speed": (110, 34)}
@@ -166,7 +206,9 @@ FOR_README = {"chat": (100, 43), "speed": (110, 34)}
 
 
 @pytest.mark.parametrize("name", FOR_README)
-async def test_the_readme_shows_the_screen(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_the_readme_shows_the_screen(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     file = ROOT / "tests" / "app" / "pictures" / f"{name}.svg"
     if IS_DRAWING:
         async with playing(SCENES[name], monkeypatch, tmp_path, FOR_README[name]) as driver:

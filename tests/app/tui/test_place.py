@@ -19,10 +19,15 @@ async def ask(driver: Driver, question: str, n: int) -> None:
     await driver.until(lambda: len(driver.chat.turns.conversation.messages) == 2 * n, "a reply")
 
 
-async def test_enter_on_a_reply_shows_where_it_is_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_enter_on_a_reply_shows_where_it_is_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "book.txt").write_text(BOOK)
-    replies = [["It says so twice", " (book.txt, line 20)", " and on line 30."], ["You are ", "welcome."]]
+    replies = [
+        ["It says so twice", " (book.txt, line 20)", " and on line 30."],
+        ["You are ", "welcome."],
+    ]
     script = Script(n_ctx=2048, replies=replies)
     async with chatting(script, size=(80, 24)) as driver:
         await driver.say("/place")
@@ -37,7 +42,10 @@ async def test_enter_on_a_reply_shows_where_it_is_from(tmp_path: Path, monkeypat
         await driver.pilot.press("enter")
         await driver.until(lambda: isinstance(driver.app.screen, PlaceScreen), "the place")
         await driver.shows("book.txt line 20")
-        await driver.until(lambda: "   18  Line 18" in driver.screen_text().splitlines()[1], "two lines come before it")
+        await driver.until(
+            lambda: "   18  Line 18" in driver.screen_text().splitlines()[1],
+            "two lines come before it",
+        )
         await driver.shows(" > 20  Line 20 is about 20 steamers.")
         await driver.pilot.press("tab")
         await driver.shows("2 of 2")

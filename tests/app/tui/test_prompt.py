@@ -23,7 +23,9 @@ async def paste(driver: Driver, text: str) -> None:
 
 async def becomes(driver: Driver, text: str) -> None:
     """Wait until this is in the prompt, chips with plain blanks."""
-    await driver.until(lambda: driver.prompt.text.replace("\u00a0", " ") == text, f"{text!r} in the prompt")
+    await driver.until(
+        lambda: driver.prompt.text.replace("\u00a0", " ") == text, f"{text!r} in the prompt"
+    )
 
 
 def test_history_goes_back_and_forth():
@@ -32,7 +34,9 @@ def test_history_goes_back_and_forth():
     past.add(TWO)
     assert [past.older(Draft()), past.older(TWO), past.older(ONE)] == [TWO, ONE, None]
     assert [past.newer(), past.newer()] == [TWO, Draft()]
-    assert [past.older(THREE), past.newer()] == [TWO, THREE], "the draft that was left comes after the newest"
+    assert [past.older(THREE), past.newer()] == [TWO, THREE], (
+        "the draft that was left comes after the newest"
+    )
 
 
 def test_history_keeps_no_direct_repeats_and_obeys_its_limit():
@@ -57,11 +61,15 @@ async def test_quick_keys_act_in_order_and_the_prompt_grows():
         for keys, text in rows:
             driver.prompt.show_text("")
             for key in (*keys, "z"):
-                driver.app.post_message(events.Key(key, " " if key == "space" else key if len(key) == 1 else None))
+                driver.app.post_message(
+                    events.Key(key, " " if key == "space" else key if len(key) == 1 else None)
+                )
             await becomes(driver, text)
         driver.prompt.show_text("")
         for character in joined:  # joiners are letters too
-            driver.app.post_message(events.Key("x" if character.isprintable() else "zero_width", character))
+            driver.app.post_message(
+                events.Key("x" if character.isprintable() else "zero_width", character)
+            )
         await becomes(driver, joined)
         driver.prompt.clear()
         driver.prompt.history.clear()
@@ -70,7 +78,9 @@ async def test_quick_keys_act_in_order_and_the_prompt_grows():
             driver.prompt._insert(text)
             await driver.until(lambda height=height: driver.prompt.size.height == height)
             await driver.pilot.pause()
-        assert driver.prompt.show_vertical_scrollbar  # which goes before the cursor leaves the lines that go
+        assert (
+            driver.prompt.show_vertical_scrollbar
+        )  # which goes before the cursor leaves the lines that go
         for _ in range(3):
             await driver.pilot.press("ctrl+z")
         assert driver.prompt.document.line_count == 1
@@ -90,7 +100,11 @@ async def test_enter_sends_others_break_lines_and_up_recalls():
             await becomes(driver, "a\nb")
         assert driver.chat.turns.conversation.is_empty
         driver.prompt.show_text("")
-        for key, character in [*((c, c) for c in "first"), ("enter", "\r"), *((c, c) for c in "second")]:
+        for key, character in [
+            *((c, c) for c in "first"),
+            ("enter", "\r"),
+            *((c, c) for c in "second"),
+        ]:
             driver.app.post_message(events.Key(key, character))
         await becomes(driver, "second")
         assert driver.chat.turns.conversation.messages[0].text == "first"
@@ -166,7 +180,9 @@ async def test_a_large_folder_adds_new_parts_and_a_file_is_sent_once(tmp_path, m
         await driver.note("later questions add what is new")
         for question in ("a fan?", "a screw?", "thank you"):
             await driver.ask(question)
-        noted, again, fan, screw, thanks = [one.text for one in driver.chat.turns.conversation.messages[::2]]
+        noted, again, fan, screw, thanks = [
+            one.text for one in driver.chat.turns.conversation.messages[::2]
+        ]
         assert noted.startswith("notes:\n```\na note")
         assert (again, thanks) == ("and @notes again?", "thank you")
         assert fan.startswith("fan.md, line 1:")
@@ -182,7 +198,9 @@ async def test_a_file_in_a_reply_that_is_edited_is_not_read(tmp_path, monkeypatc
         await driver.until(lambda: driver.chat.is_editing_reply)
         await driver.say("/read notes")
         messages = driver.chat.turns.conversation.messages
-        await driver.until(lambda: len(messages) == 2 and messages[1].text.startswith("/read notes"))
+        await driver.until(
+            lambda: len(messages) == 2 and messages[1].text.startswith("/read notes")
+        )
 
 
 async def test_a_large_paste_is_folded_and_goes_out_whole():
@@ -298,7 +316,9 @@ async def test_what_the_prompts_edge_names_can_be_clicked():
             rows = driver.screen_text().splitlines()
             y = next(n for n, row in enumerate(rows) if words in row)
             await driver.pilot.click(offset=(rows[y].index(words) + 1, y))
-            await driver.until(lambda screen=screen: type(driver.app.screen).__name__ == screen, screen)
+            await driver.until(
+                lambda screen=screen: type(driver.app.screen).__name__ == screen, screen
+            )
             await driver.pilot.press("escape")
             await driver.until(lambda: driver.app.screen is driver.chat)
 

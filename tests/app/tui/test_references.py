@@ -40,12 +40,18 @@ async def paste(driver: Driver, text: str) -> None:
 async def sent(driver: Driver) -> str:
     n_before = len(driver.chat.turns.conversation.messages)
     await driver.pilot.press("enter")
-    await driver.until(lambda: len(driver.chat.turns.conversation.messages) > n_before, "the message")
+    await driver.until(
+        lambda: len(driver.chat.turns.conversation.messages) > n_before, "the message"
+    )
     return driver.chat.turns.conversation.messages[n_before].text
 
 
 async def test_a_name_that_is_typed_is_read() -> None:
-    cases = {"@no@notes @secret": "secret", '@"two words"': "two words", "see @notes, please": "notes"}
+    cases = {
+        "@no@notes @secret": "secret",
+        '@"two words"': "two words",
+        "see @notes, please": "notes",
+    }
     async with chatting() as driver:
         driver.prompt.focus()
         for typed, name in cases.items():
@@ -108,7 +114,9 @@ async def test_a_pasted_name_that_is_edited_or_recalled_stays_text() -> None:
         await driver.pilot.press("enter")
         await driver.until(lambda: driver.prompt.text == "")
         await driver.last_reply()
-        assert not any("words of" in message.text for message in driver.chat.turns.conversation.messages)
+        assert not any(
+            "words of" in message.text for message in driver.chat.turns.conversation.messages
+        )
 
 
 async def test_what_goes_along_is_named_before_and_paths_completed() -> None:
@@ -134,7 +142,12 @@ def test_a_draft_keeps_what_was_typed_across_starts() -> None:
     (kept,) = parse_drafts([write_draft(draft)])
     assert kept.referred == ["notes"]
     assert parse_drafts([b'{"shown": "@notes", "folds": {}}'])[0].referred == []
-    assert parse_drafts([b'{"shown": "@notes", "folds": {}, "references": [["notes"], 1]}'])[0].referred == []
+    assert (
+        parse_drafts([b'{"shown": "@notes", "folds": {}, "references": [["notes"], 1]}'])[
+            0
+        ].referred
+        == []
+    )
 
 
 def test_text_of_the_external_editor_names_no_new_file() -> None:
@@ -144,9 +157,16 @@ def test_text_of_the_external_editor_names_no_new_file() -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "key", "new"),
-    [("", "@", "@", {""}), ("a", "a@", "@", set()), ("x @y", "@y", "", set()), ("foo@y", "foo @y", " ", set())],
+    [
+        ("", "@", "@", {""}),
+        ("a", "a@", "@", set()),
+        ("x @y", "@y", "", set()),
+        ("foo@y", "foo @y", " ", set()),
+    ],
 )
-def test_references_begin_with_a_typed_sign(before: str, after: str, key: str, new: set[str]) -> None:
+def test_references_begin_with_a_typed_sign(
+    before: str, after: str, key: str, new: set[str]
+) -> None:
     assert typed_references(frozenset(), before, after, key) == new
 
 
@@ -181,11 +201,15 @@ async def test_the_first_file_for_a_server_is_asked_about_once() -> None:
         assert len(driver.chat.turns.conversation.messages) == 2
         await driver.pilot.press("enter")
         await question(driver)
-        await driver.shows("Send secret, 15 B, 1 line to api.example:8000?")  # drawn: its keys are there
+        await driver.shows(
+            "Send secret, 15 B, 1 line to api.example:8000?"
+        )  # drawn: its keys are there
         driver.script.clock.advance(CALM_S)
         await driver.pilot.press("y")
         await driver.until(lambda: len(driver.chat.turns.conversation.messages) > 3)
-        assert driver.chat.turns.conversation.messages[2].text.startswith("secret:\n```\nwords of secret")
+        assert driver.chat.turns.conversation.messages[2].text.startswith(
+            "secret:\n```\nwords of secret"
+        )
         assert driver.chat.turns.conversation.messages[2].text.count("words of secret") == 1
         await driver.until(lambda: len(driver.transcript.replies()) == 2, "the reply")
         await driver.last_reply()
@@ -208,7 +232,13 @@ def test_a_prompt_begins_without_references() -> None:
 async def test_a_dropped_file_becomes_a_command_to_confirm(tmp_path: Path) -> None:
     (tmp_path / "a model.gguf").write_bytes(b"GGUF")
     path = tmp_path / "notes"
-    stays_text = ("notes", f"{tmp_path}/none", f"see {path}", f"{path}\n{tmp_path}/none", str(tmp_path))
+    stays_text = (
+        "notes",
+        f"{tmp_path}/none",
+        f"see {path}",
+        f"{path}\n{tmp_path}/none",
+        str(tmp_path),
+    )
     async with chatting() as driver:
         for text in stays_text:
             await paste(driver, text)
@@ -221,7 +251,9 @@ async def test_a_dropped_file_becomes_a_command_to_confirm(tmp_path: Path) -> No
         await paste(driver, f"{tmp_path}/a\\ model.gguf")
         assert driver.prompt.text == f"/model {tmp_path}/a model.gguf"
         await driver.pilot.press("ctrl+z")
-        await driver.until(lambda: driver.prompt.text == f"{tmp_path}/a\\ model.gguf", "the paste as it was")
+        await driver.until(
+            lambda: driver.prompt.text == f"{tmp_path}/a\\ model.gguf", "the paste as it was"
+        )
         for written in ("{}", "'{}'", '"{}"', "file://{}", " {}\n"):
             driver.prompt.clear()
             await paste(driver, written.format(path))
@@ -239,11 +271,15 @@ async def test_a_file_has_one_count_where_it_is_shown(tmp_path: Path) -> None:
         await driver.until(lambda: same.search(driver.screen_text()), "one exact count")
         (tmp_path / "more").write_text("other words\n" * 600)
         driver.chat.attach("more")
-        await driver.until(lambda: re.search(r"─ [23],\d+ tokens", driver.screen_text()), "both are counted")
+        await driver.until(
+            lambda: re.search(r"─ [23],\d+ tokens", driver.screen_text()), "both are counted"
+        )
         assert "more: about" in await driver.note("more: ")
 
 
-async def test_a_file_sent_at_once_gets_its_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_sent_at_once_gets_its_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "long").write_text("some words\n" * 600)
     async with chatting(Script(n_ctx=4000), size=(100, 24)) as driver:
@@ -258,7 +294,9 @@ async def test_a_file_sent_at_once_gets_its_count(tmp_path: Path, monkeypatch: p
         await driver.shows(f"long: {n_tokens:,} tokens with the question")
 
 
-async def test_reading_shows_progress_and_the_stop_key_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_shows_progress_and_the_stop_key_stops_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     stopped = threading.Event()
 
     def read(names: Sequence[str], only_existing: bool, follow: Follow) -> ReadDocuments:

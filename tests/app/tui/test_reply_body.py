@@ -34,7 +34,10 @@ class BodyApp(App[None]):
 
 def shown(app: App[None]) -> list[str]:
     """Text of the screen, without the spaces at the right."""
-    rows = ["".join(segment.text for segment in row).rstrip() for row in app.screen._compositor.render_strips()]
+    rows = [
+        "".join(segment.text for segment in row).rstrip()
+        for row in app.screen._compositor.render_strips()
+    ]
     while rows and not rows[-1]:
         rows.pop()
     return rows
@@ -48,15 +51,19 @@ async def add(pilot: Pilot[None], body: ReplyBody, text: str) -> None:
 
 
 STEPS = "".join(
-    f"{n}. step\n\n    ```sh\n    - no item {n}\n    1. neither\n    ```\n\n    more of it\n" for n in range(10, 60)
+    f"{n}. step\n\n    ```sh\n    - no item {n}\n    1. neither\n    ```\n\n    more of it\n"
+    for n in range(10, 60)
 )
 WHOLE = MARKDOWN + "- item\n\n" * 10 + "Done *well*.\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "size", "n_chars"), [(WHOLE, (80, 100), 7), (WHOLE, (31, 140), 333), (STEPS, (60, 500), 101)]
+    ("text", "size", "n_chars"),
+    [(WHOLE, (80, 100), 7), (WHOLE, (31, 140), 333), (STEPS, (60, 500), 101)],
 )
-async def test_a_reply_grows_as_it_will_look(text: str, size: tuple[int, int], n_chars: int) -> None:
+async def test_a_reply_grows_as_it_will_look(
+    text: str, size: tuple[int, int], n_chars: int
+) -> None:
     app = BodyApp()
     async with app.run_test(size=size) as pilot:
         body = app.query_one(ReplyBody)
@@ -81,7 +88,9 @@ async def test_a_growing_reply_that_becomes_wider_frees_its_extra_rows() -> None
             while body.size.width == narrow:
                 await pilot.pause()
             await pilot.pause()
-            assert len(body._markdown.rows) <= body.size.height <= len(body._markdown.rows) + 24 // 4
+            assert (
+                len(body._markdown.rows) <= body.size.height <= len(body._markdown.rows) + 24 // 4
+            )
 
 
 async def test_code_gets_its_colours_when_its_block_ends() -> None:
@@ -91,7 +100,11 @@ async def test_code_gets_its_colours_when_its_block_ends() -> None:
 
         def colours() -> set[object]:
             row = next(n for n, row in enumerate(shown(app)) if "def lean" in row)
-            return {segment.style.color for segment in app.screen._compositor.render_strips()[row] if segment.style}
+            return {
+                segment.style.color
+                for segment in app.screen._compositor.render_strips()[row]
+                if segment.style
+            }
 
         await add(pilot, body, "Try\n\n```python\ndef lean(angle):\n    return 1\n")
         assert "python" in shown(app)[2]
@@ -103,7 +116,9 @@ async def test_code_gets_its_colours_when_its_block_ends() -> None:
 LOOSE_ITEM = "{n}. **Item {n}** the first sentence of it, which is long enough to be wrapped to a second row here.\n\n"
 
 
-@pytest.mark.parametrize(("item", "mark"), [(LOOSE_ITEM, "  {n}. "), (LOOSE_ITEM.replace("{n}.", "-"), "• ")])
+@pytest.mark.parametrize(
+    ("item", "mark"), [(LOOSE_ITEM, "  {n}. "), (LOOSE_ITEM.replace("{n}.", "-"), "• ")]
+)
 async def test_items_of_a_long_list_are_in_place_from_the_first_word(item: str, mark: str) -> None:
     app = BodyApp()
     async with app.run_test(size=(60, 140)) as pilot:
@@ -152,7 +167,9 @@ async def test_no_text_however_odd_ends_the_application(size: tuple[int, int]) -
             await body.remove()
 
 
-async def test_a_text_that_the_parser_cannot_take_is_shown_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_text_that_the_parser_cannot_take_is_shown_as_it_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail(source: str) -> None:
         raise RecursionError(source)
 
@@ -187,13 +204,21 @@ async def test_a_growing_reply_lays_out_only_when_its_room_is_used_up() -> None:
         assert body.size.height == 14
 
 
-async def test_scroll_bars_are_lines_and_no_blocks_without_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_scroll_bars_are_lines_and_no_blocks_without_colour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     async with chatting(Script(replies=[["- a line\n"] * 60])) as driver:
         await driver.ask("hello")
         await driver.shows("┃")
-        cells = [segment for strip in driver.app.screen._compositor.render_strips() for segment in strip]
-        assert all(cell.style is None or not cell.style.reverse for cell in cells if cell.text.strip(" ┃") == "")
+        cells = [
+            segment for strip in driver.app.screen._compositor.render_strips() for segment in strip
+        ]
+        assert all(
+            cell.style is None or not cell.style.reverse
+            for cell in cells
+            if cell.text.strip(" ┃") == ""
+        )
 
 
 async def test_rows_that_stay_are_not_painted_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +227,9 @@ async def test_rows_that_stay_are_not_painted_again(monkeypatch: pytest.MonkeyPa
         body, painted = app.query_one(ReplyBody), []
         await add(pilot, body, "# One\n\nTwo\nthree\n\nFour and")
         paint = body._painted
-        monkeypatch.setattr(body, "_painted", lambda y, selection: (painted.append(y), paint(y, selection))[1])
+        monkeypatch.setattr(
+            body, "_painted", lambda y, selection: (painted.append(y), paint(y, selection))[1]
+        )
         await add(pilot, body, " five")
         assert painted == [4]
         assert shown(app)[-1] == "Four and five"
@@ -217,10 +244,16 @@ async def test_coloured_code_heeds_a_theme_without_colours() -> None:
         await add(pilot, body, "```\n")
         body.finish()
         await pilot.pause()
-        assert len({str(segment.style) for segment in body.render_line(1) if segment.text.strip()}) > 1
+        assert (
+            len({str(segment.style) for segment in body.render_line(1) if segment.text.strip()}) > 1
+        )
         app.theme = "ansi-dark"
         await pilot.pause()
-        colours = {segment.style.color.name for segment in body.render_line(1) if segment.style and segment.style.color}
+        colours = {
+            segment.style.color.name
+            for segment in body.render_line(1)
+            if segment.style and segment.style.color
+        }
         assert not any(name.startswith("#") for name in colours)
 
 
@@ -238,7 +271,9 @@ async def test_what_is_selected_is_the_text_and_not_its_rows() -> None:
         await pilot.pause()
         usual = body.visual_style.rich_style.bgcolor
         rows = [body.render_line(y) for y in range(3)]
-        assert "".join(s.text for row in rows for s in row if s.style.bgcolor != usual) == "that are"
+        assert (
+            "".join(s.text for row in rows for s in row if s.style.bgcolor != usual) == "that are"
+        )
 
 
 async def test_a_click_on_a_link_tells_where_it_leads() -> None:

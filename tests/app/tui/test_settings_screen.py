@@ -32,7 +32,9 @@ async def on(driver: Driver, words: str) -> None:
 
 async def refused(driver: Driver) -> None:
     """Wait for the line about the damaged file, wherever it breaks: that depends on the path's length."""
-    await driver.until(lambda: "is not sound TOML" in " ".join(driver.screen_text().split()), "the refusal")
+    await driver.until(
+        lambda: "is not sound TOML" in " ".join(driver.screen_text().split()), "the refusal"
+    )
 
 
 def test_every_setting_has_a_meaning() -> None:
@@ -89,7 +91,9 @@ async def test_what_can_changes_at_once(file: Path) -> None:
         await driver.pilot.press("enter", "backspace", "3", "enter")
         await driver.shows("prefill_threads = 3, from now on")
         bridge = driver.app.bridge
-        await driver.until(lambda: bridge.threads is not None and bridge.threads.now.prefill == 3, "3 read")
+        await driver.until(
+            lambda: bridge.threads is not None and bridge.threads.now.prefill == 3, "3 read"
+        )
 
 
 async def test_settings_are_in_groups_that_the_cursor_passes_over() -> None:

@@ -38,7 +38,9 @@ def _kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         chat_driver,
         "options_for",
-        lambda script: dataclasses.replace(plain(script), state_files=partial(files, reads_ahead=True)),
+        lambda script: dataclasses.replace(
+            plain(script), state_files=partial(files, reads_ahead=True)
+        ),
     )
 
 
@@ -52,7 +54,9 @@ def _documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def ask_with(driver: Driver, files: str, question: str) -> ReplyView:
     """Attach files and ask."""
     await driver.say(f"/read {files}")
-    await driver.until(lambda: files.split()[-1] in driver.prompt.draft.files_line, "they are attached")
+    await driver.until(
+        lambda: files.split()[-1] in driver.prompt.draft.files_line, "they are attached"
+    )
     return await ask(driver, question)
 
 
@@ -86,7 +90,9 @@ async def all_is_read(driver: Driver) -> None:
     """Nothing is asked until both documents are read."""
     shelf = driver.chat.shelf
     await is_quiet(driver)
-    await driver.until(lambda: len(shelf._known) == 2 and all(one.is_whole for one in shelf._known.values()))
+    await driver.until(
+        lambda: len(shelf._known) == 2 and all(one.is_whole for one in shelf._known.values())
+    )
 
 
 @pytest.mark.usefixtures("_documents")
@@ -97,14 +103,22 @@ async def test_each_document_is_listed_once_until_it_is_deleted() -> None:
         await driver.pilot.press("escape")
         await ask_about_both(driver)
         plan, book = shelved_in(Store())
-        assert (plan.name, plan.extent, plan.conversations) == ("plan.txt", "2 lines", ("000002", "000001"))
+        assert (plan.name, plan.extent, plan.conversations) == (
+            "plan.txt",
+            "2 lines",
+            ("000002", "000001"),
+        )
         assert (book.name, book.extent, book.conversations) == ("book.txt", "40 lines", ("000001",))
         assert document_of(Store(), book).text == BOOK
         await all_is_read(driver)
         await driver.say("/shelf")
         await driver.until(lambda: driver.screen_text().count("100 %") == 2, "both are read")
-        rows = [line for line in driver.screen_text().splitlines() if ".txt" in line and "lines" in line]
-        assert [row.split()[1] for row in rows[:2]] == ["plan.txt", "book.txt"], "the last used comes first"
+        rows = [
+            line for line in driver.screen_text().splitlines() if ".txt" in line and "lines" in line
+        ]
+        assert [row.split()[1] for row in rows[:2]] == ["plan.txt", "book.txt"], (
+            "the last used comes first"
+        )
         await driver.pilot.press(*"book")
         await driver.hides("plan.txt")
         await driver.pilot.press("!")
@@ -119,7 +133,9 @@ async def test_each_document_is_listed_once_until_it_is_deleted() -> None:
         await driver.pilot.press("delete", "y")
         await driver.hides("2 lines")
         await driver.pilot.press(*["backspace"] * 4)
-        await driver.until(lambda: driver.screen_text().count("100 %") == 1, "the book is read still")
+        await driver.until(
+            lambda: driver.screen_text().count("100 %") == 1, "the book is read still"
+        )
         (read,) = driver.chat.shelf._known.values()
         assert set(place.glob("*.kv")) == set(read.files), "nothing of the plan is left"
         await driver.pilot.press("delete", "y")
@@ -131,7 +147,9 @@ async def test_each_document_is_listed_once_until_it_is_deleted() -> None:
         await driver.say("/new")
         await driver.note("A new conversation")
         await ask_with(driver, "book.txt", "again?")
-        assert [one.conversations for one in shelved_in(Store()) if one.name == "book.txt"] == [("000003",)]
+        assert [one.conversations for one in shelved_in(Store()) if one.name == "book.txt"] == [
+            ("000003",)
+        ]
 
 
 @pytest.mark.usefixtures("_documents")
@@ -141,9 +159,15 @@ async def test_a_document_too_long_for_the_context_is_asked_again(tmp_path: Path
         await driver.note("book.txt: about")
         await ask(driver, "what of line 7?")
         (book,) = shelved_in(Store())
-        assert (book.extent, book.path, book.text_bytes) == ("40 lines", str(tmp_path / "book.txt"), 0)
+        assert (book.extent, book.path, book.text_bytes) == (
+            "40 lines",
+            str(tmp_path / "book.txt"),
+            0,
+        )
         await driver.pilot.press("f6")
-        await driver.until(lambda: re.search(r"book.txt +40 lines +~\d+ +passages", driver.screen_text()))
+        await driver.until(
+            lambda: re.search(r"book.txt +40 lines +~\d+ +passages", driver.screen_text())
+        )
         await driver.pilot.press("enter")
         await driver.note("A new conversation")
         reply = await ask(driver, "what of line 30?")
@@ -264,7 +288,10 @@ async def test_a_question_comes_before_a_document_is_read() -> None:
 async def test_nothing_is_read_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     async with chatting(Script(n_ctx=2048), size=(100, 30)) as driver:
         shelf = driver.chat.shelf
-        quota_bytes, shelf._quota_bytes = shelf._quota_bytes, 0  # nothing is read before memory is short
+        quota_bytes, shelf._quota_bytes = (
+            shelf._quota_bytes,
+            0,
+        )  # nothing is read before memory is short
         await ask_with(driver, "book.txt", "what is this?")
         shelf._quota_bytes = quota_bytes
 
@@ -280,7 +307,10 @@ async def test_nothing_is_read_where_memory_is_short(monkeypatch: pytest.MonkeyP
 def test_a_conversation_of_nothing_but_the_document_goes_with_it() -> None:
     store, text = Store(), attached("book.txt", BOOK).strip()
     with closing(store.create()) as held:
-        held.apply([put(0, ChatMessage(Role.USER, text, folded=f"[file{NBSP}1:{NBSP}book.txt]"), "2026")], True)
+        held.apply(
+            [put(0, ChatMessage(Role.USER, text, folded=f"[file{NBSP}1:{NBSP}book.txt]"), "2026")],
+            True,
+        )
     (book,) = shelved_in(store)
     assert document_of(store, book).in_message.strip() == text
     take_off(store, book)

@@ -35,11 +35,21 @@ def meter(*times_s: float) -> ReplyMeter:
 
 
 def status(used: int, starts: tuple[int, ...], n_ctx: int = 1000) -> EngineStatus:
-    return EngineStatus(Activity.READY, threads=2, context_used=used, n_ctx=n_ctx, turn_starts=starts)
+    return EngineStatus(
+        Activity.READY, threads=2, context_used=used, n_ctx=n_ctx, turn_starts=starts
+    )
 
 
-def shown(status: EngineStatus, columns: int = 80, rss_bytes: int = 0, curve: str = "", mb_per_s: float = 0.0) -> str:
-    segments = status_segments(status, rss_bytes, columns, curve=curve, disk_bytes_per_s=mb_per_s * MB)
+def shown(
+    status: EngineStatus,
+    columns: int = 80,
+    rss_bytes: int = 0,
+    curve: str = "",
+    mb_per_s: float = 0.0,
+) -> str:
+    segments = status_segments(
+        status, rss_bytes, columns, curve=curve, disk_bytes_per_s=mb_per_s * MB
+    )
     return fit(segments, columns).plain
 
 
@@ -51,7 +61,9 @@ def test_the_curve_stands_on_zero_and_an_even_speed_is_level() -> None:
 
 
 def test_the_curve_is_next_to_the_speed_and_goes_first_if_narrow() -> None:
-    writing = EngineStatus(Activity.WRITING, meter=meter(*range(9)), threads=2, context_used=20, n_ctx=1000)
+    writing = EngineStatus(
+        Activity.WRITING, meter=meter(*range(9)), threads=2, context_used=20, n_ctx=1000
+    )
     line = "  1.0 tok/s ▆▆▆▆▆▆▆▆ │ 2 threads │ mem 1.0M │ ctx █░░░░░░░ 2 % │ writing"
     assert shown(writing, 80, MB, "▆" * 8) == line
     assert shown(writing, 68, MB, "▆" * 8) == line.replace(" ▆▆▆▆▆▆▆▆", "")
@@ -59,7 +71,9 @@ def test_the_curve_is_next_to_the_speed_and_goes_first_if_narrow() -> None:
 
 
 async def test_the_line_draws_only_full_seconds_of_a_running_reply() -> None:
-    writing = EngineStatus(Activity.WRITING, meter=meter(0.0, 0.5, 1.0, 2.0, 2.5, 3.0, 3.2), threads=2, n_ctx=1000)
+    writing = EngineStatus(
+        Activity.WRITING, meter=meter(0.0, 0.5, 1.0, 2.0, 2.5, 3.0, 3.2), threads=2, n_ctx=1000
+    )
     async with chatting() as driver:
         line = driver.chat.query_one(StatusLine)
         line.show(writing, 0)
@@ -73,11 +87,18 @@ def test_a_late_report_does_not_count_down_to_nothing() -> None:
     read = ReplyMeter(300, lambda: next(moments))
     read.note_read(100)
     reading = EngineStatus(Activity.READING, done=100, total=300, since_s=0.0, meter=read)
-    assert [reading.seconds_left(now_s) for now_s in (10.0, 15.0, 24.0, 60.0)] == [20.0, 15.0, 6.0, 5.0]
+    assert [reading.seconds_left(now_s) for now_s in (10.0, 15.0, 24.0, 60.0)] == [
+        20.0,
+        15.0,
+        6.0,
+        5.0,
+    ]
 
 
 def test_what_each_token_reads_from_disk_is_said_but_not_at_rest() -> None:
-    writing = EngineStatus(Activity.WRITING, meter=meter(*(0.25 * n for n in range(1, 42))), threads=2, n_ctx=1000)
+    writing = EngineStatus(
+        Activity.WRITING, meter=meter(*(0.25 * n for n in range(1, 42))), threads=2, n_ctx=1000
+    )
     for columns in (40, 80):
         assert "disk 120M/token" in shown(writing, columns, mb_per_s=480)
         assert "disk" not in shown(writing, columns, mb_per_s=0.9)
@@ -89,7 +110,12 @@ def test_bytes_are_those_that_the_system_counts_for_this_process(tmp_path: Path)
     counts = tmp_path / "io"
     rate = DiskRate(counts)
     assert rate.since_last(1.0) is None
-    for now_s, n_bytes, wanted in ((2.0, 1000, None), (4.0, 5000, 2000.0), (4.0, 9000, None), (5.0, 8000, 0.0)):
+    for now_s, n_bytes, wanted in (
+        (2.0, 1000, None),
+        (4.0, 5000, 2000.0),
+        (4.0, 9000, None),
+        (5.0, 8000, 0.0),
+    ):
         counts.write_text(f"rchar: 7\nread_bytes: {n_bytes}\nwrite_bytes: 3\n")
         assert rate.since_last(now_s) == wanted
     counts.write_text("nothing of the kind")
@@ -106,7 +132,13 @@ def test_the_context_is_divided_where_turns_begin() -> None:
 
 @pytest.mark.parametrize("n_cells", [8, 14])
 def test_every_part_with_tokens_has_a_cell_and_the_width_is_kept(n_cells: int) -> None:
-    for counts in ((1, 1, 1, 997), (997, 1, 1, 1), (0, 500, 500, 0), (0, 0, 0, 1000), (1, 0, 999, 0)):
+    for counts in (
+        (1, 1, 1, 997),
+        (997, 1, 1, 1),
+        (0, 500, 500, 0),
+        (0, 0, 0, 1000),
+        (1, 0, 999, 0),
+    ):
         cells = cells_of(counts, n_cells)
         assert sum(cells) == n_cells
         assert [bool(count) for count in counts] == [bool(cell) for cell in cells]
@@ -127,7 +159,10 @@ def test_shapes_and_colours_tell_the_parts_of_the_context_apart() -> None:
 def test_a_nearly_full_context_says_so_in_words_and_colour() -> None:
     line = fit(status_segments(status(920, (0,)), 0, 80), 80)
     assert [str(span.style) for span in line.spans] == ["bold $text-warning"]
-    assert line.plain[line.spans[0].start : line.spans[0].end] == "ctx ▒▒▒▒▒▒▒░ 92 % nearly full: 80 left"
+    assert (
+        line.plain[line.spans[0].start : line.spans[0].end]
+        == "ctx ▒▒▒▒▒▒▒░ 92 % nearly full: 80 left"
+    )
 
 
 def test_below_sixty_columns_numbers_stand_for_the_bar() -> None:

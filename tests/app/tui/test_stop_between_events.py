@@ -25,7 +25,9 @@ def frames() -> Iterator[queue.Queue[None]]:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-async def test_a_signal_waits_for_the_lock_to_be_let_go(number: signal.Signals, frames: queue.Queue[None]) -> None:
+async def test_a_signal_waits_for_the_lock_to_be_let_go(
+    number: signal.Signals, frames: queue.Queue[None]
+) -> None:
     was_held: list[bool] = []
     obeyed = asyncio.Event()
 

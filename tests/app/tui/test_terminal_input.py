@@ -107,11 +107,17 @@ def test_a_paste_presses_no_key(open_chat, editor_was_opened):
     assert seen["draft"] == "hello ␛ x ␇" + " " * 40_000 + "␛:!touch file\n\n␛\n␑ end"
     assert seen["said"] == []
     assert not editor_was_opened.exists()
-    lines = [b"\x1b[1mmain.c:1:\x1b[0m \x1b[31merror:\x1b[0m no", b"\x1b[32m   ^~~\x1b[m", b"1 error"]
+    lines = [
+        b"\x1b[1mmain.c:1:\x1b[0m \x1b[31merror:\x1b[0m no",
+        b"\x1b[32m   ^~~\x1b[m",
+        b"1 error",
+    ]
     for line_end in (b"\r", b"\n", b"\r\n"):  # coloured output of a program
         chat.terminal.send(b"\x1b[200~" + line_end.join(lines) + line_end + b"\x1b[201~")
     seen = chat.until(lambda seen: seen["draft"].count("1 error\n") == 3)
-    assert seen["draft"].endswith("end" + 3 * "␛[1mmain.c:1:␛[0m ␛[31merror:␛[0m no\n␛[32m   ^~~␛[m\n1 error\n")
+    assert seen["draft"].endswith(
+        "end" + 3 * "␛[1mmain.c:1:␛[0m ␛[31merror:␛[0m no\n␛[32m   ^~~␛[m\n1 error\n"
+    )
     assert seen["said"] == []
     chat.terminal.send(b"caf\xe9 \x1b[M\x40\xe0\xb0\x1b[M\x43\x9f\x21au \xff\xfelait")  # not UTF-8
     chat.until(lambda seen: seen["draft"].endswith("\ncaf� au ��lait"))

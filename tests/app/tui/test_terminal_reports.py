@@ -65,12 +65,16 @@ def test_what_no_one_asked_for_is_dropped_whole(foreign: bytes) -> None:
 
 
 @given(st.lists(st.sampled_from(FOREIGN), max_size=4), CUTS)
-def test_foreign_reports_one_after_another_press_no_key(foreign: list[bytes], cuts: list[int]) -> None:
+def test_foreign_reports_one_after_another_press_no_key(
+    foreign: list[bytes], cuts: list[int]
+) -> None:
     hand = Hand().send(*split(b"".join(foreign), cuts)).send(b"x\r")
     assert hand.keys == ["x", "enter"]
 
 
-@pytest.mark.parametrize("begun", [b"\x1b]11;rgb:1e", b"\x1bP>|Wez", b"\x1b_Gi=31;", b"\x1b[?61;6", b"\x1b[<0;1"])
+@pytest.mark.parametrize(
+    "begun", [b"\x1b]11;rgb:1e", b"\x1bP>|Wez", b"\x1b_Gi=31;", b"\x1b[?61;6", b"\x1b[<0;1"]
+)
 def test_an_answer_without_an_end_is_dropped_then_keys_count(begun: bytes) -> None:
     hand = Hand().send(begun).wait(REPLY_PATIENCE_S).send(b"x\r")
     assert hand.keys == ["x", "enter"]
@@ -162,7 +166,12 @@ def test_two_characters_of_an_input_method_are_both_typed() -> None:
 
 def test_reports_that_the_chat_asked_for_come_through() -> None:
     hand = Hand().send(b"\x1b[I\x1b[O\x1b[<35;5;5M\x1b[48;24;80;480;800t\x1b[?2026;2$y")
-    assert [type(message) for message in hand.messages[:4]] == [AppFocus, AppBlur, MouseMove, Resize]
+    assert [type(message) for message in hand.messages[:4]] == [
+        AppFocus,
+        AppBlur,
+        MouseMove,
+        Resize,
+    ]
     assert len(hand.messages) == 5
 
 
@@ -178,7 +187,9 @@ def test_a_sequence_that_breaks_off_takes_nothing_along() -> None:
 @given(st.binary(max_size=60), CUTS)
 def test_every_byte_between_two_pastes_leaves_pastes_alone(data: bytes, cuts: list[int]) -> None:
     hand = Hand().send(*split(data, cuts)).wait(60).send(b"\x1b[200~one\x1b[201~").wait(60)
-    assert "".join(message.text for message in hand.messages if isinstance(message, Paste)).endswith("one")
+    assert "".join(
+        message.text for message in hand.messages if isinstance(message, Paste)
+    ).endswith("one")
     assert all(
         message.character is None or len(message.character) == 1
         for message in hand.messages

@@ -12,7 +12,15 @@ from app.program import paths, state
 from app.program.settings import built_in_settings
 from app.tui.app import JalopyApp
 from app.tui.screens.theme_picker import ThemePicker
-from app.tui.themes import ThemeError, choose_theme, contrast, load_theme, load_themes, load_user_themes, meanings
+from app.tui.themes import (
+    ThemeError,
+    choose_theme,
+    contrast,
+    load_theme,
+    load_themes,
+    load_user_themes,
+    meanings,
+)
 from tests.app.chat_driver import Driver, chatting, options_for
 from tests.app.fake_engine import Script
 
@@ -48,8 +56,14 @@ def test_there_is_a_light_theme_and_one_for_sixteen_colours():
         (("dark = true", "dark = true\nvariables = 3"), "variables must be a table"),
         (("dark = true", "dark ="), "is not sound TOML"),
         (('"#e8a04c"', '"#e8a04c 50%"'), "primary is not a colour: #e8a04c 50%"),
-        (("dark = true", 'dark = true\nvariables = {border = "red; } Screen {"}'), "variables.border is not a colour"),
-        (("dark = true", 'dark = true\nvariables = {muted-style = "loud"}'), "variables.muted-style is not a style"),
+        (
+            ("dark = true", 'dark = true\nvariables = {border = "red; } Screen {"}'),
+            "variables.border is not a colour",
+        ),
+        (
+            ("dark = true", 'dark = true\nvariables = {muted-style = "loud"}'),
+            "variables.muted-style is not a style",
+        ),
         (("dark = true", 'dark = true\nvariables = {"a b" = "red"}'), "a b is no variable's name"),
     ],
 )
@@ -88,7 +102,15 @@ def test_there_are_six_of_our_own_and_one_of_high_contrast():
     themes = {theme.name: theme for theme in load_themes()}
     assert len(themes) >= 6
     high = themes["jalopy-contrast"]
-    colours = (high.primary, high.secondary, high.accent, high.success, high.warning, high.error, high.foreground)
+    colours = (
+        high.primary,
+        high.secondary,
+        high.accent,
+        high.success,
+        high.warning,
+        high.error,
+        high.foreground,
+    )
     background = Color.parse(high.background)
     assert min(contrast(Color.parse(colour), background) for colour in colours) >= 7.0
 
@@ -157,7 +179,11 @@ async def colours_after_escape(driver: Driver) -> str:
 
 @pytest.mark.parametrize(
     ("term", "colorterm", "theme"),
-    [("xterm", "", "jalopy-16"), ("screen", "", "jalopy-16"), ("xterm-256color", "", "jalopy-dark")],
+    [
+        ("xterm", "", "jalopy-16"),
+        ("screen", "", "jalopy-16"),
+        ("xterm-256color", "", "jalopy-dark"),
+    ],
 )
 def test_a_terminal_of_16_colours_gets_the_theme_made_for_it(monkeypatch, term, colorterm, theme):
     monkeypatch.setenv("TERM", term)
@@ -175,7 +201,16 @@ def test_colours_with_a_meaning_differ_and_scroll_bars_match(path):
     theme = load_theme(path)
     variables = theme.to_color_system().generate() | theme.variables
     found = {**variables, **meanings(theme, variables)}
-    assert {"muted", "frame", "unfilled", "reading", "writing", "level-0", "level-4", "area-0"} <= set(found)
+    assert {
+        "muted",
+        "frame",
+        "unfilled",
+        "reading",
+        "writing",
+        "level-0",
+        "level-4",
+        "area-0",
+    } <= set(found)
     assert found["reading"] != found["writing"]
     assert len({found[f"level-{number}"] for number in (0, 2, 4)}) == 3
     if not theme.ansi:
@@ -217,7 +252,9 @@ def _latin(path: Path) -> None:
     path.write_bytes(b"# caf\xe9\n" + GOOD.encode())
 
 
-@pytest.mark.parametrize("make", [_link_to_zero, os.mkfifo, Path.mkdir, _deep, _dotted, _huge, _latin])
+@pytest.mark.parametrize(
+    "make", [_link_to_zero, os.mkfifo, Path.mkdir, _deep, _dotted, _huge, _latin]
+)
 def test_a_hostile_theme_is_named_in_one_line_and_left_out(make):
     directory = paths.themes_dir()
     assert directory is not None

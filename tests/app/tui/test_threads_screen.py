@@ -38,7 +38,10 @@ def use_cores(monkeypatch: pytest.MonkeyPatch, cores: Cores) -> None:
 
 @pytest.fixture(autouse=True)
 def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    use_cores(monkeypatch, read_cores([0, 1, 2, 3], sysfs_trees.two_cores_four_threads(tmp_path / "machine")))
+    use_cores(
+        monkeypatch,
+        read_cores([0, 1, 2, 3], sysfs_trees.two_cores_four_threads(tmp_path / "machine")),
+    )
 
 
 def laptop_script(**changes: Any) -> Script:
@@ -57,7 +60,9 @@ class Memory:
     def recall(self, model: object) -> Recalled:
         return Recalled(self.remembered, self.measured, self.doubt)
 
-    def remember(self, model: object, choice: TunedChoice | None, measured: Measured | None) -> str | None:
+    def remember(
+        self, model: object, choice: TunedChoice | None, measured: Measured | None
+    ) -> str | None:
         if self.trouble is None:
             self.remembered, self.measured = choice, measured
         return self.trouble
@@ -81,7 +86,11 @@ async def tuning(
     )
     chosen = dataclasses.replace(built_in_settings(), **settings)
     app = JalopyApp(chosen, Path("model.gguf"), options=options, clock=script.clock)
-    remembering = {"recall_tuned": memory.recall, "remember_tuned": memory.remember, "kernels_version": lambda: "k1"}
+    remembering = {
+        "recall_tuned": memory.recall,
+        "remember_tuned": memory.remember,
+        "kernels_version": lambda: "k1",
+    }
     with patch.multiple(opening, **remembering):
         async with app.run_test(size=size) as pilot:
             driver = Driver(app, pilot, script)
@@ -104,7 +113,9 @@ def unframed(driver: Driver) -> str:
 
 
 def in_use(driver: Driver) -> TunedChoice | None:
-    return threads_of(driver.app.bridge.threads.now if driver.app.bridge.threads is not None else None)
+    return threads_of(
+        driver.app.bridge.threads.now if driver.app.bridge.threads is not None else None
+    )
 
 
 def threads_of(choice: TunedChoice | None) -> TunedChoice | None:
@@ -114,7 +125,9 @@ def threads_of(choice: TunedChoice | None) -> TunedChoice | None:
 async def test_f4_measures_the_lookahead_of_the_kernels_and_says_it() -> None:
     asked = []
 
-    def try_lookahead(model: Any, session: Any, is_unwanted: Callable[[], bool], again: bool) -> dict[str, Lookahead]:
+    def try_lookahead(
+        model: Any, session: Any, is_unwanted: Callable[[], bool], again: bool
+    ) -> dict[str, Lookahead]:
         asked.append((again, is_unwanted()))
         return {"Q4_K": Lookahead(-4096, 24.1, 16.5)}
 
@@ -124,7 +137,9 @@ async def test_f4_measures_the_lookahead_of_the_kernels_and_says_it() -> None:
         await shown(driver, line)
         report = driver.app.bridge.tuning
         await driver.pilot.press("k")
-        await driver.until(lambda: driver.app.bridge.tuning is not report and driver.app.bridge.tuning.is_over)
+        await driver.until(
+            lambda: driver.app.bridge.tuning is not report and driver.app.bridge.tuning.is_over
+        )
         assert driver.app.bridge.tuning.reasons.count(line) == 1
     assert asked == [(True, False)]
 
@@ -152,7 +167,9 @@ async def test_f4_measures_when_asked_explains_the_winner_and_keeps_it() -> None
         await shown(driver, "done in")
         assert bridge.tuning is first
         await driver.pilot.press("r")
-        await driver.until(lambda: bridge.tuning is not first and bridge.tuning.is_over, "a new search")
+        await driver.until(
+            lambda: bridge.tuning is not first and bridge.tuning.is_over, "a new search"
+        )
         # Digits choose for the column that is marked.
         await driver.pilot.press("3")
         await driver.until(lambda: in_use(driver) == TunedChoice(3, 2), "three write")
@@ -160,7 +177,9 @@ async def test_f4_measures_when_asked_explains_the_winner_and_keeps_it() -> None
         await driver.pilot.press("tab", "4")
         await driver.until(lambda: in_use(driver) == TunedChoice(3, 4), "four read")
         reading = driver.app.screen.query_one("#thread-prefill", ThreadCurve)
-        await driver.until(lambda: "1-4 set it" in text_of(reading.lines[-1]), "digits choose for reading")
+        await driver.until(
+            lambda: "1-4 set it" in text_of(reading.lines[-1]), "digits choose for reading"
+        )
         await driver.pilot.press("9")  # there are four
         assert in_use(driver) == TunedChoice(3, 4)
 
@@ -168,7 +187,9 @@ async def test_f4_measures_when_asked_explains_the_winner_and_keeps_it() -> None
 async def test_a_high_screen_shows_larger_bars_steps_and_the_machine(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    use_cores(monkeypatch, read_cores([0, 1], sysfs_trees.two_cores_four_threads(tmp_path / "other")))
+    use_cores(
+        monkeypatch, read_cores([0, 1], sysfs_trees.two_cores_four_threads(tmp_path / "other"))
+    )
 
     def empty_rows() -> int:
         return sum(not row.strip() for row in driver.screen_text().splitlines())
@@ -208,7 +229,9 @@ async def test_the_conversation_is_untouched_by_a_search() -> None:
 
 async def test_enter_uses_and_remembers_the_best_and_u_undoes_it() -> None:
     memory = Memory()
-    async with tuning(laptop_script(thread_speeds={1: 1.0, 2: 1.5, 3: 2.0, 4: 3.0}), memory) as driver:
+    async with tuning(
+        laptop_script(thread_speeds={1: 1.0, 2: 1.5, 3: 2.0, 4: 3.0}), memory
+    ) as driver:
         await driver.pilot.press("f4", "enter")
         await shown(driver, "done in")
         assert in_use(driver) == TunedChoice(2, 2)
@@ -224,9 +247,13 @@ async def test_enter_uses_and_remembers_the_best_and_u_undoes_it() -> None:
         assert driver.script.opened[0].thread_calls[-1] == (2, 2)
         for digit in (3, 1):
             await driver.pilot.press(str(digit))
-            await driver.until(lambda digit=digit: memory.remembered and memory.remembered.decode == digit)
+            await driver.until(
+                lambda digit=digit: memory.remembered and memory.remembered.decode == digit
+            )
         await driver.pilot.press("u")
-        await driver.until(lambda: threads_of(memory.remembered) == TunedChoice(3, 2), "what was remembered before")
+        await driver.until(
+            lambda: threads_of(memory.remembered) == TunedChoice(3, 2), "what was remembered before"
+        )
 
 
 async def test_escape_stops_a_search_and_a_second_one_goes_back() -> None:
@@ -260,10 +287,14 @@ async def test_a_search_waits_for_the_reply_but_a_digit_works_at_once() -> None:
         await shown(driver, "measuring begins when it is free")
         await driver.pilot.press("1")
         gate.allow(1)
-        await driver.until(lambda: in_use(driver) == TunedChoice(1, 2), "one thread, between two tokens")
+        await driver.until(
+            lambda: in_use(driver) == TunedChoice(1, 2), "one thread, between two tokens"
+        )
         assert driver.app.bridge.status.threads == 1
         # Who chooses by hand need not measure.
-        await driver.until(lambda: "measuring begins" not in driver.screen_text(), "the search is off")
+        await driver.until(
+            lambda: "measuring begins" not in driver.screen_text(), "the search is off"
+        )
         await driver.pilot.press("r")
         gate.open()
         await shown(driver, "done in")
@@ -283,7 +314,9 @@ async def test_a_message_sent_while_threads_are_measured_is_answered() -> None:
         driver.prompt.action_send()
         await driver.until(lambda: len(driver.chat.turns.queued_texts) == 1, "it waits")
         gate.open()
-        await driver.until(lambda: driver.chat.turns.conversation.last_reply is not None, "the answer")
+        await driver.until(
+            lambda: driver.chat.turns.conversation.last_reply is not None, "the answer"
+        )
 
 
 async def test_quitting_while_threads_are_measured_ends_the_engine() -> None:
@@ -322,7 +355,9 @@ async def test_before_it_measures_a_tall_screen_shows_what_will_be() -> None:
         await driver.pilot.press("f4")
         await shown(driver, "Measuring tries each number of threads in turns")
         # in use, for writing and for reading
-        await driver.until(lambda: driver.screen_text().count("▶  2 ") == 2, "two threads are in use")
+        await driver.until(
+            lambda: driver.screen_text().count("▶  2 ") == 2, "two threads are in use"
+        )
         await driver.until(lambda: driver.screen_text().count("   3 ─") == 2, "rows to be measured")
         await driver.pilot.resize_terminal(80, 20)
         await driver.hides("   3 ─")
@@ -343,7 +378,9 @@ async def test_a_choice_by_hand_ends_the_search_even_after_the_help() -> None:
         await shown(driver, "measuring begins when it is free")
         screen = driver.app.screen
         await driver.pilot.press("1")
-        await driver.until(lambda: "measuring begins" not in driver.screen_text(), "the search is off")
+        await driver.until(
+            lambda: "measuring begins" not in driver.screen_text(), "the search is off"
+        )
         await driver.pilot.press("f1")
         await driver.until(lambda: driver.app.screen is not screen, "the help")
         await driver.pilot.press("escape")
@@ -398,7 +435,12 @@ async def test_every_machine_fits_every_size(
                 await shown(driver, "Esc back")
                 await shown(driver, "best")
             if columns >= 80:
-                await shown(driver, "8 threads" if machine in ("hybrid", "two sockets") else "threads write fastest")
+                await shown(
+                    driver,
+                    "8 threads"
+                    if machine in ("hybrid", "two sockets")
+                    else "threads write fastest",
+                )
 
 
 # ---- /threads
@@ -416,7 +458,9 @@ async def test_threads_typed_in_the_chat_are_used_and_not_remembered() -> None:
     async with tuning(laptop_script(), memory) as driver:
         await driver.say("/threads")
         note = await driver.note("2 threads to write, 2 to read the prompt")
-        assert "remembered: 2 threads to write, 4 to read the prompt, each fixed to one core" in note
+        assert (
+            "remembered: 2 threads to write, 4 to read the prompt, each fixed to one core" in note
+        )
         assert "1 to 4" in note
         for typed, answer in refused.items():
             await driver.say(f"/threads {typed}")
@@ -432,7 +476,9 @@ async def test_threads_typed_in_the_chat_are_used_and_not_remembered() -> None:
 
 
 async def test_threads_change_between_two_blocks_and_two_tokens() -> None:
-    script = laptop_script(replies=[[f" word{n}" for n in range(20)]], token_gate=Gate(), prefill_gate=Gate())
+    script = laptop_script(
+        replies=[[f" word{n}" for n in range(20)]], token_gate=Gate(), prefill_gate=Gate()
+    )
     async with tuning(script) as driver:
         gate, blocks = script.token_gate, script.prefill_gate
         assert gate is not None

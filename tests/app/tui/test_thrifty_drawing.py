@@ -19,7 +19,12 @@ from tests.app.fake_engine import Script
 pytestmark = pytest.mark.usefixtures("every_frame")
 
 _MOVE_FOR_NOTHING = re.compile(r"\x1b\[\d+;\d+H(?=\x1b\[\d+;\d+H|\n|$)")
-_REPLY = ["# A title\n\n", "Some words, *some* of them slanted.\n\n", "- one\n- two\n\n", "```\ncode = 1\n```\n"]
+_REPLY = [
+    "# A title\n\n",
+    "Some words, *some* of them slanted.\n\n",
+    "- one\n- two\n\n",
+    "```\ncode = 1\n```\n",
+]
 
 
 def drawn(driver: Driver, regions: set[Region], compositor: type[Compositor]) -> str:
@@ -43,8 +48,17 @@ async def test_any_regions_are_drawn_as_textual_draws_them() -> None:
                 regions = set()
                 for _ in range(random.randint(1, 4)):
                     x, y = random.randrange(size[0]), random.randrange(size[1])
-                    regions.add(Region(x, y, random.randint(1, size[0] - x), random.randint(1, min(4, size[1] - y))))
-                assert drawn(driver, regions, ThriftyCompositor) == drawn(driver, regions, Compositor)
+                    regions.add(
+                        Region(
+                            x,
+                            y,
+                            random.randint(1, size[0] - x),
+                            random.randint(1, min(4, size[1] - y)),
+                        )
+                    )
+                assert drawn(driver, regions, ThriftyCompositor) == drawn(
+                    driver, regions, Compositor
+                )
 
 
 async def test_only_widgets_that_are_seen_in_a_change_are_drawn() -> None:

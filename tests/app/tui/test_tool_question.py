@@ -18,7 +18,9 @@ from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Script
 
 SERVER = Path(__file__).parents[1] / "mcp" / "hostile_server.py"
-TOOLS = ToolSettings("on", 2000, (ToolServerSetting("own", (sys.executable, "-I", "-S", str(SERVER))),))
+TOOLS = ToolSettings(
+    "on", 2000, (ToolServerSetting("own", (sys.executable, "-I", "-S", str(SERVER))),)
+)
 
 
 def call(text: str, name: str = "echo") -> str:
@@ -89,6 +91,8 @@ async def test_a_tool_that_always_runs_is_not_asked_about() -> None:
 
 
 def test_arguments_are_shown_whole_and_do_nothing() -> None:
-    text = whole_arguments(ToolCall("echo", json.dumps({"a\nb": "\x1b[2J\u202e", "n": [1, {"x": "\x9b"}]})))
+    text = whole_arguments(
+        ToolCall("echo", json.dumps({"a\nb": "\x1b[2J\u202e", "n": [1, {"x": "\x9b"}]}))
+    )
     assert text == '"a\\nb": "\\u001b[2J\ufffd"\n"n": [1, {"x": "\ufffd"}]'
     assert whole_arguments(ToolCall("echo")) == "(no arguments)"

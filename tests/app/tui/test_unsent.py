@@ -38,7 +38,9 @@ def test_two_programs_that_end_together_keep_both(path: Path) -> None:
 def test_a_damaged_line_costs_only_itself_and_escapes_are_shown(path: Path) -> None:
     keep_unsent(path, DRAFTS)
     with path.open("ab") as file:
-        file.write(b'\xff{\n[1]\n{"shown": "a\\u001b[31m", "folds": {}}\n{"shown": 3, "folds": {}}\n')
+        file.write(
+            b'\xff{\n[1]\n{"shown": "a\\u001b[31m", "folds": {}}\n{"shown": 3, "folds": {}}\n'
+        )
     assert take_unsent(path) == [*DRAFTS, Draft("a␛[31m")]
 
 

@@ -29,7 +29,9 @@ async def passed_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the files of the program that run between Enter and the first piece on the screen, in order."""
     passed: dict[str, None] = {}
     is_watched = False
-    ways = {threading.main_thread()}  # the screen's and the engine's; what others do meanwhile, as saving, is not on it
+    ways = {
+        threading.main_thread()
+    }  # the screen's and the engine's; what others do meanwhile, as saving, is not on it
 
     def watch(frame: FrameType, event: str, _: object) -> None:
         nonlocal is_watched
@@ -42,7 +44,10 @@ async def passed_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
                 is_watched = False
 
     script = Script()
-    for period in ("chat.SAVE_PERIOD_S", "chat.MEMORY_PERIOD_S"):  # what the clock begins is no part of the way
+    for period in (
+        "chat.SAVE_PERIOD_S",
+        "chat.MEMORY_PERIOD_S",
+    ):  # what the clock begins is no part of the way
         monkeypatch.setattr(f"app.tui.screens.{period}", 3600.0)
     monkeypatch.setattr("app.tui.app.INTERFACE_COST_PERIOD_S", 3600.0)
     monkeypatch.setattr("app.tui.app.DOWNLOAD_LOOK_S", 3600.0)

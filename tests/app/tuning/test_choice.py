@@ -24,14 +24,36 @@ def comparison(part: str = "weights", best: str = "huge", **changes: object) -> 
     gain = {"decode": interval(1.12), "prefill": interval(0.99)}
     present = "mmap" if part == "weights" else "f16"
     options = tuple(Option(name, 0, tps, {} if name == present else gain) for name in names)
-    values = {"options": options, "best": best, "is_settled": True, "n_context": 840, "estimate": "a copy of 2.0 GB"}
+    values = {
+        "options": options,
+        "best": best,
+        "is_settled": True,
+        "n_context": 840,
+        "estimate": "a copy of 2.0 GB",
+    }
     return Comparison(part=part, present=present, **{**values, **changes})  # type: ignore[arg-type]
 
 
 def report(*comparisons: Comparison, best: int = 3) -> TuningReport:
     points = tuple(Point(n, "core", interval(float(n)), False) for n in (1, 2, 3))
-    curves = tuple(Curve(phase, points, best, best, None, True, 4) for phase in ("decode", "prefill"))
-    return TuningReport(curves, Cores((0, 1, 2), 3, None), "done", "", 6, 6, 30.0, 60.0, 840, None, (), (), comparisons)
+    curves = tuple(
+        Curve(phase, points, best, best, None, True, 4) for phase in ("decode", "prefill")
+    )
+    return TuningReport(
+        curves,
+        Cores((0, 1, 2), 3, None),
+        "done",
+        "",
+        6,
+        6,
+        30.0,
+        60.0,
+        840,
+        None,
+        (),
+        (),
+        comparisons,
+    )
 
 
 def test_an_option_not_compared_stays_and_is_not_remembered() -> None:
@@ -43,7 +65,11 @@ def test_an_option_not_compared_stays_and_is_not_remembered() -> None:
 
 def test_what_was_compared_is_chosen_and_remembered() -> None:
     found = report(comparison(), comparison("kv", "f16"))
-    assert best_choice(found, NOW) == choice_to_remember(found, NOW, None) == TunedChoice(3, 3, False, "huge", "f16")
+    assert (
+        best_choice(found, NOW)
+        == choice_to_remember(found, NOW, None)
+        == TunedChoice(3, 3, False, "huge", "f16")
+    )
 
 
 def test_what_was_left_out_counts_as_not_compared() -> None:

@@ -13,7 +13,9 @@ CHOICE, OTHER = TunedChoice(2, 4), TunedChoice(1, 1)
 
 
 def place(cores: Cores, level: str = "avx2", **changes: object) -> TuningPlace:
-    return TuningPlace(f"{cores.identity}, {level}", "m, Q4_K_M, 1000 bytes", **{"kernels": "k1", **changes})
+    return TuningPlace(
+        f"{cores.identity}, {level}", "m, Q4_K_M, 1000 bytes", **{"kernels": "k1", **changes}
+    )
 
 
 @pytest.fixture
@@ -42,7 +44,9 @@ def test_a_choice_of_other_kernels_is_used_with_a_doubt(laptop: Cores) -> None:
 
 
 @pytest.mark.parametrize("measured", [None, Measured("")])
-def test_what_was_chosen_by_hand_is_not_doubted_for_its_version(laptop: Cores, measured: Measured | None) -> None:
+def test_what_was_chosen_by_hand_is_not_doubted_for_its_version(
+    laptop: Cores, measured: Measured | None
+) -> None:
     here = place(laptop)
     assert recall(kept((here.key(False), CHOICE, measured)), here).doubt == ""
 
@@ -60,21 +64,31 @@ def test_a_choice_made_on_battery_is_used_on_battery_only(laptop: Cores) -> None
     assert recall(both, here) == Recalled(OTHER, Measured("k1", True))
     assert recall(both, place(laptop)) == Recalled(CHOICE)
     alone = kept((here.key(True), OTHER, Measured("k1", True)))
-    assert recall(alone, place(laptop)) == Recalled(doubt="threads were tuned on battery, now on mains")
+    assert recall(alone, place(laptop)) == Recalled(
+        doubt="threads were tuned on battery, now on mains"
+    )
 
 
 def test_fewer_cpus_a_quota_and_another_level_are_named(tmp_path: Path, laptop: Cores) -> None:
     before = kept((place(laptop).key(False), CHOICE, Measured("k1")))
     part = read_cores([0, 1], sysfs_trees.two_cores_four_threads(tmp_path / "part"))
-    assert recall(before, place(part)) == Recalled(doubt="threads were tuned with 2 siblings, now with no siblings")
+    assert recall(before, place(part)) == Recalled(
+        doubt="threads were tuned with 2 siblings, now with no siblings"
+    )
     pinned = read_cores([0, 2], sysfs_trees.two_cores_four_threads(tmp_path / "pinned"))
     assert recall(before, place(pinned)).doubt == (
         "threads were tuned with 2 cores, 2 siblings, now with 1 core, 1 sibling"
     )
     sysfs_trees.two_cores_four_threads(tmp_path / "quota")
     limited = read_cores([0, 1, 2, 3], sysfs_trees.with_quota(tmp_path / "quota", "100000 100000"))
-    assert recall(before, place(limited)).doubt == "threads were tuned with no quota, now with a quota of 1 CPU"
-    assert recall(before, place(laptop, "ssse3")).doubt == "threads were tuned with avx2, now with ssse3"
+    assert (
+        recall(before, place(limited)).doubt
+        == "threads were tuned with no quota, now with a quota of 1 CPU"
+    )
+    assert (
+        recall(before, place(laptop, "ssse3")).doubt
+        == "threads were tuned with avx2, now with ssse3"
+    )
 
 
 def test_efficiency_cores_are_named_apart(tmp_path: Path) -> None:
@@ -93,7 +107,9 @@ def test_another_machine_and_another_model_say_nothing(tmp_path: Path, laptop: C
     assert recall(kept((other_model.key(False), CHOICE, None)), place(part)) == Recalled()
 
 
-@pytest.mark.parametrize("key", ["", " | ", "a | b | c", "x, 1, 2 | m, Q4_K_M, 1000 bytes", ", , , , , | "])
+@pytest.mark.parametrize(
+    "key", ["", " | ", "a | b | c", "x, 1, 2 | m, Q4_K_M, 1000 bytes", ", , , , , | "]
+)
 def test_names_that_are_no_names_are_passed_over(laptop: Cores, key: str) -> None:
     assert recall(kept((key, CHOICE, None)), place(laptop)).choice is None
 
@@ -104,4 +120,7 @@ def test_a_choice_is_kept_for_the_power_source_it_was_made_on(laptop: Cores) -> 
     assert keys_to_remember(on_battery, None) == (on_mains.key(True), "")
     assert keys_to_remember(on_battery, Measured(on_battery=True)) == (on_mains.key(True), "")
     # What holds on mains comes back: what stood in its way on battery goes.
-    assert keys_to_remember(on_battery, Measured(on_battery=False)) == (on_mains.key(False), on_mains.key(True))
+    assert keys_to_remember(on_battery, Measured(on_battery=False)) == (
+        on_mains.key(False),
+        on_mains.key(True),
+    )

@@ -31,7 +31,15 @@ CURVE = Curve(
 
 def report(state: str = "measuring", **changes: object) -> TuningReport:
     values = {"measuring": "decode, 2 threads", "round_number": 4, "elapsed_s": 22.0, **changes}
-    return TuningReport(curves=(CURVE,), cores=LAPTOP, state=state, n_rounds=6, budget_s=60.0, n_context=840, **values)
+    return TuningReport(
+        curves=(CURVE,),
+        cores=LAPTOP,
+        state=state,
+        n_rounds=6,
+        budget_s=60.0,
+        n_context=840,
+        **values,
+    )
 
 
 def test_length_is_speed_and_the_shaded_end_its_spread() -> None:
@@ -71,9 +79,18 @@ def test_no_line_is_wider_than_it_may_be() -> None:
 
 
 def test_rates_of_five_figures_leave_room_for_the_verdict() -> None:
-    points = (Point(1, "core", rate(14608.0, 1206.0), True), Point(2, "core", rate(27807.0, 16577.0), False))
-    texts = [line.text for line in curve_lines(Curve("prefill", points, 2, 2, None, True, 4), 2, 40, BLOCKS)]
-    assert [text.split()[-3:] for text in texts] == [["14,608", "±1,206", "slow"], ["27,807", "±16,577", "best"]]
+    points = (
+        Point(1, "core", rate(14608.0, 1206.0), True),
+        Point(2, "core", rate(27807.0, 16577.0), False),
+    )
+    texts = [
+        line.text
+        for line in curve_lines(Curve("prefill", points, 2, 2, None, True, 4), 2, 40, BLOCKS)
+    ]
+    assert [text.split()[-3:] for text in texts] == [
+        ["14,608", "±1,206", "slow"],
+        ["27,807", "±16,577", "best"],
+    ]
     assert max(map(len, texts)) == 40
 
 
@@ -92,7 +109,10 @@ def test_pinning_is_told_with_its_gain_or_not_at_all() -> None:
 
 
 def test_counts_with_overlapping_spreads_are_shown_as_equal() -> None:
-    points = (Point(1, "core", rate(3.0, 0.1), False), *(Point(n, "core", rate(5.0, 0.5), False) for n in (2, 3)))
+    points = (
+        Point(1, "core", rate(3.0, 0.1), False),
+        *(Point(n, "core", rate(5.0, 0.5), False) for n in (2, 3)),
+    )
     lines = curve_lines(Curve("decode", points, 3, 3, None, False, 4), 2, 40, BLOCKS)
     assert [line.text.split()[-1] for line in lines] == ["±0.1", "equal", "equal"]
     assert [line.role for line in lines] == [CurveRole.PLAIN, CurveRole.EQUAL, CurveRole.EQUAL]

@@ -17,8 +17,12 @@ PERIOD = 2
 """Of the tiny models' layers with windows."""
 
 
-def _begun(name: str, quant: str, n_layers: int = 2, context_length: int = 128) -> tiny_gguf.TinyGGUF:
-    described = tiny_gguf.decoder(name, quant, n_kv_heads=4, n_layers=n_layers, context_length=context_length)
+def _begun(
+    name: str, quant: str, n_layers: int = 2, context_length: int = 128
+) -> tiny_gguf.TinyGGUF:
+    described = tiny_gguf.decoder(
+        name, quant, n_kv_heads=4, n_layers=n_layers, context_length=context_length
+    )
     described.set(f"{name}.attention.causal", False)
     described.set(f"{name}.pooling_type", 1)
     described.drop_tensor("output.weight")
@@ -30,11 +34,15 @@ def _post_normed(name: str, quant: str, **arguments: int) -> tiny_gguf.TinyGGUF:
     described.with_layer_norms()
     described.rename(".attn_norm.", ".attn_output_norm.")
     described.rename(".ffn_norm.", ".layer_output_norm.")
-    described.tensors = [one for one in described.tensors if not str(one.name).startswith("output_norm")]
+    described.tensors = [
+        one for one in described.tensors if not str(one.name).startswith("output_norm")
+    ]
     embedding_norm(described)
     described.set("tokenizer.ggml.token_type_count", 2)
     dim = described.value(f"{name}.embedding_length")
-    described.add_rows("token_types.weight", 0.05 * np.random.default_rng(23).standard_normal((2, dim)))
+    described.add_rows(
+        "token_types.weight", 0.05 * np.random.default_rng(23).standard_normal((2, dim))
+    )
     return described
 
 
@@ -70,26 +78,36 @@ def modern_bert(quant: str = "F32", **arguments: int) -> tiny_gguf.TinyGGUF:
 def gemma_embedding(quant: str = "F32", **arguments: int) -> tiny_gguf.TinyGGUF:
     """With the matrices that a pooled vector passes."""
     name, rng = "gemma-embedding", np.random.default_rng(29)
-    described = tiny_gguf.decoder(name, quant, tied=True, head_norms=True, norms_after=True, **arguments)
+    described = tiny_gguf.decoder(
+        name, quant, tied=True, head_norms=True, norms_after=True, **arguments
+    )
     described.set(f"{name}.attention.causal", False)
     described.set(f"{name}.pooling_type", 1)
     described.set(f"{name}.attention.sliding_window", WINDOW)
     described.set(f"{name}.attention.sliding_window_pattern", PERIOD)
     dim = described.value(f"{name}.embedding_length")
     for number, rows, cols in ((2, 2 * dim, dim), (3, dim, 2 * dim)):
-        described.tensors.append(tiny_gguf.quantised(f"dense_{number}.weight", quant, rows, cols, cols**-0.5, rng))
+        described.tensors.append(
+            tiny_gguf.quantised(f"dense_{number}.weight", quant, rows, cols, cols**-0.5, rng)
+        )
         described.set(f"{name}.dense_{number}_feat_in", cols)
         described.set(f"{name}.dense_{number}_feat_out", rows)
     return described
 
 
 def _begin(twin: Twin, ids: list[int]) -> Array:
-    x, rows, types = twin.embed(ids), twin.tensor("position_embd.weight"), twin.tensor("token_types.weight")
+    x, rows, types = (
+        twin.embed(ids),
+        twin.tensor("position_embd.weight"),
+        twin.tensor("token_types.weight"),
+    )
     x = x if rows is None else x + rows[: len(ids)]
     return twin.layer_norm(x if types is None else x + types[0], "token_embd_norm")
 
 
-def _post_norm(turn: Callable[[Twin], Turn], branch: Callable[[Twin, str, Array], Array]) -> Callable[..., Array]:
+def _post_norm(
+    turn: Callable[[Twin], Turn], branch: Callable[[Twin, str, Array], Array]
+) -> Callable[..., Array]:
     def vectors(twin: Twin, ids: list[int]) -> Array:
         x = _begin(twin, ids)
         for block in twin.blocks:
@@ -124,16 +142,25 @@ def _gemma(twin: Twin, ids: list[int]) -> Array:
     x = twin.embed(ids) * twin.key("embedding_length") ** 0.5
     for number, block in enumerate(twin.blocks):
         own = _windowed(twin, len(ids), number % PERIOD == PERIOD - 1, 10000.0)
-        attended = twin.attention(block, twin.norm(x, block + "attn_norm"), has_head_norms=True, **own)
+        attended = twin.attention(
+            block, twin.norm(x, block + "attn_norm"), has_head_norms=True, **own
+        )
         x = x + twin.norm(attended, block + "post_attention_norm")
         hidden = twin.feed_forward(block, twin.norm(x, block + "ffn_norm"), gelu)
         x = x + twin.norm(hidden, block + "post_ffw_norm")
     return twin.norm(x, "output_norm")
 
 
-TINY = {"bert": bert, "nomic-bert": nomic_bert, "modern-bert": modern_bert, "gemma-embedding": gemma_embedding}
+TINY = {
+    "bert": bert,
+    "nomic-bert": nomic_bert,
+    "modern-bert": modern_bert,
+    "gemma-embedding": gemma_embedding,
+}
 VECTORS = {
-    "bert": _post_norm(lambda twin: np.copy, lambda twin, block, h: twin.plain_feed_forward(block, h, gelu)),
+    "bert": _post_norm(
+        lambda twin: np.copy, lambda twin, block, h: twin.plain_feed_forward(block, h, gelu)
+    ),
     "nomic-bert": _post_norm(lambda twin: twin.turner(neighbours=False), Twin.feed_forward),
     "modern-bert": _modern,
     "gemma-embedding": _gemma,
@@ -144,7 +171,10 @@ VECTORS = {
 def judging(described: tiny_gguf.TinyGGUF, n_labels: int, has_dense: bool) -> tiny_gguf.TinyGGUF:
     """Make it a model that judges documents."""
     name, rng = described.value("general.architecture"), np.random.default_rng(31)
-    dim, quant = described.value(f"{name}.embedding_length"), described.tensor("blk.0.attn_output.weight").ggml_type
+    dim, quant = (
+        described.value(f"{name}.embedding_length"),
+        described.tensor("blk.0.attn_output.weight").ggml_type,
+    )
     described.set(f"{name}.pooling_type", 4)
     described.set(f"{name}.classifier.output_labels", [f"label {n}" for n in range(n_labels)])
     described.add_rows("cls.output.weight", rng.standard_normal((n_labels, dim)) / dim**0.5)

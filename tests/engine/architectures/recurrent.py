@@ -25,7 +25,9 @@ CONVOLVED, N_KEYS, N_VALUES, TAPS = 3, 2, 4, 4
 
 def drop_attention(described: tiny_gguf.TinyGGUF, layers: Iterable[int]) -> None:
     """Leave layers without what attention has."""
-    described.drop_tensors(*(f"blk.{number}.attn_{name}.weight" for number in layers for name in OF_ATTENTION))
+    described.drop_tensors(
+        *(f"blk.{number}.attn_{name}.weight" for number in layers for name in OF_ATTENTION)
+    )
 
 
 def kv_heads_in(described: tiny_gguf.TinyGGUF, attends: list[bool]) -> None:
@@ -61,20 +63,30 @@ def convolution(twin: Twin, block: str, h: Array) -> Array | None:
     return twin.project(c * causal_convolution(b * x, weights), block + "shortconv.out_proj")
 
 
-def granitehybrid(name: str, n_groups: int = 2, head_dim: int = 40, **arguments: Any) -> tiny_gguf.TinyGGUF:
+def granitehybrid(
+    name: str, n_groups: int = 2, head_dim: int = 40, **arguments: Any
+) -> tiny_gguf.TinyGGUF:
     """Every other layer, from the second on, is Mamba-2."""
     described = tiny_gguf.decoder(name, **arguments)
     n_layers = described.value(f"{name}.block_count")
     kv_heads_in(described, [number % 2 == 0 for number in range(n_layers)])
     drop_attention(described, range(1, n_layers, 2))
-    add_mamba2(described, arguments.get("quant", "F32"), range(1, n_layers, 2), n_groups=n_groups, head_dim=head_dim)
+    add_mamba2(
+        described,
+        arguments.get("quant", "F32"),
+        range(1, n_layers, 2),
+        n_groups=n_groups,
+        head_dim=head_dim,
+    )
     return described
 
 
 def nemotron_h(name: str, order: str = "amf", **arguments: Any) -> tiny_gguf.TinyGGUF:
     """Layers of three kinds in turn, by their letters: attention, Mamba-2 and a feed-forward."""
     described = tiny_gguf.decoder(name, **{"seed": 1, **arguments})
-    n_layers, hidden_dim = (described.value(f"{name}.{key}") for key in ("block_count", "feed_forward_length"))
+    n_layers, hidden_dim = (
+        described.value(f"{name}.{key}") for key in ("block_count", "feed_forward_length")
+    )
     kinds = [order[number % 3] for number in range(n_layers)]
     kv_heads_in(described, [kind == "a" for kind in kinds])
     widths = [hidden_dim if kind == "f" else 0 for kind in kinds]
@@ -121,13 +133,17 @@ def add_mamba2(
         described.set(f"{architecture}.ssm.{key}", value)
     for block in (f"blk.{number}." for number in layers):
         described.tensors += [
-            tiny_gguf.quantised(block + "ssm_in.weight", quant, inner + channels + n_heads, dim, dim**-0.5, rng),
+            tiny_gguf.quantised(
+                block + "ssm_in.weight", quant, inner + channels + n_heads, dim, dim**-0.5, rng
+            ),
             tiny_gguf.quantised(block + "ssm_out.weight", quant, dim, inner, 0.3 / inner**0.5, rng),
         ]
         described.add_rows(block + "ssm_conv1d.weight", 0.6 * rng.standard_normal((channels, TAPS)))
         described.add_vector(block + "ssm_conv1d.bias", 0.2 * rng.standard_normal(channels))
         described.add_vector(block + "ssm_dt.bias", -1.5 + 0.5 * rng.standard_normal(n_heads))
-        described.add_rows(block + "ssm_a", -np.exp(rng.uniform(np.log(0.05), np.log(2), (n_heads, 1))))
+        described.add_rows(
+            block + "ssm_a", -np.exp(rng.uniform(np.log(0.05), np.log(2), (n_heads, 1)))
+        )
         described.add_rows(block + "ssm_d", 1 + 0.5 * rng.standard_normal((n_heads, 1)))
         if has_norm:
             norms = 1 + 0.2 * rng.standard_normal((n_groups, inner // n_groups))
@@ -164,16 +180,23 @@ def qwen35(name: str, recurrent: list[bool] | None = None, **arguments: Any) -> 
     """Every other layer, from the second on, is a delta net, unless ``recurrent`` says; half of each head is turned."""
     described = tiny_gguf.decoder(name, **arguments)
     quant, n_layers = arguments.get("quant", "F32"), described.value(f"{name}.block_count")
-    dim, head_dim = described.value(f"{name}.embedding_length"), described.value(f"{name}.attention.key_length")
+    dim, head_dim = (
+        described.value(f"{name}.embedding_length"),
+        described.value(f"{name}.attention.key_length"),
+    )
     rows = 2 * described.value(f"{name}.attention.head_count") * head_dim
     recurrent = recurrent or [number % 2 == 1 for number in range(n_layers)]
     described.set(f"{name}.rope.dimension_count", head_dim // 2)
     described.set(f"{name}.attention.recurrent_layers", np.array(recurrent))
     _add_delta_nets(described, quant, [number for number in range(n_layers) if recurrent[number]])
     rng = np.random.default_rng(6)
-    for queries in (f"blk.{number}.attn_q.weight" for number in range(n_layers) if not recurrent[number]):
+    for queries in (
+        f"blk.{number}.attn_q.weight" for number in range(n_layers) if not recurrent[number]
+    ):
         described.drop_tensors(queries)
-        described.tensors.append(tiny_gguf.quantised(queries, quant, rows, dim, 0.8 / dim**0.5, rng))
+        described.tensors.append(
+            tiny_gguf.quantised(queries, quant, rows, dim, 0.8 / dim**0.5, rng)
+        )
     described.rename("ffn_norm", "post_attention_norm")
     return described
 
@@ -193,12 +216,17 @@ def _add_delta_nets(described: tiny_gguf.TinyGGUF, quant: str, layers: list[int]
     rows = {"attn_qkv": channels, "attn_gate": inner, "ssm_beta": N_VALUES, "ssm_alpha": N_VALUES}
     for block in (f"blk.{number}." for number in layers):
         described.tensors += [
-            *(tiny_gguf.quantised(f"{block}{name}.weight", quant, n, dim, dim**-0.5, rng) for name, n in rows.items()),
+            *(
+                tiny_gguf.quantised(f"{block}{name}.weight", quant, n, dim, dim**-0.5, rng)
+                for name, n in rows.items()
+            ),
             tiny_gguf.quantised(block + "ssm_out.weight", quant, dim, inner, 0.3 / inner**0.5, rng),
         ]
         described.add_rows(block + "ssm_conv1d.weight", 0.6 * rng.standard_normal((channels, TAPS)))
         described.add_vector(block + "ssm_dt.bias", -1.5 + 0.5 * rng.standard_normal(N_VALUES))
-        described.add_vector(block + "ssm_a", -np.exp(rng.uniform(np.log(0.05), np.log(2), N_VALUES)))
+        described.add_vector(
+            block + "ssm_a", -np.exp(rng.uniform(np.log(0.05), np.log(2), N_VALUES))
+        )
         described.add_vector(block + "ssm_norm.weight", 1 + 0.2 * rng.standard_normal(width))
 
 
@@ -208,7 +236,11 @@ def delta_net(twin: Twin, block: str, h: Array) -> Array | None:
         return None
     n, n_keys, n_values = len(h), twin.key("ssm.group_count"), twin.key("ssm.time_step_rank")
     width, is_grouped = twin.key("ssm.state_size"), twin.tensor(block + "ssm_ba.weight") is not None
-    mixed = silu(causal_convolution(twin.project(h, block + "attn_qkv"), twin.tensor(block + "ssm_conv1d.weight")))
+    mixed = silu(
+        causal_convolution(
+            twin.project(h, block + "attn_qkv"), twin.tensor(block + "ssm_conv1d.weight")
+        )
+    )
     q, k, v = np.split(mixed.reshape(n, -1, width), [n_keys, 2 * n_keys], axis=1)
     q, k = (x / np.sqrt((x * x).sum(-1, keepdims=True) + twin.eps) for x in (q, k))
     if is_grouped:
@@ -216,12 +248,17 @@ def delta_net(twin: Twin, block: str, h: Array) -> Array | None:
         beta, alpha = (rates[:, :, part].reshape(n, -1) for part in (0, 1))
     else:
         beta, alpha = (twin.project(h, block + name) for name in ("ssm_beta", "ssm_alpha"))
-    beta, time = 1 / (1 + np.exp(-beta)), np.log1p(np.exp(alpha + twin.tensor(block + "ssm_dt.bias")))
+    beta, time = (
+        1 / (1 + np.exp(-beta)),
+        np.log1p(np.exp(alpha + twin.tensor(block + "ssm_dt.bias"))),
+    )
     log_decay, out = time * twin.tensor(block + "ssm_a"), np.zeros_like(v)
     for head in range(n_values):
         its = head // (n_values // n_keys) if is_grouped else head % n_keys
         queries = q[:, its] * width**-0.5
-        out[:, head] = delta_net_by_token(queries, k[:, its], v[:, head], beta[:, head], log_decay[:, head])
+        out[:, head] = delta_net_by_token(
+            queries, k[:, its], v[:, head], beta[:, head], log_decay[:, head]
+        )
     gate = silu(twin.project(h, block + "attn_gate")).reshape(v.shape)
     normed = rmsnorm(out, twin.tensor(block + "ssm_norm.weight"), twin.eps) * gate
     return twin.project(normed.reshape(n, -1), block + "ssm_out")

@@ -11,7 +11,17 @@ import numpy as np
 from engine.gguf.ggml_types import GGML_TYPES
 from tests.engine import tiny_gguf
 from tests.engine.architectures import recurrent
-from tests.engine.reference import Array, Turn, Twin, causal_attention, gelu, rmsnorm, silu, squared_relu, xielu
+from tests.engine.reference import (
+    Array,
+    Turn,
+    Twin,
+    causal_attention,
+    gelu,
+    rmsnorm,
+    silu,
+    squared_relu,
+    xielu,
+)
 
 Change = Callable[[tiny_gguf.TinyGGUF], None]
 Computed = Callable[[Twin, list[int]], Array]
@@ -91,10 +101,18 @@ def decoder(
             attended = mixer(twin, block, h)
             if attended is None:
                 attended = twin.attention(block, h, **{"turn": turn, **attention(twin, number)})
-            attended = norm_after(twin, block + "post_attention_norm", attended) if norm_after else attended
+            attended = (
+                norm_after(twin, block + "post_attention_norm", attended)
+                if norm_after
+                else attended
+            )
             h = norm(twin, block + norms[1], x if is_parallel else x + attended)
             hidden = feed_forward(twin, block, h)
-            x = x + attended + (norm_after(twin, block + "post_ffw_norm", hidden) if norm_after else hidden)
+            x = (
+                x
+                + attended
+                + (norm_after(twin, block + "post_ffw_norm", hidden) if norm_after else hidden)
+            )
         return twin.unembed(norm(twin, "output_norm", x))
 
     return logits
@@ -137,7 +155,10 @@ def routed(
             shared = function(twin.project(h, block + "ffn_up_shexp"))
             found = twin.experts(block, h, weights, lambda gate, up: function(up))
             return found + twin.project(shared, block + "ffn_down_shexp")
-        found, gate = twin.experts(block, h, weights), twin.tensor(block + "ffn_gate_inp_shexp.weight")
+        found, gate = (
+            twin.experts(block, h, weights),
+            twin.tensor(block + "ffn_gate_inp_shexp.weight"),
+        )
         if not has_shared:
             return found
         shared = twin.shared_expert(block, h)
@@ -188,7 +209,9 @@ def positions(described: tiny_gguf.TinyGGUF) -> None:
     """A vector for each position of the context."""
     name = described.value("general.architecture")
     n, dim = (described.value(f"{name}.{key}") for key in ("context_length", "embedding_length"))
-    described.add_rows("position_embd.weight", 0.05 * np.random.default_rng(13).standard_normal((n, dim)))
+    described.add_rows(
+        "position_embd.weight", 0.05 * np.random.default_rng(13).standard_normal((n, dim))
+    )
 
 
 def embedding_norm(described: tiny_gguf.TinyGGUF) -> None:
@@ -203,10 +226,14 @@ def gates(described: tiny_gguf.TinyGGUF) -> None:
     for tensor in [one for one in described.tensors if str(one.name).endswith("attn_q.weight")]:
         quant = GGML_TYPES[tensor.ggml_type].name
         name = str(tensor.name).replace("attn_q.", "attn_gate.")
-        described.tensors.append(tiny_gguf.quantised(name, quant, tensor.dims[1], tensor.dims[0], 0.1, rng))
+        described.tensors.append(
+            tiny_gguf.quantised(name, quant, tensor.dims[1], tensor.dims[0], 0.1, rng)
+        )
 
 
-def experts(*, n: int = 6, first: int = 0, n_shared: int = 0, is_wide: bool = False, **others: Any) -> Change:
+def experts(
+    *, n: int = 6, first: int = 0, n_shared: int = 0, is_wide: bool = False, **others: Any
+) -> Change:
     """Experts from a layer on, ``n`` in each, and a shared one as wide as ``n_shared`` of them.
 
     Args:
@@ -220,7 +247,11 @@ def experts(*, n: int = 6, first: int = 0, n_shared: int = 0, is_wide: bool = Fa
         hidden = described.value(f"{name}.feed_forward_length") if is_wide else 256 if wide else 64
         n_layers = described.value(f"{name}.block_count")
         described.with_experts(
-            n, first=min(first, n_layers - 1), hidden_dim=hidden, shared_dim=n_shared * hidden, **others
+            n,
+            first=min(first, n_layers - 1),
+            hidden_dim=hidden,
+            shared_dim=n_shared * hidden,
+            **others,
         )
         described.set(f"{name}.expert_feed_forward_length", hidden)
         described.set(f"{name}.expert_shared_count", n_shared)
@@ -231,14 +262,20 @@ def experts(*, n: int = 6, first: int = 0, n_shared: int = 0, is_wide: bool = Fa
 
 def _gated_windows(twin: Twin, number: int) -> Mapping[str, Any]:
     """Layers with a window turn, whole ones do not; every head's result has a gate."""
-    own = {"window": twin.key("attention.sliding_window")} if number % PERIOD < PERIOD - 1 else {"turn": np.copy}
+    own = (
+        {"window": twin.key("attention.sliding_window")}
+        if number % PERIOD < PERIOD - 1
+        else {"turn": np.copy}
+    )
     return {**own, "has_head_norms": True, "has_gate": True}
 
 
 def _windows(twin: Twin, number: int) -> Mapping[str, Any]:
     return {
         "has_head_norms": True,
-        **({"window": twin.key("attention.sliding_window")} if number % PERIOD < PERIOD - 1 else {}),
+        **(
+            {"window": twin.key("attention.sliding_window")} if number % PERIOD < PERIOD - 1 else {}
+        ),
     }
 
 
@@ -263,15 +300,24 @@ def _experts_in_place(described: tiny_gguf.TinyGGUF) -> None:
     """Experts without gates in place of feed-forwards, and shared ones."""
     rng, n, name = np.random.default_rng(5), 6, described.value("general.architecture")
     for tensor in [one for one in described.tensors if str(one.name).endswith("ffn_up.weight")]:
-        block, quant = str(tensor.name).removesuffix("ffn_up.weight"), GGML_TYPES[tensor.ggml_type].name
+        block, quant = (
+            str(tensor.name).removesuffix("ffn_up.weight"),
+            GGML_TYPES[tensor.ggml_type].name,
+        )
         dim, hidden = tensor.dims[0], 256 if tensor.dims[0] % 256 == 0 else 64
         described.drop_tensors(block + "ffn_up.weight", block + "ffn_down.weight")
         for kind, rows, cols in (("up", hidden, dim), ("down", dim, hidden)):
-            slab = tiny_gguf.quantised(f"{block}ffn_{kind}_exps.weight", quant, n * rows, cols, cols**-0.5, rng)
+            slab = tiny_gguf.quantised(
+                f"{block}ffn_{kind}_exps.weight", quant, n * rows, cols, cols**-0.5, rng
+            )
             slab.dims = [cols, rows, n]
-            shared = tiny_gguf.quantised(f"{block}ffn_{kind}_shexp.weight", quant, rows, cols, 0.5 * cols**-0.5, rng)
+            shared = tiny_gguf.quantised(
+                f"{block}ffn_{kind}_shexp.weight", quant, rows, cols, 0.5 * cols**-0.5, rng
+            )
             described.tensors += [slab, shared]
-        router = tiny_gguf.quantised(block + "ffn_gate_inp.weight", "F32", n, dim, 4 * dim**-0.5, rng)
+        router = tiny_gguf.quantised(
+            block + "ffn_gate_inp.weight", "F32", n, dim, 4 * dim**-0.5, rng
+        )
         described.tensors.append(router)
         described.add_vector(block + "exp_probs_b.bias", rng.standard_normal(n))
         described.set(f"{name}.expert_feed_forward_length", hidden)
@@ -289,7 +335,9 @@ def _halved(described: tiny_gguf.TinyGGUF) -> None:
 def sinks(described: tiny_gguf.TinyGGUF) -> None:
     """One more score for every head."""
     rng, name = np.random.default_rng(2), described.value("general.architecture")
-    n_heads, n_layers = (described.value(f"{name}.{key}") for key in ("attention.head_count", "block_count"))
+    n_heads, n_layers = (
+        described.value(f"{name}.{key}") for key in ("attention.head_count", "block_count")
+    )
     for number in range(n_layers):
         described.add_vector(f"blk.{number}.attn_sinks.weight", 1.5 * rng.standard_normal(n_heads))
 
@@ -298,12 +346,17 @@ def _patterns(described: tiny_gguf.TinyGGUF) -> None:
     """Every second layer has a window, the last one is not turned."""
     n_layers = described.value("granite_swa.block_count")
     described.set("granite_swa.attention.sliding_window_pattern", np.arange(n_layers) % 2 == 0)
-    described.set("granite_swa.attention.rope_pattern", (np.arange(n_layers) < n_layers - 1).astype("<u4"))
+    described.set(
+        "granite_swa.attention.rope_pattern", (np.arange(n_layers) < n_layers - 1).astype("<u4")
+    )
 
 
 def _by_patterns(twin: Twin, number: int) -> Mapping[str, Any]:
     """Which layers have a window, and which turn."""
-    found = {"sinks": twin.tensor(f"blk.{number}.attn_sinks.weight"), "scale": twin.key("attention.scale")}
+    found = {
+        "sinks": twin.tensor(f"blk.{number}.attn_sinks.weight"),
+        "scale": twin.key("attention.scale"),
+    }
     if twin.key("attention.sliding_window_pattern")[number]:
         found["window"] = twin.key("attention.sliding_window")
     return found if twin.key("attention.rope_pattern")[number] else {**found, "turn": np.copy}
@@ -350,7 +403,9 @@ def _shared(width: int) -> Change:
 
     def change(described: tiny_gguf.TinyGGUF) -> None:
         name = described.value("general.architecture")
-        described.with_experts(hidden_dim=described.value(f"{name}.feed_forward_length"), shared_dim=width)
+        described.with_experts(
+            hidden_dim=described.value(f"{name}.feed_forward_length"), shared_dim=width
+        )
         described.set(f"{name}.expert_shared_feed_forward_length", width)
 
     return change
@@ -378,23 +433,34 @@ def _latent(described: tiny_gguf.TinyGGUF) -> None:
     rng, name = np.random.default_rng(1), described.value("general.architecture")
     quant = GGML_TYPES[described.tensor("blk.0.attn_q.weight").ggml_type].name
     rank, dim = (256 if quant.endswith("_K") else 64), described.value(f"{name}.embedding_length")
-    n_heads, n_layers = (described.value(f"{name}.{key}") for key in ("attention.head_count", "block_count"))
+    n_heads, n_layers = (
+        described.value(f"{name}.{key}") for key in ("attention.head_count", "block_count")
+    )
     key_dim, turned, value_dim = 48, 16, dim // n_heads
     n_query = rank if name == "minicpm3" else dim
 
     def add(block: str, matrix: str, rows: int, cols: int) -> None:
-        described.tensors.append(tiny_gguf.quantised(f"{block}{matrix}.weight", quant, rows, cols, cols**-0.5, rng))
+        described.tensors.append(
+            tiny_gguf.quantised(f"{block}{matrix}.weight", quant, rows, cols, cols**-0.5, rng)
+        )
 
     described.drop_tensors("attn_q.weight", "attn_k.weight", "attn_v.weight")
     for block in (f"blk.{number}." for number in range(n_layers)):
         if n_query < dim or name == "minicpm3":
             add(block, "attn_q_a", n_query, dim)
-            described.add_vector(block + "attn_q_a_norm.weight", 1 + 0.1 * rng.standard_normal(n_query))
+            described.add_vector(
+                block + "attn_q_a_norm.weight", 1 + 0.1 * rng.standard_normal(n_query)
+            )
         add(block, "attn_q_b" if name == "minicpm3" else "attn_q", n_heads * key_dim, n_query)
         add(block, "attn_kv_a_mqa", rank + turned, dim)
         described.add_vector(block + "attn_kv_a_norm.weight", 1 + 0.1 * rng.standard_normal(rank))
         add(block, "attn_kv_b", n_heads * (key_dim - turned + value_dim), rank)
-    keys = {"kv_lora_rank": rank, "q_lora_rank": n_query, "key_length": key_dim, "value_length": value_dim}
+    keys = {
+        "kv_lora_rank": rank,
+        "q_lora_rank": n_query,
+        "key_length": key_dim,
+        "value_length": value_dim,
+    }
     for key, value in keys.items():
         described.set(f"{name}.attention.{key}", value)
     described.set(f"{name}.rope.dimension_count", turned)
@@ -407,13 +473,21 @@ def _latent_attention(twin: Twin, block: str, h: Array, turn: Turn) -> Array:
     if twin.tensor(block + "attn_q_a.weight") is None:
         q = twin.project(h, block + "attn_q")
     else:
-        q = twin.project(twin.norm(twin.project(h, block + "attn_q_a"), block + "attn_q_a_norm"), block + "attn_q_b")
+        q = twin.project(
+            twin.norm(twin.project(h, block + "attn_q_a"), block + "attn_q_a_norm"),
+            block + "attn_q_b",
+        )
     q, kept = q.reshape(n, n_heads, -1), twin.project(h, block + "attn_kv_a_mqa")
     both = twin.project(twin.norm(kept[:, :rank], block + "attn_kv_a_norm"), block + "attn_kv_b")
-    both, turned = both.reshape(n, n_heads, -1), np.repeat(turn(kept[:, None, rank:]), n_heads, axis=1)
+    both, turned = (
+        both.reshape(n, n_heads, -1),
+        np.repeat(turn(kept[:, None, rank:]), n_heads, axis=1),
+    )
     k = np.concatenate([both[..., :plain], turned], -1)
     q = np.concatenate([q[..., :plain], turn(q[..., plain:])], -1) * k.shape[-1] ** -0.5
-    return twin.project(causal_attention(q, k, both[..., plain:]).reshape(n, -1), block + "attn_output")
+    return twin.project(
+        causal_attention(q, k, both[..., plain:]).reshape(n, -1), block + "attn_output"
+    )
 
 
 def _minicpm3(twin: Twin, ids: list[int], length: str = "short") -> Array:
@@ -440,7 +514,11 @@ def _smallthinker(twin: Twin, ids: list[int]) -> Array:
     for number, block in enumerate(twin.blocks):
         score = {2: "sigmoid"}.get(twin.key("expert_gating_func"), "softmax")
         weights = twin.routes(block, x, score=score, is_renormalised=True)
-        own = {"turn": turn, "window": twin.key("attention.sliding_window")} if number % PERIOD else {"turn": np.copy}
+        own = (
+            {"turn": turn, "window": twin.key("attention.sliding_window")}
+            if number % PERIOD
+            else {"turn": np.copy}
+        )
         x = x + twin.attention(block, twin.norm(x, block + "attn_norm"), **own)
         h = twin.norm(x, block + "ffn_norm")
         x = x + twin.experts(block, h, weights, lambda gate, up: np.maximum(gate, 0) * up)
@@ -450,18 +528,27 @@ def _smallthinker(twin: Twin, ids: list[int]) -> Array:
 def gated_experts(described: tiny_gguf.TinyGGUF) -> None:
     """Experts, and a shared one as wide as the feed-forward, whose gate is a row of weights."""
     name = described.value("general.architecture")
-    described.with_experts(shared_dim=described.value(f"{name}.feed_forward_length"), shared_gate=True)
+    described.with_experts(
+        shared_dim=described.value(f"{name}.feed_forward_length"), shared_gate=True
+    )
     _stated_width(described)
 
 
 def _stated_width(described: tiny_gguf.TinyGGUF) -> None:
     """A key says how wide experts are."""
-    width = next(one.dims[0] for one in described.tensors if str(one.name).endswith("ffn_down_exps.weight"))
+    width = next(
+        one.dims[0] for one in described.tensors if str(one.name).endswith("ffn_down_exps.weight")
+    )
     described.set(f"{described.value('general.architecture')}.expert_feed_forward_length", width)
 
 
 def _qwen3moe(
-    name: str, n_experts: int = 6, n_used: int = 2, expert_dim: int | None = None, is_fused: bool = False, **others: Any
+    name: str,
+    n_experts: int = 6,
+    n_used: int = 2,
+    expert_dim: int | None = None,
+    is_fused: bool = False,
+    **others: Any,
 ) -> tiny_gguf.TinyGGUF:
     described = tiny_gguf.decoder(name, **others)
     described.with_experts(n_experts, n_used, expert_dim, is_fused=is_fused)
@@ -471,7 +558,11 @@ def _qwen3moe(
 
 def unlike_layers(described: tiny_gguf.TinyGGUF) -> None:
     """Three layers, none like another."""
-    head_dim, kv_heads, hidden = described.value("llama.attention.key_length"), [2, 4, 1], [96, 64, 128]
+    head_dim, kv_heads, hidden = (
+        described.value("llama.attention.key_length"),
+        [2, 4, 1],
+        [96, 64, 128],
+    )
     described.set("llama.attention.head_count_kv", np.array(kv_heads, "<u4"))
     described.set("llama.feed_forward_length", np.array(hidden, "<u4"))
     rng = np.random.default_rng(1)
@@ -483,7 +574,9 @@ def unlike_layers(described: tiny_gguf.TinyGGUF) -> None:
         ):  # fmt: skip
             full_name = f"blk.{layer}.{name}.weight"
             described.drop_tensor(full_name)
-            described.tensors.append(tiny_gguf.quantised(full_name, "F32", rows, cols, cols**-0.5, rng))
+            described.tensors.append(
+                tiny_gguf.quantised(full_name, "F32", rows, cols, cols**-0.5, rng)
+            )
 
 
 def _only_after(twin: Twin, name: str, x: Array) -> Array:
@@ -508,16 +601,22 @@ def _stablelm(twin: Twin, ids: list[int]) -> Array:
     """Branches of files without a second norm are side by side."""
     is_parallel = twin.tensor("blk.0.ffn_norm.weight") is None
     norms = ("attn_norm", "attn_norm" if is_parallel else "ffn_norm")
-    return decoder(neighbours=False, norm=layer_norm, norms=norms, is_parallel=is_parallel, attention=_layer_normed)(
-        twin, ids
-    )
+    return decoder(
+        neighbours=False,
+        norm=layer_norm,
+        norms=norms,
+        is_parallel=is_parallel,
+        attention=_layer_normed,
+    )(twin, ids)
 
 
 def _by_length(**parts: Any) -> Callable[..., Array]:
     """Frequencies are divided by one of two sets of factors."""
 
     def logits(twin: Twin, ids: list[int], length: str = "short") -> Array:
-        return decoder(neighbours=False, **parts, factors=f"rope_factors_{length}.weight")(twin, ids)
+        return decoder(neighbours=False, **parts, factors=f"rope_factors_{length}.weight")(
+            twin, ids
+        )
 
     return logits
 
@@ -536,14 +635,23 @@ def _exaone4(twin: Twin, number: int) -> Mapping[str, Any]:
     """The largest has windows, and layers without one that are not turned."""
     if len(twin.blocks) < LAYERS_OF_LARGEST:
         return HEADS
-    own = {"turn": np.copy} if number % PERIOD == PERIOD - 1 else {"window": twin.key("attention.sliding_window")}
+    own = (
+        {"turn": np.copy}
+        if number % PERIOD == PERIOD - 1
+        else {"window": twin.key("attention.sliding_window")}
+    )
     return {**HEADS, **own}
 
 
 def _olmo2(twin: Twin, number: int) -> Mapping[str, Any]:
     """Layers with a window keep the plain rope."""
-    window, pattern = twin.key("attention.sliding_window"), twin.key("attention.sliding_window_pattern")
-    slides = bool(window) and (number % PERIOD < PERIOD - 1 if pattern is None else bool(pattern[number]))
+    window, pattern = (
+        twin.key("attention.sliding_window"),
+        twin.key("attention.sliding_window_pattern"),
+    )
+    slides = bool(window) and (
+        number % PERIOD < PERIOD - 1 if pattern is None else bool(pattern[number])
+    )
     own = {"turn": twin.turner(neighbours=False, divisor=1.0), "window": window} if slides else {}
     return {"has_whole_norms": True, **own}
 
@@ -568,7 +676,11 @@ def _period(twin: Twin, default: int) -> int:
 
 def _cohere2(twin: Twin, number: int) -> Mapping[str, Any]:
     period = _period(twin, PERIOD)
-    return {"window": twin.key("attention.sliding_window")} if number % period < period - 1 else {"turn": np.copy}
+    return (
+        {"window": twin.key("attention.sliding_window")}
+        if number % period < period - 1
+        else {"turn": np.copy}
+    )
 
 
 def _gemma2(twin: Twin, number: int) -> Mapping[str, Any]:
@@ -622,7 +734,10 @@ def _beyond_clamps(described: tiny_gguf.TinyGGUF) -> None:
 
 def _xielu(twin: Twin, block: str, h: Array) -> Array:
     number = twin.blocks.index(block)
-    values = {name: np.resize(twin.metadata[f"xielu.{name}"], len(twin.blocks))[number] for name in PARAMETERS}
+    values = {
+        name: np.resize(twin.metadata[f"xielu.{name}"], len(twin.blocks))[number]
+        for name in PARAMETERS
+    }
     return twin.plain_feed_forward(block, h, lambda up: xielu(up, **values))
 
 
@@ -640,10 +755,14 @@ def _scales(described: tiny_gguf.TinyGGUF) -> None:
         stem = str(tensor.name).removesuffix(".weight")
         if stem.endswith(MATRICES):
             described.add_vector(stem + ".scale", rng.uniform(0.4, 2.5, 1))
-        width = {"attn_output": "attn_sub_norm", "ffn_down": "ffn_sub_norm"}.get(stem.split(".")[-1])
+        width = {"attn_output": "attn_sub_norm", "ffn_down": "ffn_sub_norm"}.get(
+            stem.split(".")[-1]
+        )
         if width:
             block = stem.rpartition(".")[0]
-            described.add_vector(f"{block}.{width}.weight", 1 + 0.1 * rng.standard_normal(tensor.dims[0]))
+            described.add_vector(
+                f"{block}.{width}.weight", 1 + 0.1 * rng.standard_normal(tensor.dims[0])
+            )
 
 
 def _bitnet(twin: Twin, ids: list[int]) -> Array:
@@ -654,7 +773,10 @@ def _bitnet(twin: Twin, ids: list[int]) -> Array:
     x, turn, n = twin.embed(ids), twin.turner(neighbours=False), len(ids)
     for block in twin.blocks:
         h = twin.norm(x, block + "attn_norm")
-        q, k, v = (product(h, block + f"attn_{x}").reshape(n, -1, twin.key("attention.key_length")) for x in "qkv")
+        q, k, v = (
+            product(h, block + f"attn_{x}").reshape(n, -1, twin.key("attention.key_length"))
+            for x in "qkv"
+        )
         attended = causal_attention(turn(q) * q.shape[-1] ** -0.5, turn(k), v).reshape(n, -1)
         x = x + product(twin.norm(attended, block + "attn_sub_norm"), block + "attn_output")
         h = twin.norm(x, block + "ffn_norm")
@@ -669,7 +791,9 @@ def _falcon_h1(twin: Twin, ids: list[int]) -> Array:
         h = twin.norm(x, block + "attn_norm")
         x = x + twin.attention(block, h, turn) + recurrent.mamba2(twin, block, h)
         bare = twin.tensor(block + "ffn_norm") is not None
-        x = x + twin.feed_forward(block, twin.norm(x, block + "ffn_norm", "" if bare else ".weight"))
+        x = x + twin.feed_forward(
+            block, twin.norm(x, block + "ffn_norm", "" if bare else ".weight")
+        )
     return twin.head(x)
 
 
@@ -683,7 +807,9 @@ def _nemotron_h(feed_forward: Branch) -> Computed:
             left = recurrent.mamba2(twin, block, h)
             if left is None:
                 attends = twin.tensor(block + "attn_q.weight") is not None
-                left = twin.attention(block, h, np.copy) if attends else feed_forward(twin, block, h)
+                left = (
+                    twin.attention(block, h, np.copy) if attends else feed_forward(twin, block, h)
+                )
             x = x + left
         return twin.head(x)
 
@@ -696,7 +822,9 @@ def _layer_eps(described: tiny_gguf.TinyGGUF) -> None:
 
 
 def output_bias(described: tiny_gguf.TinyGGUF) -> None:
-    described.add_vector("output.bias", np.linspace(-1, 1, described.tensor("token_embd.weight").dims[1]))
+    described.add_vector(
+        "output.bias", np.linspace(-1, 1, described.tensor("token_embd.weight").dims[1])
+    )
 
 
 def _head_norms(described: tiny_gguf.TinyGGUF) -> None:
@@ -707,12 +835,26 @@ def _lfm2(twin: Twin, number: int) -> Mapping[str, Any]:
     return {"has_head_norms": True, "window": twin.key("attention.sliding_window")}
 
 
-GRANITE = {"embedding_scale": 6.0, "residual_scale": 0.4, "attention.scale": 0.1, "logit_scale": 4.0}
+GRANITE = {
+    "embedding_scale": 6.0,
+    "residual_scale": 0.4,
+    "attention.scale": 0.1,
+    "logit_scale": 4.0,
+}
 WINDOW, LAYERS_OF_LARGEST = 6, 64
 MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
-PARAMETERS = {"alpha_p": [0.8, -0.3], "alpha_n": [1.2, 0.1], "beta": [0.5, 0.3], "eps": [-1e-6, -0.5]}
+PARAMETERS = {
+    "alpha_p": [0.8, -0.3],
+    "alpha_n": [1.2, 0.1],
+    "beta": [0.5, 0.3],
+    "eps": [-1e-6, -0.5],
+}
 """Of Apertus' function, as they are trained."""
-YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 32}
+YARN = {
+    "rope.scaling.type": "yarn",
+    "rope.scaling.factor": 8.0,
+    "rope.scaling.original_context_length": 32,
+}
 BIASES = biases("attn_qkv", "attn_output", "ffn_up", "ffn_down")
 UNGATED = without("ffn_gate.weight")
 HEADS = {"has_head_norms": True}
@@ -731,7 +873,11 @@ def _baichuan(twin: Twin, ids: list[int]) -> Array:
 _SECTIONS = {"rope.dimension_sections": np.array([3, 3, 2, 0], "<i4")}
 _NEMOTRON = decoder(neighbours=False, norm=layer_norm, feed_forward=ungated(squared_relu))
 _SIDE_BY_SIDE = decoder(
-    neighbours=False, norm=layer_norm, norms=("attn_norm", "attn_norm"), is_parallel=True, feed_forward=ungated(gelu)
+    neighbours=False,
+    norm=layer_norm,
+    norms=("attn_norm", "attn_norm"),
+    is_parallel=True,
+    feed_forward=ungated(gelu),
 )
 _STARCODER2 = decoder(neighbours=False, norm=layer_norm, feed_forward=ungated(gelu))
 _GLM4 = decoder(neighbours=True, feed_forward=Twin.fused_feed_forward, norm_after=norm)
@@ -787,11 +933,18 @@ _ROWS = [
         _SIDE_BY_SIDE,
         {"biases": True},
         {"rope.dimension_count": 8},
-        (without("ffn_gate.weight", "ffn_norm.weight"), layer_norms, biases("output", "ffn_up", "ffn_down")),
+        (
+            without("ffn_gate.weight", "ffn_norm.weight"),
+            layer_norms,
+            biases("output", "ffn_up", "ffn_down"),
+        ),
     ),
     Row(
         "smollm3",
-        decoder(neighbours=True, attention=lambda twin, number: {} if (number + 1) % PERIOD else {"turn": np.copy}),
+        decoder(
+            neighbours=True,
+            attention=lambda twin, number: {} if (number + 1) % PERIOD else {"turn": np.copy},
+        ),
         {"n_layers": 5},
     ),
     Row(
@@ -829,7 +982,12 @@ _ROWS = [
         "bailingmoe2",
         _SIGMOID,
         {"head_norms": True},
-        {**_CHOSEN, "expert_group_count": 4, "expert_group_used_count": 2, "rope.dimension_count": 8},
+        {
+            **_CHOSEN,
+            "expert_group_count": 4,
+            "expert_group_used_count": 2,
+            "rope.dimension_count": 8,
+        },
         (experts(n=8, first=1, n_shared=2, choice_biases=True), fused),
     ),
     Row(
@@ -848,7 +1006,11 @@ _ROWS = [
         _SECTIONS,
         (experts(),),
     ),
-    Row("hunyuan_vl", decoder(neighbours=False, attention=lambda twin, number: TURNED), {"head_norms": True}),
+    Row(
+        "hunyuan_vl",
+        decoder(neighbours=False, attention=lambda twin, number: TURNED),
+        {"head_norms": True},
+    ),
     Row(
         "nemotron_h_moe",
         _nemotron_h(routed("sigmoid", True, squared_relu)),
@@ -883,7 +1045,10 @@ _ROWS = [
         ),
         {"head_norms": True, "biases": True},
         {"rope.dimension_count": 8, "expert_weights_norm": True, "expert_weights_scale": 1.5},
-        (experts(first=1, n_shared=1, choice_biases=True), renamed("ffn_norm", "post_attention_norm")),
+        (
+            experts(first=1, n_shared=1, choice_biases=True),
+            renamed("ffn_norm", "post_attention_norm"),
+        ),
     ),
     Row(
         "deepseek",
@@ -899,7 +1064,11 @@ _ROWS = [
     ),
     Row(
         "hunyuan-moe",
-        decoder(neighbours=False, attention=lambda twin, number: TURNED, feed_forward=routed(is_renormalised=True)),
+        decoder(
+            neighbours=False,
+            attention=lambda twin, number: TURNED,
+            feed_forward=routed(is_renormalised=True),
+        ),
         {"head_norms": True},
         changes=(experts(n_shared=1, is_wide=True),),
     ),
@@ -955,7 +1124,12 @@ _ROWS = [
         ),
         changes=(layer_norms, fused, UNGATED, BIASES, embedding_norm),
     ),
-    Row("qwen", decoder(neighbours=False), {"n_kv_heads": 4}, changes=(fused, biases("attn_qkv"), _halved)),
+    Row(
+        "qwen",
+        decoder(neighbours=False),
+        {"n_kv_heads": 4},
+        changes=(fused, biases("attn_qkv"), _halved),
+    ),
     Row(
         "chatglm",
         decoder(neighbours=True, feed_forward=Twin.fused_feed_forward),
@@ -965,13 +1139,22 @@ _ROWS = [
     ),
     Row("baichuan", _baichuan, {"vocabulary": "spm"}),
     Row("xverse", LLAMA, {"vocabulary": "spm"}),
-    Row("orion", decoder(neighbours=False, norm=layer_norm), {"vocabulary": "spm"}, changes=(layer_norms,)),
+    Row(
+        "orion",
+        decoder(neighbours=False, norm=layer_norm),
+        {"vocabulary": "spm"},
+        changes=(layer_norms,),
+    ),
     Row(
         "codeshell",
         _STARCODER2,
         changes=(layer_norms, fused, UNGATED, BIASES),
     ),
-    Row("refact", decoder(neighbours=None, attention=lambda twin, number: {"alibi": ALIBI}), {"n_kv_heads": 1}),
+    Row(
+        "refact",
+        decoder(neighbours=None, attention=lambda twin, number: {"alibi": ALIBI}),
+        {"n_kv_heads": 1},
+    ),
     Row(
         "openelm",
         decoder(neighbours=False, attention=lambda twin, number: HEADS),
@@ -984,14 +1167,26 @@ _ROWS = [
         {"vocabulary": "spm"},
         changes=(without("ffn_norm.weight"),),
     ),
-    Row("pangu-embedded", decoder(neighbours=False), {"biases": True}, changes=(biases("attn_output"),)),
-    Row("maincoder", decoder(neighbours=True, attention=lambda twin, number: TURNED), {"head_norms": True}),
+    Row(
+        "pangu-embedded",
+        decoder(neighbours=False),
+        {"biases": True},
+        changes=(biases("attn_output"),),
+    ),
+    Row(
+        "maincoder",
+        decoder(neighbours=True, attention=lambda twin, number: TURNED),
+        {"head_norms": True},
+    ),
     Row(
         "jais",
         decoder(
             neighbours=None,
             norm=layer_norm,
-            attention=lambda twin, number: {"alibi": ALIBI, "scale": 1 / twin.key("attention.key_length")},
+            attention=lambda twin, number: {
+                "alibi": ALIBI,
+                "scale": 1 / twin.key("attention.key_length"),
+            },
         ),
         keys={"attention.max_alibi_bias": ALIBI},
         changes=(layer_norms, fused, BIASES, biases("ffn_gate")),
@@ -1012,7 +1207,12 @@ _ROWS = [
             feed_forward=routed(is_renormalised=True, has_shared=False),
         ),
         keys={"attention.clamp_kqv": BOUND},
-        changes=(unbiased_layer_norms, fused, experts(is_wide=True), renamed("ffn_norm", "attn_output_norm")),
+        changes=(
+            unbiased_layer_norms,
+            fused,
+            experts(is_wide=True),
+            renamed("ffn_norm", "attn_output_norm"),
+        ),
     ),
     Row(
         "granite_swa",
@@ -1031,16 +1231,25 @@ _ROWS = [
     ),
     Row("minicpm3", _minicpm3, {"n_kv_heads": 4}, changes=(_latent, _divisors)),
     Row("qwen3moe", _OF_EXPERTS, {"head_norms": True}, made=_qwen3moe),
-    Row("qwen2moe", decoder(neighbours=False, feed_forward=routed()), {"biases": True}, changes=(gated_experts,)),
+    Row(
+        "qwen2moe",
+        decoder(neighbours=False, feed_forward=routed()),
+        {"biases": True},
+        changes=(gated_experts,),
+    ),
     Row("qwen35", _QWEN35, {"head_norms": True}, made=recurrent.qwen35),
-    Row("qwen35moe", _QWEN35, {"head_norms": True}, changes=(gated_experts,), made=recurrent.qwen35),
+    Row(
+        "qwen35moe", _QWEN35, {"head_norms": True}, changes=(gated_experts,), made=recurrent.qwen35
+    ),
     Row(
         "qwen3next",
         _QWEN35,
         {"head_norms": True},
         changes=(
             gated_experts,
-            lambda described: described.fuse("ssm_ba.weight", "ssm_beta.weight", "ssm_alpha.weight"),
+            lambda described: described.fuse(
+                "ssm_ba.weight", "ssm_beta.weight", "ssm_alpha.weight"
+            ),
         ),
         made=recurrent.qwen35,
     ),
@@ -1092,11 +1301,19 @@ _ROWS = [
         "cohere2",
         _capped(
             decoder(
-                neighbours=True, norm=layer_norm, norms=("attn_norm", "attn_norm"), is_parallel=True, attention=_cohere2
+                neighbours=True,
+                norm=layer_norm,
+                norms=("attn_norm", "attn_norm"),
+                is_parallel=True,
+                attention=_cohere2,
             )
         ),
         {"tied": True},
-        {"attention.sliding_window": WINDOW, "attention.sliding_window_pattern": 2, "logit_scale": 0.25},
+        {
+            "attention.sliding_window": WINDOW,
+            "attention.sliding_window_pattern": 2,
+            "logit_scale": 0.25,
+        },
         (unbiased_layer_norms, without("ffn_norm.weight")),
     ),
     Row("stablelm", _stablelm, keys={"rope.dimension_count": 4}, changes=(layer_norms,)),
@@ -1108,7 +1325,9 @@ _ROWS = [
     ),
     Row(
         "phimoe",
-        _by_length(norm=_norm_and_bias, feed_forward=routed(is_renormalised=True, has_shared=False)),
+        _by_length(
+            norm=_norm_and_bias, feed_forward=routed(is_renormalised=True, has_shared=False)
+        ),
         {"vocabulary": "spm", "biases": True},
         changes=(
             experts(is_wide=True, seed=7),
@@ -1142,13 +1361,22 @@ _ROWS = [
         ),
         {"biases": True},
         {"attention.sliding_window": WINDOW, **YARN, "rope.scaling.original_context_length": 64},
-        (experts(biases=True), renamed("ffn_norm", "post_attention_norm"), biases("attn_output"), sinks),
+        (
+            experts(biases=True),
+            renamed("ffn_norm", "post_attention_norm"),
+            biases("attn_output"),
+            sinks,
+        ),
     ),
     Row(
         "gemma2",  # its caps lie within the range of what they cap
         _capped(_gemma(attention=_gemma2, norm_after=norm), 30.0),
         {"vocabulary": "spm", "norms_after": True},
-        {"attention.sliding_window": WINDOW, "attn_logit_softcapping": 0.5, "final_logit_softcapping": 0.5},
+        {
+            "attention.sliding_window": WINDOW,
+            "attn_logit_softcapping": 0.5,
+            "final_logit_softcapping": 0.5,
+        },
     ),
     Row(
         "gemma3",  # two bases differ, so that neither passes for the other within a few tokens
@@ -1218,7 +1446,9 @@ def varied(
         row,
         logits=logits or row.logits,
         arguments={**row.arguments, **arguments},
-        keys={key: value for key, value in {**row.keys, **(keys or {})}.items() if value is not None},
+        keys={
+            key: value for key, value in {**row.keys, **(keys or {})}.items() if value is not None
+        },
         changes=(*row.changes, *changes),
         is_same=is_same,
     )
@@ -1226,13 +1456,25 @@ def varied(
 
 _LEFT_OUT = {
     "gemma2": ("attention.sliding_window", "attn_logit_softcapping", "final_logit_softcapping"),
-    "mistral3": ("rope.scaling.yarn_log_multiplier", "rope.scaling.yarn_beta_slow", "attention.temperature_scale"),
+    "mistral3": (
+        "rope.scaling.yarn_log_multiplier",
+        "rope.scaling.yarn_beta_slow",
+        "attention.temperature_scale",
+    ),
     "granite": ("embedding_scale", "residual_scale", "attention.scale"),
 }
 _STATED = {
     "minicpm": {"embedding_scale": 0.3, "residual_scale": 0.3, "logit_scale": 0.3},
-    "gemma3": {"attn_logit_softcapping": 0.7, "final_logit_softcapping": 0.5, "rope.freq_base_swa": 300.0},
-    "granite": {"embedding_scale": 0.0, "residual_scale": 0.0, "attention.scale": 0.0},  # as if they were left out
+    "gemma3": {
+        "attn_logit_softcapping": 0.7,
+        "final_logit_softcapping": 0.5,
+        "rope.freq_base_swa": 300.0,
+    },
+    "granite": {
+        "embedding_scale": 0.0,
+        "residual_scale": 0.0,
+        "attention.scale": 0.0,
+    },  # as if they were left out
     "hunyuan-dense": {"rope.scaling.alpha": 50.0},
     "lfm2": {"attention.sliding_window": 7},
     "llama": {"rope.scaling.factor": 4.0},
@@ -1241,14 +1483,20 @@ _OLMO3 = {
     **YARN, "attention.sliding_window": WINDOW, "attention.sliding_window_pattern": np.array([True, False, True]),
 }  # fmt: skip
 VARIANTS = {
-    **{f"{name} without {key}": varied(name, keys={key: None}) for name, keys in _LEFT_OUT.items() for key in keys},
+    **{
+        f"{name} without {key}": varied(name, keys={key: None})
+        for name, keys in _LEFT_OUT.items()
+        for key in keys
+    },
     **{
         f"{name} with {key} {value}": varied(name, keys={key: value})
         for name, keys in _STATED.items()
         for key, value in keys.items()
     },
     **{
-        f"bitnet with another {name}": varied("bitnet", lambda one, name=name: one.fill(f"blk.1.{name}.scale", 4.0))
+        f"bitnet with another {name}": varied(
+            "bitnet", lambda one, name=name: one.fill(f"blk.1.{name}.scale", 4.0)
+        )
         for name in MATRICES
     },
     "bitnet without scales": varied("bitnet", without(".scale")),
@@ -1280,14 +1528,19 @@ VARIANTS = {
         changes=(experts(is_wide=True),),
     ),
     "granitemoe with a narrow shared expert": replace(ROWS["granitemoe"], changes=(_shared(24),)),
-    "granite without rope, with biases": varied("granite", GATED_BIASES, keys={"rope.scaling.finetuned": False}),
+    "granite without rope, with biases": varied(
+        "granite", GATED_BIASES, keys={"rope.scaling.finetuned": False}
+    ),
     "granite_swa with experts": varied(
         "granite_swa", experts(n_shared=1, is_wide=True), _stated_shared, _fuse_shared, n_layers=2
     ),
     "granitehybrid with experts": varied("granitehybrid", _shared(40), n_layers=3),
     **{
         f"granitehybrid, {n_groups} groups, heads of {head_dim}, no rope": varied(
-            "granitehybrid", keys={"rope.scaling.finetuned": False}, n_groups=n_groups, head_dim=head_dim
+            "granitehybrid",
+            keys={"rope.scaling.finetuned": False},
+            n_groups=n_groups,
+            head_dim=head_dim,
         )
         for n_groups, head_dim in ((1, 8), (4, 72))
     },
@@ -1302,10 +1555,16 @@ VARIANTS = {
             feed_forward=ungated(gelu),
         ),
     ),
-    "falcon-h1 with norms": varied("falcon-h1", mamba={"n_groups": 1, "n_heads": 6, "head_dim": 16}),
+    "falcon-h1 with norms": varied(
+        "falcon-h1", mamba={"n_groups": 1, "n_heads": 6, "head_dim": 16}
+    ),
     "falcon-h1 without biases": varied("falcon-h1", without("ssm_conv1d.bias")),
-    "falcon-h1, a norm named in full": varied("falcon-h1", ffn_norm="ffn_norm.weight", is_same=True),
-    "nemotron_h with biases and the other name of eps": varied("nemotron_h", OUTPUT_BIASES, _layer_eps, n_layers=6),
+    "falcon-h1, a norm named in full": varied(
+        "falcon-h1", ffn_norm="ffn_norm.weight", is_same=True
+    ),
+    "nemotron_h with biases and the other name of eps": varied(
+        "nemotron_h", OUTPUT_BIASES, _layer_eps, n_layers=6
+    ),
     "lfm2moe, four layers": varied("lfm2moe", n_layers=4),
     "qwen35, recurrent layers only": varied("qwen35", recurrent=[True, True]),
     "gptneox, one branch after the other": varied(
@@ -1314,7 +1573,9 @@ VARIANTS = {
         logits=decoder(neighbours=False, norm=layer_norm, feed_forward=ungated(gelu)),
     ),
     "mpt with learned positions": Row("mpt", LEARNED, changes=OF_LEARNED),
-    "baichuan 13B": varied("baichuan", n_layers=40, dim=32, hidden_dim=16, n_heads=3, n_kv_heads=1, head_dim=8),
+    "baichuan 13B": varied(
+        "baichuan", n_layers=40, dim=32, hidden_dim=16, n_heads=3, n_kv_heads=1, head_dim=8
+    ),
     "glm4moe without norms of heads": varied(
         "glm4moe",
         head_norms=False,
@@ -1324,7 +1585,9 @@ VARIANTS = {
             feed_forward=routed("sigmoid", is_renormalised=True),
         ),
     ),
-    "command-r, 64 layers": varied("command-r", _head_norms, n_layers=LAYERS_OF_LARGEST, dim=32, hidden_dim=16),
+    "command-r, 64 layers": varied(
+        "command-r", _head_norms, n_layers=LAYERS_OF_LARGEST, dim=32, hidden_dim=16
+    ),
     "cohere2, four layers of the usual period": varied(
         "cohere2", keys={"attention.sliding_window_pattern": None, "logit_scale": 0.0}, n_layers=4
     ),
@@ -1343,9 +1606,13 @@ VARIANTS = {
     "olmo2 with windows next to stretched layers": varied("olmo2", keys=_OLMO3, n_layers=3),
     "gpt-oss beyond what its gate clamps": varied("gpt-oss", _beyond_clamps, n_layers=1),
     "apertus, one function for all layers": varied(
-        "apertus", keys={f"xielu.{name}": values[1] for name, values in PARAMETERS.items()}, hidden_dim=300
+        "apertus",
+        keys={f"xielu.{name}": values[1] for name, values in PARAMETERS.items()},
+        hidden_dim=300,
     ),
-    "phi3 with projections of their own": replace(ROWS["phi3"], changes=(_fuse_gate,), is_same=True),
+    "phi3 with projections of their own": replace(
+        ROWS["phi3"], changes=(_fuse_gate,), is_same=True
+    ),
     "phi3 with longrope": varied("phi3", longrope),
     "phimoe with longrope": varied("phimoe", longrope),
     "stablelm with biases": varied("stablelm", biases=True),

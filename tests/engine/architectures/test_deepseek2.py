@@ -31,7 +31,9 @@ YARN = {
 SIGMOID = {"expert_gating_func": 2, "expert_weights_norm": True, "expert_weights_scale": 1.5}
 
 
-def tiny(*, query_rank: int = 0, keys: dict[str, Any] | None = None, quant: str = "F32", **arguments: Any) -> Any:
+def tiny(
+    *, query_rank: int = 0, keys: dict[str, Any] | None = None, quant: str = "F32", **arguments: Any
+) -> Any:
     """Queries are made of the token, or of ``query_rank`` numbers of it; ``keys`` are set next to the usual ones."""
     wide = 256 if quant.endswith("_K") else RANK  # all rows are whole blocks
     arguments = {"vocabulary": "bpe", "n_heads": N_HEADS, **arguments, "n_kv_heads": 1}
@@ -44,17 +46,23 @@ def tiny(*, query_rank: int = 0, keys: dict[str, Any] | None = None, quant: str 
         described.set("deepseek2.attention.kv_lora_rank", wide)
 
     def matrix(name: str, rows: int, cols: int, n: int = 1) -> None:
-        entry = tiny_gguf.quantised(name, quant if cols % wide == 0 else "Q8_0", n * rows, cols, cols**-0.5, rng)
+        entry = tiny_gguf.quantised(
+            name, quant if cols % wide == 0 else "Q8_0", n * rows, cols, cols**-0.5, rng
+        )
         entry.dims = [cols, rows, n] if n > 1 else [cols, rows]
         described.tensors.append(entry)
 
     for number in range(described.value("deepseek2.block_count")):
         block = f"blk.{number}."
-        described.drop_tensors(*(f"{block}attn_{name}.weight" for name in ("q", "k", "v", "output")))
+        described.drop_tensors(
+            *(f"{block}attn_{name}.weight" for name in ("q", "k", "v", "output"))
+        )
         q_dim = n_heads * (PLAIN + TURNED)
         if query_rank:
             matrix(block + "attn_q_a.weight", query_rank, dim)
-            described.add_vector(block + "attn_q_a_norm.weight", 1 + 0.1 * rng.standard_normal(query_rank))
+            described.add_vector(
+                block + "attn_q_a_norm.weight", 1 + 0.1 * rng.standard_normal(query_rank)
+            )
             matrix(block + "attn_q_b.weight", q_dim, query_rank)
         else:
             matrix(block + "attn_q.weight", q_dim, dim)
@@ -83,14 +91,26 @@ def attention(twin: Twin, block: str, h: Array) -> Array:
     scale = twin.key("attention.key_length_mla") ** -0.5
     turn = twin.turner(neighbours=True)
     if twin.key("rope.scaling.type") == "yarn":
-        stretch, multiplier = np.log(twin.key("rope.scaling.factor")), twin.key("rope.scaling.yarn_log_multiplier")
-        magnitude = (1 + 0.1 * stretch) / (1 + 0.1 * multiplier * stretch)  # which YaRN has elsewhere
-        stretched, scale = twin.yarn_turner(neighbours=True), scale * (1 + multiplier * stretch) ** 2
+        stretch, multiplier = (
+            np.log(twin.key("rope.scaling.factor")),
+            twin.key("rope.scaling.yarn_log_multiplier"),
+        )
+        magnitude = (1 + 0.1 * stretch) / (
+            1 + 0.1 * multiplier * stretch
+        )  # which YaRN has elsewhere
+        stretched, scale = (
+            twin.yarn_turner(neighbours=True),
+            scale * (1 + multiplier * stretch) ** 2,
+        )
         turn = lambda heads: stretched(heads) / magnitude  # noqa: E731
     key, keys = turn(turned), [slice(head * rank, (head + 1) * rank) for head in range(n_heads)]
-    absorbed = [twin.project(q[:, head, :plain], block + "attn_k_b", rows) for head, rows in enumerate(keys)]
+    absorbed = [
+        twin.project(q[:, head, :plain], block + "attn_k_b", rows) for head, rows in enumerate(keys)
+    ]
     queries = np.concatenate([np.stack(absorbed, 1), turn(q[..., plain:])], -1) * scale
-    attended = causal_attention(queries, np.concatenate([latent[:, None], key], -1), latent[:, None])
+    attended = causal_attention(
+        queries, np.concatenate([latent[:, None], key], -1), latent[:, None]
+    )
     values = [
         twin.project(attended[:, head], block + "attn_v_b", slice(head * value, (head + 1) * value))
         for head in range(n_heads)
@@ -110,11 +130,15 @@ def logits(twin: Twin, ids: list[int]) -> Array:
         )  # fmt: skip
         return twin.experts(block, h, weights) + twin.shared_expert(block, h)
 
-    return twin.head(twin.pre_norm_layers(twin.embed(ids), lambda *one: attention(twin, *one), feed_forward))
+    return twin.head(
+        twin.pre_norm_layers(twin.embed(ids), lambda *one: attention(twin, *one), feed_forward)
+    )
 
 
 def test_query_rank_yarn_and_sigmoid_router_equal_the_numpy_twin(tmp_path: Path) -> None:
-    model = Model.open(tiny(query_rank=64, keys={**YARN, **SIGMOID}).write(tmp_path / "m.gguf"), threads=2)
+    model = Model.open(
+        tiny(query_rank=64, keys={**YARN, **SIGMOID}).write(tmp_path / "m.gguf"), threads=2
+    )
     session = model.session(n_ctx=64, kv="f32")
     wanted = logits(Twin(model._checked), IDS)
     assert nmse(session.feed(IDS, every=True), wanted) < 1e-9
@@ -129,7 +153,10 @@ def test_absorbed_queries_score_as_each_heads_own_keys_would(tmp_path: Path) -> 
     by_head = twin.tensor("blk.0.attn_k_b.weight").reshape(N_HEADS, RANK, PLAIN)
     q, latent = rng.standard_normal((N_HEADS, PLAIN)), rng.standard_normal((9, RANK))
     own = np.einsum("hp,nr,hrp->hn", q, latent, by_head)
-    absorbed = [twin.project(q[None, h], "blk.0.attn_k_b", slice(h * RANK, (h + 1) * RANK))[0] for h in range(N_HEADS)]
+    absorbed = [
+        twin.project(q[None, h], "blk.0.attn_k_b", slice(h * RANK, (h + 1) * RANK))[0]
+        for h in range(N_HEADS)
+    ]
     assert np.allclose(np.stack(absorbed) @ latent.T, own)
     model.close()
 
@@ -148,8 +175,12 @@ def test_keys_move_with_dropped_tokens_and_come_back_from_a_file(tmp_path: Path)
     moved.feed(ids)
     moved.shift(8, 16)
     fresh.feed(ids[:8] + ids[24:])
-    found, wanted = (one._pipeline._cache.layers[0].keys.read_tiles(0, 44) for one in (moved, fresh))
-    assert np.abs(found - wanted).max() < 1e-5  # of the first layer, keys depend on token and position alone
+    found, wanted = (
+        one._pipeline._cache.layers[0].keys.read_tiles(0, 44) for one in (moved, fresh)
+    )
+    assert (
+        np.abs(found - wanted).max() < 1e-5
+    )  # of the first layer, keys depend on token and position alone
     saving = StateWriter(fresh, tmp_path / "kv.state")
     saving.note()
     assert saving.flush(60)
@@ -163,14 +194,26 @@ def test_keys_move_with_dropped_tokens_and_come_back_from_a_file(tmp_path: Path)
     ("key", "value", "problem"),
     [
         ("attention.key_length_mla", None, "attention.key_length_mla is missing: an old file"),
-        ("attention.kv_lora_rank", 1024, "attention.kv_lora_rank is 1024: with 32 turned elements at most 1024"),
+        (
+            "attention.kv_lora_rank",
+            1024,
+            "attention.kv_lora_rank is 1024: with 32 turned elements at most 1024",
+        ),
         ("attention.kv_lora_rank", 33, "attention.kv_lora_rank is 33: must be a multiple of 8"),
-        ("rope.dimension_count", 64, "rope.dimension_count is 64: must be less than the 64 of a head"),
+        (
+            "rope.dimension_count",
+            64,
+            "rope.dimension_count is 64: must be less than the 64 of a head",
+        ),
         ("attention.value_length_mla", 24, "blk.0.attn_v_b.weight has shape"),
         ("attention.temperature_scale", 0.1, "attention.temperature_scale is not supported"),
     ],
 )
-def test_widths_that_do_not_fit_are_refused(key: str, value: Any, problem: str, tmp_path: Path) -> None:
+def test_widths_that_do_not_fit_are_refused(
+    key: str, value: Any, problem: str, tmp_path: Path
+) -> None:
     described = tiny()
-    described.drop(f"deepseek2.{key}") if value is None else described.set(f"deepseek2.{key}", value)
+    described.drop(f"deepseek2.{key}") if value is None else described.set(
+        f"deepseek2.{key}", value
+    )
     assert problem in refusal(described.write(tmp_path / "model.gguf"))

@@ -42,7 +42,11 @@ def tiny(
 
     Files carry keys and values of layers that do not read them; the first layer with no window has no values.
     """
-    slides = [number % 2 == 0 and n_layers > 1 for number in range(n_layers)] if slides is None else slides
+    slides = (
+        [number % 2 == 0 and n_layers > 1 for number in range(n_layers)]
+        if slides is None
+        else slides
+    )
     n_layers = len(slides)
     shared = max(0, n_layers - 2) if shared is None else shared
     block_size = TYPES_BY_NAME[quant].block_size
@@ -52,7 +56,9 @@ def tiny(
     described = tiny_gguf.decoder(
         "gemma4", quant, n_layers=n_layers, n_kv_heads=n_kv_heads, seed=seed, tied=True, **arguments
     )
-    dim, width = (described.value(f"gemma4.{key}") for key in ("embedding_length", "attention.key_length"))
+    dim, width = (
+        described.value(f"gemma4.{key}") for key in ("embedding_length", "attention.key_length")
+    )
     n_heads, rng = described.value(KEY + "head_count"), np.random.default_rng(seed + 1)
     kv_heads = [max(1, n_kv_heads // 2) if one else n_kv_heads for one in slides]
 
@@ -76,7 +82,9 @@ def tiny(
     if slides.count(False):
         described.drop_tensor(f"blk.{slides.index(False)}.attn_v.weight")
         n_turned = width // 4
-        described.add_vector("rope_freqs.weight", np.r_[np.ones(n_turned), np.full(width // 2 - n_turned, 1e30)])
+        described.add_vector(
+            "rope_freqs.weight", np.r_[np.ones(n_turned), np.full(width // 2 - n_turned, 1e30)]
+        )
     described.set(KEY + "head_count_kv", np.array(kv_heads, "<u4"))
     described.set(KEY + "sliding_window", WINDOW)
     described.set(KEY + "sliding_window_pattern", np.array(slides))
@@ -103,7 +111,9 @@ def tiny(
     if each:
         n_vocab = described.tensor("token_embd.weight").dims[1]
         described.tensors.append(
-            tiny_gguf.quantised("per_layer_token_embd.weight", quant, n_vocab, n_layers * each, each**-0.5, rng)
+            tiny_gguf.quantised(
+                "per_layer_token_embd.weight", quant, n_vocab, n_layers * each, each**-0.5, rng
+            )
         )
         matrix("per_layer_model_proj.weight", n_layers * each, dim)
         vector("per_layer_proj_norm.weight", each)
@@ -117,8 +127,12 @@ def tiny(
 def inputs_of_layers(twin: Twin, x: Array, ids: list[int]) -> Array:
     """(n_layers, n, width): what each layer adds of the tokens."""
     width = twin.key("embedding_length_per_layer_input")
-    projected = (twin.project(x, "per_layer_model_proj") / np.sqrt(x.shape[-1])).reshape(len(ids), -1, width)
-    looked_up = twin.tensor("per_layer_token_embd.weight")[ids].reshape(len(ids), -1, width) * np.sqrt(width)
+    projected = (twin.project(x, "per_layer_model_proj") / np.sqrt(x.shape[-1])).reshape(
+        len(ids), -1, width
+    )
+    looked_up = twin.tensor("per_layer_token_embd.weight")[ids].reshape(
+        len(ids), -1, width
+    ) * np.sqrt(width)
     return ((twin.norm(projected, "per_layer_proj_norm") + looked_up) / np.sqrt(2)).swapaxes(0, 1)
 
 
@@ -130,20 +144,27 @@ def experts(twin: Twin, block: str, x: Array) -> Array:
         scale = twin.tensor(f"{block}ffn_{name}_exps.scale")
         weights = weights if scale is None else weights * scale
     h = twin.norm(x, block + "pre_ffw_norm_2")
-    return twin.norm(twin.experts(block, h, weights, lambda gate, up: gelu(gate) * up), block + "post_ffw_norm_2")
+    return twin.norm(
+        twin.experts(block, h, weights, lambda gate, up: gelu(gate) * up), block + "post_ffw_norm_2"
+    )
 
 
 def logits(twin: Twin, ids: list[int]) -> Array:
     x = twin.embed(ids) * np.sqrt(twin.key("embedding_length"))
     slides, n_layers = twin.key("attention.sliding_window_pattern"), len(twin.blocks)
     n_storing = n_layers - twin.key("attention.shared_kv_layers", 0)
-    inputs = inputs_of_layers(twin, x, ids) if twin.key("embedding_length_per_layer_input", 0) else None
+    inputs = (
+        inputs_of_layers(twin, x, ids) if twin.key("embedding_length_per_layer_input", 0) else None
+    )
     stored: dict[int, tuple[Array, Array]] = {}
     for number, block in enumerate(twin.blocks):
         turn = twin.turner(neighbours=False)
         width = twin.key("attention.key_length")
         if slides[number]:
-            width, base = twin.key("attention.key_length_swa"), twin.key("rope.freq_base_swa", 10000.0)
+            width, base = (
+                twin.key("attention.key_length_swa"),
+                twin.key("rope.freq_base_swa", 10000.0),
+            )
             turn = twin.turner(neighbours=False, theta=base, divisor=1.0, factors="", dim=width)
         h = twin.norm(x, block + "attn_norm")
 
@@ -153,12 +174,17 @@ def logits(twin: Twin, ids: list[int]) -> Array:
         if number < n_storing:
             k = heads("attn_k")
             v = k if twin.tensor(block + "attn_v.weight") is None else heads("attn_v")
-            stored[number] = turn(twin.norm(k, block + "attn_k_norm")), rmsnorm(v, np.ones(width), twin.eps)
+            stored[number] = (
+                turn(twin.norm(k, block + "attn_k_norm")),
+                rmsnorm(v, np.ones(width), twin.eps),
+            )
         source = number if number < n_storing else n_storing - (2 if slides[number] else 1)
         q = turn(twin.norm(heads("attn_q"), block + "attn_q_norm"))
         window = twin.key("attention.sliding_window") if slides[number] else None
         attended = causal_attention(q, *stored[source], window).reshape(len(ids), -1)
-        x = x + twin.norm(twin.project(attended, block + "attn_output"), block + "post_attention_norm")
+        x = x + twin.norm(
+            twin.project(attended, block + "attn_output"), block + "post_attention_norm"
+        )
         hidden = twin.feed_forward(block, twin.norm(x, block + "ffn_norm"), gelu)
         if twin.tensor(block + "ffn_gate_inp.scale") is not None:
             hidden = twin.norm(hidden, block + "post_ffw_norm_1") + experts(twin, block, x)
@@ -178,8 +204,14 @@ def opened(tmp_path: Path, **arguments: Any) -> Model:
 
 def test_heads_windows_and_caches_are_those_of_each_layer(tmp_path: Path) -> None:
     model = opened(tmp_path, n_layers=6)
-    local, whole = (Rope(50.0, 8, neighbours=False), Rope(1000.0, 16, neighbours=False, factors="rope_freqs.weight"))
-    found = [(one.n_kv_heads, one.key_dim, one.window, one.rope, one.kv_of) for one in model.config.attentions.values()]
+    local, whole = (
+        Rope(50.0, 8, neighbours=False),
+        Rope(1000.0, 16, neighbours=False, factors="rope_freqs.weight"),
+    )
+    found = [
+        (one.n_kv_heads, one.key_dim, one.window, one.rope, one.kv_of)
+        for one in model.config.attentions.values()
+    ]
     assert found == [
         (1, 8, WINDOW, local, None), (2, 16, None, whole, None), (1, 8, WINDOW, local, 0), (2, 16, None, whole, 1),
         (1, 8, WINDOW, local, 0), (2, 16, None, whole, 1),
@@ -187,7 +219,10 @@ def test_heads_windows_and_caches_are_those_of_each_layer(tmp_path: Path) -> Non
     assert {one.scale for one in model.config.attentions.values()} == {1.0}
     assert model.config.last_storing == 1
     kept = memory_needs(model.config, KV_TYPES["f16"])
-    assert (kept.position_bytes, [n_bytes for _, n_bytes in kept.rings]) == (2 * 16 * 2 * 2, [8 * 2 * 2])
+    assert (kept.position_bytes, [n_bytes for _, n_bytes in kept.rings]) == (
+        2 * 16 * 2 * 2,
+        [8 * 2 * 2],
+    )
     session = model.session(n_ctx=64)
     assert session.kv_bytes == kept.bytes_for(64)
     model.close()
@@ -198,7 +233,16 @@ def test_heads_windows_and_caches_are_those_of_each_layer(tmp_path: Path) -> Non
     [
         ({}, without("layer_output_scale.weight")),
         ({}, lambda one: one.drop("gemma4.final_logit_softcapping")),
-        ({}, without(*(f"blk.{number}.attn_{name}.weight" for number in (2, 3) for name in ("k", "v", "k_norm")))),
+        (
+            {},
+            without(
+                *(
+                    f"blk.{number}.attn_{name}.weight"
+                    for number in (2, 3)
+                    for name in ("k", "v", "k_norm")
+                )
+            ),
+        ),
         ({}, without("attn_v.weight")),
         ({"per_layer": False}, None),
         ({"shared": 0}, None),
@@ -208,7 +252,9 @@ def test_heads_windows_and_caches_are_those_of_each_layer(tmp_path: Path) -> Non
         ({"experts_from": 0}, without("ffn_down_exps.scale")),
     ],
 )
-def test_variants_equal_the_numpy_twin(arguments: dict[str, Any], change: Any, tmp_path: Path) -> None:
+def test_variants_equal_the_numpy_twin(
+    arguments: dict[str, Any], change: Any, tmp_path: Path
+) -> None:
     described = tiny(**arguments)
     if change is not None:
         change(described)
@@ -245,7 +291,11 @@ def test_layers_that_store_nothing_run_for_the_last_token_only(tmp_path: Path) -
     q, kv, others = 1, 2, 6  # output, gate, up, down, and two of the layer's input
     assert _rows(model, "block") == {0: q + kv + others, 1: 1}  # the values of layer 1 are its keys
     assert _rows(model, "block last") == {1: q + others, **dict.fromkeys(range(2, 6), q + others)}
-    assert _rows(model, "decode") == {0: q + kv + others, 1: q + 1 + others, **dict.fromkeys(range(2, 6), q + others)}
+    assert _rows(model, "decode") == {
+        0: q + kv + others,
+        1: q + 1 + others,
+        **dict.fromkeys(range(2, 6), q + others),
+    }
     model.close()
 
 
@@ -268,8 +318,12 @@ def test_a_cache_that_layers_share_is_shifted_once(tmp_path: Path) -> None:
     moved.feed(ids)
     moved.shift(8, 16)
     fresh.feed(ids[:8] + ids[24:])
-    found, wanted = (one._pipeline._cache.layers[0].keys.read_tiles(0, 44) for one in (moved, fresh))
-    assert np.abs(found - wanted).max() < 1e-5  # of the first layer, keys depend on token and position alone
+    found, wanted = (
+        one._pipeline._cache.layers[0].keys.read_tiles(0, 44) for one in (moved, fresh)
+    )
+    assert (
+        np.abs(found - wanted).max() < 1e-5
+    )  # of the first layer, keys depend on token and position alone
     assert moved._pipeline._cache.layers[2] is moved._pipeline._cache.layers[0]
     model.close()
 
@@ -280,7 +334,10 @@ TABLE = "per_layer_token_embd.weight"
 def test_the_input_table_costs_no_memory_and_a_row_per_token(tmp_path: Path) -> None:
     described = tiny(quant="Q8_0")
     path = described.write(tmp_path / "m.gguf")
-    table, sizes = described.tensor(TABLE), {str(one.name): len(one.data) for one in described.tensors}
+    table, sizes = (
+        described.tensor(TABLE),
+        {str(one.name): len(one.data) for one in described.tensors},
+    )
     unread = sum(
         size for name, size in sizes.items()
         if name.startswith(("blk.2.", "blk.3.")) and ("attn_k" in name or "attn_v" in name)
@@ -291,15 +348,23 @@ def test_the_input_table_costs_no_memory_and_a_row_per_token(tmp_path: Path) -> 
     assert model.bytes_per_token == model.weights_bytes + row_bytes
     needs = needs_of_file(path)
     assert needs.weights_bytes == model.weights_bytes
-    layers = [tensor for tensor in described.tensors if str(tensor.name).startswith(("blk.0.", "blk.1."))]
-    assert needs.products == {"Q8_0": sum(one.dims[0] * one.dims[1] for one in layers if len(one.dims) == 2)}
+    layers = [
+        tensor for tensor in described.tensors if str(tensor.name).startswith(("blk.0.", "blk.1."))
+    ]
+    assert needs.products == {
+        "Q8_0": sum(one.dims[0] * one.dims[1] for one in layers if len(one.dims) == 2)
+    }
     model.close()
 
 
-def test_the_table_of_inputs_is_not_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_of_inputs_is_not_read_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(residency, "resident_bytes", lambda view, _: 0)
     read: list[tuple[int, int]] = []
-    monkeypatch.setattr(residency, "read_in_order", lambda places, _: read.extend(one[1:] for one in places))
+    monkeypatch.setattr(
+        residency, "read_in_order", lambda places, _: read.extend(one[1:] for one in places)
+    )
     model = opened(tmp_path)
     info = model._checked.gguf.tensors[TABLE]
     first, end = info.offset_bytes, info.offset_bytes + info.size_bytes
@@ -331,24 +396,44 @@ EXPERTS: dict[str, Any] = {"experts_from": 1}
 @pytest.mark.parametrize(
     ("arguments", "change", "problem"),
     [
-        ({"shared": 1}, None, "attention.shared_kv_layers is 1: keys and values of layer 2, which has a window"),
+        (
+            {"shared": 1},
+            None,
+            "attention.shared_kv_layers is 1: keys and values of layer 2, which has a window",
+        ),
         ({"n_layers": 4, "shared": 3}, None, "attention.shared_kv_layers is 3: must be 0 to 2"),
-        ({"slides": [False, False, True, False], "shared": 2}, None, "keys and values of layer 0, which has no window"),
-        ({"slides": [True, True, False], "shared": 1}, None, "keys and values of layer 1, which has a window"),
+        (
+            {"slides": [False, False, True, False], "shared": 2},
+            None,
+            "keys and values of layer 0, which has no window",
+        ),
+        (
+            {"slides": [True, True, False], "shared": 1},
+            None,
+            "keys and values of layer 1, which has a window",
+        ),
         (
             EXPERTS,
             lambda one: one.drop("gemma4.expert_feed_forward_length"),
             "is 0 or missing, but layer 1 has experts",
         ),
         (EXPERTS, lambda one: one.drop("gemma4.expert_count"), "gemma4.expert_count is missing"),
-        (EXPERTS, lambda one: one.drop_tensors("blk.2.ffn_gate_inp.scale"), "blk.2.ffn_gate_inp.scale is missing"),
+        (
+            EXPERTS,
+            lambda one: one.drop_tensors("blk.2.ffn_gate_inp.scale"),
+            "blk.2.ffn_gate_inp.scale is missing",
+        ),
         (EXPERTS, lambda one: one.drop_tensors("blk.3.ffn_gate_inp.weight"), "blk.3.ffn_"),
         (
             {},
             lambda one: one.set(KEY + "head_count_kv", np.array([1, 2, 1, 1], "<u4")),
             "layer 1, whose 2 heads are not the 1 of layer 3",
         ),
-        ({}, lambda one: one.tensor("blk.3.attn_k.weight").dims.__setitem__(1, 8), "blk.3.attn_k.weight has shape"),
+        (
+            {},
+            lambda one: one.tensor("blk.3.attn_k.weight").dims.__setitem__(1, 8),
+            "blk.3.attn_k.weight has shape",
+        ),
     ],
 )
 def test_what_contradicts_itself_is_refused(

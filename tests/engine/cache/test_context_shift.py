@@ -48,7 +48,11 @@ GAPS = (8, 16), (5, 13), (0, 7), (1, 80), (40, 1)
     ("architecture", "arguments", "kv", "most"),
     [
         *((name, {}, "f32", 1e-4) for name in WITH_ONE),
-        *((name, {}, *one) for name in ("llama", "phi2", "deepseek2") for one in (("f16", 5e-3), ("q8_0", 0.05))),
+        *(
+            (name, {}, *one)
+            for name in ("llama", "phi2", "deepseek2")
+            for one in (("f16", 5e-3), ("q8_0", 0.05))
+        ),
         ("llama", {"rope_factors": True}, "f32", 1e-4),
         ("llama", {}, "q4_0", 0.3),
         ("llama", {}, "q8_0/q4_0", 0.05),
@@ -112,7 +116,8 @@ def test_a_conversation_without_its_first_turns_reuses_the_cache(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "wanted", [IDS, IDS[:50], [*IDS, 5], [4, *IDS], [*IDS[:30], 4, *IDS[40:]], [*IDS[:30], *IDS[80:]], []]
+    "wanted",
+    [IDS, IDS[:50], [*IDS, 5], [4, *IDS], [*IDS[:30], 4, *IDS[40:]], [*IDS[:30], *IDS[80:]], []],
 )
 def test_what_is_not_a_gap_is_left_alone(tmp_path: Path, wanted: list[int]) -> None:
     model = one_layer(tmp_path, "llama")
@@ -139,15 +144,23 @@ def test_a_state_follows_a_shift(tmp_path: Path, kv: str) -> None:
     model.close()
 
 
-@pytest.mark.parametrize(("kv", "most"), [("f32", 1e-5), ("f16", 3e-3), ("q8_0", 0.03), ("q4_0", 0.3)])
+@pytest.mark.parametrize(
+    ("kv", "most"), [("f32", 1e-5), ("f16", 3e-3), ("q8_0", 0.03), ("q4_0", 0.3)]
+)
 def test_the_keys_of_each_layer_are_turned_by_its_own_rope(kv: str, most: float) -> None:
     """Made-up keys in a made-up model: two ropes that pair elements differently, one stretched, and a layer without."""
-    ropes = Rope(10000.0, 32, neighbours=True), Rope(500.0, 16, neighbours=False, scaling_factor=4.0), None
+    ropes = (
+        Rope(10000.0, 32, neighbours=True),
+        Rope(500.0, 16, neighbours=False, scaling_factor=4.0),
+        None,
+    )
     config = config_with(*ropes)
     rotations = rotations_of(config)
     cache = KVCache(config, kv_type_of(kv, config), 64, rotations)
     rng = np.random.default_rng(0)
-    plain = rng.standard_normal((len(ropes), 2, 50, 32)).astype(np.float32)  # of (layer, head, position)
+    plain = rng.standard_normal((len(ropes), 2, 50, 32)).astype(
+        np.float32
+    )  # of (layer, head, position)
 
     def turned(layer: int, position: int, at: int) -> np.ndarray:
         keys = plain[layer, :, position : position + 1].copy()
@@ -162,7 +175,9 @@ def test_the_keys_of_each_layer_are_turned_by_its_own_rope(kv: str, most: float)
     cache.shift(10, 13, 50)
     for layer in range(len(ropes)):
         found = cache.layers[layer].keys.read_tiles(10, 37)
-        wanted = np.concatenate([turned(layer, position, position - 13) for position in range(23, 50)], axis=1)
+        wanted = np.concatenate(
+            [turned(layer, position, position - 13) for position in range(23, 50)], axis=1
+        )
         assert np.abs(found - wanted).max() < most * np.abs(wanted).max()
 
 

@@ -28,7 +28,9 @@ def test_the_rotation_is_its_own_inverse_and_keeps_products(width: int) -> None:
     heads = outliers(width)
     rotated = hadamard.multiplied(heads)
     assert np.allclose(hadamard.multiplied(rotated), heads, atol=1e-4)
-    assert np.allclose(rotated @ rotated.swapaxes(1, 2), heads @ heads.swapaxes(1, 2), rtol=1e-4, atol=1e-2)
+    assert np.allclose(
+        rotated @ rotated.swapaxes(1, 2), heads @ heads.swapaxes(1, 2), rtol=1e-4, atol=1e-2
+    )
     assert np.abs(rotated).max() < np.abs(heads).max()
 
 
@@ -36,7 +38,9 @@ def test_the_rotation_is_a_hadamard_matrix() -> None:
     matrix = hadamard.multiplied(np.eye(16, dtype=np.float32))
     assert (np.abs(matrix) == 0.25).all()
     assert (matrix == matrix.T).all()
-    assert (hadamard.multiplied(np.ones((1, 96), np.float32)) != 0).sum() == 3  # of each block of 32 one element
+    assert (
+        hadamard.multiplied(np.ones((1, 96), np.float32)) != 0
+    ).sum() == 3  # of each block of 32 one element
 
 
 @pytest.mark.parametrize("name", ["q8_0", "q4_0"])
@@ -76,10 +80,15 @@ def filled(model: Model, kv: str) -> Session:
 @pytest.mark.slow
 @pytest.mark.parametrize("kv", KV_TYPES)
 def test_kernels_keep_what_numpy_packs_to_the_bit(tmp_path: Path, kv: str) -> None:
-    path = tiny_gguf.write(tmp_path / "m.gguf", n_layers=1, dim=128, n_heads=4, n_kv_heads=2, head_dim=32)
+    path = tiny_gguf.write(
+        tmp_path / "m.gguf", n_layers=1, dim=128, n_heads=4, n_kv_heads=2, head_dim=32
+    )
     model, n = Model.open(path, threads=2), len(IDS)
     exact, kept = (filled(model, name).memory.layers[0] for name in ("f32", kv))  # type: ignore[attr-defined]
-    keys, values = exact.keys.read_tiles(0, n), values_of(exact.values, KV_TYPES["f32"].values, n)[0]
+    keys, values = (
+        exact.keys.read_tiles(0, n),
+        values_of(exact.values, KV_TYPES["f32"].values, n)[0],
+    )
     if KV_TYPES[kv].has_hadamard:
         keys, values = hadamard.multiplied(keys), hadamard.multiplied(values)
     wanted, kind = KV_TYPES[kv].keys.pack(keys), KV_TYPES[kv].values
@@ -92,7 +101,8 @@ def test_kernels_keep_what_numpy_packs_to_the_bit(tmp_path: Path, kv: str) -> No
 @pytest.mark.slow
 def test_each_token_adds_what_its_type_takes(tmp_path: Path) -> None:
     model = Model.open(
-        tiny_gguf.write(tmp_path / "m.gguf", n_layers=1, n_heads=2, n_kv_heads=1, head_dim=32), threads=1
+        tiny_gguf.write(tmp_path / "m.gguf", n_layers=1, n_heads=2, n_kv_heads=1, head_dim=32),
+        threads=1,
     )
     needed = {name: model.session(n_ctx=64, kv=name).kv_bytes / 64 for name in KV_TYPES}
     assert needed == {
@@ -104,6 +114,9 @@ def test_each_token_adds_what_its_type_takes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kv", ["q4_0", "f16/q8_0"])
 def test_heads_that_have_no_whole_groups_are_refused(tmp_path: Path, kv: str) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", head_dim=24), threads=1)
-    with pytest.raises(MemoryPlanError, match=f"'{kv}' needs heads of a multiple of 32 elements; this model's have 24"):
+    with pytest.raises(
+        MemoryPlanError,
+        match=f"'{kv}' needs heads of a multiple of 32 elements; this model's have 24",
+    ):
         model.session(n_ctx=64, kv=kv)
     model.close()

@@ -67,7 +67,9 @@ class Checkpoints:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    path = tiny_gguf.write(tmp_path_factory.mktemp("model") / "tiny.gguf", "llama", "Q8_0", context_length=512)
+    path = tiny_gguf.write(
+        tmp_path_factory.mktemp("model") / "tiny.gguf", "llama", "Q8_0", context_length=512
+    )
     model = Model.open(path, threads=2)
     yield model
     model.close()
@@ -107,7 +109,9 @@ def test_tokens_fed_while_forgetting_change_no_later_reply(model: Model) -> None
     with session.forgetting():
         session.feed(IDS[50:90])
     assert session.tokens == IDS[:50]
-    replies = [[piece.token_id for piece in one.generate(Sampling.greedy(), 8)] for one in (session, fresh)]
+    replies = [
+        [piece.token_id for piece in one.generate(Sampling.greedy(), 8)] for one in (session, fresh)
+    ]
     assert replies[0] == replies[1]
 
 
@@ -136,7 +140,10 @@ def test_a_walk_that_was_given_up_is_gone_back_on(model: Model) -> None:
 
 @pytest.mark.parametrize("kv", KV_TYPES)
 def test_layers_that_are_not_alike_are_kept_shifted_and_saved(tmp_path: Path, kv: str) -> None:
-    model = Model.open(VARIANTS["llama, no layer like another"].tiny(head_dim=32).write(tmp_path / "m.gguf"), threads=1)
+    model = Model.open(
+        VARIANTS["llama, no layer like another"].tiny(head_dim=32).write(tmp_path / "m.gguf"),
+        threads=1,
+    )
     session, back, fresh = (model.session(n_ctx=128, kv=kv) for _ in range(3))
     session.feed(IDS[:70])
     saving = StateWriter(session, tmp_path / "kv.state")
@@ -155,7 +162,9 @@ def test_layers_that_are_not_alike_are_kept_shifted_and_saved(tmp_path: Path, kv
 
 
 def test_memory_needs_are_sums_over_layers_plus_a_fixed_part(tmp_path: Path) -> None:
-    model = Model.open(VARIANTS["llama, no layer like another"].tiny().write(tmp_path / "m.gguf"), threads=1)
+    model = Model.open(
+        VARIANTS["llama, no layer like another"].tiny().write(tmp_path / "m.gguf"), threads=1
+    )
     assert memory_needs(model.config, KV_TYPES["f16"]) == MemoryNeeds(2 * 2 * 16 * (2 + 4 + 1))
     both = memory_needs(model.config, KV_TYPES["f16"]) + MemoryNeeds(0, 1000)
     assert both.bytes_for(10) == 10 * 448 + 1000

@@ -64,7 +64,9 @@ def test_only_layers_without_a_window_grow_with_the_context(model: Model) -> Non
     needs, session = memory_needs(model.config, KV_TYPES["f16"]), model.session(n_ctx=N_CTX)
     windows = [one.window for one in model.config.attentions.values()]
     each = needs.bytes_for(8) // 8 // len(windows)
-    assert needs == MemoryNeeds(windows.count(None) * each, rings=((SLOTS, windows.count(WINDOW) * each),))
+    assert needs == MemoryNeeds(
+        windows.count(None) * each, rings=((SLOTS, windows.count(WINDOW) * each),)
+    )
     assert session.kv_bytes == needs.bytes_for(N_CTX)
     assert SLOTS <= WINDOW + RING_BLOCK + 255
 
@@ -81,7 +83,9 @@ def test_gemma_3_4b_needs_little_more_than_its_windows_at_8k() -> None:
     st.lists(st.tuples(st.integers(8, 5000), st.integers(1, 100)), max_size=3),
     st.integers(0, 10**6),
 )
-def test_the_largest_context_is_the_one_that_just_fits(each: int, rings: list[tuple[int, int]], room: int) -> None:
+def test_the_largest_context_is_the_one_that_just_fits(
+    each: int, rings: list[tuple[int, int]], room: int
+) -> None:
     needs = MemoryNeeds(each + 1, 5, tuple(sorted(rings)))
     n_ctx = needs.largest_context(room)
     assert n_ctx % 8 == 0
@@ -165,7 +169,9 @@ def test_a_state_without_the_windows_positions_is_read_again(model: Model, tmp_p
     assert early.prefill(IDS[:80]).fed == 80
 
 
-def test_states_of_a_whole_cache_and_of_a_ring_are_the_same_file(model: Model, tmp_path: Path) -> None:
+def test_states_of_a_whole_cache_and_of_a_ring_are_the_same_file(
+    model: Model, tmp_path: Path
+) -> None:
     for number, (saver, restorer) in enumerate(((SLOTS, N_CTX), (N_CTX, SLOTS))):
         path = tmp_path / f"{number}.state"
         session, back = model.session(n_ctx=saver), model.session(n_ctx=restorer)
@@ -175,7 +181,9 @@ def test_states_of_a_whole_cache_and_of_a_ring_are_the_same_file(model: Model, t
         assert back.feed([9]).tobytes() == session.feed([9]).tobytes()
 
 
-def test_what_is_overwritten_while_it_is_copied_is_left_out(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_overwritten_while_it_is_copied_is_left_out(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = model.session(n_ctx=N_CTX)
     session.feed(IDS[:600])
     memory = session.memory
@@ -195,7 +203,10 @@ def test_dropped_turns_move_what_the_window_sees(model: Model) -> None:
             session.feed(IDS[:1500])
             session.shift(n_keep, n_drop)
         for n in (1, 300):
-            assert ring.feed(IDS[1500 : 1500 + n]).tobytes() == all_kept.feed(IDS[1500 : 1500 + n]).tobytes()
+            assert (
+                ring.feed(IDS[1500 : 1500 + n]).tobytes()
+                == all_kept.feed(IDS[1500 : 1500 + n]).tobytes()
+            )
 
 
 def test_what_the_ring_lost_cannot_be_shifted_to(model: Model) -> None:

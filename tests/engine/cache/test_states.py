@@ -103,19 +103,34 @@ def test_a_long_prompt_is_kept_now_and_then(model: Model, monkeypatch: pytest.Mo
     session = session_of(model)
     session._pipeline.columns_at = lambda pos: 50  # type: ignore[method-assign]
     session.prefill(IDS)
-    assert [session.memory.kept_before(n) for n in (149, 150, 299, 300, 600)] == [0, 150, 150, 300, 600]
+    assert [session.memory.kept_before(n) for n in (149, 150, 299, 300, 600)] == [
+        0,
+        150,
+        150,
+        300,
+        600,
+    ]
 
 
 @pytest.mark.parametrize("n", [4, 70])
 @pytest.mark.parametrize(
     ("architecture", "n_layers"),
-    [("qwen35", 2), ("qwen35", 3), ("falcon-h1", 2), ("nemotron_h", 2), ("nemotron_h", 3), ("nemotron_h", 4)],
+    [
+        ("qwen35", 2),
+        ("qwen35", 3),
+        ("falcon-h1", 2),
+        ("nemotron_h", 2),
+        ("nemotron_h", 3),
+        ("nemotron_h", 4),
+    ],
 )
 def test_the_last_token_of_a_prompt_has_the_logits_of_all_layers(
     architecture: str, n_layers: int, n: int, tmp_path: Path
 ) -> None:
     """Whatever the last layer is that remembers tokens: all of them pass it, and the last one all after it."""
-    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture, "Q8_0", n_layers=n_layers), threads=2)
+    model = Model.open(
+        tiny_gguf.write(tmp_path / "m.gguf", architecture, "Q8_0", n_layers=n_layers), threads=2
+    )
     whole, prompt = model.session(n_ctx=128), model.session(n_ctx=128)
     assert prompt.feed(IDS[:n]).tobytes() == whole.feed(IDS[:n], every=True)[-1].tobytes()
     assert prompt.feed(OTHERS[:5]).tobytes() == whole.feed(OTHERS[:5]).tobytes()
@@ -128,11 +143,15 @@ def test_a_stopped_walk_costs_nothing(model: Model) -> None:
     columns = session._pipeline.columns_at
     session._pipeline.columns_at = lambda pos: 16  # type: ignore[method-assign]
     with pytest.raises(Cancelled):
-        session.feed(IDS[100:300], on_progress=lambda done, total: session.cancel() if done > 60 else None)
+        session.feed(
+            IDS[100:300], on_progress=lambda done, total: session.cancel() if done > 60 else None
+        )
     session._pipeline.columns_at = columns  # type: ignore[method-assign]
     assert session.length == 164
     model.crew.cancel()
-    assert not session._pipeline.store(IDS[:4], 164, 2, is_few=True)  # some layers have written, others not
+    assert not session._pipeline.store(
+        IDS[:4], 164, 2, is_few=True
+    )  # some layers have written, others not
     model.crew.rearm()
     assert session.truncate(164) == 164
     assert next_logits(session) == fresh_logits(model, IDS[:164])
@@ -164,7 +183,9 @@ def test_nothing_is_guessed_where_a_rejected_guess_costs_more(model: Model) -> N
     for guess in (True, False):
         session = session_of(model)
         session.prefill(repeated)
-        replies.append([piece.token_id for piece in session.generate(Sampling.greedy(), 30, guess=guess)])
+        replies.append(
+            [piece.token_id for piece in session.generate(Sampling.greedy(), 30, guess=guess)]
+        )
         session.retrace(IDS[:20] * 2, guess)
         assert session.n_guessed == 0
         assert next_logits(session) == fresh_logits(model, session.tokens[: session.length - 7])
@@ -215,7 +236,9 @@ def test_needs_are_both_slots_and_the_checkpoints_of_the_budget(model: Model) ->
     assert session.memory.states.held_bytes == 7 * each
 
 
-def test_little_memory_means_fewer_checkpoints_or_a_refusal(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_memory_means_fewer_checkpoints_or_a_refusal(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     each, free = states.state_bytes(model.config), [0]
     monkeypatch.setattr(host, "available_memory_bytes", lambda: RESERVE_BYTES + free[0])
     for free[0], n in ((12 * each, 3), (400_000_000, MOST_CHECKPOINTS)):
@@ -227,7 +250,9 @@ def test_little_memory_means_fewer_checkpoints_or_a_refusal(model: Model, monkey
         session_of(model)
 
 
-def test_without_a_budget_only_the_start_is_left_to_go_back_to(model: Model, tmp_path: Path) -> None:
+def test_without_a_budget_only_the_start_is_left_to_go_back_to(
+    model: Model, tmp_path: Path
+) -> None:
     session, back = (session_of(model, checkpoint_bytes=0) for _ in range(2))
     session.prefill(IDS[:200])
     session.memory.mark()
@@ -366,7 +391,9 @@ class Walked:
         if not self.tokens:
             return np.zeros(self.states.size_bytes, np.uint8)
         seed = zlib.crc32(bytes(self.tokens))
-        return np.random.default_rng([seed, len(self.tokens)]).integers(0, 256, self.states.size_bytes, np.uint8)
+        return np.random.default_rng([seed, len(self.tokens)]).integers(
+            0, 256, self.states.size_bytes, np.uint8
+        )
 
     def walk(self, ids: list[int], is_done: bool) -> None:
         self.states.extend()
@@ -388,7 +415,10 @@ class Walked:
     def check(self) -> None:
         assert (self.states._slots[self.states.slot] == self.content()).all()
         out = np.empty(self.states.size_bytes, np.uint8)
-        assert self.states.copy_state(len(self.tokens), out) == bool(len(self.tokens)) or not self.tokens
+        assert (
+            self.states.copy_state(len(self.tokens), out) == bool(len(self.tokens))
+            or not self.tokens
+        )
         assert self.states.reachable(len(self.tokens)) == len(self.tokens)
 
 
@@ -402,7 +432,9 @@ ACTIONS = st.one_of(
 
 @settings(deadline=None, max_examples=80)
 @given(st.integers(0, 4), st.lists(ACTIONS, max_size=30))
-def test_after_any_rewind_the_state_is_that_of_the_tokens(most: int, actions: list[tuple[str, Any]]) -> None:
+def test_after_any_rewind_the_state_is_that_of_the_tokens(
+    most: int, actions: list[tuple[str, Any]]
+) -> None:
     walked = Walked(most)
     for action, argument in actions:
         if action in ("walk", "fail"):

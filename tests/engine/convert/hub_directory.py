@@ -65,7 +65,11 @@ def pack(tensors: Mapping[str, tuple[str, np.ndarray[Any, Any]]], **lies: dict[s
     data = b""
     for name, (dtype, values) in tensors.items():
         raw = values.tobytes()
-        header[name] = {"dtype": dtype, "shape": values.shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        header[name] = {
+            "dtype": dtype,
+            "shape": values.shape,
+            "data_offsets": [len(data), len(data) + len(raw)],
+        }
         data += raw
     for name, lie in lies.items():
         header[name.replace("__", ".")].update(lie)
@@ -86,13 +90,19 @@ def change_json(path: Path, **changes: Any) -> None:
 def numbers(gguf: GGUFFile, name: str) -> np.ndarray[Any, Any]:
     """A tensor of type F32."""
     info = gguf.tensors[name]
-    return np.frombuffer(gguf.map, np.float32, info.size_bytes // 4, info.offset_bytes).reshape(info.shape)
+    return np.frombuffer(gguf.map, np.float32, info.size_bytes // 4, info.offset_bytes).reshape(
+        info.shape
+    )
 
 
-def write(directory: Path, architecture: str = "llama", dtype: str = "F32", **arguments: Any) -> GGUFFile:
+def write(
+    directory: Path, architecture: str = "llama", dtype: str = "F32", **arguments: Any
+) -> GGUFFile:
     """Write a model's directory, and return the tiny GGUF file that it is of."""
     directory.mkdir(exist_ok=True)
-    path = tiny_gguf.model(architecture, **arguments).write(directory.parent / f"{directory.name}.gguf")
+    path = tiny_gguf.model(architecture, **arguments).write(
+        directory.parent / f"{directory.name}.gguf"
+    )
     gguf = read_gguf(path)
     names = {**_NAMES, **(_NORMS_OF_GEMMA if architecture.startswith("gemma") else {})}
     tensors = {}
@@ -100,8 +110,14 @@ def write(directory: Path, architecture: str = "llama", dtype: str = "F32", **ar
         layer, _, base = name.rpartition(".")[0].rpartition(".")
         values = numbers(gguf, name)
         if architecture in TURNED and base in ("attn_q", "attn_k"):
-            n_heads = gguf.metadata["llama.attention.head_count" + ("_kv" if base == "attn_k" else "")]
-            values = values.reshape(n_heads, -1, 2, values.shape[-1]).swapaxes(1, 2).reshape(values.shape)
+            n_heads = gguf.metadata[
+                "llama.attention.head_count" + ("_kv" if base == "attn_k" else "")
+            ]
+            values = (
+                values.reshape(n_heads, -1, 2, values.shape[-1])
+                .swapaxes(1, 2)
+                .reshape(values.shape)
+            )
         if architecture.startswith("gemma") and base.endswith("norm"):
             values = values - np.float32(1)
         prefix = f"model.layers.{layer.removeprefix('blk.')}." if layer else ""
@@ -130,7 +146,10 @@ def write_vocabulary(directory: Path, metadata: Mapping[str, Any]) -> None:
     texts = [text.decode() for text in metadata[f"{key}tokens"]]
     types = metadata[f"{key}token_type"].tolist()
     marks = {f"{name}_token": texts[metadata[f"{key}{name}_token_id"]] for name in ("bos", "eos")}
-    adds = {f"add_{name}_token": metadata.get(f"{key}add_{name}_token", False) for name in ("bos", "eos")}
+    adds = {
+        f"add_{name}_token": metadata.get(f"{key}add_{name}_token", False)
+        for name in ("bos", "eos")
+    }
     write_json(directory / "tokenizer_config.json", {**marks, **adds})
     if metadata[f"{key}model"] == "llama":
         pieces = zip(texts, metadata[f"{key}scores"], types, strict=True)
@@ -143,16 +162,30 @@ def write_vocabulary(directory: Path, metadata: Mapping[str, Any]) -> None:
         "merges": [merge.decode().split(" ") for merge in metadata[f"{key}merges"]],
     }
     listed = [{"id": i, "content": texts[i], "special": True} for i in added]
-    tokenizer = {"added_tokens": listed, "normalizer": {"type": "NFC"}, "pre_tokenizer": SPLIT, "model": model}
+    tokenizer = {
+        "added_tokens": listed,
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": SPLIT,
+        "model": model,
+    }
     write_json(directory / "tokenizer.json", tokenizer)
 
 
-def sentencepiece(pieces: list[tuple[str, float, int]], model_type: int = 2, rules: bytes = b"") -> bytes:
+def sentencepiece(
+    pieces: list[tuple[str, float, int]], model_type: int = 2, rules: bytes = b""
+) -> bytes:
     """A model of SentencePiece."""
     out = b""
     for text, score, kind in pieces:
-        out += _field(1, _field(1, text.encode()) + b"\x15" + struct.pack("<f", score) + b"\x18" + bytes([kind]))
-    return out + _field(2, b"\x18" + bytes([model_type])) + _field(3, _field(2, rules) + b"\x18\x01\x20\x00")
+        out += _field(
+            1,
+            _field(1, text.encode()) + b"\x15" + struct.pack("<f", score) + b"\x18" + bytes([kind]),
+        )
+    return (
+        out
+        + _field(2, b"\x18" + bytes([model_type]))
+        + _field(3, _field(2, rules) + b"\x18\x01\x20\x00")
+    )
 
 
 def _field(number: int, content: bytes) -> bytes:

@@ -39,7 +39,9 @@ def refusal(directory: Path, mix: str = "") -> str:
 
 @pytest.mark.parametrize("vocabulary", ["spm", "bpe"])
 @pytest.mark.parametrize("architecture", CLASSES)
-def test_what_was_taken_apart_is_put_together(architecture: str, vocabulary: str, tmp_path: Path) -> None:
+def test_what_was_taken_apart_is_put_together(
+    architecture: str, vocabulary: str, tmp_path: Path
+) -> None:
     is_tied = architecture.startswith("gemma")  # they have no head of their own
     before = hub_directory.write(tmp_path / "m", architecture, vocabulary=vocabulary, tied=is_tied)
     after = converted(tmp_path / "m")
@@ -53,7 +55,9 @@ def test_what_was_taken_apart_is_put_together(architecture: str, vocabulary: str
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [("BF16", "BF16"), ("F16", "F16"), ("F32", "F16")])
-def test_weights_keep_their_type_and_norms_are_float32(dtype: str, expected: str, tmp_path: Path) -> None:
+def test_weights_keep_their_type_and_norms_are_float32(
+    dtype: str, expected: str, tmp_path: Path
+) -> None:
     hub_directory.write(tmp_path / "m", dtype=dtype)
     after = converted(tmp_path / "m", "")
     kinds = {info.type_name for info in after.tensors.values() if len(info.shape) > 1}
@@ -129,7 +133,9 @@ def test_a_tied_head_is_left_out(tmp_path: Path) -> None:
         ({"quantization_config": {"quant_method": "awq"}}, "config.json: the weights are quantised (awq)"),
     ],
 )  # fmt: skip
-def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], line: str, tmp_path: Path) -> None:
+def test_settings_that_cannot_be_are_refused(
+    changes: dict[str, Any], line: str, tmp_path: Path
+) -> None:
     hub_directory.write(tmp_path / "m")
     change_json(tmp_path / "m/config.json", **changes)
     assert refusal(tmp_path / "m").startswith(line)
@@ -156,15 +162,21 @@ def test_names_of_wrapped_models_are_read(prefix: str, tmp_path: Path) -> None:
     content = path.read_bytes()
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
-    text = json.dumps({prefix + name: entry for name, entry in header.items() if name != "__metadata__"}).encode()
+    text = json.dumps(
+        {prefix + name: entry for name, entry in header.items() if name != "__metadata__"}
+    ).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + size :])
     assert converted(tmp_path / "m").tensors.keys() == before.tensors.keys()
 
 
 def test_an_adapter_is_named(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
-    hub_directory.write_json(tmp_path / "m/adapter_config.json", {"base_model_name_or_path": "org/base", "r": 8})
-    assert refusal(tmp_path / "m").startswith("m: is an adapter (LoRA) of org/base, not a model (merge it")
+    hub_directory.write_json(
+        tmp_path / "m/adapter_config.json", {"base_model_name_or_path": "org/base", "r": 8}
+    )
+    assert refusal(tmp_path / "m").startswith(
+        "m: is an adapter (LoRA) of org/base, not a model (merge it"
+    )
     hub_directory.write_json(tmp_path / "m/adapter_config.json", {"base_model_name_or_path": 5})
     assert refusal(tmp_path / "m").startswith("m: is an adapter (LoRA), not a model (merge it")
 
@@ -174,7 +186,9 @@ def test_the_snapshot_in_a_cache_is_found(tmp_path: Path) -> None:
     (root / "snapshots" / "abc").mkdir(parents=True)
     assert model_directory(root) == root / "snapshots" / "abc"
     (root / "snapshots" / "def").mkdir()
-    with pytest.raises(EngineError, match=r"^models--org--m: has 2 snapshots \(name the one that is meant"):
+    with pytest.raises(
+        EngineError, match=r"^models--org--m: has 2 snapshots \(name the one that is meant"
+    ):
         model_directory(root)
     (root / "refs").mkdir()
     (root / "refs" / "main").write_text("def\n")
@@ -186,13 +200,17 @@ def test_the_snapshot_in_a_cache_is_found(tmp_path: Path) -> None:
     assert model_directory(tmp_path / "m") == tmp_path / "m"
 
 
-def test_a_vocabulary_that_no_header_holds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vocabulary_that_no_header_holds_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub_directory.write(tmp_path / "m", vocabulary="bpe")
     monkeypatch.setattr("engine.convert.convert.MAX_HEADER_BYTES", (1 << 20) + 1000)
     assert refusal(tmp_path / "m").startswith("m: its vocabulary is larger than 1 MiB")
 
 
-def test_a_refused_directory_has_its_files_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_directory_has_its_files_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub_directory.write(tmp_path / "m")
     change_json(tmp_path / "m/config.json", num_hidden_layers=1)
     sources = read_directory(tmp_path / "m")
@@ -209,7 +227,9 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
     assert "pytorch_model.bin may run any program when it is read" in refusal(tmp_path / "m")
 
 
-@pytest.mark.parametrize(("value", "mix"), [(np.nan, "BF16"), (np.inf, "F32"), (1e30, "F16"), (np.nan, "Q4_0")])
+@pytest.mark.parametrize(
+    ("value", "mix"), [(np.nan, "BF16"), (np.inf, "F32"), (1e30, "F16"), (np.nan, "Q4_0")]
+)
 def test_weights_that_are_no_numbers_are_refused(value: float, mix: str, tmp_path: Path) -> None:
     hub_directory.write(tmp_path / "m")
     path = tmp_path / "m/model.safetensors"
@@ -237,13 +257,17 @@ def test_a_killed_conversion_leaves_no_file(tmp_path: Path) -> None:
         "import os, signal, sys; from pathlib import Path; from engine.convert.convert import prepare;"
         "prepare(Path(sys.argv[1])).write(Path(sys.argv[2]), lambda *done: os.kill(os.getpid(), signal.SIGKILL))"
     )
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / "m", tmp_path / "out.gguf"], check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "m", tmp_path / "out.gguf"], check=False
+    )
     assert done.returncode == -9
     assert not (tmp_path / "out.gguf").exists()
     assert [path.name for path in tmp_path.glob("*.gguf")] == ["m.gguf"]
 
 
-def test_tensors_pass_a_few_megabytes_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors_pass_a_few_megabytes_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("engine.convert.tensors._CHUNK_ELEMENTS", 1000)
     before = hub_directory.write(tmp_path / "m", "llama")
     found: Conversion = prepare(tmp_path / "m", "F32")

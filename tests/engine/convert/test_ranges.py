@@ -88,8 +88,14 @@ def test_numbers_of_stretched_positions_are_named(place: str, kind: str) -> None
     described(recipe, {**SOUND, place: sound})
     for key in (*SCALINGS[kind], "rope_theta", "partial_rotary_factor", "rope_type"):
         for value in HOSTILE:
-            is_refused = check_refused_or_unread(recipe, {**SOUND, place: {**sound, key: value}}, key)
-            assert is_refused or is_in_range(key, value) or (kind == "dynamic" and key in SCALINGS[kind])
+            is_refused = check_refused_or_unread(
+                recipe, {**SOUND, place: {**sound, key: value}}, key
+            )
+            assert (
+                is_refused
+                or is_in_range(key, value)
+                or (kind == "dynamic" and key in SCALINGS[kind])
+            )
 
 
 def test_ranges_hold_the_models_of_today() -> None:
@@ -97,13 +103,20 @@ def test_ranges_hold_the_models_of_today() -> None:
              "num_attention_heads": 128, "intermediate_size": 53248, "num_local_experts": 512, "head_dim": 512,
              "num_experts_per_tok": 22}  # fmt: skip
     assert all(WHOLE[key].least <= value <= WHOLE[key].most for key, value in large.items())
-    bases = {"rope_theta": 4.6e10, "partial_rotary_factor": 0.25, "factor": 128.0, "rms_norm_eps": 1e-12}
+    bases = {
+        "rope_theta": 4.6e10,
+        "partial_rotary_factor": 0.25,
+        "factor": 128.0,
+        "rms_norm_eps": 1e-12,
+    }
     assert all(REAL[key].least <= value <= REAL[key].most for key, value in bases.items())
 
 
 def test_deep_and_numerous_values_are_refused() -> None:
     for depth in (MAX_DEPTH + 2, 50_000):
-        with pytest.raises(ConversionError, match=rf"^x\.json: is nested more than {MAX_DEPTH} deep"):
+        with pytest.raises(
+            ConversionError, match=rf"^x\.json: is nested more than {MAX_DEPTH} deep"
+        ):
             parse_object(b'{"a": ' + b"[" * depth + b"]" * depth + b"}", "x.json")
     parse_object(b'{"a": ' + b"[" * 60 + b"]" * 60 + b"}", "x.json")
     with pytest.raises(ConversionError, match=r"^x\.json: has more than"):

@@ -16,7 +16,10 @@ from engine import EngineError
 from engine.convert.safetensors import read_directory, read_safetensors
 from tests.engine.convert.hub_directory import pack, write_json
 
-TENSORS = {"a": ("F32", np.arange(6, dtype=np.float32).reshape(2, 3)), "b": ("F16", np.ones(4, np.float16))}
+TENSORS = {
+    "a": ("F32", np.arange(6, dtype=np.float32).reshape(2, 3)),
+    "b": ("F16", np.ones(4, np.float16)),
+}
 
 
 def test_tensors_are_read_in_place(tmp_path: Path) -> None:
@@ -45,7 +48,9 @@ def test_tensors_are_read_in_place(tmp_path: Path) -> None:
 )
 def test_headers_that_lie_are_refused(lie: dict[str, Any], line: str, tmp_path: Path) -> None:
     (tmp_path / "m.safetensors").write_bytes(pack(TENSORS, a=lie))
-    with pytest.raises(EngineError, match=rf"^m\.safetensors: {line.replace('[', '.').replace(']', '.')}"):
+    with pytest.raises(
+        EngineError, match=rf"^m\.safetensors: {line.replace('[', '.').replace(']', '.')}"
+    ):
         read_safetensors(tmp_path / "m.safetensors")
 
 
@@ -58,7 +63,10 @@ def test_headers_that_lie_are_refused(lie: dict[str, Any], line: str, tmp_path: 
         (struct.pack("<Q", 2) + b"{]", "is not JSON"),
         (struct.pack("<Q", 40000) + b'{"a":' * 8000, "is (not JSON|nested more than 64 deep)"),
         (struct.pack("<Q", 548) + b'{"a":' * 91 + b"{}" + b"}" * 91, "is nested more than 64 deep"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 123\n", "is a Git LFS pointer"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 123\n",
+            "is a Git LFS pointer",
+        ),
         (b"<!doctype html><title>Sign in</title>", "is a web page"),
         (pack(TENSORS)[:-1], "has 201 bytes, but its tensors end at 202"),
         (pack(TENSORS) + b"\0", "has 203 bytes, but its tensors end at 202"),
@@ -82,14 +90,18 @@ def test_damaged_files_are_refused(content: bytes, line: str, tmp_path: Path) ->
         ({"a": "m.safetensors", "b": "n.safetensors"}, "tensor b is not one that"),
     ],
 )
-def test_an_index_that_lies_is_refused(weight_map: dict[str, str], line: str, tmp_path: Path) -> None:
+def test_an_index_that_lies_is_refused(
+    weight_map: dict[str, str], line: str, tmp_path: Path
+) -> None:
     (tmp_path / "m.safetensors").write_bytes(pack(TENSORS))
     write_json(tmp_path / "model.safetensors.index.json", {"weight_map": weight_map})
     with pytest.raises(EngineError, match=line):
         read_directory(tmp_path)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(at=st.integers(0, 201), byte=st.integers(0, 255))
 def test_a_changed_byte_is_read_or_refused(at: int, byte: int, tmp_path: Path) -> None:
     content = bytearray(pack(TENSORS))

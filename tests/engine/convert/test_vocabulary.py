@@ -16,14 +16,25 @@ from engine.convert.pre_tokenizer import SAMPLE, find_pre_tokenizer
 from engine.convert.vocabulary import vocabulary_keys
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, splitter
 from tests.engine import tiny_gguf
-from tests.engine.convert.hub_directory import SPLIT, change_json, sentencepiece, write_json, write_vocabulary
+from tests.engine.convert.hub_directory import (
+    SPLIT,
+    change_json,
+    sentencepiece,
+    write_json,
+    write_vocabulary,
+)
 
 TEXTS = ("the rein on the sea", "  In\n\nan  inn, 1234 the!", "Straße é 日本", "")
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
 
 
 def regex(expression: str, behaviour: str = "Isolated", invert: bool = False) -> dict[str, Any]:
-    return {"type": "Split", "pattern": {"Regex": expression}, "behavior": behaviour, "invert": invert}
+    return {
+        "type": "Split",
+        "pattern": {"Regex": expression},
+        "behavior": behaviour,
+        "invert": invert,
+    }
 
 
 def sequence(*steps: dict[str, Any]) -> dict[str, Any]:
@@ -41,12 +52,21 @@ def sequence(*steps: dict[str, Any]) -> dict[str, Any]:
         (sequence(regex(r"\p{N}{1,3}"), regex("[一-龥぀-ゟ゠-ヿ]+"), regex(PRE_TOKENIZERS["deepseek-v3"].expressions[2])), False, "deepseek-v3"),  # type: ignore[arg-type]  # noqa: E501
     ],
 )  # fmt: skip
-def test_ways_to_cut_words_are_known_by_what_they_do(cutter: dict[str, Any], ignores: bool, name: str) -> None:
-    assert find_pre_tokenizer({"pre_tokenizer": cutter, "model": {"ignore_merges": ignores}}, "t") == name
+def test_ways_to_cut_words_are_known_by_what_they_do(
+    cutter: dict[str, Any], ignores: bool, name: str
+) -> None:
+    assert (
+        find_pre_tokenizer({"pre_tokenizer": cutter, "model": {"ignore_merges": ignores}}, "t")
+        == name
+    )
 
 
 def test_the_sample_tells_all_ways_apart() -> None:
-    same = [{"llama-bpe", "smaug-bpe", "glm4"}, {"qwen2", "bailingmoe"}, {"gpt-4o", "granite-embed-multi-97m"}]
+    same = [
+        {"llama-bpe", "smaug-bpe", "glm4"},
+        {"qwen2", "bailingmoe"},
+        {"gpt-4o", "granite-embed-multi-97m"},
+    ]
     found: dict[tuple[str, ...], set[str]] = {}
     for name, known in PRE_TOKENIZERS.items():
         if not known.is_raw:
@@ -82,7 +102,10 @@ def keys_of(directory: Path, n_tokens: int, **config: Any) -> dict[str, Any]:
 
 def spm_metadata() -> dict[str, Any]:
     entries = tiny_gguf.spm_vocabulary()
-    return {**entries, "tokenizer.ggml.tokens": [text.encode() for text in entries["tokenizer.ggml.tokens"]]}
+    return {
+        **entries,
+        "tokenizer.ggml.tokens": [text.encode() for text in entries["tokenizer.ggml.tokens"]],
+    }
 
 
 def test_merges_of_pieces_cut_as_their_scores_do(tmp_path: Path) -> None:
@@ -91,10 +114,12 @@ def test_merges_of_pieces_cut_as_their_scores_do(tmp_path: Path) -> None:
     write_vocabulary(tmp_path, metadata)
     texts = [text.decode() for text in metadata["tokenizer.ggml.tokens"]]
     merges = sorted(
-        ((texts.index(a + b), a, b) for a in texts[259:] for b in texts[259:] if a + b in texts), key=lambda one: one[0]
+        ((texts.index(a + b), a, b) for a in texts[259:] for b in texts[259:] if a + b in texts),
+        key=lambda one: one[0],
     )
     tokenizer = {
-        "normalizer": sequence({"type": "Prepend", "prepend": "▁"}) | {"normalizers": [{"type": "Prepend"}]},
+        "normalizer": sequence({"type": "Prepend", "prepend": "▁"})
+        | {"normalizers": [{"type": "Prepend"}]},
         "added_tokens": [{"id": i, "content": texts[i], "special": True} for i in range(3)],
         "model": {
             "type": "BPE",
@@ -109,7 +134,11 @@ def test_merges_of_pieces_cut_as_their_scores_do(tmp_path: Path) -> None:
     write_json(tmp_path / "tokenizer.json", tokenizer)
     keys = keys_of(tmp_path, len(texts) + 2)
     assert keys["tokenizer.ggml.tokens"][-1] == b"[PAD%d]" % (len(texts) + 1)
-    assert keys["tokenizer.ggml.token_type"].tolist() == [*metadata["tokenizer.ggml.token_type"].tolist(), 5, 5]
+    assert keys["tokenizer.ggml.token_type"].tolist() == [
+        *metadata["tokenizer.ggml.token_type"].tolist(),
+        5,
+        5,
+    ]
     by_merges = Tokenizer.from_metadata(keys, "m")
     for text in TEXTS:
         assert by_merges.encode(text) == with_scores.encode(text)
@@ -123,7 +152,8 @@ def test_unigram_is_read_from_either_file(tmp_path: Path) -> None:
     model = {"type": "Unigram", "unk_id": 0, "vocab": [[text, score] for text, score, _ in pieces]}
     normalizer = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(rules).decode()}
     write_json(
-        tmp_path / "tokenizer.json", {"model": model, "normalizer": normalizer, "pre_tokenizer": {"type": "Metaspace"}}
+        tmp_path / "tokenizer.json",
+        {"model": model, "normalizer": normalizer, "pre_tokenizer": {"type": "Metaspace"}},
     )
     other = keys_of(tmp_path, 5)
     for key in ("tokens", "scores", "token_type", "add_space_prefix", "unknown_token_id", "model"):
@@ -133,28 +163,50 @@ def test_unigram_is_read_from_either_file(tmp_path: Path) -> None:
 
 def test_wordpieces_begin_with_a_space_or_go_on(tmp_path: Path) -> None:
     vocab = {text: i for i, text in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "##re"])}
-    marks = [{"SpecialToken": {"id": "[CLS]"}}, {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "[SEP]"}}]
+    marks = [
+        {"SpecialToken": {"id": "[CLS]"}},
+        {"Sequence": {"id": "A"}},
+        {"SpecialToken": {"id": "[SEP]"}},
+    ]
     tokenizer = {
         "model": {"type": "WordPiece", "vocab": vocab},
         "normalizer": {"type": "BertNormalizer", "lowercase": False},
-        "added_tokens": [{"id": i, "content": text, "special": True} for text, i in vocab.items() if "[" in text],
+        "added_tokens": [
+            {"id": i, "content": text, "special": True} for text, i in vocab.items() if "[" in text
+        ],
         "post_processor": {"type": "TemplateProcessing", "single": marks},
     }
     write_json(tmp_path / "tokenizer.json", tokenizer)
-    write_json(tmp_path / "tokenizer_config.json", {"cls_token": "[CLS]", "sep_token": {"content": "[SEP]"}})
+    write_json(
+        tmp_path / "tokenizer_config.json",
+        {"cls_token": "[CLS]", "sep_token": {"content": "[SEP]"}},
+    )
     keys = keys_of(tmp_path, 6)
-    assert keys["tokenizer.ggml.tokens"] == [b"[PAD]", b"[UNK]", b"[CLS]", b"[SEP]", "▁the".encode(), b"re"]
+    assert keys["tokenizer.ggml.tokens"] == [
+        b"[PAD]",
+        b"[UNK]",
+        b"[CLS]",
+        b"[SEP]",
+        "▁the".encode(),
+        b"re",
+    ]
     wanted = {"bos": 2, "eos": 3, "cls": 2, "seperator": 3}
     assert {name: keys[f"tokenizer.ggml.{name}_token_id"] for name in wanted} == wanted
     assert keys["tokenizer.ggml.add_bos_token"] is keys["tokenizer.ggml.add_eos_token"] is True
-    assert keys["tokenizer.ggml.normalizer.lowercase"] is keys["tokenizer.ggml.normalizer.strip_accents"] is False
+    assert (
+        keys["tokenizer.ggml.normalizer.lowercase"]
+        is keys["tokenizer.ggml.normalizer.strip_accents"]
+        is False
+    )
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     entries = tiny_gguf.bpe_vocabulary()
     for key in ("tokens", "merges"):
-        entries[f"tokenizer.ggml.{key}"] = [text.encode() for text in entries[f"tokenizer.ggml.{key}"]]
+        entries[f"tokenizer.ggml.{key}"] = [
+            text.encode() for text in entries[f"tokenizer.ggml.{key}"]
+        ]
     write_vocabulary(tmp_path, entries)
     return tmp_path
 
@@ -162,7 +214,12 @@ def directory(tmp_path: Path) -> Path:
 def test_templates_come_from_where_they_are(directory: Path) -> None:
     change_json(directory / "tokenizer_config.json", chat_template="settings")
     assert keys_of(directory, 267)["tokenizer.chat_template"] == "settings"
-    named = [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}, {"name": "odd"}, 3]
+    named = [
+        {"name": "default", "template": "d"},
+        {"name": "tool_use", "template": "t"},
+        {"name": "odd"},
+        3,
+    ]
     change_json(directory / "tokenizer_config.json", chat_template=named)
     keys = keys_of(directory, 267)
     assert (keys["tokenizer.chat_template"], keys["tokenizer.chat_template.tool_use"]) == ("d", "t")
@@ -173,8 +230,17 @@ def test_templates_come_from_where_they_are(directory: Path) -> None:
 def test_all_ends_of_the_generation_end_a_reply(directory: Path) -> None:
     write_json(directory / "generation_config.json", {"eos_token_id": [266, 264, 5, 7]})
     keys = keys_of(directory, 267)
-    assert {keys[f"tokenizer.ggml.{name}_token_id"] for name in ("eos", "eot", "eom")} == {266, 5, 7}
-    assert Tokenizer.from_metadata(keys, "m").end_ids == {264, 266, 5, 7}  # <|endoftext|> is known by its text
+    assert {keys[f"tokenizer.ggml.{name}_token_id"] for name in ("eos", "eot", "eom")} == {
+        266,
+        5,
+        7,
+    }
+    assert Tokenizer.from_metadata(keys, "m").end_ids == {
+        264,
+        266,
+        5,
+        7,
+    }  # <|endoftext|> is known by its text
 
 
 def bpe(vocab: dict[str, int], merges: list[Any] | None = None) -> dict[str, Any]:
@@ -226,7 +292,9 @@ def unigram(normalizer: Any = None, **model: Any) -> dict[str, Any]:
         (unigram(vocab=[["\ud800", 1]]), "tokenizer.json: model.vocab has no sound piece 0"),
     ],
 )  # fmt: skip
-def test_vocabularies_that_cannot_be_are_refused(changes: dict[str, Any], line: str, directory: Path) -> None:
+def test_vocabularies_that_cannot_be_are_refused(
+    changes: dict[str, Any], line: str, directory: Path
+) -> None:
     change_json(directory / "tokenizer.json", **changes)
     with pytest.raises(EngineError) as caught:
         keys_of(directory, 267)
@@ -249,7 +317,9 @@ def test_vocabularies_that_cannot_be_are_refused(changes: dict[str, Any], line: 
         ("generation_config.json", {"eos_token_id": "2"}, "eos_token_id is 2: must be a token's id"),
     ],
 )  # fmt: skip
-def test_other_files_are_named_with_the_key(name: str, changes: dict[str, Any], line: str, directory: Path) -> None:
+def test_other_files_are_named_with_the_key(
+    name: str, changes: dict[str, Any], line: str, directory: Path
+) -> None:
     path = directory / name
     if not path.exists():
         write_json(path, {})
@@ -261,7 +331,9 @@ def test_other_files_are_named_with_the_key(name: str, changes: dict[str, Any], 
 
 
 def test_an_embedding_of_too_many_rows_is_refused_at_once(directory: Path) -> None:
-    with pytest.raises(EngineError, match=r"^config\.json: the embedding has 1000000000 rows: at most"):
+    with pytest.raises(
+        EngineError, match=r"^config\.json: the embedding has 1000000000 rows: at most"
+    ):
         keys_of(directory, 10**9)
 
 

@@ -24,7 +24,10 @@ NOT_GGUF = {
     "one byte": (b"G", "magic"),
     "magic only": (b"GGUF", "version"),
     "web page": (b"<!DOCTYPE html><html><body>Log in</body></html>", "web page"),
-    "git-lfs pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS"),
+    "git-lfs pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+        "Git LFS",
+    ),
     "safetensors": (struct.pack("<Q", 2) + b"{}", "safetensors"),
     "ggjt": (b"tjgg" + bytes(60), "GGJT"),
     "zip": (b"PK\x03\x04" + bytes(60), "zip"),
@@ -68,7 +71,9 @@ def test_a_link_to_nothing_is_refused(target: str, tmp_path: Path) -> None:
     refusal(tmp_path / "model.gguf")
 
 
-def test_a_file_without_permission_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_permission_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tiny_gguf.write(tmp_path / "model.gguf")
 
     def deny(*_: object) -> int:  # a mode of 0 would not stop the superuser
@@ -98,8 +103,14 @@ def test_any_file_name_loads_and_is_shown_clean(name: bytes, tmp_path: Path) -> 
 # --- counts and truncation
 
 COUNTS: dict[str, tuple[Break, str]] = {
-    **{f"n_tensors {n}": (lambda t, n=n: setattr(t, "n_tensors", n), "n_tensors") for n in (TOP, 2**63, 2**40, 2**32)},
-    **{f"n_kv {n}": (lambda t, n=n: setattr(t, "n_kv", n), "n_kv") for n in (TOP, 2**63, 2**40, 2**32)},
+    **{
+        f"n_tensors {n}": (lambda t, n=n: setattr(t, "n_tensors", n), "n_tensors")
+        for n in (TOP, 2**63, 2**40, 2**32)
+    },
+    **{
+        f"n_kv {n}": (lambda t, n=n: setattr(t, "n_kv", n), "n_kv")
+        for n in (TOP, 2**63, 2**40, 2**32)
+    },
     "one tensor too many": (lambda t: setattr(t, "n_tensors", len(t.tensors) + 1), "tensor 21"),
     "one tensor too few": (lambda t: setattr(t, "n_tensors", len(t.tensors) - 1), ""),
     "one key too many": (lambda t: setattr(t, "n_kv", len(t.keys) + 1), "tensor 0 (name)"),
@@ -196,7 +207,9 @@ KEYS: dict[str, tuple[Break, str]] = {
 @pytest.mark.parametrize("case", KEYS)
 def test_a_broken_key_or_value_is_refused(case: str, tmp_path: Path) -> None:
     break_it, word = KEYS[case]
-    assert word in refusal(broken(tmp_path, break_it, rope_factors=True))  # whose 32 bytes show a wrong alignment
+    assert word in refusal(
+        broken(tmp_path, break_it, rope_factors=True)
+    )  # whose 32 bytes show a wrong alignment
 
 
 def test_more_strings_than_are_supported_are_refused_early(tmp_path: Path) -> None:
@@ -289,7 +302,10 @@ def test_tensors_in_another_order_with_gaps_between_them_load(tmp_path: Path) ->
 
 
 def _offsets(tiny: TinyGGUF) -> list[int]:
-    return [sum(len(tensor.data) for tensor in tiny.tensors[:index]) for index in range(len(tiny.tensors))]
+    return [
+        sum(len(tensor.data) for tensor in tiny.tensors[:index])
+        for index in range(len(tiny.tensors))
+    ]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -25,8 +25,14 @@ def test_a_gguf_file_passes_also_if_it_is_cut_off_later(tmp_path: Path) -> None:
         (b"PK\x03\x04", "zip archive"),
         (b"<html>", "web page"),
         (b'<?xml version="1.0"?><Error>', "XML message of a server"),
-        (b'{"error":"Access to model org/x is restricted"}', "is JSON, not a model: .{.error.:.Access to model"),
-        (b"Invalid username or password.", "is a text, not a model: 'Invalid username or password.' .an error"),
+        (
+            b'{"error":"Access to model org/x is restricted"}',
+            "is JSON, not a model: .{.error.:.Access to model",
+        ),
+        (
+            b"Invalid username or password.",
+            "is a text, not a model: 'Invalid username or password.' .an error",
+        ),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:aa", "Git LFS pointer"),
         (b"\x1f\x8b\x08\x00", "packed with gzip"),
         (b"\x28\xb5\x2f\xfd\x04", "packed with zstd"),
@@ -53,5 +59,7 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
 
 def test_a_glance_imports_nothing_heavy() -> None:
     code = "import sys, engine.gguf.magic; print(sorted({'numpy', 'numba', 'psutil'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

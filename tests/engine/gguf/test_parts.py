@@ -30,7 +30,9 @@ def test_a_model_in_three_files_has_the_tensors_of_the_whole_one(tmp_path: Path)
     assert {info.part for info in parts.tensors.values()} == {0, 1, 2}
     for name, tensor in one.tensors.items():
         found = other[name]
-        assert ctypes.string_at(found.address, found.size_bytes) == ctypes.string_at(tensor.address, tensor.size_bytes)
+        assert ctypes.string_at(found.address, found.size_bytes) == ctypes.string_at(
+            tensor.address, tensor.size_bytes
+        )
         assert (other.rows(name) == one.rows(name)).all()
     assert other.quantization_label() == one.quantization_label()
     assert 0 < other.resident_share() <= 1
@@ -95,18 +97,42 @@ def _claim(path: Path, n_tensors: Any) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[list[Path]], None], str]] = {
-    "a part is missing": (lambda p: p[1].unlink(), "m-00002-of-00003.gguf: no such file (check the path): a part of"),
-    "a part is a directory": (lambda p: (p[1].unlink(), p[1].mkdir())[0], "m-00002-of-00003.gguf: is a directory"),
-    "a part is not GGUF": (lambda p: void(p[2].write_bytes(b"<html>" + bytes(99))), "m-00003-of-00003.gguf: is a web"),
-    "a part is truncated": (lambda p: void(p[2].write_bytes(p[2].read_bytes()[:-300])), "past the end of the file"),
+    "a part is missing": (
+        lambda p: p[1].unlink(),
+        "m-00002-of-00003.gguf: no such file (check the path): a part of",
+    ),
+    "a part is a directory": (
+        lambda p: (p[1].unlink(), p[1].mkdir())[0],
+        "m-00002-of-00003.gguf: is a directory",
+    ),
+    "a part is not GGUF": (
+        lambda p: void(p[2].write_bytes(b"<html>" + bytes(99))),
+        "m-00003-of-00003.gguf: is a web",
+    ),
+    "a part is truncated": (
+        lambda p: void(p[2].write_bytes(p[2].read_bytes()[:-300])),
+        "past the end of the file",
+    ),
     "two parts are the same": (lambda p: void(shutil.copy(p[1], p[2])), "split.no is 1: must be 2"),
     "the first part twice": (lambda p: void(shutil.copy(p[0], p[1])), "split.no is 0: must be 1"),
-    "a part of another model": (lambda p: _rewrite(p[1], lambda t: t.set("split.count", 2)), "split.count is 2"),
+    "a part of another model": (
+        lambda p: _rewrite(p[1], lambda t: t.set("split.count", 2)),
+        "split.count is 2",
+    ),
     "a tensor in two parts": (lambda p: _rewrite(p[1], lambda t: None), "is in another part too"),
     "a whole model as a part": (lambda p: void(tiny_gguf.write(p[1])), "split.no is missing"),
-    "too few tensors": (lambda p: _rewrite(p[1], lambda t: None, 0), "split.tensors.count is not the"),
-    "counts in place of one": (lambda p: _claim(p[0], np.array([1, 2], "<i4")), "split.tensors.count is not the"),
-    "no counts in place of one": (lambda p: _claim(p[0], np.array([], "<i4")), "split.tensors.count is not the"),
+    "too few tensors": (
+        lambda p: _rewrite(p[1], lambda t: None, 0),
+        "split.tensors.count is not the",
+    ),
+    "counts in place of one": (
+        lambda p: _claim(p[0], np.array([1, 2], "<i4")),
+        "split.tensors.count is not the",
+    ),
+    "no counts in place of one": (
+        lambda p: _claim(p[0], np.array([], "<i4")),
+        "split.tensors.count is not the",
+    ),
 }
 
 
@@ -127,12 +153,16 @@ def test_parts_that_do_not_belong_together_are_refused_by_name(damage: str, tmp_
 
 def test_another_part_than_the_first_names_the_first(tmp_path: Path) -> None:
     paths = tiny_gguf.write_parts(tmp_path, "m", 3)
-    with pytest.raises(EngineError, match=r"is part 2 of 3 of a model \(open m-00001-of-00003.gguf\)"):
+    with pytest.raises(
+        EngineError, match=r"is part 2 of 3 of a model \(open m-00001-of-00003.gguf\)"
+    ):
         read_gguf(paths[1])
 
 
 def test_a_part_under_another_name_says_which_name_is_expected(tmp_path: Path) -> None:
     paths = tiny_gguf.write_parts(tmp_path, "m", 2)
     renamed = paths[0].rename(tmp_path / "model.gguf")
-    with pytest.raises(EngineError, match=r"split.count is 2, .* \(expected: NAME-00001-of-00002.gguf\)"):
+    with pytest.raises(
+        EngineError, match=r"split.count is 2, .* \(expected: NAME-00001-of-00002.gguf\)"
+    ):
         read_gguf(renamed)

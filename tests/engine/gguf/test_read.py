@@ -30,7 +30,9 @@ def test_type_sizes_are_those_of_the_gguf_package() -> None:
 
 
 def test_the_names_of_mixes_are_those_of_the_gguf_package() -> None:
-    theirs = {int(kind): kind.name.removeprefix("MOSTLY_").removeprefix("ALL_") for kind in LlamaFileType}
+    theirs = {
+        int(kind): kind.name.removeprefix("MOSTLY_").removeprefix("ALL_") for kind in LlamaFileType
+    }
     assert [mix for number, (_, mix) in MIXES.items() if theirs.get(number, mix) != mix] == []
 
 
@@ -54,9 +56,13 @@ def test_a_string_that_is_not_utf8_keeps_its_bytes(tmp_path: Path) -> None:
     assert name.encode("utf-8", "surrogateescape") == b"caf\xe9"
 
 
-@pytest.mark.parametrize("dtype", ["<u1", "<i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f4", "<f8", "|b1"])
+@pytest.mark.parametrize(
+    "dtype", ["<u1", "<i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f4", "<f8", "|b1"]
+)
 @pytest.mark.parametrize("values", [[1, 0, 1], []], ids=["some", "none"])
-def test_arrays_of_numbers_come_back_as_read_only_arrays(dtype: str, values: list[int], tmp_path: Path) -> None:
+def test_arrays_of_numbers_come_back_as_read_only_arrays(
+    dtype: str, values: list[int], tmp_path: Path
+) -> None:
     tiny = tiny_gguf.TinyGGUF()
     tiny.set("x", np.array(values, dtype))
     found = read_gguf(tiny.write(tmp_path / "model.gguf")).metadata["x"]
@@ -85,7 +91,10 @@ def test_the_tensor_table_agrees_with_another_reader(tmp_path: Path) -> None:
     for other in GGUFReader(path).tensors:
         tensor = gguf.tensors[other.name]
         assert tensor.shape == tuple(int(dim) for dim in reversed(other.shape))
-        assert (tensor.type_name, tensor.ggml_type) == (other.tensor_type.name, int(other.tensor_type))
+        assert (tensor.type_name, tensor.ggml_type) == (
+            other.tensor_type.name,
+            int(other.tensor_type),
+        )
         assert (tensor.offset_bytes, tensor.size_bytes) == (other.data_offset, other.n_bytes)
 
 
@@ -157,7 +166,9 @@ def test_closing_twice_is_harmless_and_closed_counts_as_changed(tmp_path: Path) 
     assert gguf.changed()
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux's list of open descriptors")
+@pytest.mark.skipif(
+    not Path("/proc/self/fd").is_dir(), reason="needs Linux's list of open descriptors"
+)
 def test_a_refused_file_is_not_left_open(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(tiny_gguf.build()[:-100])

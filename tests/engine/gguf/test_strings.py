@@ -34,17 +34,31 @@ def mapped(content: bytes) -> mmap.mmap:
 def random_strings(seed: int, count: int) -> list[bytes]:
     """Mostly what vocabularies have; some empty, long, with zero bytes, or that look like lengths."""
     source = random.Random(seed)
-    odd = [b"", b"\0", b"\0" * 7, b"\0" * 8, b"\0" * 20, b"a" * 255, b"b" * 256, b"c" * 70_000, struct.pack("<Q", 5)]
+    odd = [
+        b"",
+        b"\0",
+        b"\0" * 7,
+        b"\0" * 8,
+        b"\0" * 20,
+        b"a" * 255,
+        b"b" * 256,
+        b"c" * 70_000,
+        struct.pack("<Q", 5),
+    ]
     share = source.choice([0, 0.001, 0.3])
     return [
-        source.choice(odd) if source.random() < share else source.randbytes(source.randint(1, 20)).replace(b"\0", b"x")
+        source.choice(odd)
+        if source.random() < share
+        else source.randbytes(source.randint(1, 20)).replace(b"\0", b"x")
         for _ in range(count)
     ]
 
 
 @pytest.mark.parametrize("window_bytes", [300, 5_000, 1 << 18])
 @pytest.mark.parametrize("seed", range(12))
-def test_the_end_is_that_of_the_last_string(seed: int, window_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_is_that_of_the_last_string(
+    seed: int, window_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gguf_strings, "_WINDOW_BYTES", window_bytes)
     strings = random_strings(seed, 3_000)
     content = packed(strings)
@@ -69,7 +83,9 @@ def test_the_end_of_a_window_is_no_reason_to_walk(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("window_bytes", [300, 1 << 18])
 @pytest.mark.parametrize("seed", range(12))
-def test_the_strings_are_those_that_were_written(seed: int, window_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_strings_are_those_that_were_written(
+    seed: int, window_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gguf_strings, "_WINDOW_BYTES", window_bytes)
     strings = random_strings(seed, 1 + 97 * seed)
     data = mapped(b"before" + packed([*strings, b"what follows"]))

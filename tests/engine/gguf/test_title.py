@@ -9,7 +9,11 @@ from engine.gguf.title import model_title
 @pytest.mark.parametrize(
     ("name", "file", "title"),
     [
-        ("Qwen2.5 Coder 0.5B Instruct AWQ", "qwen2.5-coder-0.5b-instruct-q4_k_m", "qwen2.5-coder-0.5b-instruct"),
+        (
+            "Qwen2.5 Coder 0.5B Instruct AWQ",
+            "qwen2.5-coder-0.5b-instruct-q4_k_m",
+            "qwen2.5-coder-0.5b-instruct",
+        ),
         ("Smollm2 135M 8k Lc100K Mix1 Ep2", "SmolLM2-135M-Instruct.Q4_1", "SmolLM2-135M-Instruct"),
         ("Gemma 3 270m", "gemma-3-270m-q4_k_m", "Gemma 3 270m"),
         ("Llama 3.2 1B Instruct", "model", "Llama 3.2 1B Instruct"),

@@ -59,15 +59,23 @@ def test_a_written_file_is_read_back_to_the_bit(tmp_path: Path) -> None:
     for key, value in METADATA.items():
         if isinstance(value, (np.generic, np.ndarray)):
             assert read[key].dtype == value.dtype, key
-        assert (list(read[key]) if np.ndim(value) else read[key]) == (list(value) if np.ndim(value) else value), key
-    assert [read[key].dtype for key in ("a.int", "a.float", "a.yes")] == [np.uint32, np.float32, np.bool_]
+        assert (list(read[key]) if np.ndim(value) else read[key]) == (
+            list(value) if np.ndim(value) else value
+        ), key
+    assert [read[key].dtype for key in ("a.int", "a.float", "a.yes")] == [
+        np.uint32,
+        np.float32,
+        np.bool_,
+    ]
     gguf.close()
 
 
 def test_metadata_survives_a_second_writing(tmp_path: Path) -> None:
     write_all(tmp_path / "first.gguf")
     gguf = read_gguf(tmp_path / "first.gguf")
-    with writing(tmp_path / "second.gguf", typed_metadata(gguf) | {"a.none": np.zeros(0, np.int32)}, TENSORS) as out:
+    with writing(
+        tmp_path / "second.gguf", typed_metadata(gguf) | {"a.none": np.zeros(0, np.int32)}, TENSORS
+    ) as out:
         for tensor in TENSORS:
             out.write(data_of(tensor))
     gguf.close()
@@ -111,24 +119,33 @@ def test_a_source_that_cannot_be_read_keeps_the_old_file(tmp_path: Path) -> None
 def test_a_disk_without_room_is_refused_before_any_work(tmp_path: Path) -> None:
     huge = TensorToWrite("x", (1 << 30, 1 << 20), "F32")
     with (
-        pytest.raises(FileUnwritableError, match=r"m.gguf: needs .* GB and its disk has .* left \(make room, or"),
+        pytest.raises(
+            FileUnwritableError,
+            match=r"m.gguf: needs .* GB and its disk has .* left \(make room, or",
+        ),
         writing(tmp_path / "m.gguf", {}, [huge]),
     ):
         pytest.fail("work began")
 
 
-def test_a_disk_that_fills_up_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_up_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(write.os, "fsync", full)
-    with pytest.raises(FileUnwritableError, match=r"m.gguf: cannot be written: No space left on device"):
+    with pytest.raises(
+        FileUnwritableError, match=r"m.gguf: cannot be written: No space left on device"
+    ):
         write_all(tmp_path / "m.gguf")
     assert os.listdir(tmp_path) == []
 
 
 def test_a_missing_folder_is_told_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(FileUnwritableError, match=r"cannot be written: No such file .* \(choose another folder\)"):
+    with pytest.raises(
+        FileUnwritableError, match=r"cannot be written: No such file .* \(choose another folder\)"
+    ):
         write_all(tmp_path / "none" / "m.gguf")
 
 
@@ -138,7 +155,9 @@ def test_a_killed_process_leaves_no_model(tmp_path: Path) -> None:
         "with writing(sys.argv[1], METADATA, TENSORS) as out:\n"
         "    out.write(bytes(9)); print('in', flush=True); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "m.gguf")], stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "m.gguf")], stdout=subprocess.PIPE
+    ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"in\n"
         child.send_signal(signal.SIGKILL)

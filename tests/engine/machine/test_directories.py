@@ -84,7 +84,9 @@ def test_a_cache_that_others_could_write_is_not_used_or_changed(
     assert place.lstat() == before
 
 
-@pytest.mark.parametrize(("given", "is_used"), [(0o777, False), (0o770, False), (0o1777, True), (0o755, True)])
+@pytest.mark.parametrize(
+    ("given", "is_used"), [(0o777, False), (0o770, False), (0o1777, True), (0o755, True)]
+)
 @pytest.mark.parametrize("level", ["named", "own"])
 def test_a_directory_above_counts_where_others_can_rename_in_it(
     shared: Path, level: str, given: int, is_used: bool, monkeypatch: pytest.MonkeyPatch
@@ -98,7 +100,9 @@ def test_a_directory_above_counts_where_others_can_rename_in_it(
 
 
 @pytest.mark.parametrize("part", ["kernels", "own", "named"])
-def test_a_directory_of_another_user_is_not_used(shared: Path, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_of_another_user_is_not_used(
+    shared: Path, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     directories.make_private(kernels(shared))
     theirs = {"kernels": kernels(shared), "own": own(shared), "named": shared}[part]
     true_stat, true_lstat = Path.stat, Path.lstat
@@ -106,7 +110,9 @@ def test_a_directory_of_another_user_is_not_used(shared: Path, part: str, monkey
     def changed(found: os.stat_result, path: Path) -> os.stat_result:
         return os.stat_result([*found[:4], OTHER, *found[5:]]) if path == theirs else found
 
-    monkeypatch.setattr(Path, "stat", lambda path, **options: changed(true_stat(path, **options), path))
+    monkeypatch.setattr(
+        Path, "stat", lambda path, **options: changed(true_stat(path, **options), path)
+    )
     monkeypatch.setattr(Path, "lstat", lambda path: changed(true_lstat(path), path))
     assert code._cache_directory() is None
 

@@ -21,13 +21,21 @@ def plenty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def in_group(root: Path, stat: str, limit: int | str = 4 * GIB, used: int = 4 * GIB - 4096) -> Path:
-    files = {"proc/self/cgroup": "0::/outer/inner", "sys/fs/cgroup/outer/inner/memory.max": str(limit)}
-    files |= {"sys/fs/cgroup/outer/inner/memory.current": str(used), "sys/fs/cgroup/outer/inner/memory.stat": stat}
+    files = {
+        "proc/self/cgroup": "0::/outer/inner",
+        "sys/fs/cgroup/outer/inner/memory.max": str(limit),
+    }
+    files |= {
+        "sys/fs/cgroup/outer/inner/memory.current": str(used),
+        "sys/fs/cgroup/outer/inner/memory.stat": stat,
+    }
     return sysfs_trees.write(root, files)
 
 
 def test_pages_of_files_count_as_used_and_can_be_had(tmp_path: Path) -> None:
-    root = in_group(tmp_path, f"anon {GIB}\nfile {3 * GIB}\ninactive_file {2 * GIB}\nactive_file {GIB // 2}")
+    root = in_group(
+        tmp_path, f"anon {GIB}\nfile {3 * GIB}\ninactive_file {2 * GIB}\nactive_file {GIB // 2}"
+    )
     assert host.available_memory_bytes(root) == 5 * GIB // 2 + 4096
     assert host.total_memory_bytes(root) == 4 * GIB
 

@@ -37,7 +37,9 @@ def test_a_glance_at_some_pages_tells_how_much_was_touched() -> None:
         assert glanced == pytest.approx(exact, abs=4 << 20)
 
 
-def test_a_pass_in_order_reports_every_step_up_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_in_order_reports_every_step_up_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(residency, "STEP_BYTES", 1000)
     path = tmp_path / "file"
     path.write_bytes(bytes(2500))
@@ -50,16 +52,25 @@ def test_a_pass_in_order_leaves_out_what_lies_between_its_places(tmp_path: Path)
     path = tmp_path / "file"
     path.write_bytes(bytes(2500))
     seen: list[tuple[int, int]] = []
-    residency.read_in_order([(path, 0, 700), (path, 2000, 2500)], lambda done, total: seen.append((done, total)))
+    residency.read_in_order(
+        [(path, 0, 700), (path, 2000, 2500)], lambda done, total: seen.append((done, total))
+    )
     assert seen == [(700, 1200), (1200, 1200)]
 
 
 def test_what_is_left_of_a_file_begins_on_pages() -> None:
     page = mmap.PAGESIZE
     assert residency.pages_without(10 * page + 5, []) == [(0, 10 * page + 5)]
-    assert residency.pages_without(10 * page, [(page + 1, 3 * page + 1)]) == [(0, 2 * page), (3 * page, 10 * page)]
-    assert residency.pages_without(10 * page, [(7, page - 1), (page + 1, 2 * page - 1)]) == [(0, 10 * page)]
-    assert residency.pages_without(4 * page, [(0, 2 * page), (3 * page, 4 * page)]) == [(2 * page, 3 * page)]
+    assert residency.pages_without(10 * page, [(page + 1, 3 * page + 1)]) == [
+        (0, 2 * page),
+        (3 * page, 10 * page),
+    ]
+    assert residency.pages_without(10 * page, [(7, page - 1), (page + 1, 2 * page - 1)]) == [
+        (0, 10 * page)
+    ]
+    assert residency.pages_without(4 * page, [(0, 2 * page), (3 * page, 4 * page)]) == [
+        (2 * page, 3 * page)
+    ]
 
 
 def test_a_file_that_went_away_is_no_error_here(tmp_path: Path) -> None:
@@ -79,7 +90,9 @@ def test_a_model_on_disk_is_read_in_order_before_the_first_token(
     model.close()
 
 
-def test_a_model_in_memory_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_in_memory_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(residency, "resident_bytes", lambda view, _: len(view))
     seen = []
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1, progress=seen.append)
@@ -111,7 +124,9 @@ def test_a_map_of_a_file_on_disk_is_left_alone(monkeypatch: pytest.MonkeyPatch) 
     ahead.stop()
 
 
-def test_a_model_opens_if_the_map_ahead_thread_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_opens_if_the_map_ahead_thread_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:

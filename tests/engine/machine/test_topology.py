@@ -31,7 +31,12 @@ def test_hybrid_order_is_fast_cores_efficiency_cores_siblings(tmp_path: Path) ->
     cores = read_cores(list(range(20)), sysfs_trees.hybrid(tmp_path))
     assert cores.logical == (*range(0, 16, 2), 16, 17, 18, 19, *range(1, 16, 2))
     assert (cores.n_fast, cores.n_efficiency, cores.n_siblings) == (8, 4, 8)
-    assert [cores.kind(n) for n in (8, 9, 12, 13)] == ["core", "efficiency core", "efficiency core", "sibling"]
+    assert [cores.kind(n) for n in (8, 9, 12, 13)] == [
+        "core",
+        "efficiency core",
+        "efficiency core",
+        "sibling",
+    ]
     assert cores.default_threads == 8
 
 
@@ -49,7 +54,10 @@ def test_capacities_tell_big_cores_from_little_in_any_order(tmp_path: Path) -> N
 def test_clocks_tell_kinds_of_cores_apart_but_a_boost_does_not(tmp_path: Path) -> None:
     files = sysfs_trees.processors([[cpu] for cpu in range(4)], "x")
     clocks = ["5100000", "4800000", "3300000", "3300000"]
-    files |= {f"{sysfs_trees.CPUS}/cpu{cpu}/cpufreq/cpuinfo_max_freq": clock for cpu, clock in enumerate(clocks)}
+    files |= {
+        f"{sysfs_trees.CPUS}/cpu{cpu}/cpufreq/cpuinfo_max_freq": clock
+        for cpu, clock in enumerate(clocks)
+    }
     cores = read_cores([0, 1, 2, 3], sysfs_trees.write(tmp_path, files))
     assert (cores.n_fast, cores.n_efficiency) == (2, 2)
 

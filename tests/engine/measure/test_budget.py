@@ -34,14 +34,24 @@ def test_a_type_that_a_smaller_one_outdoes_is_not_taken() -> None:
 
 
 def test_a_large_step_may_take_the_room_of_small_ones() -> None:
-    options = {"a": some((10, 0.1), (40, 0.0)), "b": some((10, 0.02), (11, 0.017)), "c": some((10, 0.02), (11, 0.017))}
-    assert fit(options, dict.fromkeys("abc", 1.0), 60) == {"a": "40 bytes", "b": "10 bytes", "c": "10 bytes"}
+    options = {
+        "a": some((10, 0.1), (40, 0.0)),
+        "b": some((10, 0.02), (11, 0.017)),
+        "c": some((10, 0.02), (11, 0.017)),
+    }
+    assert fit(options, dict.fromkeys("abc", 1.0), 60) == {
+        "a": "40 bytes",
+        "b": "10 bytes",
+        "c": "10 bytes",
+    }
 
 
 _pairs = st.lists(st.tuples(st.integers(1, 99), st.floats(0, 1)), min_size=1, max_size=5)
 
 
-@given(st.lists(st.tuples(_pairs, st.floats(1e-3, 1e3)), min_size=1, max_size=5), st.integers(0, 500))
+@given(
+    st.lists(st.tuples(_pairs, st.floats(1e-3, 1e3)), min_size=1, max_size=5), st.integers(0, 500)
+)
 def test_no_choice_has_more_bytes_than_there_are(
     tensors: list[tuple[list[tuple[int, float]], float]], most: int
 ) -> None:

@@ -34,9 +34,13 @@ def test_a_result_that_is_off_is_measured(tmp_path: Path, monkeypatch: pytest.Mo
     model.close()
 
 
-def test_a_kernel_that_computes_something_else_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_computes_something_else_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", "Q8_0"), threads=1)
-    monkeypatch.setattr("engine.measure.check.matmul_error", lambda tensor, columns: 0.02 if columns > 8 else 0.0)
+    monkeypatch.setattr(
+        "engine.measure.check.matmul_error", lambda tensor, columns: 0.02 if columns > 8 else 0.0
+    )
     with pytest.raises(BrokenModelError, match=r"kernel is off by 2\.0e-02"):
         check_model(model)
     model.close()

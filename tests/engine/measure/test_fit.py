@@ -36,9 +36,16 @@ def test_needs_from_the_header_equal_those_of_the_opened_model(tmp_path: Path, t
     assert needs.weights_bytes == model.weights_bytes
     assert needs.bytes_per_token == pytest.approx(model.bytes_per_token, abs=model.config.dim * 4)
     assert needs.memory == memory_needs(model.config, kv_type_of("f32", model.config))
-    assert (needs.quantization, needs.context_length) == (model.quantization, model.config.context_length)
-    matrices = [tensor for tensor in model._weights.tensors.values() if tensor.name.startswith("blk.")]
-    assert sum(needs.products.values()) == sum(t.n_rows * t.n_cols for t in matrices if t.n_rows > 1)
+    assert (needs.quantization, needs.context_length) == (
+        model.quantization,
+        model.config.context_length,
+    )
+    matrices = [
+        tensor for tensor in model._weights.tensors.values() if tensor.name.startswith("blk.")
+    ]
+    assert sum(needs.products.values()) == sum(
+        t.n_rows * t.n_cols for t in matrices if t.n_rows > 1
+    )
     model.close()
 
 
@@ -57,10 +64,16 @@ def test_what_opening_refuses_by_the_header_is_refused_before(tmp_path: Path) ->
     """Mistral's newer files are llama's, with another vocabulary; others have tensors that llama has not."""
     unknown_words, more_tensors = tiny_gguf.model(vocabulary="bpe"), tiny_gguf.model()
     unknown_words.set("tokenizer.ggml.pre", "pieces")
-    more_tensors.tensors.append(replace(more_tensors.tensor("output_norm.weight"), name="blk.0.attn_q_norm.weight"))
+    more_tensors.tensors.append(
+        replace(more_tensors.tensor("output_norm.weight"), name="blk.0.attn_q_norm.weight")
+    )
     less_tensors = tiny_gguf.model()
     less_tensors.drop_tensor("blk.1.ffn_up.weight")
-    for tiny, named in ((unknown_words, "pieces"), (more_tensors, "attn_q_norm"), (less_tensors, "ffn_up")):
+    for tiny, named in (
+        (unknown_words, "pieces"),
+        (more_tensors, "attn_q_norm"),
+        (less_tensors, "ffn_up"),
+    ):
         path = tiny.write(tmp_path / "m.gguf")
         for refuse in (fit.needs_of_file, Model.open):
             with pytest.raises(EngineError, match=named):
@@ -94,9 +107,16 @@ def test_memory_is_weights_and_cache_and_program() -> None:
 
 def test_each_token_reads_and_writes_states_but_not_their_copies() -> None:
     plain, states = (MemoryNeeds(131_072, GIB, state_bytes=n) for n in (0, 50_000_000))
-    without, found = (fit.fit(replace(NEEDS, memory=memory), ROOMY, RATES, 4096) for memory in (plain, states))
+    without, found = (
+        fit.fit(replace(NEEDS, memory=memory), ROOMY, RATES, 4096) for memory in (plain, states)
+    )
     assert without.decode_tps == fit.fit(NEEDS, ROOMY, RATES, 4096).decode_tps
-    assert None not in (found.decode_tps, without.decode_tps, found.decode_full_tps, without.decode_full_tps)
+    assert None not in (
+        found.decode_tps,
+        without.decode_tps,
+        found.decode_full_tps,
+        without.decode_full_tps,
+    )
     assert RATES.read_gbps is not None
     more_s = 100_000_000 / (fit.DECODE_SHARE * RATES.read_gbps) / 1e9
     assert 1 / found.decode_tps == pytest.approx(1 / without.decode_tps + more_s)
@@ -110,9 +130,12 @@ def test_what_layers_remember_whatever_the_context_counts_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("total_gib", "available_gib", "verdict"), [(32, 30, "yes"), (8, 4, "tight"), (4, 3, "no"), (6, 5.9, "no")]
+    ("total_gib", "available_gib", "verdict"),
+    [(32, 30, "yes"), (8, 4, "tight"), (4, 3, "no"), (6, 5.9, "no")],
 )
-def test_the_verdict_tells_fits_now_from_would_fit_alone(total_gib: int, available_gib: float, verdict: str) -> None:
+def test_the_verdict_tells_fits_now_from_would_fit_alone(
+    total_gib: int, available_gib: float, verdict: str
+) -> None:
     memory = MachineMemory(total_gib * GIB, int(available_gib * GIB))
     assert fit.fit(NEEDS, memory, RATES, 8192).verdict == verdict
 
@@ -134,7 +157,9 @@ def test_a_token_takes_the_time_of_each_types_bytes() -> None:
     answer = fit.fit(NEEDS, ROOMY, RATES, 4096)
     seconds = (3e9 / 15e9 + 1e9 / 20e9) * fit.OTHER_DECODE_WORK + 32 * fit.LAYER_S
     assert answer.decode_tps == pytest.approx(1 / seconds)
-    assert answer.prefill_tps == pytest.approx(1 / ((6e9 / 100e9 + 1e9 / 50e9) * fit.OTHER_PREFILL_WORK))
+    assert answer.prefill_tps == pytest.approx(
+        1 / ((6e9 / 100e9 + 1e9 / 50e9) * fit.OTHER_PREFILL_WORK)
+    )
     assert answer.is_measured
     assert answer.decode_full_tps is not None
     assert answer.decode_full_tps < answer.decode_tps

@@ -55,10 +55,14 @@ def test_sums_are_those_of_the_numpy_twin(architecture: str, tmp_path: Path) -> 
             assert n_parts == 1 or n == len(np.concatenate(squares)), name
             # Gemma 4's projections of layers read what both sides divide by the square root of 2 at different times.
             wanted *= 2 if name.endswith(".proj.weight") else 1
-            np.testing.assert_allclose(found.sums[name][part] / n, wanted, 2e-3, 1e-6 * wanted.max(), err_msg=name)
+            np.testing.assert_allclose(
+                found.sums[name][part] / n, wanted, 2e-3, 1e-6 * wanted.max(), err_msg=name
+            )
             compared.add(name)
     left_out = {name for name, _ in twin.squares if name.startswith("blk.")} - compared
-    assert all(re.search("attn_(kv|k|v)_b", name) for name in left_out)  # of latent attention: each head has its own
+    assert all(
+        re.search("attn_(kv|k|v)_b", name) for name in left_out
+    )  # of latent attention: each head has its own
     assert len(compared) >= 6
     model.close()
 
@@ -66,7 +70,10 @@ def test_sums_are_those_of_the_numpy_twin(architecture: str, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_chunks_add_up_and_do_not_see_each_other(tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1)
-    apart, together = [collected(model, chunk) for chunk in (IDS, IDS[::-1])], collected(model, IDS, IDS[::-1])
+    apart, together = (
+        [collected(model, chunk) for chunk in (IDS, IDS[::-1])],
+        collected(model, IDS, IDS[::-1]),
+    )
     assert (together.n_chunks, together.chunk_size) == (2, len(IDS))
     for name, sums in together.sums.items():
         np.testing.assert_allclose(sums, sum(one.sums[name] for one in apart), rtol=1e-6)
@@ -85,7 +92,10 @@ def test_a_model_that_computes_nan_is_refused(tmp_path: Path) -> None:
 
 
 SOME = Imatrix(
-    {"blk.0.a.weight": np.array([[8, 2]], np.float32), "blk.0.e.weight": np.array([[9, 3], [0, 0]], np.float32)},
+    {
+        "blk.0.a.weight": np.array([[8, 2]], np.float32),
+        "blk.0.e.weight": np.array([[9, 3], [0, 0]], np.float32),
+    },
     {"blk.0.a.weight": np.array([4], np.float32), "blk.0.e.weight": np.array([3, 0], np.float32)},
     n_chunks=2,
     chunk_size=512,
@@ -101,7 +111,12 @@ def test_a_file_has_llama_cpps_names_and_its_means(tmp_path: Path) -> None:
     assert shapes["blk.0.e.weight.in_sum2"] == [2, 2]
     assert shapes["blk.0.e.weight.counts"] == [1, 2]
     keys = ("general.type", "imatrix.datasets", "imatrix.chunk_count", "imatrix.chunk_size")
-    assert [reader.fields[key].contents() for key in keys] == ["imatrix", ["a.txt", "b.txt"], 2, 512]
+    assert [reader.fields[key].contents() for key in keys] == [
+        "imatrix",
+        ["a.txt", "b.txt"],
+        2,
+        512,
+    ]
     found = {name: values.tolist() for name, values in read_imatrix(path).items()}
     assert found == {"blk.0.a.weight": [2, 0.5], "blk.0.e.weight": [3, 1, 1, 1]}
 
@@ -109,14 +124,22 @@ def test_a_file_has_llama_cpps_names_and_its_means(tmp_path: Path) -> None:
 def old_form(*entries: tuple[bytes, int, list[float]]) -> bytes:
     parts = [struct.pack("<i", len(entries))]
     for name, calls, values in entries:
-        parts.append(struct.pack(f"<i{len(name)}sii{len(values)}f", len(name), name, calls, len(values), *values))
+        parts.append(
+            struct.pack(
+                f"<i{len(name)}sii{len(values)}f", len(name), name, calls, len(values), *values
+            )
+        )
     return b"".join(parts)
 
 
 def test_the_older_form_is_read(tmp_path: Path) -> None:
     path = tmp_path / "i.dat"
-    path.write_bytes(old_form((b"blk.0.a.weight", 4, [8, 2])) + struct.pack("<ii5s", 4, 5, b"a.txt"))
-    assert {name: values.tolist() for name, values in read_imatrix(path).items()} == {"blk.0.a.weight": [2, 0.5]}
+    path.write_bytes(
+        old_form((b"blk.0.a.weight", 4, [8, 2])) + struct.pack("<ii5s", 4, 5, b"a.txt")
+    )
+    assert {name: values.tolist() for name, values in read_imatrix(path).items()} == {
+        "blk.0.a.weight": [2, 0.5]
+    }
 
 
 WHOLE = old_form((b"blk.0.a.weight", 4, [8, 2]))
@@ -150,9 +173,15 @@ def test_what_is_no_imatrix_is_refused_in_one_line(raw: bytes, why: str, tmp_pat
         ({"b.in_sum2": np.ones((1, 2), np.float32)}, "has no b.counts of type F32"),
     ],
 )
-def test_sums_that_lie_are_refused_in_one_line(change: dict[str, Any], why: str, tmp_path: Path) -> None:
+def test_sums_that_lie_are_refused_in_one_line(
+    change: dict[str, Any], why: str, tmp_path: Path
+) -> None:
     path = tmp_path / "model.gguf"
-    values = {"a.in_sum2": np.ones((1, 2), np.float32), "a.counts": np.ones((1, 1), np.float32), **change}
+    values = {
+        "a.in_sum2": np.ones((1, 2), np.float32),
+        "a.counts": np.ones((1, 1), np.float32),
+        **change,
+    }
     table = [TensorToWrite(name, one.shape, "F32") for name, one in values.items()]
     with writing(path, {"general.type": "imatrix"}, table) as out:
         for one in values.values():

@@ -25,7 +25,9 @@ N_CHUNK = 24
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Model]]:
     place = tmp_path_factory.mktemp("models")
-    paths = [tiny_gguf.model("llama", "F32", seed=seed).write(place / f"{seed}.gguf") for seed in (1, 2)]
+    paths = [
+        tiny_gguf.model("llama", "F32", seed=seed).write(place / f"{seed}.gguf") for seed in (1, 2)
+    ]
     found = [Model.open(path, threads=1) for path in paths]
     yield found
     for model in found:
@@ -47,7 +49,9 @@ def test_figures_are_those_of_numpy_after_each_chunk(models: list[Model]) -> Non
     assert len(chunks) == 2
     sessions = [model.session(N_CHUNK, "f32") for model in models]
     found = list(measure(sessions[0], chunks, sessions[1]))
-    rows = [[log_probabilities(model, chunk)[N_CHUNK // 2 :] for chunk in chunks] for model in models]
+    rows = [
+        [log_probabilities(model, chunk)[N_CHUNK // 2 :] for chunk in chunks] for model in models
+    ]
     targets = [chunk[N_CHUNK // 2 + 1 :] for chunk in chunks]
     for n, measured in enumerate(found, 1):
         ours, other = (np.vstack(of_model[:n]) for of_model in rows)
@@ -58,7 +62,10 @@ def test_figures_are_those_of_numpy_after_each_chunk(models: list[Model]) -> Non
             assert told is not None
             assert told.value == pytest.approx(np.exp(mean.value), rel=1e-4)
             assert told.error == pytest.approx(np.exp(mean.value) * mean.error, rel=1e-3)
-        divergence, same = (np.exp(other) * (other - ours)).sum(1), ours.argmax(1) == other.argmax(1)
+        divergence, same = (
+            (np.exp(other) * (other - ours)).sum(1),
+            ours.argmax(1) == other.argmax(1),
+        )
         assert measured.divergence is not None
         assert measured.divergence.value == pytest.approx(divergence.mean(), rel=1e-3)
         assert measured.divergence.error == pytest.approx(estimate(divergence).error, rel=1e-3)

@@ -12,7 +12,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_rates_are_measured_with_the_real_kernels(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates_are_measured_with_the_real_kernels(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(speed_probe, "MATRIX_BYTES", 4 << 20)
     monkeypatch.setattr(speed_probe, "read_bandwidth_gbps", lambda crew, n: 12.5)
     crew = Crew()
@@ -33,7 +35,9 @@ def test_only_a_cancel_during_a_measurement_ends_it(
     try:
         crew.cancel()
         rates = speed_probe.measure_rates(crew, ["Q8_0"], 1, 1)
-        assert all(0.001 < gbps < 1000 for gbps in (rates.read_gbps or 0, rates.decode_gbps["Q8_0"]))
+        assert all(
+            0.001 < gbps < 1000 for gbps in (rates.read_gbps or 0, rates.decode_gbps["Q8_0"])
+        )
         crew.cancel()
         assert 0.001 < read_bandwidth_gbps(crew, 1, rounds=1) < 1000
         for measure in (
@@ -59,4 +63,7 @@ def test_many_threads_keep_the_matrix_within_its_memory(monkeypatch: pytest.Monk
     speed_probe.prefill_gops(None, "F32", weights, 128)  # type: ignore[arg-type]
     speed_probe.decode_gbps(None, "F32", weights, 128)  # type: ignore[arg-type]
     assert len(seen) == 2
-    assert all(matrix.address == weights.address and 0 < matrix.size_bytes <= weights.n_bytes for matrix in seen)
+    assert all(
+        matrix.address == weights.address and 0 < matrix.size_bytes <= weights.n_bytes
+        for matrix in seen
+    )

@@ -16,7 +16,9 @@ def test_the_clock_is_one_of_a_processor() -> None:
     assert 0.01 < found < 8
 
 
-def test_where_a_step_may_take_other_cycles_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_step_may_take_other_cycles_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(level, "HAS_X86", False)
     assert clock_ghz(Crew(1)) is None
 

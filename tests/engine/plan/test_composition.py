@@ -48,9 +48,13 @@ def _read_odd(read: Hyperparameters) -> ModelConfig:
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         rope = (attention.rope, None, Rope(300.0, 8, neighbours=False))[number]
-        return Layer(replace(attention, rope=rope), feed_forward, norm_before=False, norm_after=True)
+        return Layer(
+            replace(attention, rope=rope), feed_forward, norm_before=False, norm_after=True
+        )
 
-    return reading.decoder_config(read, layer, neighbours=True, embedding_scale=3.0, logit_soft_cap=0.5)
+    return reading.decoder_config(
+        read, layer, neighbours=True, embedding_scale=3.0, logit_soft_cap=0.5
+    )
 
 
 def _odd_twin(twin: Twin, ids: list[int]) -> Array:
@@ -84,16 +88,22 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in made_up:
         monkeypatch.setitem(models.ARCHITECTURES, name, "made up")
     for module in ("engine.models", "engine.pipeline"):
-        monkeypatch.setattr(f"{module}.load_architecture", lambda name: made_up.get(name) or load(name))
+        monkeypatch.setattr(
+            f"{module}.load_architecture", lambda name: made_up.get(name) or load(name)
+        )
 
 
 @pytest.mark.usefixtures("_registered")
 @pytest.mark.parametrize("quant", ["F32", "Q8_0"])
-@pytest.mark.parametrize(("name", "twin", "n_layers"), [("side-by-side", _side_by_side_twin, 2), ("odd", _odd_twin, 3)])
+@pytest.mark.parametrize(
+    ("name", "twin", "n_layers"), [("side-by-side", _side_by_side_twin, 2), ("odd", _odd_twin, 3)]
+)
 def test_composed_steps_compute_what_the_twin_computes(
     name: str, twin: object, n_layers: int, quant: str, tmp_path: Path
 ) -> None:
-    described = tiny_gguf.decoder(name, quant, n_layers=n_layers, norms_after=name != "side-by-side")
+    described = tiny_gguf.decoder(
+        name, quant, n_layers=n_layers, norms_after=name != "side-by-side"
+    )
     for tensor in [str(one.name) for one in described.tensors]:
         is_before = tensor.endswith(("attn_norm.weight", "ffn_norm.weight"))
         if is_before and name != "side-by-side":

@@ -45,7 +45,9 @@ def test_every_thread_runs_each_row_with_one_barrier_after_it(n_threads: int) ->
     crew, trace = Crew(), Trace(20)
     assert trace.walk(crew, n_threads)
     assert [row for row, _, _ in trace.seen] == sorted(row for row, _, _ in trace.seen)
-    assert sorted(trace.seen) == [(row, t, n_threads) for row in range(20) for t in range(n_threads)]
+    assert sorted(trace.seen) == [
+        (row, t, n_threads) for row in range(20) for t in range(n_threads)
+    ]
     crew.close()
 
 
@@ -58,7 +60,9 @@ def test_the_number_of_threads_may_change_from_walk_to_walk() -> None:
     crew.close()
 
 
-def test_a_refused_thread_is_one_line_and_fewer_threads_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_thread_is_one_line_and_fewer_threads_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     crew, trace, start = Crew(), Trace(4), threading.Thread.start
 
     def refuse_the_second(thread: threading.Thread) -> None:
@@ -78,7 +82,9 @@ def test_a_refused_thread_is_one_line_and_fewer_threads_go_on(monkeypatch: pytes
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 def test_a_cancel_ends_the_walk_for_all_threads_at_the_same_row(n_threads: int) -> None:
     crew, trace = Crew(), Trace(20)
-    trace.on_row = lambda row, thread: crew.cancel() if (row, thread) == (7, n_threads - 1) else None
+    trace.on_row = lambda row, thread: (
+        crew.cancel() if (row, thread) == (7, n_threads - 1) else None
+    )
     assert not trace.walk(crew, n_threads)
     last = max(row for row, _, _ in trace.seen)
     assert last in (7, 8)
@@ -98,7 +104,9 @@ def test_no_thread_is_left_of_a_closed_crew() -> None:
     assert not any(follower.is_alive() for follower in followers)
 
 
-@pytest.mark.parametrize(("n_rows", "n_threads"), [(61, 1), (61, 2), (4096, 3), (8, 5), (1, 2), (100_000, 4)])
+@pytest.mark.parametrize(
+    ("n_rows", "n_threads"), [(61, 1), (61, 2), (4096, 3), (8, 5), (1, 2), (100_000, 4)]
+)
 def test_every_row_is_claimed_once_whoever_comes(n_rows: int, n_threads: int) -> None:
     counters = np.zeros(n_threads * COUNTER_BYTES // 8, np.int64)
     record = np.zeros(len(MATMUL), np.int64)
@@ -108,12 +116,16 @@ def test_every_row_is_claimed_once_whoever_comes(n_rows: int, n_threads: int) ->
     turns = [0] * n_threads
     while any(turn < n_threads for turn in turns):
         for thread in random.permutation(n_threads)[: max(1, n_threads - 1)]:
-            first, last, turns[thread] = claim(record.ctypes.data, int(thread), n_threads, turns[thread])
+            first, last, turns[thread] = claim(
+                record.ctypes.data, int(thread), n_threads, turns[thread]
+            )
             claimed[first:last] += 1
     assert (claimed == 1).all()
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads cannot be bound to CPUs here")
+@pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity"), reason="threads cannot be bound to CPUs here"
+)
 def test_followers_are_bound_and_let_go_while_the_crew_lives() -> None:
     allowed, crew = os.sched_getaffinity(0), Crew()
     Trace(2).walk(crew, 2)
@@ -126,5 +138,7 @@ def test_followers_are_bound_and_let_go_while_the_crew_lives() -> None:
     assert len(os.sched_getaffinity(crew._followers[1].native_id)) == 1  # hired while pinned
     assert os.sched_getaffinity(0) == allowed
     crew.set_pinned(False)
-    assert {frozenset(os.sched_getaffinity(f.native_id)) for f in crew._followers} == {frozenset(allowed)}
+    assert {frozenset(os.sched_getaffinity(f.native_id)) for f in crew._followers} == {
+        frozenset(allowed)
+    }
     crew.close()

@@ -14,7 +14,15 @@ from engine.plan.dequantise import run
 from engine.plan.plan import Plan
 from tests.engine import tiny_gguf
 
-PHASES = ["embedding", "norms", "qkv", "attention", "attention output", "feed-forward", "output head"]
+PHASES = [
+    "embedding",
+    "norms",
+    "qkv",
+    "attention",
+    "attention output",
+    "feed-forward",
+    "output head",
+]
 
 
 def test_a_plan_names_every_matrix_once_and_in_order(tmp_path: Path) -> None:
@@ -53,7 +61,9 @@ def test_activations_are_quantised_once_for_all_their_readers(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("columns", "counts"), [(8, (7, 3)), (8, (2, 8)), (32, (20, 9))])
-def test_rows_may_have_their_own_number_of_tokens(columns: int, counts: tuple[int, int], tmp_path: Path) -> None:
+def test_rows_may_have_their_own_number_of_tokens(
+    columns: int, counts: tuple[int, int], tmp_path: Path
+) -> None:
     """As experts will: each gets some of the tokens, the rows around them all."""
     weights = validate(tiny_gguf.write(tmp_path / "m.gguf", "llama", "Q8_0")).weights
     matrix, scratch = weights["blk.0.ffn_gate.weight"], Memory(MATMUL_SCRATCH_BYTES)
@@ -78,7 +88,9 @@ def test_rows_may_have_their_own_number_of_tokens(columns: int, counts: tuple[in
 
 
 @pytest.mark.parametrize("is_normed", [False, True])
-def test_a_product_adds_its_branch_where_nothing_is_between(is_normed: bool, tmp_path: Path) -> None:
+def test_a_product_adds_its_branch_where_nothing_is_between(
+    is_normed: bool, tmp_path: Path
+) -> None:
     weights = validate(tiny_gguf.write(tmp_path / "m.gguf", biases=True)).weights
     matrix, bias = weights["blk.0.attn_q.weight"], weights["blk.0.attn_q.bias"]
     norm = weights["blk.0.attn_norm.weight"] if is_normed else None
@@ -99,7 +111,10 @@ def test_a_product_adds_its_branch_where_nothing_is_between(is_normed: bool, tmp
         run(plan)
         wanted = x.array().copy() if wanted is None else wanted
         assert np.allclose(x.array(), wanted, rtol=1e-6, atol=1e-6)
-    for source, its_bias in ((read, bias), (x, None)):  # it adds one thing, and writes nothing that others read
+    for source, its_bias in (
+        (read, bias),
+        (x, None),
+    ):  # it adds one thing, and writes nothing that others read
         plan.barrier()
         plan.matmul(matrix, source, branch, its_bias)
         plan.add(x, branch)

@@ -16,7 +16,14 @@ CASES = {
     "llama-mixed": {"architecture": "llama", "quant": "Q4_K", "n_layers": 1},
     "qwen2": {"architecture": "qwen2", "quant": "Q8_0"},
     "qwen3": {"architecture": "qwen3", "quant": "Q8_0", "head_dim": 32},
-    "wide": {"architecture": "qwen3", "quant": "Q8_0", "n_layers": 1, "dim": 1024, "hidden_dim": 8192, "n_heads": 8},
+    "wide": {
+        "architecture": "qwen3",
+        "quant": "Q8_0",
+        "n_layers": 1,
+        "dim": 1024,
+        "hidden_dim": 8192,
+        "n_heads": 8,
+    },
 }
 
 
@@ -25,7 +32,9 @@ def test_the_rows_of_a_plan_are_those_recorded(case: str, tmp_path: Path) -> Non
     """JALOPY_WRITE_PLANS=1 records them again, where a change is meant."""
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", **CASES[case]), threads=2)
     found = "\n".join(plan_lines(model, "q8_0" if case == "qwen3" else "f16")) + "\n"
-    found = found.replace("quantize q8_0 words", "quantize q8_0 bytes")  # as without VNNI, and as with it
+    found = found.replace(
+        "quantize q8_0 words", "quantize q8_0 bytes"
+    )  # as without VNNI, and as with it
     model.close()
     place = GOLDEN / f"{case}.plan"
     if os.environ.get("JALOPY_WRITE_PLANS"):

@@ -43,7 +43,9 @@ def test_every_phase_of_the_plan_has_its_time_and_its_bytes(model: Model) -> Non
     session.feed([1])
     session.feed([2])
     phases = session.end_profile()["decode"]
-    assert [phase.phase for phase in phases] == list(dict.fromkeys(row["phase"] for row in model.describe_plan()))
+    assert [phase.phase for phase in phases] == list(
+        dict.fromkeys(row["phase"] for row in model.describe_plan())
+    )
     read = sum(row["bytes"] for row in model.describe_plan() if row["op"].startswith("matvec"))
     assert sum(phase.weight_bytes for phase in phases) == 2 * read
     assert all(phase.seconds > 0 for phase in phases)
@@ -73,12 +75,20 @@ def test_the_bandwidth_probe_measures_something(model: Model) -> None:
 def test_the_bandwidth_probe_reads_every_byte_once(n_places: int) -> None:
     data = np.random.default_rng(0).integers(0, 256, 5 * 4096, np.uint8)
     out, record = np.zeros((2, 4, 32), np.uint8), np.zeros(len(PROBE), np.int64)
-    wanted = {"address": data.ctypes.data, "n_bytes": data.size, "out": out.ctypes.data, "n_places": n_places}
+    wanted = {
+        "address": data.ctypes.data,
+        "n_bytes": data.size,
+        "out": out.ctypes.data,
+        "n_places": n_places,
+    }
     for name, value in wanted.items():
         record[getattr(PROBE, name) // 8] = value
     for thread in range(2):
         KERNEL(compile_kernels(["probe"])["probe"])(record.ctypes.data, thread, 2)
-    assert (out[:, 0] == [np.bitwise_xor.reduce(half.reshape(-1, 32)) for half in np.split(data, [2 * 4096])]).all()
+    assert (
+        out[:, 0]
+        == [np.bitwise_xor.reduce(half.reshape(-1, 32)) for half in np.split(data, [2 * 4096])]
+    ).all()
 
 
 def test_a_reply_times_choosing_and_its_caller_next_to_the_walks(model: Model) -> None:

@@ -15,7 +15,9 @@ STORED, OTHERS = {"attn_k", "attn_v"}, {"attn_q", "attn_output", "ffn_gate", "ff
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    path = tiny_gguf.write(tmp_path_factory.mktemp("model") / "tiny.gguf", "llama", "Q8_0", n_layers=2)
+    path = tiny_gguf.write(
+        tmp_path_factory.mktemp("model") / "tiny.gguf", "llama", "Q8_0", n_layers=2
+    )
     opened = Model.open(path, threads=2)
     yield opened
     opened.close()
@@ -24,8 +26,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
 def products(model: Model, plan: str) -> list[set[str]]:
     """Matrices that a plan multiplies with, by layer; after them the output."""
     rows = model.session(n_ctx=64)._pipeline.plans[plan].describe()
-    names = [row["weights"].split(".") for row in rows if row["op"].startswith(("matvec", "few", "matmul"))]
-    layers: list[set[str]] = [{name[2] for name in names if name[:2] == ["blk", str(n)]} for n in range(2)]
+    names = [
+        row["weights"].split(".")
+        for row in rows
+        if row["op"].startswith(("matvec", "few", "matmul"))
+    ]
+    layers: list[set[str]] = [
+        {name[2] for name in names if name[:2] == ["blk", str(n)]} for n in range(2)
+    ]
     return [*layers, {name[0] for name in names if name[0] != "blk"}]
 
 
@@ -41,7 +49,9 @@ def test_the_last_token_has_the_logits_of_all_layers_for_all(model: Model, n: in
     prompt._pipeline.columns_at = lambda pos: 64  # type: ignore[method-assign]
     wanted = whole.feed(IDS[:n], every=True)[-1]
     assert prompt.feed(IDS[:n]).tobytes() == wanted.tobytes()
-    assert prompt.feed([7]).tobytes() == whole.feed([7]).tobytes()  # and so have the keys and values
+    assert (
+        prompt.feed([7]).tobytes() == whole.feed([7]).tobytes()
+    )  # and so have the keys and values
 
 
 def test_only_the_end_of_a_prompt_asks_for_logits(model: Model) -> None:
@@ -49,7 +59,10 @@ def test_only_the_end_of_a_prompt_asks_for_logits(model: Model) -> None:
     session._pipeline.columns_at = lambda pos: 64  # type: ignore[method-assign]
     session.start_profile()
     session.prefill(IDS)
-    assert {name: phases[0].n_walks for name, phases in session.end_profile().items()} == {"block": 4, "block last": 1}
+    assert {name: phases[0].n_walks for name, phases in session.end_profile().items()} == {
+        "block": 4,
+        "block last": 1,
+    }
 
 
 def test_a_cancelled_prompt_keeps_its_blocks_but_cannot_continue(model: Model) -> None:

@@ -32,7 +32,9 @@ def logits(model: Model) -> np.ndarray:
     return np.vstack(rows)
 
 
-def with_room_for(share: float, path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, int, int]]:
+def with_room_for(
+    share: float, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[Path, int, int]]:
     """Let that share of a file fit, of which half is not in memory yet; returns what will be read at the start."""
     places: list[tuple[Path, int, int]] = []
     room = round(share * path.stat().st_size)
@@ -42,7 +44,9 @@ def with_room_for(share: float, path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("engine.weights.weights.Weights.resident_share", lambda self: 0.5)
     monkeypatch.setattr("engine.weights.weights._share_in_memory", lambda views: 0.5)
     monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: room)
-    monkeypatch.setattr("engine.machine.residency.read_in_order", lambda found, tell: places.extend(found))
+    monkeypatch.setattr(
+        "engine.machine.residency.read_in_order", lambda found, tell: places.extend(found)
+    )
     return places
 
 
@@ -55,13 +59,19 @@ def plans_of(model: Model) -> dict[str, Plan]:
 
 def sizes_of(plan: Plan, word: str) -> dict[int, int]:
     """Bytes that rows ask for or drop, by address; each matrix once."""
-    rows = [one.arguments for one in plan.operations if one.record is STREAM and one.arguments.get(f"{word}_bytes")]
+    rows = [
+        one.arguments
+        for one in plan.operations
+        if one.record is STREAM and one.arguments.get(f"{word}_bytes")
+    ]
     found = {row[word]: row[f"{word}_bytes"] for row in rows}
     assert len(found) == len(rows)
     return found
 
 
-def test_streamed_weights_are_in_every_plan_and_change_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streamed_weights_are_in_every_plan_and_change_no_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", n_layers=4)
     fits = Model.open(path, threads=2)
     wanted = logits(fits)
@@ -72,7 +82,9 @@ def test_streamed_weights_are_in_every_plan_and_change_no_bit(tmp_path: Path, mo
     streamed = [model._weights[name] for name in model._weights.streamed]
     n_bytes, excess = sum(one.size_bytes for one in streamed), 0.3 * model._weights.memory_bytes
     assert excess <= n_bytes <= excess + 4 * max(one.size_bytes for one in streamed)
-    assert sum(end - first for _, first, end in kept) <= path.stat().st_size - n_bytes + 2 * mmap.PAGESIZE * len(kept)
+    assert sum(
+        end - first for _, first, end in kept
+    ) <= path.stat().st_size - n_bytes + 2 * mmap.PAGESIZE * len(kept)
     plans = model._sessions[0]._pipeline.plans
     sizes = {one.address: one.size_bytes for one in streamed}
     assert sizes_of(plans["decode"], "next") == sizes_of(plans["decode"], "last") == sizes
@@ -95,7 +107,11 @@ def test_a_matrix_is_asked_for_early_and_dropped_after_a_barrier(
                 if one.record is MATMUL and one.weight and one.weight.name == tensor.name
             ]
             asked, dropped = (
-                [i for i, one in enumerate(rows) if one.record is STREAM and one.arguments.get(word) == tensor.address]
+                [
+                    i
+                    for i, one in enumerate(rows)
+                    if one.record is STREAM and one.arguments.get(word) == tensor.address
+                ]
                 for word in ("next", "last")
             )
             assert len(asked) == len(dropped) == bool(uses)
@@ -105,7 +121,9 @@ def test_a_matrix_is_asked_for_early_and_dropped_after_a_barrier(
     model.close()
 
 
-def test_what_fits_or_is_in_memory_already_has_no_such_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fits_or_is_in_memory_already_has_no_such_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf")
     places = with_room_for(1.1, path, monkeypatch)
     model = Model.open(path)
@@ -137,9 +155,13 @@ def test_the_kernel_drops_one_range_and_asks_for_the_other(tmp_path: Path) -> No
     halves = view[:n_bytes], view[n_bytes:]
     record = words(STREAM, last=halves[0], last_bytes=n_bytes, next=halves[1], next_bytes=n_bytes)
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:  # a page that another core has just read may be dropped with the next call
+    while (
+        time.monotonic() < deadline
+    ):  # a page that another core has just read may be dropped with the next call
         run("stream", record, 2)
-        if (resident_bytes(view[:n_bytes]) or 0) < n_bytes // 8 and resident_bytes(view[n_bytes:]) == n_bytes:
+        if (resident_bytes(view[:n_bytes]) or 0) < n_bytes // 8 and resident_bytes(
+            view[n_bytes:]
+        ) == n_bytes:
             return
         time.sleep(0.01)
     pytest.fail("the pages stayed, or were not read")

@@ -27,9 +27,7 @@ MOVES_SYSTEM = (
     "{% if loop.last and messages[0].role == 'system' %}{{ messages[0].content }}: {% endif %}"
     "{{ m.content }}<|im_end|>{% endfor %}"
 )
-OPENS_THINKING = (
-    "{% for m in messages %}[{{ m.content }}]<|im_end|>{% endfor %}<|im_start|>assistant\n{{ '<think>\n' }}"
-)
+OPENS_THINKING = "{% for m in messages %}[{{ m.content }}]<|im_end|>{% endfor %}<|im_start|>assistant\n{{ '<think>\n' }}"
 STRIPS_THINKING = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] }}<|im_end|>\n{% endfor %}"
     "{{ '<|im_start|>assistant\n' }}"
@@ -50,7 +48,9 @@ def with_template(source: str, tokenizer: Tokenizer, process: TemplateProcess) -
 
 def reply(chat: ChatPrompt, tokenizer: Tokenizer, text: str) -> list[int]:
     """Add a reply of ids that no tokenizer would choose for its text: byte by byte."""
-    ids = [token_id for char in text for token_id in tokenizer.encode_text(char, after_special=False)]
+    ids = [
+        token_id for char in text for token_id in tokenizer.encode_text(char, after_special=False)
+    ]
     chat.add_reply(ids, text)
     return ids
 
@@ -58,7 +58,8 @@ def reply(chat: ChatPrompt, tokenizer: Tokenizer, text: str) -> list[int]:
 def spelled(tokenizer: Tokenizer, ids: list[int]) -> str:
     """Control tokens as the vocabulary spells them, the rest as text."""
     return b"".join(
-        tokenizer.token_bytes(token_id) or tokenizer.token_text(token_id).encode() for token_id in ids
+        tokenizer.token_bytes(token_id) or tokenizer.token_text(token_id).encode()
+        for token_id in ids
     ).decode()
 
 
@@ -83,13 +84,17 @@ def test_a_new_turn_appends_to_the_exact_ids_of_the_reply() -> None:
 
 
 @pytest.mark.parametrize("text", ["  the end ", "\n\nthe end", "", "   ", "é☃"])
-def test_white_space_around_a_reply_does_not_cost_its_ids(text: str, process: TemplateProcess) -> None:
+def test_white_space_around_a_reply_does_not_cost_its_ids(
+    text: str, process: TemplateProcess
+) -> None:
     chat = with_template(LLAMA2, PIECES, process)
     first = chat.add_user("the rain")
     answer = reply(chat, PIECES, text)
     second = chat.add_user("on")
     assert second[: len(first) + len(answer)] == first + answer
-    assert spelled(PIECES, second[len(first) + len(answer) :]).strip() == "</s><s> [INST] on [/INST]"
+    assert (
+        spelled(PIECES, second[len(first) + len(answer) :]).strip() == "</s><s> [INST] on [/INST]"
+    )
 
 
 def test_a_reply_of_bytes_without_text_keeps_its_ids() -> None:
@@ -131,7 +136,9 @@ def test_without_a_system_role_the_text_joins_the_first_turn(process: TemplatePr
 
 def test_begin_of_text_stands_there_once(process: TemplateProcess) -> None:
     bos = PIECES.bos_id
-    printed = with_template("{{ bos_token }}{{ messages[-1].content }}", PIECES, process).add_user("a")
+    printed = with_template("{{ bos_token }}{{ messages[-1].content }}", PIECES, process).add_user(
+        "a"
+    )
     added = with_template("{{ messages[-1].content }}", PIECES, process).add_user("a")
     assert printed == added
     assert printed[0] == bos
@@ -147,7 +154,9 @@ def test_chatml_without_its_tokens_stops_at_their_text(process: TemplateProcess)
     chat = chatml(PIECES)
     first = chat.add_user("one")
     assert chat.stops == ("<|im_end|>", "<|im_start|>")
-    answer, end = (PIECES.encode_text(text, after_special=False) for text in ("the end", "<|im_end|>"))
+    answer, end = (
+        PIECES.encode_text(text, after_special=False) for text in ("the end", "<|im_end|>")
+    )
     chat.add_reply([*answer, *end], "the end")
     second = chat.add_user("two")
     assert second[: len(first) + len(answer)] == first + answer
@@ -159,10 +168,16 @@ def test_chatml_without_its_tokens_stops_at_their_text(process: TemplateProcess)
 def with_tokens(tokens: dict[str, int]) -> Tokenizer:
     """The SentencePiece-like vocabulary with more tokens, each of a type."""
     entries = spm_vocabulary()
-    added = {"tokens": list(tokens), "token_type": list(tokens.values()), "scores": [-99.0] * len(tokens)}
+    added = {
+        "tokens": list(tokens),
+        "token_type": list(tokens.values()),
+        "scores": [-99.0] * len(tokens),
+    }
     for name, values in added.items():
         before = entries[f"tokenizer.ggml.{name}"]
-        entries[f"tokenizer.ggml.{name}"] = [*before, *values] if name == "tokens" else np.append(before, values)
+        entries[f"tokenizer.ggml.{name}"] = (
+            [*before, *values] if name == "tokens" else np.append(before, values)
+        )
     return Tokenizer.from_metadata(as_read(entries), "tiny.gguf")
 
 
@@ -170,7 +185,9 @@ def test_a_stop_that_begins_in_a_token_is_no_part_of_the_reply() -> None:
     tokenizer = with_tokens({".<": 1})
     chat = chatml(tokenizer)
     chat.add_user("one")
-    answer, rest = (tokenizer.encode_text(text, after_special=False) for text in ("the end", "|im_end|>"))
+    answer, rest = (
+        tokenizer.encode_text(text, after_special=False) for text in ("the end", "|im_end|>")
+    )
     chat.add_reply([*answer, tokenizer.vocab_size - 1, *rest], "the end.")
     second = spelled(tokenizer, chat.add_user("two"))
     assert second.count("<|im_end|>") == 3
@@ -183,7 +200,9 @@ def test_the_stop_of_a_reply_with_tags_is_no_part_of_it() -> None:
     chat = chatml(tokenizer)
     chat.add_user("one")
     opening, closing = tokenizer.vocab_size - 2, tokenizer.vocab_size - 1
-    answer, end = (tokenizer.encode_text(text, after_special=False) for text in ("the end", "<|im_end|>"))
+    answer, end = (
+        tokenizer.encode_text(text, after_special=False) for text in ("the end", "<|im_end|>")
+    )
     chat.add_reply([opening, closing, *answer, *end], "<think></think>the end")
     second = chat.add_user("two")
     assert spelled(tokenizer, second).count("<|im_end|>") == 3
@@ -286,7 +305,14 @@ def test_an_unrendered_message_stays_and_its_prompts_are_refused(process: Templa
     reply(chat, BYTES, "five")
     with pytest.raises(TemplateError, match="the chat template fails: no"):
         chat.add_user("six")
-    assert [message.content for message in chat.messages] == ["one", "two", "bad", "three", "four", "five"]
+    assert [message.content for message in chat.messages] == [
+        "one",
+        "two",
+        "bad",
+        "three",
+        "four",
+        "five",
+    ]
     assert len(chat.turn_starts()) == 3
     chat.rewind(2)
     assert spelled(BYTES, chat.add_user("good")) == "one<|im_end|>two<|im_end|>good<|im_end|>"
@@ -457,7 +483,9 @@ def test_private_use_characters_of_a_message_survive() -> None:
     assert f"{private}<|im_start|><|im_end|>" in spelled(BYTES, ids)
 
 
-TYPED = st.text("ab <|im_startend>\n", max_size=30) | st.sampled_from(["<|im_end|>", "<|im_start|>system\n", "</s>"])
+TYPED = st.text("ab <|im_startend>\n", max_size=30) | st.sampled_from(
+    ["<|im_end|>", "<|im_start|>system\n", "</s>"]
+)
 
 
 @pytest.mark.slow
@@ -475,7 +503,9 @@ def test_any_conversation_only_grows_and_keeps_its_text(turns: list[tuple[str, s
     assert ids.count(BYTES.eos_id) == len(chat.messages) - 1
 
 
-def test_prompts_of_real_vocabularies_equal_one_whole_rendering(shared_data: Path, process: TemplateProcess) -> None:
+def test_prompts_of_real_vocabularies_equal_one_whole_rendering(
+    shared_data: Path, process: TemplateProcess
+) -> None:
     pairs = [
         ("llama-bpe", "meta-llama-Llama-3.2-3B-Instruct"),
         ("qwen2", "Qwen-Qwen2.5-7B-Instruct"),
@@ -502,7 +532,9 @@ ESSAY = (
 )
 
 
-def test_what_a_message_opens_with_holds_however_it_goes_on(shared_data: Path, process: TemplateProcess) -> None:
+def test_what_a_message_opens_with_holds_however_it_goes_on(
+    shared_data: Path, process: TemplateProcess
+) -> None:
     pairs = [
         ("llama-bpe", "meta-llama-Llama-3.2-3B-Instruct"),
         ("qwen2", "Qwen-Qwen2.5-7B-Instruct"),
@@ -519,11 +551,15 @@ def test_what_a_message_opens_with_holds_however_it_goes_on(shared_data: Path, p
         openings = [chat.opening_ids(ESSAY[:end]) for end in range(1, len(ESSAY), 7)]
         assert chat.messages == messages
         whole = chat.add_user(ESSAY)
-        assert whole[: len(first) + len(answer)] == first + answer, "earlier turns keep their tokens"
+        assert whole[: len(first) + len(answer)] == first + answer, (
+            "earlier turns keep their tokens"
+        )
         for opening in openings:
             assert opening == whole[: len(opening)], (vocabulary, tokenizer.decode(opening[-8:]))
         assert len(openings[-1]) > len(whole) - 40, "all but the end is there to be read"
-        assert min(map(len, openings)) >= len(first) + len(answer) - 2, "the conversation itself always is"
+        assert min(map(len, openings)) >= len(first) + len(answer) - 2, (
+            "the conversation itself always is"
+        )
 
 
 def test_a_message_without_a_space_opens_with_all_but_its_end() -> None:
@@ -539,7 +575,9 @@ def thinking_tokenizer() -> Tokenizer:
     """A vocabulary whose thinking tags are control tokens."""
     fields = as_read(bpe_vocabulary())
     fields["tokenizer.ggml.tokens"] = [*fields["tokenizer.ggml.tokens"], b"<think>", b"</think>"]
-    fields["tokenizer.ggml.token_type"] = np.append(fields["tokenizer.ggml.token_type"], np.int32([3, 3]))
+    fields["tokenizer.ggml.token_type"] = np.append(
+        fields["tokenizer.ggml.token_type"], np.int32([3, 3])
+    )
     return Tokenizer.from_metadata(fields, "tiny.gguf")
 
 

@@ -17,8 +17,12 @@ PLAIN = (
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}[assistant]{% endif %}"
 )
-NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + PLAIN
-DROPS_SYSTEM = "{% for m in messages if m.role != 'system' %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+NO_SYSTEM = (
+    "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + PLAIN
+)
+DROPS_SYSTEM = (
+    "{% for m in messages if m.role != 'system' %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+)
 LIMITS = RenderLimits(cpu_s=0.2, wall_s=120.0, memory_bytes=192 << 20, output_chars=100_000)
 
 
@@ -54,7 +58,9 @@ EITHER = (
     "{% for m in messages %}[{{ m.role }}]{% if m.content is string %}{{ m.content }}"
     "{% else %}{{ m.content[0].text }} as parts{% endif %}{% endfor %}"
 )
-NEEDS_PARTS = "{% if messages[0].content is string %}{{ raise_exception('parts') }}{% endif %}" + PARTS
+NEEDS_PARTS = (
+    "{% if messages[0].content is string %}{{ raise_exception('parts') }}{% endif %}" + PARTS
+)
 PARTS_AND_TOOLS = "{% for t in tools %}{% endfor %}" + PARTS
 
 
@@ -107,7 +113,9 @@ def test_templates_have_the_environment_they_are_written_for(
 
 
 @pytest.mark.parametrize("source", [NO_SYSTEM, DROPS_SYSTEM])
-def test_without_a_system_role_it_joins_the_first_user_message(source: str, process: TemplateProcess) -> None:
+def test_without_a_system_role_it_joins_the_first_user_message(
+    source: str, process: TemplateProcess
+) -> None:
     made = template(source, process)
     assert not made.supports_system
     assert made.render(SYSTEM).startswith("[user]Be brief.\nHello")
@@ -121,9 +129,15 @@ ALTERNATES = (
 
 @pytest.mark.parametrize(
     ("source", "taken"),
-    [(PLAIN, [True, True, True]), (DROPS_SYSTEM, [False, True, True]), (ALTERNATES, [False, False, False])],
+    [
+        (PLAIN, [True, True, True]),
+        (DROPS_SYSTEM, [False, True, True]),
+        (ALTERNATES, [False, False, False]),
+    ],
 )
-def test_which_orders_a_template_takes_is_found_out(source: str, taken: list[bool], process: TemplateProcess) -> None:
+def test_which_orders_a_template_takes_is_found_out(
+    source: str, taken: list[bool], process: TemplateProcess
+) -> None:
     made = template(source, process)
     orders = ("user", "assistant", "system", "user"), ("assistant", "user"), ("user", "user")
     assert [made.takes(order) for order in orders] == taken
@@ -144,7 +158,12 @@ def test_the_date_comes_from_the_given_time(process: TemplateProcess) -> None:
 
 
 def test_blocks_are_trimmed_like_transformers_does(process: TemplateProcess) -> None:
-    assert template("  {% if true %}\n{{ messages[0].content }}\n  {% endif %}\n", process).render(USER) == "Hello\n"
+    assert (
+        template("  {% if true %}\n{{ messages[0].content }}\n  {% endif %}\n", process).render(
+            USER
+        )
+        == "Hello\n"
+    )
 
 
 def test_a_process_that_was_closed_starts_again() -> None:
@@ -194,13 +213,20 @@ def test_metadata_give_the_template(process: TemplateProcess) -> None:
     made = ChatTemplate.from_metadata({"tokenizer.chat_template": PLAIN}, "m.gguf")
     assert made.render(USER) == "[user]Hello[assistant]"
     made.close()
-    assert ChatTemplate.from_metadata({}, "m.gguf").notice == "m.gguf: has no chat template; using ChatML"
+    assert (
+        ChatTemplate.from_metadata({}, "m.gguf").notice
+        == "m.gguf: has no chat template; using ChatML"
+    )
 
 
 def test_a_template_that_fails_later_is_a_refusal_in_one_line(process: TemplateProcess) -> None:
-    made = template("{% if messages|length > 2 %}{{ raise_exception('too\nmany') }}{% endif %}" + PLAIN, process)
+    made = template(
+        "{% if messages|length > 2 %}{{ raise_exception('too\nmany') }}{% endif %}" + PLAIN, process
+    )
     assert made.render(USER)
-    with pytest.raises(TemplateError, match=r"^model.gguf: the chat template fails: too\\x0amany \(") as caught:
+    with pytest.raises(
+        TemplateError, match=r"^model.gguf: the chat template fails: too\\x0amany \("
+    ) as caught:
         made.render(USER * 3)
     assert str(caught.value).isprintable()
     assert made.render(USER)
@@ -253,12 +279,18 @@ def test_a_hostile_template_is_refused_in_bounded_time(name: str, process: Templ
     assert made.notice.isprintable()
     assert len(made.notice) <= 300
     assert made.render(USER) == CHATML
-    assert "takes longer than 120 s" not in made.notice  # 0.2 s of processor time, and the start of a fresh process
+    assert (
+        "takes longer than 120 s" not in made.notice
+    )  # 0.2 s of processor time, and the start of a fresh process
     assert process_time() - began < 10
 
 
 def test_templates_cannot_change_the_history(process: TemplateProcess) -> None:
-    for change in ("messages.append(1)", "messages[0].update({'role': 'x'})", "messages[0].pop('role')"):
+    for change in (
+        "messages.append(1)",
+        "messages[0].update({'role': 'x'})",
+        "messages[0].pop('role')",
+    ):
         # "unsafe" or "not safely callable": jinja2 finds it at the attribute or at the call
         assert "safe" in (template("{% set _ = " + change + " %}" + SHOW, process).notice or "")
 
@@ -266,7 +298,9 @@ def test_templates_cannot_change_the_history(process: TemplateProcess) -> None:
 @pytest.mark.slow
 def test_the_same_template_gives_the_same_answer_every_time(process: TemplateProcess) -> None:
     notices = {template(BOMBS["nested loops"] + SHOW, process).notice for _ in range(2)}
-    assert notices == {"model.gguf: the chat template takes longer than 0.2 s of processor time; using ChatML"}
+    assert notices == {
+        "model.gguf: the chat template takes longer than 0.2 s of processor time; using ChatML"
+    }
 
 
 def test_long_messages_do_not_count_as_excess_output(process: TemplateProcess) -> None:

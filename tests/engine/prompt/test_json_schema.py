@@ -9,7 +9,11 @@ import pytest
 from engine.prompt.json_schema import lifted, mapped, moved, resolved
 
 TREE: dict[str, Any] = {
-    "$defs": {"node": {"properties": {"left": {"$ref": "#/$defs/node"}, "value": {"$ref": "#/definitions/n"}}}},
+    "$defs": {
+        "node": {
+            "properties": {"left": {"$ref": "#/$defs/node"}, "value": {"$ref": "#/definitions/n"}}
+        }
+    },
     "definitions": {"n": {"type": "integer"}},
     "properties": {"tree": {"$ref": "#/$defs/node"}, "all": {"items": [{"$ref": "#"}]}},
 }
@@ -48,11 +52,19 @@ def test_a_root_with_a_name_is_found_by_its_name() -> None:
         "$defs": {"c": {}},
         "items": [{"$ref": "http://a/b#/$defs/c"}, {"$ref": "http://a/b"}],
     }
-    assert moved(schema, "/x") == {"$defs": {"c": {}}, "items": [{"$ref": "#/x/$defs/c"}, {"$ref": "#/x"}]}
+    assert moved(schema, "/x") == {
+        "$defs": {"c": {}},
+        "items": [{"$ref": "#/x/$defs/c"}, {"$ref": "#/x"}],
+    }
 
 
 def test_every_schema_is_changed_and_nothing_else() -> None:
-    schema = {"format": 1, "enum": [{"format": 2}], "properties": {"format": {"format": 3}}, "anyOf": [{"format": 4}]}
+    schema = {
+        "format": 1,
+        "enum": [{"format": 2}],
+        "properties": {"format": {"format": 3}},
+        "anyOf": [{"format": 4}],
+    }
     seen: list[Any] = []
 
     def note(one: Any) -> Any:
@@ -64,7 +76,14 @@ def test_every_schema_is_changed_and_nothing_else() -> None:
 
 
 def test_a_reference_is_followed_as_far_as_it_leads() -> None:
-    root = {"$defs": {"a/b": {"$ref": "#/$defs/c"}, "c": {"type": "string"}, "d": {"$ref": "#/$defs/d"}, "e": 3}}
+    root = {
+        "$defs": {
+            "a/b": {"$ref": "#/$defs/c"},
+            "c": {"type": "string"},
+            "d": {"$ref": "#/$defs/d"},
+            "e": 3,
+        }
+    }
     assert resolved({"$ref": "#/$defs/a~1b"}, root) == {"type": "string"}
     for dead_end in ("#/$defs/d", "#/nowhere", "#/$defs/e", "other"):
         assert resolved({"$ref": dead_end}, root) == {"$ref": dead_end}

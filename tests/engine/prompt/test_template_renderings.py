@@ -26,7 +26,10 @@ SYSTEM = {"role": "system", "content": "Be brief."}
 
 
 def turns(*contents: str) -> list[dict[str, str]]:
-    return [{"role": ("user", "assistant")[i % 2], "content": content} for i, content in enumerate(contents)]
+    return [
+        {"role": ("user", "assistant")[i % 2], "content": content}
+        for i, content in enumerate(contents)
+    ]
 
 
 CONVERSATIONS = {
@@ -84,12 +87,16 @@ def oracle(source: str) -> Callable[..., str]:
 
 
 @pytest.mark.slow
-def test_templates_print_as_jinja2_does_or_are_refused_by_name(shared_data: Path, process: TemplateProcess) -> None:
+def test_templates_print_as_jinja2_does_or_are_refused_by_name(
+    shared_data: Path, process: TemplateProcess
+) -> None:
     """They print what was recorded of llama.cpp as well, and something in each mode of thinking.
 
     Each is opened once: to compile them takes most of the time.
     """
-    recorded = json.loads((shared_data / "templates" / "llamacpp_chat_templates.json").read_text(encoding="utf-8"))
+    recorded = json.loads(
+        (shared_data / "templates" / "llamacpp_chat_templates.json").read_text(encoding="utf-8")
+    )
     cases = {case["name"]: case for case in recorded["cases"]}
     refused, compared, n_recorded, unsupported = {}, 0, 0, 0
     for name, (source, bos, eos) in _sources(shared_data / "templates").items():
@@ -119,14 +126,24 @@ def test_templates_print_as_jinja2_does_or_are_refused_by_name(shared_data: Path
         for mode in ("on", "off", "low", "medium", "high", "500"):
             assert made.render(turns("Hello"), thinking=ThinkingMode.parse(mode)), name
     assert refused.keys() == REFUSED.keys(), refused
-    assert all(REFUSED[name] in notice and notice.startswith(name) for name, notice in refused.items())
+    assert all(
+        REFUSED[name] in notice and notice.startswith(name) for name, notice in refused.items()
+    )
     assert compared >= 85 * len(CONVERSATIONS)
     assert (n_recorded >= 35, unsupported >= 7) == (True, True)
 
 
 def _sources(folder: Path) -> dict[str, tuple[str, str, str]]:
     """Return source, begin and end token of every template, by name."""
-    recorded = json.loads((folder / "llamacpp_chat_templates.json").read_text(encoding="utf-8"))["cases"]
-    found = {c["name"]: (c["template_str"], c.get("bos_token", ""), c.get("eos_token", "")) for c in recorded}
-    files = [*sorted((folder / "jinja").glob("*.jinja")), *sorted((folder / "more").glob("*.jinja"))]
+    recorded = json.loads((folder / "llamacpp_chat_templates.json").read_text(encoding="utf-8"))[
+        "cases"
+    ]
+    found = {
+        c["name"]: (c["template_str"], c.get("bos_token", ""), c.get("eos_token", ""))
+        for c in recorded
+    }
+    files = [
+        *sorted((folder / "jinja").glob("*.jinja")),
+        *sorted((folder / "more").glob("*.jinja")),
+    ]
     return found | {path.stem: (path.read_text(encoding="utf-8"), "<s>", "</s>") for path in files}

@@ -8,7 +8,14 @@ from engine.prompt.chat_prompt import ChatPrompt
 from engine.prompt.chat_template import ChatTemplate
 from engine.prompt.template_process import TemplateProcess
 from engine.prompt.thinking_mode import ThinkingMode
-from engine.prompt.thought_markers import HARMONY, SOLAR, THOUGHT_MARKERS, closed_by, opened_by, parts_of_channels
+from engine.prompt.thought_markers import (
+    HARMONY,
+    SOLAR,
+    THOUGHT_MARKERS,
+    closed_by,
+    opened_by,
+    parts_of_channels,
+)
 from tests.engine.prompt.test_chat_prompt import spelled
 from tests.engine.tokenizer.test_tokenizer import CONTROL, with_special
 
@@ -48,8 +55,14 @@ def test_anything_else_is_refused(text: str) -> None:
 def test_switches_of_templates_are_set_together(process: TemplateProcess) -> None:
     assert prompt(SHOWS, "auto", process) == "[Hello]"
     assert prompt(SHOWS, "off", process) == '[Hello][false, false, 0, "low"]'
-    assert prompt(SHOWS.replace(", thinking_budget", ""), "high", process) == '[Hello][true, true, "high"]'
-    assert prompt(SHOWS.replace(", reasoning_effort", ""), "500", process) == "[Hello][true, true, 500]"
+    assert (
+        prompt(SHOWS.replace(", thinking_budget", ""), "high", process)
+        == '[Hello][true, true, "high"]'
+    )
+    assert (
+        prompt(SHOWS.replace(", reasoning_effort", ""), "500", process)
+        == "[Hello][true, true, 500]"
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +93,9 @@ def test_a_level_that_a_template_refuses_is_not_asked_for(process: TemplateProce
 
 def test_a_history_without_generation_prompt_gets_no_opening(process: TemplateProcess) -> None:
     made = ChatTemplate(STRIPS, file_name="model.gguf", process=process)
-    assert made.render(USER, add_generation_prompt=False, thinking=ThinkingMode(False)) == "[Hello]>"
+    assert (
+        made.render(USER, add_generation_prompt=False, thinking=ThinkingMode(False)) == "[Hello]>"
+    )
 
 
 @pytest.mark.parametrize("marker", THOUGHT_MARKERS, ids=lambda marker: marker.opening)
@@ -94,7 +109,9 @@ def test_markers_open_and_close(marker) -> None:
 
 
 def test_channels_are_taken_apart() -> None:
-    reply = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Yes."
+    reply = (
+        "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Yes."
+    )
     assert parts_of_channels(reply) == ("hm", "Yes.")
     assert parts_of_channels("<|channel|>analysis<|message|>hm") == ("hm", "")
     assert parts_of_channels("<|channel|>final<|message|>Yes.") == ("", "Yes.")
@@ -120,26 +137,46 @@ KNOWN = {
     "openai-gpt-oss-120b": {"off": "<|start|>assistant", "on": "<|start|>assistant"},
 }
 EFFORTS = {
-    "openai-gpt-oss-120b": {"off": "low", "low": "low", "on": "medium", "medium": "medium", "high": "high"},
+    "openai-gpt-oss-120b": {
+        "off": "low",
+        "low": "low",
+        "on": "medium",
+        "medium": "medium",
+        "high": "high",
+    },
     "muse-glimmer": {"off": "low", "low": "low", "on": "high", "medium": "medium", "high": "high"},
 }
 
 
-def test_templates_of_models_in_use_are_switched(shared_data: Path, process: TemplateProcess) -> None:
-    sources = {path.stem: path.read_text(encoding="utf-8") for path in (shared_data / "templates").glob("*/*.jinja")}
+def test_templates_of_models_in_use_are_switched(
+    shared_data: Path, process: TemplateProcess
+) -> None:
+    sources = {
+        path.stem: path.read_text(encoding="utf-8")
+        for path in (shared_data / "templates").glob("*/*.jinja")
+    }
     for name, modes in KNOWN.items():
         for mode, expected in modes.items():
             assert prompt(sources[name], mode, process).endswith(expected), (name, mode)
     for name, efforts in EFFORTS.items():
         for mode, effort in efforts.items():
             text = prompt(sources[name], mode, process)
-            assert f"Reasoning: {effort}\n" in text or f"Reasoning strength: {effort}." in text, (name, mode)
+            assert f"Reasoning: {effort}\n" in text or f"Reasoning strength: {effort}." in text, (
+                name,
+                mode,
+            )
 
 
 @pytest.mark.slow
-def test_replies_in_channels_are_rendered_again(shared_data: Path, process: TemplateProcess) -> None:
-    source = (shared_data / "templates" / "more" / "openai-gpt-oss-120b.jinja").read_text(encoding="utf-8")
-    reply = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Yes."
+def test_replies_in_channels_are_rendered_again(
+    shared_data: Path, process: TemplateProcess
+) -> None:
+    source = (shared_data / "templates" / "more" / "openai-gpt-oss-120b.jinja").read_text(
+        encoding="utf-8"
+    )
+    reply = (
+        "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Yes."
+    )
     made = ChatTemplate(source, "<s>", "</s>", "model.gguf", process)
     text = made.render([*USER, {"role": "assistant", "content": reply}, *USER])
     assert "<|start|>assistant<|channel|>final<|message|>Yes.<|end|>" in text
@@ -160,10 +197,24 @@ REPLIES = {
 
 
 @pytest.mark.slow
-def test_a_growing_conversation_equals_its_templates_rendering(shared_data: Path, process: TemplateProcess) -> None:
+def test_a_growing_conversation_equals_its_templates_rendering(
+    shared_data: Path, process: TemplateProcess
+) -> None:
     """Also where the template drops earlier thoughts, and where the mode changes in between."""
-    sources = {path.stem: path.read_text(encoding="utf-8") for path in (shared_data / "templates").glob("*/*.jinja")}
-    spelt = ["<think>", "</think>", "[THINK]", "[/THINK]", "<|channel>", "<channel|>", *HARMONY.tokens, *SOLAR.tokens]
+    sources = {
+        path.stem: path.read_text(encoding="utf-8")
+        for path in (shared_data / "templates").glob("*/*.jinja")
+    }
+    spelt = [
+        "<think>",
+        "</think>",
+        "[THINK]",
+        "[/THINK]",
+        "<|channel>",
+        "<channel|>",
+        *HARMONY.tokens,
+        *SOLAR.tokens,
+    ]
     tokenizer = with_special(*((text, CONTROL) for text in dict.fromkeys(spelt)))
     for name, reply in REPLIES.items():
         made = ChatTemplate(sources[name], "<s>", "</s>", name, process)

@@ -20,7 +20,10 @@ TOOLS = [
         "function": {
             "name": name,
             "description": "",
-            "parameters": {"type": "object", "properties": {"a": {"type": "integer"}, "t": {"type": "string"}}},
+            "parameters": {
+                "type": "object",
+                "properties": {"a": {"type": "integer"}, "t": {"type": "string"}},
+            },
         },
     }
     for name in ("f", "get_time", "g-2")
@@ -101,7 +104,9 @@ def told(how: CallFormat, pieces: list[str]) -> Found:
     parts = [*map(splitter.push, pieces), splitter.flush()]
     calls = [call for part in parts for call in part.calls]
     assert calls == splitter.calls
-    return "".join(part.text for part in parts), [(call.name, json.loads(call.arguments)) for call in calls]
+    return "".join(part.text for part in parts), [
+        (call.name, json.loads(call.arguments)) for call in calls
+    ]
 
 
 @pytest.mark.parametrize(("name", "reply", "found"), REPLIES)
@@ -117,7 +122,11 @@ def test_a_reply_that_is_no_bare_call_is_shown_as_soon_as_clear() -> None:
     splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
     assert [splitter.push(piece).text for piece in ("```", "py", "thon\n")] == ["", "```py", "thon"]
     splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
-    assert [splitter.push(piece).text for piece in ("{", '"na', 'tion": ')] == ["", "", '{"nation":']
+    assert [splitter.push(piece).text for piece in ("{", '"na', 'tion": ')] == [
+        "",
+        "",
+        '{"nation":',
+    ]
 
 
 def test_with_a_form_an_object_is_the_answer() -> None:
@@ -157,7 +166,11 @@ def test_what_looks_like_a_call_and_is_none_is_told(reply: str, doubt: str) -> N
     ],
 )
 def test_arguments_fit_the_first_level_of_a_schema(arguments: dict[str, Any], reason: str) -> None:
-    properties = {"n": {"type": "integer"}, "kind": {"enum": ["a", "b"]}, "rest": {"type": ["string", "null"]}}
+    properties = {
+        "n": {"type": "integer"},
+        "kind": {"enum": ["a", "b"]},
+        "rest": {"type": ["string", "null"]},
+    }
     schema = {"type": "object", "properties": properties, "required": ["n"]}
     assert misfit(ToolCall("f", json.dumps(arguments)), {"f": schema}) == reason
 
@@ -207,7 +220,11 @@ def test_what_is_no_call_is_text_without_markers(how: CallFormat, hostile: str) 
     for opening in how.openings:
         text, calls = told(how, [opening + hostile[:200], hostile[200:], how.closing])
         assert calls == []
-        assert not any(marker in text for marker in (*how.openings, how.closing) if marker and marker != "<function=")
+        assert not any(
+            marker in text
+            for marker in (*how.openings, how.closing)
+            if marker and marker != "<function="
+        )
 
 
 def test_an_endless_call_becomes_text_and_the_rest_is_still_read() -> None:
@@ -228,7 +245,10 @@ def test_a_flood_of_calls_is_bounded() -> None:
 
 def test_the_tail_begins_with_the_first_call() -> None:
     call = '<tool_call>{"name": "f"}</tool_call>'
-    for pieces in ([f"a <tool_call>no</tool_call>b{call}c"], list(f"a <tool_call>no</tool_call>b{call}c")):
+    for pieces in (
+        [f"a <tool_call>no</tool_call>b{call}c"],
+        list(f"a <tool_call>no</tool_call>b{call}c"),
+    ):
         splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
         for piece in pieces:
             splitter.push(piece)

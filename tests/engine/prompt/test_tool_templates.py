@@ -31,21 +31,28 @@ FORMAT_OF = {
     "jinja/google-gemma-2-2b-it.jinja": None,
 }
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-TOOL = {"type": "function", "function": {"name": "get_weather", "description": "Tells.", "parameters": PARAMETERS}}
+TOOL = {
+    "type": "function",
+    "function": {"name": "get_weather", "description": "Tells.", "parameters": PARAMETERS},
+}
 CALL = ToolCall("get_weather", '{"city": "Paris"}', "abcdefgh1")
 CONVERSATION: list[dict[str, Any]] = [
     {"role": "user", "content": "How is Paris?"},
     {
         "role": "assistant",
         "content": "",
-        "tool_calls": [{"id": CALL.call_id, "function": {"name": CALL.name, "arguments": CALL.arguments}}],
+        "tool_calls": [
+            {"id": CALL.call_id, "function": {"name": CALL.name, "arguments": CALL.arguments}}
+        ],
     },
     {"role": "tool", "name": CALL.name, "tool_call_id": CALL.call_id, "content": "Rain"},
 ]
 
 
 @pytest.mark.parametrize("name", FORMAT_OF)
-def test_a_template_tells_how_calls_are_written(shared_data: Path, process: TemplateProcess, name: str) -> None:
+def test_a_template_tells_how_calls_are_written(
+    shared_data: Path, process: TemplateProcess, name: str
+) -> None:
     source = (shared_data / "templates" / name).read_text()
     template = ChatTemplate(source, "<s>", "</s>", process=process)
     how = template.call_format
@@ -56,19 +63,38 @@ def test_a_template_tells_how_calls_are_written(shared_data: Path, process: Temp
     assert "get_weather" in text
     assert "Rain" in text
     if how.name != "pythonic":  # its template leaves calls out; the rest is what the oracle prints
-        call = {"id": CALL.call_id, "type": "function", "function": {"name": CALL.name, "arguments": CALL.values}}
-        told = [CONVERSATION[0], {"role": "assistant", "content": "", "tool_calls": [call]}, CONVERSATION[2]]
+        call = {
+            "id": CALL.call_id,
+            "type": "function",
+            "function": {"name": CALL.name, "arguments": CALL.values},
+        }
+        told = [
+            CONVERSATION[0],
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            CONVERSATION[2],
+        ]
         printed = oracle(source)(
-            messages=told, tools=[TOOL], add_generation_prompt=True, bos_token="<s>", eos_token="</s>"
+            messages=told,
+            tools=[TOOL],
+            add_generation_prompt=True,
+            bos_token="<s>",
+            eos_token="</s>",
         )
         assert text == printed
     begun = text.index("How is Paris?")
     splitter = CallSplitter(how, [TOOL])
     wrote = text[begun + len("How is Paris?") : text.rindex("Rain")]
     at = min(found for sign in (*how.openings, '{"name"') if (found := wrote.find(sign)) >= 0)
-    splitter.push(wrote[at:].replace("<|eot_id|>", "\n").partition("<|start_header_id|>")[0].partition("</s>")[0])
+    splitter.push(
+        wrote[at:]
+        .replace("<|eot_id|>", "\n")
+        .partition("<|start_header_id|>")[0]
+        .partition("</s>")[0]
+    )
     splitter.flush()
-    assert [(one.name, one.values) for one in splitter.calls] == [(CALL.name, CALL.values)], wrote[at:]
+    assert [(one.name, one.values) for one in splitter.calls] == [(CALL.name, CALL.values)], wrote[
+        at:
+    ]
 
 
 PLAIN = """{% if tools %}<|im_start|>tools {{ tools|tojson }}<|im_end|>{% endif %}
@@ -84,7 +110,9 @@ WRITTEN = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\
 
 
 @pytest.mark.parametrize("source", [OBJECTS, TEXTS])
-def test_arguments_are_objects_or_text_as_the_template_wants(process: TemplateProcess, source: str) -> None:
+def test_arguments_are_objects_or_text_as_the_template_wants(
+    process: TemplateProcess, source: str
+) -> None:
     template = ChatTemplate(source, process=process)
     assert template.call_format is not None
     assert WRITTEN in template.render(CONVERSATION, tools=[TOOL])
@@ -99,7 +127,9 @@ def test_a_separate_tool_template_is_used_with_tools_only(process: TemplateProce
 
 
 def test_a_template_that_prints_no_tools_has_no_format(process: TemplateProcess) -> None:
-    template = ChatTemplate("{# <tool_call> #}{% for m in messages %}{{ m.content }}{% endfor %}", process=process)
+    template = ChatTemplate(
+        "{# <tool_call> #}{% for m in messages %}{{ m.content }}{% endfor %}", process=process
+    )
     assert template.call_format is None
 
 
@@ -127,7 +157,12 @@ def test_nothing_of_a_tool_becomes_a_control_token(chat: ChatPrompt) -> None:
     end = BYTES.control_texts[evil]
     chat.add_user("hi")
     n_plain = chat.prompt_ids().count(end)
-    chat.tools = [{"type": "function", "function": {"name": "f", "description": evil, "parameters": {evil: [evil]}}}]
+    chat.tools = [
+        {
+            "type": "function",
+            "function": {"name": "f", "description": evil, "parameters": {evil: [evil]}},
+        }
+    ]
     assert chat.prompt_ids().count(end) == n_plain
     call = ToolCall("f", json.dumps({evil: {"b": [evil]}}), evil)
     chat.add_reply([], "", [call])
@@ -157,7 +192,8 @@ def test_a_reply_needs_a_message_before_it(chat: ChatPrompt) -> None:
 
 def test_a_call_that_the_template_refuses_is_told(process: TemplateProcess) -> None:
     source = OBJECTS.replace(
-        "{% for c", "{% if m.tool_calls and m.content %}{{ raise_exception('no') }}{% endif %}{% for c"
+        "{% for c",
+        "{% if m.tool_calls and m.content %}{{ raise_exception('no') }}{% endif %}{% for c",
     )
     template = ChatTemplate(source, process=process)
     asked = {**CONVERSATION[1], "content": "text"}

@@ -37,20 +37,35 @@ def importance() -> np.ndarray[Any, Any]:
     return np.random.default_rng(8).gamma(0.5, 1, N_COLS).astype(np.float32)
 
 
-def error(made: np.ndarray[Any, Any], name: str, given: np.ndarray[Any, Any], weights: Any = 1.0) -> float:
+def error(
+    made: np.ndarray[Any, Any], name: str, given: np.ndarray[Any, Any], weights: Any = 1.0
+) -> float:
     """Root of the mean square error, weighted."""
     back = gguf.quants.dequantize(made, gguf.GGMLQuantizationType[name]).astype(np.float64)
     return float(np.sqrt(np.mean(weights * (back - given) ** 2)))
 
 
-def theirs(library: ctypes.CDLL, name: str, given: np.ndarray[Any, Any], weights: Any = None) -> np.ndarray[Any, Any]:
+def theirs(
+    library: ctypes.CDLL, name: str, given: np.ndarray[Any, Any], weights: Any = None
+) -> np.ndarray[Any, Any]:
     """The same rows by llama.cpp."""
     layout = TYPES_BY_NAME[name]
     made = np.zeros((len(given), N_COLS // layout.block_size * layout.type_size), np.uint8)
     function = getattr(library, f"quantize_{name.lower().replace('_k', '_K')}")
-    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+    function.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int64,
+        ctypes.c_int64,
+        ctypes.c_void_p,
+    ]
     function.restype = ctypes.c_size_t
-    function(given.ctypes.data, made.ctypes.data, *given.shape, None if weights is None else weights.ctypes.data)
+    function(
+        given.ctypes.data,
+        made.ctypes.data,
+        *given.shape,
+        None if weights is None else weights.ctypes.data,
+    )
     return made
 
 
@@ -73,12 +88,16 @@ def main() -> None:
             our_error, other_error = error(ours, name, many, cost), error(other, name, many, cost)
             row.append(f"{our_error / other_error:.4f} {our_ns:6.1f} {other_ns:6.1f} ns")
             few = values()
-            found.setdefault(name, []).append(error(theirs(library, name, few, weights), name, few, cost))
+            found.setdefault(name, []).append(
+                error(theirs(library, name, few, weights), name, few, cost)
+            )
         print(f"{name:7} plain {row[0]}   with importance {row[1]}")
     GOLDEN.write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")
 
 
-def _timed(make: Callable[[], np.ndarray[Any, Any]], n_values: int) -> tuple[np.ndarray[Any, Any], float]:
+def _timed(
+    make: Callable[[], np.ndarray[Any, Any]], n_values: int
+) -> tuple[np.ndarray[Any, Any], float]:
     make()
     started_s = time.thread_time()
     made = make()

@@ -34,8 +34,14 @@ class Case(NamedTuple):
 
     def tensors(self) -> dict[str, TypedShape]:
         """All tensors as float32, in the order of llama.cpp's files."""
-        names = ["output_norm.weight", "token_embd.weight"] + ([] if self.is_tied else ["output.weight"])
-        layers = [f"blk.{n}.{kind}.weight" for n in range(self.n_layers) for kind in (*sorted(self.kinds), "x_norm")]
+        names = ["output_norm.weight", "token_embd.weight"] + (
+            [] if self.is_tied else ["output.weight"]
+        )
+        layers = [
+            f"blk.{n}.{kind}.weight"
+            for n in range(self.n_layers)
+            for kind in (*sorted(self.kinds), "x_norm")
+        ]
         return {name: TypedShape(self._shape(name), "F32") for name in [*sorted(names), *layers]}
 
     def _shape(self, name: str) -> tuple[int, ...]:
@@ -47,7 +53,9 @@ class Case(NamedTuple):
         """The keys that the mixtures ask for."""
         about = {"block_count": self.n_layers, "attention.head_count": self.heads[0]}
         about |= {"attention.head_count_kv": self.heads[1], "expert_count": self.n_experts}
-        return {"general.architecture": self.architecture} | {f"{self.architecture}.{k}": v for k, v in about.items()}
+        return {"general.architecture": self.architecture} | {
+            f"{self.architecture}.{k}": v for k, v in about.items()
+        }
 
 
 CASES = {
@@ -70,9 +78,12 @@ def folded(types: dict[str, str]) -> dict[str, str]:
     """A line for each kind of tensor: ``2 Q6_K, 3 Q4_K`` counts its layers."""
     kinds: dict[str, list[str]] = {}
     for name, type_name in types.items():
-        kinds.setdefault(name.split(".", 2)[2] if name.startswith("blk.") else name, []).append(type_name)
+        kinds.setdefault(name.split(".", 2)[2] if name.startswith("blk.") else name, []).append(
+            type_name
+        )
     return {
-        kind: ", ".join(f"{len(list(run))} {name}" for name, run in groupby(found)) for kind, found in kinds.items()
+        kind: ", ".join(f"{len(list(run))} {name}" for name, run in groupby(found))
+        for kind, found in kinds.items()
     }
 
 
@@ -105,7 +116,9 @@ class Library:
         self._base.ggml_new_tensor.restype = pointer
         self._base.ggml_set_name.argtypes = [pointer, ctypes.c_char_p]
         self._base.ggml_free.argtypes = [pointer]
-        self._describe = self._function("_Z31llama_quant_model_from_metadataPK22llama_quant_model_desc", pointer)
+        self._describe = self._function(
+            "_Z31llama_quant_model_from_metadataPK22llama_quant_model_desc", pointer
+        )
         self._begin = self._function(
             "_Z16llama_quant_initPK11llama_modelPK27llama_model_quantize_params", pointer, pointer
         )
@@ -122,7 +135,14 @@ class Library:
     def types(self, case: Case, mix: str) -> dict[str, str]:
         """Each tensor's type, of those that have more than one dimension."""
         about = _Description(
-            case.architecture.encode(), case.n_cols, 64, case.n_layers, *case.heads, case.n_experts, 64, 64
+            case.architecture.encode(),
+            case.n_cols,
+            64,
+            case.n_layers,
+            *case.heads,
+            case.n_experts,
+            64,
+            64,
         )
         self._llama.llama_model_quantize_default_params.restype = _Parameters
         parameters = self._llama.llama_model_quantize_default_params()
@@ -144,7 +164,11 @@ def main() -> None:
     """Ask the library, and write the file."""
     library = Library(os.environ["JALOPY_LIBLLAMA"])
     found = {
-        name: {mix: folded(library.types(case, mix)) for mix in MIXTURES if mix not in ("F32", "F16", "BF16")}
+        name: {
+            mix: folded(library.types(case, mix))
+            for mix in MIXTURES
+            if mix not in ("F32", "F16", "BF16")
+        }
         for name, case in CASES.items()
     }
     GOLDEN.write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")

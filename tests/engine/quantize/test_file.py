@@ -30,17 +30,23 @@ def source(tmp_path: Path) -> Iterator[GGUFFile]:
 
 
 def types_of(gguf: GGUFFile, mix: str, **more: Any) -> dict[str, str]:
-    described = {name: TypedShape(info.shape, info.type_name) for name, info in gguf.tensors.items()}
+    described = {
+        name: TypedShape(info.shape, info.type_name) for name, info in gguf.tensors.items()
+    }
     return mixture(gguf.metadata, described, mix, **more)
 
 
 def quantise(gguf: GGUFFile, path: Path, mix: str, **more: Any) -> Written:
-    return quantise_file(gguf, path, types_of(gguf, mix), {"general.file_type": np.uint32(15)}, **more)
+    return quantise_file(
+        gguf, path, types_of(gguf, mix), {"general.file_type": np.uint32(15)}, **more
+    )
 
 
 def values(gguf: GGUFFile, name: str) -> np.ndarray:
     info = gguf.tensors[name]
-    return np.frombuffer(gguf.map, "<f4", info.size_bytes // 4, info.offset_bytes).reshape(-1, info.shape[-1])
+    return np.frombuffer(gguf.map, "<f4", info.size_bytes // 4, info.offset_bytes).reshape(
+        -1, info.shape[-1]
+    )
 
 
 def raw(gguf: GGUFFile, name: str) -> bytes:
@@ -70,10 +76,14 @@ def test_types_metadata_and_what_is_kept(source: GGUFFile, tmp_path: Path) -> No
     with closing(read_gguf(tmp_path / "out.gguf")) as made:
         assert {name: info.type_name for name, info in made.tensors.items()} == wanted
         assert {"F32", "Q4_K", "Q6_K"} <= set(wanted.values())
-        assert [made.tensors[name].shape for name in wanted] == [source.tensors[name].shape for name in wanted]
+        assert [made.tensors[name].shape for name in wanted] == [
+            source.tensors[name].shape for name in wanted
+        ]
         for name, kind in wanted.items():
             assert raw(made, name) == (
-                raw(source, name) if kind == "F32" else quantise_rows(values(source, name), kind).tobytes()
+                raw(source, name)
+                if kind == "F32"
+                else quantise_rows(values(source, name), kind).tobytes()
             )
         before, after = typed_metadata(source), typed_metadata(made)
         assert after.pop("general.quantization_version") == 2
@@ -90,7 +100,9 @@ def test_parts_become_one_file(tmp_path: Path) -> None:
             assert not any(key.startswith("split.") for key in made.metadata)
 
 
-def test_slices_and_threads_change_nothing(source: GGUFFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_and_threads_change_nothing(
+    source: GGUFFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     quantise(source, tmp_path / "whole.gguf", "Q4_K_M")
     monkeypatch.setattr(file, "_SLICE", 3 * 256)
     quantise(source, tmp_path / "cut.gguf", "Q4_K_M", n_threads=3)
@@ -107,13 +119,18 @@ def test_each_expert_has_its_own_importance(tmp_path: Path) -> None:
         rows = values(gguf, name).reshape(n_experts, n_rows, n_cols)
         kind = types_of(gguf, "Q4_K_M")[name]
         with closing(read_gguf(tmp_path / "out.gguf")) as made:
-            alone = [quantise_rows(one, kind, cost).tobytes() for one, cost in zip(rows, costs, strict=True)]
+            alone = [
+                quantise_rows(one, kind, cost).tobytes()
+                for one, cost in zip(rows, costs, strict=True)
+            ]
             assert raw(made, name) == b"".join(alone)
 
 
 def test_importance_of_another_model_is_refused(source: GGUFFile, tmp_path: Path) -> None:
     costs = {"blk.1.ffn_up.weight": np.ones(100, np.float32)}
-    with pytest.raises(GGUFError, match=r"ffn_up\.weight has 256 columns, and importance of 100 \(make it again"):
+    with pytest.raises(
+        GGUFError, match=r"ffn_up\.weight has 256 columns, and importance of 100 \(make it again"
+    ):
         quantise(source, tmp_path / "out.gguf", "Q4_K_M", importance=costs)
     assert not (tmp_path / "out.gguf").exists()
 
@@ -125,13 +142,17 @@ def test_nan_names_the_tensor_and_leaves_nothing(tmp_path: Path) -> None:
     place.mkdir()
     with (
         closing(read_gguf(described.write(tmp_path / "m.gguf"))) as gguf,
-        pytest.raises(BrokenModelError, match=r"m\.gguf: tensor blk\.1\.ffn_up\.weight holds NaN, infinity or"),
+        pytest.raises(
+            BrokenModelError, match=r"m\.gguf: tensor blk\.1\.ffn_up\.weight holds NaN, infinity or"
+        ),
     ):
         quantise(gguf, place / "out.gguf", "Q4_K_M")
     assert list(place.iterdir()) == []
 
 
-def test_a_full_disk_leaves_nothing(source: GGUFFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_nothing(
+    source: GGUFFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(write.shutil, "disk_usage", lambda place: type("Usage", (), {"free": 1000}))
     with pytest.raises(FileUnwritableError, match="its disk has 0 MB left"):
         quantise(source, tmp_path / "out.gguf", "Q4_K_M")
@@ -140,5 +161,7 @@ def test_a_full_disk_leaves_nothing(source: GGUFFile, tmp_path: Path, monkeypatc
 
 def test_types_that_cannot_be_made_are_named(source: GGUFFile, tmp_path: Path) -> None:
     types = types_of(source, "Q4_K_M") | {"output_norm.weight": "IQ1_S"}
-    with pytest.raises(UnsupportedQuantError, match=r"tensor output_norm\.weight cannot be made IQ1_S"):
+    with pytest.raises(
+        UnsupportedQuantError, match=r"tensor output_norm\.weight cannot be made IQ1_S"
+    ):
         quantise_file(source, tmp_path / "out.gguf", types, {})

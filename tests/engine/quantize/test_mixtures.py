@@ -46,7 +46,12 @@ def test_importance_lets_the_first_layers_keep_a_minimum() -> None:
 
 def test_named_tensors_keep_a_type_of_ones_own() -> None:
     case = CASES["llama 3"]
-    keep = {"output.weight": "Q8_0", "blk.?.attn_k.weight": "F16", "blk.*.attn_k.weight": "Q5_0", "x": "F32"}
+    keep = {
+        "output.weight": "Q8_0",
+        "blk.?.attn_k.weight": "F16",
+        "blk.*.attn_k.weight": "Q5_0",
+        "x": "F32",
+    }
     types = folded(mixture(case.metadata(), case.tensors(), "Q4_K_M", keep=keep))
     assert types["output.weight"] == "1 Q8_0"
     assert types["attn_k.weight"] == "10 F16, 22 Q5_0"
@@ -55,8 +60,14 @@ def test_named_tensors_keep_a_type_of_ones_own() -> None:
 def test_a_matrix_of_one_row_stays() -> None:
     assert not may_shrink("blk.0.attn_q.weight", (1, 512))
     assert may_shrink("blk.0.attn_q.weight", (1, 2, 512))
-    shapes = {"token_embd.weight": TypedShape((64, 512), "F16"), "blk.0.attn_q.weight": TypedShape((1, 512), "F16")}
-    assert mixture({}, shapes, "Q4_K_M") == {"token_embd.weight": "Q6_K", "blk.0.attn_q.weight": "F16"}
+    shapes = {
+        "token_embd.weight": TypedShape((64, 512), "F16"),
+        "blk.0.attn_q.weight": TypedShape((1, 512), "F16"),
+    }
+    assert mixture({}, shapes, "Q4_K_M") == {
+        "token_embd.weight": "Q6_K",
+        "blk.0.attn_q.weight": "F16",
+    }
 
 
 def test_metadata_that_lies_gives_plain_types_only() -> None:

@@ -41,7 +41,9 @@ def test_importance_moves_errors_to_other_columns(name: str) -> None:
 
 def test_importance_of_no_column_is_none() -> None:
     rows = values()
-    assert np.array_equal(quantise_rows(rows, "Q4_K", np.zeros(768, np.float32)), quantise_rows(rows, "Q4_K"))
+    assert np.array_equal(
+        quantise_rows(rows, "Q4_K", np.zeros(768, np.float32)), quantise_rows(rows, "Q4_K")
+    )
 
 
 def test_a_block_that_nothing_used_is_kept() -> None:
@@ -98,7 +100,10 @@ def best_pair(blocks: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, ...]
         s, m = (w * xq - x * q_sum) / over, (qq * x - q_sum * xq) / over
         s, m = np.where(m > 0, xq / qq, s), np.minimum(m, 0)
         gain = s * xq + m * x
-        kept = [np.where(gain > best, new, old) for new, old in zip((m, xq, q_sum, qq), kept, strict=True)]
+        kept = [
+            np.where(gain > best, new, old)
+            for new, old in zip((m, xq, q_sum, qq), kept, strict=True)
+        ]
         best = np.maximum(best, gain)
     return tuple(kept)
 
@@ -113,12 +118,16 @@ def test_q4_k_is_as_good_as_its_twin() -> None:
     d = halves(scale.max(axis=1, keepdims=True) / 63).astype(np.float64)
     scale = np.rint(scale / d)
     for again in range(3):
-        a = np.rint((blocks + (dmin * minimum)[..., None]) / (d * scale)[..., None]).clip(0, 15) * scale[..., None]
+        a = (
+            np.rint((blocks + (dmin * minimum)[..., None]) / (d * scale)[..., None]).clip(0, 15)
+            * scale[..., None]
+        )
         if again == 2:
             break
         b = np.broadcast_to(minimum[..., None], a.shape)
         aa, ab, bb, xa, xb = (
-            (weights * by).sum(axis=(1, 2))[:, None] for by in (a * a, a * b, b * b, blocks * a, blocks * b)
+            (weights * by).sum(axis=(1, 2))[:, None]
+            for by in (a * a, a * b, b * b, blocks * a, blocks * b)
         )
         d, dmin = (halves(of / (aa * bb - ab**2)) for of in (xa * bb - ab * xb, xa * ab - aa * xb))
     twin = d[..., None] * a - (dmin * minimum)[..., None]
@@ -173,5 +182,8 @@ def test_casts_round_to_the_nearest(name: str) -> None:
     rows = values()
     made = quantise_rows(rows, name)
     assert np.array_equal(
-        made, gguf.quants.quantize(rows, gguf.GGMLQuantizationType[name]).view(np.uint8).reshape(made.shape)
+        made,
+        gguf.quants.quantize(rows, gguf.GGMLQuantizationType[name])
+        .view(np.uint8)
+        .reshape(made.shape),
     )

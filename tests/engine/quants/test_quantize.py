@@ -22,7 +22,11 @@ def twin(x: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     inverse = np.divide(np.float32(127), top, out=np.zeros_like(top), where=top > 0)
     q = np.rint(parts * inverse[..., None]).astype(np.int8)
     if group == 32:
-        return q.reshape(x.shape), d.astype(np.float16).astype(np.float32), q.sum(-1, dtype=np.int32)
+        return (
+            q.reshape(x.shape),
+            d.astype(np.float16).astype(np.float32),
+            q.sum(-1, dtype=np.int32),
+        )
     sixteens, both = q.reshape(*q.shape[:2], 16, 16).sum(-1), q.reshape(*q.shape[:2], 8, 32).sum(-1)
     return q.reshape(x.shape), d, np.concatenate([sixteens, both], -1).astype(np.int16)
 
@@ -37,13 +41,23 @@ def test_every_form_equals_its_twin_to_the_bit(name: str, n_threads: int) -> Non
     wanted = twin(x, name)
     if not form.in_rows:
         wanted = in_columns(*wanted, COLUMNS_AT_ONCE, SIDE_BY_SIDE)
-        x = np.concatenate([x, np.zeros((COLUMNS_AT_ONCE - n_tokens % COLUMNS_AT_ONCE, n), np.float32)])
+        x = np.concatenate(
+            [x, np.zeros((COLUMNS_AT_ONCE - n_tokens % COLUMNS_AT_ONCE, n), np.float32)]
+        )
     else:
         q = in_rows(wanted[0], n) if form.offsets is None else in_pairs(wanted[0], form)
         wanted = q, *(in_rows(part, n, form.group) for part in wanted[1:])
     kind = np.int8 if form.in_rows or form.item_bytes == 1 else np.int16
     found = [np.zeros_like(wanted[0], kind), np.zeros_like(wanted[1]), np.zeros_like(wanted[2])]
-    record = words(QUANTIZE, step=words(STEP, n_tokens=n_tokens), x=x, n=n, q=found[0], d=found[1], sums=found[2])
+    record = words(
+        QUANTIZE,
+        step=words(STEP, n_tokens=n_tokens),
+        x=x,
+        n=n,
+        q=found[0],
+        d=found[1],
+        sums=found[2],
+    )
     run(f"quantize {name}", record, n_threads)
     for one, other in zip(found, wanted, strict=True):
         assert (one == other).all()
@@ -53,7 +67,9 @@ def test_pairs_meet_in_one_register() -> None:
     """Sub-blocks next to each other with their magnitudes; blocks of 32 that are four apart, the rest at the end."""
     q = (np.arange(288) - 144).clip(-127, 127).astype(np.int8)[None]
     thirties = in_pairs(q, FORMS["q8_0 paired"])[0]
-    assert (thirties[:64] == np.concatenate([q[0, :16], q[0, 128:144], q[0, 16:32], q[0, 144:160]])).all()
+    assert (
+        thirties[:64] == np.concatenate([q[0, :16], q[0, 128:144], q[0, 16:32], q[0, 144:160]])
+    ).all()
     assert thirties.shape == (512,)
     assert (thirties[464:480] == q[0, 256:272]).all()
     assert (thirties[496:] == q[0, 272:]).all()
@@ -65,7 +81,9 @@ def test_pairs_meet_in_one_register() -> None:
 
 @pytest.mark.parametrize("name", [name for name, form in FORMS.items() if form.offsets is not None])
 def test_pairs_come_back_as_they_went(name: str) -> None:
-    q = np.random.default_rng(0).integers(-127, 128, (3, 544 if FORMS[name].group == 32 else 512), np.int8)
+    q = np.random.default_rng(0).integers(
+        -127, 128, (3, 544 if FORMS[name].group == 32 else 512), np.int8
+    )
     assert (out_of_pairs(in_pairs(q, FORMS[name]), FORMS[name], q.shape[1]) == q).all()
 
 
@@ -73,4 +91,7 @@ def test_columns_come_back_as_they_went() -> None:
     q = np.random.default_rng(0).integers(-127, 128, (7, 608), np.int8)
     d, sums = np.zeros((7, 19), np.float32), np.zeros((7, 19), np.int32)
     there, _, _ = in_columns(q, d, sums, COLUMNS_AT_ONCE, SIDE_BY_SIDE)
-    assert (out_of_columns(there, -(-7 // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE, 608, SIDE_BY_SIDE)[:7] == q).all()
+    assert (
+        out_of_columns(there, -(-7 // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE, 608, SIDE_BY_SIDE)[:7]
+        == q
+    ).all()

@@ -31,12 +31,20 @@ TOLERANCE = 1e-6
 def column_counts(name: str) -> tuple[int, ...]:
     """Lengths of rows: one block, and several with a rest that no kernel takes at once."""
     block = TYPES_BY_NAME[name].block_size
-    return (7, 64, 172) if block == 1 else (block, 9 * block, 28 * block) if block < 256 else (block, 5 * block)
+    return (
+        (7, 64, 172)
+        if block == 1
+        else (block, 9 * block, 28 * block)
+        if block < 256
+        else (block, 5 * block)
+    )
 
 
 every_type = pytest.mark.parametrize("quant", QUANTS, indirect=True)
 every_length = pytest.mark.parametrize(
-    ("quant", "n_cols"), [(name, n) for name in QUANTS for n in column_counts(name)], indirect=["quant"]
+    ("quant", "n_cols"),
+    [(name, n) for name in QUANTS for n in column_counts(name)],
+    indirect=["quant"],
 )
 without_floats = pytest.mark.parametrize(
     "quant", [name for name in QUANTS if TYPES_BY_NAME[name].block_size > 1], indirect=True
@@ -47,7 +55,9 @@ every_product = pytest.mark.parametrize("n_tokens", [0, 4], ids=["one", "block"]
 
 WITHOUT_VECTORS = {"F32", "F16", "BF16", "Q1_0", "Q2_0", "NVFP4"}
 """Types for which the C reference's vectors were not made; the few-bit ones have a twin in NumPy and blocks by hand."""
-with_vectors = pytest.mark.parametrize("quant", sorted(set(QUANTS) - WITHOUT_VECTORS), indirect=True)
+with_vectors = pytest.mark.parametrize(
+    "quant", sorted(set(QUANTS) - WITHOUT_VECTORS), indirect=True
+)
 
 
 @pytest.fixture
@@ -84,12 +94,18 @@ def test_embed_equals_the_c_reference_bit_for_bit(quant: QuantType, shared_data)
     vectors = np.load(shared_data / "quants" / "ggml_quant_vectors.npz")
     wanted = vectors[f"{quant.name}_dequant"]
     weights = vectors[f"{quant.name}_blocks"].view(np.uint8).reshape(len(wanted), -1)
-    assert embed(quant, weights, list(range(len(wanted))), wanted.shape[1]).tobytes() == wanted.tobytes()
+    assert (
+        embed(quant, weights, list(range(len(wanted))), wanted.shape[1]).tobytes()
+        == wanted.tobytes()
+    )
 
 
 @every_length
 def test_products_equal_those_of_float64(quant: QuantType, n_cols: int) -> None:
-    weights, columns = random_weights(quant, N_ROWS, n_cols), random_columns(quant, N_TOKENS, n_cols)
+    weights, columns = (
+        random_weights(quant, N_ROWS, n_cols),
+        random_columns(quant, N_TOKENS, n_cols),
+    )
     wanted = columns.values[:N_TOKENS] @ dequantize(quant, weights).astype(np.float64).T
     assert_close(multiply(quant, weights, columns, 0), wanted[:1])
     assert_close(multiply(quant, weights, columns, N_TOKENS), wanted)
@@ -115,7 +131,9 @@ def test_integers_are_exact(quant: QuantType, n_tokens: int) -> None:
     n_cols = column_counts(quant.name)[0]
     weights = with_scales(quant, random_blocks(quant, 9, n_cols), np.ones)
     columns = columns_of(quant, np.random.default_rng(5).integers(-3, 4, (4, n_cols)), d=1.0)
-    wanted = columns.values @ dequantize(quant, weights).astype(np.float64).T  # below 2^24, so float32 rounds nothing
+    wanted = (
+        columns.values @ dequantize(quant, weights).astype(np.float64).T
+    )  # below 2^24, so float32 rounds nothing
     assert (multiply(quant, weights, columns, n_tokens) == wanted[: max(n_tokens, 1)]).all()
 
 
@@ -128,11 +146,16 @@ def test_any_bits_are_read_as_the_package_reads_them(quant: QuantType) -> None:
         read = dequantize(quant, weights)
         found = embed(quant, weights, list(range(32)), n_cols)
         assert np.array_equal(found, read, equal_nan=True)
-        columns = columns_of(quant, np.random.default_rng(5).integers(-127, 128, (4, n_cols)), d=0.01)
+        columns = columns_of(
+            quant, np.random.default_rng(5).integers(-127, 128, (4, n_cols)), d=0.01
+        )
         values = columns.values[:4]
         largest = (np.abs(values) @ np.abs(read.astype(np.float64)).T).max(0)
         wanted, sound = values @ read.astype(np.float64).T, largest < 1e37
-    for product in (multiply(quant, weights, columns, 4), multiply(quant, weights, columns, 4, few=True)):
+    for product in (
+        multiply(quant, weights, columns, 4),
+        multiply(quant, weights, columns, 4, few=True),
+    ):
         assert np.all(np.abs(product - wanted)[:, sound] <= TOLERANCE * largest[sound])
         assert not np.isfinite(product[:, np.isnan(largest)]).any()
 
@@ -153,7 +176,9 @@ def test_the_grids_are_those_of_the_gguf_package(name: str) -> None:
         ("Q2_0", "0040" + "e4" + "55" * 15, [-2, 0, 2, 4] + [0] * 60),
     ],
 )
-def test_what_the_package_does_not_read_is_read_as_ggml_does(name: str, block: str, weights: list[float]) -> None:
+def test_what_the_package_does_not_read_is_read_as_ggml_does(
+    name: str, block: str, weights: list[float]
+) -> None:
     """Written by hand from the layout: the lowest bits are the first weight."""
     rows = np.frombuffer(bytes.fromhex(block), np.uint8)[None]
     assert embed(QUANT_TYPES[name], rows, [0], len(weights))[0].tolist() == weights
@@ -162,7 +187,10 @@ def test_what_the_package_does_not_read_is_read_as_ggml_does(name: str, block: s
 @every_type
 def test_number_of_threads_changes_nothing(quant: QuantType) -> None:
     n_cols = some_cols(quant)
-    weights, columns = random_weights(quant, N_ROWS, n_cols), random_columns(quant, N_TOKENS, n_cols)
+    weights, columns = (
+        random_weights(quant, N_ROWS, n_cols),
+        random_columns(quant, N_TOKENS, n_cols),
+    )
     for n_tokens in (0, N_TOKENS):
         alone = multiply(quant, weights, columns, n_tokens)
         for n_threads in (2, 3, 16):
@@ -182,20 +210,32 @@ def test_a_column_does_not_depend_on_its_neighbours(quant: QuantType) -> None:
 @every_type
 def test_bias_and_residual_are_added(quant: QuantType) -> None:
     n_cols = some_cols(quant)
-    weights, columns = random_weights(quant, N_ROWS, n_cols), random_columns(quant, N_TOKENS, n_cols)
+    weights, columns = (
+        random_weights(quant, N_ROWS, n_cols),
+        random_columns(quant, N_TOKENS, n_cols),
+    )
     added = np.random.default_rng(3).standard_normal((N_TOKENS, N_ROWS), np.float32)
     for n_tokens in (0, N_TOKENS):
         plain = multiply(quant, weights, columns, n_tokens)
-        assert (multiply(quant, weights, columns, n_tokens, add=added) == plain + added[: len(plain)]).all()
-        assert (multiply(quant, weights, columns, n_tokens, add=added[:1].copy()) == plain + added[:1]).all()
+        assert (
+            multiply(quant, weights, columns, n_tokens, add=added) == plain + added[: len(plain)]
+        ).all()
+        assert (
+            multiply(quant, weights, columns, n_tokens, add=added[:1].copy()) == plain + added[:1]
+        ).all()
 
 
 @every_length
 def test_a_few_columns_equal_single_ones_to_the_bit(quant: QuantType, n_cols: int) -> None:
     weights, columns = random_weights(quant, N_ROWS, n_cols), random_columns(quant, 8, n_cols)
     added = np.random.default_rng(3).standard_normal((8, N_ROWS), np.float32)
-    alone = [multiply(quant, weights, columns.from_column(c), 0, add=added[c : c + 1].copy())[0] for c in range(8)]
+    alone = [
+        multiply(quant, weights, columns.from_column(c), 0, add=added[c : c + 1].copy())[0]
+        for c in range(8)
+    ]
     for n_tokens in range(1, 9):
         n_threads = 1 + 2 * (n_tokens % 2)
-        together = multiply(quant, weights, columns, n_tokens, n_threads, added[:n_tokens].copy(), few=True)
+        together = multiply(
+            quant, weights, columns, n_tokens, n_threads, added[:n_tokens].copy(), few=True
+        )
         assert together.tobytes() == np.array(alone[:n_tokens]).tobytes()

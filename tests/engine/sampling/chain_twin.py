@@ -33,7 +33,12 @@ CHAINS: dict[str, dict[str, Any]] = {
         "temperature": 1.3,
     },
     "xtc": {"xtc_probability": 0.6, "xtc_threshold": 0.08},
-    "xtc after top-p": {"top_p": 0.9, "xtc_probability": 1.0, "xtc_threshold": 0.05, "temperature": 0.8},
+    "xtc after top-p": {
+        "top_p": 0.9,
+        "xtc_probability": 1.0,
+        "xtc_threshold": 0.05,
+        "temperature": 0.8,
+    },
     "xtc of nothing": {"xtc_probability": 1.0, "xtc_threshold": 0.6},
     "penalties": {"repeat_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.4},
     "rewards": {"presence_penalty": -1.0, "frequency_penalty": -0.3, "repeat_window": 5},
@@ -44,7 +49,10 @@ CHAINS: dict[str, dict[str, Any]] = {
 
 
 def twin(
-    logits: np.ndarray, tokens: list[int], sampling: Sampling, breakers: frozenset[int] = frozenset()
+    logits: np.ndarray,
+    tokens: list[int],
+    sampling: Sampling,
+    breakers: frozenset[int] = frozenset(),
 ) -> Probabilities:
     """Return the probability of each token that may be drawn. ``breakers``: tokens that end repetitions for DRY."""
     s, x = sampling, logits.astype(np.float64)
@@ -125,4 +133,6 @@ def chi_square(counts: dict[int, int], expected: Probabilities) -> float:
         return 0.0
     statistic = sum((count - wanted) ** 2 / wanted for count, wanted in cells)
     # Wilson and Hilferty 1931: its cube root is nearly normal.
-    return float(((statistic / degrees) ** (1 / 3) - (1 - 2 / (9 * degrees))) / np.sqrt(2 / (9 * degrees)))
+    return float(
+        ((statistic / degrees) ** (1 / 3) - (1 - 2 / (9 * degrees))) / np.sqrt(2 / (9 * degrees))
+    )

@@ -56,7 +56,11 @@ def test_a_window_as_long_as_the_context_is_left_out():
 
 
 def test_refused_keys_are_named_but_unknown_samplers_are_not():
-    metadata = {"general.sampling.temp": -1.0, "general.sampling.top_p": 0.9, "general.sampling.mirostat": 1}
+    metadata = {
+        "general.sampling.temp": -1.0,
+        "general.sampling.top_p": 0.9,
+        "general.sampling.mirostat": 1,
+    }
     assert refused_keys(metadata | {"general.sampling.top_k": "many"}) == [
         "general.sampling.temp",
         "general.sampling.top_k",

@@ -32,7 +32,9 @@ def free_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guessing, "MOST_STEPS", 1e9)
 
 
-def reply(session: Session, sampling: Sampling, guess: bool, n: int = 60, stop: tuple[str, ...] = ()) -> list[object]:
+def reply(
+    session: Session, sampling: Sampling, guess: bool, n: int = 60, stop: tuple[str, ...] = ()
+) -> list[object]:
     session.prefill(PROMPT)
     said = [(one.token_id, one.text) for one in session.generate(sampling, n, stop, guess=guess)]
     return [said, session.finish_reason, session.tokens]
@@ -72,7 +74,9 @@ def test_guesses_come_true_where_a_reply_repeats_itself(model: Model) -> None:
 def test_guesses_end_where_the_context_or_the_limit_does(model: Model, left: int) -> None:
     for n_ctx, n in ((len(PROMPT) + 40 + left, 200), (256, 40 + left)):
         plain, guessed = model.session(n_ctx=n_ctx), model.session(n_ctx=n_ctx)
-        assert reply(guessed, Sampling.greedy(), True, n) == reply(plain, Sampling.greedy(), False, n)
+        assert reply(guessed, Sampling.greedy(), True, n) == reply(
+            plain, Sampling.greedy(), False, n
+        )
         plain.close()
         guessed.close()
 
@@ -82,7 +86,9 @@ def test_a_stop_and_a_reply_left_early_keep_no_guessed_tokens(model: Model) -> N
     plain, guessed = model.session(n_ctx=256), model.session(n_ctx=256)
     (said, *_) = reply(plain, Sampling.greedy(), False)
     stop = "".join(text for _, text in said)[40:43]  # type: ignore[attr-defined]
-    assert reply(guessed, Sampling.greedy(), True, 60, (stop,)) == reply(plain, Sampling.greedy(), False, 60, (stop,))
+    assert reply(guessed, Sampling.greedy(), True, 60, (stop,)) == reply(
+        plain, Sampling.greedy(), False, 60, (stop,)
+    )
     guessed.prefill(PROMPT)
     generating = guessed.generate(Sampling.greedy(), 60, guess=True)
     first = [next(generating).token_id for _ in range(31)]
@@ -117,7 +123,11 @@ def spend(
 ) -> float:
     """Steps of one token that a text takes, of which guesses take ``cost_steps`` each."""
     monkeypatch.undo()
-    one, steps, row = Guessing(text[:40], costs or GuessCosts(), earlier), 0.0, np.zeros(1, np.float32)
+    one, steps, row = (
+        Guessing(text[:40], costs or GuessCosts(), earlier),
+        0.0,
+        np.zeros(1, np.float32),
+    )
     for place in range(40, len(text)):
         if one.computed(text[place]) is None:
             guesses = one.propose(3)
@@ -130,12 +140,21 @@ def spend(
 def test_text_that_repeats_comes_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(1)
     once = [random.randrange(1000) for _ in range(300)]
-    said = [*once, 1001, 1002, *once, 1003, *once]  # copies with nothing between them are a loop, which is not guessed
+    said = [
+        *once,
+        1001,
+        1002,
+        *once,
+        1003,
+        *once,
+    ]  # copies with nothing between them are a loop, which is not guessed
     assert spend(said, 0.5, monkeypatch) < 0.8
 
 
 @pytest.mark.parametrize("cost_steps", [0.2, 1.0, 4.0])
-def test_text_in_which_no_guess_comes_true_is_hardly_slower(cost_steps: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_in_which_no_guess_comes_true_is_hardly_slower(
+    cost_steps: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Pairs of tokens repeat all the time, and what follows them never does.
     text, random = [], Random(2)
     for _ in range(1000):
@@ -171,7 +190,9 @@ def test_earlier_text_never_changes_a_reply(model: Model, sampling: Sampling) ->
     guessed.earlier_text = EarlierText([plain.tokens], VOCAB)
     assert reply(guessed, sampling, True) == said
     assert guessed.n_guessed > 20
-    guessed.earlier_text = EarlierText([[(token + 1) % 64 for token in plain.tokens], PROMPT[:5]], VOCAB)
+    guessed.earlier_text = EarlierText(
+        [[(token + 1) % 64 for token in plain.tokens], PROMPT[:5]], VOCAB
+    )
     assert reply(guessed, sampling, True) == said
     for session in (plain, guessed):
         session.close()
@@ -185,13 +206,17 @@ def test_what_an_earlier_conversation_said_comes_faster(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("cost_steps", [0.2, 1.0, 4.0])
-def test_earlier_text_that_misleads_costs_hardly_more(cost_steps: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_earlier_text_that_misleads_costs_hardly_more(
+    cost_steps: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     random, text, other = Random(5), [], []
     for _ in range(1000):
         words = [random.randrange(100) for _ in range(4)]
         text += [*words, random.randrange(100, 10_000)]
         other += [*words, random.randrange(10_000, 100_000)]
-    assert spend(text, cost_steps, monkeypatch, EarlierText([other], VOCAB)) < 1.01 + 2 * cost_steps / len(text)
+    assert spend(
+        text, cost_steps, monkeypatch, EarlierText([other], VOCAB)
+    ) < 1.01 + 2 * cost_steps / len(text)
 
 
 def test_what_hardly_ever_comes_true_is_not_tried_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,16 +238,26 @@ def test_short_replies_of_a_session_share_one_balance(monkeypatch: pytest.Monkey
     assert n_steps < 1.01
 
 
-def longest(texts: list[list[int]], tokens: list[int], most: int) -> tuple[int, set[tuple[int, ...]]]:
+def longest(
+    texts: list[list[int]], tokens: list[int], most: int
+) -> tuple[int, set[tuple[int, ...]]]:
     """The same as ``EarlierText.following``, by looking everywhere: all that may follow."""
     best: tuple[int, set[tuple[int, ...]]] = 0, set()
     for text in texts:
         for place in range(3, len(text)):
             n = next(
-                (n for n in range(1, DEPTH + 1) if n > min(place, len(tokens)) or text[place - n] != tokens[-n]), 10
+                (
+                    n
+                    for n in range(1, DEPTH + 1)
+                    if n > min(place, len(tokens)) or text[place - n] != tokens[-n]
+                ),
+                10,
             )
             if n > 3 and n - 1 >= best[0]:
-                best = n - 1, {tuple(text[place : place + most]), *(best[1] if n - 1 == best[0] else ())}
+                best = (
+                    n - 1,
+                    {tuple(text[place : place + most]), *(best[1] if n - 1 == best[0] else ())},
+                )
     return best
 
 
@@ -244,12 +279,18 @@ def test_no_match_goes_from_one_text_into_the_next() -> None:
     one = EarlierText([[1, 2, 3, 4], [5, 6, 7, 8], []], VOCAB)
     assert one.following([2, 3, 4], 3) == one.following([3, 4, 5], 3) == (0, [])
     assert one.following([5, 6, 7], 3) == (3, [8])
-    assert EarlierText([], VOCAB).following([1, 2, 3], 3) == EarlierText([[1, 2]], VOCAB).following([], 3) == (0, [])
+    assert (
+        EarlierText([], VOCAB).following([1, 2, 3], 3)
+        == EarlierText([[1, 2]], VOCAB).following([], 3)
+        == (0, [])
+    )
 
 
 @pytest.mark.parametrize("vocab_size", [100, VOCAB, 1 << 40])
 def test_ids_of_no_vocabulary_are_never_proposed(vocab_size: int) -> None:
-    one = EarlierText([[-5, 1 << 41, 3, 4, 5], [1, 2, 3, 99, vocab_size], [4, 5, 6, vocab_size, 8]], vocab_size)
+    one = EarlierText(
+        [[-5, 1 << 41, 3, 4, 5], [1, 2, 3, 99, vocab_size], [4, 5, 6, vocab_size, 8]], vocab_size
+    )
     assert one.following([1, 2, 3], 2) == (3, [99])
     assert one.following([-5, 1 << 41, 3], 2) == one.following([4, 5, 6], 2) == (0, [])
 

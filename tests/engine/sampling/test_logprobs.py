@@ -22,7 +22,9 @@ def test_they_are_the_logarithms_of_the_softmax(values: list[float], data: st.Da
     in_order = sorted(range(len(values)), key=lambda one: (-values[one], one))[:n_top]
     assert found.chosen == pytest.approx(values[token] - whole, abs=1e-9)
     assert [one for one, _ in found.top] == in_order
-    assert [value for _, value in found.top] == pytest.approx([values[one] - whole for one in in_order], abs=1e-9)
+    assert [value for _, value in found.top] == pytest.approx(
+        [values[one] - whole for one in in_order], abs=1e-9
+    )
 
 
 def test_of_equal_tokens_the_first_ones_are_given() -> None:

@@ -7,7 +7,14 @@ from random import Random
 import pytest
 
 from engine.sampling.guessing import GuessCosts, Guessing
-from engine.sampling.loops import COPIES, LEAST_POOR_TOKENS, LONGEST, MORE_TOKENS, LoopGuard, LoopWatch
+from engine.sampling.loops import (
+    COPIES,
+    LEAST_POOR_TOKENS,
+    LONGEST,
+    MORE_TOKENS,
+    LoopGuard,
+    LoopWatch,
+)
 from tests.engine.sampling import sound_texts
 
 
@@ -46,9 +53,9 @@ def test_a_loop_is_ended_and_one_copy_of_it_stays(n: int) -> None:
     assert ended is not None
     at, copied = ended
     assert at - len(before) <= COPIES * n + MORE_TOKENS + 1
-    assert (before + unit * 2000)[: at - copied] == before + unit * ((at - copied - len(before)) // n) + unit[
-        : (at - copied - len(before)) % n
-    ]
+    assert (before + unit * 2000)[: at - copied] == before + unit * (
+        (at - copied - len(before)) // n
+    ) + unit[: (at - copied - len(before)) % n]
     assert at - copied - len(before) <= n + 1, "no more than one copy"
 
 
@@ -69,7 +76,9 @@ def test_rules_zeros_and_blanks_may_be_long() -> None:
         assert first_stop(unit * LEAST_POOR_TOKENS) is not None
 
 
-@pytest.mark.parametrize("emoji", ["\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466", "\U0001f31f"])
+@pytest.mark.parametrize(
+    "emoji", ["\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466", "\U0001f31f"]
+)
 def test_emoji_are_words_even_where_each_byte_is_a_token(emoji: str) -> None:
     guard = LoopGuard(lambda byte: bytes([byte]))
     stops = [n for n, byte in enumerate((emoji * 300).encode()) if guard.note(byte)]
@@ -91,7 +100,9 @@ def test_a_megabyte_of_code_is_never_ended() -> None:
     assert n_bytes >= sound_texts.N_CODE_BYTES
 
 
-@pytest.mark.parametrize("item", ["{}. a sunny day\n", "{}) a sunny day at the beach, with ice\n\n", "  {}. sunny\n"])
+@pytest.mark.parametrize(
+    "item", ["{}. a sunny day\n", "{}) a sunny day at the beach, with ice\n\n", "  {}. sunny\n"]
+)
 def test_a_list_that_only_counts_is_ended(item: str) -> None:
     before = words_of("Here is a list:\n\n")
     items = [words_of(item.format(n)) for n in range(1, 200)]
@@ -106,7 +117,9 @@ def test_a_list_that_only_counts_is_ended(item: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        lambda n: f"{n}. {'sunny' if n % 12 else 'rainy'} day",  # a list that says another thing in time
+        lambda n: (
+            f"{n}. {'sunny' if n % 12 else 'rainy'} day"
+        ),  # a list that says another thing in time
         lambda n: f"{2 * n}. a sunny day",
         lambda n: f"{n},a sunny day,true",
         lambda n: f"({n}, 'a sunny day'),",

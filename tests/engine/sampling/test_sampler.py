@@ -62,7 +62,9 @@ def test_min_p_is_relative_to_the_likeliest() -> None:
 
 def test_top_k_of_a_large_vocabulary_finds_the_largest() -> None:
     logits = np.random.default_rng(0).standard_normal(50_000).astype(np.float32)
-    sampler = Sampler(Sampling(temperature=10.0, top_k=5, top_p=1.0, min_p=0.0, seed=2), len(logits))
+    sampler = Sampler(
+        Sampling(temperature=10.0, top_k=5, top_p=1.0, min_p=0.0, seed=2), len(logits)
+    )
     drawn = {sampler.choose(logits, []) for _ in range(300)}
     assert drawn == set(np.argsort(logits)[-5:].tolist())
 
@@ -73,7 +75,9 @@ def test_the_penalty_counts_a_token_once_within_its_window() -> None:
     assert sampler.choose(logits, [0, 0]) == 1
     assert sampler.choose(logits, [0, 2, 2]) == 0
     assert logits[0] == 2.0
-    assert sampler.choose(np.array([2.0, 1.2, -1.0], np.float32), [0, 0]) == 0  # 1.33; twice would be 0.89
+    assert (
+        sampler.choose(np.array([2.0, 1.2, -1.0], np.float32), [0, 0]) == 0
+    )  # 1.33; twice would be 0.89
 
 
 def test_the_penalty_makes_a_negative_logit_smaller_too() -> None:
@@ -104,7 +108,9 @@ def test_every_place_of_the_logits_is_looked_at(n: int, temperature: float) -> N
 
 def copied(source: np.ndarray, target: np.ndarray) -> bool:
     return bool(
-        run("copy logits", records.LOGITS, logits=source, n=len(source), out=target)[records.LOGITS.result // 8]
+        run("copy logits", records.LOGITS, logits=source, n=len(source), out=target)[
+            records.LOGITS.result // 8
+        ]
     )
 
 
@@ -141,7 +147,9 @@ def test_draws_follow_the_chain_of_llama_cpp(chain: dict) -> None:
 
 @pytest.mark.parametrize("cut", ["top_p", "typical_p", "top_k"])
 @pytest.mark.parametrize(("share", "spread"), [(0.5, 0.0), (0.5, 1e-3), (0.5, 0.5), (0.0, 3.0)])
-def test_a_large_vocabulary_is_cut_where_sorting_would(cut: str, share: float, spread: float) -> None:
+def test_a_large_vocabulary_is_cut_where_sorting_would(
+    cut: str, share: float, spread: float
+) -> None:
     # At a temperature of 100 every candidate is about as likely, so that what is drawn shows where the cut is.
     logits = (np.random.default_rng(3).standard_normal(5000) * spread).astype(np.float32)
     sampling = Sampling(**{**PLAIN, "temperature": 100.0, cut: 3000 if cut == "top_k" else share})
@@ -164,9 +172,17 @@ def test_at_temperature_zero_the_likeliest_that_is_left_is_taken() -> None:
 
 def test_neutral_settings_leave_the_drawn_tokens_alone() -> None:
     logits = model_like(700)
-    neutral = {"typical_p": 1.0, "top_n_sigma": 0.0, "xtc_probability": 0.0, "dry_multiplier": 0.0, "repeat_window": 0}
+    neutral = {
+        "typical_p": 1.0,
+        "top_n_sigma": 0.0,
+        "xtc_probability": 0.0,
+        "dry_multiplier": 0.0,
+        "repeat_window": 0,
+    }
     plain, same = (Sampler(Sampling(seed=5, **more), 700) for more in ({}, neutral))
-    assert [plain.choose(logits, WRITTEN) for _ in range(50)] == [same.choose(logits, WRITTEN) for _ in range(50)]
+    assert [plain.choose(logits, WRITTEN) for _ in range(50)] == [
+        same.choose(logits, WRITTEN) for _ in range(50)
+    ]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 100.0])
@@ -174,7 +190,9 @@ def test_forbidden_tokens_never_come_even_where_all_else_is_flat(temperature: fl
     logits = np.full(40, -50.0, np.float32)
     logits[4:30] = -1e30  # as a form has it
     ends = (1, 2)
-    sampling = Sampling(**{**PLAIN, "temperature": temperature, "ignore_eos": True, "logit_bias": ((0, -1e9),)})
+    sampling = Sampling(
+        **{**PLAIN, "temperature": temperature, "ignore_eos": True, "logit_bias": ((0, -1e9),)}
+    )
     drawn = {Sampler(sampling, 40, ends).choose(logits, []) for _ in range(200)}
     assert drawn.isdisjoint({0, 1, 2, *range(4, 30)})
 
@@ -210,7 +228,9 @@ def test_no_repetition_reaches_across_a_breaker(breaker: str) -> None:
 
 
 def test_penalties_follow_a_growing_and_a_new_text() -> None:
-    sampling = Sampling(temperature=0.0, frequency_penalty=0.4, dry_multiplier=1.0, repeat_window=50)
+    sampling = Sampling(
+        temperature=0.0, frequency_penalty=0.4, dry_multiplier=1.0, repeat_window=50
+    )
     kept, random = Sampler(sampling, 30, piece=piece), np.random.default_rng(2)
     words: list[int] = []
     for step in range(150):

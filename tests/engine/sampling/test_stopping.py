@@ -17,7 +17,9 @@ from engine.sampling.stopping import StopStrings
         ("a<|xb<", ["|x", "d"], "", True),
     ],
 )
-def test_what_stands_there_already_is_not_shown_again(earlier: str, pieces: list[str], shown: str, hit: bool) -> None:
+def test_what_stands_there_already_is_not_shown_again(
+    earlier: str, pieces: list[str], shown: str, hit: bool
+) -> None:
     stops = StopStrings(["<|x"])
     stops.know(earlier)
     found = ""

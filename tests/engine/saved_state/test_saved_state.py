@@ -13,7 +13,15 @@ import pytest
 from engine import EngineError, Model, Sampling, Session
 from engine.cache.kv_types import KV_TYPES
 from engine.gguf.read import read_gguf
-from engine.saved_state import StateWriter, drop_stored, restorable, restore_state, saved_names, stored_in, writer
+from engine.saved_state import (
+    StateWriter,
+    drop_stored,
+    restorable,
+    restore_state,
+    saved_names,
+    stored_in,
+    writer,
+)
 from engine.saved_state.fingerprint import PIECE_BYTES, PIECES, fingerprint_of
 from engine.saved_state.segments import Segment
 from tests.engine import tiny_gguf
@@ -25,7 +33,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    path = tiny_gguf.write(tmp_path_factory.mktemp("model") / "tiny.gguf", "llama", "Q8_0", n_heads=2, n_kv_heads=1)
+    path = tiny_gguf.write(
+        tmp_path_factory.mktemp("model") / "tiny.gguf", "llama", "Q8_0", n_heads=2, n_kv_heads=1
+    )
     model = Model.open(path, threads=2)
     yield model
     model.close()
@@ -53,9 +63,12 @@ def same_cache(a: Session, b: Session) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("kv", "length"), [*(("f16", n) for n in (1, 7, 8, 9, 63, 64, 65, 130)), *((kv, 69) for kv in KV_TYPES)]
+    ("kv", "length"),
+    [*(("f16", n) for n in (1, 7, 8, 9, 63, 64, 65, 130)), *((kv, 69) for kv in KV_TYPES)],
 )
-def test_what_comes_back_is_what_was_there_to_the_bit(model: Model, tmp_path: Path, kv: str, length: int) -> None:
+def test_what_comes_back_is_what_was_there_to_the_bit(
+    model: Model, tmp_path: Path, kv: str, length: int
+) -> None:
     saved, fresh = model.session(n_ctx=256, kv=kv), model.session(n_ctx=256, kv=kv)
     saved.feed(ids_of(length))
     save(saved, tmp_path / "kv.state")
@@ -80,7 +93,11 @@ def test_the_size_of_the_context_is_no_part_of_a_state(
 
 
 def test_a_context_that_is_too_small_takes_what_fits(model: Model, tmp_path: Path) -> None:
-    saved, fresh, wanted = model.session(n_ctx=128), model.session(n_ctx=44), model.session(n_ctx=44)
+    saved, fresh, wanted = (
+        model.session(n_ctx=128),
+        model.session(n_ctx=44),
+        model.session(n_ctx=44),
+    )
     saved.feed(ids_of(100))
     save(saved, tmp_path / "kv.state")
     done = restore_state(fresh, tmp_path / "kv.state", saved.tokens)
@@ -101,7 +118,10 @@ def test_a_reply_goes_on_with_the_same_tokens_after_a_restart(model: Model, tmp_
     conversation = [*question, *replies[0], *more]
     reused = second.prefill(conversation).reused
     assert (replies[1], reused) == (replies[0], undisturbed.prefill(conversation).reused)
-    texts = [[piece.token_id for piece in s.generate(Sampling.greedy(), 30)] for s in (undisturbed, second)]
+    texts = [
+        [piece.token_id for piece in s.generate(Sampling.greedy(), 30)]
+        for s in (undisturbed, second)
+    ]
     assert texts[0] == texts[1]
     assert same_cache(undisturbed, second)
 
@@ -110,7 +130,9 @@ def test_a_conversation_grows_is_cut_and_grows_on_in_one_file(model: Model, tmp_
     path = tmp_path / "kv.state"
     session, wanted = model.session(n_ctx=256), model.session(n_ctx=256)
     saving = StateWriter(session, path)
-    for step, (cut, n) in enumerate([(0, 70), (70, 3), (73, 50), (41, 60), (101, 1), (8, 9), (17, 120)]):
+    for step, (cut, n) in enumerate(
+        [(0, 70), (70, 3), (73, 50), (41, 60), (101, 1), (8, 9), (17, 120)]
+    ):
         session.truncate(cut)
         session.feed(ids_of(n, step))
         assert saving.flush(60), saving.problem
@@ -159,7 +181,9 @@ def test_tokens_are_saved_while_others_are_computed(
 
 
 def _shared(a: list[int], b: list[int]) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
 
 
 def test_tokens_that_are_only_tried_are_never_saved(model: Model, tmp_path: Path) -> None:
@@ -192,9 +216,14 @@ def test_conversations_that_begin_alike_share_those_segments(model: Model, tmp_p
     fresh.feed(document)
     assert same_cache(back, fresh)
     held = [Segment.of_name(one) for one in saved_names(back, place, document)]
-    assert sorted(one.last for one in held if one is not None) == [64, 128]  # of the third, others hold more
+    assert sorted(one.last for one in held if one is not None) == [
+        64,
+        128,
+    ]  # of the third, others hold more
     assert saved_names(back, tmp_path / "none", document) == []
-    assert restorable(back, place, [*document, *document]) == 150  # two go on from there, and agree alike
+    assert (
+        restorable(back, place, [*document, *document]) == 150
+    )  # two go on from there, and agree alike
 
 
 def test_a_conversation_that_grows_leaves_no_shorter_ends(model: Model, tmp_path: Path) -> None:
@@ -229,7 +258,11 @@ def test_the_fingerprint_depends_on_content_and_not_on_the_name(tmp_path: Path) 
 
     plain = fingerprint(tiny_gguf.model())
     assert plain == fingerprint(tiny_gguf.model(), "renamed.gguf")
-    other_weights, other_layer, other_template = tiny_gguf.model(seed=1), tiny_gguf.model(), tiny_gguf.model()
+    other_weights, other_layer, other_template = (
+        tiny_gguf.model(seed=1),
+        tiny_gguf.model(),
+        tiny_gguf.model(),
+    )
     other_layer.fill("blk.1.attn_k.weight", 0.01)
     other_template.set("tokenizer.chat_template", "{{ messages }}")
     found = {fingerprint(tiny) for tiny in (other_weights, other_layer, other_template)}
@@ -245,7 +278,9 @@ def test_the_fingerprint_tells_a_run_of_zeros_in_any_place(name: str, tmp_path: 
     sound = path.read_bytes()
     run = tensor.size_bytes // 31 + 1
     assert tensor.size_bytes > PIECES * PIECE_BYTES
-    for start in np.linspace(tensor.offset_bytes, tensor.offset_bytes + tensor.size_bytes - run, 40).astype(int):
+    for start in np.linspace(
+        tensor.offset_bytes, tensor.offset_bytes + tensor.size_bytes - run, 40
+    ).astype(int):
         path.write_bytes(sound[:start] + bytes(run) + sound[start + run :])
         edited = read_gguf(path)
         assert fingerprint_of(edited) != plain, start
@@ -256,14 +291,18 @@ def test_another_model_of_the_same_shape_finds_nothing(model: Model, tmp_path: P
     session = model.session(n_ctx=64)
     session.feed(ids_of(20))
     save(session, tmp_path / "kv.state")
-    path = tiny_gguf.write(tmp_path / "other.gguf", "llama", "Q8_0", n_heads=2, n_kv_heads=1, seed=1)
+    path = tiny_gguf.write(
+        tmp_path / "other.gguf", "llama", "Q8_0", n_heads=2, n_kv_heads=1, seed=1
+    )
     other = Model.open(path, threads=1)
     empty = other.session(n_ctx=64)
     assert restore_state(empty, tmp_path / "kv.state", session.tokens).tokens == 0
     other.close()
 
 
-def test_least_recently_used_states_go_first_ends_before_starts(model: Model, tmp_path: Path) -> None:
+def test_least_recently_used_states_go_first_ends_before_starts(
+    model: Model, tmp_path: Path
+) -> None:
     place, session = tmp_path / "states", model.session(n_ctx=256)
     saving = StateWriter(session, place)
     for number in (1, 2, 3):

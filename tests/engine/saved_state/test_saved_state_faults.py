@@ -71,7 +71,9 @@ def test_a_flipped_bit_in_a_segment_ends_the_prefix_there(tree: Path) -> None:
     assert seen == {(0, False), (64, False), (128, False), (150, True)}
 
 
-@pytest.mark.parametrize("break_it", ["cut off", "missing", "a link", "a pipe", "a directory", "another segment's"])
+@pytest.mark.parametrize(
+    "break_it", ["cut off", "missing", "a link", "a pipe", "a directory", "another segment's"]
+)
 def test_a_segment_unlike_its_name_ends_the_prefix(tree: Path, break_it: str) -> None:
     (one,) = (found for found in stored_in(tree) if found.segment.last == 128)
     whole = one.path.read_bytes()
@@ -91,7 +93,9 @@ def test_a_segment_unlike_its_name_ends_the_prefix(tree: Path, break_it: str) ->
         one.path.write_bytes(other.path.read_bytes())
         one.path.chmod(0o600)
     session = restored(tree)
-    assert session.length == (64 if break_it == "another segment's" else 70)  # of the other conversation
+    assert session.length == (
+        64 if break_it == "another segment's" else 70
+    )  # of the other conversation
     session.feed(TOKENS[session.length :])
     if break_it != "a directory":
         save(session, tree)
@@ -100,7 +104,9 @@ def test_a_segment_unlike_its_name_ends_the_prefix(tree: Path, break_it: str) ->
         assert not one.path.is_symlink()
 
 
-def test_segments_of_somebody_else_are_not_read(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_of_somebody_else_are_not_read(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for one in stored_in(tree):
         one.path.chmod(0o622)
     assert restored(tree).length == 0
@@ -112,7 +118,13 @@ def test_segments_of_somebody_else_are_not_read(tree: Path, monkeypatch: pytest.
 
 
 def test_no_place_and_strange_names_are_no_error(tree: Path) -> None:
-    for name in ("x.kv", f"{'0' * 32}-0-{'0' * 32}.kv", f"{'0' * 32}-9-{'0' * 32}.kv\n", "\x1b[2J", ".unfinished"):
+    for name in (
+        "x.kv",
+        f"{'0' * 32}-0-{'0' * 32}.kv",
+        f"{'0' * 32}-9-{'0' * 32}.kv\n",
+        "\x1b[2J",
+        ".unfinished",
+    ):
         (tree / name).write_bytes(b"x")
     os.utime(tree / ".unfinished", (1e9, 1e9))
     assert restored(tree).length == 150
@@ -167,7 +179,9 @@ class Failing:
 
     CALLS = ("open", "write", "fsync", "replace", "close", "utime", "listdir")
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int, code: int, on_and_on: bool) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, number: int, code: int, on_and_on: bool
+    ) -> None:
         self.left, self.hit = number, ""
         self._code, self._on_and_on = code, on_and_on
         for name in self.CALLS:
@@ -177,7 +191,9 @@ class Failing:
         def call(*arguments: Any, **named: Any) -> Any:
             if threading.current_thread().name == "state-writer":
                 self.left -= 1
-                if self.left == 0 or (self._on_and_on and self.left < 0 and name in ("write", "fsync")):
+                if self.left == 0 or (
+                    self._on_and_on and self.left < 0 and name in ("write", "fsync")
+                ):
                     self.hit = self.hit or name
                     if name == "close":
                         real(*arguments)  # the descriptor is gone even where closing fails
@@ -187,7 +203,9 @@ class Failing:
         return call
 
 
-def test_a_file_system_without_directory_sync_is_written_to(tmp_path: Path, no_directory_syncs: None) -> None:
+def test_a_file_system_without_directory_sync_is_written_to(
+    tmp_path: Path, no_directory_syncs: None
+) -> None:
     save(session_of(30), tmp_path / "tree")
     assert restored(tmp_path / "tree", session_of(30).tokens).length == 30
 
@@ -224,7 +242,9 @@ def test_every_call_that_fails_leaves_whole_segments_or_none(
     assert {"write", "replace"} <= set(hits)
 
 
-def test_a_device_that_writes_less_than_asked_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_writes_less_than_asked_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: real(fd, memoryview(data)[:1000]))
     save(session_of(130), tmp_path / "tree")

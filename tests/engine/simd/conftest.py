@@ -12,9 +12,14 @@ import pytest
 @pytest.fixture(scope="session")
 def forked() -> Iterator[Callable[..., str]]:
     """Runs code or tests in a fork with these variables; returns what they said, and fails where they failed."""
-    command, root = [sys.executable, "-m", "tests.engine.forks"], Path(__file__).resolve().parents[3]
+    command, root = (
+        [sys.executable, "-m", "tests.engine.forks"],
+        Path(__file__).resolve().parents[3],
+    )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=root, text=True, bufsize=1, start_new_session=True, **pipes) as process:
+    with subprocess.Popen(
+        command, cwd=root, text=True, bufsize=1, start_new_session=True, **pipes
+    ) as process:
 
         def run(what: str | list[str], **variables: str) -> str:
             print(json.dumps([variables, what]), file=process.stdin, flush=True)

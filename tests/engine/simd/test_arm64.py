@@ -12,7 +12,11 @@ pytestmark = pytest.mark.slow
 EXACT = "tests/engine/quants/test_quants.py::test_integers_are_exact[{}-one]"
 CASES = {
     "cortex-a72": (arm64.OPERATIONS, EXACT.format("Q4_K")),
-    "neoverse-n1": (f"{arm64.OPERATIONS}::test_sums_of_whole_groups", EXACT.format("Q4_K"), EXACT.format("IQ4_NL")),
+    "neoverse-n1": (
+        f"{arm64.OPERATIONS}::test_sums_of_whole_groups",
+        EXACT.format("Q4_K"),
+        EXACT.format("IQ4_NL"),
+    ),
 }
 """Products of ones and of fours, and a table; ``python -m tests.engine.arm64`` runs the rest."""
 PROGRAM = """
@@ -28,14 +32,22 @@ for one in (simd_kernels.group_sums, simd_kernels.waiting):
 @pytest.mark.parametrize("processor", CASES)
 def test_results_are_the_same_on_arm64(processor: str, forked: Callable[..., str]) -> None:
     pytest.importorskip("unicorn", reason="unicorn, the emulator, is not installed")
-    forked(["-p", "tests.engine.emulated_arm64", *CASES[processor]], **arm64.compiled_for(processor))
+    forked(
+        ["-p", "tests.engine.emulated_arm64", *CASES[processor]], **arm64.compiled_for(processor)
+    )
 
 
 @pytest.mark.parametrize(
-    ("processor", "level", "n_sdot", "n_products"), [("cortex-a72", "neon", 0, 48), ("neoverse-n1", "dotprod", 24, 0)]
+    ("processor", "level", "n_sdot", "n_products"),
+    [("cortex-a72", "neon", 0, 48), ("neoverse-n1", "dotprod", 24, 0)],
 )
 def test_arm64_uses_its_own_instructions(
-    forked: Callable[..., str], tmp_path: Path, processor: str, level: str, n_sdot: int, n_products: int
+    forked: Callable[..., str],
+    tmp_path: Path,
+    processor: str,
+    level: str,
+    n_sdot: int,
+    n_products: int,
 ) -> None:
     # Compiled here: what comes out of a cache has no assembly.
     said = forked(PROGRAM, **arm64.compiled_for(processor), JALOPY_CACHE_DIR=str(tmp_path))

@@ -25,7 +25,11 @@ VNNI = {
     "alderlake": f"{LEVELS['haswell']},+avxvnni",
     "icelake-client": f"{LEVELS['haswell']},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,+avx512vnni",
 }
-PRODUCTS = {"haswell": (), "ivybridge": ("IQ4_XS-block", "IQ3_S-one"), "nehalem": ("Q6_K-block", "Q5_1-one")}
+PRODUCTS = {
+    "haswell": (),
+    "ivybridge": ("IQ4_XS-block", "IQ3_S-one"),
+    "nehalem": ("Q6_K-block", "Q5_1-one"),
+}
 PRODUCTS["x86-64"] = ("IQ4_XS-one", "IQ3_S-block", "Q6_K-one", "Q5_1-block")
 """Between them these types use every operation that is lowered by level: products, sign, table, bits, folds; and one
 gathers entries of a grid. Each has both products between the levels; ``test_simd.py`` runs all operations at each."""
@@ -50,17 +54,26 @@ def test_avx_is_used_where_numba_would_leave_it_off(forked: Callable[..., str]) 
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_integer_results_are_the_same_at_older_levels(level: str, forked: Callable[..., str], tmp_path: Path) -> None:
+def test_integer_results_are_the_same_at_older_levels(
+    level: str, forked: Callable[..., str], tmp_path: Path
+) -> None:
     features = LEVELS[level]
     if not set(features.split(",")) - {"+64bit"} <= {*get_host_cpu_features().split(",")}:
         pytest.skip(f"this processor cannot run code for {level}")
     tests = ["tests/engine/simd/test_simd.py"]
-    tests += [f"tests/engine/quants/test_quants.py::test_integers_are_exact[{product}]" for product in PRODUCTS[level]]
+    tests += [
+        f"tests/engine/quants/test_quants.py::test_integers_are_exact[{product}]"
+        for product in PRODUCTS[level]
+    ]
     if level == "ivybridge":  # halves of registers are folded there, in all forms alike
         tests += [f"{FEW}[{name}-256]" for name in ("Q4_K", "Q5_K")]
     if level == "x86-64":  # registers hold fewer sums there
         tests += ATTENTION
-    forked([f"--basetemp={tmp_path / 'inner'}", *tests], NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES=features)
+    forked(
+        [f"--basetemp={tmp_path / 'inner'}", *tests],
+        NUMBA_CPU_NAME=level,
+        NUMBA_CPU_FEATURES=features,
+    )
 
 
 TYPES = "tests/engine/quants/test_quants.py::{}[{}-block]"

@@ -49,7 +49,11 @@ def logical_shift_16(a: np.ndarray, bits: int) -> np.ndarray:
 
 def test_lanes_of_integers(given: Input) -> None:
     a, b = given.part(0, np.int8, 32), given.part(32, np.int8, 32)
-    a16, b16, a32 = given.part(0, np.int16, 16), given.part(32, np.int16, 16), given.part(0, np.int32, 8)
+    a16, b16, a32 = (
+        given.part(0, np.int16, 16),
+        given.part(32, np.int16, 16),
+        given.part(0, np.int32, 8),
+    )
     index = given.part(96, np.int8, 32)
     table = np.concatenate([b[:16][index[:16]], b[16:][index[16:]]])
     wanted = {
@@ -74,7 +78,9 @@ def in_halves(a: np.ndarray, b: np.ndarray, fold) -> np.ndarray:
 def test_products_and_sums_of_neighbours(given: Input) -> None:
     a, b = given.part(0, np.int8, 32), given.part(32, np.int8, 32)
     a16, b16, a32, b32 = (
-        given.part(at, kind, 32 // size) for kind, size in ((np.int16, 2), (np.int32, 4)) for at in (0, 32)
+        given.part(at, kind, 32 // size)
+        for kind, size in ((np.int16, 2), (np.int32, 4))
+        for at in (0, 32)
     )
     unsigned = neighbours((a & 127).astype(np.int32) * b).astype(np.int16)
     fours = neighbours(neighbours((a if HAS_ARM64 else a.view(np.uint8)).astype(np.int32) * b))
@@ -100,7 +106,11 @@ def test_sums_of_whole_groups(given: Input) -> None:
     x, y, z = a | 1, b | 1, c | 1
 
     def sums(weights: list[np.ndarray], activations: list[np.ndarray], size: int) -> np.ndarray:
-        return (np.concatenate(weights) * np.concatenate(activations)).reshape(-1, size).sum(1, dtype=np.int32)
+        return (
+            (np.concatenate(weights) * np.concatenate(activations))
+            .reshape(-1, size)
+            .sum(1, dtype=np.int32)
+        )
 
     fours = sums([a & 15, b & 15, c & 15, (a & 255) >> 4], [y, z, x, y], 32)
     fives = sums([a & 31, b & 31, c & 31, a & 31], [y, z, x, y], 32)
@@ -111,7 +121,9 @@ def test_sums_of_whole_groups(given: Input) -> None:
     assert_equal(results(simd_kernels.group_sums, given), wanted)
 
 
-@pytest.mark.parametrize(("weight", "activation"), [(255, 127), (255, 129), (127, 127), (128, 127), (128, 129)])
+@pytest.mark.parametrize(
+    ("weight", "activation"), [(255, 127), (255, 129), (127, 127), (128, 127), (128, 129)]
+)
 def test_largest_sums_of_groups_fit(weight: int, activation: int) -> None:
     extreme = Input(0)
     extreme.memory[:96] = activation
@@ -129,8 +141,16 @@ def spread(source: np.ndarray) -> np.ndarray:
 
 
 def test_placement_of_lanes(given: Input) -> None:
-    a, b, b16 = given.part(0, np.int8, 64), given.part(32, np.int8, 32), given.part(32, np.int16, 16)
-    u8, a16, a32 = given.part(0, np.uint8, 16), given.part(0, np.int16, 16), given.part(0, np.int32, 8)
+    a, b, b16 = (
+        given.part(0, np.int8, 64),
+        given.part(32, np.int8, 32),
+        given.part(32, np.int16, 16),
+    )
+    u8, a16, a32 = (
+        given.part(0, np.uint8, 16),
+        given.part(0, np.int16, 16),
+        given.part(0, np.int32, 8),
+    )
     bits, quads = spread(a[:8]), np.stack([a[:32], b]).reshape(2, 2, 2, 8)
     wanted = {
         "broadcast_4": np.tile(a[3:7], 8), "broadcast_16": np.tile(a[5:21], 2),
@@ -170,7 +190,9 @@ def test_lanes_of_floats(given: Input) -> None:
     }  # fmt: skip
     assert_equal(out, wanted)
     exact = x.astype(np.float64) * y + z
-    np.testing.assert_allclose(wanted["fma"], exact, rtol=0, atol=2 * np.spacing(np.abs(x * y).max()))
+    np.testing.assert_allclose(
+        wanted["fma"], exact, rtol=0, atol=2 * np.spacing(np.abs(x * y).max())
+    )
 
 
 SPECIAL_HALVES = np.array([0.0, -0.0, 6e-8, -6.1e-5, 65504.0, np.inf, -np.inf, np.nan], np.float16)
@@ -180,7 +202,10 @@ SPECIAL_FLOATS = np.array([0.0, -0.0, 65519.99, 65520.0, -1e-8, 3e-8, 6.1e-5, np
 @pytest.mark.parametrize("special", [False, True])
 def test_halves_read_and_written(given: Input, special: bool) -> None:
     if special:
-        given.memory[224:240], given.memory[128:160] = SPECIAL_HALVES.view(np.uint8), SPECIAL_FLOATS.view(np.uint8)
+        given.memory[224:240], given.memory[128:160] = (
+            SPECIAL_HALVES.view(np.uint8),
+            SPECIAL_FLOATS.view(np.uint8),
+        )
     halves, x = given.part(224, np.float16, 16), given.part(128, np.float32, 8)
     upper = (given.part(224, np.uint16, 16).astype(np.uint32) << 16).view(np.float32)
     with np.errstate(over="ignore"):

@@ -24,14 +24,17 @@ def test_the_table_leaves_the_classes_of_unicode_15_1() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["plain", "naïve café 日本語 हिन्दी", "👍🏽 👨\u200d👩", "\U00031350\u0870", "\ufdd0\u0378"]
+    "text",
+    ["plain", "naïve café 日本語 हिन्दी", "👍🏽 👨\u200d👩", "\U00031350\u0870", "\ufdd0\u0378"],
 )
 def test_ordinary_text_stays_as_it_is(text: str) -> None:
     assert not holds_newer(text)
     assert as_older(text) == text
 
 
-@pytest.mark.parametrize("text", ["\u088f", "a\U0001cc00", "\U00016ea0\U00016ebb", "\U0003347a\U00033479"])
+@pytest.mark.parametrize(
+    "text", ["\u088f", "a\U0001cc00", "\U00016ea0\U00016ebb", "\U0003347a\U00033479"]
+)
 def test_newer_characters_are_found_and_keep_their_place(text: str) -> None:
     assert holds_newer(text)
     assert len(as_older(text)) == len(text)

@@ -23,7 +23,8 @@ from tests.engine.tiny_gguf import bpe_vocabulary, model, spm_vocabulary
 def as_read(entries: dict[str, Any]) -> dict[str, Any]:
     """Metadata as ``engine.gguf.read`` gives them: arrays of strings are lists of bytes."""
     return {
-        key: [item.encode() for item in value] if isinstance(value, list) else value for key, value in entries.items()
+        key: [item.encode() for item in value] if isinstance(value, list) else value
+        for key, value in entries.items()
     }
 
 
@@ -224,7 +225,19 @@ def test_later_families_differ_in_numbers_marks_and_signs(pre: str, words: str) 
 
 
 def test_tekken_cuts_before_capitals_and_keeps_slashes_together() -> None:
-    words = ["get", "HTTPResponse", "For", "URL", "=http", "://\n\n", "x", " été", "Été中e\u0301", "\t\t", "\tif"]
+    words = [
+        "get",
+        "HTTPResponse",
+        "For",
+        "URL",
+        "=http",
+        "://\n\n",
+        "x",
+        " été",
+        "Été中e\u0301",
+        "\t\t",
+        "\tif",
+    ]
     assert list(splitter("tekken")("".join(words))) == words
 
 
@@ -259,12 +272,16 @@ def test_rarer_families_cut_words_their_own_way(pre: str, text: str, words: list
 
 
 def test_spaces_stay_in_sight_where_merges_are_of_characters() -> None:
-    entries = as_read({**spm_vocabulary(), "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "sarvam-moe"})
+    entries = as_read(
+        {**spm_vocabulary(), "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "sarvam-moe"}
+    )
     tokenizer = Tokenizer.from_metadata({**entries, "tokenizer.ggml.merges": [b"h e"]}, "tiny.gguf")
     assert texts(tokenizer, tokenizer.encode(" he", bos=False)) == ["\u2581", "he"]
 
 
-@pytest.mark.parametrize(("keys", "capital"), [({}, []), ({"tokenizer.ggml.normalizer.lowercase": True}, ["he"])])
+@pytest.mark.parametrize(
+    ("keys", "capital"), [({}, []), ({"tokenizer.ggml.normalizer.lowercase": True}, ["he"])]
+)
 def test_white_space_ends_words_and_is_left_out(keys: dict[str, Any], capital: list[str]) -> None:
     entries = as_read({**spm_vocabulary(), "tokenizer.ggml.model": "whitespace"}) | keys
     tokenizer = Tokenizer.from_metadata({**entries, "tokenizer.ggml.merges": [b"h e"]}, "tiny.gguf")
@@ -274,12 +291,16 @@ def test_white_space_ends_words_and_is_left_out(keys: dict[str, Any], capital: l
 
 def test_aliases_lead_to_pre_tokenizers() -> None:
     assert set(ALIASES.values()) <= set(PRE_TOKENIZERS)
-    assert byte_bpe("llama3").add_bos is False  # the file's own add_bos_token wins over the family's habit
+    assert (
+        byte_bpe("llama3").add_bos is False
+    )  # the file's own add_bos_token wins over the family's habit
 
 
 def test_a_whole_word_needs_no_merges_if_the_family_says_so() -> None:
     entries = bpe_vocabulary("llama-bpe")
-    entries["tokenizer.ggml.tokens"] = ["zzz" if t == "Ġthe" else t for t in entries["tokenizer.ggml.tokens"]]
+    entries["tokenizer.ggml.tokens"] = [
+        "zzz" if t == "Ġthe" else t for t in entries["tokenizer.ggml.tokens"]
+    ]
     entries["tokenizer.ggml.merges"] = [m for m in entries["tokenizer.ggml.merges"] if m != "Ġ the"]
     llama = Tokenizer.from_metadata(as_read(entries), "tiny.gguf")
     assert texts(llama, llama.encode("zzz", bos=False)) == ["zzz"]
@@ -296,12 +317,35 @@ def test_lone_surrogates_count_as_replacement_characters() -> None:
 
 
 def character_bpe(**keys: Any) -> Tokenizer:
-    pieces = ["\n", "\n\n", "\u2581", "a", "b", "t", "h", "e", "th", "\u2581the", "\u2581th", "the", "\u00e9"]
-    tokens = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
+    pieces = [
+        "\n",
+        "\n\n",
+        "\u2581",
+        "a",
+        "b",
+        "t",
+        "h",
+        "e",
+        "th",
+        "\u2581the",
+        "\u2581th",
+        "the",
+        "\u00e9",
+    ]
+    tokens = [
+        "<pad>",
+        "<eos>",
+        "<bos>",
+        "<unk>",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        *pieces,
+    ]
     entries = {
         "tokenizer.ggml.model": "gemma4",
         "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": np.array([3, 3, 3, 2, *[6] * 256, *[1] * len(pieces)], np.int32),
+        "tokenizer.ggml.token_type": np.array(
+            [3, 3, 3, 2, *[6] * 256, *[1] * len(pieces)], np.int32
+        ),
         "tokenizer.ggml.merges": ["t h", "\u2581 th", "th e", "\u2581th e", "\n \n"],
         "tokenizer.ggml.bos_token_id": 2,
         "tokenizer.ggml.eos_token_id": 1,
@@ -313,13 +357,25 @@ def character_bpe(**keys: Any) -> Tokenizer:
 def test_characters_merge_by_rank_with_spaces_in_sight() -> None:
     tokenizer = character_bpe()
     assert texts(tokenizer, tokenizer.encode("the the", bos=False)) == ["the", "\u2581the"]
-    assert texts(tokenizer, tokenizer.encode("a\u00e9\u00e8", bos=False)) == ["a", "\u00e9", "<0xC3>", "<0xA8>"]
+    assert texts(tokenizer, tokenizer.encode("a\u00e9\u00e8", bos=False)) == [
+        "a",
+        "\u00e9",
+        "<0xC3>",
+        "<0xA8>",
+    ]
 
 
 def test_a_newline_run_is_one_token_and_merges_may_hold_newlines() -> None:
     tokenizer = character_bpe()
     tokenizer.check()
-    assert texts(tokenizer, tokenizer.encode("a\n\nb\n\n\nb", bos=False)) == ["a", "\n\n", "b", "\n\n", "\n", "b"]
+    assert texts(tokenizer, tokenizer.encode("a\n\nb\n\n\nb", bos=False)) == [
+        "a",
+        "\n\n",
+        "b",
+        "\n\n",
+        "\n",
+        "b",
+    ]
     without_pair = character_bpe(**{"tokenizer.ggml.merges": ["t h", "\n\n", "\n \n"]})
     assert texts(without_pair, without_pair.encode("th\n\n\n", bos=False)) == ["th", "\n\n", "\n"]
 
@@ -332,7 +388,9 @@ def test_text_begins_with_begin_of_text_whatever_the_file_says() -> None:
 @given(st.text("the th ab\n\u2581\u00e9\u00e8\u2603", max_size=60))
 def test_characters_survive_the_round_trip(text: str) -> None:
     tokenizer = character_bpe()
-    written = text.replace("\u2581", " ")  # the vocabulary's own sign for a space cannot be told from one
+    written = text.replace(
+        "\u2581", " "
+    )  # the vocabulary's own sign for a space cannot be told from one
     assert tokenizer.decode(tokenizer.encode(text, bos=False, special=False)) == written
 
 
@@ -345,7 +403,9 @@ def test_merges_without_a_token_leave_the_characters() -> None:
 
 
 def test_bytes_without_a_token_are_left_out() -> None:
-    entries = as_read(bpe_vocabulary()) | {"tokenizer.ggml.unknown_token_id": 0}  # as SmolLM2's: it ends a text
+    entries = as_read(bpe_vocabulary()) | {
+        "tokenizer.ggml.unknown_token_id": 0
+    }  # as SmolLM2's: it ends a text
     at = entries["tokenizer.ggml.tokens"].index(BYTE_TO_CHAR[4].encode())
     entries["tokenizer.ggml.tokens"][at] = b"never"
     tokenizer = Tokenizer.from_metadata(entries, "tiny.gguf")
@@ -355,15 +415,20 @@ def test_bytes_without_a_token_are_left_out() -> None:
 
 
 def test_characters_without_byte_tokens_are_left_out() -> None:
-    tokenizer = character_bpe(**{"tokenizer.ggml.token_type": np.array([3, 3, 3, 2, *[1] * 256, *[1] * 13])})
+    tokenizer = character_bpe(
+        **{"tokenizer.ggml.token_type": np.array([3, 3, 3, 2, *[1] * 256, *[1] * 13])}
+    )
     assert texts(tokenizer, tokenizer.encode("a\u2603b", bos=False)) == ["a", "b"]
 
 
 @pytest.mark.parametrize(("kind", "expected"), [(2, ["a", "<unk>", "b"]), (3, ["a", "b"])])
-def test_text_never_becomes_an_unknown_token_of_control_type(kind: int, expected: list[str]) -> None:
+def test_text_never_becomes_an_unknown_token_of_control_type(
+    kind: int, expected: list[str]
+) -> None:
     types = np.array([kind, 3, 3, 1, 1], np.int32)
     tokenizer = spm(
-        {"a": 0.0, "b": 0.0}, **{"tokenizer.ggml.token_type": types, "tokenizer.ggml.add_space_prefix": False}
+        {"a": 0.0, "b": 0.0},
+        **{"tokenizer.ggml.token_type": types, "tokenizer.ggml.add_space_prefix": False},
     )
     assert texts(tokenizer, tokenizer.encode("a\u2603b", bos=False, special=False)) == expected
 
@@ -390,7 +455,9 @@ def with_special(*extra: tuple[str, int], name: str = "tiny") -> Tokenizer:
     entries = bpe_vocabulary("gpt-2")
     entries["tokenizer.ggml.tokens"] += [text for text, _ in extra]
     types = entries["tokenizer.ggml.token_type"]
-    entries["tokenizer.ggml.token_type"] = np.append(types, [kind for _, kind in extra]).astype(np.int32)
+    entries["tokenizer.ggml.token_type"] = np.append(types, [kind for _, kind in extra]).astype(
+        np.int32
+    )
     return Tokenizer.from_metadata(as_read(entries) | {"general.name": name}, "tiny.gguf")
 
 
@@ -400,7 +467,10 @@ CONTROL, USER_DEFINED = 3, 4
 @pytest.mark.parametrize("entries", [spm_vocabulary(), bpe_vocabulary()], ids=["spm", "bpe"])
 def test_unused_tokens_have_no_text(entries: dict[str, Any]) -> None:
     tokens, types = entries["tokenizer.ggml.tokens"], entries["tokenizer.ggml.token_type"]
-    added = {"tokenizer.ggml.tokens": [*tokens, "[PAD7]"], "tokenizer.ggml.token_type": np.append(types, np.int32(5))}
+    added = {
+        "tokenizer.ggml.tokens": [*tokens, "[PAD7]"],
+        "tokenizer.ggml.token_type": np.append(types, np.int32(5)),
+    }
     if "tokenizer.ggml.scores" in entries:
         added["tokenizer.ggml.scores"] = np.append(entries["tokenizer.ggml.scores"], np.float32(0))
     tokenizer = Tokenizer.from_metadata(as_read(entries | added), "tiny.gguf")
@@ -425,8 +495,18 @@ def test_repeated_special_tokens_are_all_found() -> None:
 
 
 def test_phi_3_special_tokens_take_the_white_space_after_them() -> None:
-    assert texts(*_encoded(with_special(("<|user|>", CONTROL), name="Phi-3 mini"))) == ["<|user|>", "a", "<|user|>"]
-    assert texts(*_encoded(with_special(("<|user|>", CONTROL)))) == ["<|user|>", "Ċ", "a", "<|user|>", "Ġ"]
+    assert texts(*_encoded(with_special(("<|user|>", CONTROL), name="Phi-3 mini"))) == [
+        "<|user|>",
+        "a",
+        "<|user|>",
+    ]
+    assert texts(*_encoded(with_special(("<|user|>", CONTROL)))) == [
+        "<|user|>",
+        "Ċ",
+        "a",
+        "<|user|>",
+        "Ġ",
+    ]
 
 
 def _encoded(tokenizer: Tokenizer) -> tuple[Tokenizer, list[int]]:
@@ -453,7 +533,9 @@ def test_end_tokens_are_found_by_id_and_by_text() -> None:
         ((), "<reponame>", True),
     ],
 )
-def test_what_ends_a_reply_depends_on_the_other_tokens(others: tuple[str, ...], text: str, is_end: bool) -> None:
+def test_what_ends_a_reply_depends_on_the_other_tokens(
+    others: tuple[str, ...], text: str, is_end: bool
+) -> None:
     """In gpt-oss every channel of a reply ends with <|end|>; the last one with <|return|>."""
     tokenizer = with_special((text, CONTROL), *((other, CONTROL) for other in others))
     ends = {tokenizer.token_text(token_id) for token_id in tokenizer.end_ids}
@@ -495,8 +577,12 @@ def test_long_lines_of_characters_take_no_quadratic_time() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["a" * 200_000, "the" * 70_000, "0" * 200_000, " " * 200_000, "<|im_end|>" * 20_000])
-@pytest.mark.parametrize("entries", [spm_vocabulary(), bpe_vocabulary("llama-bpe")], ids=["spm", "bpe"])
+@pytest.mark.parametrize(
+    "text", ["a" * 200_000, "the" * 70_000, "0" * 200_000, " " * 200_000, "<|im_end|>" * 20_000]
+)
+@pytest.mark.parametrize(
+    "entries", [spm_vocabulary(), bpe_vocabulary("llama-bpe")], ids=["spm", "bpe"]
+)
 def test_long_words_take_no_quadratic_time(entries: dict[str, Any], text: str) -> None:
     # 200,000 characters take about half a second here; a quadratic loop takes minutes.
     tokenizer = Tokenizer.from_metadata(as_read(entries), "tiny.gguf")
@@ -518,16 +604,23 @@ def test_long_runs_take_no_quadratic_time(pre: str) -> None:
 
 @pytest.fixture(scope="module")
 def vocabularies(shared_data: Path) -> dict[str, Tokenizer]:
-    return {path.name: Tokenizer.open(path) for path in sorted((shared_data / "vocab").glob("*.gguf"))}
+    return {
+        path.name: Tokenizer.open(path) for path in sorted((shared_data / "vocab").glob("*.gguf"))
+    }
 
 
 @pytest.mark.slow
-def test_ids_equal_those_of_llama_cpp(shared_data: Path, vocabularies: dict[str, Tokenizer]) -> None:
+def test_ids_equal_those_of_llama_cpp(
+    shared_data: Path, vocabularies: dict[str, Tokenizer]
+) -> None:
     compared = 0
     for name, tokenizer in vocabularies.items():
         path = shared_data / "vocab" / name
         cases = Path(f"{path}.inp").read_text(encoding="utf-8").split("\n__ggml_vocab_test__\n")
-        wanted = [[int(word) for word in line.split()] for line in Path(f"{path}.out").read_text().splitlines()]
+        wanted = [
+            [int(word) for word in line.split()]
+            for line in Path(f"{path}.out").read_text().splitlines()
+        ]
         for text, ids in zip(cases, wanted, strict=False):
             assert tokenizer.encode(text, bos=False, special=False) == ids, (name, text)
             assert tokenizer.decode(ids) == text
@@ -535,8 +628,12 @@ def test_ids_equal_those_of_llama_cpp(shared_data: Path, vocabularies: dict[str,
     assert compared > 200
 
 
-def test_ids_equal_those_of_the_original_tokenizers(shared_data: Path, vocabularies: dict[str, Tokenizer]) -> None:
-    families = json.loads((shared_data / "tokenizers" / "expected_ids.json").read_text(encoding="utf-8"))
+def test_ids_equal_those_of_the_original_tokenizers(
+    shared_data: Path, vocabularies: dict[str, Tokenizer]
+) -> None:
+    families = json.loads(
+        (shared_data / "tokenizers" / "expected_ids.json").read_text(encoding="utf-8")
+    )
     for cases in families.values():
         for case in cases:
             tokenizer = vocabularies[case["gguf_vocab"]]
@@ -544,7 +641,9 @@ def test_ids_equal_those_of_the_original_tokenizers(shared_data: Path, vocabular
             assert tokenizer.encode(case["text"], bos=bos) == case["ids"], case["name"]
 
 
-def test_the_last_vocabulary_of_llama_3_ends_turns_at_eot(vocabularies: dict[str, Tokenizer]) -> None:
+def test_the_last_vocabulary_of_llama_3_ends_turns_at_eot(
+    vocabularies: dict[str, Tokenizer],
+) -> None:
     tokenizer = vocabularies["ggml-vocab-llama-bpe.gguf"]
     assert tokenizer.end_ids == {128001, 128009}
     assert tokenizer.add_bos

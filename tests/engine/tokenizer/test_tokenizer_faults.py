@@ -59,14 +59,26 @@ BOTH = {
     "model of wrong type": (put("model", 7), "model is a int, not a string"),
     "no tokens": (drop("tokens"), "tokens is missing"),
     "empty tokens": (put("tokens", []), "tokens is empty"),
-    "tokens of wrong type": (put("tokens", np.arange(9)), "tokens is a ndarray, not an array of strings"),
+    "tokens of wrong type": (
+        put("tokens", np.arange(9)),
+        "tokens is a ndarray, not an array of strings",
+    ),
     "tokens of wrong items": (put("tokens", [b"a", 3]), "not an array of strings"),
     "tokens as one text": (put("tokens", "abc"), "not an array of strings"),
     "a token of 1 MB": (token(260, b"x" * (1 << 20)), "entry 260 has 1048576 characters"),
-    "types too short": (change("token_type", lambda types: types[:-1]), r"token_type has \d+ entries for \d+ tokens"),
-    "types as floats": (change("token_type", lambda types: types.astype(float)), "token_type has the wrong type"),
+    "types too short": (
+        change("token_type", lambda types: types[:-1]),
+        r"token_type has \d+ entries for \d+ tokens",
+    ),
+    "types as floats": (
+        change("token_type", lambda types: types.astype(float)),
+        "token_type has the wrong type",
+    ),
     "types as texts": (put("token_type", [b"1"]), "token_type has the wrong type"),
-    "unknown as text": (put("unknown_token_id", "0"), "unknown_token_id is a str, not a whole number"),
+    "unknown as text": (
+        put("unknown_token_id", "0"),
+        "unknown_token_id is a str, not a whole number",
+    ),
     "eot as fraction": (put("eot_token_id", 1.0), "eot_token_id is a float"),
     "bos as boolean": (put("bos_token_id", True), "bos_token_id is a bool"),
 }
@@ -80,7 +92,10 @@ SPM = {
 BPE = {
     "no merges": (drop("merges"), "merges is missing"),
     "merges of wrong type": (put("merges", np.arange(4)), "merges is a ndarray"),
-    "unknown pre-tokenizer": (put("pre", "klingon"), r"pre is 'klingon', a way to cut words that is not known"),
+    "unknown pre-tokenizer": (
+        put("pre", "klingon"),
+        r"pre is 'klingon', a way to cut words that is not known",
+    ),
     "pre-tokenizer of wrong type": (put("pre", 3), "pre is a int"),
 }
 
@@ -122,7 +137,10 @@ ODD_BPE = {
     ("base", "change_it"),
     [
         pytest.param(base, change_it, id=f"{base.__name__[:3]}: {name}")
-        for base, table in ((spm_vocabulary, ODD_BOTH | ODD_SPM), (bpe_vocabulary, ODD_BOTH | ODD_BPE))
+        for base, table in (
+            (spm_vocabulary, ODD_BOTH | ODD_SPM),
+            (bpe_vocabulary, ODD_BOTH | ODD_BPE),
+        )
         for name, change_it in table.items()
     ],
 )
@@ -177,7 +195,8 @@ def cases(base: Callable[[], Metadata], *tables: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("base", "breaking", "message"), [*cases(spm_vocabulary, BOTH, SPM), *cases(bpe_vocabulary, BOTH, BPE)]
+    ("base", "breaking", "message"),
+    [*cases(spm_vocabulary, BOTH, SPM), *cases(bpe_vocabulary, BOTH, BPE)],
 )
 def test_a_broken_vocabulary_is_refused_by_file_and_field(
     base: Callable[[], Metadata], breaking: Callable[[Metadata], None], message: str
@@ -197,7 +216,11 @@ def test_a_vocabulary_of_characters_needs_no_byte_tokens() -> None:
     metadata = as_read(spm_vocabulary())
     for key in ("tokens", "scores", "token_type"):
         values = metadata[P + key]
-        metadata[P + key] = values[:3] + values[259:] if isinstance(values, list) else np.delete(values, range(3, 259))
+        metadata[P + key] = (
+            values[:3] + values[259:]
+            if isinstance(values, list)
+            else np.delete(values, range(3, 259))
+        )
     tokenizer = Tokenizer.from_metadata(metadata, "characters.gguf")
     assert tokenizer.decode(tokenizer.encode("the rain")) == "the rain"
 
@@ -215,7 +238,9 @@ def test_a_merge_that_makes_no_token_leaves_the_bytes() -> None:
     metadata = as_read(bpe_vocabulary())
     metadata[P + "merges"][2] = b"q q"
     tokenizer = Tokenizer.from_metadata(metadata, "odd.gguf")
-    with pytest.raises(TokenizerError, match=r"odd.gguf: tokenizer.ggml.merges make 'qq', which is no token \("):
+    with pytest.raises(
+        TokenizerError, match=r"odd.gguf: tokenizer.ggml.merges make 'qq', which is no token \("
+    ):
         tokenizer.check()
     assert tokenizer.decode(tokenizer.encode("a qq")) == "a qq"
 

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from engine.errors import TokenizerError
 from engine.tokenizer import Tokenizer
 
-PIECES = {"▁": -4.0, "▁a": -3.0, "b": -3.5, "ab": -5.0, "▁ab": -5.5, "c": -3.0, "bc": -5.5, "▁x": -1.0}
+PIECES = {
+    "▁": -4.0,
+    "▁a": -3.0,
+    "b": -3.5,
+    "ab": -5.0,
+    "▁ab": -5.5,
+    "c": -3.0,
+    "bc": -5.5,
+    "▁x": -1.0,
+}
 
 
 def unigram(pieces: dict[str, float] | None = None, **keys: Any) -> Tokenizer:
@@ -29,7 +38,9 @@ def unigram(pieces: dict[str, float] | None = None, **keys: Any) -> Tokenizer:
         "tokenizer.ggml.remove_extra_whitespaces": True,
         "tokenizer.ggml.add_space_prefix": True,
     }
-    return Tokenizer.from_metadata(metadata | {f"tokenizer.ggml.{key}": value for key, value in keys.items()}, "t.gguf")
+    return Tokenizer.from_metadata(
+        metadata | {f"tokenizer.ggml.{key}": value for key, value in keys.items()}, "t.gguf"
+    )
 
 
 def wordpiece(**keys: Any) -> Tokenizer:
@@ -72,7 +83,11 @@ def test_a_text_ends_with_its_mark_and_comes_back() -> None:
 
 
 def test_every_space_counts_where_the_file_does_not_merge_them() -> None:
-    assert texts(unigram(remove_extra_whitespaces=False, add_space_prefix=None), "a  x") == ["<unk>", "▁", "▁x"]
+    assert texts(unigram(remove_extra_whitespaces=False, add_space_prefix=None), "a  x") == [
+        "<unk>",
+        "▁",
+        "▁x",
+    ]
     assert texts(unigram(remove_extra_whitespaces=False), "a  x") == ["▁a", "▁", "▁x"]
 
 
@@ -89,12 +104,17 @@ def rules(**of: bytes) -> np.ndarray:
 
 
 def test_characters_are_rewritten_by_the_files_table() -> None:
-    assert texts(unigram(precompiled_charsmap=rules(X=b"x", Y=b"", Z=b" a")), "XYZb") == ["▁x", "▁ab"]
+    assert texts(unigram(precompiled_charsmap=rules(X=b"x", Y=b"", Z=b" a")), "XYZb") == [
+        "▁x",
+        "▁ab",
+    ]
 
 
 def test_a_table_that_points_beyond_its_texts_is_refused() -> None:
     damaged = rules(X=b"x")[:-1]
-    with pytest.raises(TokenizerError, match=r"^t\.gguf: tokenizer\.ggml\.precompiled_charsmap is damaged"):
+    with pytest.raises(
+        TokenizerError, match=r"^t\.gguf: tokenizer\.ggml\.precompiled_charsmap is damaged"
+    ):
         unigram(precompiled_charsmap=damaged).encode("X")
     with pytest.raises(TokenizerError, match="precompiled_charsmap is not an array of bytes"):
         unigram(precompiled_charsmap=7)

@@ -13,7 +13,16 @@ from engine.errors import Cancelled
 from engine.kernels import records
 from engine.plan import lookahead
 from engine.plan.crew import Crew
-from engine.plan.lookahead import CHOICES, USUAL, USUAL_OF_INTEL, Lookahead, Reading, ahead_of, remember, remembered
+from engine.plan.lookahead import (
+    CHOICES,
+    USUAL,
+    USUAL_OF_INTEL,
+    Lookahead,
+    Reading,
+    ahead_of,
+    remember,
+    remembered,
+)
 from engine.tuning import lookahead_trials
 from engine.tuning.lookahead_trials import try_lookahead
 from engine.weights.weights import Tensor
@@ -98,7 +107,9 @@ def test_no_choice_changes_a_bit(quant: str, tmp_path: Path) -> None:
     assert all(one == found[0] for one in found)
 
 
-def test_the_fastest_is_used_at_once_and_remembered(model: Model, clock: Clock, place: Path) -> None:
+def test_the_fastest_is_used_at_once_and_remembered(
+    model: Model, clock: Clock, place: Path
+) -> None:
     session = model.session(n_ctx=64)
     assert used(model) == {USUAL}
     clock._seconds = {-2048: 0.5, 32769: 0.9}
@@ -129,7 +140,10 @@ def test_one_thread_has_a_choice_of_its_own(model: Model, clock: Clock) -> None:
 
 def test_intel_reads_in_four_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookahead, "is_intel", lambda: True)
-    assert (ahead_of("Q8_0"), ahead_of("Q8_0", Reading(is_cached=True))) == (USUAL_OF_INTEL, USUAL_OF_INTEL)
+    assert (ahead_of("Q8_0"), ahead_of("Q8_0", Reading(is_cached=True))) == (
+        USUAL_OF_INTEL,
+        USUAL_OF_INTEL,
+    )
     remember("Q8_0", Lookahead(0, 2.0, 1.0))
     assert ahead_of("Q8_0") == 0
 
@@ -140,16 +154,25 @@ def test_what_the_cache_holds_has_a_choice_of_its_own(
     set_cache(monkeypatch, 1 << 30)
     clock._seconds = {0: 0.5}
     found = try_lookahead(model, model.session(n_ctx=64))
-    assert {key: one.ahead for key, one in found.items()} == {"Q8_0, cached": 0, "Q8_0, cached, one thread": USUAL}
+    assert {key: one.ahead for key, one in found.items()} == {
+        "Q8_0, cached": 0,
+        "Q8_0, cached, one thread": USUAL,
+    }
     assert ahead_of("Q8_0") == USUAL
     assert ahead_of("Q8_0", Reading(is_cached=True)) == 0
 
 
 @pytest.mark.parametrize(("cache_bytes", "sampled"), [(0, 8), (5000, 10), (100_000, 16)])
-def test_a_sample_is_more_than_the_cache_holds(cache_bytes: int, sampled: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_is_more_than_the_cache_holds(
+    cache_bytes: int, sampled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lookahead_trials, "SAMPLE_BYTES", 4000)
     set_cache(monkeypatch, cache_bytes)
-    matrices = [Tensor(f"{quant}.{i}", quant, 10, 100, 100, 500, 0) for i in range(16) for quant in ("Q4_K", "Q8_0")]
+    matrices = [
+        Tensor(f"{quant}.{i}", quant, 10, 100, 100, 500, 0)
+        for i in range(16)
+        for quant in ("Q4_K", "Q8_0")
+    ]
     samples = lookahead_trials._samples(matrices, 0)
     assert {quant: len(one) for quant, one in samples.items()} == {"Q4_K": sampled, "Q8_0": sampled}
 
@@ -158,7 +181,11 @@ def test_what_is_far_slower_is_not_measured_to_the_end(model: Model, clock: Cloc
     clock._seconds = clock._alone = dict.fromkeys(CHOICES[:-1], 2.0)
     assert try_lookahead(model, model.session(n_ctx=64))["Q8_0"].ahead == CHOICES[-1]
     rounds = lookahead_trials.ROUNDS + 1
-    assert [clock.walked.count(one) for one in (CHOICES[-1], USUAL, 0)] == [2 * rounds, 2 * rounds, 2 * 3]
+    assert [clock.walked.count(one) for one in (CHOICES[-1], USUAL, 0)] == [
+        2 * rounds,
+        2 * rounds,
+        2 * 3,
+    ]
 
 
 def test_what_is_hardly_faster_stays_as_it_was(model: Model, clock: Clock) -> None:
@@ -166,7 +193,9 @@ def test_what_is_hardly_faster_stays_as_it_was(model: Model, clock: Clock) -> No
     assert try_lookahead(model, model.session(n_ctx=64))["Q8_0"].ahead == USUAL
 
 
-def test_what_caches_hold_is_not_measured(model: Model, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_caches_hold_is_not_measured(
+    model: Model, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lookahead_trials, "LEAST_SAMPLE_BYTES", 32 << 20)
     assert try_lookahead(model, model.session(n_ctx=64)) == {}
     assert remembered() == {}
@@ -200,7 +229,11 @@ def test_it_gives_way_and_begins_again(model: Model, clock: Clock) -> None:
 )
 def test_what_is_not_sound_in_the_file_is_not_used(values: object, place: Path) -> None:
     sound = {"ahead": -4096, "gbps": 2.0, "usual_gbps": 1.0}
-    place.write_text(json.dumps({lookahead._processor(): {"Q4_K": sound, "Q8_0": values}, "other": {"Q6_K": sound}}))
+    place.write_text(
+        json.dumps(
+            {lookahead._processor(): {"Q4_K": sound, "Q8_0": values}, "other": {"Q6_K": sound}}
+        )
+    )
     assert (ahead_of("Q4_K"), ahead_of("Q8_0"), ahead_of("Q6_K")) == (-4096, USUAL, USUAL)
 
 
@@ -211,7 +244,9 @@ def test_what_another_processor_found_stays(place: Path) -> None:
     assert json.loads(place.read_text())["other"] == other
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000, b"[]", b'{"x": 1}', b" " * 100_000, b"\xff"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[" * 100_000, b"[]", b'{"x": 1}', b" " * 100_000, b"\xff"]
+)
 def test_a_damaged_file_is_as_none(content: bytes, place: Path) -> None:
     place.write_bytes(content)
     assert remembered() == {}

@@ -38,7 +38,9 @@ def scripted(
     return trials, ScriptedOptions(trials, WEIGHTS, ("mmap", "huge"), present, rate)
 
 
-def run(trials: ScriptedTrials, parts: tuple[str, ...] = ALL, earlier: TuningReport | None = None) -> TuningReport:
+def run(
+    trials: ScriptedTrials, parts: tuple[str, ...] = ALL, earlier: TuningReport | None = None
+) -> TuningReport:
     sweep = Sweep(trials, LAPTOP, clock=trials.clock, parts=parts, earlier=earlier)
     return list(sweep)[-1]
 
@@ -73,7 +75,10 @@ def test_a_certain_gain_is_recommended_with_what_it_costs() -> None:
 @pytest.mark.parametrize(
     ("gain", "part"),
     [
-        (1.02, "huge pages brought too little to count (writing +2 %, 2 to 2; reading +0 %, 0 to 0)"),
+        (
+            1.02,
+            "huge pages brought too little to count (writing +2 %, 2 to 2; reading +0 %, 0 to 0)",
+        ),
         (1.0, "huge pages brought no gain (writing +0 %, 0 to 0; reading +0 %, 0 to 0)"),
         (0.9, "huge pages proved slower (writing -10 %, -10 to -10)"),
     ],
@@ -89,7 +94,9 @@ def test_an_interval_that_reaches_the_present_speed_is_no_advice() -> None:
     trials, options = scripted()
     huge = [5.0, 6.5, 6.4, 4.9, 6.6, 6.5, 4.8, 6.3, 6.6, 4.9, 6.4, 6.5]
     passes = iter(huge)
-    options._rate = lambda phase, option, taken: next(passes) if (phase, option) == ("decode", "huge") else 5.0
+    options._rate = lambda phase, option, taken: (
+        next(passes) if (phase, option) == ("decode", "huge") else 5.0
+    )
     found = weights_of(run(trials))
     gain = found.options[1].gain["decode"]
     assert gain.median > 1.25
@@ -140,7 +147,10 @@ def test_the_estimate_is_known_first_and_preparing_is_reported() -> None:
 
 def test_options_that_do_not_fit_are_left_out_and_not_opened() -> None:
     trials, options = scripted()
-    options.options, options.left_out = ("mmap",), "huge pages are not tried: both at once do not fit into memory"
+    options.options, options.left_out = (
+        ("mmap",),
+        "huge pages are not tried: both at once do not fit into memory",
+    )
     last = run(trials)
     found = weights_of(last)
     assert options.n_opened == 0
@@ -197,7 +207,9 @@ def test_a_later_sweep_keeps_earlier_results_and_uses_its_counts() -> None:
     trials, _ = scripted()
     earlier = run(trials)
     again = ScriptedTrials(lambda *_: 1.0)
-    options = ScriptedOptions(again, KV, ("q8_0", "f16", "f32"), "f16", lambda phase, name, taken: len(name))
+    options = ScriptedOptions(
+        again, KV, ("q8_0", "f16", "f32"), "f16", lambda phase, name, taken: len(name)
+    )
     last = run(again, (KV,), earlier)
     assert again.taken == []
     assert last.curves == earlier.curves
@@ -216,7 +228,9 @@ def test_a_later_sweep_keeps_earlier_results_and_uses_its_counts() -> None:
 def test_of_two_that_help_alike_the_smaller_is_recommended() -> None:
     trials = ScriptedTrials(lambda *_: 1.0)
     rates = {"q8_0": 5.5, "f16": 5.0, "f32": 5.52}
-    ScriptedOptions(trials, KV, ("q8_0", "f16", "f32"), "f16", lambda phase, name, taken: rates[name])
+    ScriptedOptions(
+        trials, KV, ("q8_0", "f16", "f32"), "f16", lambda phase, name, taken: rates[name]
+    )
     found = run(trials, (KV,)).comparison(KV)
     assert found is not None
     assert found.best == "q8_0"
@@ -283,11 +297,15 @@ def test_a_copy_that_is_broken_off_leaves_everything_as_it_was(model: Model) -> 
 
 
 @pytest.mark.parametrize("present", ["mmap", "huge"])
-def test_weights_are_compared_in_a_conversation_without_a_change(model: Model, present: str) -> None:
+def test_weights_are_compared_in_a_conversation_without_a_change(
+    model: Model, present: str
+) -> None:
     session = model.session(n_ctx=256)
     session.prefill([1, 2, 3])
     model.use_weights(present)
-    sweep = Sweep(SessionTrials(model, session), Cores((0,), 1, None), 300.0, parts=(COUNTS, WEIGHTS))
+    sweep = Sweep(
+        SessionTrials(model, session), Cores((0,), 1, None), 300.0, parts=(COUNTS, WEIGHTS)
+    )
     last = list(sweep)[-1]
     found = weights_of(last)
     assert found.is_measured
@@ -299,7 +317,9 @@ def test_weights_are_compared_in_a_conversation_without_a_change(model: Model, p
     model.close()
 
 
-def test_without_room_for_both_nothing_is_copied(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_for_both_nothing_is_copied(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = model.session(n_ctx=256)
     monkeypatch.setattr(host, "available_memory_bytes", lambda: 2 * model.weights_bytes)
     trials = WeightTrials(model, SessionTrials(model, session))
@@ -309,7 +329,9 @@ def test_without_room_for_both_nothing_is_copied(model: Model, monkeypatch: pyte
     model.close()
 
 
-def test_where_huge_pages_are_switched_off_nothing_is_copied(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_huge_pages_are_switched_off_nothing_is_copied(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("engine.tuning.trials.gives_huge_pages", lambda: False)
     trials = WeightTrials(model, SessionTrials(model, model.session(n_ctx=256)))
     assert trials.options == ("mmap",)
@@ -319,7 +341,11 @@ def test_where_huge_pages_are_switched_off_nothing_is_copied(model: Model, monke
 
 @pytest.mark.parametrize(
     ("text", "gives"),
-    [("always [madvise] never", True), ("[always] madvise never", True), ("always madvise [never]", False)],
+    [
+        ("always [madvise] never", True),
+        ("[always] madvise never", True),
+        ("always madvise [never]", False),
+    ],
 )
 def test_the_systems_switch_for_huge_pages_is_read(tmp_path: Path, text: str, gives: bool) -> None:
     (tmp_path / "enabled").write_text(text)
@@ -344,7 +370,9 @@ def test_kv_types_are_compared_in_separate_sessions_then_closed(model: Model) ->
     model.close()
 
 
-def test_with_little_memory_f32_is_left_out_before_all_options(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_little_memory_f32_is_left_out_before_all_options(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = model.session(n_ctx=1024, kv="q8_0")
     roomy = KVTrials(model, session)
     assert list(roomy.options) == ["q8_0", "f16", "f32"]
@@ -367,7 +395,10 @@ def test_with_little_memory_f32_is_left_out_before_all_options(model: Model, mon
 
 @pytest.mark.parametrize("kv", ["f16", "f32", "q8_0", "q4_0"])
 def test_a_stretched_cache_repeats_its_kv_and_can_be_computed_on(tmp_path: Path, kv: str) -> None:
-    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", "F32", context_length=256, head_dim=32), threads=1)
+    model = Model.open(
+        tiny_gguf.write(tmp_path / "m.gguf", "llama", "F32", context_length=256, head_dim=32),
+        threads=1,
+    )
     session = model.session(n_ctx=128, kv=kv)
     session.prefill(list(range(1, 17)))
     cache = session._pipeline._cache

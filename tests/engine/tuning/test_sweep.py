@@ -15,14 +15,19 @@ from tests.engine.scripted_trials import ScriptedTrials
 
 LAPTOP = Cores((0, 1, 2, 3), 2, None)
 """Two cores, four threads."""
-LAPTOP_TPS = {"decode": {1: 3.0, 2: 5.1, 3: 4.7, 4: 4.5}, "prefill": {1: 4.9, 2: 9.2, 3: 9.6, 4: 10.3}}
+LAPTOP_TPS = {
+    "decode": {1: 3.0, 2: 5.1, 3: 4.7, 4: 4.5},
+    "prefill": {1: 4.9, 2: 9.2, 3: 9.6, 4: 10.3},
+}
 
 
 def steady(phase: str, n_threads: int, pinned: bool, taken: int) -> float:
     return LAPTOP_TPS[phase][n_threads]
 
 
-def run(trials: ScriptedTrials, cores: Cores = LAPTOP, budget_s: float = 60.0) -> list[TuningReport]:
+def run(
+    trials: ScriptedTrials, cores: Cores = LAPTOP, budget_s: float = 60.0
+) -> list[TuningReport]:
     return list(Sweep(trials, cores, budget_s, trials.clock))
 
 
@@ -32,7 +37,17 @@ def test_passes_run_up_and_down_and_drop_clearly_slower_counts() -> None:
     counts = [n for _, n, _ in trials.taken]
     assert counts[:8] == [2, 1, 3, 4, 4, 3, 1, 2]
     assert 1 not in counts[8:]
-    assert counts[8:] == [2, 3, 4, 4, 3, 2, 2, 3, 4]  # five passes make an interval, and it separates
+    assert counts[8:] == [
+        2,
+        3,
+        4,
+        4,
+        3,
+        2,
+        2,
+        3,
+        4,
+    ]  # five passes make an interval, and it separates
 
 
 def test_decode_and_prefill_have_their_own_winners() -> None:
@@ -102,7 +117,9 @@ def test_an_error_passes_through_and_the_model_is_restored() -> None:
 
 def test_noise_between_neighbours_keeps_the_smaller_count() -> None:
     def noisy(phase: str, n_threads: int, pinned: bool, taken: int) -> float:
-        return {1: 2.0, 2: 5.0, 3: 5.02, 4: 5.01}[n_threads] * (1 + 0.04 * ((taken * 7) % 5 - 2) / 2)
+        return {1: 2.0, 2: 5.0, 3: 5.02, 4: 5.01}[n_threads] * (
+            1 + 0.04 * ((taken * 7) % 5 - 2) / 2
+        )
 
     last = run(ScriptedTrials(noisy))[-1]
     assert (last.best("decode"), last.best("prefill")) == (2, 2)
@@ -120,8 +137,12 @@ def test_what_has_no_room_is_not_measured_and_no_error() -> None:
 
 
 @pytest.mark.parametrize(("gain", "verdict"), [(1.10, True), (1.01, False), (0.8, False)])
-def test_pinning_is_tried_at_the_best_counts_and_kept_for_a_gain(gain: float, verdict: bool) -> None:
-    trials = ScriptedTrials(lambda phase, n, pinned, taken: LAPTOP_TPS[phase][n] * (gain if pinned else 1.0))
+def test_pinning_is_tried_at_the_best_counts_and_kept_for_a_gain(
+    gain: float, verdict: bool
+) -> None:
+    trials = ScriptedTrials(
+        lambda phase, n, pinned, taken: LAPTOP_TPS[phase][n] * (gain if pinned else 1.0)
+    )
     trials.can_pin = True
     last = run(trials)[-1]
     assert last.pinned is verdict
@@ -129,12 +150,17 @@ def test_pinning_is_tried_at_the_best_counts_and_kept_for_a_gain(gain: float, ve
     assert decode is not None
     assert decode.pinned_gain is not None
     assert decode.pinned_gain.median == pytest.approx(gain)
-    assert {(phase, n) for phase, n, pinned in trials.taken if pinned} == {("decode", 2), ("prefill", 4)}
+    assert {(phase, n) for phase, n, pinned in trials.taken if pinned} == {
+        ("decode", 2),
+        ("prefill", 4),
+    }
 
 
 def test_pinning_that_hurts_one_phase_is_not_kept() -> None:
     gains = {"decode": 1.2, "prefill": 0.9}
-    trials = ScriptedTrials(lambda phase, n, pinned, taken: LAPTOP_TPS[phase][n] * (gains[phase] if pinned else 1.0))
+    trials = ScriptedTrials(
+        lambda phase, n, pinned, taken: LAPTOP_TPS[phase][n] * (gains[phase] if pinned else 1.0)
+    )
     trials.can_pin = True
     assert run(trials)[-1].pinned is False
 
@@ -157,14 +183,18 @@ def test_a_single_thread_has_nothing_to_pin() -> None:
         (Cores(tuple(range(36)), 18, None), [1, 2, 3, 4, 6, 8, 12, 16, 18, 24, 32, 36]),
     ],
 )
-def test_all_counts_are_tried_on_small_machines_some_on_large(cores: Cores, counts: list[int]) -> None:
+def test_all_counts_are_tried_on_small_machines_some_on_large(
+    cores: Cores, counts: list[int]
+) -> None:
     assert counts_to_try(cores) == counts
 
 
 # ---- the sentence
 
 
-def curve(phase: str, best: int, most: int, fastest: int | None = None, is_settled: bool = True) -> Curve:
+def curve(
+    phase: str, best: int, most: int, fastest: int | None = None, is_settled: bool = True
+) -> Curve:
     tps = Interval(5.0, 4.9, 5.1, 6, True)
     points = tuple(Point(n, "core", tps, False) for n in range(1, most + 1))
     gain = Interval(1.01, 0.99, 1.04, 6, True) if fastest else None
@@ -178,24 +208,56 @@ VM = Cores((0, 1, 2, 3), 4, None)
 @pytest.mark.parametrize(
     ("phase", "best", "cores", "part"),
     [
-        ("decode", 2, LAPTOP, "2 threads write fastest: this CPU has 2 cores; the other 2 are their siblings"),
+        (
+            "decode",
+            2,
+            LAPTOP,
+            "2 threads write fastest: this CPU has 2 cores; the other 2 are their siblings",
+        ),
         ("prefill", 2, LAPTOP, "siblings and share the same units of arithmetic"),
         ("prefill", 4, LAPTOP, "siblings fill each other's pauses"),
         ("decode", 3, LAPTOP, "siblings help here"),
-        ("decode", 1, LAPTOP, "1 thread writes fastest: more would probably only wait for the memory"),
-        ("decode", 1, Cores((0, 1), 1, None), "this CPU has 1 core; the other 1 is its sibling and shares the same"),
-        ("decode", 8, HYBRID, "this CPU has 8 fast cores; its 4 efficiency cores would hold them up"),
+        (
+            "decode",
+            1,
+            LAPTOP,
+            "1 thread writes fastest: more would probably only wait for the memory",
+        ),
+        (
+            "decode",
+            1,
+            Cores((0, 1), 1, None),
+            "this CPU has 1 core; the other 1 is its sibling and shares the same",
+        ),
+        (
+            "decode",
+            8,
+            HYBRID,
+            "this CPU has 8 fast cores; its 4 efficiency cores would hold them up",
+        ),
         ("prefill", 10, HYBRID, "2 of the 4 efficiency cores help"),
         ("decode", 12, HYBRID, "this CPU has 12 cores; the other 8 are their siblings"),
         ("decode", 4, VM, "4 threads write fastest: one on each of the 4 cores"),
         ("prefill", 3, VM, "further threads brought nothing"),
         ("decode", 2, Cores((0, 1, 2, 3), 4, 2), "the control group grants this process 2 CPUs"),
         ("prefill", 1, Cores((0, 1, 2, 3), 4, 1), "the control group grants this process 1 CPU,"),
-        ("decode", 3, Cores((0, 1, 2, 3), 4, 2), "one more than the control group's 2 CPUs proved faster"),
-        ("decode", 2, Cores((0, 1, 2, 3), 2, 2), "this CPU has 2 cores; the other 2 are their siblings"),
+        (
+            "decode",
+            3,
+            Cores((0, 1, 2, 3), 4, 2),
+            "one more than the control group's 2 CPUs proved faster",
+        ),
+        (
+            "decode",
+            2,
+            Cores((0, 1, 2, 3), 2, 2),
+            "this CPU has 2 cores; the other 2 are their siblings",
+        ),
     ],
 )
-def test_the_winner_is_explained_by_the_machine(phase: str, best: int, cores: Cores, part: str) -> None:
+def test_the_winner_is_explained_by_the_machine(
+    phase: str, best: int, cores: Cores, part: str
+) -> None:
     sentence = explain(curve(phase, best, cores.most_threads), cores)
     assert part in sentence
     assert sentence.endswith(".")
@@ -203,7 +265,9 @@ def test_the_winner_is_explained_by_the_machine(phase: str, best: int, cores: Co
 
 def test_a_winner_that_others_hardly_beat_is_called_enough() -> None:
     sentence = explain(curve("decode", 2, 4, fastest=3), LAPTOP)
-    assert sentence.startswith("2 threads are enough for writing: 3 were faster by too little to count (+1 %)")
+    assert sentence.startswith(
+        "2 threads are enough for writing: 3 were faster by too little to count (+1 %)"
+    )
 
 
 def test_a_leader_slower_in_most_passes_is_given_no_gain() -> None:
@@ -212,7 +276,9 @@ def test_a_leader_slower_in_most_passes_is_given_no_gain() -> None:
 
 
 def test_a_winner_that_is_not_settled_is_called_uncertain() -> None:
-    assert explain(curve("decode", 2, 4, is_settled=False), LAPTOP).endswith("when nothing else runs.")
+    assert explain(curve("decode", 2, 4, is_settled=False), LAPTOP).endswith(
+        "when nothing else runs."
+    )
 
 
 def test_other_programs_explain_few_threads_if_they_took_a_core() -> None:
@@ -223,7 +289,10 @@ def test_other_programs_explain_few_threads_if_they_took_a_core() -> None:
 
 
 def test_one_cpu_needs_no_measuring() -> None:
-    assert explain(curve("decode", 1, 1), Cores((0,), 1, None)) == "1 thread: this process may use one CPU only."
+    assert (
+        explain(curve("decode", 1, 1), Cores((0,), 1, None))
+        == "1 thread: this process may use one CPU only."
+    )
 
 
 # ---- on a real session
@@ -234,14 +303,18 @@ def test_a_sweep_on_a_session_does_not_change_its_conversation(tmp_path: Path) -
     from engine.tuning.trials import SessionTrials
     from tests.engine import tiny_gguf
 
-    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", "F32", context_length=512), threads=1)
+    model = Model.open(
+        tiny_gguf.write(tmp_path / "m.gguf", "llama", "F32", context_length=512), threads=1
+    )
     used, fresh = model.session(n_ctx=256), model.session(n_ctx=256)
     prompt = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
     for session in (used, fresh):
         session.prefill(prompt)
     trials = SessionTrials(model, used)
     ticks = count()  # as many samples on a slow machine as on a fast one
-    last = list(Sweep(trials, Cores((0, 1), 2, None), budget_s=100, clock=lambda: float(next(ticks))))[-1]
+    last = list(
+        Sweep(trials, Cores((0, 1), 2, None), budget_s=100, clock=lambda: float(next(ticks)))
+    )[-1]
     assert last.is_over
     assert last.best("decode") in (1, 2)
     assert last.n_context == len(prompt)
@@ -260,7 +333,9 @@ def test_a_cancel_from_another_thread_stops_a_sweep_on_a_session(tmp_path: Path)
     from engine.tuning.trials import SessionTrials
     from tests.engine import tiny_gguf
 
-    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", "F32", context_length=512), threads=1)
+    model = Model.open(
+        tiny_gguf.write(tmp_path / "m.gguf", "llama", "F32", context_length=512), threads=1
+    )
     session = model.session(n_ctx=256)
     session.prefill([1, 2, 3])
     sweep = Sweep(SessionTrials(model, session), Cores((0, 1), 2, None), budget_s=600.0)
@@ -281,8 +356,14 @@ def test_a_context_with_little_room_is_measured_with_few_tokens(tmp_path: Path) 
     from engine.tuning.trials import SessionTrials
     from tests.engine import tiny_gguf
 
-    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", "F32", context_length=512), threads=1)
-    for n_tokens, decode, prefill, note in ((10, 2, 16, ""), (55, 2, 0, "reading a prompt"), (63, 0, 0, "nothing")):
+    model = Model.open(
+        tiny_gguf.write(tmp_path / "m.gguf", "llama", "F32", context_length=512), threads=1
+    )
+    for n_tokens, decode, prefill, note in (
+        (10, 2, 16, ""),
+        (55, 2, 0, "reading a prompt"),
+        (63, 0, 0, "nothing"),
+    ):
         session = model.session(n_ctx=64)
         session.prefill([3] * n_tokens)
         trials = SessionTrials(model, session)

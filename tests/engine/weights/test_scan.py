@@ -16,7 +16,11 @@ from engine.weights.scan import DamagedTensor, damaged_tensors
 from tests.engine import tiny_gguf
 
 NAME = "blk.1.ffn_up.weight"
-PLAIN = {"F32": struct.pack("<I", 0x7FC00000), "F16": struct.pack("<H", 0xFC00), "BF16": struct.pack("<H", 0x7F80)}
+PLAIN = {
+    "F32": struct.pack("<I", 0x7FC00000),
+    "F16": struct.pack("<H", 0xFC00),
+    "BF16": struct.pack("<H", 0x7F80),
+}
 
 ODD = {"MXFP4": (0, b"\xff"), "IQ1_M": (52, b"\x00\xe0\x00\x70")}
 """Types whose scales are no halves: where in a block, and what, a NaN is."""
@@ -40,7 +44,11 @@ def test_a_damaged_number_is_found_and_a_sound_model_has_none(quant: str, tmp_pa
         at, bits = 3 * row_bytes + len(PLAIN[quant]), PLAIN[quant]
     else:
         block_bytes = TYPES_BY_NAME[quant].type_size
-        at, bits = ODD[quant] if quant in ODD else (TYPES_BY_NAME[quant].halves[-1], struct.pack("<H", 0x7E00))
+        at, bits = (
+            ODD[quant]
+            if quant in ODD
+            else (TYPES_BY_NAME[quant].halves[-1], struct.pack("<H", 0x7E00))
+        )
         at += 3 * row_bytes + (row_bytes - block_bytes)
     data[at : at + len(bits)] = bits
     tensor.data = bytes(data)
@@ -48,7 +56,8 @@ def test_a_damaged_number_is_found_and_a_sound_model_has_none(quant: str, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "quant", [name for name, layout in TYPES_BY_NAME.items() if layout.halves and hasattr(quants, name)]
+    "quant",
+    [name for name, layout in TYPES_BY_NAME.items() if layout.halves and hasattr(quants, name)],
 )
 def test_the_places_of_the_scales_are_those_another_reader_uses(quant: str) -> None:
     block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[quant]][1]
@@ -61,7 +70,11 @@ def test_the_places_of_the_scales_are_those_another_reader_uses(quant: str) -> N
 
 
 def test_every_type_is_plain_or_has_scales_to_look_at() -> None:
-    assert {name for name in QUANTS if not TYPES_BY_NAME[name].halves} <= {*PLAIN, *ODD, *WITHOUT_NAN}
+    assert {name for name in QUANTS if not TYPES_BY_NAME[name].halves} <= {
+        *PLAIN,
+        *ODD,
+        *WITHOUT_NAN,
+    }
 
 
 def test_progress_ends_with_all_bytes_and_can_end_the_scan(tmp_path: Path) -> None:

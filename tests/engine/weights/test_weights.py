@@ -25,7 +25,9 @@ READ_BY_BOTH = [name for name in QUANTS if hasattr(GGMLQuantizationType, name)]
     ("architecture", "quant"),
     [*((name, "Q8_0") for name in WITH_ODD_TENSORS), *(("llama", name) for name in READ_BY_BOTH)],
 )
-def test_every_tensor_is_found_as_another_reader_finds_it(architecture: str, quant: str, tmp_path: Path) -> None:
+def test_every_tensor_is_found_as_another_reader_finds_it(
+    architecture: str, quant: str, tmp_path: Path
+) -> None:
     path = tiny_gguf.write(tmp_path / "model.gguf", architecture, quant)
     weights = check(path)
     others = GGUFReader(path).tensors
