@@ -50,7 +50,10 @@ class AnswerForm:
     instead: str = ""
     """Rules in Lark, of which ``calls`` says what may come instead of the form; "" for nothing."""
     schemas: tuple[ToolSchema, ...] = ()
-    """Further rules for ``instead``, or for ``text`` where that is empty: as much of them as possible is followed."""
+    """Further rules for ``instead``, or for ``text`` where that is empty.
+
+    As many of them as possible are followed.
+    """
 
     @property
     def with_fallbacks(self) -> AnswerForm:

@@ -182,7 +182,7 @@ class GenerationFinished(Event):
     calls_at: int = 0
     """Where in ``raw`` they begin."""
     server_fields: ServerFields | None = None
-    """What the server that computed it needs back; None if it needs nothing."""
+    """Fields that the server of the reply needs back; None if it needs none."""
 
 
 @record

@@ -38,9 +38,12 @@ MOST_FRAME_BYTES = 1 << 26
 FORM, TAKE, MASK, IDS = range(4)
 """To a child: the form, as JSON; tokens that the reply goes on with; a mask is wanted; the tokens of a text."""
 TAKEN, FORCED, BITS, TEXT, REFUSED, ENDED, NOTES = range(16, 23)
-"""From it: the tokens were taken, with flags; what comes next, forced tokens or the bits of a mask; a text whose tokens
-are wanted; why the form cannot be used; how the child ended: a signal's number, or 0; what is not followed, as a list
-of lines in JSON."""
+"""Messages of a child, in this order.
+
+The tokens were taken, with flags; what comes next, forced tokens or the bits of a mask; a text
+whose tokens are wanted; why the form cannot be used; how the child ended: a signal's number, or 0;
+what is not followed, as a list of lines in JSON.
+"""
 IS_OVER, IS_ACCEPTING = 1, 2
 
 
@@ -343,7 +346,8 @@ class _Grammar:
 
     Args:
         form: the message that describes it.
-        checks: whether the schema of each tool is compiled by itself first, to find those that cannot be followed.
+        checks: whether the schema of each tool is compiled by itself first, to find those that
+            cannot be followed.
 
     Attributes:
         notes: lines about what is not followed.
@@ -385,7 +389,11 @@ class _Grammar:
         return LLMatcher.grammar_from_lark(gbnf_to_lark(_plain_escapes(text)))
 
     def _schema(self, text: str) -> Any:
-        """Return the schema of an answer. Raises _RefusedError: it says what no form can promise."""
+        """Return the schema of an answer.
+
+        Raises:
+            _RefusedError: it says what no form can promise.
+        """
         try:
             schema = json.loads(text)
         except json.JSONDecodeError as error:

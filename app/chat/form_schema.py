@@ -1,8 +1,9 @@
-"""What a form can follow of a JSON schema, and which keywords have to be left out: schemas come from anywhere.
+"""Rewriting of a JSON schema from anywhere into one that a form can follow.
 
-llguidance refuses keywords that it does not follow, reads numbers as floats of 64 bits, and ends the process on some
-of them. So a schema is rewritten first: what means nothing goes, what can be put in other words is, bounds of numbers
-move inwards to values that arrive as they are, and the names of the other keywords are returned.
+llguidance refuses keywords that it does not follow, reads numbers as floats of 64 bits, and ends
+the process on some of them. So a schema is rewritten first: what means nothing goes, what can be
+put in other words is, bounds of numbers move inwards to values that arrive as they are, and the
+names of the other keywords are returned.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ MOST_BOUND = 10**15
 """Largest bound of a number with a fraction: all digits of such a float are known."""
 _EXACT_WHOLE = 2**53
 _MOST_EXPONENT = 22
-"""A whole number up to 2**53 times a power of ten up to this is read exactly by every parser of JSON."""
+"""Largest exponent of a number that every parser of JSON reads exactly.
+
+The number is a whole one up to 2**53, times a power of ten up to this one.
+"""
 _MOST_COUNT = 1 << 24
 """Upper limits on lengths from here on limit nothing: no answer is as long."""
 
@@ -54,7 +58,8 @@ class FollowedSchema(NamedTuple):
 
     Attributes:
         schema: all that can be followed.
-        dropped: keywords that say more and are left out, sorted; () where the schema is followed as a whole.
+        dropped: keywords that say more and are left out, sorted; () where the schema is followed as
+            a whole.
     """
 
     schema: Any
@@ -90,7 +95,7 @@ def loosened_schema(schema: Any) -> Any:
 
 
 class _Rewriting:
-    """One pass over a schema, from the outside to the inside."""
+    """Pass over a schema, from the outside to the inside."""
 
     def __init__(self, root: Any, is_pattern: IsPattern) -> None:
         self._root, self._is_pattern = root, is_pattern
@@ -264,7 +269,10 @@ class _Rewriting:
             schema["multipleOf"] = _exact_data(multiple)
 
     def _clean_patterns(self, schema: dict[str, Any]) -> None:
-        """Drop expressions that cannot be followed; one that names a single property becomes that property."""
+        """Drop expressions that cannot be followed.
+
+        An expression that names a single property becomes that property.
+        """
         if "pattern" in schema and not self._is_followed(schema["pattern"]):
             self._drop(schema, "pattern")
         patterns = schema.get("patternProperties")
@@ -333,7 +341,10 @@ class _Rewriting:
         return pattern if self._is_followed(pattern) else None
 
     def _clean_unevaluated(self, schema: dict[str, Any]) -> None:
-        """Write what forbids further properties or items in the older words, which mean the same in one schema."""
+        """Write what forbids further properties or items in the older words.
+
+        They mean the same in one schema.
+        """
         is_alone = not any(keyword in schema for keyword in _COMBINING)
         for keyword, older in (
             ("unevaluatedProperties", "additionalProperties"),
@@ -351,7 +362,10 @@ class _Rewriting:
                 self._drop(schema, keyword)
 
     def _clean_sizes(self, schema: dict[str, Any]) -> None:
-        """Remove limits on the number of properties that hold anyway; drop those that repeated names would break."""
+        """Remove limits on the number of properties that hold anyway.
+
+        Limits that repeated names would break are dropped.
+        """
         required = set(schema.get("required", ()))
         is_closed = (
             schema.get("additionalProperties") is False and "patternProperties" not in schema
@@ -461,7 +475,11 @@ def _is_exact(number: int | float) -> bool:
 
 
 def _exact_data(value: Any) -> Any:
-    """Return JSON data with whole numbers written as such. Raises ValueError: a number would become another one."""
+    """Return JSON data with whole numbers written as such.
+
+    Raises:
+        ValueError: a number would become another one.
+    """
     if isinstance(value, dict):
         return {key: _exact_data(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -475,7 +493,10 @@ def _exact_data(value: Any) -> Any:
 
 
 def _whole_bound(value: int | float, is_lower: bool, is_exclusive: bool) -> int | None:
-    """Return a bound of whole numbers that is read exactly and allows no more; None where none allows anything."""
+    """Return a bound of whole numbers that is read exactly and allows no more.
+
+    None if no bound allows anything.
+    """
     if value in (math.inf, -math.inf):
         return None
     bound = math.ceil(value) if is_lower != is_exclusive else math.floor(value)
@@ -491,7 +512,10 @@ def _whole_bound(value: int | float, is_lower: bool, is_exclusive: bool) -> int 
 
 
 def _number_bound(value: int | float, is_lower: bool, is_exclusive: bool) -> int | float | None:
-    """Return a bound of numbers that is read exactly and allows no more; None where none allows anything."""
+    """Return a bound of numbers that is read exactly and allows no more.
+
+    None if no bound allows anything.
+    """
     if abs(value) > MOST_BOUND:
         is_outwards = (value < 0) == is_lower
         return (-MOST_BOUND if is_lower else MOST_BOUND) if is_outwards else None

@@ -46,7 +46,9 @@ class WaitingLine(Generic[T]):
             self._peers.setdefault(peer, deque()).append(item)
 
     def join_fairly(self, peer: str, item: T) -> T | None:
-        """Wait as after ``join``; where the line is full, the last item of the peer with most gives way.
+        """Wait as after ``join``.
+
+        Where the line is full, the last item of the peer with most gives way.
 
         Returns:
             The item that waits no longer; None if there was room.

@@ -163,7 +163,10 @@ class ToolBox:
                     one.hidden[tool.name] = owner.setting.name
 
     def _tools_of(self, one: _Served, is_stopped: Callable[[], bool]) -> tuple[ServedTool, ...]:
-        """Return the tools of a server, which starts if it does not run. Raises ToolServerError, or StoppedError."""
+        """Return the tools of a server, which starts if it does not run.
+
+        Raises ToolServerError, or StoppedError.
+        """
         if one.server is not None and one.server.is_running:
             return one.server.list_tools()
         one.server = self._make(one.setting, is_stopped)

@@ -76,7 +76,10 @@ def convert(
 
 
 def _inputs(directory: Path) -> Iterator[Path]:
-    """Yield the files in a model's directory and its folders, without GGUF files: they are not read."""
+    """Yield the files in a model's directory and its folders.
+
+    GGUF files are left out: they are not read.
+    """
     for pattern in ("*", "*/*"):
         for path in directory.glob(pattern):
             if path.suffix.lower() != ".gguf":

@@ -64,7 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def guard(work: Callable[[], int]) -> int:
-    """Do the work; turn whatever ends it into one line and an exit code, after lines on files that were mended."""
+    """Do the work; turn whatever ends it into one line and an exit code.
+
+    Lines on files that were mended come before that line.
+    """
     code = _guarded(work)
     for line in notices.take_all():
         say(f"jalopy: {line}")

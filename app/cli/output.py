@@ -61,7 +61,10 @@ class ProgressLine:
             self.show(f"reading {done} of {status.total} tokens{left}")
 
     def follow_documents(self, progress: ReadingProgress) -> None:
-        """Show how far the reading of documents is; to a pipe or a file, say it after a second and now and then."""
+        """Show how far the reading of documents is.
+
+        To a pipe or a file, say it after a second and now and then.
+        """
         if self._is_live:
             self.show(progress.line)
             return

@@ -11,7 +11,10 @@ from app.documents.read import ReadDocuments, ReadingProgress, read_documents
 
 
 def read_with_progress(names: Sequence[str], only_existing: bool = False) -> ReadDocuments:
-    """Read documents and show how far it is; the first Ctrl-C stops the reading and keeps what is read by then."""
+    """Read documents and show how far it is.
+
+    The first Ctrl-C stops the reading and keeps what is read by then.
+    """
     progress = ProgressLine()
     is_stopped = threading.Event()
 

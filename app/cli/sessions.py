@@ -87,7 +87,9 @@ _MOST_LINES = 20
 
 
 def import_files(names: Sequence[str]) -> int:
-    """Save every conversation of these files, folders and ZIP archives as a new one, and say what was left out.
+    """Save every conversation of these files, folders and ZIP archives as a new one.
+
+    Say what was left out.
 
     Raises:
         Refusal: a file cannot be used, or the disk fails; what came before it is saved.
@@ -122,7 +124,11 @@ def _import_file(raw: bytes, shown: str, store: Store) -> None:
 
 
 def _import_several(files: Iterable[tuple[str, bytes]], shown: str, store: Store) -> None:
-    """Save the conversations of files, of which some may hold none. Raises Refusal: no file holds any."""
+    """Save the conversations of files, of which some may hold none.
+
+    Raises:
+        Refusal: no file holds any.
+    """
     n_read = 0
     refused: list[Refusal] = []
     for name, raw in files:
@@ -145,7 +151,11 @@ def _import_several(files: Iterable[tuple[str, bytes]], shown: str, store: Store
 
 
 def _folder_files(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the JSON files within a folder, in order. Raises Refusal: there are too many, or one cannot be read."""
+    """Yield the JSON files within a folder, in order.
+
+    Raises:
+        Refusal: there are too many, or one cannot be read.
+    """
     paths = sorted(
         islice(
             (path for path in folder.rglob("*") if path.suffix.lower() in _KINDS), _MOST_FILES + 1
@@ -165,7 +175,11 @@ def _folder_files(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _archive_files(file: BinaryIO, shown: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the JSON files of a ZIP archive, in order. Raises Refusal: it is damaged, or what is in it is too large."""
+    """Yield the JSON files of a ZIP archive, in order.
+
+    Raises:
+        Refusal: it is damaged, or what is in it is too large.
+    """
     left_bytes = MOST_FILE_BYTES
     try:
         with zipfile.ZipFile(file) as archive:

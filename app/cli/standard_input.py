@@ -14,7 +14,10 @@ MOST_INPUT_BYTES = 128 << 20
 WORD_S = 1.0
 """Seconds after which a line says what is waited for."""
 PATIENCE_S = 5.0
-"""Seconds without a byte after which a prompt of the command line is answered without standard input."""
+"""Seconds that a prompt of the command line waits for standard input.
+
+After so long without a byte, it is answered without standard input.
+"""
 _READ_BYTES = 1 << 16
 
 
@@ -22,7 +25,8 @@ def read_standard_input(is_needed: bool) -> str:
     """Return what comes through standard input, up to its end.
 
     Args:
-        is_needed: whether there is nothing to do without it; else a pipe in which nothing comes counts as empty.
+        is_needed: whether there is nothing to do without it; else a pipe in which nothing comes
+            counts as empty.
 
     Raises:
         Refusal: there is too much.

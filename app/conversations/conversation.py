@@ -102,7 +102,7 @@ class ChatMessage:
     results: tuple[CallResult, ...] = ()
     """Of the calls before, where tools speak in place of the user; ``text`` has them as they may be read."""
     server_fields: ServerFields | None = None
-    """Of a reply that a server computed: what that server needs back; None if it needs nothing."""
+    """Fields that the server which computed the reply needs back; None if it needs none."""
     sources: tuple[str, ...] = ()
     """Of a reply: the passages that its question brought along; known from the question, and not saved."""
     others: tuple[ChatMessage, ...] = ()
@@ -143,7 +143,7 @@ class Said:
     calls_at: int = 0
     """Where in ``raw`` the calls begin."""
     server_fields: ServerFields | None = None
-    """Of a reply that a server computed: what that server needs back; None if it needs nothing."""
+    """Fields that the server which computed the reply needs back; None if it needs none."""
 
 
 @dataclass

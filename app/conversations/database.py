@@ -38,7 +38,7 @@ VERSION = 1
 BUSY_S = 5.0
 _LOG_VERSIONS = b"\2\2"
 _LOG_VERSIONS_END = 20
-"""What a database with a write-ahead log has at bytes 18 and 19."""
+"""Bytes 18 and 19 of a database with a write-ahead log."""
 LEAST_PAGE_BYTES = 512
 MOST_ROW_BYTES = 64 << 20
 """SQLite reads and writes no longer text (Python 3.11 and later)."""
@@ -150,9 +150,17 @@ def connect(root: Path | None) -> sqlite3.Connection:
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """Open an SQLite file that exists, and trust nothing in it. Raises StoreError; OSError: as ``has_locks``.
+    """Open an SQLite file that exists, and trust nothing in it.
 
-    Whoever opens a file of the folder locks it in the same way: SQLite would wait where the system has no locks.
+    Whoever opens a file of the folder locks it in the same way: SQLite would wait where the system
+    has no locks.
+
+    Whoever opens a file of the folder locks it in the same way: SQLite would wait where the system
+    has no locks.
+
+    Raises:
+        StoreError: the file cannot be used.
+        OSError: as ``has_locks``.
     """
     import sqlite3
 
@@ -204,7 +212,10 @@ def _has_log(path: Path) -> bool:
 
 
 def _leave_log(db: sqlite3.Connection) -> None:
-    """Go over to a rollback journal: a log needs memory that processes share, unless one alone has the database."""
+    """Go over to a rollback journal.
+
+    A log needs memory that processes share, unless one alone has the database.
+    """
     for setting in ("locking_mode=EXCLUSIVE", "journal_mode=DELETE", "locking_mode=NORMAL"):
         db.execute(f"PRAGMA {setting}")
     db.execute(

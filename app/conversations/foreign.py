@@ -1,7 +1,10 @@
-"""Conversations in other programs' files, as conversations of ours. Hostile until checked; what is left out is counted.
+"""Conversations in other programs' files, as conversations of ours.
 
-Known are our own JSON, exports of ChatGPT, Claude, Open WebUI, LM Studio and llama-server's web page, and lists of
-messages with ``role`` and ``content``, as Ollama's API and many programs have them; also with a JSON value a line.
+Hostile until checked; what is left out is counted.
+
+Known are our own JSON, exports of ChatGPT, Claude, Open WebUI, LM Studio and llama-server's web
+page, and lists of messages with ``role`` and ``content``, as Ollama's API and many programs have
+them; also with a JSON value a line.
 """
 
 from __future__ import annotations

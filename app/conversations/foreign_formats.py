@@ -1,4 +1,6 @@
-"""Formats of other programs' conversations: each function takes the JSON of one and returns what was said in it.
+"""Formats of other programs' conversations.
+
+Each function takes the JSON of one conversation and returns what was said in it.
 
 Nothing is believed before its type is looked at; what does not fit is as if it were not there.
 """
@@ -102,7 +104,10 @@ def _is_message(value: Any) -> bool:
 
 
 def conversations_in(values: Any) -> list[Any]:
-    """Return the conversations of a file: a list of them, an object with such a list, or one alone."""
+    """Return the conversations of a file.
+
+    The file holds a list of them, an object with such a list, or a single one.
+    """
     if _is_message(values):
         return [[values]]
     if isinstance(values, dict) and reader_of(values) is None:
@@ -358,7 +363,10 @@ class _Tree:
     depths: dict[str, int] = field(default_factory=dict)
 
     def branch(self, last: Any) -> list[Values]:
-        """Return the messages up to the last one, or those of the longest branch where that is not known."""
+        """Return the messages up to the last one.
+
+        Where the last one is not known, return those of the longest branch.
+        """
         if not (_is_name(last) and last in self.nodes):
             last = max(self.nodes, key=self._depth, default=None)
         path = self._path(last)
@@ -409,7 +417,10 @@ def _began(about: Values) -> str:
 
 
 def moment(value: Any) -> str:
-    """Return a time as ISO text, of seconds, milliseconds or microseconds since 1970, or of ISO; "" for others."""
+    """Return a time as ISO text; "" if it cannot be read.
+
+    A time is a number of seconds, milliseconds or microseconds since 1970, or ISO text.
+    """
     if isinstance(value, str):
         with suppress(ValueError, OverflowError):
             value = datetime.fromisoformat(value.strip()[:40].replace("Z", "+00:00")).timestamp()
@@ -425,6 +436,9 @@ def moment(value: Any) -> str:
 
 
 def lines_as_values(lines: Iterable[Any]) -> Any:
-    """Return what a file with a JSON value a line holds: messages of one conversation, or conversations."""
+    """Return what a file with a JSON value a line holds.
+
+    These are messages of one conversation, or conversations.
+    """
     values = [value for value in lines if isinstance(value, (dict, list))]
     return [value for value in values if _is_message(value)] if are_messages(values) else values

@@ -1,4 +1,7 @@
-"""Fields of a reply that the server which computed it needs back: its reasoning, and signatures of that."""
+"""Fields of a reply that the server which computed it needs back.
+
+They are its reasoning, and signatures of that.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ _MOST_NAME_CHARS = 4096
 
 @record
 class ServerFields:
-    """Fields of a reply as JSON values: opaque, never shown, and for one model of one server alone."""
+    """Fields of a reply as JSON values.
+
+    They are opaque, never shown, and for one model of one server alone.
+    """
 
     server: str
     """Address of the server."""
@@ -30,7 +36,10 @@ class ServerFields:
 
 
 def fields_of(values: Any) -> ServerFields | None:
-    """Return the fields that were saved with a reply; None if there are none, or if they are unsound."""
+    """Return the fields that were saved with a reply.
+
+    None if there are none, or if they are unsound.
+    """
     if not isinstance(values, dict):
         return None
     server = values.get("server")

@@ -302,7 +302,10 @@ class Store:
         return notices.take(self.root / NAME) if self.root is not None else ""
 
     def take_chat_notice(self) -> str:
-        """Return the same for a chat, which also shows what was mended since the last chat; "" for nothing."""
+        """Return the same for a chat, and what was mended since the last chat.
+
+        "" if there is nothing to show.
+        """
         line = self.take_notice()
         if self.root is not None and (line or not self._has_looked_for_notice):
             self._has_looked_for_notice = True

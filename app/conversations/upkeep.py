@@ -175,7 +175,10 @@ def mend(root: Path) -> None:
 
 
 def take_mended_lines(root: Path) -> str:
-    """Return what became of a database that was damaged since the last chat, for this one to show; "" for nothing."""
+    """Return what became of a database that was damaged since the last chat.
+
+    This chat shows it. "" if no database was damaged.
+    """
     path = root / MENDED_NAME
     try:
         content = read_bounded(path, _MOST_MENDED_BYTES) or b""

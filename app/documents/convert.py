@@ -1,7 +1,10 @@
-"""Text of HTML, DOCX, PDF and other files. Runs in a process with little memory and time: files are hostile.
+"""Text of HTML, DOCX, PDF and other files.
 
-``python -m app.documents.convert KIND CPU_S`` reads the file from stdin. It writes a line of JSON to stdout, the notes
-on what is left out, and then the text; where that fails, the reason instead of the text, and ends with ``FAILED``.
+Files are hostile, so this runs in a process with little memory and time.
+
+``python -m app.documents.convert KIND CPU_S`` reads the file from stdin. It writes a line of JSON
+to stdout, the notes on what is left out, and then the text; where that fails, the reason instead of
+the text, and ends with ``FAILED``.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ from app.program.refusals import Refusal
 
 MEMORY_BYTES = 768 << 20
 _SHARE_OF_TIME = 0.8
-"""Share of the time after which a conversion is cut off, so that its beginning can still be written."""
+"""Share of the time after which a conversion is cut off.
+
+The rest of the time is for writing the beginning of the text.
+"""
 _MOST_NOTES = 5
 
 
@@ -37,7 +43,9 @@ class TimeIsUp(BaseException):
 
 
 def doc_text(file: BinaryIO, text: BoundedText | None = None) -> str:
-    """Return the text of a file named .doc that is none of Word 97: a web page, Rich Text, or a page with its pictures.
+    """Return the text of a file named .doc that is not in the format of Word 97.
+
+    It is a web page, Rich Text, or a page with its pictures.
 
     Raises:
         Refusal: it is none of them.
@@ -70,7 +78,9 @@ CONVERTERS: dict[str, Converter] = {
 
 
 def converted(kind: str, file: BinaryIO, text: BoundedText | None = None) -> str:
-    """Return the text of a file, or as much of it as there is time and room for, which a note in ``text`` says.
+    """Return the text of a file, or as much of it as there is time and room for.
+
+    A note in ``text`` says if it is not the whole text.
 
     Raises:
         Refusal: it has none, or is not sound.

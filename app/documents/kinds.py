@@ -1,4 +1,7 @@
-"""Kinds of files by their first bytes and their names, and what to do about those that are not read."""
+"""Kinds of files by their first bytes and their names.
+
+For kinds that are not read, this also says what to do about them.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ _ADVICE = {
     "old office": "is an old Office file (save it as DOCX, PDF, CSV or text)",
     "mail": "is an Outlook message (save it as text or EML)",
 }
-"""What is said of kinds that are not read."""
+"""Explanations of kinds that are not read."""
 _NAMES = {
     "picture": ".png .jpg .jpeg .gif .webp .bmp .tif .tiff .heic .heif .avif .psd .ico .jxl .xcf",
     "recording": ".mp3 .m4a .wav .ogg .opus .flac .aac .wma .aiff .mp4 .mkv .mov .avi .webm .m4v .wmv",
@@ -136,7 +139,10 @@ def advice_for(suffix: str) -> str:
 
 
 def _kind_of(head: bytes) -> str:
-    """Return the kind that the first bytes of a file tell; "" for text and whatever is not known."""
+    """Return the kind that the first bytes of a file tell.
+
+    "" for text and for unknown kinds.
+    """
     if head.startswith(b"{\\rtf"):
         return "rtf"
     if b"%PDF-" in head[:64] and not head[: head.index(b"%PDF-")].strip(b" \t\r\n\xef\xbb\xbf"):

@@ -1,4 +1,7 @@
-"""Letters as they are typed, in place of the forms that printing gives them: ligatures, and shapes within a word."""
+"""Letters as they are typed, in place of the forms that printing gives them.
+
+Such forms are ligatures, and shapes within a word.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ _SOFT_HYPHEN = re.compile("\u00ad\n?")
 
 
 def plain_letters(text: str) -> str:
-    """Return the text with plain letters for ligatures and presentation forms, and without soft hyphens."""
+    """Return the text with plain letters for ligatures and presentation forms.
+
+    Soft hyphens are left out.
+    """
     if text.isascii():
         return text
     return _FORMS.sub(_plain, _SOFT_HYPHEN.sub("", text))

@@ -26,7 +26,8 @@ LARGEST = 1 << 31
 def written_number(number: int, style: str) -> str:
     """Return a number in a style: "decimal", "two-digit", "letter", "roman", "ordinal", or "greek".
 
-    "LETTER" and "ROMAN" are the same in capitals. A number that the style lacks is written in figures.
+    "LETTER" and "ROMAN" are the same in capitals. A number that the style lacks is written in
+    figures.
     """
     small = style.lower()
     text = str(number)

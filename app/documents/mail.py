@@ -1,4 +1,7 @@
-"""Messages of mail programs, and web pages that browsers save as one file: who wrote, and the words."""
+"""Messages of mail programs, and web pages that browsers save as one file.
+
+The text says who wrote, and the words.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,11 @@ _MOST_HEADER_CHARS = 2000
 
 
 def mail_text(file: BinaryIO, text: BoundedText | None = None) -> str:
-    """Return the headers that people read and the text. Raises Refusal: there is none, or too much."""
+    """Return the headers that people read and the text.
+
+    Raises:
+        Refusal: there is no text, or too much.
+    """
     message = email.message_from_bytes(
         bounded(file, MAX_SOURCE_BYTES, "the message"), policy=policy.default
     )
@@ -40,7 +47,10 @@ def mail_text(file: BinaryIO, text: BoundedText | None = None) -> str:
 
 
 def _words(message: EmailMessage) -> tuple[str, int]:
-    """Return the text of a message, the plain one if there are both, and how many attachments it has besides."""
+    """Return the text of a message, and how many attachments it has besides.
+
+    It is the plain text if there are both.
+    """
     plain: list[str] = []
     pages: list[str] = []
     n_attachments = 0

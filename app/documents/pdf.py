@@ -1,4 +1,7 @@
-"""Text of a PDF's pages: what is printed, what is typed into its forms, and what readers wrote on it."""
+"""Text of a PDF's pages.
+
+This is what is printed, what is typed into its forms, and what readers wrote on it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ _EMPTY_PAGE = "(no text, perhaps a picture)"
 
 
 def pdf_text(file: BinaryIO, text: BoundedText | None = None) -> str:
-    """Return the text of all pages, each after a line with its number. ``text`` takes it as it is read.
+    """Return the text of all pages, each after a line with its number.
+
+    ``text`` takes it as it is read.
 
     Raises:
         Refusal: it is locked, or there is no text in it.

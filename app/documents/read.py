@@ -181,7 +181,10 @@ class ReadingProgress:
 
 
 Follow = Callable[[ReadingProgress], bool]
-"""Called from the first moment on, ten times a second or more; returns False to stop the reading."""
+"""Progress function that is called ten times a second or more.
+
+It is called from the first moment on, and returns False to stop the reading.
+"""
 
 
 def _go_on(_progress: ReadingProgress) -> bool:
@@ -194,7 +197,9 @@ def read_documents(
     follow: Follow = _go_on,
     clock: Callable[[], float] = time.monotonic,
 ) -> ReadDocuments:
-    """Read everything that is named, until the limits on all documents together, or until it is stopped.
+    """Read everything that is named, or as much as the limits allow.
+
+    The limits are those on all documents together. It also ends when it is stopped.
 
     Args:
         wanted: files, folders and patterns.

@@ -78,7 +78,7 @@ _MOST_GROUPS = 10_000
 
 
 class _Group:
-    """What holds until a group ends."""
+    """State that holds until a group ends."""
 
     def __init__(self, before: _Group | None = None) -> None:
         self.is_hidden: bool = before.is_hidden if before else False
@@ -207,7 +207,11 @@ def _code_page(number: int) -> str:
 
 
 def rtf_text(file: BinaryIO, text: BoundedText | None = None) -> str:
-    """Return the words of a file; pictures in it are counted in a note. Raises Refusal: it is too large."""
+    """Return the words of a file; count the pictures in it in a note.
+
+    Raises:
+        Refusal: it is too large.
+    """
     text = text or BoundedText()
     reader = _Reader(bounded(file, MAX_SOURCE_BYTES, "the file"), text)
     words = reader.read()

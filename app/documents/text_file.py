@@ -18,7 +18,10 @@ from engine.machine.regular_file import open_regular
 FAILED = 3
 """Exit code of the process where it writes a reason and no text."""
 MAX_SOURCE_BYTES = 64 << 20
-"""Limit on a file, and on what a DOCX file's text unpacks to. Passages of so much may fit into a context."""
+"""Limit on a file, and on what a DOCX file's text unpacks to.
+
+Passages of so much may fit into a context.
+"""
 MAX_TEXT_CHARS = 64 << 20
 PAGE_LINE = re.compile(r"\[page (\d+)\]")
 """The line before each page of a PDF."""
@@ -61,7 +64,10 @@ def read_text_file(path: Path) -> str:
 
 
 def without_data(text: str) -> str:
-    """Return the text with a note in place of each picture or other file that is written into it as letters."""
+    """Return the text without the files that are written into it as letters.
+
+    In place of each picture or other file there is a note.
+    """
     return _DATA.sub(_data_note, text) if "data:" in text or "DATA:" in text else text
 
 

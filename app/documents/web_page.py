@@ -92,7 +92,11 @@ _HUGE = re.compile(r"&#(?:[xX]0*[0-9A-Fa-f]{7,}|0*[0-9]{8,});?")
 
 
 class _PageList:
-    """An open list: the number and the step of its items, and how numbers are written; no style for none."""
+    """An open list.
+
+    It has the number and the step of its items, and how numbers are written; no style if it has
+    none.
+    """
 
     def __init__(self, number: int = 0, step: int = 0, style: str = "") -> None:
         self.number = number

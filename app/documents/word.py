@@ -96,7 +96,10 @@ class _Archive:
 
 
 def docx_text(file: BinaryIO, text: BoundedText | None = None) -> str:
-    """Return the words of a document, a line for each paragraph. ``text`` takes them as they are read."""
+    """Return the words of a document, a line for each paragraph.
+
+    ``text`` takes them as they are read.
+    """
     text = text or BoundedText()
     if file.read(len(_COMPOUND)) == _COMPOUND:
         is_locked = "EncryptedPackage".encode("utf-16-le") in file.read(MAX_SOURCE_BYTES)

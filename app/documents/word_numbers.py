@@ -1,4 +1,7 @@
-"""Numbers of a Word document's paragraphs: its lists, their levels, and the styles that put paragraphs into them."""
+"""Numbers of a Word document's paragraphs.
+
+They come from its lists, their levels, and the styles that put paragraphs into them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ _STYLES = {
     "decimalZero": "two-digit",
     "ordinal": "ordinal",
 }
-"""Styles of list numbers by their names in Word; every other one but these without numbers is written in figures."""
+"""Styles of list numbers by their names in Word.
+
+Every other one but these without numbers is written in figures.
+"""
 _UNNUMBERED = frozenset(("bullet", "none"))
 _PLACE = re.compile(r"%([1-9])")
 _MOST_BASES = 20
@@ -33,7 +39,10 @@ class _Level:
         self.style = "decimal"
         self.text = ""
         self.restart: int | None = None
-        """Number of the level, counted from 1, after which this one begins again; None for any above it."""
+        """Number of the level, counted from 1, after which this one begins again.
+
+        None for any above it.
+        """
         self.is_legal = False
         """Whether numbers of all levels are written in figures."""
         self.paragraph_style = ""
@@ -99,7 +108,8 @@ class ParagraphNumbers:
 
         Args:
             style: name of its style; "" for the default one.
-            instance_id: list that the paragraph itself names; "" for none, "0" to leave the style's list.
+            instance_id: list that the paragraph itself names; "" for none, "0" to leave the style's
+                list.
             level: level that the paragraph itself names.
         """
         if not self._instances:
@@ -135,7 +145,10 @@ class ParagraphNumbers:
         return "", None
 
     def _levels_of(self, instance: _Instance) -> tuple[str, dict[int, _Level]]:
-        """Return the id of the list that counts for an instance, and its levels with those of the instance."""
+        """Return the id of the list that counts for an instance, and the list's levels.
+
+        Levels of the instance take the place of the list's.
+        """
         abstract_id = instance.list_id
         abstract = self._lists.get(abstract_id, _WordList())
         if not abstract.levels and abstract.linked_style:

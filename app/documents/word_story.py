@@ -62,10 +62,12 @@ class Story:
 
     Args:
         numbers: of notes; the body's marks give them, the notes' own parts use them.
-        chunk: returns the text of a page of another kind that is in the document, by the id of its relation.
+        chunk: returns the text of a page of another kind that is in the document, by the id of its
+            relation.
         kind: of what the part is a list, where it is one.
         next_number: counts a paragraph of a list; None where paragraphs have no numbers.
-        address: returns the address of a link, by the id of its relation; None where links have none.
+        address: returns the address of a link, by the id of its relation; None where links have
+            none.
     """
 
     def __init__(

@@ -1,4 +1,7 @@
-"""Parts of Office documents, parsed. Names come without namespaces; those of formulas begin with ``m:``."""
+"""Parts of Office documents, parsed.
+
+Names come without namespaces; those of formulas begin with ``m:``.
+"""
 
 from __future__ import annotations
 

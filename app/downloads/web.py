@@ -390,7 +390,11 @@ def _next_url(url: str, location: str | None) -> str:
 
 
 def next_on_same_host(url: str, location: str | None) -> str:
-    """Return the address that a redirect leads to. Raises DownloadError: it is none, or on another host or port."""
+    """Return the address that a redirect leads to.
+
+    Raises:
+        DownloadError: it is no address, or one on another host or port.
+    """
     target = _next_url(url, location)
     if _host_and_port(urlsplit(target)) != _host_and_port(urlsplit(url)):
         raise DownloadError(f"give {target[:200]} if that is what you mean")
@@ -398,7 +402,10 @@ def next_on_same_host(url: str, location: str | None) -> str:
 
 
 def _host_and_port(parts: SplitResult) -> tuple[str, int | None]:
-    """Return host and port, of http for an address of https that names none: the same server, encrypted."""
+    """Return host and port, of http for an address of https that names none.
+
+    This is the same server, encrypted.
+    """
     return (parts.hostname or "").lower(), parts.port or http.client.HTTP_PORT
 
 

@@ -50,7 +50,10 @@ def main() -> None:
 
 
 def _end_with(server: subprocess.Popen[bytes]) -> None:
-    """Wait for the server's end, pass on the last of what it wrote to its standard error, and end everything."""
+    """Wait for the server's end, and end everything.
+
+    The last of what it wrote to its standard error is passed on before.
+    """
     words = bytearray()
     reader = threading.Thread(target=_read_words, args=[server, words], daemon=True)
     reader.start()

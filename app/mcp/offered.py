@@ -68,7 +68,10 @@ class UsableTools:
         return len(self.left_out) >= _MOST_LEFT_OUT
 
     def take(self, items: Any) -> None:
-        """Take tools as a server lists them; one that comes again unchanged, as on a page that does, is taken once."""
+        """Take tools as a server lists them.
+
+        A tool that comes again unchanged, as on a repeated page, is taken once.
+        """
         for item in items if isinstance(items, list) else []:
             tool = served_tool(item)
             if isinstance(tool, ServedTool) and self.tools.get(tool.name) == tool:
@@ -134,7 +137,10 @@ def served_tool(item: Any) -> ServedTool | str:
 
 
 def _plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema as templates can take it: what describes a property is an object, and ``required`` a list."""
+    """Return a schema as templates can take it.
+
+    What describes a property is an object, and ``required`` a list.
+    """
     plain = dict(schema)
     for key in _NAMED_SCHEMAS:
         named = plain.get(key)

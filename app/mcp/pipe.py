@@ -25,7 +25,10 @@ from app.text.clean_text import clean_line
 
 _READ_BYTES = 1 << 16
 _LARGEST_LINES = 8
-"""Limit on a line that is read to its end and dropped, as a multiple of the largest that is kept."""
+"""Limit on a line that is read to its end and dropped.
+
+It is a multiple of the largest line that is kept.
+"""
 _MOST_WORDS_BYTES, _WORDS_S = 8192, 1.0
 """Limits on reading the last words of a server that has ended."""
 _MOST_WORD_LINES, _MOST_WORD_CHARS = 3, 120
@@ -167,7 +170,11 @@ class Pipe:
         return piece
 
     def _drop_line(self, wait: Wait, most_bytes: int) -> None:
-        """Read the line that has begun to its end, so that the server can be asked on. Raises Fault: it has no end."""
+        """Read the line that has begun to its end, so that the server can be asked on.
+
+        Raises:
+            Fault: it has no end.
+        """
         assert self.child is not None
         assert self.child.stdout is not None
         pipe = self.child.stdout.fileno()
@@ -213,7 +220,10 @@ class Pipe:
 
 
 def _last_words(raw: bytes) -> str:
-    """Return the last lines that a server wrote to its standard error, without the frames of a stack, as one line."""
+    """Return the last lines that a server wrote to its standard error, as one line.
+
+    Frames of a stack are left out.
+    """
     lines = raw.decode("utf-8", "replace").splitlines()
     words = [
         clean_line(line, _MOST_WORD_CHARS)

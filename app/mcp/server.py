@@ -85,7 +85,10 @@ class ToolServer:
         self.left_out: tuple[str, ...] = ()
         """A line for each tool that the server offers and that cannot be used: its name and why."""
         self.has_new_tools = False
-        """Whether the server has said since ``start`` or ``list_tools`` that its list of tools has changed."""
+        """Whether the server has said that its list of tools has changed.
+
+        Only what it said since ``start`` or ``list_tools`` counts.
+        """
 
     @property
     def is_running(self) -> bool:
@@ -105,7 +108,10 @@ class ToolServer:
             return self._list()
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Return the result of a tool, which may be an error. Raises ToolServerError, or StoppedError."""
+        """Return the result of a tool, which may be an error.
+
+        Raises ToolServerError, or StoppedError.
+        """
         if not self.is_running:
             raise ToolServerError(
                 f"tool server {self.name} is not running (/tools on {self.name} starts it)"
@@ -122,7 +128,10 @@ class ToolServer:
         return ToolResult(clean_text(text[:most]), result.get("isError") is True, len(text) > most)
 
     def _call(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the result of a call; what the server refuses is one that is an error, which the model may mend."""
+        """Return the result of a call.
+
+        What the server refuses becomes a result that is an error, which the model may mend.
+        """
         try:
             return self._request("tools/call", params, self._limits.call_s)
         except TooLarge as fault:
@@ -249,7 +258,10 @@ class ToolServer:
 
 
 def _is_answer(message: Mapping[str, Any], number: int) -> bool:
-    """Whether a message answers the request of this number; an error without a number is one of what was asked."""
+    """Whether a message answers the request of this number.
+
+    An error without a number answers one of the requests.
+    """
     if message.get("id") is None:
         return message.get("error") is not None
     return message["id"] in (number, str(number))

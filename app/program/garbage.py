@@ -42,11 +42,13 @@ def take_apart() -> None:
 
 
 def keep_memory_together() -> None:
-    """Have large blocks given back as soon as they are free, and threads share what they allocate from.
+    """Have large blocks given back as soon as they are free.
 
-    By itself, glibc keeps blocks of up to 32 MiB once one of them was freed, and has eight heaps for each processor,
-    whose gaps add up where threads come and go for weeks. Call it before there are threads. Without glibc, nothing
-    happens.
+    Threads then share what they allocate from.
+
+    By itself, glibc keeps blocks of up to 32 MiB once one of them was freed, and has eight heaps
+    for each processor, whose gaps add up where threads come and go for weeks. Call it before there
+    are threads. Without glibc, nothing happens.
     """
     import ctypes
 

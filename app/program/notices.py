@@ -1,4 +1,7 @@
-"""Lines about files that were mended or left unused, kept until a screen or the end of a command shows them."""
+"""Lines about files that were mended or left unused.
+
+They are kept until a screen or the end of a command shows them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ _MOST_CHARS = 280
 _waiting: dict[str, str] = {}
 """Lines that nobody has seen, by the path that each is about."""
 _ignored: set[str] = set()
-"""Files whose line about being unusable was already written: a file that is read often gets one line."""
+"""Files whose line about being unusable was already written.
+
+A file that is read often gets one line.
+"""
 
 
 def add(path: Path, line: str) -> None:

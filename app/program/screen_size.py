@@ -13,7 +13,10 @@ MOST_LINES = 999
 
 
 def ignore_impossible_sizes(environment: MutableMapping[str, str]) -> None:
-    """Take a width or height out of the environment that no terminal has; the terminal is asked instead."""
+    """Take a width or height out of the environment that no terminal has.
+
+    The terminal is asked instead.
+    """
     for name, most in (("COLUMNS", MOST_COLUMNS), ("LINES", MOST_LINES)):
         value = environment.get(name)
         if value is None or _is_count(value, most):

@@ -507,7 +507,7 @@ _OF_OTHERS = {
     "http_headers": "it is called headers here",
     "bearer_token_env_var": "it is called key_variable here",
 }
-"""What keys of other programs' settings are called here."""
+"""Names here for keys of other programs' settings."""
 
 
 def _wrong_server(what: str, allowed: str) -> SettingsError:

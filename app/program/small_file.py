@@ -182,7 +182,9 @@ MOST_LEVELS = 32
 def read_text(
     path: Path, kind: str, most_bytes: int = _MAX_FILE_BYTES, error: type[Refusal] = Refusal
 ) -> str:
-    """Return a file of this kind that a person wrote; links are followed, and a byte order mark is left out.
+    """Return the text of a file of this kind that a person wrote.
+
+    Links are followed, and a byte order mark is left out.
 
     Raises Refusal: it is no regular file, unreadable, too large or not UTF-8.
     """
@@ -229,7 +231,10 @@ def _file_above(path: Path) -> str:
 
 
 def is_present(path: Path | None) -> bool:
-    """Whether something has a path's name: also a link that leads nowhere, or what is behind a closed folder."""
+    """Whether a path's name is taken.
+
+    A link that leads nowhere counts, and so does a name behind a closed folder.
+    """
     if path is None:
         return False
     try:
@@ -253,7 +258,11 @@ def bundled_table(name: str) -> dict[str, Any]:
 
 
 def parse_toml(text: str, path: str, error: type[Refusal] = Refusal) -> dict[str, Any]:
-    """Return the tables of a file's text. Raises Refusal: it is not sound TOML, or nested too deep."""
+    """Return the tables of a file's text.
+
+    Raises:
+        Refusal: it is not sound TOML, or nested too deep.
+    """
     import tomli
 
     shown = clean_line(path, 400)

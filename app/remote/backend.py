@@ -315,9 +315,13 @@ def _form_fields(form: AnswerForm | None) -> dict[str, Any]:
 
 
 def _chosen(wanted: RemoteModel, listed: Sequence[Listed]) -> Listed:
-    """Return the model of this name, or the only one with it in its name. Raises Refusal: there is none.
+    """Return the model of this name, or the only one with it in its name.
 
-    Without a name it is the first that may be one for chats: servers list models for embeddings among the others.
+    Without a name it is the first that may be one for chats: servers list models for embeddings
+    among the others.
+
+    Raises:
+        Refusal: there is none.
     """
     if not listed:
         raise Refusal(f"{wanted.host}: has no model")

@@ -125,7 +125,10 @@ def written_calls(calls: Iterable[ToolCall]) -> str:
 
 
 def messages_of(said: Sequence[Said], model: RemoteModel | None = None) -> list[dict[str, Any]]:
-    """Return the messages of a request to a model, with what its server needs back of its own replies."""
+    """Return the messages of a request to a model.
+
+    They include what its server needs back of its own replies.
+    """
     messages: list[dict[str, Any]] = []
     called = False
     for one in said:

@@ -168,7 +168,11 @@ class Exchange:
         return response
 
     def _posted(self, web: Web, url: str, body: bytes | None) -> Response:
-        """Send a request; one that is redirected on the same host is sent again there, as a missing slash needs it."""
+        """Send a request.
+
+        A request that is redirected on the same host is sent again there: a missing slash needs
+        that.
+        """
         headers = {"Content-Type": "application/json", "Accept": "*/*"}
         response = web.post(url, body, headers)
         for _ in range(MOST_REDIRECTS):

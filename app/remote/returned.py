@@ -1,4 +1,7 @@
-"""What a server needs back of its own replies: reasoning and signatures, collected from a stream and sent again."""
+"""Fields of a reply that its server needs back: reasoning and signatures.
+
+They are collected from a stream and sent again.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ def returned_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class FieldCollector:
-    """Joins the fields of the pieces of a reply; keeps none of a reply that has too much of them."""
+    """Joins the fields of the pieces of a reply.
+
+    If a reply has too much of them, none are kept.
+    """
 
     def __init__(self) -> None:
         self._fields: dict[str, Any] = {}
@@ -86,14 +92,20 @@ def _joined(before: Any, value: Any) -> Any:
 
 
 def _merged(before: Any, value: Any) -> Any:
-    """Return a value within a field that came twice: objects are merged, of others the later counts."""
+    """Return a value within a field that came twice.
+
+    Objects are merged; of other values, the later counts.
+    """
     if isinstance(before, dict) and isinstance(value, dict):
         return {**before, **{name: _merged(before.get(name), one) for name, one in value.items()}}
     return before if value in _EMPTY else value
 
 
 def _is_continued(before: Any, item: Any) -> bool:
-    """Whether an object of a list is the next piece of the one before: of its kind, and with its index."""
+    """Whether an object of a list is the next piece of the one before.
+
+    It then has the same kind and the same index.
+    """
     if not (isinstance(before, dict) and isinstance(item, dict)) or "data" in item:
         return False
     return before.get("type") == item.get("type") and before.get("index") == item.get("index")
@@ -116,7 +128,10 @@ def _continued(before: Mapping[str, Any], item: Mapping[str, Any]) -> dict[str, 
 def add_fields(
     message: dict[str, Any], fields: ServerFields | None, model: RemoteModel | None
 ) -> None:
-    """Add to a message of a request what its server needs back of it, if this is the same server and model."""
+    """Add to a message of a request what its server needs back of it.
+
+    Nothing is added for another server or model.
+    """
     if (
         fields is None
         or model is None
@@ -135,7 +150,10 @@ def add_fields(
 
 
 def without_fields(request: Mapping[str, Any], error: StatusError) -> Mapping[str, Any] | None:
-    """Return a request without what was returned, if a server refuses that; None if it refuses something else."""
+    """Return a request without what was returned, if a server refuses that.
+
+    None if it refuses something else.
+    """
     messages = request.get("messages")
     if error.status not in _REFUSING or not isinstance(messages, list):
         return None

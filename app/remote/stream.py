@@ -132,7 +132,10 @@ class _Held:
         self.is_error = False
         """Whether the event's name says so."""
         self.is_named = False
-        """Whether the event has a name of its own: then it may be anything, as a ping with the time of day."""
+        """Whether the event has a name of its own.
+
+        It may then hold anything, as a ping with the time of day does.
+        """
 
     def take(self, line: bytes, is_plain: bool = False) -> Iterator[Any]:
         """Take a line: most are an event each, and are told before the empty line comes."""
@@ -166,7 +169,11 @@ class _Held:
         self.is_error = self.is_plain = self.is_named = False
 
     def _values(self, data: bytes) -> Iterator[Any]:
-        """Yield what an event holds; nothing where it has a name of its own and is no JSON. Raises DownloadError."""
+        """Yield what an event holds; nothing if it has its own name and is no JSON.
+
+        Raises:
+            DownloadError: an event without a name of its own is no JSON.
+        """
         try:
             value = parsed(data, self._host)
         except NoJsonError:

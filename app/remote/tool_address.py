@@ -134,7 +134,10 @@ class ToolAddress:
         )
 
     def send(self, message: Mapping[str, Any], wait: Wait) -> None:
-        """Send a message that has no answer; what comes back is not read, and no refusal but of the session counts."""
+        """Send a message that has no answer.
+
+        What comes back is not read, and no refusal but of the session counts.
+        """
         with self._posted(message, wait) as response:
             if self._has_lost_session(response.status, ""):
                 raise self._lost("")
@@ -163,7 +166,9 @@ class ToolAddress:
 
     @contextmanager
     def _posted(self, message: Mapping[str, Any], wait: Wait) -> Iterator[Response]:
-        """Send a message; within the block its answer may be read, until a stop or the end of the time cuts it.
+        """Send a message; within the block its answer may be read.
+
+        A stop or the end of the time cuts the reading.
 
         Redirects on the same host are followed, and a server that is busy is asked again.
         """
@@ -187,7 +192,11 @@ class ToolAddress:
             self._pause(_USUAL_PAUSE_S if pause_s is None else pause_s, wait)
 
     def _redirected(self, response: Response, n_redirects: int) -> str:
-        """Return the address that a redirect leads to. Raises Fault: it is another host, or redirects do not end."""
+        """Return the address that a redirect leads to.
+
+        Raises:
+            Fault: it is another host, or redirects do not end.
+        """
         if n_redirects > MOST_REDIRECTS:
             raise Fault(f"redirects more than {MOST_REDIRECTS} times")
         if response.status == _SEE_OTHER:
@@ -198,7 +207,12 @@ class ToolAddress:
             raise Fault(f"redirects to another address, which is not followed: {error}") from None
 
     def _pause(self, pause_s: float, wait: Wait) -> None:
-        """Wait before a busy server is asked again. Raises Fault: that is too long; StoppedError: the user ends it."""
+        """Wait before a busy server is asked again.
+
+        Raises:
+            Fault: the wait would be too long.
+            StoppedError: the user ends it.
+        """
         if pause_s > min(_LONGEST_PAUSE_S, wait.left_s):
             raise RequestRefused(f"has too many requests: try again in {whole_seconds(pause_s)}")
         until_s = time.monotonic() + pause_s
@@ -232,7 +246,11 @@ class ToolAddress:
         return {**self._headers, **{name: value for name, value in own.items() if value}}
 
     def _refusal(self, response: Response, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the error of the protocol that a refused request has as its answer. Raises Fault: it has none."""
+        """Return the error of the protocol that a refused request has as its answer.
+
+        Raises:
+            Fault: it has none.
+        """
         status = response.status
         answer = self._refusal_body(response)
         error = answer.get("error") if isinstance(answer, dict) else None
@@ -275,7 +293,10 @@ class ToolAddress:
         return "does not accept the key"
 
     def _has_lost_session(self, status: int, words: str) -> bool:
-        """Whether a refusal says that the session is not known: by its status, or by status 400 and words."""
+        """Whether a refusal says that the session is not known.
+
+        It says so by its status, or by status 400 and words.
+        """
         return bool(self._session) and (
             status == 404 or (status == 400 and _LOST.search(words) is not None)
         )

@@ -1,4 +1,7 @@
-"""The form of a reply as a request asks for it, in the words of any server, or a call that must be made."""
+"""The form of a reply as a request asks for it, in the words of any server.
+
+It may also be a call that must be made.
+"""
 
 import json
 from dataclasses import replace
@@ -28,11 +31,14 @@ _UNSUPPORTED = ("structural_tag", "grammar_triggers", "grammar_lazy")
 
 
 def read_form(fields: Fields) -> AnswerForm | None:
-    """Read the form of the answer from any of the fields by which clients of some server ask for one.
+    """Read the form of the answer from a request.
 
-    These are ``response_format`` (OpenAI), ``text.format`` (OpenAI's responses), ``grammar`` and ``json_schema``
-    (llama-server), ``grammar`` with a type (TGI), ``guided_...`` and ``structured_outputs`` (vLLM), ``regex`` and
-    ``ebnf`` (SGLang), ``format`` (Ollama), ``output_format`` and ``output_config`` (Anthropic).
+    Clients of each server ask for it by other fields.
+
+    These are ``response_format`` (OpenAI), ``text.format`` (OpenAI's responses), ``grammar`` and
+    ``json_schema`` (llama-server), ``grammar`` with a type (TGI), ``guided_...`` and
+    ``structured_outputs`` (vLLM), ``regex`` and ``ebnf`` (SGLang), ``format`` (Ollama),
+    ``output_format`` and ``output_config`` (Anthropic).
 
     Returns:
         The form; None where any reply will do.
@@ -108,7 +114,10 @@ def _first_text(form: Fields, names: tuple[str, ...], what: str) -> str:
 
 
 def _described_schema(form: Fields, is_flat: bool) -> str:
-    """Return the schema of a form that has a name: next to the type, in an object of its own, or that object itself."""
+    """Return the schema of a form that has a name.
+
+    It is next to the type, in an object of its own, or that object itself.
+    """
     for name in ("json_schema", "value"):
         if not is_flat and form.has(name) and isinstance(form.any(name), dict):
             described = form.table(name)

@@ -53,8 +53,9 @@ def unavailable(message: str, code: str) -> ApiError:
 def without_trace(error: E) -> E:
     """Return an exception without its traceback and without the exceptions that led to it.
 
-    A traceback holds every frame that the exception has passed, and a frame holds what was read of the request. If the
-    frame holds the exception as well, both stay until the garbage collector comes by.
+    A traceback holds every frame that the exception has passed, and a frame holds what was read of
+    the request. If the frame holds the exception as well, both stay until the garbage collector
+    comes by.
     """
     error.__traceback__ = None
     error.__cause__ = None

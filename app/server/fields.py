@@ -84,7 +84,10 @@ class Fields:
         return Fields(value, place, self.ignored)
 
     def opened(self) -> Fields:
-        """Return the fields with those that clients put into an object for what OpenAI's API does not know."""
+        """Return the fields, and those from an object of further ones.
+
+        Clients put into it what OpenAI's API does not know.
+        """
         values = dict(self._values)
         for name in _WRAPPERS:
             if isinstance(values.get(name), dict):

@@ -1,8 +1,10 @@
-"""Checks before every request: its origin, its key, a place among those that are open, and an answer for every failure.
+"""Checks before every request, and an answer for every failure.
 
-No page in a browser may talk to the server, unless the settings name it. Browsers say where a page comes from (Origin,
-Sec-Fetch-Site); and a name that an attacker points at this machine (DNS rebinding) is none of the names that the server
-answers to.
+A request needs an allowed origin, a key, and a place among those that are open.
+
+No page in a browser may talk to the server, unless the settings name it. Browsers say where a page
+comes from (Origin, Sec-Fetch-Site); and a name that an attacker points at this machine (DNS
+rebinding) is none of the names that the server answers to.
 """
 
 from __future__ import annotations
@@ -199,7 +201,10 @@ def _permission(headers: Headers) -> dict[str, str]:
 
 
 def host_name(host: str) -> str:
-    """Return the name in a Host header, without the port and the dot that ends a whole name, in small letters."""
+    """Return the name in a Host header in small letters, without the port.
+
+    The dot that ends a whole name is left out, too.
+    """
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     name = host.rpartition(":")[0] if host.count(":") == 1 else host

@@ -83,7 +83,7 @@ Happening = PromptTaken | ReplyPiece | Ended
 
 
 class Job:
-    """One answer to a request. The engine's thread calls all but ``cancel``.
+    """Answer to a request. The engine's thread calls all but ``cancel``.
 
     Attributes:
         is_waiting: whether it waits for its turn.

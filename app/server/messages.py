@@ -112,7 +112,8 @@ def read_text(message: Fields, name: str, is_result: bool = False) -> str:
     """Read what a message says: a text, or parts of text. Halves of characters become marks.
 
     Args:
-        is_result: whether it is the result of a tool, which may be any value; pictures in it are left out.
+        is_result: whether it is the result of a tool, which may be any value; pictures in it are
+            left out.
 
     Raises:
         ApiError: it is none of these.
@@ -347,7 +348,9 @@ def _call(message: Fields, item: Any, place: str) -> ToolCall:
 
 
 def read_call(function: Fields, call_id: str) -> ToolCall:
-    """Read a call of the history, in the nearest form that a template can print: it cannot be undone.
+    """Read a call of the history, in the nearest form that a template can print.
+
+    It cannot be undone.
 
     Raises:
         ApiError: its name is no text.
@@ -363,7 +366,10 @@ def read_call(function: Fields, call_id: str) -> ToolCall:
 
 
 def _arguments(given: Any) -> str:
-    """Return the arguments of a call as the JSON of an object; what is none becomes a value in one."""
+    """Return the arguments of a call as the JSON of an object.
+
+    A value that is no object becomes one in an object.
+    """
     value = given
     if isinstance(given, str):
         try:

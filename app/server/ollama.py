@@ -85,7 +85,10 @@ def _order(fields: Fields, only: str, **own: Any) -> Order:
 
 
 def closes_model(fields: Fields) -> bool:
-    """Whether ``keep_alive`` closes the model after the answer. How long others keep it is for the server's owner."""
+    """Whether ``keep_alive`` closes the model after the answer.
+
+    How long others keep it is for the server's owner.
+    """
     kept = fields.any("keep_alive")
     if isinstance(kept, str):
         return _NO_TIME.fullmatch(kept.strip()) is not None

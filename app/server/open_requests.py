@@ -1,7 +1,7 @@
 """Requests that are open at once: which of them count, and which ones make room for others.
 
-No client can keep others out: a request takes a place only once its body has come whole, and where places or memory for
-bodies run short, those who have kept the server waiting longest are cut first.
+No client can keep others out: a request takes a place only once its body has come whole, and where
+places or memory for bodies run short, those who have kept the server waiting longest are cut first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STUCK_S = 5.0
 
 
 class OpenRequest:
-    """One request while it comes and is answered.
+    """Request while it comes and is answered.
 
     Attributes:
         address: of the client; "" where it is not known.
@@ -57,7 +57,9 @@ class OpenRequests:
         self._requests.pop(request, None)
 
     def take_bytes(self, request: OpenRequest, n_bytes: int) -> None:
-        """Note more of a body, and cut others that have not come whole where all bodies together are too large.
+        """Note more of a body.
+
+        Where all bodies together are too large, others that have not come whole are cut.
 
         Raises:
             ApiError: those that have come whole leave no room for this one.
@@ -93,7 +95,10 @@ class OpenRequests:
         request.stuck_since_s = None
 
     def _slowest_sender(self, newcomer: OpenRequest) -> OpenRequest | None:
-        """Return the oldest other request that has not come whole, of the address that sends most at once."""
+        """Return the oldest other request that has not come whole.
+
+        It is one of the address that sends most at once.
+        """
         senders = [
             request for request in self._requests if request.body_bytes and not request.is_whole
         ]

@@ -42,7 +42,10 @@ NEUTRAL: dict[str, Any] = {
     "function_call": ("none", "auto"),
     "include_stop_str_in_output": False, "use_beam_search": False, "bad_words": [], "allowed_token_ids": [],
 }  # fmt: skip
-"""Parameters that change what is answered and are not supported, with the values at which each has no effect."""
+"""Parameters that change what is answered and are not supported.
+
+Each has the values at which it has no effect.
+"""
 
 
 @record

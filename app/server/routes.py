@@ -42,7 +42,10 @@ from app.server.transfer import STILL_HERE_S, BodyReader, EventStream, GoneError
 MOST_NAMED = 200
 """Limit on the ignored fields that the log names."""
 IN_LINE_S = 1.0
-"""How long a stream that waits for its turn waits before it begins: what is wrong is told by the status until then."""
+"""Seconds that a stream waits for its turn before it begins.
+
+Until then the status tells what is wrong.
+"""
 
 T = TypeVar("T")
 ReadOrder = Callable[[Fields, str], Order]
@@ -278,7 +281,9 @@ class Routes:
     async def _happenings(
         self, asked: Asked, is_streamed: bool
     ) -> AsyncGenerator[tuple[int, Happening | None], None]:
-        """Yield what happens to each answer, by its index, until all have ended; in streams also None after a silence.
+        """Yield what happens to each answer, by its index, until all have ended.
+
+        In streams, also yield None after a silence.
 
         Raises:
             ApiError: one broke off.

@@ -31,10 +31,16 @@ from app.server.served_engine import ServedEngine
 from app.text.figures import count
 
 MOST_CONNECTIONS = 128
-"""Limit on the connections that are open at once. For a further one, another that waits for no answer is cut: of the
-address that has most of them, the one that has kept the server waiting longest."""
+"""Limit on the connections that are open at once.
+
+For a further one, another that waits for no answer is cut: of the address that has most of them,
+the one that has kept the server waiting longest.
+"""
 LEAST_CHUNK_BYTES = 64
-"""Size that the chunks of a body must have on average: each one costs the event loop as much as 64 KiB in one piece."""
+"""Size that the chunks of a body must have on average.
+
+Each one costs the event loop as much as 64 KiB in one piece.
+"""
 MOST_SMALL_CHUNKS = 1024
 """Chunks of any size that a body may have."""
 MOST_HEAD_BYTES = 16 << 10
@@ -271,13 +277,20 @@ class _Connection(H11Protocol):
 
 
 class _RequestParser(h11.Connection):
-    """h11's reading of requests, which also bounds the chunks of a body and closes after an ambiguous one."""
+    """h11's reading of requests, with two further limits.
+
+    It also bounds the chunks of a body and closes after an ambiguous request.
+    """
 
     _n_chunks = 0
     _n_chunk_bytes = 0
 
     def next_event(self) -> Any:
-        """Return the next event. Raises h11.RemoteProtocolError: what came is no request, or costs too much."""
+        """Return the next event.
+
+        Raises:
+            h11.RemoteProtocolError: what came is no request, or costs too much.
+        """
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._n_chunks = 0
@@ -292,7 +305,7 @@ class _RequestParser(h11.Connection):
 
 
 def _closing_if_ambiguous(request: h11.Request) -> h11.Request:
-    """Return a request as it is, or one whose connection ends with it where it gives its length in two ways.
+    """Return a request, which ends its connection if it gives its length in two ways.
 
     Who passes it on may take the other way and see another request in what follows (RFC 9112, 6.1).
     """

@@ -348,7 +348,10 @@ def ending() -> ApiError:
 
 
 def error_of(error: BaseException) -> ApiError:
-    """Return what a client is told; a bug goes to the log and is only named. Neither keeps a traceback."""
+    """Return what a client is told.
+
+    A bug goes to the log and is only named. Neither keeps a traceback.
+    """
     told = without_trace(_api_error_of(error))
     without_trace(error)
     return told

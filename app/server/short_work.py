@@ -1,7 +1,9 @@
-"""Short work, which is done between two steps of what is written: tokens of texts, vectors, documents in order.
+"""Short work, which is done between two steps of what is written.
 
-Each function reads a request, before its model is open, and returns what makes its answer. Raises ApiError: something
-in it is wrong.
+It is tokens of texts, vectors, and documents in order.
+
+Each function reads a request, before its model is open, and returns what makes its answer. Raises
+ApiError: something in it is wrong.
 """
 
 from __future__ import annotations
@@ -101,7 +103,10 @@ def embedding_work(fields: Fields) -> Work:
 
 
 def ollama_embed_work(fields: Fields) -> Work:
-    """Read a request of Ollama's ``/api/embed``: a text that is too long is cut, no text has no vectors."""
+    """Read a request of Ollama's ``/api/embed``.
+
+    A text that is too long is cut; no text has no vectors.
+    """
     began_ns = time.monotonic_ns()
     texts: list[str | list[int]] = []
     if fields.any("input") not in (None, "", []):
@@ -199,7 +204,10 @@ def _dimensions(fields: Fields) -> int | None:
 def _vectors(
     model: Any, texts: list[str | list[int]], n_wanted: int | None, truncates: bool = False
 ) -> tuple[list[np.ndarray[Any, Any]], int]:
-    """Return a vector of each text, and the tokens of all; ``truncates``: of a text that is too long, its beginning."""
+    """Return a vector of each text, and the tokens of all.
+
+    With ``truncates``, a text that is too long has the vector of its beginning.
+    """
     embedder, vectors, n_tokens = model.embedder, [], 0
     if n_wanted is not None and n_wanted > embedder.dim:
         raise invalid("dimensions", f"is {n_wanted}: this model has {embedder.dim}")
@@ -216,7 +224,10 @@ def _ids(model: Any, text: str | list[int]) -> list[int]:
 
 
 def _truncated_ids(model: Any, text: str | list[int]) -> list[int]:
-    """Return the tokens of a text, or as many of its first ones as the model takes, with the one that ends a text."""
+    """Return the tokens of a text, or as many of its first ones as the model takes.
+
+    The token that ends a text is among them.
+    """
     tokenizer, n_ctx = model.tokenizer, model.embedder.n_ctx
     if isinstance(text, list):
         return text  # whoever counts tokens is told that there are too many

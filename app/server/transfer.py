@@ -25,7 +25,10 @@ MOST_DISCARDED_BYTES = 64 << 20
 BODY_PATIENCE_S = 30.0
 """Limit on the time that a body takes to come."""
 LARGE_BODY_BYTES = 64 << 10
-"""A larger body is read outside of the event loop, where a person's usual request is done in a millisecond."""
+"""Size above which a body is read outside of the event loop.
+
+In the event loop, a person's usual request is read in a millisecond.
+"""
 STILL_HERE_S = 5.0
 """After how long without text a stream says that it goes on, so that no one between gives it up."""
 
@@ -43,8 +46,11 @@ async def read_body(request: Request) -> bytes:
 
 
 class BodyReader:
-    """Reads the bodies of all requests. Large ones are read one after the other, in a thread: parsing one takes a tenth
-    of a second, in which no other thread of Python runs."""
+    """Reads the bodies of all requests.
+
+    Large ones are read one after the other, in a thread: parsing one takes a tenth of a second, in
+    which no other thread of Python runs.
+    """
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -53,7 +59,8 @@ class BodyReader:
         """Return what a function reads from a request's body.
 
         Raises:
-            ApiError: the body is too large, compressed or takes too long; or whatever ``read`` raises.
+            ApiError: the body is too large, compressed or takes too long; or whatever ``read``
+                raises.
             GoneError: the client has left.
         """
         packing = request.headers.get("content-encoding", "identity").strip().lower()

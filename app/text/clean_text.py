@@ -14,8 +14,8 @@ over 8 marks in a row  the surplus is dropped
 Invisible characters stay, because scripts and emoji are misspelt without them: the gaps between the
 words of Khmer, soft hyphens, isolates, variation selectors, the tags in the flag of Wales.
 
-``screen_text`` makes text for a terminal, from text of any origin. It is the same, but nothing in it
-reorders or hides text:
+``screen_text`` makes text for a terminal, from text of any origin. It is the same, but nothing in
+it reorders or hides text:
 
 ==============================  ==================================================================
 embeddings, overrides           U+FFFD (U+202A..202E, deprecated 206A..206F)
@@ -27,8 +27,8 @@ isolates, soft hyphens, BOMs,   dropped (U+00AD, U+180E, U+2060..2064, U+2066..2
 word joiners, ...               U+FFF9..FFFB)
 ==============================  ==================================================================
 
-Every character is judged by itself and a few before it, so escape sequences are broken whatever token
-boundaries cut them. Joiners, direction marks and zero-width spaces count as marks.
+Every character is judged by itself and a few before it, so escape sequences are broken whatever
+token boundaries cut them. Joiners, direction marks and zero-width spaces count as marks.
 """
 
 import re
@@ -81,7 +81,10 @@ class _MarkLimit:
 
 
 class TextCleaner:
-    """Cleans a stream of text; the pieces joined equal ``clean_text`` of the whole, however it was split."""
+    """Cleans a stream of text.
+
+    The pieces joined equal ``clean_text`` of the whole, however it was split.
+    """
 
     def __init__(self) -> None:
         self.is_holding = False
@@ -110,7 +113,10 @@ class TextCleaner:
 
 
 class ScreenCleaner:
-    """Makes a stream of text fit for a terminal; the pieces joined equal ``screen_text`` of the whole."""
+    """Makes a stream of text fit for a terminal.
+
+    The pieces joined equal ``screen_text`` of the whole.
+    """
 
     def __init__(self) -> None:
         self._cleaner = TextCleaner()
@@ -119,7 +125,10 @@ class ScreenCleaner:
         """The last characters of the text so far, by which the next ones are judged."""
 
     def push(self, text: str) -> str:
-        """Take the next piece and return it as it can be shown; a CR at the end waits for what follows."""
+        """Take the next piece and return it as it can be shown.
+
+        A CR at the end waits for what follows.
+        """
         return self._shown(self._cleaner.push(text))
 
     def flush(self) -> str:
@@ -138,7 +147,10 @@ class ScreenCleaner:
 
 
 def clean_text(text: str) -> str:
-    """Return text for the model and the disk: without controls, with every character that writing needs."""
+    """Return text for the model and the disk.
+
+    It has no controls, and every character that writing needs.
+    """
     cleaner = TextCleaner()
     return cleaner.push(text) + cleaner.flush()
 
@@ -150,9 +162,12 @@ def screen_text(text: str) -> str:
 
 
 def editable_text(text: str) -> str:
-    """Return clean text as an editor shows it: as ``screen_text``, with a character for each character.
+    """Return clean text as an editor shows it.
 
-    What is dropped elsewhere becomes a zero-width space here; a soft hyphen, which takes a cell, a hyphen.
+    It is as ``screen_text``, with a character for each character.
+
+    What is dropped elsewhere becomes a zero-width space here; a soft hyphen, which takes a cell, a
+    hyphen.
     """
     if text.isascii() or not _ALL_UNSHOWN.search(text):
         return text
@@ -160,7 +175,9 @@ def editable_text(text: str) -> str:
 
 
 def clean_line(text: str, limit: int = 120) -> str:
-    r"""Return foreign text for one line of the screen: newlines and tabs shown as ``\n`` and ``\t``.
+    r"""Return foreign text for one line of the screen.
+
+    Newlines and tabs are shown as ``\n`` and ``\t``.
 
     It ends with … at the limit.
     """
@@ -171,7 +188,10 @@ def clean_line(text: str, limit: int = 120) -> str:
 
 
 def _signed(text: str, start: int) -> str:
-    """Return the text with signs for doubtful characters from ``start`` on that are not where they belong."""
+    """Return the text with signs for doubtful characters in the wrong place.
+
+    Only characters from ``start`` on are replaced.
+    """
 
     def sign(match: re.Match[str]) -> str:
         position = match.start()
@@ -181,7 +201,10 @@ def _signed(text: str, start: int) -> str:
 
 
 def _is_in_place(text: str, position: int) -> bool:
-    """Whether a doubtful character belongs to a flag, or chooses the form of the character before it."""
+    """Whether a doubtful character belongs where it is.
+
+    It belongs to a flag, or chooses the form of the character before it.
+    """
     character = text[position]
     previous = text[position - 1 : position] if position else ""
     if "\ufe00" <= character <= "\ufe0f":

@@ -85,7 +85,10 @@ def dropped_command(pasted: str) -> str:
 
 
 def dropped_files(pasted: str) -> list[str]:
-    """Return the files whose paths a terminal pastes, in a line or one a line; [] for other text."""
+    """Return the files whose paths a terminal pastes, in a line or one a line.
+
+    Empty for other text.
+    """
     text = pasted.strip()
     if not text or len(text) > _LONGEST_PATH * MOST_DROPPED or text[0] not in "/'\"\\f":
         return []

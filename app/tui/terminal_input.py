@@ -72,12 +72,18 @@ MOST_TYPED_BYTES = 1024
 """Limit on the keys of one read; more text is a paste, whatever is in it."""
 _TEXT_ONLY = re.compile(rb"[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*")
 BURST_PAUSE_S = 0.1
-"""Seconds of silence after which a paste without marks, which may come in several reads, is over."""
+"""Seconds of silence after which a paste without marks is over.
+
+Such a paste may come in several reads.
+"""
 _CONTROL_REST = re.compile(rb"\[[0-9:;<=>?]*[ -/]*(?:[A-Za-z~^$@]|\Z)|O[A-DFHMPQRSj-y]\Z")
 _WHOLE_REST = re.compile(
     rb"(?:\[[0-9:;<=>?]*[ -/]*(?:[A-Za-z~^$@](?=\x1b|\Z)|\Z)|O[A-DFHMPQRSj-y](?=\x1b|\Z))"
 )
-"""What may follow an ESC that has already counted as a key, and the same where nothing is typed behind it."""
+"""Sequences that may follow an ESC that has already counted as a key.
+
+The second has the same where nothing is typed behind it.
+"""
 _LEAST_REST_BYTES = 2
 _MOST_BEGUN_BYTES = 32
 """Limit on the beginning of a sequence whose rest is still waited for."""
@@ -124,7 +130,10 @@ class TerminalInput:
             )
 
     def _is_continued(self, passed_on: bytes, data: bytes, quiet_s: float) -> bool:
-        """Whether what came now is the rest of a sequence whose beginning was held up on its way."""
+        """Whether what came now is the rest of a sequence.
+
+        Its beginning was held up on its way.
+        """
         whole = passed_on + data
         if whole.startswith(_PASTE_BEGIN):
             return True
@@ -186,7 +195,10 @@ class TerminalInput:
         return b""
 
     def _type_text(self, data: bytes, is_whole: bool = True) -> Iterator[Message]:
-        """Take text of one read: keys, or lines that a terminal without marks for pastes sends at once."""
+        """Take text of one read.
+
+        It is keys, or lines that a terminal without marks for pastes sends at once.
+        """
         is_burst = (
             self._is_in_burst
             or len(data) > MOST_TYPED_BYTES
@@ -278,7 +290,10 @@ class TerminalDriver(LinuxDriver):
         """Whether what waits to be read stays there while input is disabled: Textual drops it."""
 
     def _get_terminal_size(self) -> tuple[int, int]:
-        """Return the size that the terminal reports, within limits: memory is taken for each of its cells."""
+        """Return the size that the terminal reports, within limits.
+
+        Memory is taken for each of its cells.
+        """
         return bounded_size(*super()._get_terminal_size())
 
     def disable_input(self) -> None:

@@ -70,7 +70,10 @@ def load_themes() -> list[Theme]:
 
 
 def load_user_themes() -> tuple[list[Theme], str]:
-    """Read the themes of the user's own directory; also return a line on those that cannot be used, "" for none."""
+    """Read the themes of the user's own directory.
+
+    Also return a line on those that cannot be used, "" if all can.
+    """
     directory = paths.themes_dir()
     if directory is None:
         return [], ""

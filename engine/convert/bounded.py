@@ -202,7 +202,10 @@ class JsonObject:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text can be written as UTF-8, unlike halves of surrogate pairs, which JSON may have."""
+    """Whether a text can be written as UTF-8.
+
+    Halves of surrogate pairs, which JSON may have, cannot.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -43,7 +43,10 @@ _MOST_REVISION_BYTES = 1 << 20
 _MORE_HEADER_BYTES = 1 << 20
 """Room for the table of tensors and the keys of a file's header."""
 _QUANTISED = "quantization_config", "quantization", "compression_config"
-"""Settings of models whose weights are quantised: of transformers, of MLX, of older compressed-tensors."""
+"""Settings of models whose weights are quantised.
+
+They are those of transformers, of MLX, and of older compressed-tensors.
+"""
 
 
 @dataclass(frozen=True)
@@ -120,10 +123,13 @@ def _packed(made: MadeTensor, rows: Floats, type_name: str, n_threads: int) -> B
 
 
 def model_directory(directory: Path) -> Path:
-    """Return the directory itself, or the snapshot in a repository's folder of the cache of Hugging Face's programs.
+    """Return the directory itself, or the snapshot in a repository's folder.
+
+    Hugging Face's programs have such folders in their cache.
 
     Raises:
-        ConversionError: there are several snapshots, and the folder does not say which is the latest.
+        ConversionError: there are several snapshots, and the folder does not say which is the
+            latest.
     """
     snapshots = directory / "snapshots"
     if (directory / "config.json").exists() or not snapshots.is_dir():
@@ -259,7 +265,10 @@ def _main_type(made: Sequence[MadeTensor]) -> str:
 
 
 def _header_bytes(found: Conversion) -> int:
-    """Return about as many bytes as the file's metadata and its table of tensors take, and no fewer."""
+    """Return about as many bytes as the file's metadata and table of tensors take.
+
+    It is never fewer.
+    """
     total_bytes = _MORE_HEADER_BYTES
     for value in found.metadata.values():
         if isinstance(value, np.ndarray):

@@ -86,7 +86,10 @@ def _sliding(period: int = 0) -> More:
 
 
 def _sliding_layers(config: JsonObject, n_layers: int) -> list[bool]:
-    """Return whether each layer has a window, by the kinds of layers that a file lists; it may list more of them."""
+    """Return whether each layer has a window, by the kinds of layers in a file.
+
+    The file may list more of them.
+    """
     kinds = config.get("layer_types")
     if not isinstance(kinds, list) or len(kinds) < n_layers:
         raise config.fail_value("layer_types", f"a list of {n_layers} kinds")

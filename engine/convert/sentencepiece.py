@@ -85,7 +85,11 @@ def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
 
 
 def _some_fields(data: Any, numbers: tuple[int, ...]) -> dict[int, Any]:
-    """Return the last value of each of these fields; others take no memory. TypeError: it is no message."""
+    """Return the last value of each of these fields; others take no memory.
+
+    Raises:
+        TypeError: it is no message.
+    """
     return {number: value for number, value in _fields(data) if number in numbers}
 
 

@@ -110,7 +110,10 @@ def made_tensors(
 
 
 class _Names:
-    """GGUF's names of tensors, by those of transformers; what wrappers for training put before these is left out."""
+    """Names of tensors in GGUF, by those of transformers.
+
+    What wrappers for training put before these is left out.
+    """
 
     def __init__(self, architecture: str, n_blocks: int) -> None:
         from gguf import MODEL_ARCH_NAMES, get_tensor_name_map

@@ -313,7 +313,10 @@ def _special_ids(settings: JsonObject, config: JsonObject, tokens: Tokens) -> di
 
 
 def _special_text(settings: JsonObject, name: str) -> str:
-    """Return the text of a special token, which may be an object with more about it; "" for none."""
+    """Return the text of a special token; "" if it has none.
+
+    The token may be an object with more about it.
+    """
     if isinstance(settings.get(name), dict):
         return settings.under(name).word("content")
     return settings.word(name)

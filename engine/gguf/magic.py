@@ -61,7 +61,10 @@ def refuse_other_formats(start: bytes, name: str) -> None:
 
 
 def other_format(start: bytes) -> str:
-    """Return what is wrong with a file that begins so, if it is in a known format that holds no model; "" if not."""
+    """Return what is wrong with a file that begins so; "" if nothing is known.
+
+    It is known for formats that hold no model.
+    """
     if _is_safetensors(start):  # the length that it begins with may look like another format
         return ""
     text = start.lstrip(b"\xef\xbb\xbf \r\n\t")

@@ -1,4 +1,7 @@
-"""Opens small files safely: a folder, pipe, device or socket in place of one is refused, and nothing waits."""
+"""Opens small files safely.
+
+A folder, pipe, device or socket in place of one is refused, and nothing waits.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,11 @@ def safe_flags(flags: int) -> int:
 
 
 def open_regular(path: Path, follows_links: bool = False) -> BinaryIO:
-    """Open a regular file for reading. Raises OSError: it cannot be opened, or is something else."""
+    """Open a regular file for reading.
+
+    Raises:
+        OSError: it cannot be opened, or is something else.
+    """
     flags = safe_flags(os.O_RDONLY)
     if follows_links:
         flags &= ~getattr(os, "O_NOFOLLOW", 0)
@@ -34,7 +41,11 @@ def open_regular(path: Path, follows_links: bool = False) -> BinaryIO:
 
 
 def read_regular(path: Path, most_bytes: int, follows_links: bool = False) -> bytes | None:
-    """Return the content of a regular file, None if it is larger. Raises OSError: it cannot be opened or read."""
+    """Return the content of a regular file, None if it is larger.
+
+    Raises:
+        OSError: it cannot be opened or read.
+    """
     with open_regular(path, follows_links) as file:
         content = file.read(most_bytes + 1)
     return content if len(content) <= most_bytes else None

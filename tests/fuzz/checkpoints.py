@@ -1,7 +1,9 @@
-"""Damaged and made-up directories of Hugging Face's form: a GGUF file that opens, or one clean line.
+"""Damaged and made-up directories of Hugging Face's form.
 
-An input is the files of a directory: for each the length of its name in a byte, the name, the length of its content in
-eight bytes, and the content.
+Each gives a GGUF file that opens, or one clean line.
+
+An input is the files of a directory: for each the length of its name in a byte, the name, the
+length of its content in eight bytes, and the content.
 """
 
 from __future__ import annotations
@@ -129,7 +131,10 @@ def _sound() -> tuple[bytes, ...]:
 
 
 def seeds() -> list[bytes]:
-    """Sound tiny models of several architectures, with each kind of vocabulary, whole and in shards."""
+    """Sound tiny models of several architectures.
+
+    They have each kind of vocabulary, and are whole and in shards.
+    """
     return list(_sound())
 
 
@@ -242,7 +247,10 @@ def _change_files(rng: Random, files: dict[str, bytes], others: Mapping[str, byt
 
 
 def _mutated_values(rng: Random, name: str, raw: bytes) -> bytes:
-    """Return a JSON file, or weights, with values changed; bytes are changed where it is no JSON."""
+    """Return a JSON file, or weights, with values changed.
+
+    Bytes are changed where it is no JSON.
+    """
     try:
         root, data = _opened(raw) if name == _WEIGHTS else (json.loads(raw), b"")
     except (ValueError, RecursionError, struct.error):
@@ -283,7 +291,10 @@ def _change_value(rng: Random, root: Any) -> Any:
 
 
 def _places(root: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield where each value lies: the list or object that holds it, and its key there. Long ones are not all seen."""
+    """Yield where each value lies: the list or object, and its key there.
+
+    Long ones are not all seen.
+    """
     waiting = [root]
     while waiting:
         node = waiting.pop()

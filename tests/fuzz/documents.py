@@ -1,6 +1,9 @@
-"""Documents of every kind, from anywhere: clean text that goes into a message and out of it again, or one line.
+"""Documents of every kind, from anywhere.
 
-An input is the end of a file's name, a newline, and the file. Those that are archives are changed within their parts.
+Each gives clean text that goes into a message and out of it again, or one line.
+
+An input is the end of a file's name, a newline, and the file. Those that are archives are changed
+within their parts.
 """
 
 from __future__ import annotations
@@ -79,7 +82,7 @@ def _word() -> bytes:
 
 
 def seeds() -> list[bytes]:
-    """One document of each kind, and texts in several encodings."""
+    """Return a document of each kind, and texts in several encodings."""
     cells = [
         {"cell_type": "markdown", "source": ["# Title"]},
         {

@@ -1,4 +1,7 @@
-"""Conversations in other programs' files: exports with changed bytes and values, and what must hold."""
+"""Conversations in other programs' files.
+
+Exports with changed bytes and values, and what must hold.
+"""
 
 from __future__ import annotations
 

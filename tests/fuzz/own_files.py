@@ -1,7 +1,9 @@
-"""Files that a person writes and a start reads, with anything in them: taken, or one line that names the file.
+"""Files that a person writes and a start reads, with anything in them.
 
-An input begins with a line that says which file it is; the rest is its content. What is taken is used as a start does:
-a theme must give colours to every style sheet of the program.
+Each is taken, or gives one line that names the file.
+
+An input begins with a line that says which file it is; the rest is its content. What is taken is
+used as a start does: a theme must give colours to every style sheet of the program.
 """
 
 from __future__ import annotations

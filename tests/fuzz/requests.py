@@ -1,7 +1,9 @@
-"""Requests of all APIs to a server with a tiny model: each is answered, or refused in the words of its API.
+"""Requests of all APIs to a server with a tiny model.
 
-An input is a JSON object: the ``path`` and the ``body`` of a request. Bodies start sound, with every field that is
-known, and change value by value, by fields of others, and byte by byte.
+Each is answered, or refused in the words of its API.
+
+An input is a JSON object: the ``path`` and the ``body`` of a request. Bodies start sound, with
+every field that is known, and change value by value, by fields of others, and byte by byte.
 """
 
 from __future__ import annotations
@@ -114,7 +116,7 @@ def _read(text: bytes, otherwise: dict[str, Any]) -> dict[str, Any]:
 
 
 _open = ExitStack()
-"""What the server needs; it lasts as long as this process, or until ``close``."""
+"""Resources of the server; they last as long as this process, or until ``close``."""
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,7 @@
-"""A server of tools over its standard input and output that says what a script file holds. Run as a script."""
+"""A server of tools that says what a script file holds.
+
+It speaks over its standard input and output, and is run as a script.
+"""
 
 import json
 import sys

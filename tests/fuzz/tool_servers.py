@@ -1,4 +1,7 @@
-"""What servers of tools may say, over a pipe and over HTTP: messages changed at random, and what must hold."""
+"""Messages of servers of tools, over a pipe and over HTTP.
+
+They are changed at random, and these are the rules that must hold.
+"""
 
 from __future__ import annotations
 
@@ -210,7 +213,10 @@ def lines_of(answer: dict[str, Any], asked: dict[str, Any]) -> list[str]:
 
 
 def run(data: bytes, place: Path, watch: Watch) -> str:
-    """Start a server that does as the script says, and call its first tool: clean text, or one clean line."""
+    """Start a server that does as the script says, and call its first tool.
+
+    It gives clean text, or one clean line.
+    """
     try:
         script = json.loads(data)
     except (ValueError, RecursionError):

@@ -32,7 +32,11 @@ widgets of one turn; a KV cache or a model that stays after at a switch passes i
 MOST_MORE_DESCRIPTORS = 6
 """An open log, a lock and a listing may come and go; a leak of one in each model switch passes that soon."""
 MOST_MORE_MAPS = 64
-"""glibc and Python map memory for new peaks; a file that stays mapped, or a thread's stack, comes again and again."""
+"""Limit on the growth of maps.
+
+glibc and Python map memory for new peaks; a file that stays mapped, or a thread's stack, comes
+again and again.
+"""
 SETTLED_S = 600.0
 """Age from which on a long life is judged as a whole: everything was shown and opened once."""
 MOST_MORE_THREADS = 8
@@ -125,7 +129,11 @@ def growth(samples: Sequence[Sample]) -> list[str]:
 
 
 def verdict(samples: Sequence[Sample]) -> list[str]:
-    """Return what of one long life grew after its first ten minutes; raises ValueError: it is too short to tell."""
+    """Return what of one long life grew after its first ten minutes.
+
+    Raises:
+        ValueError: it is too short to tell.
+    """
     settled = [one for one in samples if one.seconds >= SETTLED_S]
     if len(settled) < LEAST:
         raise ValueError(

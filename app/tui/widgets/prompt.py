@@ -311,7 +311,10 @@ class Prompt(TextArea):
         return location
 
     def get_line(self, line_index: int) -> Text:
-        """Return a line as it is shown: nothing in it reorders or hides text, and each character keeps its column."""
+        """Return a line as it is shown.
+
+        Nothing in it reorders or hides text, and each character keeps its column.
+        """
         return Text(editable_text(self.document.get_line(line_index)), end="", no_wrap=True)
 
     def render_line(self, y: int) -> Strip:
@@ -354,7 +357,10 @@ class Prompt(TextArea):
         self._is_pasting = False
 
     def _dropped_command(self, pasted: str) -> str:
-        """Return the command for dropped files, which go with those that were dropped before; "" for other text."""
+        """Return the command for dropped files; "" for other text.
+
+        It also names the files that were dropped before.
+        """
         if not self.text:
             return dropped_command(pasted)
         earlier = self.text.strip().removeprefix("/read ")

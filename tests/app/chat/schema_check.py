@@ -1,4 +1,7 @@
-"""Whether a text is JSON that a schema describes: a check of its own, exact in its numbers, for tests of forms."""
+"""Check whether a text is JSON that a schema describes.
+
+It is a check of its own for tests of forms, exact in its numbers.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,11 @@ _KINDS: dict[str, Any] = {
 
 
 def exact_json(text: str) -> Any:
-    """Return the value of JSON text, its numbers as fractions. Raises ValueError: it is not JSON."""
+    """Return the value of JSON text, its numbers as fractions.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
     return json.loads(text, parse_int=Fraction, parse_float=Fraction)
 
 

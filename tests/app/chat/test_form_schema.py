@@ -1,4 +1,7 @@
-"""What of a schema is followed: whatever a form lets through, the schema describes it, or the form is refused."""
+"""Parts of a schema that a form follows.
+
+Whatever a form lets through, the schema describes it, or the form is refused.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,9 @@ def forms() -> Iterator[Forms]:
 
 
 def written(forms: Forms, schema: Any, seed: int) -> str | None:
-    """Return an answer in the form of a schema, in which every byte is chosen at random; None for one without end.
+    """Return an answer in the form of a schema; every byte is chosen at random.
+
+    None for an answer without end.
 
     Raises:
         FormError: the form is refused.

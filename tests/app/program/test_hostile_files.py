@@ -1,4 +1,7 @@
-"""What may lie in place of a small file: each kind is named in one line, read within bounds, and never waited for."""
+"""Hostile things in place of a small file.
+
+Each kind is named in one line, read within bounds, and never waited for.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server needs back of its replies goes with them to this server, and nowhere else."""
+"""Fields that a server needs back of its replies go to this server, and nowhere else."""
 
 from __future__ import annotations
 

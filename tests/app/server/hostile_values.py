@@ -1,4 +1,7 @@
-"""Sound requests with one value exchanged for a hostile one, at every place of every field that the server knows."""
+"""Sound requests with one value exchanged for a hostile one.
+
+The value is at every place of every field that the server knows.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +130,10 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/chat": OLLAMA_CHAT,
     "/api/generate": OLLAMA_TEXT,
 }
-"""Sound bodies by the path they are sent to, with every field that is known there and excludes no other."""
+"""Sound bodies by the path they are sent to.
+
+Each has every field that is known there and excludes no other.
+"""
 
 
 def forms_of(path: str) -> Iterator[dict[str, Any]]:
@@ -169,7 +175,10 @@ def sent(body: Any) -> bytes:
 
 
 def fault_of(path: str, status: int, text: str) -> str:
-    """Return what is wrong with an answer to such a request; "" where it is one that a client can use."""
+    """Return what is wrong with an answer to such a request.
+
+    "" if it is one that a client can use.
+    """
     if status >= 500 and status not in (501, 503):
         return f"status {status}"
     if "internal error" in text or '"server_error"' in text:

@@ -1,12 +1,16 @@
-"""``python -m tests.app.server.soak [--requests 500 | --minutes 60 --models 4 --record FILE]``: clients good and bad.
+"""Good and bad clients of a server.
 
-Whole answers, streams, forms, vectors and refusals, from several threads at once; requests in every order and with any
-field (``odd_requests.py``), damaged ones; streams that are cut, clients that leave, readers that take nothing. Requests
-of which half is sent, bodies that dribble, in tiny chunks, of two million numbers or with two lengths, floods of
-connections. With several models they come and go: each is closed when it was idle, and opened by the next request.
+Run ``python -m tests.app.server.soak [--requests 500 | --minutes 60 --models 4 --record FILE]``.
 
-Memory, descriptors, threads and maps of the server's processes are measured at rest, before and after, and about once
-a minute meanwhile. It ends with 1 where anything hangs, is answered wrongly, or has grown. Linux only.
+Whole answers, streams, forms, vectors and refusals, from several threads at once; requests in every
+order and with any field (``odd_requests.py``), damaged ones; streams that are cut, clients that
+leave, readers that take nothing. Requests of which half is sent, bodies that dribble, in tiny
+chunks, of two million numbers or with two lengths, floods of connections. With several models they
+come and go: each is closed when it was idle, and opened by the next request.
+
+Memory, descriptors, threads and maps of the server's processes are measured at rest, before and
+after, and about once a minute meanwhile. It ends with 1 where anything hangs, is answered wrongly,
+or has grown. Linux only.
 """
 
 from __future__ import annotations
@@ -46,7 +50,10 @@ CLIENTS = 6
 MOST_GROWN_BYTES = 24 << 20
 """Limit on the growth of memory: what allocators keep after a storm."""
 MOST_GROWN_MAPS = 64
-"""Limit on the growth of maps: each thread that an allocator has once served may keep one or two."""
+"""Limit on the growth of maps.
+
+Each thread that an allocator has once served may keep one or two.
+"""
 WARM_MINUTES = 10.0
 """Samples before that are not judged; in shorter runs, those of the first third."""
 IDLE_MINUTES = 0.05
@@ -338,7 +345,10 @@ def unfinished(bench: Bench, random: Random) -> bool:
 
 
 def ambiguous(bench: Bench, random: Random) -> bool:
-    """Give the length of a body in two ways, and another request behind it, of which no one may hear."""
+    """Give the length of a body in two ways, and another request behind it.
+
+    No one may hear of that request.
+    """
     lengths = random.choice(
         (b"Transfer-Encoding: chunked", b"Content-Length: 9", b"Transfer-Encoding: gzip, chunked")
     )
@@ -428,7 +438,7 @@ def settled(bench: Bench) -> dict[str, int]:
 
 @dataclass
 class Sample:
-    """What the server holds at rest."""
+    """Sample of what the server holds at rest."""
 
     minute: float
     n_requests: int
@@ -453,7 +463,10 @@ LIMITS = {
 
 
 def growth(samples: Sequence[Sample]) -> dict[str, float]:
-    """Return how much more there is of each in the last third of the samples than in the first, by their medians."""
+    """Return how much more there is of each in the last third of the samples.
+
+    Its median is compared with that of the first third.
+    """
     n = max(1, len(samples) // 3)
     return {
         name: median(sample.held[name] for sample in samples[-n:])

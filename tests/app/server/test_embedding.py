@@ -101,7 +101,10 @@ def test_an_encoder_serves_vectors_and_nothing_else(
 
 
 def _check_ollama(server: Serving, path: Path, vector: np.ndarray) -> None:
-    """Check what Ollama's routes do in their own way: cut what is too long, and answer what is empty."""
+    """Check what Ollama's routes do in their own way.
+
+    They cut what is too long, and answer what is empty.
+    """
     assert np.allclose(
         server.post("/api/embeddings", {"prompt": "the sea"}).json()["embedding"], vector
     )

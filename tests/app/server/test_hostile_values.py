@@ -1,4 +1,7 @@
-"""A hostile value in any field is answered or refused in words, in every API, and never as a fault of the server."""
+"""Hostile values in any field, in every API.
+
+Each is answered or refused in words, and never as a fault of the server.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request took is free when it has been answered, without the garbage collector."""
+"""Memory of a request is free when it has been answered, without the garbage collector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A server in this process with a real, tiny model of random weights, whose template has tools: no scripted engine."""
+"""A server in this process with a real, tiny model of random weights.
+
+The model's template has tools; there is no scripted engine.
+"""
 
 from __future__ import annotations
 

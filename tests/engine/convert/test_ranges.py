@@ -1,4 +1,7 @@
-"""Every number of a model's settings has a range and a type, which are checked before anything is made of it."""
+"""Ranges and types of every number of a model's settings.
+
+They are checked before anything is made of it.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ def described(recipe: Recipe, values: dict[str, Any]) -> Described:
 
 
 def check_refused_or_unread(recipe: Recipe, values: dict[str, Any], key: str) -> bool:
-    """Return whether a key is refused; what is not must leave what is made of the others as large as it is."""
+    """Return whether a key is refused.
+
+    What is not refused must leave what is made of the others as large as it is.
+    """
     try:
         made = described(recipe, values)
     except ConversionError as error:
