@@ -16,7 +16,10 @@ import numpy as np
 
 from starter.format import CONTEXT, END, END_OF_TEXT, START, TEMPLATE, Shape
 
-_DESCRIPTION = "Very small, trained from scratch for first steps with Jalopy: capitals, simple sums, and the program itself."
+_DESCRIPTION = (
+    "Very small, trained from scratch for first steps with Jalopy: "
+    "capitals, simple sums, and the program itself."
+)
 
 _TEMPERATURE = 0.2
 """Recommended in the file: a model this small is right with its first choice or not at all."""

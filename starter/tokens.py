@@ -16,7 +16,10 @@ from starter.text.conversation import conversation
 from starter.text.tables import Writer
 
 VOCABULARY = 3072
-WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 """``PRE_TOKENIZERS["qwen2"]`` of the engine; a test compares them."""
 _CONVERSATIONS_FOR_VOCABULARY = 40_000
 _ENCODED_TOGETHER = 1000

@@ -78,7 +78,10 @@ def test_a_full_disk_is_refused_before_anything_is_downloaded(
     [
         ("WARNING: Retrying ... [Errno -3] Temporary failure in name resolution", "no network: "),
         (
-            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
+            (
+                "ERROR: Could not install packages due to an OSError: "
+                "[Errno 28] No space left on device"
+            ),
             "the disk is full",
         ),
         (
@@ -199,7 +202,10 @@ def test_the_wheel_claims_one_name_and_runs_without_the_tree(tmp_path, monkeypat
         return done.stdout
 
     # What pip does, without pip's own seconds: the backend builds, and a wheel is installed by unpacking it.
-    build = "from setuptools.build_meta import build_wheel as b; b('../dist', {'--build-option': '--compression=stored'})"
+    build = (
+        "from setuptools.build_meta import build_wheel as b; b('../dist', {'--build-option': "
+        "'--compression=stored'})"
+    )
     run(sys.executable, "-c", f"import os; os.chdir('tree'); {build}")
     shutil.rmtree(tree)
     run(sys.executable, "-m", "venv", "--without-pip", env)

@@ -58,7 +58,8 @@ def n_answers(argument: str) -> int:
     if argument.isdecimal() and 1 <= int(argument) <= MOST_ANSWERS:
         return int(argument)
     raise Refusal(
-        f"/regen takes how many answers are written next to each other, 2 to {MOST_ANSWERS}, or nothing"
+        f"/regen takes how many answers are written next to each other, 2 to {MOST_ANSWERS}, "
+        "or nothing"
     )
 
 

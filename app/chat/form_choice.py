@@ -42,7 +42,10 @@ class FormChoice:
             self.form = before
             raise
         ignored = f"; not followed: {', '.join(notes)}" if notes else ""
-        return f"{self.described()} from the next message on, without thinking (/schema off ends it){ignored}"
+        return (
+            f"{self.described()} from the next message on, "
+            f"without thinking (/schema off ends it){ignored}"
+        )
 
     def described(self) -> str:
         """Name the form: "answers as city.json"; "" for any."""

@@ -115,7 +115,8 @@ class ToolBox:
         if word not in ("on", "off") or (name and name not in self._served):
             known = ", ".join(self._served)
             raise Refusal(
-                f"'{clean_line(f'{word} {name}'.strip(), 40)}' means nothing here ({USAGE}: {known})"
+                f"'{clean_line(f'{word} {name}'.strip(), 40)}' means nothing here "
+                f"({USAGE}: {known})"
             )
         for one in [self._served[name]] if name else self._served.values():
             one.is_on, one.trouble = word == "on", ""

@@ -204,13 +204,15 @@ def _choose_server(options: argparse.Namespace, settings: Settings) -> Settings:
             )  # no file: words of the prompt
         elif options.model:
             raise Refusal(
-                "jalopy: a server computes no file of yours (--model NAME names a model of the server)"
+                "jalopy: a server computes no file of yours "
+                "(--model NAME names a model of the server)"
             )
     elif os.environ.get(SERVER_VARIABLE):
         settings = override(settings, "server", os.environ[SERVER_VARIABLE], SERVER_VARIABLE)
     if options.served_name is not None and not settings.server:
         raise Refusal(
-            "jalopy: --model names a model of a server (give --server URL; a file is named without --model)"
+            "jalopy: --model names a model of a server "
+            "(give --server URL; a file is named without --model)"
         )
     options.is_served = bool(settings.server) and not options.model
     return settings
@@ -220,7 +222,8 @@ def _choose_adapters(options: argparse.Namespace, settings: Settings) -> Setting
     """Let adapters change the model, which is a file of this machine."""
     if getattr(options, "is_served", False):
         raise Refusal(
-            "jalopy: --lora changes a model of this machine, and a server computes (leave one of them out)"
+            "jalopy: --lora changes a model of this machine, and a server computes "
+            "(leave one of them out)"
         )
     if options.command == "serve" and not options.model:
         raise Refusal(

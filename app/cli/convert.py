@@ -101,7 +101,10 @@ def _downloaded(source: str, settings: Settings, web: Web, progress: ProgressLin
         )
     wanted = find_source(source, web, parent)
     print(
-        f"{wanted.name}: {size(wanted.plan.left_bytes)} to {clean_line(str(wanted.directory), 160)}",
+        (
+            f"{wanted.name}: {size(wanted.plan.left_bytes)} to "
+            f"{clean_line(str(wanted.directory), 160)}"
+        ),
         flush=True,
     )
     try:

@@ -29,7 +29,8 @@ def embed(settings: Settings, model: str, words: Sequence[str] = (), as_json: bo
     """
     if not words and (sys.stdin is None or sys.stdin.isatty()):
         raise Refusal(
-            'jalopy embed: there is no text (jalopy embed MODEL "TEXT" ..., or a text a line through a pipe)'
+            'jalopy embed: there is no text (jalopy embed MODEL "TEXT" ..., '
+            "or a text a line through a pipe)"
         )
     stopped = threading.Event()
 
@@ -62,7 +63,8 @@ def _lines() -> Iterator[str]:
     while line := sys.stdin.buffer.readline(MOST_LINE_BYTES + 1):
         if len(line) > MOST_LINE_BYTES:
             raise Refusal(
-                f"jalopy embed: a line has more than {MOST_LINE_BYTES} bytes (a text is a line: cut it)"
+                f"jalopy embed: a line has more than {MOST_LINE_BYTES} bytes "
+                "(a text is a line: cut it)"
             )
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         if text.strip():

@@ -116,5 +116,6 @@ def _of_conversations(model: Model, session: Session, settings: Settings) -> Ite
         yield from model.tokenizer.encode(reply, bos=False, special=False)
     if n_left_out:
         say(
-            f"jalopy imatrix: left out {counted(n_left_out, 'conversation')} that the model's template refuses"
+            f"jalopy imatrix: left out {counted(n_left_out, 'conversation')} that the model's "
+            "template refuses"
         )

@@ -82,7 +82,8 @@ class LineCommands:
         names = clean_line(", ".join(one.name for one in self._earlier), 200)
         if self._agrees is None:
             say(
-                f"not sent: no one can be asked whether {names} may go to {model.server} (jalopy run takes piped text)"
+                f"not sent: no one can be asked whether {names} may go to {model.server} "
+                "(jalopy run takes piped text)"
             )
         elif self._agrees(f"send {names} to {model.server}?"):
             self._agreed_in = conversation
@@ -182,7 +183,8 @@ class LineCommands:
             title = hit.title or "(empty)"
             say(f"{mark}{int(hit.id):>5}  {moment_text(hit.changed):<16}  {title}")
         say(
-            f"{len(hits)} saved; jalopy sessions searches in them, jalopy run --session NUMBER goes on with one"
+            f"{len(hits)} saved; jalopy sessions searches in them, "
+            "jalopy run --session NUMBER goes on with one"
         )
 
     def save(self, wanted: str = "") -> None:

@@ -92,13 +92,15 @@ class Dialogue:
         n, day = len(conversation.messages), moment_text(saved.changed) or "an unknown day"
         which = f"conversation {int(opened.id)}: {saved.title}"
         say(
-            f"{which} · {figures.counted(n, 'message')}, from {day} · /new starts another, jalopy sessions lists all"
+            f"{which} · {figures.counted(n, 'message')}, from {day} · /new starts another, "
+            "jalopy sessions lists all"
         )
         if opened.notice:
             say(f"jalopy: {opened.notice}")
         if saved.unsent:
             say(
-                f"sent in place of an earlier message, but not answered: {clean_line(saved.unsent, 200)}"
+                "sent in place of an earlier message, "
+                f"but not answered: {clean_line(saved.unsent, 200)}"
             )
         elif conversation.awaits_reply:
             shown = clean_line(conversation.messages[-1].text, 200)
@@ -185,7 +187,8 @@ class Dialogue:
         if isinstance(ending, events.PromptRefused):
             needed, room = count(ending.needed_tokens), count(ending.n_ctx)
             say(
-                f"not sent: with room for an answer this message needs {needed} tokens, but the context holds {room}"
+                f"not sent: with room for an answer this message needs {needed} tokens, "
+                f"but the context holds {room}"
             )
         elif isinstance(ending, events.GenerationFailed):
             say(ending.reason)
@@ -222,7 +225,8 @@ class Dialogue:
         trouble = self.talk.turns.journal.trouble
         if trouble and trouble != self._told_trouble:
             say(
-                f"jalopy: conversation not saved: {trouble}. It goes on here, and saving is tried again."
+                f"jalopy: conversation not saved: {trouble}. "
+                "It goes on here, and saving is tried again."
             )
         self._told_trouble = trouble
         if self.talk.turns.journal.is_unlocked and not self._has_told_no_locks:

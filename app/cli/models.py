@@ -88,7 +88,8 @@ def _known(found: Sequence[ModelEntry], lister: Lister) -> list[str]:
     for one in offers(lister, found):
         writes = rows.speed(one.outlook, one.outlook.decode_tps) if one.outlook else "-"
         lines.append(
-            f"{writes:>6}  {one.quantization:<7} {rows.ESTIMATE}{size(one.size_bytes):<6} {one.repository}"
+            f"{writes:>6}  {one.quantization:<7} {rows.ESTIMATE}{size(one.size_bytes):<6} "
+            f"{one.repository}"
         )
     return (
         ["", "Fit and can be downloaded (tok/s, type, size, jalopy pull ...):", *lines]

@@ -178,7 +178,8 @@ def _note_source(gguf: GGUFFile, types: Mapping[str, str]) -> None:
     if low - set(SOURCES):
         kinds = ", ".join(sorted(low - set(SOURCES)))
         say(
-            f"jalopy: the source is quantized already ({kinds}): one made of F16, BF16 or Q8_0 would be better"
+            f"jalopy: the source is quantized already ({kinds}): "
+            "one made of F16, BF16 or Q8_0 would be better"
         )
 
 

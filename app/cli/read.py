@@ -93,12 +93,14 @@ def _read(
     if not fit(documents, opened.n_ctx):
         about = f"about {figures.count(n_tokens(documents))} tokens, the context holds {figures.count(opened.n_ctx)}"
         raise Refusal(
-            f"jalopy read: {about}; of so much a chat reads passages only (read less, or try a larger --ctx)"
+            f"jalopy read: {about}; of so much a chat reads passages only "
+            "(read less, or try a larger --ctx)"
         )
     say(announcement(documents, opened.n_ctx, talk.bridge.status.usual_prefill_tps))
     if before is not None:
         say(
-            f"jalopy read: conversation {int(before.id)} was begun with the same files, and is used again"
+            f"jalopy read: conversation {int(before.id)} was begun with the same files, "
+            "and is used again"
         )
     title = clean_line(f"read: {', '.join(one.name for one in documents)}", MOST_TITLE_CHARS)
     done: list[Event] = []
@@ -126,6 +128,7 @@ def _tell(talk: Talk, reread: ConversationReread) -> int:
     tokens = f"{figures.count(reread.read_tokens)} of {figures.count(reread.total_tokens)} tokens"
     number = int(talk.turns.journal.id or 0)
     say(
-        f"read {tokens} in {figures.seconds(reread.read_s)}{earlier}: conversation {number}, or /read in a new one"
+        f"read {tokens} in {figures.seconds(reread.read_s)}{earlier}: conversation {number}, "
+        "or /read in a new one"
     )
     return exit_codes.OK if reread.read_tokens >= reread.total_tokens else exit_codes.INTERRUPTED

@@ -112,7 +112,8 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     """
     if options.session is not None and not options.session.strip():
         raise Refusal(
-            "jalopy run: the name of --session is empty (give a title or a number, or leave --session out)"
+            "jalopy run: the name of --session is empty "
+            "(give a title or a number, or leave --session out)"
         )
     if options.session and options.raw:
         raise Refusal("jalopy run: --raw has no conversation (leave --session out, or --raw)")
@@ -307,7 +308,8 @@ class SavingWatch:
         if trouble and trouble != self._told:
             self._progress.clear()
             say(
-                f"jalopy run: conversation not saved: {trouble}. The answer goes on, and saving is tried again."
+                f"jalopy run: conversation not saved: {trouble}. "
+                "The answer goes on, and saving is tried again."
             )
         self._told = trouble or self._told
 

@@ -163,7 +163,8 @@ def _folder_files(folder: Path) -> Iterator[tuple[str, bytes]]:
     )
     if len(paths) > _MOST_FILES:
         raise Refusal(
-            f"{clean_line(str(folder), 200)}: has more than {_MOST_FILES:,} files (import parts of it)"
+            f"{clean_line(str(folder), 200)}: has more than {_MOST_FILES:,} files "
+            "(import parts of it)"
         )
     for path in paths:
         if path.is_file():

@@ -63,11 +63,13 @@ def read_standard_input(is_needed: bool) -> str:
 def _tell(is_awaited: bool) -> None:
     if is_awaited:
         say(
-            "jalopy run: reading standard input until it ends (Ctrl-D ends what is typed, Ctrl-C everything)"
+            "jalopy run: reading standard input until it ends "
+            "(Ctrl-D ends what is typed, Ctrl-C everything)"
         )
     else:
         say(
-            f"jalopy run: waiting {PATIENCE_S:g} s for standard input, which is open (< /dev/null for none)"
+            f"jalopy run: waiting {PATIENCE_S:g} s for standard input, which is open "
+            "(< /dev/null for none)"
         )
 
 

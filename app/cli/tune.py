@@ -247,7 +247,8 @@ def _print(search: _Search, report: TuningReport, trouble: str | None) -> None:
     glyphs = choose_glyphs(encoding=sys.stdout.encoding)
     columns = min(_MOST_COLUMNS, shutil.get_terminal_size((80, 24)).columns - 1)
     print(
-        f"{clean_line(model.name, 60)} · {clean_line(model.quantization, 12)} · context {report.n_context} tokens"
+        f"{clean_line(model.name, 60)} · {clean_line(model.quantization, 12)} · context "
+        f"{report.n_context} tokens"
     )
     for text in lookahead_lines(search.lookahead):
         print(text)

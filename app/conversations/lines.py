@@ -23,7 +23,10 @@ _ENDING_NOTES = {
 }
 
 
-AGAINST_LOOPS = "/continue goes on and avoids repetition, /regen answers again; /set dry_multiplier 0.8 avoids it always"
+AGAINST_LOOPS = (
+    "/continue goes on and avoids repetition, /regen answers again; "
+    "/set dry_multiplier 0.8 avoids it always"
+)
 
 
 def thinking_summary(thinking: Thinking) -> str:

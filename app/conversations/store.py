@@ -195,7 +195,10 @@ def note(**values: object) -> Change:
 def note_use(db: sqlite3.Connection, number: int) -> None:
     """Make the conversation the one that was used last."""
     db.execute(
-        "UPDATE conversation SET used=(SELECT max(coalesce(used, 0))+1 FROM conversation) WHERE id=?",
+        (
+            "UPDATE conversation SET used=(SELECT max(coalesce(used, 0))+1 FROM conversation) "
+            "WHERE id=?"
+        ),
         (number,),
     )
 
@@ -367,7 +370,8 @@ class Store:
         name = " ".join(name.split())  # as titles are kept
         wanted = clean_line(name, MOST_TITLE_CHARS).casefold()
         rows = self._rows(
-            f"SELECT id, title FROM conversation WHERE {IS_CONVERSATION} ORDER BY used DESC, id DESC"
+            f"SELECT id, title FROM conversation WHERE {IS_CONVERSATION} "
+            "ORDER BY used DESC, id DESC"
         )
         number = int(name) if name.isdecimal() and len(name) <= 12 else 0
         found = [one for one, title in rows if _line(title).casefold() == wanted] or [number]

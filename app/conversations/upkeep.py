@@ -55,7 +55,10 @@ _PAGE_BYTES = 4096
 _BUSY = 5
 _LOCKED = 6
 """SQLite's codes, which Python names from 3.11 on."""
-_CONVERSATION = "id, title, system, began, changed, model, model_path, used, n_dropped, forked_from, unsent, waiting, adapters"
+_CONVERSATION = (
+    "id, title, system, began, changed, model, model_path, used, n_dropped, forked_from, "
+    "unsent, waiting, adapters"
+)
 _MESSAGE = "conversation, place, role, tokens, n_bytes, text, more"
 _PIECE = "conversation, more"
 

@@ -45,7 +45,8 @@ _MEANT = {
 }
 """What is meant by a name: browsers read so too."""
 _SAID = re.compile(
-    rb"(?:charset|encoding|coding)\s*[=:]?\s*\\?[\"']?\s*([A-Za-z][\w.:-]{1,30})|\[([a-z]\w{1,20})\]\{inputenc\}",
+    rb"(?:charset|encoding|coding)\s*[=:]?\s*\\?[\"']?\s*([A-Za-z][\w.:-]{1,30})"
+    rb"|\[([a-z]\w{1,20})\]\{inputenc\}",
     re.I,
 )
 _SAID_BYTES = 4096

@@ -59,7 +59,10 @@ _ZIP_CONTENTS = (
 )
 """Kinds of ZIP files by the names in them."""
 _ADVICE = {
-    "picture": "is a picture, and only text is read (paste what it says, or let a program recognise its text)",
+    "picture": (
+        "is a picture, and only text is read "
+        "(paste what it says, or let a program recognise its text)"
+    ),
     "recording": "is a sound or video file, and only text is read (paste a transcript)",
     "compressed": "is a compressed file (unpack it, and name what comes out)",
     "archive": "is an archive (unpack it, and name the files in it)",

@@ -110,7 +110,10 @@ def _missing(empty_pages: list[int], n_pages: int) -> str:
     numbers = ", ".join(map(str, empty_pages[:_MOST_NAMED_PAGES]))
     more = ", ..." if len(empty_pages) > _MOST_NAMED_PAGES else ""
     what = counted(len(empty_pages), "page")
-    return f"no text on {what} of {n_pages} ({numbers}{more}), perhaps scans (they need text recognition first)"
+    return (
+        f"no text on {what} of {n_pages} ({numbers}{more}), perhaps scans "
+        "(they need text recognition first)"
+    )
 
 
 def whole_words(text: str) -> str:

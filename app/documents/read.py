@@ -177,7 +177,10 @@ class ReadingProgress:
         """The progress in a line."""
         if self.path is None:
             return f"looking for documents: {counted(self.n_files, 'file')}"
-        return f"reading documents: {self.n_read + 1:,} of {self.n_files:,}, {clean_line(self.path.name, 60)}"
+        return (
+            f"reading documents: {self.n_read + 1:,} of {self.n_files:,}, "
+            f"{clean_line(self.path.name, 60)}"
+        )
 
 
 Follow = Callable[[ReadingProgress], bool]
@@ -382,7 +385,8 @@ def _text_of(
     with open_file(path) as file:
         if os.fstat(file.fileno()).st_size > MAX_SOURCE_BYTES:
             raise Refusal(
-                f"{shown}: is larger than {MAX_SOURCE_BYTES >> 20} MiB, the most that is read of a file"
+                f"{shown}: is larger than {MAX_SOURCE_BYTES >> 20} MiB, "
+                "the most that is read of a file"
             )
         head = bounded(file, HEAD_BYTES, shown, is_beginning=True)
         file.seek(0)

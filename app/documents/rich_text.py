@@ -11,7 +11,8 @@ from app.program.refusals import Refusal
 from app.text.figures import counted
 
 _TOKEN = re.compile(
-    rb"\\([a-zA-Z]{1,32})(-?[0-9]{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|([^\\{}\r\n]+)|[\r\n]+|\\"
+    rb"\\([a-zA-Z]{1,32})(-?[0-9]{1,10})? ?"
+    rb"|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|([^\\{}\r\n]+)|[\r\n]+|\\"
 )
 _UNSHOWN = frozenset(
     (

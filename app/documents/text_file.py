@@ -26,7 +26,10 @@ MAX_TEXT_CHARS = 64 << 20
 PAGE_LINE = re.compile(r"\[page (\d+)\]")
 """The line before each page of a PDF."""
 _DATA = re.compile(
-    r"data:([a-z]{1,20}/[a-z0-9.+-]{1,80})?(?:;[a-z0-9=_.+-]{1,80}){0,5},([a-z0-9+/=%_.~!*$&:@-]{300,})",
+    (
+        r"data:([a-z]{1,20}/[a-z0-9.+-]{1,80})?"
+        r"(?:;[a-z0-9=_.+-]{1,80}){0,5},([a-z0-9+/=%_.~!*$&:@-]{300,})"
+    ),
     re.I,
 )
 """A file that is written as letters into a text."""
@@ -111,7 +114,8 @@ def bounded(file: BinaryIO, most_bytes: int, shown: str, is_beginning: bool = Fa
         raise Refusal(f"{shown}: has nothing to read now (copy it to a file)")
     if len(raw) > most_bytes:
         raise Refusal(
-            f"{shown}: is larger than {most_bytes >> 20} MiB, the most that is read of a file (cut it first)"
+            f"{shown}: is larger than {most_bytes >> 20} MiB, the most that is read of a file "
+            "(cut it first)"
         )
     return raw
 

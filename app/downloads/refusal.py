@@ -198,7 +198,10 @@ def _certificate_words(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code == _NOT_YET_VALID:
         return f"its certificate is not valid yet by this computer's clock, which says {today}: set the clock"
     if error.verify_code == _EXPIRED:
-        remedy = "set the clock if that is wrong, else update this system's ca-certificates (or its owner has to renew it)"
+        remedy = (
+            "set the clock if that is wrong, else update this system's ca-certificates "
+            "(or its owner has to renew it)"
+        )
         return f"its certificate has expired by this computer's clock, which says {today}: {remedy}"
     if error.verify_code in _OTHER_HOST:
         return "its certificate is for another host: check the address (or is a login page in between?)"

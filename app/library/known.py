@@ -236,7 +236,10 @@ def machine_line(threads: int, get_key: str, now_gbps: float = 0.0, is_quiet: bo
     busy = f" at best ({words})" if words else ""
     known = best_known(memory, rates)
     get = f"; {get_key} gets {known.name}" if known is not None else ""
-    return f"This machine reads memory at {gbps:.0f} GB/s{busy}: {speeds}. Models up to {best.size} are comfortable{get}"
+    return (
+        f"This machine reads memory at {gbps:.0f} GB/s{busy}: {speeds}. Models up to {best.size} "
+        f"are comfortable{get}"
+    )
 
 
 def _plain(name: str) -> str:

@@ -66,13 +66,15 @@ class Conditions:
         found = []
         if self.is_swapping:
             found.append(
-                "The machine was swapping meanwhile: these figures are not remembered. Close programs first."
+                "The machine was swapping meanwhile: these figures are not remembered. "
+                "Close programs first."
             )
         if self.on_battery:
             found.append("Measured on battery: this holds for running on battery only.")
         if self.is_crowded:
             found.append(
-                f"Other programs took {self.others_cores:.1f} cores meanwhile: measure again without them."
+                f"Other programs took {self.others_cores:.1f} cores meanwhile: "
+                "measure again without them."
             )
         return tuple(found)
 

@@ -34,7 +34,8 @@ def main() -> None:
         _SET_SUBREAPER, 1
     )  # what leaves its parent, or the group, becomes a child of this process
     try:
-        # In this process's group, with its pipes. What it logs must not reach the terminal, and is read here.
+        # In this process's group, with its pipes. What it logs must not reach the terminal, and is
+        # read here.
         server = subprocess.Popen(sys.argv[2:], stderr=subprocess.PIPE, preexec_fn=_end_with_guard)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__

@@ -25,7 +25,8 @@ def page(topic: str) -> str:
         near = difflib.get_close_matches(topic.lower(), names, n=1, cutoff=0.0)
         nearest = f" (nearest: {near[0]})" if near else ""
         raise Refusal(
-            f"the manual has no topic {clean_line(topic, 40)!r}{nearest}; it has: {', '.join(names)}"
+            f"the manual has no topic {clean_line(topic, 40)!r}{nearest}; "
+            f"it has: {', '.join(names)}"
         )
     text = read_text(_FOLDER / f"{topic.lower()}.txt", "manual page").rstrip()
     from app.program.installing import (
@@ -41,7 +42,10 @@ def help(topic: str | None = None) -> int:
         print(page(topic), flush=True)
     else:
         print(
-            f"jalopy help TOPIC, where TOPIC is: {', '.join(topics())}; jalopy --help lists the commands",
+            (
+                f"jalopy help TOPIC, where TOPIC is: {', '.join(topics())}; "
+                "jalopy --help lists the commands"
+            ),
             flush=True,
         )
     return exit_codes.OK

@@ -77,7 +77,8 @@ def save_persona(name: str, persona: Persona) -> str:
         raise Refusal(how_to_add())
     if not re.fullmatch(r"\w[\w .-]{0,59}", name):
         raise Refusal(
-            f"{clean_line(name, 60)!r} cannot be a preset's name (letters, figures, spaces, . - and _)"
+            f"{clean_line(name, 60)!r} cannot be a preset's name "
+            "(letters, figures, spaces, . - and _)"
         )
     if not (persona.system or persona.parameters):
         raise Refusal(

@@ -222,7 +222,8 @@ class RemoteBackend:
             raise Refusal("no model is loaded")
         if request.n_answers > 1:
             raise Refusal(
-                f"{opened.model.host} writes one answer at a time (/regen without a number asks for one)"
+                f"{opened.model.host} writes one answer at a time "
+                "(/regen without a number asks for one)"
             )
         tools: Sequence[Mapping[str, Any]] = ()
         body: dict[str, Any]

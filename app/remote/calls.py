@@ -119,7 +119,8 @@ def _is_json(text: str) -> bool:
 def written_calls(calls: Iterable[ToolCall]) -> str:
     """Return calls as a model writes them in most formats, for the text of a reply."""
     return "\n".join(
-        f'<tool_call>\n{{"name": {json.dumps(one.name)}, "arguments": {one.arguments}}}\n</tool_call>'
+        f'<tool_call>\n{{"name": {json.dumps(one.name)}, "arguments": {one.arguments}}}\n'
+        "</tool_call>"
         for one in calls
     )
 

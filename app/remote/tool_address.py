@@ -113,7 +113,8 @@ class ToolAddress:
         """Name this version of the protocol from now on. Raises Fault: no header can hold it."""
         if not _is_header_word(version, _MOST_VERSION_CHARS):
             raise Fault(
-                f"names a version of the protocol that is none: {clean_line(version, _MOST_VERSION_CHARS)}"
+                "names a version of the protocol that is none: "
+                f"{clean_line(version, _MOST_VERSION_CHARS)}"
             )
         self._version = version
 
@@ -263,7 +264,10 @@ class ToolAddress:
         if isinstance(answer, dict) and "jsonrpc" in answer and error:
             return {**answer, "id": message.get("id")}
         if status in _OLDER_TRANSPORT and message.get("method") == "initialize":
-            more += " (is it the older transport, HTTP+SSE? Streamable HTTP is needed; its address often ends in /mcp)"
+            more += (
+                " (is it the older transport, HTTP+SSE? Streamable HTTP is needed; "
+                "its address often ends in /mcp)"
+            )
         raise RequestRefused(f"answers with status {status}{more}")
 
     def _refusal_body(self, response: Response) -> Any:

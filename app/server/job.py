@@ -127,7 +127,8 @@ class Asked:
     def __init__(self, order: Order, peer: str, drop: Callable[[Sequence[Job]], object]) -> None:
         self.order = order
         self._came: asyncio.Queue[tuple[int, Happening]] = asyncio.Queue()
-        # Not a method: jobs that point to this object would keep both until the garbage collector comes by.
+        # Not a method: jobs that point to this object would keep both until the garbage collector
+        # comes by.
         note = partial(_note, asyncio.get_running_loop(), self._came)
         self.jobs = [
             Job(order.of_reply(at), peer, at, partial(note, at)) for at in range(order.n_replies)

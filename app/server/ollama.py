@@ -138,7 +138,8 @@ class ChatBody:
         return chunk | {
             "done_reason": "stop" if ended.reason == "tool_calls" else ended.reason,
             "total_duration": _ns(total_s),
-            "load_duration": _ns(max(0.0, total_s - ended.read_s - ended.write_s)),  # and the time in line, as theirs
+            # with the time in line, as theirs
+            "load_duration": _ns(max(0.0, total_s - ended.read_s - ended.write_s)),
             "prompt_eval_count": ended.prompt_tokens,
             "prompt_eval_duration": _ns(ended.read_s),
             "eval_count": ended.tokens,

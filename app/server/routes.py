@@ -370,7 +370,8 @@ def make_application(
         path = scope["path"]
         metrics.note_request(path if path in paths else "other", status)
         log(
-            f"{scope['method']} {path[:80]} {status}{' (client left)' if status == CLIENT_LEFT else ''}"
+            f"{scope['method']} {path[:80]} "
+            f"{status}{' (client left)' if status == CLIENT_LEFT else ''}"
         )
 
     return Guard(Router(routes, redirect_slashes=False), names, api_key, note, origins)

@@ -75,7 +75,8 @@ class PromptEstimator:
             more_bytes = _n_bytes(text) - _n_bytes(self._text)
             tokens = max(1, self._tokens + round(more_bytes / self.bytes_per_token))
         parts = [
-            f"{'' if text == self._text and self._is_exact else 'about '}{figures.count(tokens)} tokens"
+            f"{'' if text == self._text and self._is_exact else 'about '}{figures.count(tokens)} "
+            "tokens"
         ]
         if ready := min(self._ready_tokens, tokens):
             parts.append(f"{figures.count(ready)} read ahead")

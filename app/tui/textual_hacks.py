@@ -310,7 +310,8 @@ def tell_desktop(app: App[Any]) -> None:
     driver = app._driver
     if driver is not None and not app.is_headless and not is_console():
         driver.write(
-            "\x1b]9;jalopy: the answer is there\x1b\\\x1b]777;notify;jalopy;the answer is there\x1b\\"
+            "\x1b]9;jalopy: the answer is there\x1b\\"
+            "\x1b]777;notify;jalopy;the answer is there\x1b\\"
         )
         driver.flush()
 

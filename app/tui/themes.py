@@ -53,7 +53,8 @@ _SCROLLBAR_GROUNDS = (
 )  # fmt: skip
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,79}")
 _STYLE = re.compile(
-    r"\s*(?:(?:b|blink|bold|dim|i|italic|none|not|o|overline|r|reverse|strike|u|underline|uu)\s*\b)+"
+    r"\s*(?:(?:b|blink|bold|dim|i|italic|none|not|o|overline|r|reverse|strike"
+    r"|u|underline|uu)\s*\b)+"
 )
 _OPACITY = re.compile(r"(?:100|[0-9]{1,2})(?:\.[0-9]{1,4})?%")
 _MOST_COLOUR_CHARS = 60
@@ -99,7 +100,8 @@ def load_user_themes() -> tuple[list[Theme], str]:
     n_unread = len(files) - MOST_USER_THEMES
     if n_unread > 0:
         troubles.append(
-            f"{directory}: {n_unread} of {len(files)} themes are not read ({MOST_USER_THEMES} at most)"
+            f"{directory}: {n_unread} of {len(files)} themes are not read ({MOST_USER_THEMES} at "
+            "most)"
         )
     others = (
         f" (and {counted(len(troubles) - 1, 'other line')} like this)" if len(troubles) > 1 else ""
@@ -127,7 +129,8 @@ def load_theme(path: Path) -> Theme:
             ratio = contrast(Color.parse(values[key]), background)
             if ratio < MIN_CONTRAST:
                 raise ThemeError(
-                    f"{name}: {key} on background has a contrast of {ratio:.1f}; {MIN_CONTRAST} is needed"
+                    f"{name}: {key} on background has a contrast of {ratio:.1f}; {MIN_CONTRAST} is "
+                    "needed"
                 )
     return Theme(name=path.stem, variables=variables, **values)
 

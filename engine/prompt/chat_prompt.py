@@ -173,7 +173,8 @@ class ChatPrompt:
         starts: list[int] = []
         n_ids = 0
         index = 0
-        for place in self._user_messages():  # in order: each mark is passed once, in conversations of any length
+        # In order: each mark is passed once, in conversations of any length.
+        for place in self._user_messages():
             while index < len(marks) and marks[index].chars <= place.start:
                 n_ids = max(n_ids, marks[index].n_ids)
                 index += 1

@@ -87,7 +87,8 @@ async def measure(n_turns: int) -> None:
 
 def main() -> None:
     print(
-        f"{'turns':>6} {'widgets':>8}  {'text':<16} {'mean':>6} {'worst':>6}  ms of processor time per drain"
+        f"{'turns':>6} {'widgets':>8}  {'text':<16} {'mean':>6} {'worst':>6}  ms of processor time "
+        "per drain"
     )
     for n_turns in (0, 10, 50, 200):
         asyncio.run(measure(n_turns))

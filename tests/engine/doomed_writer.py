@@ -90,7 +90,8 @@ def main() -> None:
     if not found:
         sys.exit("no kill left a state")
     print(
-        f"{arguments.kills} kills, {found} times a state, up to {max(lengths)} tokens; none of them wrong"
+        f"{arguments.kills} kills, {found} times a state, up to {max(lengths)} tokens; "
+        "none of them wrong"
     )
 
 

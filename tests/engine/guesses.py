@@ -88,7 +88,10 @@ def main() -> None:
         )
         walks = len(reply) / (len(reply) - n_guessed)
         print(
-            f"{name:30} {len(reply):4} tokens, {walks:.2f} a walk; {wall:.2f}x, processor time {cpu:.2f}x",
+            (
+                f"{name:30} {len(reply):4} tokens, {walks:.2f} a walk; {wall:.2f}x, "
+                f"processor time {cpu:.2f}x"
+            ),
             flush=True,
         )
 

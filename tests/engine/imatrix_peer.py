@@ -83,7 +83,10 @@ def main(model_path: str, text_path: str, imatrix_path: str) -> None:
     }
     worst = max(errors, key=errors.__getitem__)
     print(
-        f"{n} tokens, {n_chunks} chunks, {len(errors)} tensors: median {np.median(list(errors.values())):.2e}, ",
+        (
+            f"{n} tokens, {n_chunks} chunks, {len(errors)} tensors: "
+            f"median {np.median(list(errors.values())):.2e}, "
+        ),
         end="",
     )
     print(f"largest {errors[worst]:.2e} ({worst})")

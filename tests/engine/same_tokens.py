@@ -103,7 +103,10 @@ def main() -> int:
     for model in chosen.models:
         found, n_left_out = differing(model, chosen.peer_python, texts)
         print(
-            f"{model.name}: {len(found)} of {len(texts)} differ ({n_left_out} more hold {LEFT_OUT})",
+            (
+                f"{model.name}: {len(found)} of {len(texts)} differ ({n_left_out} more hold "
+                f"{LEFT_OUT})"
+            ),
             flush=True,
         )
         for text in found[:5]:

@@ -114,14 +114,16 @@ def compare(model: Model, kv: str, n_texts: int, drop_share: float) -> None:
             divergences[way].append((np.exp(reference) * (reference - found)).sum(-1))
             same[way].append(reference.argmax(-1) == found.argmax(-1))
     print(
-        f"\n{model.path.name}, {kv} cache, context {n_ctx}, {n_drop} of {n_ctx - n_follow} dropped, {n_texts} texts"
+        f"\n{model.path.name}, {kv} cache, context {n_ctx}, {n_drop} of {n_ctx - n_follow} "
+        f"dropped, {n_texts} texts"
     )
     print(f"{'':10} {'perplexity':>10} {'KL mean':>10} {'KL 99 %':>10} {'same token':>10}")
     for way in WAYS:
         kl, loss = np.concatenate(divergences[way]), np.concatenate(losses[way])
         agree = 100 * np.concatenate(same[way]).mean()
         print(
-            f"{way:10} {np.exp(loss.mean()):10.4f} {kl.mean():10.2e} {np.quantile(kl, 0.99):10.2e} {agree:9.2f}%"
+            f"{way:10} {np.exp(loss.mean()):10.4f} {kl.mean():10.2e} {np.quantile(kl, 0.99):10.2e} "
+            f"{agree:9.2f}%"
         )
     session.close()
 

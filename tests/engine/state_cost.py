@@ -32,7 +32,10 @@ def reply_ms(session: Session, n: int, saving: StateWriter | None) -> list[float
 
 
 def shown(times: list[float]) -> str:
-    return f"median {statistics.median(times):.1f} ms, most {max(times):.1f} ms, {1000 / statistics.mean(times):.2f} tok/s"
+    return (
+        f"median {statistics.median(times):.1f} ms, most {max(times):.1f} ms, "
+        f"{1000 / statistics.mean(times):.2f} tok/s"
+    )
 
 
 def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -> None:
@@ -77,10 +80,12 @@ def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -
     print(f"  reply alone        {shown(alone)}")
     print(f"  reply being saved  {shown(saving_ms)}; flush at its end {flush_ms:.0f} ms")
     print(
-        f"  restored           {restored.tokens} tokens in {restored.seconds:.3f} s; equal logits then: {is_equal}"
+        f"  restored           {restored.tokens} tokens in {restored.seconds:.3f} s; "
+        f"equal logits then: {is_equal}"
     )
     print(
-        f"  computed again     {prefill_s:.1f} s, {prefill_s / max(1e-9, restored.seconds):.0f} times as long"
+        f"  computed again     {prefill_s:.1f} s, {prefill_s / max(1e-9, restored.seconds):.0f} "
+        "times as long"
     )
     fresh.close()
     model.close()

@@ -141,7 +141,8 @@ def of_registry(wanted: list[str], peer_python: str, prompts: Prompts) -> bool:
 def of_files(paths: list[Path], peer_python: str, prompts: Prompts) -> bool:
     """Print a row for each model; returns whether all are good."""
     print(
-        f"| model | ours from exact | llama.cpp from exact | ratio | one from the other |\n|{'---|' * 5}"
+        "| model | ours from exact | llama.cpp from exact | ratio | one from the other |\n"
+        f"|{'---|' * 5}"
     )
     are_good = True
     for path in paths:

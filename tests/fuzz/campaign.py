@@ -98,5 +98,6 @@ class Campaign:
     def _fail(self, data: bytes, result: Result) -> None:
         path = self.figures.failed[result.outcome] = kept.keep(self._name, data, self._keep_in)
         self._say(
-            f"FAILED {self._name}: {result.fault}\n  replay: python -m tests.fuzz {self._name} --replay {path}"
+            f"FAILED {self._name}: {result.fault}\n  replay: python -m tests.fuzz {self._name} "
+            f"--replay {path}"
         )

@@ -92,11 +92,16 @@ def seeds() -> list[bytes]:
         },
     ]
     mail = (
-        b"Subject: =?utf-8?B?R3LDvMOfZQ==?=\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n"
-        b"--b\r\nContent-Type: text/plain; charset=koi8-r\r\n\r\nwords\r\n--b\r\nContent-Type: text/html\r\n"
+        b"Subject: =?utf-8?B?R3LDvMOfZQ==?=\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed; "
+        b"boundary=b\r\n\r\n"
+        b"--b\r\nContent-Type: text/plain; "
+        b"charset=koi8-r\r\n\r\nwords\r\n--b\r\nContent-Type: text/html\r\n"
         b"Content-Transfer-Encoding: base64\r\n\r\nPHA+aGk=\r\n--b--\r\n"
     )
-    page = b"<html><ol reversed><li>a<li value=7>b</ol><p>see <a href='https://a.example'>it</a><img alt=x>"
+    page = (
+        b"<html><ol reversed><li>a<li value=7>b</ol><p>see <a href='https://a.example'>it</a><img "
+        b"alt=x>"
+    )
     page += b"<pre> a\n b</pre>"
     rich = rb"{\rtf1\ansi{\fonttbl{\f1\fcharset204 A;}}\f1 \'cf\'f0 {\listtext 1.\tab}\u8364?\par}"
     texts = {

@@ -127,7 +127,10 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
     for conversation in conversations:
         require_sound(conversation)
     n_messages = sum(len(one.conversation.messages) for one in conversations)
-    return f"{min(len(conversations), 2)} with {min(n_messages, 3)}, {len(conversations[0].left_out)} kinds left out"
+    return (
+        f"{min(len(conversations), 2)} with {min(n_messages, 3)}, {len(conversations[0].left_out)} "
+        "kinds left out"
+    )
 
 
 def require_sound(foreign: Foreign) -> None:

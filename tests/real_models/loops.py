@@ -164,11 +164,13 @@ def main() -> None:
     for title, found in (("would be ended", stopped), ("near", near), ("counted", counted)):
         for heard in found:
             print(
-                f"---- {title}: {heard.n} {heard.question!r}, {heard.n_tokens} tokens, nearness {heard.nearness}"
+                f"---- {title}: {heard.n} {heard.question!r}, {heard.n_tokens} tokens, "
+                f"nearness {heard.nearness}"
             )
             print(heard.text[-400:])
     print(
-        f"==== {len(judged)} replies, {sum(one.n_tokens for one in judged)} tokens: {len(stopped)} would be ended,"
+        f"==== {len(judged)} replies, {sum(one.n_tokens for one in judged)} tokens: {len(stopped)} "
+        "would be ended,"
     )
     print(f"==== {len(near)} are near to it, {len(counted)} count")
 

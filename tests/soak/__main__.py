@@ -211,7 +211,10 @@ def _progress(run: Run, elapsed_s: float) -> str:
     last = run.lives[-1][-1] if run.lives and run.lives[-1] else None
     memory = "-"
     if last is not None:
-        memory = f"{last.anonymous_bytes / _MIB:.0f} MiB, {last.n_descriptors} descriptors, {last.n_maps} maps"
+        memory = (
+            f"{last.anonymous_bytes / _MIB:.0f} MiB, {last.n_descriptors} descriptors, "
+            f"{last.n_maps} maps"
+        )
     names = ("steps", "turns", "stops", "edits", "endings", "resizes")
     return (
         f"{elapsed_s / 60:5.1f} min  "

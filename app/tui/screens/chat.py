@@ -346,7 +346,8 @@ class ChatScreen(Sending, ModelFlow):
             self.note("stopped before anything new came; the conversation is as it was")
         else:
             self.note(
-                "stopped before the reply began (/regen asks again; another message takes its place)"
+                "stopped before the reply began "
+                "(/regen asks again; another message takes its place)"
             )
         self.ask_next()
 

@@ -207,7 +207,8 @@ class ConversationFlow(MessageActions):
             and not opened.saved.conversation.messages[-1].results
         ):
             self.note(
-                "the last message was not answered: /regen asks again, and another message goes with it"
+                "the last message was not answered: "
+                "/regen asks again, and another message goes with it"
             )
         elif self.turns.can_continue and (views := self.transcript.replies()):
             views[-1].offer(GOES_ON)
@@ -350,7 +351,8 @@ class ConversationFlow(MessageActions):
         await self._fill_transcript()
         self.focus_prompt()
         self.note(
-            f"a copy of the first {n_messages} messages; the conversation they are from is kept: {before}"
+            f"a copy of the first {n_messages} messages; "
+            f"the conversation they are from is kept: {before}"
         )
 
     async def clear_transcript(self) -> None:

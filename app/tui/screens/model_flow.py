@@ -177,13 +177,15 @@ class ModelFlow(ConversationFlow):
             self.note(message.trouble, is_error=True)
         elif message.read_tokens < message.total_tokens:
             self.note(
-                f"read {read} of {total} tokens of the conversation; the rest is read with the next message"
+                f"read {read} of {total} tokens of the conversation; "
+                "the rest is read with the next message"
             )
         else:
             newly = figures.count(message.read_tokens - message.restored_tokens)
             if newly != "0":
                 self.note(
-                    f"read the conversation again: {newly} tokens in {figures.seconds(message.read_s)}"
+                    f"read the conversation again: {newly} tokens in "
+                    f"{figures.seconds(message.read_s)}"
                 )
 
     def _show_load_failure(self, message: events.ModelFailed) -> None:

@@ -108,11 +108,17 @@ def test_people_get_medians_ratios_and_where_they_part(compared: Compare) -> Non
     ("system", "level"),
     [
         (
-            "CPU : AVX = 1 | AVX2 = 1 | AVX512 = 1 | AVX512_VNNI = 1 | AMX_INT8 = 1 | REPACK = 1 | ",
+            (
+                "CPU : AVX = 1 | AVX2 = 1 | AVX512 = 1 | AVX512_VNNI = 1 | AMX_INT8 = 1 | "
+                "REPACK = 1 | "
+            ),
             "amx",
         ),
         (
-            "CPU : SSE3 = 1 | SSSE3 = 1 | AVX = 1 | AVX2 = 1 | AVX512 = 1 | AVX512_VNNI = 1 | REPACK = 1 | ",
+            (
+                "CPU : SSE3 = 1 | SSSE3 = 1 | AVX = 1 | AVX2 = 1 | AVX512 = 1 | AVX512_VNNI = 1 | "
+                "REPACK = 1 | "
+            ),
             "vnni",
         ),
         ("CPU : SSE3 = 1 | SSSE3 = 1 | AVX = 1 | AVX_VNNI = 1 | AVX2 = 1 | ", "vnni"),

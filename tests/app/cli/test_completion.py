@@ -30,7 +30,10 @@ def test_bash_completes_commands_options_and_models(capsys, tmp_path):
     (tmp_path / "notes.txt").touch()
 
     def completed(*words: str) -> list[str]:
-        line = f"COMP_WORDS=({' '.join(words)}) COMP_CWORD={len(words) - 1}; _jalopy; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        line = (
+            f"COMP_WORDS=({' '.join(words)}) COMP_CWORD={len(words) - 1}; _jalopy; printf '%s\\n' "
+            f'"${{COMPREPLY[@]}}"'
+        )
         done = subprocess.run(
             [bash, "-c", f"{script}\n{line}"],
             cwd=tmp_path,

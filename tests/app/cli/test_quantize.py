@@ -67,9 +67,9 @@ def test_a_low_source_is_noted_once(model: Path, capsys: pytest.CaptureFixture[s
     model.with_name("out.gguf").rename(model)
     run(model, "Q3_K_M")
     (line,) = capsys.readouterr().err.splitlines()
-    assert (
-        line
-        == "jalopy: the source is quantized already (Q4_0): one made of F16, BF16 or Q8_0 would be better"
+    assert line == (
+        "jalopy: the source is quantized already "
+        "(Q4_0): one made of F16, BF16 or Q8_0 would be better"
     )
 
 

@@ -27,7 +27,10 @@ def chained(error: BaseException, cause: BaseException) -> BaseException:
     return error
 
 
-NUMPY = "\n\nIMPORTANT: PLEASE READ THIS\n\nOriginal error was: libopenblas.so: failed to map segment from shared object\n"
+NUMPY = (
+    "\n\nIMPORTANT: PLEASE READ THIS\n\nOriginal error was: libopenblas.so: "
+    "failed to map segment from shared object\n"
+)
 NO_THREAD = RuntimeError("can't start new thread")
 MEMORY = {
     "MemoryError": MemoryError(),

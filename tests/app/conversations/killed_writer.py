@@ -97,7 +97,8 @@ def main(n_kills: int, stops: bool = False) -> int:
             if lost and stops:
                 break
         print(
-            f"{n_kills} kills, {n_said} messages and pieces said to be saved, {len(lost)} lost {lost[:5]}"
+            f"{n_kills} kills, {n_said} messages and pieces said to be saved, {len(lost)} lost "
+            f"{lost[:5]}"
         )
     return int(bool(lost))
 

@@ -307,7 +307,10 @@ def test_thoughts_and_files_of_an_export_are_told_apart() -> None:
     assert said(one) == [("user", "What is in it?\n\na.txt:\npears"), ("assistant", "Pears.")]
     assert one.left_out == {"part without text": 3}
     assert one.conversation.messages[1].thinking == Thinking("hm", is_closed=True)
-    reasoning = '<details type="reasoning" done="true">\n<summary>Thought</summary>\n> hm\n</details>\nPears.'
+    reasoning = (
+        '<details type="reasoning" done="true">\n<summary>Thought</summary>\n> hm\n</details>\n'
+        "Pears."
+    )
     chat = {
         "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": reasoning}]
     }

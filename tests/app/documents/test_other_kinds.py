@@ -22,7 +22,10 @@ PICTURE = base64.b64encode(bytes(range(256)) * 40).decode()
     ("source", "text"),
     [
         (
-            rb"{\rtf1\ansi{\fonttbl{\f0 Calibri;}}\pard Dear \b Ms. K\b0 ,\par caf\'e9 \u8364?5\par}",
+            (
+                rb"{\rtf1\ansi{\fonttbl{\f0 Calibri;}}\pard Dear \b Ms. K\b0 ,\par caf\'e9 "
+                rb"\u8364?5\par}"
+            ),
             "Dear Ms. K,\ncafé €5\n",
         ),
         (rb"{\rtf1\ansi{\fonttbl{\f1\fcharset204 A;}}\f1 \'cf\'f0\'e8}", "При"),
@@ -106,7 +109,10 @@ x\r\n--b--\r\n"""
 
 
 def test_saved_pages_are_read_and_old_names_by_their_content() -> None:
-    raw = b"From: <Saved by Blink>\r\nMIME-Version: 1.0\r\nContent-Type: multipart/related; boundary=b\r\n\r\n"
+    raw = (
+        b"From: <Saved by Blink>\r\nMIME-Version: 1.0\r\n"
+        b"Content-Type: multipart/related; boundary=b\r\n\r\n"
+    )
     raw += b"--b\r\nContent-Type: text/html\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n"
     raw += b"<p>Caf=C3=A9=\r\n s</p>\r\n--b--\r\n"
     assert converted(".mhtml", io.BytesIO(raw)).strip() == "Café s"
@@ -122,9 +128,13 @@ def test_data_within_a_text_is_a_note(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     drawing = "<svg xmlns='x'>" + "<path d='M0 0'/>" * 200 + "</svg>"
     path.write_text(
-        f"a ![shot](data:image/png;base64,{PICTURE}) b\n{drawing} c <svg>small</svg> data:text/plain,short"
+        f"a ![shot](data:image/png;base64,{PICTURE}) b\n{drawing} c <svg>small</svg> "
+        "data:text/plain,short"
     )
-    note = "a ![shot]([image/png, 10K, left out]) b\n[drawing, 3.1K, left out] c <svg>small</svg> data:text/plain,short"
+    note = (
+        "a ![shot]([image/png, 10K, left out]) b\n"
+        "[drawing, 3.1K, left out] c <svg>small</svg> data:text/plain,short"
+    )
     assert read_text_file(path) == note
 
 

@@ -99,7 +99,10 @@ def test_items_of_lists_keep_their_numbers(page: str, lines: list[str]) -> None:
 
 
 def test_links_within_sentences_and_pictures_say_what_they_are() -> None:
-    page = "<li><a href='https://menu.example'>menu</a><p>see <a href=https://docs.example/x>it</a>.</p>"
+    page = (
+        "<li><a href='https://menu.example'>menu</a><p>see "
+        "<a href=https://docs.example/x>it</a>.</p>"
+    )
     page += '<img alt="a red&nbsp;bicycle" src=x><img alt="" src=y><a href="#top">up</a>'
     lines = [line for line in html_text(io.BytesIO(page.encode())).split("\n") if line]
     assert lines == ["menu", "see it (https://docs.example/x).", "[image: a red bicycle]up"]

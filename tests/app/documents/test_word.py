@@ -128,7 +128,10 @@ def test_fields_show_their_results_and_hidden_words_nothing() -> None:
     simple = (
         f'<w:fldSimple w:instr="PAGE">{r("3")}</w:fldSimple><w:hyperlink>{r(" link")}</w:hyperlink>'
     )
-    hidden = "<w:r><w:rPr><w:vanish/></w:rPr><w:t>no</w:t></w:r><w:r><w:rPr><w:vanish w:val='0'/></w:rPr><w:t>!</w:t></w:r>"
+    hidden = (
+        "<w:r><w:rPr><w:vanish/></w:rPr><w:t>no</w:t></w:r>"
+        "<w:r><w:rPr><w:vanish w:val='0'/></w:rPr><w:t>!</w:t></w:r>"
+    )
     assert read(f"<w:p>{field} {simple}{hidden}</w:p>") == "result3 link!\n"
 
 
@@ -143,7 +146,10 @@ def test_a_table_is_a_line_for_each_row() -> None:
 def test_notes_headers_and_comments_are_read_where_they_belong() -> None:
     marks = '<w:r><w:endnoteReference w:id="5"/></w:r><w:del><w:r><w:footnoteReference w:id="3"/></w:r></w:del>'
     body = f'<w:p>{r("text")}<w:r><w:footnoteReference w:id="2"/></w:r>{marks}</w:p>'
-    notes = f'<w:footnote w:id="0" w:type="separator">{p("no")}</w:footnote><w:footnote w:id="2">{p("foot")}</w:footnote>'
+    notes = (
+        f'<w:footnote w:id="0" w:type="separator">{p("no")}</w:footnote>'
+        f'<w:footnote w:id="2">{p("foot")}</w:footnote>'
+    )
     gone = f'<w:footnote w:id="3">{p("no")}</w:footnote>'
     text = read(
         body,

@@ -80,7 +80,8 @@ def percentile(values: Sequence[float], share: float) -> float:
 def table(plan: Plan, figures: Figures) -> list[str]:
     """Write the figures for people."""
     lines = [
-        f"decode, {plan.threads} threads, {plan.n_tokens} tokens, {plan.size[0]} x {plan.size[1]}; medians"
+        f"decode, {plan.threads} threads, {plan.n_tokens} tokens, {plan.size[0]} x {plan.size[1]}; "
+        "medians"
     ]
     bench = _median(figures.bench_tps)
     if bench:

@@ -167,8 +167,10 @@ def _type(terminal: Terminal, events: Events) -> Iterator[float]:
         wanted, seen = letter.encode(), len(terminal.output)
         pressed_s = terminal.press(wanted)
         painted_s = terminal.read_until(
-            lambda: wanted in terminal.output[seen:], f"the letter {letter}", 30.0
-        )  # noqa: B023
+            lambda: wanted in terminal.output[seen:],  # noqa: B023
+            f"the letter {letter}",
+            30.0,
+        )
         if events.last("end") is None:
             yield painted_s - pressed_s
         pause_until_s = pressed_s + KEY_PERIOD_S * jitter.uniform(0.7, 1.3)

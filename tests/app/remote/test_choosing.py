@@ -95,7 +95,10 @@ def test_a_server_that_is_not_there_is_a_line(capsys: pytest.CaptureFixture[str]
 
 
 def test_without_a_name_the_first_model_that_may_chat_is_taken() -> None:
-    models = b'{"data": [{"id": "text-embedding-nomic-embed-text-v1.5"}, {"id": "bge-reranker"}, {"id": "chatty"}]}'
+    models = (
+        b'{"data": [{"id": "text-embedding-nomic-embed-text-v1.5"}, {"id": "bge-reranker"}, '
+        b'{"id": "chatty"}]}'
+    )
     with answering(stream("Because."), models=models) as api:
         assert obey(arguments.parse(["run", "--server", api.url, "-p", "Why?"])) == exit_codes.OK
     assert api.bodies[0]["model"] == "chatty"

@@ -290,7 +290,10 @@ def test_a_version_that_no_header_can_hold_is_told(served: Served, version: str)
     assert str(told.value).isprintable()
 
 
-ERROR = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32603, "message": "the service is \x1b[31mdown"}}'
+ERROR = (
+    b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32603, "message": "the service is '
+    b'\x1b[31mdown"}}'
+)
 REFUSALS = {
     "error of the protocol": (500, ERROR.replace(b"\x1b", b"\\u001b"), "the service is ␛[31mdown"),
     "error of another kind": (

@@ -512,7 +512,8 @@ def run(bench: Bench, n_requests: int, minutes: float, record: Path | None) -> b
         verdict = "" if grown[name] <= limit else ": HAS GROWN"
         label = name.removesuffix("_bytes")
         lines.append(
-            f"{label:<12}{grown[name] / divisor:+.1f}{unit} (at most {limit / divisor:.0f}{unit}){verdict}"
+            f"{label:<12}{grown[name] / divisor:+.1f}{unit} "
+            f"(at most {limit / divisor:.0f}{unit}){verdict}"
         )
     lines += bench.faults[:20]
     print("\n".join(lines[len(samples) + 1 :]))

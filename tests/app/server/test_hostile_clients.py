@@ -298,7 +298,10 @@ def test_the_end_tells_those_who_are_answered_and_who_wait(
         (b"GET /health HTTP/1.0\r\n\r\n", b"403"),
         (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", b"400"),
         (
-            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            (
+                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n"
+                b"Content-Length: 2\r\n\r\n"
+            ),
             b"400",
         ),
         (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 400_000, b"400"),
@@ -306,12 +309,18 @@ def test_the_end_tells_those_who_are_answered_and_who_wait(
         (b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"400"),
         (b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"404"),
         (
-            b"GET /health HTTP/1.1\r\nHost: [::1]\r\nUpgrade: websocket\r\nConnection: upgrade, close\r\n\r\n",
+            (
+                b"GET /health HTTP/1.1\r\nHost: [::1]\r\nUpgrade: websocket\r\n"
+                b"Connection: upgrade, close\r\n\r\n"
+            ),
             b"200",
         ),
         (b"GET /health HTTP/1.1\r\nHost: \xff\xfe\r\nConnection: close\r\n\r\n", b"403"),
         (
-            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            (
+                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"
+            ),
             b"400",
         ),
     ],
@@ -373,7 +382,10 @@ def test_no_second_request_is_seen_behind_an_ambiguous_one(
 
 
 def test_a_body_in_tiny_chunks_is_refused_before_it_costs_much(shared: Serving) -> None:
-    head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    head = (
+        b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+        b"Connection: close\r\n\r\n"
+    )
     text = b'{"content":"' + b"a" * 900 + b'"}'
     small = b"".join(b"1\r\n%c\r\n" % byte for byte in text) + b"0\r\n\r\n"
     assert received(asking(shared, head + small)).split()[1] == b"200"

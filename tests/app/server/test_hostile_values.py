@@ -62,7 +62,7 @@ def test_every_value_in_every_field_is_read_or_refused_in_a_line(path: str) -> N
     for body, place in changes(path):
         for value in VALUES:
             content = sent(exchanged(body, tuple(place), value))
-            _, error = outcome(lambda: READERS[path](read_json(content), "m"))  # noqa: B023 - called at once
+            _, error = outcome(lambda: READERS[path](read_json(content), "m"))  # noqa: B023
             assert error is None or (error.status == 400 and is_line(error.message)), (place, value)
 
 

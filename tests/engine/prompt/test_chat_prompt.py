@@ -27,7 +27,10 @@ MOVES_SYSTEM = (
     "{% if loop.last and messages[0].role == 'system' %}{{ messages[0].content }}: {% endif %}"
     "{{ m.content }}<|im_end|>{% endfor %}"
 )
-OPENS_THINKING = "{% for m in messages %}[{{ m.content }}]<|im_end|>{% endfor %}<|im_start|>assistant\n{{ '<think>\n' }}"
+OPENS_THINKING = (
+    "{% for m in messages %}[{{ m.content }}]<|im_end|>{% endfor %}<|im_start|>assistant\n"
+    "{{ '<think>\n' }}"
+)
 STRIPS_THINKING = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] }}<|im_end|>\n{% endfor %}"
     "{{ '<|im_start|>assistant\n' }}"
