@@ -404,8 +404,9 @@ class _Rewriting:
 
 
 _UNFOLLOWED = (
-    "uniqueItems", "not", "if", "then", "else", "contains", "minContains", "maxContains", "dependentRequired",
-    "dependentSchemas", "dependencies", "extends", "disallow", "divisibleBy", "$dynamicRef", "$recursiveRef",
+    "uniqueItems", "not", "if", "then", "else", "contains", "minContains", "maxContains",
+    "dependentRequired", "dependentSchemas", "dependencies", "extends", "disallow", "divisibleBy",
+    "$dynamicRef", "$recursiveRef",
 )  # fmt: skip
 _ANNOTATING = frozenset(["title", "description", "$comment", "default", "examples", "deprecated"])
 

@@ -40,7 +40,8 @@ _PROMPT = "a string, or a list of token ids, or a list of these"
 NEUTRAL: dict[str, Any] = {
     "best_of": 1, "echo": False, "suffix": "", "modalities": ["text"], "functions": [],
     "function_call": ("none", "auto"),
-    "include_stop_str_in_output": False, "use_beam_search": False, "bad_words": [], "allowed_token_ids": [],
+    "include_stop_str_in_output": False, "use_beam_search": False, "bad_words": [],
+    "allowed_token_ids": [],
 }  # fmt: skip
 """Parameters that change what is answered and are not supported.
 

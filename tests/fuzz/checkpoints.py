@@ -40,38 +40,43 @@ _SMALL: dict[str, Any] = {"n_layers": 1, "dim": 32, "hidden_dim": 32, "n_heads":
 _MIXES = "", "F32", "BF16"
 _WEIGHTS, _PIECES = "model.safetensors", "tokenizer.model"
 _NAMES = (
-    "config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.json",
-    "chat_template.jinja", "modules.json", "1_Pooling/config.json", "added_tokens.json", "special_tokens_map.json",
-    "adapter_config.json", "model.safetensors.index.json", "model-1.safetensors", "pytorch_model.bin", _WEIGHTS,
+    "config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json",
+    "chat_template.json", "chat_template.jinja", "modules.json", "1_Pooling/config.json",
+    "added_tokens.json", "special_tokens_map.json", "adapter_config.json",
+    "model.safetensors.index.json", "model-1.safetensors", "pytorch_model.bin", _WEIGHTS,
     _PIECES,
 )  # fmt: skip
 _HOSTILE: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 2, 3, 0.5, -0.0, 1e-320, 1e30, 2e7, 1e308, math.nan, math.inf, 10**9, 10**400, 1 << 31,
-    1 << 63, "", "a", "64", "\ud800", "\udfff", "\x1b[31m", "\x00", "é☃", "a" * 70_000, "\u202e", [], {}, [[]], [{}],
-    {"a": {}}, [1, 2], ["a"], [None], {"type": "Sequence"}, [5, "a"], {"content": 5},
+    None, True, False, 0, 1, -1, 2, 3, 0.5, -0.0, 1e-320, 1e30, 2e7, 1e308, math.nan, math.inf,
+    10**9, 10**400, 1 << 31, 1 << 63, "", "a", "64", "\ud800", "\udfff", "\x1b[31m", "\x00", "é☃",
+    "a" * 70_000, "\u202e", [], {}, [[]], [{}], {"a": {}}, [1, 2], ["a"], [None],
+    {"type": "Sequence"}, [5, "a"], {"content": 5},
 )  # fmt: skip
 _WORDS: Mapping[str, Sequence[Any]] = {
     "rope_type": ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "su"),
     "type": (
-        "BPE", "Unigram", "WordPiece", "WordLevel", "Sequence", "Split", "ByteLevel", "Digits", "Punctuation",
-        "Metaspace", "Precompiled", "Prepend", "Replace", "NFC", "Lowercase", "BertNormalizer", "TemplateProcessing",
+        "BPE", "Unigram", "WordPiece", "WordLevel", "Sequence", "Split", "ByteLevel", "Digits",
+        "Punctuation", "Metaspace", "Precompiled", "Prepend", "Replace", "NFC", "Lowercase",
+        "BertNormalizer", "TemplateProcessing",
         "RobertaProcessing",
     ),
     "architectures": [[name] for name in RECIPES],
     "hidden_act": ("silu", "gelu", "relu2"),
     "layer_types": (["sliding_attention"], ["full_attention"] * 3, ["chunked_attention"]),
-    "Regex": ("(a+)+$", "(" * 3000, "\\p{L}+", "(?:a{1,999}){1,999}", "[a-z&&[b]]", "(?R)", "(?P<a>.)(?P=a)*\\Z"),
+    "Regex": ("(a+)+$", "(" * 3000, "\\p{L}+", "(?:a{1,999}){1,999}", "[a-z&&[b]]", "(?R)",
+              "(?P<a>.)(?P=a)*\\Z"),
     "dtype": ("F32", "F16", "BF16", "F64", "F8_E4M3", "U32", "I8"),
 }  # fmt: skip
 """Values that some keys know, right and wrong ones for the model at hand."""
 _TOKENIZER_KEYS = (
-    "normalizer", "normalizers", "pre_tokenizer", "pretokenizers", "post_processor", "processors", "single", "model",
-    "vocab", "merges", "unk_token", "unk_id", "byte_fallback", "ignore_merges", "added_tokens", "precompiled_charsmap",
-    "prepend_scheme", "pattern", "behavior", "invert", "use_regex", "individual_digits", "lowercase", "strip_accents",
-    "id", "content", "special", "added_tokens_decoder", "chat_template", "eos_token", "bos_token", "add_bos_token",
-    "eos_token_id", "bos_token_id", "pad_token_id", "tie_word_embeddings", "text_config", "rope_scaling",
-    "rope_parameters", "quantization_config", "short_factor", "long_factor", "sliding_attention", "weight_map",
-    "data_offsets", "shape", "pooling_mode_mean_tokens", "path",
+    "normalizer", "normalizers", "pre_tokenizer", "pretokenizers", "post_processor", "processors",
+    "single", "model", "vocab", "merges", "unk_token", "unk_id", "byte_fallback", "ignore_merges",
+    "added_tokens", "precompiled_charsmap", "prepend_scheme", "pattern", "behavior", "invert",
+    "use_regex", "individual_digits", "lowercase", "strip_accents", "id", "content", "special",
+    "added_tokens_decoder", "chat_template", "eos_token", "bos_token", "add_bos_token",
+    "eos_token_id", "bos_token_id", "pad_token_id", "tie_word_embeddings", "text_config",
+    "rope_scaling", "rope_parameters", "quantization_config", "short_factor", "long_factor",
+    "sliding_attention", "weight_map", "data_offsets", "shape", "pooling_mode_mean_tokens", "path",
 )  # fmt: skip
 _KEYS = (*WHOLE, *REAL, *_WORDS, *_TOKENIZER_KEYS)
 

@@ -36,16 +36,20 @@ from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 
 _CONVERTING_S, _CPU_S, _MEMORY_BYTES = 15.0, 25.0, 900 << 20
 _PIECES = (
-    b"<ol start=3 type=i><li>", b"</ol>", b"<p hidden>", b"<!--", b"<a href='https://a.example'>", b"<pre>", b"&shy;",
-    b"&#x202e;", b"<svg>", b"<script>", b"data:image/png;base64," + b"A" * 400, b"\\u-10179?\\u-8704?", b"{\\*\\x ",
-    b"\\'93", b"\\bin9999999 ", b"\\fcharset128 ", b"<w:p>", b"</w:p>", b"<w:tbl><w:tr><w:tc>", b"<w:del>", b"<m:d>",
-    b'<w:numPr><w:ilvl w:val="8"/><w:numId w:val="1"/></w:numPr>', b'<w:fldChar w:fldCharType="begin"/>',
-    b"<mc:AlternateContent><mc:Choice>", b"<!DOCTYPE a [<!ENTITY b 'c'>]>", b" obj ", b" 0 R", b"/Parent 3 0 R",
-    b"/Kids [2 0 R]", b"/Filter /FlateDecode", b"/Encoding /Identity-H", b" Tj ", b"BT ET ", b"/Annots [5 0 R 5 0 R]",
-    b'"outputs": [', b'"data": {"image/png": "AAAA"}', b"boundary=b", b"\r\n--b\r\n", b"charset=utf-7",
-    b"Content-Transfer-Encoding: base64", b"\x1b[31m", b"\x1b]0;", b"\xf3\xa0\x81\xa7", b"\xe2\x80\xae",
+    b"<ol start=3 type=i><li>", b"</ol>", b"<p hidden>", b"<!--", b"<a href='https://a.example'>",
+    b"<pre>", b"&shy;", b"&#x202e;", b"<svg>", b"<script>", b"data:image/png;base64," + b"A" * 400,
+    b"\\u-10179?\\u-8704?", b"{\\*\\x ", b"\\'93", b"\\bin9999999 ", b"\\fcharset128 ", b"<w:p>",
+    b"</w:p>", b"<w:tbl><w:tr><w:tc>", b"<w:del>", b"<m:d>",
+    b'<w:numPr><w:ilvl w:val="8"/><w:numId w:val="1"/></w:numPr>',
+    b'<w:fldChar w:fldCharType="begin"/>', b"<mc:AlternateContent><mc:Choice>",
+    b"<!DOCTYPE a [<!ENTITY b 'c'>]>", b" obj ", b" 0 R", b"/Parent 3 0 R", b"/Kids [2 0 R]",
+    b"/Filter /FlateDecode", b"/Encoding /Identity-H", b" Tj ", b"BT ET ", b"/Annots [5 0 R 5 0 R]",
+    b'"outputs": [', b'"data": {"image/png": "AAAA"}', b"boundary=b", b"\r\n--b\r\n",
+    b"charset=utf-7", b"Content-Transfer-Encoding: base64", b"\x1b[31m", b"\x1b]0;",
+    b"\xf3\xa0\x81\xa7", b"\xe2\x80\xae",
     b"\xef\xac\x83",
-    b"\xd9\xb0" * 12, b"\xc2\xad", b"\xe2\x80\x8b", b"\xff\xfe", b"\x9b", b"\0", b"`" * 40, b"\n```\n", b"[page 7]",
+    b"\xd9\xb0" * 12, b"\xc2\xad", b"\xe2\x80\x8b", b"\xff\xfe", b"\x9b", b"\0", b"`" * 40,
+    b"\n```\n", b"[page 7]",
 )  # fmt: skip
 
 

@@ -58,20 +58,25 @@ _EXPORTS: tuple[Any, ...] = (
     [{"name": "T", "created_at": "2026-05-01T10:00:00Z", "chat_messages": [
         {"uuid": "1", "parent_message_uuid": "0", "sender": "human", "text": "q",
          "attachments": [{"file_name": "f", "extracted_content": "x"}]},
-        {"uuid": "2", "parent_message_uuid": "1", "sender": "assistant", "content": [{"type": "text", "text": "a"}]}]}],
-    [{"chat": {"title": "T", "history": {"currentId": "b", "messages": _NODES}, "messages": _TURN}}],
+        {"uuid": "2", "parent_message_uuid": "1", "sender": "assistant",
+         "content": [{"type": "text", "text": "a"}]}]}],
+    [{"chat": {"title": "T", "history": {"currentId": "b", "messages": _NODES},
+               "messages": _TURN}}],
     {"name": "T", "createdAt": 1.7e12, "messages": [
-        {"versions": [{"role": "user", "content": [{"type": "text", "text": "q"}]}], "currentlySelected": 0},
+        {"versions": [{"role": "user", "content": [{"type": "text", "text": "q"}]}],
+         "currentlySelected": 0},
         {"versions": [{"role": "assistant", "steps": _STEPS}], "currentlySelected": 0}]},
     {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
     {"program": "jalopy", "system": "s", "saved": "2026-05-01", "messages": [
-        {"role": "user", "text": "q"}, {"role": "assistant", "text": "a", "ending": "complete", "figures": None}]},
+        {"role": "user", "text": "q"},
+        {"role": "assistant", "text": "a", "ending": "complete", "figures": None}]},
 )  # fmt: skip
 _DEEP: Any = "x"
 for _ in range(60):
     _DEEP = {"content": [_DEEP], "parent": "a"}
 _VALUES: tuple[Any, ...] = (
-    None, True, -1, 0.5, 1e308, "", "a", "\x1b]0;x\x07\u202e\ud800", "x" * 3000, [], {}, [[]], _DEEP, "user",
+    None, True, -1, 0.5, 1e308, "", "a", "\x1b]0;x\x07\u202e\ud800", "x" * 3000, [], {}, [[]],
+    _DEEP, "user",
     "assistant",
 )  # fmt: skip
 

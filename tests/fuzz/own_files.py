@@ -39,9 +39,10 @@ _PLACES = {
     PERSONA: "personas/odd.md",
 }
 _VALUES = (
-    "true", "1", "-1", "0.5", "nan", "inf", '""', '"x"', '"#ffffff"', '"#ffffff 50%"', '"red"', '"ansi_red"',
-    '"bold"', '"bold; } Screen {"', '"ctrl+j"', '["f1", "f2"]', "[]", "{}", "{a = 1}", "1979-05-27", "0x" + "f" * 40,
-    "9" * 400, '"""\n\n"""', '"\\u0000"', '"\\u202e"', '"$primary"', "[" * 60 + "]" * 60, '"' + "x" * 5000 + '"',
+    "true", "1", "-1", "0.5", "nan", "inf", '""', '"x"', '"#ffffff"', '"#ffffff 50%"', '"red"',
+    '"ansi_red"', '"bold"', '"bold; } Screen {"', '"ctrl+j"', '["f1", "f2"]', "[]", "{}", "{a = 1}",
+    "1979-05-27", "0x" + "f" * 40, "9" * 400, '"""\n\n"""', '"\\u0000"', '"\\u202e"', '"$primary"',
+    "[" * 60 + "]" * 60, '"' + "x" * 5000 + '"',
 )  # fmt: skip
 _VARIABLES = (
     "text-muted",
@@ -54,7 +55,8 @@ _VARIABLES = (
     "a b",
     "é",
 )
-_PERSONAS = (b"You are brief.", b"---\ntemperature: 0.3\ntop_k: 40\n---\nYou are brief.", b"---\nx: 1\n---\n",
+_PERSONAS = (b"You are brief.", b"---\ntemperature: 0.3\ntop_k: 40\n---\nYou are brief.",
+             b"---\nx: 1\n---\n",
              b"---\n" * 2000, b"", b"\xff\xfe\x00", b"---\ntemperature: 9e99\n---\n")  # fmt: skip
 
 
@@ -71,8 +73,9 @@ def _bundled() -> tuple[tuple[str, bytes], ...]:
 def seeds() -> list[bytes]:
     """The program's own files, and hostile ones."""
     hostile = (
-        b"x = " + b"[" * 50_000 + b"]" * 50_000, b"a." * 2000 + b"a = 1", b"[" + b"a." * 500 + b"a]", b"\xef\xbb\xbf",
-        b"\xff\xfea\0=\0", b"a = 1\na = 2", b"\0" * 100, b"#" * (1 << 20), b"[[x]]\n" * 5000, b"",
+        b"x = " + b"[" * 50_000 + b"]" * 50_000, b"a." * 2000 + b"a = 1",
+        b"[" + b"a." * 500 + b"a]", b"\xef\xbb\xbf", b"\xff\xfea\0=\0", b"a = 1\na = 2",
+        b"\0" * 100, b"#" * (1 << 20), b"[[x]]\n" * 5000, b"",
     )  # fmt: skip
     made = [_pack(kind, content) for kind, content in _bundled()]
     made += [_pack(PERSONA, content) for content in _PERSONAS]
@@ -210,6 +213,7 @@ TARGET = Target(
     seeds,
     mutate,
     run,
-    ("app/program/small_file.py", "app/program/settings.py", "app/program/personas.py", "app/tui/themes.py",
+    ("app/program/small_file.py", "app/program/settings.py", "app/program/personas.py",
+     "app/tui/themes.py",
      "app/tui/keymap.py"),
 )  # fmt: skip

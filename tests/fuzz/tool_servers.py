@@ -29,30 +29,36 @@ _KEY = "sk-secret-of-the-fuzzer"
 _METHODS = ("initialize", "notifications/initialized", "tools/list", "tools/call")
 _NAMES = ("look", "a b", "ü", "\x1b[2J", "", "n" * 200, None, 5)
 _SCHEMAS: tuple[Any, ...] = (
-    {"type": "object", "properties": {"city": {"type": "string"}}}, [], None, {"properties": []}, {"type": "array"},
+    {"type": "object", "properties": {"city": {"type": "string"}}}, [], None, {"properties": []},
+    {"type": "array"},
     True,
     {"properties": {"a": [], "b": True}, "required": None}, {"oneOf": [{}]}, {"$ref": "#"}, "x",
 )  # fmt: skip
 _CONTENTS: tuple[Any, ...] = (
-    [{"type": "text", "text": "sunny\x1b[31m\ud800"}], None, "sunny", {"type": "text", "text": "x" * 50_000}, [5, []],
-    [{"type": "image", "data": "QUFB"}], [{"type": "resource", "resource": {"mimeType": "text/x", "blob": "%%"}}],
-    [{"type": "resource", "resource": {"uri": "\x1b", "mimeType": "text/plain", "blob": "c3Vu"}}], [{"type": ["x"]}],
+    [{"type": "text", "text": "sunny\x1b[31m\ud800"}], None, "sunny",
+    {"type": "text", "text": "x" * 50_000}, [5, []], [{"type": "image", "data": "QUFB"}],
+    [{"type": "resource", "resource": {"mimeType": "text/x", "blob": "%%"}}],
+    [{"type": "resource", "resource": {"uri": "\x1b", "mimeType": "text/plain", "blob": "c3Vu"}}],
+    [{"type": ["x"]}],
 )  # fmt: skip
 _ERRORS: tuple[Any, ...] = (
-    {"code": -32601, "message": "no"}, {"message": "\x1b[31mno", "data": "more"}, "no", {}, [], {"message": 5}, 7,
+    {"code": -32601, "message": "no"}, {"message": "\x1b[31mno", "data": "more"}, "no", {}, [],
+    {"message": 5}, 7,
 )  # fmt: skip
 _VERSIONS: tuple[Any, ...] = ("2025-06-18", "2025-06-18", "2025-06-18", "☃", "a\r\nb", "", None, 5)
 _CURSORS: tuple[Any, ...] = (None, None, "1", "2", "", 5, "\ud800", "x" * 3000)
 _ASKED: tuple[Any, ...] = (
-    {"id": "p", "method": "ping"}, {"method": "notifications/progress", "params": None}, {"id": [], "method": "x"},
-    {"method": "notifications/tools/list_changed"}, {"id": 1, "method": "sampling/createMessage"}, {}, 5, None,
+    {"id": "p", "method": "ping"}, {"method": "notifications/progress", "params": None},
+    {"id": [], "method": "x"}, {"method": "notifications/tools/list_changed"},
+    {"id": 1, "method": "sampling/createMessage"}, {}, 5, None,
 )  # fmt: skip
 _STATUSES = (200, 200, 200, 200, 202, 204, 302, 307, 308, 400, 401, 404, 405, 429, 500, 503, 999)
 _HEADERS: tuple[dict[str, str], ...] = (
-    {}, {"Mcp-Session-Id": "s"}, {"Mcp-Session-Id": "ü"}, {"Mcp-Session-Id": "a b"}, {"Retry-After": "0"},
-    {"Retry-After": "-1"}, {"Retry-After": "9" * 30}, {"Location": "/x"}, {"Location": "http://127.0.0.1:9/"},
-    {"Location": "http://[::1"}, {"Location": "//"}, {"Content-Encoding": "gzip"}, {"Content-Encoding": "br"},
-    {"Content-Type": "text/event-stream"}, {"Content-Type": "text/plain"}, {"X": "y" * 70_000},
+    {}, {"Mcp-Session-Id": "s"}, {"Mcp-Session-Id": "ü"}, {"Mcp-Session-Id": "a b"},
+    {"Retry-After": "0"}, {"Retry-After": "-1"}, {"Retry-After": "9" * 30}, {"Location": "/x"},
+    {"Location": "http://127.0.0.1:9/"}, {"Location": "http://[::1"}, {"Location": "//"},
+    {"Content-Encoding": "gzip"}, {"Content-Encoding": "br"}, {"Content-Type": "text/event-stream"},
+    {"Content-Type": "text/plain"}, {"X": "y" * 70_000},
 )  # fmt: skip
 _FRAMES = (
     "{}",

@@ -11,7 +11,8 @@ WEIGHTS = {
     "turn": 14, "long_turn": 4, "markdown_turn": 5, "paste": 5, "stop": 9, "queue": 3, "regenerate": 4,
     "continue": 4, "edit": 5, "edit_reply": 2, "fork": 3, "new": 3, "older": 4, "title": 1, "delete": 1,
     "switch_model": 4, "threads": 3, "read_file": 2, "copy": 1, "compare": 3, "screens": 7, "palette": 3,
-    "theme": 3, "scroll": 2, "search": 2, "open_document": 2, "resize": 7, "suspend": 3, "file_limit": 1,
+    "theme": 3, "scroll": 2, "search": 2, "open_document": 2, "resize": 7, "suspend": 3,
+    "file_limit": 1,
     "full_disk": 1,
 }  # fmt: skip
 """Steps that leave the chat running, and how often each comes."""
@@ -22,8 +23,8 @@ ENDINGS = (
 )  # fmt: skip
 """Steps that end the chat and start it again; all come in turn, in an order of the seed's."""
 LONG_LIFE = {
-    "turn": 30, "markdown_turn": 4, "regenerate": 10, "switch_model": 6, "search": 7, "open_document": 7, "new": 3,
-    "older": 5, "stop": 4, "edit": 3, "screens": 3,
+    "turn": 30, "markdown_turn": 4, "regenerate": 10, "switch_model": 6, "search": 7,
+    "open_document": 7, "new": 3, "older": 5, "stop": 4, "edit": 3, "screens": 3,
 }  # fmt: skip
 """Steps of one process that is used for hours and never ends."""
 LIFE_STEPS = (12, 6, 10, 4, 40, 8, 5, 300)

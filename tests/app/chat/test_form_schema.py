@@ -22,9 +22,9 @@ from tests.engine.prompt.test_chat_prompt import BYTES
 
 MOST_STEPS = 120
 NUMBERS = [
-    0, 1, -1, 3, 10, 2**31, 2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**62 + 1, 2**63 - 1, 2**63, -(2**63), 2**64,
-    2**70 + 2**40, -(2**70), 10**400, 0.5, -2.5, 5.0, 1e3, -0.0, 0.1, 0.30000000000000004, 123456789012345.67, 1e15,
-    1e-7, 5e-324, 1e22, 1e300, -1e300, 99.99,
+    0, 1, -1, 3, 10, 2**31, 2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**62 + 1, 2**63 - 1, 2**63,
+    -(2**63), 2**64, 2**70 + 2**40, -(2**70), 10**400, 0.5, -2.5, 5.0, 1e3, -0.0, 0.1,
+    0.30000000000000004, 123456789012345.67, 1e15, 1e-7, 5e-324, 1e22, 1e300, -1e300, 99.99,
 ]  # fmt: skip
 NUMBER = st.sampled_from(NUMBERS)
 OTHER_VALUE = st.sampled_from(["x", None, True, [2**70], '\u2028"'])
@@ -38,7 +38,8 @@ LEAF = st.one_of(
     st.fixed_dictionaries(
         {"type": st.sampled_from(["integer", "number", ["integer", "null"]])},
         optional={
-            "minimum": NUMBER, "maximum": NUMBER, "exclusiveMinimum": NUMBER, "exclusiveMaximum": NUMBER,
+            "minimum": NUMBER, "maximum": NUMBER, "exclusiveMinimum": NUMBER,
+            "exclusiveMaximum": NUMBER,
             "multipleOf": st.sampled_from([1, 2, 3, 0.5, 0.01, 5.0, 1e3]),
         },
     ),
@@ -67,7 +68,8 @@ def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
             optional={
                 "properties": st.dictionaries(NAME, inner, max_size=2),
                 "required": st.lists(NAME, max_size=2),
-                "patternProperties": st.dictionaries(st.sampled_from(["^x", "^a$", "^[ab]$"]), inner, max_size=1),
+                "patternProperties": st.dictionaries(st.sampled_from(["^x", "^a$", "^[ab]$"]),
+                                                     inner, max_size=1),
                 "propertyNames": NAME_RULE,
                 "minProperties": COUNT, "maxProperties": COUNT,
             },
@@ -138,42 +140,51 @@ def _modern(schema: Any) -> Any:
 
 
 EXACT: list[tuple[Any, list[str], list[str]]] = [
-    ({"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}, ["0", str(2**60 + 1)], [str(2**63), "1.5"]),
-    ({"type": "integer", "minimum": 2**53 + 1, "maximum": 2**53 + 5}, [str(2**53 + 3)], [str(2**53), str(2**53 + 6)]),
+    ({"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}, ["0", str(2**60 + 1)],
+     [str(2**63), "1.5"]),
+    ({"type": "integer", "minimum": 2**53 + 1, "maximum": 2**53 + 5}, [str(2**53 + 3)],
+     [str(2**53), str(2**53 + 6)]),
     ({"type": "integer", "minimum": 2**62}, [str(2**62)], [str(2**62 - 1), "0", str(2**64)]),
     ({"type": "integer", "exclusiveMinimum": 0.5, "maximum": 2}, ["1", "2"], ["0", "3"]),
     ({"type": "integer", "minimum": 0, "exclusiveMinimum": True}, ["1"], ["0"]),
-    ({"type": "number", "minimum": 0.30000000000000004, "maximum": 1}, ["0.31", "1"], ["0.3", "1.1"]),
+    ({"type": "number", "minimum": 0.30000000000000004, "maximum": 1}, ["0.31", "1"],
+     ["0.3", "1.1"]),
     ({"type": "number", "minimum": -1e300, "maximum": 1e300}, ["0", "-5.5"], []),
     ({"const": 5.0}, ["5"], ["6"]),
     ({"const": 1e3}, ["1000"], ["100"]),
     ({"enum": [2**62, "a"]}, [str(2**62), '"a"'], [str(2**62 + 1)]),
     ({"type": "string", "minLength": 2.0, "maxLength": 1e9}, ['"ab"'], ['"a"']),
     ({"type": "array", "uniqueItems": False, "items": {"const": 1}}, ["[1, 1]"], ["[2]"]),
-    ({"type": "array", "uniqueItems": True, "maxItems": 1, "items": {"const": 1}}, ["[1]"], ["[1, 1]"]),
+    ({"type": "array", "uniqueItems": True, "maxItems": 1, "items": {"const": 1}}, ["[1]"],
+     ["[1, 1]"]),
     (
-        {"type": "object", "propertyNames": {"pattern": "^[a-c]$"}, "additionalProperties": {"const": 1}},
+        {"type": "object", "propertyNames": {"pattern": "^[a-c]$"},
+         "additionalProperties": {"const": 1}},
         ['{"a": 1}', "{}"],
         ['{"d": 1}', '{"a": 2}'],
     ),
     (
-        {"type": "object", "propertyNames": {"enum": ["a", "b"]}, "additionalProperties": {"const": 1},
+        {"type": "object", "propertyNames": {"enum": ["a", "b"]},
+         "additionalProperties": {"const": 1},
          "required": ["a"]},
         ['{"a": 1}', '{"a": 1, "b": 1}'],
         ['{"b": 1}', '{"a": 2}', '{"c": 1}'],
     ),
     (
-        {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "unevaluatedProperties": False},
+        {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"],
+         "unevaluatedProperties": False},
         ['{"a": 1}'],
         ['{"a": 1, "b": 1}'],
     ),
     (
-        {"properties": {"a": {"type": "integer"}}, "patternProperties": {"^a$": {"minimum": 5, "maximum": 9}},
+        {"properties": {"a": {"type": "integer"}},
+         "patternProperties": {"^a$": {"minimum": 5, "maximum": 9}},
          "type": "object", "required": ["a"], "additionalProperties": False},
         ['{"a": 7}'],
         ['{"a": 4}'],
     ),
-    ({"type": "string", "pattern": "^(?=.*[A-Z]).{2,}$", "maxLength": 3}, ['"aB"', '"x"'], ['"long"', "5"]),
+    ({"type": "string", "pattern": "^(?=.*[A-Z]).{2,}$", "maxLength": 3}, ['"aB"', '"x"'],
+     ['"long"', "5"]),
 ]  # fmt: skip
 """Schemas, texts that they allow, and texts that they do not."""
 

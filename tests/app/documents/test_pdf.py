@@ -91,7 +91,8 @@ def test_fields_comments_and_typed_on_text_are_read() -> None:
 
     text, _ = changed(annotate, "words")
     assert text.split("\n")[1:-1] == [
-        "words", "[field name: Maria Keller]", "[field agree: Yes]", "[comment by Ann: check this]", "typed on",
+        "words", "[field name: Maria Keller]", "[field agree: Yes]", "[comment by Ann: check this]",
+        "typed on",
     ]  # fmt: skip
 
 

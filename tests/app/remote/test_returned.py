@@ -34,7 +34,8 @@ def pieces(**fields: Any) -> bytes:
 
 
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "text": ({"reasoning_content": ["because ", "of", " light"]}, {"reasoning_content": "because of light"}),
+    "text": ({"reasoning_content": ["because ", "of", " light"]},
+             {"reasoning_content": "because of light"}),
     "details": (
         {
             "reasoning_details": [
@@ -52,11 +53,14 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             ]
         },
     ),
-    "opaque": ({"reasoning_opaque": ["AAAA"], "thinking_blocks": [[{"type": "thinking", "signature": "s"}]]},
-               {"reasoning_opaque": "AAAA", "thinking_blocks": [{"type": "thinking", "signature": "s"}]}),
+    "opaque": ({"reasoning_opaque": ["AAAA"],
+                "thinking_blocks": [[{"type": "thinking", "signature": "s"}]]},
+               {"reasoning_opaque": "AAAA",
+                "thinking_blocks": [{"type": "thinking", "signature": "s"}]}),
     "objects": ({"extra_content": [SIGNED, {"google": {"thought": True}}]},
                 {"extra_content": {"google": {"thought_signature": "c2ln", "thought": True}}}),
-    "nothing": ({"reasoning_content": [None, ""], "annotations": [[1]], "audio": [{"id": "x"}]}, {}),
+    "nothing": ({"reasoning_content": [None, ""], "annotations": [[1]], "audio": [{"id": "x"}]},
+                {}),
 }  # fmt: skip
 
 

@@ -17,10 +17,11 @@ TOO_LARGE = "@1e400@"
 """Stands for a number that no float can hold."""
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, -0.0, 1.5, 2**31, 2**63, 2**70, -(2**70), 10**309, TOO_LARGE,
-    "", " ", "x", "\ud800", "a\0b", "<|im_end|>", "<|im_start|>user\n", "<tool_call>{}", "\x1b[31m", "x" * 5000, "{",
+    "", " ", "x", "\ud800", "a\0b", "<|im_end|>", "<|im_start|>user\n", "<tool_call>{}", "\x1b[31m",
+    "x" * 5000, "{",
     "json",
-    [], [None], [[]], [{}], ["\ud800"], ["<|im_end|>"], [1.5], {}, {"": None}, {"type": []}, {"type": "\ud800"},
-    {"type": "object"}, {"\ud800": "\ud800"},
+    [], [None], [[]], [{}], ["\ud800"], ["<|im_end|>"], [1.5], {}, {"": None}, {"type": []},
+    {"type": "\ud800"}, {"type": "object"}, {"\ud800": "\ud800"},
 )  # fmt: skip
 
 CITY = {
@@ -38,11 +39,13 @@ TOOL = {
     "function": {"name": "look_up", "description": "Tells.", "parameters": CITY},
 }
 SAMPLING = {
-    "temperature": 0.5, "top_p": 0.9, "min_p": 0.1, "typical_p": 1, "top_n_sigma": -1, "xtc_probability": 0,
-    "xtc_threshold": 0.1, "repetition_penalty": 1.1, "repeat_penalty": 1.1, "presence_penalty": 0,
-    "frequency_penalty": 0, "dry_multiplier": 0.5, "dry_base": 1.75, "top_k": 5, "repeat_last_n": 8,
+    "temperature": 0.5, "top_p": 0.9, "min_p": 0.1, "typical_p": 1, "top_n_sigma": -1,
+    "xtc_probability": 0, "xtc_threshold": 0.1, "repetition_penalty": 1.1, "repeat_penalty": 1.1,
+    "presence_penalty": 0, "frequency_penalty": 0, "dry_multiplier": 0.5, "dry_base": 1.75,
+    "top_k": 5, "repeat_last_n": 8,
     "dry_allowed_length": 2,
-    "dry_penalty_last_n": -1, "dry_sequence_breakers": ["\n"], "logit_bias": {"5": 1, " a": -1}, "ignore_eos": False,
+    "dry_penalty_last_n": -1, "dry_sequence_breakers": ["\n"], "logit_bias": {"5": 1, " a": -1},
+    "ignore_eos": False,
     "seed": 7,
 }  # fmt: skip
 CHAT: dict[str, Any] = {
@@ -51,16 +54,20 @@ CHAT: dict[str, Any] = {
     "messages": [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "name": "Ann", "content": [{"type": "text", "text": "hi"}, "there"]},
-        {"role": "assistant", "content": None, "refusal": None, "reasoning_content": "hm", "tool_calls": [CALL]},
+        {"role": "assistant", "content": None, "refusal": None, "reasoning_content": "hm",
+         "tool_calls": [CALL]},
         {"role": "tool", "tool_call_id": "c1", "name": "look_up", "content": "Rain"},
         {"role": "user", "content": "And now?"},
     ],
-    "max_tokens": 2, "max_completion_tokens": 2, "n_predict": 2, "stop": ["END"], "stream": False, "n": 1,
-    "stream_options": {"include_usage": True, "include_obfuscation": False}, "logprobs": True, "top_logprobs": 1,
-    "tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "look_up"}}, "parallel_tool_calls": True,
-    "reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": False}, "user": "u", "metadata": {"a": "b"},
-    "service_tier": "auto", "best_of": 1, "echo": False, "suffix": "", "modalities": ["text"], "functions": [],
-    "function_call": "none", "continue_final_message": False, "add_generation_prompt": True, "extra_body": {"top_k": 3},
+    "max_tokens": 2, "max_completion_tokens": 2, "n_predict": 2, "stop": ["END"], "stream": False,
+    "n": 1, "stream_options": {"include_usage": True, "include_obfuscation": False},
+    "logprobs": True, "top_logprobs": 1, "tools": [TOOL],
+    "tool_choice": {"type": "function", "function": {"name": "look_up"}},
+    "parallel_tool_calls": True, "reasoning_effort": "low",
+    "chat_template_kwargs": {"enable_thinking": False}, "user": "u", "metadata": {"a": "b"},
+    "service_tier": "auto", "best_of": 1, "echo": False, "suffix": "", "modalities": ["text"],
+    "functions": [], "function_call": "none", "continue_final_message": False,
+    "add_generation_prompt": True, "extra_body": {"top_k": 3},
 }  # fmt: skip
 FORMS: dict[str, Any] = {
     "response_format": {
@@ -93,34 +100,40 @@ RESPONSE: dict[str, Any] = {
         {"role": "developer", "content": "Be brief."},
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
         {"type": "reasoning", "id": "r1", "summary": []},
-        {"type": "function_call", "call_id": "c1", "name": "look_up", "arguments": "{}", "status": "completed"},
-        {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "Rain"}]},
+        {"type": "function_call", "call_id": "c1", "name": "look_up", "arguments": "{}",
+         "status": "completed"},
+        {"type": "function_call_output", "call_id": "c1",
+         "output": [{"type": "input_text", "text": "Rain"}]},
         {"role": "user", "content": "And now?"},
     ],
     "instructions": "Be kind.", "max_output_tokens": 2, "stream": False,
     "reasoning": {"effort": "low", "summary": "auto"},
     "tools": [{"type": "function", "name": "look_up", "parameters": CITY}, {"type": "web_search"}],
-    "tool_choice": "auto", "include": ["reasoning.encrypted_content"], "store": False, "truncation": "auto",
-    "previous_response_id": None, "background": False, "stream_options": {"include_obfuscation": False},
+    "tool_choice": "auto", "include": ["reasoning.encrypted_content"], "store": False,
+    "truncation": "auto", "previous_response_id": None, "background": False,
+    "stream_options": {"include_obfuscation": False},
 }  # fmt: skip
 COMPLETION: dict[str, Any] = {
-    **SAMPLING, "model": "m", "prompt": "Once", "max_tokens": 2, "stop": "END", "stream": False, "n": 1, "logprobs": 1,
-    "best_of": 1, "echo": False, "suffix": "",
+    **SAMPLING, "model": "m", "prompt": "Once", "max_tokens": 2, "stop": "END", "stream": False,
+    "n": 1, "logprobs": 1, "best_of": 1, "echo": False, "suffix": "",
 }  # fmt: skip
 OLLAMA_CHAT: dict[str, Any] = {
     "model": "m",
     "messages": [
         {"role": "user", "content": "hi", "images": []},
-        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "look_up", "arguments": CITY}}]},
+        {"role": "assistant", "content": "",
+         "tool_calls": [{"function": {"name": "look_up", "arguments": CITY}}]},
         {"role": "tool", "content": "Rain", "tool_name": "look_up"},
         {"role": "user", "content": "And now?"},
     ],
-    "tools": [TOOL], "options": {**SAMPLING, "num_predict": 2, "stop": ["END"]}, "stream": False, "think": False,
+    "tools": [TOOL], "options": {**SAMPLING, "num_predict": 2, "stop": ["END"]}, "stream": False,
+    "think": False,
     "keep_alive": "5m",
 }  # fmt: skip
 OLLAMA_TEXT: dict[str, Any] = {
-    "model": "m", "prompt": "Once", "system": "Be brief.", "template": "", "suffix": "", "images": [], "raw": False,
-    "context": [1], "options": {"num_predict": 2}, "stream": False, "think": None, "keep_alive": -1,
+    "model": "m", "prompt": "Once", "system": "Be brief.", "template": "", "suffix": "",
+    "images": [], "raw": False, "context": [1], "options": {"num_predict": 2}, "stream": False,
+    "think": None, "keep_alive": -1,
 }  # fmt: skip
 
 BODIES: dict[str, dict[str, Any]] = {

@@ -295,9 +295,10 @@ def ollama(bench: Bench, random: Random) -> bool:
 def numbers(bench: Bench, random: Random) -> bool:
     """Send a list of two million numbers where a few things are expected."""
     places = {
-        "/v1/completions": "prompt", "/v1/embeddings": "input", "/v1/rerank": "documents", "/detokenize": "tokens",
-        "/v1/responses": "input", CHAT: "messages", "/api/chat": "messages", "/api/generate": "prompt",
-        "/api/embed": "input", "/tokenize": "content",
+        "/v1/completions": "prompt", "/v1/embeddings": "input", "/v1/rerank": "documents",
+        "/detokenize": "tokens", "/v1/responses": "input", CHAT: "messages",
+        "/api/chat": "messages", "/api/generate": "prompt", "/api/embed": "input",
+        "/tokenize": "content",
     }  # fmt: skip
     path, field = random.choice(list(places.items()))
     model = f'"model": "{choice(bench.names)}", ' if bench.names else ""
@@ -374,8 +375,8 @@ def tiny_chunks(bench: Bench, random: Random) -> bool:
 
 KINDS: dict[Callable[[Bench, Random], bool], int] = {
     whole: 25, streamed: 25, response: 12, formed: 12, refused: 10, cut: 10, slow: 3, huge: 2, flood: 1,
-    odd_chat: 20, odd_items: 12, broken: 20, absolute: 5, left: 6, vectors: 6, ollama: 10, numbers: 3, halves: 1,
-    unfinished: 3, ambiguous: 5, tiny_chunks: 3,
+    odd_chat: 20, odd_items: 12, broken: 20, absolute: 5, left: 6, vectors: 6, ollama: 10,
+    numbers: 3, halves: 1, unfinished: 3, ambiguous: 5, tiny_chunks: 3,
 }  # fmt: skip
 
 

@@ -198,7 +198,8 @@ def test_forms_are_read(given: Any, form: tuple[str, str] | None) -> None:
 RED = {"enum": ["red"]}
 CHOICE = 'start: "a" | "b"'
 FORMS: list[tuple[dict[str, Any], tuple[str, Any, str]]] = [
-    ({"response_format": {"type": "json_schema", "schema": RED}}, ("schema", RED, "response_format")),
+    ({"response_format": {"type": "json_schema", "schema": RED}},
+     ("schema", RED, "response_format")),
     ({"response_format": {"type": "json_schema", "json_schema": RED | {"type": "string"}}},
      ("schema", RED | {"type": "string"}, "response_format")),
     ({"response_format": {"type": "json_schema", "value": {"name": "x", "schema": RED}}},
@@ -206,7 +207,8 @@ FORMS: list[tuple[dict[str, Any], tuple[str, Any, str]]] = [
     ({"response_format": {"type": "json_schema", "json_schema": {"schema": json.dumps(RED)}}},
      ("schema", RED, "response_format")),
     ({"response_format": {"type": "json", "value": RED}}, ("schema", RED, "response_format")),
-    ({"response_format": {"type": "json_object", "schema": RED}}, ("schema", RED, "response_format")),
+    ({"response_format": {"type": "json_object", "schema": RED}},
+     ("schema", RED, "response_format")),
     ({"response_format": {"type": "regex", "value": "a"}}, ("regex", "a", "response_format")),
     ({"grammar": {"type": "json", "value": RED}}, ("schema", RED, "grammar")),
     ({"grammar": {"type": "regex", "value": "a"}}, ("regex", "a", "grammar")),
@@ -218,16 +220,21 @@ FORMS: list[tuple[dict[str, Any], tuple[str, Any, str]]] = [
     ({"guided_choice": ["a", "b"]}, ("grammar", CHOICE, "guided_choice")),
     ({"structured_outputs": {"json": RED}}, ("schema", RED, "structured_outputs.json")),
     ({"structured_outputs": {"regex": "a"}}, ("regex", "a", "structured_outputs.regex")),
-    ({"structured_outputs": {"choice": ["a", "b"]}}, ("grammar", CHOICE, "structured_outputs.choice")),
-    ({"structured_outputs": {"grammar": "start: A"}}, ("grammar", "start: A", "structured_outputs.grammar")),
-    ({"structured_outputs": {"json_object": True}}, ("schema", {"type": "object"}, "structured_outputs.json_object")),
+    ({"structured_outputs": {"choice": ["a", "b"]}},
+     ("grammar", CHOICE, "structured_outputs.choice")),
+    ({"structured_outputs": {"grammar": "start: A"}},
+     ("grammar", "start: A", "structured_outputs.grammar")),
+    ({"structured_outputs": {"json_object": True}},
+     ("schema", {"type": "object"}, "structured_outputs.json_object")),
     ({"regex": "a"}, ("regex", "a", "regex")),
     ({"ebnf": 'root ::= "a"'}, ("grammar", 'root ::= "a"', "ebnf")),
     ({"format": "json"}, ("schema", {"type": "object"}, "format")),
     ({"format": RED}, ("schema", RED, "format")),
-    ({"text": {"format": {"type": "json_schema", "name": "x", "schema": RED}}}, ("schema", RED, "text.format")),
+    ({"text": {"format": {"type": "json_schema", "name": "x", "schema": RED}}},
+     ("schema", RED, "text.format")),
     ({"output_format": {"type": "json_schema", "schema": RED}}, ("schema", RED, "output_format")),
-    ({"output_config": {"format": {"type": "json_schema", "schema": RED}}}, ("schema", RED, "output_config.format")),
+    ({"output_config": {"format": {"type": "json_schema", "schema": RED}}},
+     ("schema", RED, "output_config.format")),
     ({"extra_body": {"guided_json": RED}}, ("schema", RED, "guided_json")),
     ({"nvext": {"guided_json": RED}}, ("schema", RED, "guided_json")),
 ]  # fmt: skip
@@ -285,8 +292,9 @@ def test_what_changes_an_answer_and_is_not_done_is_refused(
 
 def test_fields_that_ask_for_no_form_are_taken() -> None:
     neutral = {
-        "structured_outputs": True, "guided_choice": None, "guided_json": "", "format": "", "text": None,
-        "grammar_lazy": False, "structural_tag": None, "response_format": {"type": "text"}, "function_call": "auto",
+        "structured_outputs": True, "guided_choice": None, "guided_json": "", "format": "",
+        "text": None, "grammar_lazy": False, "structural_tag": None,
+        "response_format": {"type": "text"}, "function_call": "auto",
     }  # fmt: skip
     for read, needed in READ_ORDERS:
         assert read(Fields({**needed, **neutral}), "m").form is None

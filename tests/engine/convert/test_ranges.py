@@ -16,14 +16,16 @@ from engine.convert.recipes import RECIPES, Recipe
 from engine.errors import ConversionError
 
 SOUND: dict[str, Any] = {
-    "num_hidden_layers": 2, "max_position_embeddings": 4096, "hidden_size": 64, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96, "num_local_experts": 4,
-    "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32,
-    "sliding_window": 128, "type_vocab_size": 2, "rms_norm_eps": 1e-6, "layer_norm_eps": 1e-5, "rope_theta": 1e6,
-    "rope_local_base_freq": 1e4, "partial_rotary_factor": 0.5, "query_pre_attn_scalar": 16,
-    "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "clip_qkv": 8.0, "attention_multiplier": 0.5,
-    "embedding_multiplier": 12.0, "residual_multiplier": 0.2, "logits_scaling": 8.0, "logit_scale": 0.06,
-    "multi_query": True, "use_parallel_residual": True, "position_embedding_type": "rope",
+    "num_hidden_layers": 2, "max_position_embeddings": 4096, "hidden_size": 64,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96,
+    "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32, "sliding_window": 128, "type_vocab_size": 2,
+    "rms_norm_eps": 1e-6, "layer_norm_eps": 1e-5, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+    "partial_rotary_factor": 0.5, "query_pre_attn_scalar": 16, "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0, "clip_qkv": 8.0, "attention_multiplier": 0.5,
+    "embedding_multiplier": 12.0, "residual_multiplier": 0.2, "logits_scaling": 8.0,
+    "logit_scale": 0.06, "multi_query": True, "use_parallel_residual": True,
+    "position_embedding_type": "rope",
     "layer_types": ["full_attention", "sliding_attention"],
 }  # fmt: skip
 SCALINGS: dict[str, dict[str, Any]] = {
@@ -37,8 +39,8 @@ SCALINGS: dict[str, dict[str, Any]] = {
                  "original_max_position_embeddings": 2048},
 }  # fmt: skip
 HOSTILE: tuple[Any, ...] = (
-    -1, 10**9 + 10**8, 10**400, 2e7, 1e30, -1e30, 1e300, float("nan"), float("inf"), "64", "\ud800", True, [], {},
-    [[[]]], [10**9] * 3, {"a": 1},
+    -1, 10**9 + 10**8, 10**400, 2e7, 1e30, -1e30, 1e300, float("nan"), float("inf"), "64", "\ud800",
+    True, [], {}, [[[]]], [10**9] * 3, {"a": 1},
 )  # fmt: skip
 
 
@@ -106,7 +108,8 @@ def test_numbers_of_stretched_positions_are_named(place: str, kind: str) -> None
 
 def test_ranges_hold_the_models_of_today() -> None:
     large = {"num_hidden_layers": 126, "max_position_embeddings": 10485760, "hidden_size": 16384,
-             "num_attention_heads": 128, "intermediate_size": 53248, "num_local_experts": 512, "head_dim": 512,
+             "num_attention_heads": 128, "intermediate_size": 53248, "num_local_experts": 512,
+             "head_dim": 512,
              "num_experts_per_tok": 22}  # fmt: skip
     assert all(WHOLE[key].least <= value <= WHOLE[key].most for key, value in large.items())
     bases = {
