@@ -417,8 +417,8 @@ def _is_schema(value: Any) -> bool:
 
 def _says_nothing(rule: Mapping[str, Any]) -> bool:
     """Whether a rule for names allows every name."""
-    said = {key: value for key, value in rule.items() if key not in _ANNOTATING}
-    return said in ({}, {"type": "string"}, {"type": ["string"]})
+    constraints = {key: value for key, value in rule.items() if key not in _ANNOTATING}
+    return constraints in ({}, {"type": "string"}, {"type": ["string"]})
 
 
 def _allowed_names(rule: Any) -> list[str] | None:

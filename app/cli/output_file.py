@@ -30,7 +30,7 @@ def check_output(
     """
     shown = clean_line(str(path), 120)
     if path.exists():
-        if any(_is_same(path, one) for one in inputs):
+        if any(_is_same(path, source) for source in inputs):
             problem = "is one of the files that are read, and would be lost (name another file)"
             raise Refusal(f"{command}: {shown}: {problem}")
         if not path.is_file():

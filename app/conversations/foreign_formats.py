@@ -261,8 +261,8 @@ def _without_reasoning(message: ForeignMessage) -> ForeignMessage:
     parts = list(message.parts)
     thought = message.thought
     for index, part in enumerate(parts):
-        if isinstance(part, str) and (found := _REASONING.search(part)) is not None:
-            thought = _SUMMARY.sub("", found[1]).strip()
+        if isinstance(part, str) and (match := _REASONING.search(part)) is not None:
+            thought = _SUMMARY.sub("", match[1]).strip()
             parts[index] = _REASONING.sub("", part).strip()
     return ForeignMessage(message.role, parts, thought)
 

@@ -81,7 +81,9 @@ _ADVICE = {
 """Explanations of kinds that are not read."""
 _NAMES = {
     "picture": ".png .jpg .jpeg .gif .webp .bmp .tif .tiff .heic .heif .avif .psd .ico .jxl .xcf",
-    "recording": ".mp3 .m4a .wav .ogg .opus .flac .aac .wma .aiff .mp4 .mkv .mov .avi .webm .m4v .wmv",
+    "recording": (
+        ".mp3 .m4a .wav .ogg .opus .flac .aac .wma .aiff .mp4 .mkv .mov .avi .webm .m4v .wmv"
+    ),
     "compressed": ".gz .bz2 .xz .zst .lz4 .lzma .z",
     "archive": ".zip .7z .rar .tar .tgz .iso .cab .jar .apk .deb .rpm .whl .dmg",
     "program": ".exe .dll .so .dylib .class .pyc .o .a .wasm .bin",

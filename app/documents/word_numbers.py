@@ -124,7 +124,11 @@ class ParagraphNumbers:
         abstract_id, levels = self._levels_of(instance)
         if level is None:
             level = next(
-                (index for index, one in levels.items() if style and one.paragraph_style == style),
+                (
+                    index
+                    for index, list_level in levels.items()
+                    if style and list_level.paragraph_style == style
+                ),
                 0,
             )
         if not 0 <= level < _LEVELS or level not in levels:

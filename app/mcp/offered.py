@@ -146,8 +146,8 @@ def _plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
         named = plain.get(key)
         if isinstance(named, dict):
             plain[key] = {
-                name: _plain_schema(one) if isinstance(one, dict) else {}
-                for name, one in named.items()
+                name: _plain_schema(rule) if isinstance(rule, dict) else {}
+                for name, rule in named.items()
             }
         elif key in plain:
             plain[key] = {}

@@ -286,7 +286,7 @@ def _is_deeper(tables: dict[str, Any], most_levels: int) -> bool:
     level: list[Any] = [tables]
     for _ in range(most_levels):
         inner = [
-            value for one in level for value in (one.values() if isinstance(one, dict) else one)
+            value for item in level for value in (item.values() if isinstance(item, dict) else item)
         ]
         level = [value for value in inner if isinstance(value, (dict, list))]
         if not level:

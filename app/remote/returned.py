@@ -97,7 +97,10 @@ def _merged(before: Any, value: Any) -> Any:
     Objects are merged; of other values, the later counts.
     """
     if isinstance(before, dict) and isinstance(value, dict):
-        return {**before, **{name: _merged(before.get(name), one) for name, one in value.items()}}
+        return {
+            **before,
+            **{name: _merged(before.get(name), entry) for name, entry in value.items()},
+        }
     return before if value in _EMPTY else value
 
 

@@ -184,9 +184,9 @@ class JsonObject:
         value = self.get(name)
         if value is None:
             return []
-        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self.fail_value(name, "a list of objects")
-        return [JsonObject(one, self.name, f"{self._place}{name}.") for one in value]
+        return [JsonObject(item, self.name, f"{self._place}{name}.") for item in value]
 
     def check_texts(self, name: str, texts: Iterable[str]) -> None:
         """Raise ConversionError if one of the texts under a name has half of a surrogate pair."""

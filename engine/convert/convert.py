@@ -138,11 +138,12 @@ def model_directory(directory: Path) -> Path:
     revision = latest.decode("ascii", "replace").strip()
     if re.fullmatch(r"\w+", revision) and (snapshots / revision).is_dir():
         return snapshots / revision
-    found = sorted(path for path in snapshots.iterdir() if path.is_dir())
-    if len(found) != 1:
+    candidates = sorted(path for path in snapshots.iterdir() if path.is_dir())
+    if len(candidates) != 1:
         name = shown(directory.name)
-        raise ConversionError(f"{name}: has {len(found)} snapshots (name the one that is meant, in {name}/snapshots)")
-    return found[0]
+        advice = f"name the one that is meant, in {name}/snapshots"
+        raise ConversionError(f"{name}: has {len(candidates)} snapshots ({advice})")
+    return candidates[0]
 
 
 def prepare(directory: Path, mix: str = "") -> Conversion:
@@ -172,7 +173,7 @@ def _prepared(
     is_tied = config.flag("tie_word_embeddings", False)
     made = made_tensors(recipe, described, sources, is_tied)
     mix = mix or _main_type(made)
-    embedding = next((one for one in made if one.name == "token_embd.weight"), None)
+    embedding = next((tensor for tensor in made if tensor.name == "token_embd.weight"), None)
     if embedding is None or len(embedding.shape) != 2:
         raise ConversionError(f"{shown(directory.name)}: has no embedding of tokens (are all its files here?)")
     name = _name(directory)
@@ -187,11 +188,12 @@ def _prepared(
         **vocabulary_keys(directory, config, embedding.shape[0]),
         **{f"tokenizer.ggml.{key}": value for key, value in described.vocabulary.items()},
     }
-    types = mixtures.mixture(metadata, {one.name: mixtures.TypedShape(one.shape, "F32") for one in made}, mix)
-    typed = [(one, types[one.name]) for one in made]
-    found = Conversion(name, mix, metadata, typed, described.tensors)
-    _check(found)
-    return found
+    shapes = {tensor.name: mixtures.TypedShape(tensor.shape, "F32") for tensor in made}
+    types = mixtures.mixture(metadata, shapes, mix)
+    typed = [(tensor, types[tensor.name]) for tensor in made]
+    conversion = Conversion(name, mix, metadata, typed, described.tensors)
+    _check(conversion)
+    return conversion
 
 
 def _configuration(directory: Path) -> tuple[JsonObject, Recipe]:
@@ -276,7 +278,7 @@ def _header_bytes(found: Conversion) -> int:
         elif isinstance(value, (str, bytes)):
             total_bytes += len(value) if isinstance(value, bytes) else len(value.encode())
         elif isinstance(value, Sequence):
-            total_bytes += sum(len(one) + _LENGTH_BYTES for one in value)
+            total_bytes += sum(len(item) + _LENGTH_BYTES for item in value)
     return total_bytes
 
 

@@ -307,11 +307,11 @@ def test_norms_in_an_adapter_are_told_and_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("scale", "reason"), [(0.0, "its scale is 0"), (1.0, "its factors are 0")])
 def test_an_adapter_without_effect_is_told(scale: float, reason: str, tmp_path: Path) -> None:
     tiny = tiny_gguf.model(n_layers=1)
-    found = adapter(tiny, [QUERY])
+    lora = adapter(tiny, [QUERY])
     if scale:
-        second = found.tensor(f"{QUERY}.lora_b")
+        second = lora.tensor(f"{QUERY}.lora_b")
         second.data = bytes(len(second.data))
-    model = adapted(tiny.write(tmp_path / "m.gguf"), found, scale)
+    model = adapted(tiny.write(tmp_path / "m.gguf"), lora, scale)
     assert f"m.lora: has no effect: {reason}" in model.notices
     model.close()
 

@@ -109,7 +109,10 @@ def seeds() -> list[bytes]:
     page += b"<pre> a\n b</pre>"
     rich = rb"{\rtf1\ansi{\fonttbl{\f1\fcharset204 A;}}\f1 \'cf\'f0 {\listtext 1.\tab}\u8364?\par}"
     texts = {
-        ".txt": b"a\x07b \x1b[31mred\x1b[0m \xe2\x80\xae\xd7\x90 \xef\xac\x83 Elek\xc2\xadtro \xf3\xa0\x81\xa7",
+        ".txt": (
+            b"a\x07b \x1b[31mred\x1b[0m \xe2\x80\xae\xd7\x90 "
+            b"\xef\xac\x83 Elek\xc2\xadtro \xf3\xa0\x81\xa7"
+        ),
         ".md": b"# Title\n![x](data:image/png;base64,"
         + b"A" * 400
         + b")\n```\ncode\n```\n<svg>"
@@ -229,7 +232,8 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
             text, notes = _text_of(path)
     except Refusal as refusal:
         # What pypdf says of a damaged file is part of no message.
-        return f"{suffix.decode()} {require_clean_line(clean_line(str(refusal), 300).replace(str(place), ''))}"
+        reason = clean_line(str(refusal), 300).replace(str(place), "")
+        return f"{suffix.decode()} {require_clean_line(reason)}"
     except TimeIsUp:
         return f"{suffix.decode()} takes too long"
     for note in notes:

@@ -270,13 +270,13 @@ def test_a_line_that_does_not_name_the_file_is_found(monkeypatch: pytest.MonkeyP
         raise error("planted")
 
     monkeypatch.setattr(small_file, "parse_toml", parse)
-    data = next(one for one in own_files.seeds() if one.startswith(b"settings"))
+    data = next(seed for seed in own_files.seeds() if seed.startswith(b"settings"))
     assert "does not name the file" in execute(load("file"), data, enforces=False).fault
 
 
 def test_an_exception_of_a_key_map_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keymap, "_check_clashes", lambda *_: {}["planted"])
-    data = next(one for one in own_files.seeds() if one.startswith(b"keys"))
+    data = next(seed for seed in own_files.seeds() if seed.startswith(b"keys"))
     assert execute(load("file"), data, enforces=False).outcome.startswith("FAULT KeyError")
 
 

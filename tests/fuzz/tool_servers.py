@@ -258,7 +258,7 @@ def _use(transport: Transport, watch: Watch) -> str:
             raise Fault("a text of the server's is not clean, or too long")
         text.encode()
     for tool in tools:
-        if not all(isinstance(one, dict) for one in tool.parameters["properties"].values()):
+        if not all(isinstance(rule, dict) for rule in tool.parameters["properties"].values()):
             raise Fault("a property is described by no schema")
     return f"tools {min(len(tools), 2)} texts {len(texts)} left out {min(len(server.left_out), 2)}"
 

@@ -248,9 +248,8 @@ def _table(run: Run) -> str:
                          f"{values[0]:>10.1f} / {values[1]:.1f}")  # fmt: skip
         lines.append(f"{'longest life, samples':<44}{len(longest):>10,}")
         slope = memory_slope(longest)
-        lines.append(
-            f"{'memory, MiB in 100 steps':<44}{'too short' if slope is None else f'{slope:.1f}':>10}"
-        )
+        growth = "too short" if slope is None else f"{slope:.1f}"
+        lines.append(f"{'memory, MiB in 100 steps':<44}{growth:>10}")
     lines += [
         f"skipped: {name} (needs the right to mount a file system)" for name in sorted(run.skipped)
     ]

@@ -152,9 +152,8 @@ class Run:
     def check_disk(self) -> None:
         """Compare what was seen with what is saved, while nothing writes."""
         if self.home.log.exists():
-            raise Failed(
-                f"a bug was logged: {self.home.log.read_text(encoding='utf-8', errors='replace')[-3000:]}"
-            )
+            log_text = self.home.log.read_text(encoding="utf-8", errors="replace")
+            raise Failed(f"a bug was logged: {log_text[-3000:]}")
         troubles = self.ledger.check(read_all(self.home.store))
         if troubles:
             raise Failed("the saved conversations: " + "; ".join(troubles[:10]))

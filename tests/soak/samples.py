@@ -134,7 +134,7 @@ def verdict(samples: Sequence[Sample]) -> list[str]:
     Raises:
         ValueError: it is too short to tell.
     """
-    settled = [one for one in samples if one.seconds >= SETTLED_S]
+    settled = [sample for sample in samples if sample.seconds >= SETTLED_S]
     if len(settled) < LEAST:
         raise ValueError(
             f"{len(settled)} samples after {SETTLED_S / 60:g} minutes; {LEAST} are needed"

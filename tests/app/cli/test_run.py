@@ -254,9 +254,9 @@ def test_a_prompt_is_answered_without_a_pipe_that_stays_open(
         assert read_prompt(None, ["hello"]) == "hello"
     finally:
         os.close(writing)
-    told = capsys.readouterr().err
-    assert "waiting 0.02 s for standard input, which is open" in told
-    assert "the prompt is answered without it" in told
+    output = capsys.readouterr().err
+    assert "waiting 0.02 s for standard input, which is open" in output
+    assert "the prompt is answered without it" in output
 
 
 @pytest.mark.parametrize(
@@ -273,10 +273,10 @@ def test_what_comes_slowly_is_waited_for_with_a_word(
     reading, writing = os.pipe()
     monkeypatch.setattr(sys, "stdin", os.fdopen(reading, encoding="utf-8"))
     os.write(writing, b"one\n")
-    told = standard_input.say
+    real_say = standard_input.say
 
     def end(line: str) -> None:
-        told(line)
+        real_say(line)
         os.write(writing, b"two\n")
         os.close(writing)
 

@@ -279,16 +279,16 @@ EXPORTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", EXPORTS)
 def test_exports_of_other_programs_are_read(name: str) -> None:
-    [one] = read(EXPORTS[name])
-    assert said(one) == FRUIT
-    assert one.title == "Apples"
-    assert one.began[:5] == "2026-"
+    [imported] = read(EXPORTS[name])
+    assert said(imported) == FRUIT
+    assert imported.title == "Apples"
+    assert imported.began[:5] == "2026-"
     branches = (
         {"message of another branch": 1} if name in ("Claude with branches", "Open WebUI") else {}
     )
-    assert one.left_out == branches
+    assert imported.left_out == branches
     thinking = Thinking("hm", is_closed=True) if name == "LM Studio" else None
-    assert one.conversation.messages[1].thinking == thinking
+    assert imported.conversation.messages[1].thinking == thinking
 
 
 def test_thoughts_and_files_of_an_export_are_told_apart() -> None:
@@ -303,10 +303,10 @@ def test_thoughts_and_files_of_an_export_are_told_apart() -> None:
         {"type": "text", "text": "Pears."},
         {"type": "tool_use", "input": {}},
     ]
-    [one] = read(claude(question, {"sender": "assistant", "content": parts}))
-    assert said(one) == [("user", "What is in it?\n\na.txt:\npears"), ("assistant", "Pears.")]
-    assert one.left_out == {"part without text": 3}
-    assert one.conversation.messages[1].thinking == Thinking("hm", is_closed=True)
+    [imported] = read(claude(question, {"sender": "assistant", "content": parts}))
+    assert said(imported) == [("user", "What is in it?\n\na.txt:\npears"), ("assistant", "Pears.")]
+    assert imported.left_out == {"part without text": 3}
+    assert imported.conversation.messages[1].thinking == Thinking("hm", is_closed=True)
     reasoning = (
         '<details type="reasoning" done="true">\n<summary>Thought</summary>\n> hm\n</details>\n'
         "Pears."
@@ -328,9 +328,9 @@ def test_without_a_known_end_the_longest_branch_is_read(current: Any) -> None:
         node("b", "v", "assistant", "two"),
     ]
     nodes += [node("y", "u", "assistant", "late")]
-    [one] = read([{**chatgpt(*nodes), "current_node": current}])
-    assert [text for _, text in said(one)] == ["q", "one", "more", "two"]
-    assert one.left_out == {"message of another branch": 2}
+    [imported] = read([{**chatgpt(*nodes), "current_node": current}])
+    assert [text for _, text in said(imported)] == ["q", "one", "more", "two"]
+    assert imported.left_out == {"message of another branch": 2}
 
 
 def test_deep_and_wide_trees_are_read() -> None:
@@ -338,9 +338,9 @@ def test_deep_and_wide_trees_are_read() -> None:
     deep += [
         node(str(n), str(n - 1), ("user", "assistant")[n % 2], f"m{n}") for n in range(1, 30_000)
     ]
-    [one] = read([{**chatgpt(*deep), "current_node": None}])
-    assert len(one.conversation.messages) == 30_000
-    assert one.left_out == {}
+    [imported] = read([{**chatgpt(*deep), "current_node": None}])
+    assert len(imported.conversation.messages) == 30_000
+    assert imported.left_out == {}
 
 
 def test_what_is_hidden_or_meant_for_a_tool_is_no_message() -> None:
@@ -348,45 +348,45 @@ def test_what_is_hidden_or_meant_for_a_tool_is_no_message() -> None:
     hidden["message"]["metadata"] = {"is_visually_hidden_from_conversation": True}
     call = node("c", "u", "assistant", "search()", kind="code")
     call["message"]["recipient"] = "browser"
-    [one] = read(
+    [imported] = read(
         [chatgpt(hidden, node("u", "h", "user", "q"), call, node("a", "c", "assistant", "yes"))]
     )
-    assert said(one) == [("user", "q"), ("assistant", "yes")]
-    assert one.left_out == {"message that is neither question nor answer": 2}
+    assert said(imported) == [("user", "q"), ("assistant", "yes")]
+    assert imported.left_out == {"message that is neither question nor answer": 2}
 
 
 def test_json_lines_are_conversations_or_messages_of_one() -> None:
     messages = [{"role": role, "content": text} for role, text in FRUIT]
     talks = b"\n".join(json.dumps({"messages": messages}).encode() for _ in range(2))
-    assert [said(one) for one in foreign_conversations(talks)] == [FRUIT, FRUIT]
-    [one] = foreign_conversations(
+    assert [said(imported) for imported in foreign_conversations(talks)] == [FRUIT, FRUIT]
+    [imported] = foreign_conversations(
         b"\r\n".join(json.dumps(message).encode() for message in messages) + b"\n"
     )
-    assert said(one) == FRUIT
+    assert said(imported) == FRUIT
     tavern = [
         {"user_name": "You", "character_name": "C"},
         {"name": "You", "is_user": True, "mes": "Which apples?"},
     ]
     tavern.append({"name": "C", "is_user": False, "mes": "russets"})
-    [one] = foreign_conversations("\n".join(map(json.dumps, tavern)).encode())
-    assert said(one) == FRUIT
+    [imported] = foreign_conversations("\n".join(map(json.dumps, tavern)).encode())
+    assert said(imported) == FRUIT
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_any_unicode_encoding_is_read(encoding: str) -> None:
-    [one] = foreign_conversations(
+    [imported] = foreign_conversations(
         json.dumps([{"role": "user", "content": "Grüße"}], ensure_ascii=False).encode(encoding)
     )
-    assert said(one) == [("user", "Grüße")]
+    assert said(imported) == [("user", "Grüße")]
 
 
 def test_many_messages_are_taken_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     messages = [{"role": ("user", "assistant")[n % 2], "content": f"m{n}"} for n in range(20_000)]
-    [one] = read(messages)
-    assert (len(one.conversation.messages), one.left_out) == (20_000, {})
+    [imported] = read(messages)
+    assert (len(imported.conversation.messages), imported.left_out) == (20_000, {})
     monkeypatch.setattr(foreign, "MOST_MESSAGES", 10_000)
-    [one] = read(messages)
-    assert one.left_out == {"message beyond the first 10,000": 10_000}
+    [imported] = read(messages)
+    assert imported.left_out == {"message beyond the first 10,000": 10_000}
 
 
 @pytest.mark.parametrize("value", [None, 1, -1e400, 10**400, "x", [], {}, [[]], {"role": "user"}])
@@ -565,14 +565,14 @@ def test_archives_that_cannot_be_used_are_a_line(
 
 
 def test_a_conversation_of_20_000_messages_is_taken_whole() -> None:
-    [one] = read([{"role": role, "content": "x"} for role in ("user", "assistant") * 10_000])
-    assert len(one.conversation.messages) == 20_000
-    assert one.left_out == {}
+    [imported] = read([{"role": role, "content": "x"} for role in ("user", "assistant") * 10_000])
+    assert len(imported.conversation.messages) == 20_000
+    assert imported.left_out == {}
 
 
 def test_many_messages_of_one_side_are_joined_in_one_go() -> None:
-    [one] = read([{"role": "user", "content": "word"}] * 20_000)
-    [message] = one.conversation.messages
+    [imported] = read([{"role": "user", "content": "word"}] * 20_000)
+    [message] = imported.conversation.messages
     assert message.text.count("word") == 20_000
 
 
@@ -587,7 +587,7 @@ def test_what_is_left_out_is_counted_in_words(
         json.dumps([{"messages": messages}, 3, 4]), encoding="utf-8"
     )
     import_files([str(tmp_path / "said.json")])
-    told = capsys.readouterr().err
-    assert "left out 4 messages beyond the first 2\n" in told
-    assert "left out 1 message that is neither question nor answer\n" in told
-    assert "left out 1 entry without a conversation\n" in told
+    output = capsys.readouterr().err
+    assert "left out 4 messages beyond the first 2\n" in output
+    assert "left out 1 message that is neither question nor answer\n" in output
+    assert "left out 1 entry without a conversation\n" in output

@@ -111,14 +111,14 @@ def test_fields_of_calls_go_back_with_them(name: str) -> None:
 
 
 def test_no_other_server_or_model_gets_them() -> None:
-    said = (Said("user", "q"), Said("assistant", "a", server_fields=FIELDS))
-    assert messages_of(said, MODEL)[1]["reasoning_content"] == "hm"
+    history = (Said("user", "q"), Said("assistant", "a", server_fields=FIELDS))
+    assert messages_of(history, MODEL)[1]["reasoning_content"] == "hm"
     for other in (
         None,
         replace(MODEL, name="small"),
         replace(MODEL, server="http://127.0.0.1:2/v1"),
     ):
-        assert messages_of(said, other)[1] == {"role": "assistant", "content": "a"}
+        assert messages_of(history, other)[1] == {"role": "assistant", "content": "a"}
 
 
 def test_a_field_takes_the_place_of_nothing_that_was_said() -> None:
@@ -127,11 +127,11 @@ def test_a_field_takes_the_place_of_nothing_that_was_said() -> None:
         message={"role": "system", "content": "x"},
         calls=({"id": "9", "function": {"name": "y"}},),
     )
-    said = (
+    history = (
         Said("user", "q"),
         Said("assistant", "a", (ToolCall("echo", A, "1"),), server_fields=fields),
     )
-    assert messages_of(said, MODEL)[1] == messages_of(said)[1]
+    assert messages_of(history, MODEL)[1] == messages_of(history)[1]
 
 
 def test_an_edited_reply_and_one_without_its_results_have_none() -> None:

@@ -285,9 +285,9 @@ def test_a_version_that_no_header_can_hold_is_told(served: Served, version: str)
     served.version = version
     with pytest.raises(
         ToolServerError, match="tool server far names a version of the protocol that is none: "
-    ) as told:
+    ) as raised:
         server_at(served).start()
-    assert str(told.value).isprintable()
+    assert str(raised.value).isprintable()
 
 
 ERROR = (

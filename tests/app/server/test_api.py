@@ -146,7 +146,7 @@ def test_each_of_several_prompts_is_continued(shared: Serving, stream: bool) -> 
         shared.post("/v1/completions", {"prompt": prompt}).json()["usage"]
         for prompt in asked["prompt"]
     ]
-    assert usage["prompt_tokens"] == sum(one["prompt_tokens"] for one in alone)
+    assert usage["prompt_tokens"] == sum(single["prompt_tokens"] for single in alone)
 
 
 def test_a_prompt_may_only_be_counted(shared: Serving) -> None:

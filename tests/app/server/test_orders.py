@@ -321,10 +321,10 @@ def test_fields_that_ask_for_no_form_are_taken() -> None:
 def test_the_end_of_the_prompt_is_as_asked_for_or_refused(
     fields: dict[str, Any], ends_with: str, param: str | None
 ) -> None:
-    said = [*HI, {"role": "assistant", "content": "So", "prefix": True}][
+    history = [*HI, {"role": "assistant", "content": "So", "prefix": True}][
         : 2 if ends_with == "assistant" else 1
     ]
-    order, refused = outcome(lambda: chat_order(Fields({"messages": said, **fields}), "m"))
+    order, refused = outcome(lambda: chat_order(Fields({"messages": history, **fields}), "m"))
     assert (refused.param if refused is not None else None) == param
     assert param is not None or order.begun == ("So" if ends_with == "assistant" else "")
 

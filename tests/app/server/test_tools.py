@@ -302,8 +302,8 @@ def test_of_two_tools_with_one_name_the_first_counts() -> None:
     ],
 )
 def test_a_call_in_the_history_gets_the_nearest_legal_name(given: str | None, name: str) -> None:
-    said = [*ASKED, assistant(tool_calls=[a_call(name=given)]), tool(content="error"), *ASKED]
-    messages = chat_order(Fields({"messages": said}), "m").messages
+    history = [*ASKED, assistant(tool_calls=[a_call(name=given)]), tool(content="error"), *ASKED]
+    messages = chat_order(Fields({"messages": history}), "m").messages
     assert (messages[1].calls[0].name, messages[2].results[0].name) == (name, name)
 
 
@@ -327,8 +327,8 @@ def test_a_call_in_the_history_gets_the_nearest_legal_name(given: str | None, na
 def test_arguments_in_the_history_that_are_no_object_become_one(
     given: Any, read: dict[str, Any]
 ) -> None:
-    said = [*ASKED, assistant(tool_calls=[a_call(arguments=given)]), tool()]
-    assert chat_order(Fields({"messages": said}), "m").messages[1].calls[0].values == read
+    history = [*ASKED, assistant(tool_calls=[a_call(arguments=given)]), tool()]
+    assert chat_order(Fields({"messages": history}), "m").messages[1].calls[0].values == read
 
 
 @pytest.mark.parametrize(
@@ -352,16 +352,16 @@ def test_arguments_in_the_history_that_are_no_object_become_one(
     ],
 )
 def test_the_result_of_a_tool_may_be_any_value(content: Any, text: str) -> None:
-    said = [*ASKED, assistant(), tool(content=content)]
-    assert chat_order(Fields({"messages": said}), "m").messages[2].results[0].text == text
+    history = [*ASKED, assistant(), tool(content=content)]
+    assert chat_order(Fields({"messages": history}), "m").messages[2].results[0].text == text
 
 
 @pytest.mark.parametrize(
     "calls", [[None], [{"id": 5, "name": "f", "arguments": {}}], [{}], None, []]
 )
 def test_calls_in_the_history_may_lack_what_they_have(calls: Any) -> None:
-    said = [*ASKED, assistant(tool_calls=calls, content="So."), tool(tool_call_id=5), *ASKED]
-    assert chat_order(Fields({"messages": said}), "m").messages[0].text == "How is Paris?"
+    history = [*ASKED, assistant(tool_calls=calls, content="So."), tool(tool_call_id=5), *ASKED]
+    assert chat_order(Fields({"messages": history}), "m").messages[0].text == "How is Paris?"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,9 @@ SUSPICIOUS = st.text(
     st.one_of(
         st.characters(),
         st.sampled_from(
-            "\x00\x07\x1b\x7f\x85\x9b\r\n\t\u202e\u2066\u200b\u200d\ufeff\u0301\U0001f3f4\U000e0067\U000e007f\ufe0f\u845b\U000e0100\u2060\u0300\u2028\U000e0041\ud800\udc80a"
+            "\x00\x07\x1b\x7f\x85\x9b\r\n\t\u202e\u2066\u200b\u200d\ufeff\u0301\U0001f3f4"
+            "\U000e0067\U000e007f\ufe0f\u845b\U000e0100\u2060\u0300\u2028"
+            "\U000e0041\ud800\udc80a"
         ),
     ),
     max_size=60,
