@@ -99,15 +99,15 @@ def test_fields_of_calls_go_back_with_them(name: str) -> None:
         user.call("1", "2")
     message = api.bodies[-1]["messages"][1]
     assert message["reasoning_content"] == "look"
-    one, two = message["tool_calls"]
-    assert one == {
+    first_call, second_call = message["tool_calls"]
+    assert first_call == {
         "id": "1",
         "type": "function",
         "function": {"name": "echo", "arguments": A},
         **first,
     }
     function = {"thought_signature": "within", "name": "do", "arguments": B}
-    assert two == {"id": "2", "type": "function", "function": function, **second}
+    assert second_call == {"id": "2", "type": "function", "function": function, **second}
 
 
 def test_no_other_server_or_model_gets_them() -> None:
