@@ -24,6 +24,8 @@ _SCREENS = {
 }
 _MOVES = (b"\x1b[A", b"\x1b[B", b"\x1b[5~", b"\x1b[6~", b"\x1b[H", b"\x1b[F")
 _CONVERSATIONS = b"\x1b[19~"
+_SHOWN_S = 60.0
+"""Patience with a screen that is imported when it is first shown, on a busy machine."""
 _SEARCHED = ("capital", "river", "mk0000", "Norway", "zzzz", "sky blue")
 _DOCUMENT_WORDS = (
     "fan",
@@ -230,7 +232,7 @@ def screens(run: Run, rng: Random) -> None:
     for _ in range(rng.randint(1, 4)):
         name = rng.choice(list(_SCREENS))
         run.live.press(_SCREENS[name])
-        run.live.becomes(lambda: not run.view.is_chat, 10.0)
+        run.live.becomes(lambda: not run.view.is_chat, _SHOWN_S)
         for _ in range(rng.randint(0, 4)):
             run.live.press(rng.choice(_MOVES))
         run.live.settle()

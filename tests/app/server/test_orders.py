@@ -69,7 +69,7 @@ WRONG: dict[str, list[Any]] = {
     "functions": [[{}]],
 }  # fmt: skip
 WRONG_IN_CHATS: dict[str, list[Any]] = {
-    "messages": [None, [], {}, "hi", ["hi"], [None], HI * 10_001],
+    "messages": [None, [], {}, "hi", ["hi"], [None], HI * 100_001],
     "logprobs": [1, "true"],
     "top_logprobs": [-1, 21, True],
     "tools": [[{"type": "function"}], {}],
