@@ -232,12 +232,12 @@ def refuse_unsupported(fields: Fields, neutral_values: Mapping[str, Any]) -> Non
     for name, neutral in neutral_values.items():
         value = as_whole(fields.any(name))
         allowed = neutral if isinstance(neutral, tuple) else (neutral,)
-        if value is not None and not any(
-            type(value) is type(one) and value == one for one in allowed
-        ):  # True is not 1
-            raise unsupported(
-                fields.place(name), f"is not supported (allowed: {' or '.join(map(str, allowed))})"
-            )
+        is_neutral = any(type(value) is type(choice) and value == choice for choice in allowed)
+        if value is None or is_neutral:
+            continue
+        choices = " or ".join(str(choice) for choice in allowed if choice != "")
+        way_out = f"allowed: {choices}" if choices else "leave it out"
+        raise unsupported(fields.place(name), f"is not supported ({way_out})")
 
 
 def read_stops(fields: Fields) -> tuple[str, ...]:

@@ -290,6 +290,16 @@ def test_what_changes_an_answer_and_is_not_done_is_refused(
         assert refused.value.param == param
 
 
+def test_a_refused_field_says_what_is_possible() -> None:
+    for field, words in (
+        ({"suffix": "end"}, "suffix is not supported (leave it out)"),
+        ({"echo": True}, "echo is not supported (allowed: False)"),
+    ):
+        with pytest.raises(ApiError) as refused:
+            completion_order(Fields({"prompt": "a", **field}), "m")
+        assert refused.value.message == words
+
+
 def test_fields_that_ask_for_no_form_are_taken() -> None:
     neutral = {
         "structured_outputs": True, "guided_choice": None, "guided_json": "", "format": "",
