@@ -39,6 +39,8 @@ REPLACEMENT = "�"
 INVISIBLE = "\u00ad\u180e\u200b-\u200f\u2060-\u2064\u2066-\u2069\ufeff\ufff9-\ufffb"
 """Characters without a shape of their own, as a class of regular expressions."""
 
+_HARMLESS = re.compile("[\n\t -~]*")
+"""Texts that stay as they are; most of those that screens are made of."""
 _REPLACED = re.compile("[\x80-\x9f\ud800-\udfff]")
 _KEPT_MARKS = frozenset("\u061c\u200b\u200c\u200d\u200e\u200f")
 _PICTURES = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"} | {
@@ -151,12 +153,16 @@ def clean_text(text: str) -> str:
 
     It has no controls, and every character that writing needs.
     """
+    if _HARMLESS.fullmatch(text):
+        return text
     cleaner = TextCleaner()
     return cleaner.push(text) + cleaner.flush()
 
 
 def screen_text(text: str) -> str:
     """Return text for a terminal: without anything that could act on it or deceive a reader."""
+    if _HARMLESS.fullmatch(text):
+        return text
     cleaner = ScreenCleaner()
     return cleaner.push(text) + cleaner.flush()
 
