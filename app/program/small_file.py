@@ -18,6 +18,7 @@ from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 from engine.machine.directories import sync_directory
 from engine.machine.regular_file import read_regular, safe_flags
+from engine.nesting import is_nested_deeper
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes | None:
@@ -273,22 +274,9 @@ def parse_toml(text: str, path: str, error: type[Refusal] = Refusal) -> dict[str
     except (tomli.TOMLDecodeError, ValueError) as reason:
         why = clean_line(str(reason), 200)
         raise error(f"{shown}: is not sound TOML: {why}", exit_codes.BAD_DATA) from reason
-    if _is_deeper(tables, MOST_LEVELS):
+    if is_nested_deeper(tables, MOST_LEVELS):
         raise error(f"{shown}: {_TOO_DEEP}", exit_codes.BAD_DATA)
     return tables
 
 
 _TOO_DEEP = f"holds tables or lists more than {MOST_LEVELS} deep (write it anew)"
-
-
-def _is_deeper(tables: dict[str, Any], most_levels: int) -> bool:
-    """Whether tables and lists are inside each other in more levels."""
-    level: list[Any] = [tables]
-    for _ in range(most_levels):
-        inner = [
-            value for item in level for value in (item.values() if isinstance(item, dict) else item)
-        ]
-        level = [value for value in inner if isinstance(value, (dict, list))]
-        if not level:
-            return False
-    return True

@@ -11,6 +11,7 @@ from engine.convert.ranges import REAL, WHOLE
 from engine.errors import ConversionError, shown
 from engine.gguf.magic import START_BYTES, other_format
 from engine.machine.regular_file import read_regular
+from engine.nesting import is_nested_deeper
 
 MAX_JSON_BYTES = 128 << 20
 """A vocabulary of 260,000 tokens with its merges takes 33 MB."""
@@ -69,7 +70,7 @@ def parse_json(content: bytes, name: str, pairs: Callable[[list[tuple[str, Any]]
         raise ConversionError(f"{shown(name)}: has more than {MAX_VALUES} values, too many for what it is")
     try:
         value = json.loads(content, object_pairs_hook=pairs)
-        is_deep = _depth_exceeds(value, MAX_DEPTH)
+        is_deep = is_nested_deeper(value, MAX_DEPTH + 1)
     except RecursionError:
         is_deep = True
     except ValueError:
@@ -78,22 +79,6 @@ def parse_json(content: bytes, name: str, pairs: Callable[[list[tuple[str, Any]]
     if is_deep:
         raise ConversionError(f"{shown(name)}: is nested more than {MAX_DEPTH} deep (damaged? get the file again)")
     return value
-
-
-def _depth_exceeds(value: Any, most: int) -> bool:
-    """Whether lists and objects are nested deeper than that; without recursion."""
-    level = [value]
-    for _ in range(most + 1):
-        children: list[Any] = []
-        for node in level:
-            if isinstance(node, dict):
-                children += [child for child in node.values() if isinstance(child, (dict, list))]
-            elif isinstance(node, list):
-                children += [child for child in node if isinstance(child, (dict, list))]
-        if not children:
-            return False
-        level = children
-    return True
 
 
 class JsonObject:
