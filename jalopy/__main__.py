@@ -7,9 +7,8 @@ import sys
 def main() -> int:
     """Run the program and return its exit code."""
     here = os.path.dirname(os.path.abspath(__file__))
-    root = (
-        here if os.path.isdir(os.path.join(here, "app")) else os.path.dirname(here)
-    )  # of a wheel, or of a checkout
+    # of a wheel, or of a checkout
+    root = here if os.path.isdir(os.path.join(here, "app")) else os.path.dirname(here)
     sys.path.insert(0, root)
     try:
         from app.__main__ import main as run

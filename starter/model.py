@@ -108,9 +108,8 @@ class Starter(nn.Module):
     def loss(self, ids: Tensor, is_learnt: Tensor) -> Tensor:
         """Sum the cross entropies of the marked ids (batch, length), each predicted from those before it."""
         chosen = is_learnt[:, 1:]
-        hidden = self.hidden(
-            ids[:, :-1], chosen
-        )  # only here does the wide product with the vocabulary cost anything
+        # only here does the wide product with the vocabulary cost anything
+        hidden = self.hidden(ids[:, :-1], chosen)
         return F.cross_entropy(hidden @ self.token_embd.T, ids[:, 1:][chosen], reduction="sum")
 
     def forward(self, ids: Tensor) -> Tensor:

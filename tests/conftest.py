@@ -51,12 +51,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     set_usual_signals()
     collect_garbage_seldom()
-    os.environ.setdefault(
-        "OPENBLAS_NUM_THREADS", "1"
-    )  # NumPy's own threads wait in loops: twice the processor time
-    if (
-        hasattr(config, "cache") and "JALOPY_CACHE_DIR" not in os.environ
-    ):  # what is imported after this reads it
+    # NumPy's own threads wait in loops: twice the processor time
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # what is imported after this reads it
+    if hasattr(config, "cache") and "JALOPY_CACHE_DIR" not in os.environ:
         cache = config.cache.mkdir("jalopy")
         os.environ["JALOPY_CACHE_DIR"] = str(cache)
         for old in sorted(cache.glob("kernels-*"), key=lambda path: path.stat().st_mtime)[

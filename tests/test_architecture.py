@@ -223,9 +223,8 @@ def test_only_its_own_files_branch_on_an_architectures_name() -> None:
     branch = re.compile(
         rf"""architecture\W*(==|!=|\bin\b)\W*{name}|{name}\s*(==|!=|\bin\b)\s*[\w.]*architecture"""
     )
-    assert branch.search(
-        'if config.architecture == "llama":'
-    )  # or it would find nothing whatever there is
+    # or it would find nothing whatever there is
+    assert branch.search('if config.architecture == "llama":')
     own = {f"{name.rsplit('.', 1)[1]}.py" for name in ARCHITECTURES.values()}
     own |= {f"test_{name}" for name in own}
     found = [

@@ -138,9 +138,8 @@ class EngineTuning:
         """Find out how decode should ask memory ahead, once for a model, unless something is asked meanwhile."""
         if self._has_tuned_kernels or self._wire.is_wanted():
             return
-        with suppress(
-            EngineError, MemoryError
-        ):  # given way to something better: after the next reply, then
+        # given way to something better: after the next reply, then
+        with suppress(EngineError, MemoryError):
             self._options.try_lookahead(self._model, self._session, self._wire.is_wanted, False)
             self._has_tuned_kernels = True
 

@@ -32,10 +32,11 @@ class FormChoice:
         from app.chat.form_constraint import check_form
 
         form = read_form_file(SCHEMA, wanted.strip())
+        # at once: a message that is sent meanwhile is to have it
         before, self.form = (
             self.form,
             form,
-        )  # at once: a message that is sent meanwhile is to have it
+        )
         try:
             notes = check_form(form)
         except BaseException:

@@ -246,9 +246,8 @@ class _Rewriting:
                 continue
             value = schema[keyword]
             is_lower = keyword.endswith("inimum")
-            if (
-                isinstance(value, bool) or not isinstance(value, (int, float)) or value != value
-            ):  # NaN
+            # NaN
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
                 self._drop(schema, keyword)
             elif value == (-math.inf if is_lower else math.inf):
                 del schema[keyword]

@@ -209,9 +209,8 @@ class LocalBackend:
         wire, options = self._wire, self._options
         if adapters:
             access.use_adapters(model, adapters)
-        chat = (
-            model.chat()
-        )  # before the session: it starts a process, which no thread should precede
+        # before the session: it starts a process, which no thread should precede
+        chat = model.chat()
         chat.thinking = ThinkingMode.parse(access.recall_thinking(options.settings, path))
         wire.thinking = str(chat.thinking)
         chat.tools, wire.advise = self._tools.known(model), partial(advice_of, model.metadata)
@@ -241,9 +240,8 @@ class LocalBackend:
             opened.local.hold(request.said)
             opened.local.note_size(0)
             self.settle()
-            if (
-                request.said
-            ):  # it is in the cache before anything is asked, if it has been read once before
+            # it is in the cache before anything is asked, if it has been read once before
+            if request.said:
                 opened.states.begin_with(opened.local.chat.opening_ids(""))
                 self.settle()
         opened.earlier.give()
@@ -416,9 +414,8 @@ class LocalBackend:
 
     def _tell_dropped(self, opened: OpenedModel, prompt: TurnPrompt) -> None:
         ids = prompt.all_ids
-        opened.local.session.shift_towards(
-            ids
-        )  # what stays moves down in the cache: only what is new must be read
+        # what stays moves down in the cache: only what is new must be read
+        opened.local.session.shift_towards(ids)
         unread = len(ids) - opened.states.reusable(ids)
         read_s = self._seconds_to_read(unread)
         self._wire.emit(

@@ -99,9 +99,8 @@ def use_tuned(
     if settings.pin_threads == AUTO:
         model.set_pinned(choice.pinned)
     if settings.weights == AUTO and choice.weights:
-        with suppress(
-            MemoryPlanError
-        ):  # the file's map does as well; a screen of the choice shows what is used
+        # the file's map does as well; a screen of the choice shows what is used
+        with suppress(MemoryPlanError):
             model.use_weights(choice.weights, progress)
 
 

@@ -78,9 +78,8 @@ class ReadAhead:
 
     def _read(self, given: str, opening: list[int], ids: list[int]) -> None:
         session = self._session
-        if session.has_lost(
-            opening
-        ):  # not worth all that would be computed again for what is still being typed
+        # not worth all that would be computed again for what is still being typed
+        if session.has_lost(opening):
             return
         shared = session.reusable([*opening, -1])
         if len(opening) - shared < MIN_TOKENS or self._wire.idle_work.is_dropped:
@@ -143,9 +142,8 @@ class ReadAhead:
             state: as of ``SavedStates.bring_back``.
         """
         wire, session = self._wire, self._session
-        back = self._states.bring_back(
-            ids, state
-        )  # this model may have had the conversation before
+        # this model may have had the conversation before
+        back = self._states.bring_back(ids, state)
         n_ready = session.reusable([*ids, -1])
         done = ConversationReread(0, len(ids), 0.0, back.trouble, min(back.tokens, n_ready))
         if len(ids) + MIN_REPLY_TOKENS > session.n_ctx:

@@ -130,9 +130,8 @@ class Turns:
         if self.is_busy or not self._bridge.open(opening):
             return False
         self._model_before, self.model = self.model, None
-        if (
-            self._model_before is None and self.conversation.is_empty
-        ):  # it is this model's, also where it waits
+        # it is this model's, also where it waits
+        if self._model_before is None and self.conversation.is_empty:
             self.journal.note_model(path.stem, model_key(path))
         self.is_loading, self.is_rereading = (
             True,
@@ -148,9 +147,8 @@ class Turns:
         self._leave_conversation()
         self.conversation, self.left_waiting = opened.saved.conversation, list(opened.saved.waiting)
         self.journal.adopt(opened)
-        if (
-            self.model is None and self._bridge.adapters
-        ):  # the command line goes before what is saved
+        # the command line goes before what is saved
+        if self.model is None and self._bridge.adapters:
             self._note_adapters(self._bridge.adapters)
         if self._queued:
             self._save_queue()
@@ -563,9 +561,8 @@ class Turns:
 
     def _take_back(self) -> Taken:
         """The question was refused: it goes back to where it came from, as if it had not been asked."""
-        if (
-            self._is_asked_again or self.conversation.messages[-1].results
-        ):  # what stood there before stays
+        # what stood there before stays
+        if self._is_asked_again or self.conversation.messages[-1].results:
             return Taken(is_as_before=self.leave_unanswered())
         self.is_answering = False
         text = self.conversation.messages[-1].text

@@ -183,9 +183,8 @@ def apply(options: argparse.Namespace, settings: Settings) -> Settings:
     if ways == ["--persona"]:
         persona = load_persona(options.persona)
         for name, value in persona.parameters.items():
-            if (
-                getattr(options, key := f"sampling.{name}", None) is None
-            ):  # else the command line says otherwise
+            # else the command line says otherwise
+            if getattr(options, key := f"sampling.{name}", None) is None:
                 settings = override(settings, key, value, f"--persona {options.persona}: {name}")
         settings = override(settings, "system_prompt", persona.system, "--persona")
     elif ways == ["--system-file"]:
@@ -198,10 +197,11 @@ def _choose_server(options: argparse.Namespace, settings: Settings) -> Settings:
     """Let a server compute, of the command line, the environment or the settings, unless a file is named."""
     if options.server is not None:
         if options.command == "run" and options.model is not None:
+            # no file: words of the prompt
             options.words, options.model = (
                 [options.model, *options.words],
                 None,
-            )  # no file: words of the prompt
+            )
         elif options.model:
             raise Refusal(
                 "jalopy: a server computes no file of yours "

@@ -30,9 +30,8 @@ def answer_to(question: str, is_over: Callable[[], bool] = lambda: False) -> str
             termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
     sys.stderr.write(f"{question} ")
     sys.stderr.flush()
-    with contextlib.suppress(
-        OSError, ValueError
-    ):  # where no input can be waited for in this way, it is read at once
+    # where no input can be waited for in this way, it is read at once
+    with contextlib.suppress(OSError, ValueError):
         while not select.select([sys.stdin], [], [], LOOK_S)[0]:
             if is_over():
                 return ""

@@ -76,9 +76,8 @@ def guard(work: Callable[[], int]) -> int:
 
 def _guarded(work: Callable[[], int]) -> int:
     signal.signal(signal.SIGTERM, partial(_end, exit_codes.TERMINATED))
-    if (
-        signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-    ):  # nohup means that a hangup ends nothing
+    # nohup means that a hangup ends nothing
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, partial(_end, exit_codes.HANGUP))
     try:
         return _finish_output(work())

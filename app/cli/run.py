@@ -181,9 +181,8 @@ def _engine_options(
     has_tools = form is None and not options.raw
     tools = tool_box(settings, can_ask()) if has_tools else None
     chosen = shell_options(settings, bool(options.session), form, tools)
-    if options.session or (
-        tools is not None and tools.is_on
-    ):  # there is more to come than one answer
+    # there is more to come than one answer
+    if options.session or (tools is not None and tools.is_on):
         return chosen
     sized = partial(_size_context, prompt, options.raw, settings)
     return replace(chosen, size_context=sized, least_reply_tokens=1)

@@ -69,14 +69,12 @@ def supervise(work: Callable[[], int], uses_screen: bool) -> int:
     # What nohup has set to be ignored is dropped by the system only while it is not blocked.
     dropped = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
     old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED - dropped)
-    old_handler = signal.signal(
-        signal.SIGCHLD, lambda *_: None
-    )  # inherited as ignored, it would never be reported
+    # inherited as ignored, it would never be reported
+    old_handler = signal.signal(signal.SIGCHLD, lambda *_: None)
     reading = lifeline = child_id = -1
     with contextlib.suppress(OSError):  # no handle is left, or no process
-        reading, lifeline = (
-            os.pipe()
-        )  # the parent's end is open as long as the parent lives, however it dies
+        # the parent's end is open as long as the parent lives, however it dies
+        reading, lifeline = os.pipe()
         child_id = os.fork()
     if child_id <= 0:
         signal.signal(

@@ -133,9 +133,8 @@ def connect(root: Path | None) -> sqlite3.Connection:
         ):
             raise DamagedError(f"{NAME} is damaged")
         if is_new:
-            with suppress(
-                FileExistsError
-            ):  # never opened where it exists: closing it would let go of SQLite's locks
+            # never opened where it exists: closing it would let go of SQLite's locks
+            with suppress(FileExistsError):
                 os.close(os.open(path, safe_flags(os.O_RDWR | os.O_CREAT | os.O_EXCL), 0o600))
             sync_directory(root)
         db = open_file(path)
@@ -289,9 +288,8 @@ def as_said(error: Exception, db: sqlite3.Connection | None = None) -> StoreErro
         or any(word in text for word in _DAMAGE)
     ):
         return DamagedError(f"{NAME} is damaged")
-    if (
-        "I/O error" in text and db is not None
-    ):  # said also where there is no room for the index of the log of pages
+    # said also where there is no room for the index of the log of pages
+    if "I/O error" in text and db is not None:
         with suppress(Exception):
             if not os.statvfs(
                 os.path.dirname(db.execute("PRAGMA database_list").fetchone()[2])

@@ -590,9 +590,8 @@ def _messages(db: sqlite3.Connection, number: int) -> list[ChatMessage]:
         except UnsoundError:
             message = _missing(place)
         messages.append(message if message.role is _side(place) else _missing(place))
-    if (
-        messages and messages[-1].is_missing and messages[-1].role is Role.USER
-    ):  # no one can answer that
+    # no one can answer that
+    if messages and messages[-1].is_missing and messages[-1].role is Role.USER:
         messages.pop()
     return messages
 

@@ -60,9 +60,8 @@ def fit_findings(examination: Examination, kv_type: str) -> list[Finding]:
     needs, fit = examination.needs, examination.fit
     if needs is None or fit is None:
         return []
-    is_small = (
-        needs.bytes_per_token < SMALL_SHARE * needs.weights_bytes
-    )  # of experts a token passes a few
+    # of experts a token passes a few
+    is_small = needs.bytes_per_token < SMALL_SHARE * needs.weights_bytes
     read = f" (of which a token reads {size(needs.bytes_per_token)})" if is_small else ""
     parts = (
         f"{size(fit.weights_bytes)} weights{read} + {size(fit.kv_bytes)} context "

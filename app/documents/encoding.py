@@ -143,9 +143,8 @@ def _wide(raw: bytes) -> str | None:
         if len(raw) % unit and len(raw) < _LEAST_CUT_BYTES:
             continue
         sample = raw[: min(len(raw), _SAMPLE_BYTES) // unit * unit]
-        text = _strict(sample, encoding) or _strict(
-            sample[:-2], encoding
-        )  # half of a pair, perhaps
+        # half of a pair, perhaps
+        text = _strict(sample, encoding) or _strict(sample[:-2], encoding)
         if text is None:
             continue
         n_strange = sum(

@@ -157,9 +157,8 @@ class _Download:
             return self._existing(final)
         try:
             with PartFile(self._plan.directory, self._remote) as part:
-                part.hash_existing(
-                    lambda done: self._show("check", done)
-                )  # minutes for a large file
+                # minutes for a large file
+                part.hash_existing(lambda done: self._show("check", done))
                 self._fill(part)
                 return part.finish()
         except OSError as error:
@@ -199,10 +198,11 @@ class _Download:
                 most_bytes = max(most_bytes, part.size_bytes)
                 pause_s = pause_before_retry(error, fruitless, waited_s)
                 if isinstance(error, StatusError) and error.status == 416 and self._may_resume:
+                    # it does not give the rest; perhaps it gives the whole
                     self._may_resume, pause_s = (
                         False,
                         0.0,
-                    )  # it does not give the rest; perhaps it gives the whole
+                    )
                 if pause_s is None:
                     raise
                 waited_s += pause_s

@@ -220,9 +220,8 @@ class Web:
         self._has_given_up = True
         if self._open is not None:
             with suppress(OSError, ValueError):  # it has ended by itself
-                socket.socket.shutdown(
-                    self._open, socket.SHUT_RDWR
-                )  # below TLS, which another thread is in
+                # below TLS, which another thread is in
+                socket.socket.shutdown(self._open, socket.SHUT_RDWR)
 
     def get_body(self, url: str) -> bytes:
         """Return a whole small answer, trying again where that may help. Raises DownloadError: none, or too large."""

@@ -164,9 +164,8 @@ class HeaderCache:
                 return known
         self.n_read += 1
         header = self._read(file.path)
-        if (
-            header.architecture
-        ):  # what is no model at all is told quickly, and may be a file no one may read yet
+        # what is no model at all is told quickly, and may be a file no one may read yet
+        if header.architecture:
             self._used[key] = [stamp, asdict(header)]
         return header
 

@@ -198,9 +198,8 @@ def _tokenizer_lines(tokenizer: Mapping[str, Any], is_whole: bool) -> Iterable[s
 
 
 def _template_lines(template: str, is_whole: bool) -> Iterable[str]:
-    most_chars = (
-        2 * len(template) if is_whole else _TEMPLATE_LINE_CHARS
-    )  # a tab is shown as two characters
+    # a tab is shown as two characters
+    most_chars = 2 * len(template) if is_whole else _TEMPLATE_LINE_CHARS
     lines = [clean_line(line, most_chars) for line in template.split("\n")] if template else []
     yield "chat template:" if lines else "chat template: none in the file"
     shown = lines if is_whole else lines[:_FIRST_TEMPLATE_LINES]

@@ -240,9 +240,8 @@ def look_up(path: Path, settings: Settings) -> Future[Outlook | None]:
     """Begin to read a file's header; the answer is None where it cannot be opened, as the one who opens it will say."""
 
     def read() -> Outlook | None:
-        with suppress(
-            Exception
-        ):  # it is a figure next to a question, which is asked without it too
+        # it is a figure next to a question, which is asked without it too
+        with suppress(Exception):
             return make_lister(settings).outlook(read_header(path))
         return None
 

@@ -35,9 +35,8 @@ class MachineMonitor:
         self._available = available or (lambda: int(source.virtual_memory().available))
         self._loads = CoreLoads(source)
         self._processor = Processor(source, sysfs)
-        own = (
-            procfs / "self"
-        )  # the system's files on this process, which alone tell allocated memory from files
+        # the system's files on this process, which alone tell allocated memory from files
+        own = procfs / "self"
         self._status, self._disk = own / "status", DiskRate(own / "io")
         self._allocated = Paced(self._read_allocated, MEMORY_PERIOD_S)
         self._set_facts(None)

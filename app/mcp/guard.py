@@ -30,9 +30,8 @@ _ROUND_S = 0.005
 def main() -> None:
     """Watch over the server until either side ends."""
     lifeline = int(sys.argv[1])
-    _set_process(
-        _SET_SUBREAPER, 1
-    )  # what leaves its parent, or the group, becomes a child of this process
+    # what leaves its parent, or the group, becomes a child of this process
+    _set_process(_SET_SUBREAPER, 1)
     try:
         # In this process's group, with its pipes. What it logs must not reach the terminal, and is
         # read here.

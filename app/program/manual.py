@@ -29,9 +29,10 @@ def page(topic: str) -> str:
             f"it has: {', '.join(names)}"
         )
     text = read_text(_FOLDER / f"{topic.lower()}.txt", "manual page").rstrip()
+    # not with the module: the first frame would wait for it
     from app.program.installing import (
         install_command,
-    )  # not with the module: the first frame would wait for it
+    )
 
     return text.replace("{install keyring}", install_command("keyring"))
 

@@ -548,9 +548,8 @@ _PARSERS: dict[str, Callable[[str], object]] = {
 }
 _ELEMENTS: dict[str, Callable[[str], object]] = {
     "origins": _ORIGIN.fullmatch,
-    "paths": lambda one: (
-        one.startswith("~") or Path(one).is_absolute()
-    ),  # another would be elsewhere at each start
+    # another would be elsewhere at each start
+    "paths": lambda one: one.startswith("~") or Path(one).is_absolute(),
 }
 _ALLOWED = {
     "thinking": THINKING_WORDS,

@@ -67,9 +67,8 @@ def _rewritten(path: Path, key: str, value: object) -> str:
     try:
         document = tomlkit.parse(read_text(path, "settings file") if is_present(path) else "")
         holder: Any = document
-        if not table_name and isinstance(
-            document.get(name), dict
-        ):  # [server], another name for [serve]
+        # [server], another name for [serve]
+        if not table_name and isinstance(document.get(name), dict):
             raise ValueError(f"{name} is a table in it")
         if table_name:
             if value is None and table_name not in document:

@@ -46,9 +46,8 @@ def append_file(path: Path, content: bytes) -> int:
 
 def replace_file(path: Path, content: bytes, durable: bool = True) -> None:
     """Write next to the file, then rename over it; ``durable``: for a power cut. Raises OSError: it is as it was."""
-    handle, temporary = tempfile.mkstemp(
-        prefix=f".{path.name}.", dir=path.parent
-    )  # created with mode 0600
+    # created with mode 0600
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)

@@ -140,9 +140,8 @@ class RemoteBackend:
         )
         key = find_key(place.host)
         places = [place]
-        if not place.server.endswith(
-            _VERSION
-        ):  # an address without its last part is a usual mistake
+        # an address without its last part is a usual mistake
+        if not place.server.endswith(_VERSION):
             places.append(replace(place, server=place.server + _VERSION))
         for tried in places:
             exchange = self._exchange(tried, key)
@@ -258,9 +257,8 @@ class RemoteBackend:
         fields: dict[str, Any] = self._thought()
         if begun is not None:
             messages.append({"role": "assistant", "content": begun.sent})
-            if (
-                not begun.is_thought
-            ):  # llama-server goes on with an answer only where none is thought before it
+            # llama-server goes on with an answer only where none is thought before it
+            if not begun.is_thought:
                 fields = {"chat_template_kwargs": {"enable_thinking": False}}
             fields |= {"add_generation_prompt": False, "continue_final_message": True}
         return {"messages": messages, **fields}

@@ -30,9 +30,8 @@ def find_key(host: str, variable: str = VARIABLE) -> str:
 
 def _from_keyring(host: str) -> str:
     """Ask the system's keyring, where the package for it is installed and a keyring is open."""
-    with suppress(
-        Exception
-    ):  # no package, no keyring, a locked one: the server says whether it needs a key
+    # no package, no keyring, a locked one: the server says whether it needs a key
+    with suppress(Exception):
         import keyring
 
         return keyring.get_password(SERVICE, host) or ""

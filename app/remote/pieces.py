@@ -198,8 +198,7 @@ def words_of(answer: Any, depth: int = 0) -> str:
         "type",
     ):
         if words := words_of(answer.get(name), depth + 1):
-            raw = words_of(
-                table_in(answer, "metadata").get("raw"), depth + 1
-            )  # what a gateway was told in its turn
+            # what a gateway was told in its turn
+            raw = words_of(table_in(answer, "metadata").get("raw"), depth + 1)
             return f"{words}: {raw}" if raw and name == "message" else words
     return ""

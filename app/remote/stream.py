@@ -22,9 +22,8 @@ MOST_ANSWER_BYTES = 4 << 20
 """Of an answer that is no stream."""
 _MOST_LINES = 1 << 20
 """Of an answer, empty ones in a row counted as one: a packed kilobyte can be a megabyte of short lines."""
-_EMPTY_LINES = re.compile(
-    rb"[\r\n]{3,}"
-)  # two ends or more; with an alternative for CR LF, ten times as slow
+# two ends or more; with an alternative for CR LF, ten times as slow
+_EMPTY_LINES = re.compile(rb"[\r\n]{3,}")
 _PIECE_BYTES = 1 << 16
 _BOM = b"\xef\xbb\xbf"
 _ANY_HEADER, _NO_HEADER = zlib.MAX_WBITS | 32, -zlib.MAX_WBITS
@@ -201,9 +200,8 @@ def _lines(body: Iterable[bytes], host: str, most_bytes: int) -> Iterator[bytes]
             continue
         held += piece
         ends_in_cr = piece.endswith(b"\r")
-        if (
-            b"\n" in piece or b"\r" in piece
-        ):  # else a line that comes byte by byte would be looked through for each
+        # else a line that comes byte by byte would be looked through for each
+        if b"\n" in piece or b"\r" in piece:
             lines = _EMPTY_LINES.sub(b"\n\n", held).splitlines()
             held = bytearray() if piece.endswith((b"\n", b"\r")) else bytearray(lines.pop())
             n_lines += len(lines)

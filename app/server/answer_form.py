@@ -274,9 +274,8 @@ def _call_rules(
     calls = []
     for function in functions:
         name = function["name"]
-        frame = how.frame(
-            name, {**function["parameters"], "type": "object"}
-        )  # an object, whatever it says
+        # an object, whatever it says
+        frame = how.frame(name, {**function["parameters"], "type": "object"})
         parts = []
         for part in frame:
             if isinstance(part, str):

@@ -85,11 +85,12 @@ class Guard:
         status = 0
         headers = Headers(scope=scope)
         host, path = host_and_path(scope["path"])
+        # in an app, the router raises what is not there
         scope = {
             **scope,
             "path": meant_path(path),
             "app": self,
-        }  # in an app, the router raises what is not there
+        }
         origins = {origin.lower() for origin in headers.getlist("origin")}
         may_ask = bool(origins) and origins <= self._origins
         has_body = "content-length" in headers or "transfer-encoding" in headers

@@ -269,9 +269,8 @@ def _tool(fields: Fields, item: Any, place: str) -> dict[str, Any] | None:
     """Read a tool; None for one of a kind that a provider runs."""
     tool = fields.item(item, place)
     kind = tool.text("type", "function")
-    is_described = tool.has("input_schema") or tool.has(
-        "inputSchema"
-    )  # as Anthropic and MCP have it
+    # as Anthropic and MCP have it
+    is_described = tool.has("input_schema") or tool.has("inputSchema")
     if kind != "function" and not (kind == "custom" and is_described):
         fields.note_ignored(f"tools of type {kind}")
         return None

@@ -244,9 +244,8 @@ def read_stops(fields: Fields) -> tuple[str, ...]:
     """Return the texts that end a reply."""
     given = fields.any("stop")
     texts: Sequence[Any] = given if isinstance(given, list) else [given]
-    texts = [
-        text for text in texts if text not in (None, "")
-    ]  # a field of a form that was left empty
+    # a field of a form that was left empty
+    texts = [text for text in texts if text not in (None, "")]
     if len(texts) > MOST_STOPS or not all(is_short_text(text, MOST_STOP_CHARS) for text in texts):
         raise fields.wrong(
             "stop", f"a string, or at most {MOST_STOPS}, of 1 to {MOST_STOP_CHARS} whole characters"

@@ -108,9 +108,8 @@ class Routes:
             async with watched(request.receive, asked.drop):
                 return await self._whole(asked, body)
         stream = self._stream(request, order, name, peer, body)
-        await anext(
-            stream
-        )  # what is wrong with the prompt is told by the status, which the first event settles
+        # what is wrong with the prompt is told by the status, which the first event settles
+        await anext(stream)
         return EventStream(stream, body.ends_with_done, body.in_lines)
 
     async def aside(self, read_work: Callable[[Fields], Work], request: Request) -> Response:

@@ -207,9 +207,8 @@ class ServedEngine:
                 running = slot.running
                 if running is not None:
                     running.cancel()
-                    if (
-                        slot.host.line.take() is not None
-                    ):  # the thread did not begin with it, and will not
+                    # the thread did not begin with it, and will not
+                    if slot.host.line.take() is not None:
                         running.end(ended)
         for aside in list(self._asides):
             aside.end(ending())

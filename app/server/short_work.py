@@ -231,9 +231,8 @@ def _truncated_ids(model: Any, text: str | list[int]) -> list[int]:
     tokenizer, n_ctx = model.tokenizer, model.embedder.n_ctx
     if isinstance(text, list):
         return text  # whoever counts tokens is told that there are too many
-    ids = _ids(
-        model, text[: n_ctx * tokenizer.most_token_bytes]
-    )  # what is behind them has no place
+    # what is behind them has no place
+    ids = _ids(model, text[: n_ctx * tokenizer.most_token_bytes])
     if len(ids) <= n_ctx:
         return ids
     has_end = tokenizer.add_eos and tokenizer.eos_id is not None

@@ -27,9 +27,8 @@ def record(cls: type[T]) -> type[T]:
 
     A field is set once, by ``__init__``; setting it again, or deleting it, raises FrozenInstanceError.
     """
-    cls.__doc__ = (
-        cls.__doc__ or cls.__name__
-    )  # dataclass would write one from the signature of ``__init__``
+    # dataclass would write one from the signature of ``__init__``
+    cls.__doc__ = cls.__doc__ or cls.__name__
     made = dataclass(init=False, eq=False, repr=False)(cls)
     made.__init__ = _compiled_later(made)  # type: ignore[method-assign]
     for method in (_setattr, _delattr, _eq, _hash, _repr):
@@ -56,9 +55,8 @@ def _compile_init(cls: type[Any]) -> Any:
     body = "".join(f"\n    __kept[{one.name!r}] = {_value(one)}" for one in fields(cls))
     scope: dict[str, Any] = {f"default_{one.name}": one.default for one in fields(cls)}
     scope |= {f"make_{one.name}": one.default_factory for one in fields(cls)}
-    exec(
-        f"def __init__({parameters}):\n    __kept = self.__dict__{body}", scope
-    )  # as dataclasses do
+    # as dataclasses do
+    exec(f"def __init__({parameters}):\n    __kept = self.__dict__{body}", scope)
     made = scope["__init__"]
     made.__qualname__ = f"{cls.__qualname__}.__init__"
     return made

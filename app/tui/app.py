@@ -204,11 +204,12 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     async def action_report(self, wanted: str = "") -> None:
         """Copy a card with machine, model and speeds, or write it into a file."""
+        # no first frame waits for it
         from app.library.report_card import (
             as_text,
             report_of_chat,
             write_card,
-        )  # no first frame waits for it
+        )
 
         with self.chat.telling_refusals():
             card = report_of_chat(self.bridge, self.chat.turns)
@@ -277,9 +278,8 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     def _look_at_download(self) -> None:
         """Say in the chat how a download ended, wherever the user is."""
-        if (
-            self.downloads.job is None or not self.screen_stack
-        ):  # screens go away before the timers do
+        # screens go away before the timers do
+        if self.downloads.job is None or not self.screen_stack:
             return
         from app.tui.screens.download import DownloadScreen
         from app.tui.screens.models import ModelsScreen

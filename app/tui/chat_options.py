@@ -109,8 +109,9 @@ def _remote_backend(
 
 
 def _examine(settings: Settings, *state: Any) -> Any:
+    # imports what fits and numpy, which no first frame waits for
     from app.doctor.examine import (
         examine_machine,
-    )  # imports what fits and numpy, which no first frame waits for
+    )
 
     return examine_machine(settings, *state)

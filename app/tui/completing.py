@@ -123,9 +123,8 @@ def _dropped_file(word: str) -> str:
     if word.startswith("file://"):
         from urllib.parse import unquote  # the first frame does without
 
-        _, slash, rest = word.removeprefix("file://").partition(
-            "/"
-        )  # before it may be the host's name
+        # before it may be the host's name
+        _, slash, rest = word.removeprefix("file://").partition("/")
         path = slash + unquote(rest)
     elif len(word) > 1 and word[0] in "'\"" and word.find(word[0], 1) == len(word) - 1:
         path = word[1:-1]
@@ -174,9 +173,8 @@ def _paths(argument: str, suffix: str = "") -> list[str]:
     try:
         with os.scandir(os.path.expanduser(folder) or ".") as entries:
             for entry in islice(entries, 10 * MOST_NAMES):
-                is_folder = os.path.isdir(
-                    entry
-                )  # never fails, as ``entry.is_dir`` does for a link in a circle
+                # never fails, as ``entry.is_dir`` does for a link in a circle
+                is_folder = os.path.isdir(entry)
                 is_wanted = is_folder or entry.name.endswith(suffix)
                 is_hidden = entry.name.startswith(".") and not name.startswith(".")
                 if (

@@ -42,9 +42,8 @@ class ShelfReading:
     ) -> None:
         self._bridge, self._turns, self._live = bridge, turns, live
         root = at_hand.store.root if at_hand.store is not None else None
-        vectors = (
-            root / "passage-vectors.db" if root is not None else None
-        )  # kept with the conversations
+        # kept with the conversations
+        vectors = root / "passage-vectors.db" if root is not None else None
         self.meaning = Meaning(vectors, self._embedding_file)
         self._learning: Future[bool] | None = None
         self._learned: set[str] = set()

@@ -320,9 +320,8 @@ class TerminalDriver(LinuxDriver):
             while not self.exit_event.is_set():
                 if selector.select(_LOOK_PERIOD_S):
                     data = _read(self.fileno)
-                    if (
-                        not data
-                    ):  # the system itself tells only the one who has it as controlling terminal
+                    # the system itself tells only the one who has it as controlling terminal
+                    if not data:
                         os.kill(os.getpid(), signal.SIGHUP)
                         return
                     self._process(self._input.feed(data))

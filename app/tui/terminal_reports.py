@@ -149,9 +149,8 @@ def _key(codes: str, states: str, texts: str, end: str) -> str:
 def _typed_by(code: int, shifted: int, is_shifted: bool, is_large: bool) -> list[int]:
     """Return what a key without ctrl or alt types, where its report does not say that."""
     large = chr(code).upper()
-    if (
-        large == chr(code) or len(large) > 1
-    ):  # no letter: what shift makes of it depends on the keyboard
+    # no letter: what shift makes of it depends on the keyboard
+    if large == chr(code) or len(large) > 1:
         return [shifted] if is_shifted and _is_typed(shifted) else []
     return [shifted if _is_typed(shifted) else ord(large)] if is_large else [code]
 

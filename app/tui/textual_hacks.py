@@ -204,9 +204,8 @@ class ThriftyStylesheet(Stylesheet):
 
     def _place_of(self, node: DOMNode) -> tuple[Any, ...]:
         """Return what rules may ask of a node and of all that it is in."""
-        place: list[Any] = [
-            self._look
-        ]  # rules of a widget's parts, which are not among its own, name colours too
+        # rules of a widget's parts, which are not among its own, name colours too
+        place: list[Any] = [self._look]
         at: object = node
         while isinstance(at, DOMNode):
             place.append((self._kind_of(at), at._pseudo_classes_cache_key))

@@ -74,9 +74,8 @@ def _endless(rng: Writer) -> Turn:
     cry = rng.choice(MORE["cries"])
     number = str(rng.randrange(rng.choice((10, 100))))
     again = rng.choice((number, rng.choice(ascii_lowercase), invented.word(rng), cry))
-    between = rng.choice(
-        (", ", "") if again == "1" else (" ", " ", "", ", ")
-    )  # "1 1 1" is in the written test
+    # "1 1 1" is in the written test
+    between = rng.choice((", ", "") if again == "1" else (" ", " ", "", ", "))
     return between.join([again] * rng.randrange(3, 30)), unknown["say_noise"]
 
 

@@ -91,9 +91,8 @@ async def playing(
 ) -> AsyncIterator[Driver]:
     """Run the application up to a scene, on the scripted machine."""
     script = scene.script()
-    monkeypatch.chdir(
-        tmp_path.anchor
-    )  # where the model's file is named in full, it is always the same name
+    # where the model's file is named in full, it is always the same name
+    monkeypatch.chdir(tmp_path.anchor)
     stand_in(monkeypatch, tmp_path / "machine", scene.machine, scene.view(), script.clock)
     scripted_models.stand_in(monkeypatch, tmp_path / "models", scene.found)
     options = chat_driver.options_for

@@ -107,9 +107,8 @@ def compare(model: Model, kv: str, n_texts: int, drop_share: float) -> None:
                 raise AssertionError(f"{way} holds {session.length} tokens")
             found = followed(session, follow)[:-1]
             reference = found if reference is None else reference
-            chosen = np.array(follow[1:]) != begin_id(
-                session
-            )  # that a text ends was our choice, not the model's
+            # that a text ends was our choice, not the model's
+            chosen = np.array(follow[1:]) != begin_id(session)
             losses[way].append(-found[np.arange(len(follow) - 1), follow[1:]][chosen])
             divergences[way].append((np.exp(reference) * (reference - found)).sum(-1))
             same[way].append(reference.argmax(-1) == found.argmax(-1))

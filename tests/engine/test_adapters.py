@@ -144,9 +144,8 @@ def test_adapters_add_up_in_every_mode_of_the_weights(tmp_path: Path) -> None:
 def test_with_adapters_threads_blocks_and_peers_change_no_bit(
     architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "engine.batch.PATIENCE", 1e6
-    )  # so that all are in every step, however busy the machine is
+    # so that all are in every step, however busy the machine is
+    monkeypatch.setattr("engine.batch.PATIENCE", 1e6)
     tiny = tiny_gguf.model(architecture, "Q8_0")
     path, blocks, rows = tiny.write(tmp_path / "m.gguf"), [], []
     for threads in (1, 3):

@@ -75,9 +75,8 @@ def fed_together(
 def test_tokens_among_others_have_the_bits_of_alone(
     architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "engine.batch.PATIENCE", 1e6
-    )  # so that all are in every step, however busy the machine is
+    # so that all are in every step, however busy the machine is
+    monkeypatch.setattr("engine.batch.PATIENCE", 1e6)
     model = Model.open(tiny_gguf.model(architecture).write(tmp_path / "m.gguf"), threads=2)
     session = model.session(n_ctx=N_CTX)
     wanted = [fed_alone(session, prompt) for prompt in PROMPTS]

@@ -119,9 +119,8 @@ def test_truncate_fork_and_restore_change_no_bit(architecture: str, tmp_path: Pa
     session.truncate(0)
     assert restore_state(session, tmp_path / "kv.state", forked).tokens == len(forked)
     assert session.feed(IDS[:3], every=True).tobytes() == wanted
-    if (
-        model.config.recurrents or model.config.learned_positions
-    ):  # what can shift is in cache/test_context_shift.py
+    # what can shift is in cache/test_context_shift.py
+    if model.config.recurrents or model.config.learned_positions:
         with pytest.raises(EngineError, match="layers cannot forget"):
             session.shift(2, 4)
     model.close()
@@ -164,13 +163,11 @@ def test_greedy_text_of_trained_models_equals_the_recorded(shared_data: Path) ->
             not_bos = takewhile(lambda piece: piece.token_id != 1, reply)  # run.c stops at BOS
             text = "".join(piece.text for piece in not_bos)
             found = run["prompt"] + (text if run["prompt"] else text.lstrip(" "))
-            recorded = run["output"].replace(
-                "<unk>", ""
-            )  # run.c spells the unknown token out, we show nothing
+            # run.c spells the unknown token out, we show nothing
+            recorded = run["output"].replace("<unk>", "")
             assert found[: len(recorded)] == recorded[: len(found)]
-            assert (
-                abs(len(found) - len(recorded)) < 12
-            )  # run.c counts the prompt into its steps by one more or less
+            # run.c counts the prompt into its steps by one more or less
+            assert abs(len(found) - len(recorded)) < 12
         model.close()
 
 

@@ -68,9 +68,8 @@ def execute(
     started_s, watch = time.monotonic(), Watch(enforces)
     n_before = len(lines.seen) if lines else 0
     outcome, fault = _outcome(target, data, lines, watch)
-    if (
-        fault and lines is not None and isinstance(fault, CostFault)
-    ):  # watching the lines costs time as well
+    # watching the lines costs time as well
+    if fault and lines is not None and isinstance(fault, CostFault):
         watch = Watch(enforces)
         outcome, fault = _outcome(target, data, None, watch)
     n_new = len(lines.seen) - n_before if lines else 0

@@ -131,9 +131,8 @@ def test_the_first_greedy_tokens_are_the_recorded(model: Model, recorded: dict[s
         session.prefill(model.tokenizer.encode(one["prompt"]))
         pieces = list(session.generate(Sampling.greedy(), max_tokens=len(one["ids"])))
         found = [piece.token_id for piece in pieces]
-        ends = (
-            model.tokenizer.end_ids
-        )  # the last one may end the text, and is no token of the reply then
+        # the last one may end the text, and is no token of the reply then
+        ends = model.tokenizer.end_ids
         assert found == [token for token in one["ids"] if token not in ends], one["prompt"]
     session.close()
 

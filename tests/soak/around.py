@@ -285,9 +285,8 @@ def scroll(run: Run, rng: Random) -> None:
     for _ in range(rng.randint(3, 12)):
         run.live.press(rng.choice(keys))
         run.live.settle(0.05, 0.5)
-    run.live.press(
-        b"\x14"
-    )  # next to the strip, or below it, messages could not be told from figures
+    # next to the strip, or below it, messages could not be told from figures
+    run.live.press(b"\x14")
     run.live.settle()
     run.live.press(ESCAPE)
     run.go_home()

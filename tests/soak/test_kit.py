@@ -250,9 +250,8 @@ def test_a_program_that_puts_everything_back_is_sound(chats):
 
 def test_a_traceback_on_the_terminal_is_found_however_it_is_cut(chats):
     act = "os.write(1, b'Traceback (most rec'); os.read(0, 1); os.write(1, b'ent call last)'); time.sleep(600)"
-    chat = chats(
-        f"tty.setraw(0); {act}"
-    )  # the rest comes when it is told to: found earlier, it would end the start
+    # the rest comes when it is told to: found earlier, it would end the start
+    chat = chats(f"tty.setraw(0); {act}")
     chat.wait_for(lambda: b"most rec" in chat.output_tail, "the first piece")
     chat.press("x")
     with pytest.raises(Failed, match="Traceback"):

@@ -104,12 +104,10 @@ def inline_text(node: SyntaxTreeNode) -> Content:
     """Return the styled text of a node and all within it; line breaks are those the text insists on."""
     if node.type == "text":
         text = _SPACE.sub(" ", node.content)
-        is_plain = (
-            text.isascii() and text.isprintable()
-        )  # what most text is, seen a hundred times faster
-        return Content(
-            text if is_plain else screen_text(text)
-        )  # again: entities are characters by now
+        # what most text is, seen a hundred times faster
+        is_plain = text.isascii() and text.isprintable()
+        # again: entities are characters by now
+        return Content(text if is_plain else screen_text(text))
     if node.type in _BREAKS:
         return Content(_BREAKS[node.type])
     if node.type == "code_inline":

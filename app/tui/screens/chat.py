@@ -310,9 +310,8 @@ class ChatScreen(Sending, ModelFlow):
         self.tell_machine(event)
         self.tell_of_real_one()
         self.want_title()
-        if any(
-            message.folded for message in self.turns.conversation.messages[-2:]
-        ):  # maybe by files
+        # maybe by files
+        if any(message.folded for message in self.turns.conversation.messages[-2:]):
             self.shelf.note_change()
 
     def _end_reply(self) -> ReplyView:

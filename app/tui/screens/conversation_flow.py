@@ -141,9 +141,8 @@ class ConversationFlow(MessageActions):
     def _last_used(self, model_path: ModelPlace | str) -> tuple[str, Saved] | None:
         """Return id and content of the conversation used last with a model; None where a start is to be empty."""
         store = self.at_hand.store
-        if (
-            store is None or self.at_hand.resume == NEW or is_starter(str(model_path))
-        ):  # its context is for one try
+        # its context is for one try
+        if store is None or self.at_hand.resume == NEW or is_starter(str(model_path)):
             return None
         try:
             last = store.last_used(model_key(model_path))

@@ -64,9 +64,8 @@ def help_sections(screen: Screen[object], keymap: Keymap) -> list[tuple[str, lis
     sections += [
         (_HEADINGS.get(scope, "On this screen"), key_entries(scope, keymap)) for scope in scopes
     ]
-    own = [
-        one.binding for one in screen.active_bindings.values() if not one.binding.id
-    ]  # in no table
+    # in no table
+    own = [one.binding for one in screen.active_bindings.values() if not one.binding.id]
     more = [
         (show_key(one.key), one.description)
         for one in own

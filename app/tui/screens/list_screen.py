@@ -238,9 +238,8 @@ class ListScreen(Screen[None], Generic[Item]):
     def show_highlighted(self) -> None:
         """Say more about the row under the cursor, and what keys do with it."""
         rows, item, key = self.query_one(OptionList), self.highlighted(), self._keymap.first_key
-        if (
-            rows.highlighted == 1 and self._items[0] is None
-        ):  # a cursor at the top shows the first heading as well
+        # a cursor at the top shows the first heading as well
+        if rows.highlighted == 1 and self._items[0] is None:
             rows.scroll_home(animate=False)
         self._show_details(item)
         words = self.key_words(item)

@@ -216,9 +216,8 @@ class Sending(MessageActions):
         typed = self.prompt.typed
         self.prompt.offer(offered_at_once(typed, self._names))
         looking = offered_paths(typed)
-        if (
-            looking is not None
-        ):  # each goes its way: one that was called off before it began would never be awaited
+        # each goes its way: one that was called off before it began would never be awaited
+        if looking is not None:
             self.run_worker(self._offer_paths(typed, looking), group="paths")
         names = self.prompt.draft.referred
         if names != self._named_files:
@@ -578,9 +577,8 @@ class Sending(MessageActions):
             files = self._new_of(files, documents)
         else:
             self._documents, self._passages_in = documents, conversation
-        message.draft = Draft(
-            shown, message.draft.folds
-        )  # what it names is read: given back, it is not read again
+        # what it names is read: given back, it is not read again
+        message.draft = Draft(shown, message.draft.folds)
         self._complete(message, files)
 
     @property
@@ -608,9 +606,8 @@ class Sending(MessageActions):
         try:
             await work
         finally:
-            self.call_later(
-                self.go_on_with_held
-            )  # in the screen's turn, as if it had been sent now
+            # in the screen's turn, as if it had been sent now
+            self.call_later(self.go_on_with_held)
 
     @property
     def _n_ctx(self) -> int:

@@ -43,9 +43,8 @@ class ThemePicker(ModalScreen[str | None]):
         picker.highlighted = self._names.index(self._before) if self._before in self._names else 0
         picker.border_title = "Colours"
         leave = self._keymap.hint("theme.leave", "undoes")
-        picker.border_subtitle = " · ".join(
-            filter(None, ("Enter keeps", leave))
-        )  # that key is Textual's own
+        # that key is Textual's own
+        picker.border_subtitle = " · ".join(filter(None, ("Enter keeps", leave)))
         yield picker
 
     @on(OptionList.OptionHighlighted)

@@ -73,9 +73,8 @@ class FigureLines(Widget):
 
     def fill(self, lines: Sequence[Line]) -> None:
         """Show these lines, as high as they are."""
-        self.styles.height = len(
-            lines
-        )  # not measured by Textual, which may be before the width settles
+        # not measured by Textual, which may be before the width settles
+        self.styles.height = len(lines)
         self.show(lines)
 
     def follow(self, draw: Callable[[int], Sequence[Line]]) -> None:
@@ -90,9 +89,8 @@ class FigureLines(Widget):
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Draw some of the lines."""
-        self._base = (
-            self.rich_style
-        )  # of all of them: it is put together again from every widget above this one
+        # of all of them: it is put together again from every widget above this one
+        self._base = self.rich_style
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:

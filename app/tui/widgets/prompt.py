@@ -121,9 +121,8 @@ class Prompt(TextArea):
         named = frozenset(self.draft.referred)
         draft, rest = Draft(self.text, self.draft.used_folds(), named), Draft()
         at = drafts.after_chips(draft.shown, draft.folds)
-        if (
-            self.takes_commands and split_command(draft.shown[at:]) is not None
-        ):  # chips are not sent with a command
+        # chips are not sent with a command
+        if self.takes_commands and split_command(draft.shown[at:]) is not None:
             rest, draft = (
                 Draft(draft.shown[:at], draft.folds),
                 Draft(draft.shown[at:], draft.folds, named),

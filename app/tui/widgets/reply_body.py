@@ -142,9 +142,8 @@ class ReplyBody(Widget):
             return highlight.HighlightTheme
         if not self.app.current_theme.dark:
             return highlight.ANSILightHighlightTheme
-        return _readable(
-            highlight.ANSIDarkHighlightTheme
-        )  # whose names of functions are blue: unreadable on black
+        # whose names of functions are blue: unreadable on black
+        return _readable(highlight.ANSIDarkHighlightTheme)
 
     def _painted(self, y: int, selection: Selection | None) -> Strip:
         row, text = self._markdown.rows[y], self._markdown.rows[y].text

@@ -227,9 +227,8 @@ class StatusLine(Static):
         content = fit(segments, columns)
         if content.plain != self.line:
             self.line = content.plain
-            self.update(
-                content, layout=False
-            )  # one line high whatever it says: nothing else has to move
+            # one line high whatever it says: nothing else has to move
+            self.update(content, layout=False)
 
     def _curve(self, status: EngineStatus) -> str:
         """Draw the running reply's speed; its last second, which is not over, would change with every look."""

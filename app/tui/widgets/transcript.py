@@ -170,9 +170,8 @@ class Transcript(VerticalScroll, can_focus=False):
     def slim(self) -> None:
         """Let old messages cost nothing, unless the user has scrolled up to them."""
         entries = self._entries()
-        if len(entries) < KEPT_MOUNTED and self._bring_back(
-            EARLIER_AT_ONCE
-        ):  # an edit took the later ones away
+        # an edit took the later ones away
+        if len(entries) < KEPT_MOUNTED and self._bring_back(EARLIER_AT_ONCE):
             self.anchor()
         if len(entries) <= MOST_MOUNTED or self.is_scrolled_up:
             return

@@ -110,9 +110,8 @@ def written(model: Model, session: Session, forms: Forms) -> Written:
         **how: Any,
     ) -> str:
         session.prefill(model.tokenizer.encode("The capital of France is"))
-        sampling = Sampling(
-            temperature=3.0, top_p=1.0, min_p=0.0, top_k=0, seed=seed
-        )  # as wild as it gets
+        # as wild as it gets
+        sampling = Sampling(temperature=3.0, top_p=1.0, min_p=0.0, top_k=0, seed=seed)
         constraint = forms.constraint(form)
         wrapped = wrap(constraint) if wrap is not None else constraint
         pieces = session.generate(

@@ -48,9 +48,8 @@ def test_kernels_are_tuned_after_replies_until_done_once(script):
     engine.ask("first")
     assert gives_way.wait(PATIENCE_S)
     engine.ask("second")
-    assert is_finished.wait(
-        PATIENCE_S
-    )  # else the third message, or the end, is there before the kernels' turn
+    # else the third message, or the end, is there before the kernels' turn
+    assert is_finished.wait(PATIENCE_S)
     engine.ask("third")
     engine.close()
     assert found == [False, False]
@@ -82,9 +81,8 @@ def test_compilation_is_named_and_counted(engine, script):
     script.open_gate.allow(2)
     assert script.open_gate.waiting.wait(PATIENCE_S)
     status = engine.bridge.status
-    while (
-        status.activity is not Activity.COMPILING
-    ):  # the second step is reported before the third one waits
+    # the second step is reported before the third one waits
+    while status.activity is not Activity.COMPILING:
         status = engine.bridge.status
     assert (status.step, status.done, status.total) == ("matvec q4_k", 1, 2)
 

@@ -111,9 +111,8 @@ def test_what_a_stopped_turn_dropped_is_not_counted_any_more(engine: Engine) -> 
     assert gate.waiting.wait(PATIENCE_S)
     engine.bridge.cancel()
     engine.wait_for(PromptStopped)
-    engine.until(
-        lambda: not engine.bridge.status.is_busy
-    )  # a turn is over a moment after its last message
+    # a turn is over a moment after its last message
+    engine.until(lambda: not engine.bridge.status.is_busy)
     assert engine.bridge.status.context_used == 36
 
 
@@ -173,9 +172,8 @@ def test_an_edited_message_replaces_all_turns_from_it_on(engine: Engine, script:
         script.opened[-1].tokenizer.decode(engine.session.tokens)
         == "be briefoneHello there.zweiHello there."
     )
-    assert (
-        finished.figures.reused_tokens == 1 + 4 + 3 + 5 + 1
-    )  # start, system, question, reply, <user>
+    # start, system, question, reply, <user>
+    assert finished.figures.reused_tokens == 1 + 4 + 3 + 5 + 1
 
 
 def test_weighing_an_edit_counts_exactly_and_changes_nothing(engine: Engine) -> None:
@@ -193,9 +191,8 @@ def test_weighing_an_edit_counts_exactly_and_changes_nothing(engine: Engine) -> 
         figures.reused_tokens,
         figures.prompt_tokens,
     )
-    assert weighed.read_s == pytest.approx(
-        weighed.read_tokens / 10.0
-    )  # the script reads ten a second
+    # the script reads ten a second
+    assert weighed.read_s == pytest.approx(weighed.read_tokens / 10.0)
 
 
 def test_a_refused_edit_leaves_the_conversation_as_it_was(engine: Engine) -> None:
@@ -215,9 +212,8 @@ def test_the_status_divides_the_context_by_turns(engine: Engine) -> None:
     engine.ask("two")
     status = engine.bridge.status
     assert status.turn_starts == (5, 13)
-    assert (
-        status.context_used == engine.session.length == 5 + 8 + 7
-    )  # no <end> after the last reply yet
+    # no <end> after the last reply yet
+    assert status.context_used == engine.session.length == 5 + 8 + 7
     engine.turns.start_new(None)
     engine.until(lambda: not engine.bridge.status.context_used)
     assert engine.bridge.status.turn_starts == ()

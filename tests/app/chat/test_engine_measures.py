@@ -30,9 +30,8 @@ def script():
 
 @pytest.fixture
 def engine(script, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        engine_measures, "has_room", lambda model: True
-    )  # whatever the machine has left
+    # whatever the machine has left
+    monkeypatch.setattr(engine_measures, "has_room", lambda model: True)
     engine = Engine(script, open_history=lambda: ReplyHistory(tmp_path / "state" / "speeds.json"))
     yield engine
     engine.close()

@@ -19,9 +19,8 @@ def engine(engine: Engine) -> Engine:
 
 
 def prepare(engine: Engine, text: str, read_ahead: bool = True) -> PromptCounted:
-    engine.until(
-        lambda: not engine.bridge.status.is_busy
-    )  # a turn is over a moment after its last message
+    # a turn is over a moment after its last message
+    engine.until(lambda: not engine.bridge.status.is_busy)
     assert engine.turns.read_ahead(text, read_ahead)
     counted = engine.wait_for(PromptCounted)
     engine.idle()
@@ -30,10 +29,11 @@ def prepare(engine: Engine, text: str, read_ahead: bool = True) -> PromptCounted
 
 def test_the_text_is_counted_without_touching_the_conversation(engine):
     counted = prepare(engine, FORTY, read_ahead=False)
+    # begin, user, 40 words, end, assistant
     assert (counted.tokens, counted.ready_tokens) == (
         44,
         0,
-    )  # begin, user, 40 words, end, assistant
+    )
     assert engine.session.tokens == []
     assert engine.bridge.status.activity is Activity.READY
 

@@ -171,9 +171,8 @@ def test_a_reply_goes_on_after_the_opening_it_was_written_after(model: Model) ->
             assert list(edited.ids) == list(begun.ids)
             assert edited.earlier is not None
             kept = text[: answer_start(text, opened_by(chat.opening))]
-            assert (
-                edited.earlier.text.replace(" ", "") == f"{kept}no"
-            )  # the vocabulary's words begin with a space
+            # the vocabulary's words begin with a space
+            assert edited.earlier.text.replace(" ", "") == f"{kept}no"
 
 
 def test_which_opening_fits_a_reply() -> None:

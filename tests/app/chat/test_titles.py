@@ -54,9 +54,8 @@ def test_it_is_broken_off_at_once_when_something_is_asked(engine: Engine, script
     assert engine.bridge.write_title(engine.turns._held(), "7")
     assert gate.waiting.wait(PATIENCE_S)
     assert not engine.bridge.status.is_busy
-    assert engine.turns.submit(
-        "And then?"
-    )  # the gate stays shut: only a cancel gets the engine out of it
+    # the gate stays shut: only a cancel gets the engine out of it
+    assert engine.turns.submit("And then?")
     engine.idle()
     gate.open()
     assert engine.wait_for(GenerationFinished).figures.reused_tokens == len(held)

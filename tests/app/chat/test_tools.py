@@ -372,9 +372,8 @@ def test_a_call_agreed_to_for_one_server_runs_in_no_other() -> None:
     assert box.owner_of("echo") == ""
     assert box.call(call, told.append) == "The tool's server has ended."
     assert made["two"].called == []
-    box.start(
-        lambda: False, told.append
-    )  # the model is told of tools again, and each call is asked about again
+    # the model is told of tools again, and each call is asked about again
+    box.start(lambda: False, told.append)
     assert box.owner_of("echo") == "two"
     assert box.call(call, told.append) == "hi"
 

@@ -139,14 +139,14 @@ async def test_no_gain_is_said_and_k_compares_kv_types_to_remember() -> None:
         await driver.pilot.press("k")
         await shown(driver, "A KV cache of f32 writes 20 % faster (20 to 20)")
         text = await shown(driver, "use the best (2, 2, f32)")
-        assert "2 threads write fastest" in " ".join(
-            text.split()
-        )  # what was found before still stands there
+        # what was found before still stands there
+        assert "2 threads write fastest" in " ".join(text.split())
         sessions = model_of(driver).sessions
+        # speed makes none less exact
         assert [session.kv_type for session in sessions[1:]] == [
             "f16",
             "f32",
-        ]  # speed makes none less exact
+        ]
         assert all(session.is_closed for session in sessions[1:])
         assert not sessions[0].is_closed
         assert sessions[0].tokens == []
@@ -193,9 +193,8 @@ async def test_what_is_remembered_is_used_and_a_doubt_told_once() -> None:
             lambda: driver.chat.turns.model not in (None, model), "the other model is open"
         )
         await driver.ask("hello")
-        assert not any(
-            "measures again" in note for note in driver.notes()
-        )  # which begin with the model
+        # which begin with the model
+        assert not any("measures again" in note for note in driver.notes())
 
 
 async def test_a_result_with_swapping_is_used_but_not_remembered() -> None:
@@ -214,9 +213,8 @@ async def test_a_result_with_swapping_is_used_but_not_remembered() -> None:
         await shown(driver, "The machine was swapping meanwhile: these figures are not remembered.")
         machine.swap_memory = real  # type: ignore[method-assign]
         await shown(driver, "KV types")  # the first search is over
-        await driver.pilot.press(
-            "k"
-        )  # a quiet search afterwards does not make the counts any better
+        # a quiet search afterwards does not make the counts any better
+        await driver.pilot.press("k")
         await shown(driver, "The KV cache stays f16")
         await shown(driver, "The machine was swapping meanwhile")
         await driver.pilot.press("enter")

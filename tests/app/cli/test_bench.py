@@ -53,9 +53,8 @@ def test_each_thread_count_is_one_json_object_with_both_lists(
     first, second = reports(script, capsys)
     assert (first["threads"], second["threads"]) == (1, 2)
     assert first["prefill_tps"] == pytest.approx([10.0, 10.0])
-    assert first["decode_tps"] == pytest.approx(
-        [10.0, 10.0]
-    )  # a token fed one by one costs as much in the script
+    # a token fed one by one costs as much in the script
+    assert first["decode_tps"] == pytest.approx([10.0, 10.0])
     assert (first["quantization"], first["weights"], first["n_prompt"], first["n_gen"]) == (
         "Q4_K_M",
         "mmap",

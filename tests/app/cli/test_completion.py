@@ -59,9 +59,8 @@ def test_a_mistyped_command_names_the_nearest(capsys, tmp_path, monkeypatch):
         capsys.readouterr().err
         == "jalopy: bnech: neither a command nor a file (did you mean jalopy bench?)\n"
     )
-    assert (
-        parse(["set"]).model == "set"
-    )  # near to nothing: opening it says that there is no such file
+    # near to nothing: opening it says that there is no such file
+    assert parse(["set"]).model == "set"
     (tmp_path / "bnech").touch()
     assert parse(["bnech"]).model == "bnech"
     assert parse(["starter"]).model == "starter"

@@ -106,9 +106,8 @@ def test_ctrl_c_prints_what_is_known(
         made.append(self)
         for rows in score(self, ids, first):
             if len(made) == 2 and not cancelled.is_set():
-                os.kill(
-                    os.getpid(), signal.SIGINT
-                )  # Python hands it to the main thread, which waits
+                # Python hands it to the main thread, which waits
+                os.kill(os.getpid(), signal.SIGINT)
                 assert cancelled.wait(60)
             yield rows
 

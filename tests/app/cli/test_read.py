@@ -68,9 +68,8 @@ def test_only_changed_files_begin_another_conversation(
     assert Store().ids() == ["000001"]
     [message] = Store().read("000001").conversation.messages
     assert message.text == "a.md:\n```\none text\n```"
-    with pytest.raises(
-        Refusal, match="the context holds"
-    ):  # a refusal costs nothing that was there before
+    # a refusal costs nothing that was there before
+    with pytest.raises(Refusal, match="the context holds"):
         read(replace(settings, context_size=8), *what, script.clock)
     assert Store().ids() == ["000001"]
     file.write_text("another text")

@@ -228,9 +228,8 @@ def test_ctrl_c_prints_the_results_so_far_and_remembers_none(
         def reports() -> Any:
             for n, report in enumerate(sweep):
                 if n == 4:
-                    os.kill(
-                        os.getpid(), signal.SIGINT
-                    )  # Python hands it to the main thread, which waits
+                    # Python hands it to the main thread, which waits
+                    os.kill(os.getpid(), signal.SIGINT)
                     assert sweep._cancelled.wait(60)
                 yield report
 
@@ -348,9 +347,8 @@ def test_what_is_remembered_belongs_to_one_machine_and_one_model(
     assert engine_access.recall_tuned(model).choice is None
     assert engine_access.remember_tuned(model, TunedChoice(2, 4)) is None
     assert engine_access.recall_tuned(model).choice == TunedChoice(2, 4)
-    monkeypatch.setattr(
-        host, "cores", lambda: Cores((0, 1, 2, 3), 2, 1, name="i5-4278U")
-    )  # a quota now
+    # a quota now
+    monkeypatch.setattr(host, "cores", lambda: Cores((0, 1, 2, 3), 2, 1, name="i5-4278U"))
     assert engine_access.recall_tuned(model).choice is None
     monkeypatch.setattr(host, "cores", lambda: Cores((0, 1, 2, 3), 2, None, name="i5-4278U"))
     monkeypatch.setattr(engine_access, "cpu_level", lambda: "ssse3")

@@ -137,9 +137,8 @@ def test_every_part_of_a_model_is_hashed_and_one_hash_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = tiny_gguf.write_parts(tmp_path, "m", 3)[0]
-    assert (
-        run(capsys, first, runs=False)[1].count("sha256") == 6
-    )  # the word, and what to do, in each of three lines
+    # the word, and what to do, in each of three lines
+    assert run(capsys, first, runs=False)[1].count("sha256") == 6
     with pytest.raises(Refusal, match="is in 3 files, and --sha256 is of one"):
         run(capsys, first, runs=False, sha256="0" * 64)
 

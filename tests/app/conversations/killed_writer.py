@@ -39,9 +39,8 @@ def write(root: Path, told: int) -> None:
         os.write(told, f"{made.id} {place} {text}\n".encode())
 
     while True:
-        n = 2 * (
-            len(conversation.messages) // 2
-        )  # in place of a question that a kill left unanswered
+        # in place of a question that a kill left unanswered
+        n = 2 * (len(conversation.messages) // 2)
         ask(made, conversation, f"question {n}")
         tell(n, f"question {n}")
         text = ""

@@ -157,9 +157,8 @@ def test_a_pdf_reader_that_hangs_or_fails_is_reported(
     reading = read_documents([str(tmp_path)])
     assert reading.documents[0].text == "[page 1]\nIt hums"
     assert "torn.docx: is not a sound DOCX file" in reading.troubles[0]
-    monkeypatch.setattr(
-        read, "own_module", lambda name: ["sh", "-c", "kill -XCPU $$"]
-    )  # what its limit does
+    # what its limit does
+    monkeypatch.setattr(read, "own_module", lambda name: ["sh", "-c", "kill -XCPU $$"])
     [trouble] = read_documents([str(tmp_path / "fan.pdf")]).troubles
     assert "takes more than 30 s of processor time" in trouble
 

@@ -82,9 +82,8 @@ async def test_a_file_is_attached_as_a_chip_or_refused_in_one_line(
         await driver.say("/edit")
         await driver.until(lambda: "notes.txt, 17 B" in driver.prompt.text.replace("\u00a0", " "))
         assert "milk" not in driver.prompt.text
-        await driver.say(
-            f"/read {tmp_path / 'large.md'}"
-        )  # its tokens are those of the model's vocabulary
+        # its tokens are those of the model's vocabulary
+        await driver.say(f"/read {tmp_path / 'large.md'}")
         assert "tokens, the context holds 2,048" in await driver.note("large.md: about 2,4")
 
 

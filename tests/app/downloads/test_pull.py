@@ -65,9 +65,8 @@ def test_a_model_is_downloaded_checked_and_nothing_else_is_left(
     assert "free there" in out
     assert "on this machine: fits" in out
     assert "Here and checked" in out
-    assert (
-        server.asked("hub")[1].path == f"/{REPOSITORY}/resolve/{COMMIT}/{NAME}"
-    )  # of the version described
+    # of the version described
+    assert server.asked("hub")[1].path == f"/{REPOSITORY}/resolve/{COMMIT}/{NAME}"
     assert server.requests[-1].headers["accept-encoding"] == "identity"
 
 
@@ -115,9 +114,8 @@ def test_what_was_begun_goes_on_though_advice_has_changed(
     refusal(target)
     assert (target / "tiny-Q4_K_M.gguf.part").stat().st_size == 70_000
     server.faults.clear()
-    monkeypatch.setattr(
-        listing, "rates_or_typical", lambda threads: MachineRates(12.0)
-    )  # now Q8_0 would be advised
+    # now Q8_0 would be advised
+    monkeypatch.setattr(listing, "rates_or_typical", lambda threads: MachineRates(12.0))
     assert get(target) == exit_codes.OK
     assert "begun earlier" in capsys.readouterr().out
     assert left_over(target) == ["tiny-Q4_K_M.gguf"]
@@ -146,9 +144,8 @@ def test_what_is_here_already_is_not_downloaded_again(
 ) -> None:
     get(target)
     server.requests.clear()
-    monkeypatch.setattr(
-        fetch, "_free_bytes", lambda directory: 1000
-    )  # nothing more to come needs no room
+    # nothing more to come needs no room
+    monkeypatch.setattr(fetch, "_free_bytes", lambda directory: 1000)
     assert get(target) == exit_codes.OK
     assert server.asked("content") == []
 
@@ -268,9 +265,8 @@ def test_a_connection_without_progress_ends_and_keeps_the_part(
 
 def test_a_stall_ends_by_itself_and_is_resumed(server: LocalHub, target: Path) -> None:
     server.faults.append(stalls)
-    assert (
-        get(target, web=client(timeout_s=2.0)) == exit_codes.OK
-    )  # every answer must come within it
+    # every answer must come within it
+    assert get(target, web=client(timeout_s=2.0)) == exit_codes.OK
     assert "range" in server.asked("content")[1].headers
 
 

@@ -39,9 +39,8 @@ def run(events_fd: int, model: str, threads: int, n_tokens: int, context: int) -
     settings = override(load_settings(), "threads", threads, "--threads")
     settings = override(settings, "prefill_threads", threads, "--threads")
     settings = override(settings, "context_size", context, "--ctx")
-    settings = override(
-        settings, "loop_guard", "off", "the benchmark"
-    )  # a reply has its length, whatever it says
+    # a reply has its length, whatever it says
+    settings = override(settings, "loop_guard", "off", "the benchmark")
     prepare_environment(settings.low_power)
     from app.tui.app import JalopyApp
     from app.tui.chat_options import chat_options

@@ -143,9 +143,8 @@ def test_a_signal_ends_the_chat_that_it_runs(tmp_path: Path) -> None:
     bench = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     give_up_s = time.monotonic() + _PATIENCE_S
     chats: list[psutil.Process] = []
-    while not any(
-        chat.num_threads() > 1 for chat in chats
-    ):  # one that has begun is known to who started it
+    # one that has begun is known to who started it
+    while not any(chat.num_threads() > 1 for chat in chats):
         assert time.monotonic() < give_up_s
         assert bench.poll() is None
         time.sleep(0.05)

@@ -320,9 +320,8 @@ def test_no_answer_is_a_line_in_every_shape(ask: Ask, name: str) -> None:
 
 def test_lines_without_end_are_cut(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "_MOST_LINES", 1000)
-    assert (
-        list(streams.events([b"\n" * 4096, b"\r" * 4096, DONE], "host")) == []
-    )  # empty ones in a row are one
+    # empty ones in a row are one
+    assert list(streams.events([b"\n" * 4096, b"\r" * 4096, DONE], "host")) == []
     failed, _ = ask(packed(gzip.compress(b": x\n" * 2000), "gzip"))
     assert isinstance(failed, GenerationFailed)
     assert failed.reason.endswith("the answer does not end")

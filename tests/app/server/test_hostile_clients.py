@@ -88,9 +88,8 @@ def test_a_client_that_leaves_stops_the_computation(
         gate.allow(3)
         until(gate.waiting.is_set)
         cut(connection)
-        until(
-            lambda: server.metric("requests_running") == 0
-        )  # no one opens the gate: it was cancelled
+        # no one opens the gate: it was cancelled
+        until(lambda: server.metric("requests_running") == 0)
         assert server.metric("clients_gone_total") == 1
         assert server.metric("generated_tokens_total") == 3
         left = f'jalopy_requests_total{{route="{path}",status="499"}} 1\n'
@@ -284,9 +283,8 @@ def test_the_end_tells_those_who_are_answered_and_who_wait(
         assert b'"code":"shutting_down"' in received(streamed)
         assert whole.result(60).json()["error"]["code"] == "shutting_down"
         told = received(waiting)
-        assert (
-            b"503 Service Unavailable" in told or b'"code":"shutting_down"' in told
-        )  # its stream may have begun
+        # its stream may have begun
+        assert b"503 Service Unavailable" in told or b'"code":"shutting_down"' in told
 
 
 @pytest.mark.parametrize(

@@ -306,9 +306,8 @@ async def test_enter_in_an_empty_prompt_opens_the_last_one():
     script = Script(replies=[tokens("Four.")], prefill_gate=Gate())
     async with chatting(script, resume="offer") as driver:
         await driver.note("Enter  goes on with")
-        await driver.pilot.press(
-            *"again?", "enter", "enter"
-        )  # it is offered no more once something is said
+        # it is offered no more once something is said
+        await driver.pilot.press(*"again?", "enter", "enter")
         await driver.until(script.prefill_gate.waiting.is_set)
         script.prefill_gate.open()
         await driver.last_reply()
@@ -561,9 +560,8 @@ async def test_only_the_row_asked_about_is_deleted_or_renamed():
         for ask, answer in (("ctrl+r", ("!", "enter")), ("ctrl+d", ("y",))):
             await driver.until(lambda: screen.highlighted().id == "000002")
             await driver.pilot.press(ask, *answer[:-1])
-            screen._hits = tuple(
-                hit for hit in screen.items() if hit.id == "000001"
-            )  # a search goes on
+            # a search goes on
+            screen._hits = tuple(hit for hit in screen.items() if hit.id == "000001")
             screen.show()
             assert screen.highlighted().id == "000001"
             if ask == "ctrl+d":

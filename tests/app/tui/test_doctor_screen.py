@@ -86,9 +86,8 @@ async def test_a_key_and_a_command_open_it_and_escape_closes_it(answers: list[An
         await driver.shows("not measured: RuntimeError: out of")
         await driver.pilot.press("r")
         await measured(driver)
-        assert (
-            driver.app.bridge.status == before
-        )  # the last reply's figures outlive the examination
+        # the last reply's figures outlive the examination
+        assert driver.app.bridge.status == before
         await driver.shows("12.0 GB/s")  # it costs speed, so it is no check that is fine
         await driver.hides("Old CPU: kernels use AVX2")
         await driver.pilot.press("enter")

@@ -88,9 +88,8 @@ def test_the_first_frame_imports_nothing_that_it_does_not_show() -> None:
 async def test_every_style_sheet_is_parsed_once_before_the_first_frame(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        ThriftyStylesheet, "_parse_rules", Stylesheet._parse_rules
-    )  # not shared with other tests
+    # not shared with other tests
+    monkeypatch.setattr(ThriftyStylesheet, "_parse_rules", Stylesheet._parse_rules)
     parsed: Counter[object] = Counter()
     parse = stylesheet.parse
 

@@ -120,9 +120,8 @@ async def test_every_model_has_a_row_and_foreign_files_a_reason() -> None:
         await driver.until(lambda: screen._found.is_done)
         await driver.pilot.press("f3")
         await driver.until(lambda: driver.app.screen is driver.chat)
-        assert (
-            not screen._timer._active.is_set()
-        )  # nothing is looked at while something else is shown
+        # nothing is looked at while something else is shown
+        assert not screen._timer._active.is_set()
         await driver.say("/models")
         await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
         await driver.pilot.press("escape")

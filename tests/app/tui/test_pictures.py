@@ -120,9 +120,8 @@ def draw_again(driver: Driver) -> None:
 
 async def check_on_console(picture: Picture, driver: Driver) -> None:
     shown = await picture.check(f"{BASE} on the Linux console", driver)
-    shown.replace("•", "").encode(
-        "cp437"
-    )  # the font has the bullet too, where the encoding has a bell
+    # the font has the bullet too, where the encoding has a bell
+    shown.replace("•", "").encode("cp437")
     await picture.check(f"{BASE} in 16 colours", driver, styles_of)
     assert kinds_of_colours(driver) <= SIXTEEN
 

@@ -78,9 +78,8 @@ async def test_quick_keys_act_in_order_and_the_prompt_grows():
             driver.prompt._insert(text)
             await driver.until(lambda height=height: driver.prompt.size.height == height)
             await driver.pilot.pause()
-        assert (
-            driver.prompt.show_vertical_scrollbar
-        )  # which goes before the cursor leaves the lines that go
+        # which goes before the cursor leaves the lines that go
+        assert driver.prompt.show_vertical_scrollbar
         for _ in range(3):
             await driver.pilot.press("ctrl+z")
         assert driver.prompt.document.line_count == 1

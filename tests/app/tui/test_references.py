@@ -201,9 +201,8 @@ async def test_the_first_file_for_a_server_is_asked_about_once() -> None:
         assert len(driver.chat.turns.conversation.messages) == 2
         await driver.pilot.press("enter")
         await question(driver)
-        await driver.shows(
-            "Send secret, 15 B, 1 line to api.example:8000?"
-        )  # drawn: its keys are there
+        # drawn: its keys are there
+        await driver.shows("Send secret, 15 B, 1 line to api.example:8000?")
         driver.script.clock.advance(CALM_S)
         await driver.pilot.press("y")
         await driver.until(lambda: len(driver.chat.turns.conversation.messages) > 3)

@@ -288,10 +288,11 @@ async def test_a_question_comes_before_a_document_is_read() -> None:
 async def test_nothing_is_read_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     async with chatting(Script(n_ctx=2048), size=(100, 30)) as driver:
         shelf = driver.chat.shelf
+        # nothing is read before memory is short
         quota_bytes, shelf._quota_bytes = (
             shelf._quota_bytes,
             0,
-        )  # nothing is read before memory is short
+        )
         await ask_with(driver, "book.txt", "what is this?")
         shelf._quota_bytes = quota_bytes
 

@@ -62,18 +62,16 @@ def test_a_sigcont_without_a_stop_still_reads_each_key_once(start):
         time.sleep(gap_s)
     terminal.read_until_more(ENTERED_ALTERNATE_SCREEN, shown)
     give_up_s = time.monotonic() + PATIENCE_S
-    while (
-        psutil.Process(terminal.process.pid).num_threads() > n_threads
-    ):  # the last reader ends with its next look
+    # the last reader ends with its next look
+    while psutil.Process(terminal.process.pid).num_threads() > n_threads:
         assert time.monotonic() < give_up_s, "a thread that read the terminal is left"
         time.sleep(0.02)
     terminal.type("ij")
     terminal.read_until(b"abcdefghij")
     while terminal.process.poll() is None:
         assert time.monotonic() < give_up_s, "the program did not end"
-        terminal.type(
-            "\x11"
-        )  # in its usual mode, as between two signals, a terminal takes it for XON
+        # in its usual mode, as between two signals, a terminal takes it for XON
+        terminal.type("\x11")
         terminal.read(1.0)
     assert terminal.wait() == 0
     assert terminal.is_restored()

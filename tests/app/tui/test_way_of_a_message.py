@@ -29,9 +29,8 @@ async def passed_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the files of the program that run between Enter and the first piece on the screen, in order."""
     passed: dict[str, None] = {}
     is_watched = False
-    ways = {
-        threading.main_thread()
-    }  # the screen's and the engine's; what others do meanwhile, as saving, is not on it
+    # the screen's and the engine's; what others do meanwhile, as saving, is not on it
+    ways = {threading.main_thread()}
 
     def watch(frame: FrameType, event: str, _: object) -> None:
         nonlocal is_watched

@@ -1470,11 +1470,12 @@ _STATED = {
         "final_logit_softcapping": 0.5,
         "rope.freq_base_swa": 300.0,
     },
+    # as if they were left out
     "granite": {
         "embedding_scale": 0.0,
         "residual_scale": 0.0,
         "attention.scale": 0.0,
-    },  # as if they were left out
+    },
     "hunyuan-dense": {"rope.scaling.alpha": 50.0},
     "lfm2": {"attention.sliding_window": 7},
     "llama": {"rope.scaling.factor": 4.0},

@@ -95,9 +95,8 @@ def attention(twin: Twin, block: str, h: Array) -> Array:
             np.log(twin.key("rope.scaling.factor")),
             twin.key("rope.scaling.yarn_log_multiplier"),
         )
-        magnitude = (1 + 0.1 * stretch) / (
-            1 + 0.1 * multiplier * stretch
-        )  # which YaRN has elsewhere
+        # which YaRN has elsewhere
+        magnitude = (1 + 0.1 * stretch) / (1 + 0.1 * multiplier * stretch)
         stretched, scale = (
             twin.yarn_turner(neighbours=True),
             scale * (1 + multiplier * stretch) ** 2,
@@ -178,9 +177,8 @@ def test_keys_move_with_dropped_tokens_and_come_back_from_a_file(tmp_path: Path)
     found, wanted = (
         one._pipeline._cache.layers[0].keys.read_tiles(0, 44) for one in (moved, fresh)
     )
-    assert (
-        np.abs(found - wanted).max() < 1e-5
-    )  # of the first layer, keys depend on token and position alone
+    # of the first layer, keys depend on token and position alone
+    assert np.abs(found - wanted).max() < 1e-5
     saving = StateWriter(fresh, tmp_path / "kv.state")
     saving.note()
     assert saving.flush(60)

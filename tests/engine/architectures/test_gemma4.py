@@ -321,9 +321,8 @@ def test_a_cache_that_layers_share_is_shifted_once(tmp_path: Path) -> None:
     found, wanted = (
         one._pipeline._cache.layers[0].keys.read_tiles(0, 44) for one in (moved, fresh)
     )
-    assert (
-        np.abs(found - wanted).max() < 1e-5
-    )  # of the first layer, keys depend on token and position alone
+    # of the first layer, keys depend on token and position alone
+    assert np.abs(found - wanted).max() < 1e-5
     assert moved._pipeline._cache.layers[2] is moved._pipeline._cache.layers[0]
     model.close()
 

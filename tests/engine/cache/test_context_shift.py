@@ -158,9 +158,8 @@ def test_the_keys_of_each_layer_are_turned_by_its_own_rope(kv: str, most: float)
     rotations = rotations_of(config)
     cache = KVCache(config, kv_type_of(kv, config), 64, rotations)
     rng = np.random.default_rng(0)
-    plain = rng.standard_normal((len(ropes), 2, 50, 32)).astype(
-        np.float32
-    )  # of (layer, head, position)
+    # of (layer, head, position)
+    plain = rng.standard_normal((len(ropes), 2, 50, 32)).astype(np.float32)
 
     def turned(layer: int, position: int, at: int) -> np.ndarray:
         keys = plain[layer, :, position : position + 1].copy()

@@ -149,9 +149,8 @@ def test_a_stopped_walk_costs_nothing(model: Model) -> None:
     session._pipeline.columns_at = columns  # type: ignore[method-assign]
     assert session.length == 164
     model.crew.cancel()
-    assert not session._pipeline.store(
-        IDS[:4], 164, 2, is_few=True
-    )  # some layers have written, others not
+    # some layers have written, others not
+    assert not session._pipeline.store(IDS[:4], 164, 2, is_few=True)
     model.crew.rearm()
     assert session.truncate(164) == 164
     assert next_logits(session) == fresh_logits(model, IDS[:164])

@@ -235,12 +235,13 @@ def test_all_ends_of_the_generation_end_a_reply(directory: Path) -> None:
         5,
         7,
     }
+    # <|endoftext|> is known by its text
     assert Tokenizer.from_metadata(keys, "m").end_ids == {
         264,
         266,
         5,
         7,
-    }  # <|endoftext|> is known by its text
+    }
 
 
 def bpe(vocab: dict[str, int], merges: list[Any] | None = None) -> dict[str, Any]:

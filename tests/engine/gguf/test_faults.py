@@ -207,9 +207,8 @@ KEYS: dict[str, tuple[Break, str]] = {
 @pytest.mark.parametrize("case", KEYS)
 def test_a_broken_key_or_value_is_refused(case: str, tmp_path: Path) -> None:
     break_it, word = KEYS[case]
-    assert word in refusal(
-        broken(tmp_path, break_it, rope_factors=True)
-    )  # whose 32 bytes show a wrong alignment
+    # whose 32 bytes show a wrong alignment
+    assert word in refusal(broken(tmp_path, break_it, rope_factors=True))
 
 
 def test_more_strings_than_are_supported_are_refused_early(tmp_path: Path) -> None:

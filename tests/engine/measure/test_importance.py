@@ -60,9 +60,8 @@ def test_sums_are_those_of_the_numpy_twin(architecture: str, tmp_path: Path) -> 
             )
             compared.add(name)
     left_out = {name for name, _ in twin.squares if name.startswith("blk.")} - compared
-    assert all(
-        re.search("attn_(kv|k|v)_b", name) for name in left_out
-    )  # of latent attention: each head has its own
+    # of latent attention: each head has its own
+    assert all(re.search("attn_(kv|k|v)_b", name) for name in left_out)
     assert len(compared) >= 6
     model.close()
 

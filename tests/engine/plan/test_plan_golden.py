@@ -32,9 +32,8 @@ def test_the_rows_of_a_plan_are_those_recorded(case: str, tmp_path: Path) -> Non
     """JALOPY_WRITE_PLANS=1 records them again, where a change is meant."""
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", **CASES[case]), threads=2)
     found = "\n".join(plan_lines(model, "q8_0" if case == "qwen3" else "f16")) + "\n"
-    found = found.replace(
-        "quantize q8_0 words", "quantize q8_0 bytes"
-    )  # as without VNNI, and as with it
+    # as without VNNI, and as with it
+    found = found.replace("quantize q8_0 words", "quantize q8_0 bytes")
     model.close()
     place = GOLDEN / f"{case}.plan"
     if os.environ.get("JALOPY_WRITE_PLANS"):

@@ -49,9 +49,8 @@ def test_the_last_token_has_the_logits_of_all_layers_for_all(model: Model, n: in
     prompt._pipeline.columns_at = lambda pos: 64  # type: ignore[method-assign]
     wanted = whole.feed(IDS[:n], every=True)[-1]
     assert prompt.feed(IDS[:n]).tobytes() == wanted.tobytes()
-    assert (
-        prompt.feed([7]).tobytes() == whole.feed([7]).tobytes()
-    )  # and so have the keys and values
+    # and so have the keys and values
+    assert prompt.feed([7]).tobytes() == whole.feed([7]).tobytes()
 
 
 def test_only_the_end_of_a_prompt_asks_for_logits(model: Model) -> None:

@@ -155,9 +155,8 @@ def test_the_kernel_drops_one_range_and_asks_for_the_other(tmp_path: Path) -> No
     halves = view[:n_bytes], view[n_bytes:]
     record = words(STREAM, last=halves[0], last_bytes=n_bytes, next=halves[1], next_bytes=n_bytes)
     deadline = time.monotonic() + 60
-    while (
-        time.monotonic() < deadline
-    ):  # a page that another core has just read may be dropped with the next call
+    # a page that another core has just read may be dropped with the next call
+    while time.monotonic() < deadline:
         run("stream", record, 2)
         if (resident_bytes(view[:n_bytes]) or 0) < n_bytes // 8 and resident_bytes(
             view[n_bytes:]

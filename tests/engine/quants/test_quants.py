@@ -131,9 +131,8 @@ def test_integers_are_exact(quant: QuantType, n_tokens: int) -> None:
     n_cols = column_counts(quant.name)[0]
     weights = with_scales(quant, random_blocks(quant, 9, n_cols), np.ones)
     columns = columns_of(quant, np.random.default_rng(5).integers(-3, 4, (4, n_cols)), d=1.0)
-    wanted = (
-        columns.values @ dequantize(quant, weights).astype(np.float64).T
-    )  # below 2^24, so float32 rounds nothing
+    # below 2^24, so float32 rounds nothing
+    wanted = columns.values @ dequantize(quant, weights).astype(np.float64).T
     assert (multiply(quant, weights, columns, n_tokens) == wanted[: max(n_tokens, 1)]).all()
 
 

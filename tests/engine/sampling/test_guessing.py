@@ -140,6 +140,7 @@ def spend(
 def test_text_that_repeats_comes_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(1)
     once = [random.randrange(1000) for _ in range(300)]
+    # copies with nothing between them are a loop, which is not guessed
     said = [
         *once,
         1001,
@@ -147,7 +148,7 @@ def test_text_that_repeats_comes_faster(monkeypatch: pytest.MonkeyPatch) -> None
         *once,
         1003,
         *once,
-    ]  # copies with nothing between them are a loop, which is not guessed
+    ]
     assert spend(said, 0.5, monkeypatch) < 0.8
 
 

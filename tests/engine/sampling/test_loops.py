@@ -117,9 +117,8 @@ def test_a_list_that_only_counts_is_ended(item: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        lambda n: (
-            f"{n}. {'sunny' if n % 12 else 'rainy'} day"
-        ),  # a list that says another thing in time
+        # a list that says another thing in time
+        lambda n: f"{n}. {'sunny' if n % 12 else 'rainy'} day",
         lambda n: f"{2 * n}. a sunny day",
         lambda n: f"{n},a sunny day,true",
         lambda n: f"({n}, 'a sunny day'),",

@@ -75,9 +75,8 @@ def test_the_penalty_counts_a_token_once_within_its_window() -> None:
     assert sampler.choose(logits, [0, 0]) == 1
     assert sampler.choose(logits, [0, 2, 2]) == 0
     assert logits[0] == 2.0
-    assert (
-        sampler.choose(np.array([2.0, 1.2, -1.0], np.float32), [0, 0]) == 0
-    )  # 1.33; twice would be 0.89
+    # 1.33; twice would be 0.89
+    assert sampler.choose(np.array([2.0, 1.2, -1.0], np.float32), [0, 0]) == 0
 
 
 def test_the_penalty_makes_a_negative_logit_smaller_too() -> None:

@@ -216,14 +216,14 @@ def test_conversations_that_begin_alike_share_those_segments(model: Model, tmp_p
     fresh.feed(document)
     assert same_cache(back, fresh)
     held = [Segment.of_name(one) for one in saved_names(back, place, document)]
+    # of the third, others hold more
     assert sorted(one.last for one in held if one is not None) == [
         64,
         128,
-    ]  # of the third, others hold more
+    ]
     assert saved_names(back, tmp_path / "none", document) == []
-    assert (
-        restorable(back, place, [*document, *document]) == 150
-    )  # two go on from there, and agree alike
+    # two go on from there, and agree alike
+    assert restorable(back, place, [*document, *document]) == 150
 
 
 def test_a_conversation_that_grows_leaves_no_shorter_ends(model: Model, tmp_path: Path) -> None:

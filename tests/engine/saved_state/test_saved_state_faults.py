@@ -93,9 +93,8 @@ def test_a_segment_unlike_its_name_ends_the_prefix(tree: Path, break_it: str) ->
         one.path.write_bytes(other.path.read_bytes())
         one.path.chmod(0o600)
     session = restored(tree)
-    assert session.length == (
-        64 if break_it == "another segment's" else 70
-    )  # of the other conversation
+    # of the other conversation
+    assert session.length == (64 if break_it == "another segment's" else 70)
     session.feed(TOKENS[session.length :])
     if break_it != "a directory":
         save(session, tree)

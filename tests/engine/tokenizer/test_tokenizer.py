@@ -291,9 +291,8 @@ def test_white_space_ends_words_and_is_left_out(keys: dict[str, Any], capital: l
 
 def test_aliases_lead_to_pre_tokenizers() -> None:
     assert set(ALIASES.values()) <= set(PRE_TOKENIZERS)
-    assert (
-        byte_bpe("llama3").add_bos is False
-    )  # the file's own add_bos_token wins over the family's habit
+    # the file's own add_bos_token wins over the family's habit
+    assert byte_bpe("llama3").add_bos is False
 
 
 def test_a_whole_word_needs_no_merges_if_the_family_says_so() -> None:
@@ -388,9 +387,8 @@ def test_text_begins_with_begin_of_text_whatever_the_file_says() -> None:
 @given(st.text("the th ab\n\u2581\u00e9\u00e8\u2603", max_size=60))
 def test_characters_survive_the_round_trip(text: str) -> None:
     tokenizer = character_bpe()
-    written = text.replace(
-        "\u2581", " "
-    )  # the vocabulary's own sign for a space cannot be told from one
+    # the vocabulary's own sign for a space cannot be told from one
+    written = text.replace("\u2581", " ")
     assert tokenizer.decode(tokenizer.encode(text, bos=False, special=False)) == written
 
 
@@ -403,9 +401,8 @@ def test_merges_without_a_token_leave_the_characters() -> None:
 
 
 def test_bytes_without_a_token_are_left_out() -> None:
-    entries = as_read(bpe_vocabulary()) | {
-        "tokenizer.ggml.unknown_token_id": 0
-    }  # as SmolLM2's: it ends a text
+    # as SmolLM2's: it ends a text
+    entries = as_read(bpe_vocabulary()) | {"tokenizer.ggml.unknown_token_id": 0}
     at = entries["tokenizer.ggml.tokens"].index(BYTE_TO_CHAR[4].encode())
     entries["tokenizer.ggml.tokens"][at] = b"never"
     tokenizer = Tokenizer.from_metadata(entries, "tiny.gguf")

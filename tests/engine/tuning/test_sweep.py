@@ -37,6 +37,7 @@ def test_passes_run_up_and_down_and_drop_clearly_slower_counts() -> None:
     counts = [n for _, n, _ in trials.taken]
     assert counts[:8] == [2, 1, 3, 4, 4, 3, 1, 2]
     assert 1 not in counts[8:]
+    # five passes make an interval, and it separates
     assert counts[8:] == [
         2,
         3,
@@ -47,7 +48,7 @@ def test_passes_run_up_and_down_and_drop_clearly_slower_counts() -> None:
         2,
         3,
         4,
-    ]  # five passes make an interval, and it separates
+    ]
 
 
 def test_decode_and_prefill_have_their_own_winners() -> None:
