@@ -156,7 +156,10 @@ def _document_of(reply: str, mention: re.Match[str], names: Iterable[str]) -> st
     ]
     if named:
         return max(named, key=lambda name: (near.rfind(name) + len(name), len(name)))
-    only = list(names) if not _FILE.search(near) else []
+    if not _FILE.search(near):
+        only = list(names)
+    else:
+        only = []
     return only[0] if len(only) == 1 else ""
 
 

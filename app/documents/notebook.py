@@ -53,7 +53,8 @@ def _cells(content: Any) -> list[dict[str, Any]]:
     cells = content.get("cells")
     if cells is None:  # before version 4
         sheets = content.get("worksheets")
-        sheets = sheets if isinstance(sheets, list) else []
+        if not isinstance(sheets, list):
+            sheets = []
         cells = [
             cell
             for sheet in sheets
@@ -70,7 +71,10 @@ def _list(value: Any) -> list[Any]:
 def _language(content: dict[str, Any]) -> str:
     metadata = content.get("metadata")
     for key in ("language_info", "kernelspec"):
-        about = metadata.get(key) if isinstance(metadata, dict) else None
+        if isinstance(metadata, dict):
+            about = metadata.get(key)
+        else:
+            about = None
         name = (
             about.get("name" if key == "language_info" else "language")
             if isinstance(about, dict)

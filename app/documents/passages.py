@@ -139,7 +139,10 @@ def fitting(
         candidates = {i for i in candidates if i in outstanding or (best and scores[i] >= best / 2)}
     elif any(ranks):  # where nothing has a word of the question, the beginning is the best there is
         candidates = {i for i in candidates if ranks[i]}
-    room_chars = rooms_chars[1] if known else rooms_chars[0]
+    if known:
+        room_chars = rooms_chars[1]
+    else:
+        room_chars = rooms_chars[0]
     chosen = []
     for index in sorted(candidates, key=lambda i: (-ranks[i], i)):
         room_chars -= len(passages[index].in_message)
@@ -249,7 +252,10 @@ def for_message(
 def announcement(documents: Sequence[Document], n_ctx: int, prefill_tps: float) -> str:
     """Say what documents will cost before they are read."""
     n, (most, later) = n_tokens(documents), _passages_tokens(n_ctx)
-    what = documents[0].name if len(documents) == 1 else figures.counted(len(documents), "file")
+    if len(documents) == 1:
+        what = documents[0].name
+    else:
+        what = figures.counted(len(documents), "file")
     if fit(documents, n_ctx):
         return f"{what}: about {figures.count(n)} tokens{_duration(n, prefill_tps)}"
     chosen = "passages that fit the next question go with it"

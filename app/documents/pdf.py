@@ -57,7 +57,8 @@ def pdf_text(file: BinaryIO, text: BoundedText | None = None) -> str:
             words = page.extract_text().strip()
             if _has_unknown_letters(page):
                 unknown_pages.append(n_pages)
-                words = words if _is_likely_text(words) else ""
+                if not _is_likely_text(words):
+                    words = ""
             words = "\n".join(filter(None, [words, *_annotations(page)]))
         except (MemoryError, RecursionError):
             raise
@@ -108,7 +109,10 @@ def _is_likely_text(words: str) -> bool:
 
 def _missing(empty_pages: list[int], n_pages: int) -> str:
     numbers = ", ".join(map(str, empty_pages[:_MOST_NAMED_PAGES]))
-    more = ", ..." if len(empty_pages) > _MOST_NAMED_PAGES else ""
+    if len(empty_pages) > _MOST_NAMED_PAGES:
+        more = ", ..."
+    else:
+        more = ""
     what = counted(len(empty_pages), "page")
     return (
         f"no text on {what} of {n_pages} ({numbers}{more}), perhaps scans "
@@ -173,8 +177,12 @@ def _field(annotation: Any) -> str:
         flags = annotation.get("/Ff")
         is_hidden = is_hidden or bool(isinstance(flags, int) and flags & 1 << 13)
         parent = annotation.get("/Parent")
-        annotation = parent.get_object() if parent is not None else None
-    value = value.get_object() if hasattr(value, "get_object") else value
+        if parent is not None:
+            annotation = parent.get_object()
+        else:
+            annotation = None
+    if hasattr(value, "get_object"):
+        value = value.get_object()
     if isinstance(value, list):
         value = ", ".join(_line(one) for one in value)
     words = _line(value)
@@ -185,7 +193,8 @@ def _field(annotation: Any) -> str:
 
 def _line(value: Any) -> str:
     """Return a text of a PDF's objects; "" for anything else."""
-    value = value.get_object() if hasattr(value, "get_object") else value
+    if hasattr(value, "get_object"):
+        value = value.get_object()
     return (
         str(value).replace("\r\n", "\n").replace("\r", "\n").strip()
         if isinstance(value, str)

@@ -149,7 +149,10 @@ def described(names: Iterable[str]) -> str:
         name = _existing(name)
         with suppress(OSError, ValueError):
             status = os.stat(os.path.expanduser(name))
-            kind = "folder" if stat.S_ISDIR(status.st_mode) else size(status.st_size)
+            if stat.S_ISDIR(status.st_mode):
+                kind = "folder"
+            else:
+                kind = size(status.st_size)
             found.append(f"{clean_line(name, 80)} ({kind})")
     more = len(found) - _MOST_DESCRIBED
     if more > 0:
@@ -278,7 +281,8 @@ def _named(texts: dict[Path, str], ratio: float = 1.0) -> tuple[Document, ...]:
     documents = []
     for path, text in texts.items():
         name = path.name if n_files[path.name] == 1 else "/".join(path.parts[-2:])
-        name = name if n_pairs[path.parts[-2:]] == 1 else str(path)
+        if n_pairs[path.parts[-2:]] != 1:
+            name = str(path)
         documents.append(Document(name, path, text, round(ratio * about_tokens(text))))
     return tuple(sorted(documents, key=lambda one: one.in_message))
 
