@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import BrokenModelError, EngineError, GGUFError, MemoryPlanError, UnsupportedQuantError, shown
+from engine.errors import (
+    BrokenModelError,
+    EngineError,
+    GGUFError,
+    MemoryPlanError,
+    UnsupportedQuantError,
+    shown,
+)
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.gguf.read import read_gguf
 from engine.machine import host
@@ -90,7 +97,9 @@ def load_adapters(
             gguf.close()
     low_ranks = _joined(found, specs)
     matrices = [(low, specs[name]) for name, low in low_ranks.items() if low.back is None]
-    n_bytes = sum(spec.bytes_read(low.down.size_bytes + low.up.size_bytes) for low, spec in matrices)
+    n_bytes = sum(
+        spec.bytes_read(low.down.size_bytes + low.up.size_bytes) for low, spec in matrices
+    )
     return Adapters(low_ranks, digest.hexdigest(), tuple(notices), n_bytes)
 
 
@@ -126,7 +135,11 @@ class _AdapterReader:
                 f"needs {shown_bytes(2 * n_bytes)} of memory; {shown_bytes(max(0, available))} are free for it",
                 MemoryPlanError,
             )
-        infos = {half: self._gguf.tensors[half] for name in names for half in (name + _FIRST, name + _SECOND)}
+        infos = {
+            half: self._gguf.tensors[half]
+            for name in names
+            for half in (name + _FIRST, name + _SECOND)
+        }
         tensors = Weights(self._gguf, infos).tensors
         factors = {name: self._factors(name, tensors, alpha) for name in names}
         if not any(one.down.any() and one.up.any() for one in factors.values()):
@@ -138,15 +151,23 @@ class _AdapterReader:
         keys, metadata = self._keys, self._gguf.metadata
         kind, architecture = (metadata.get(f"general.{name}") for name in ("type", "architecture"))
         if kind != "adapter":
-            raise self._fail(f"general.type is '{shown(str(kind))}', not 'adapter': this changes no other model")
+            raise self._fail(
+                f"general.type is '{shown(str(kind))}', not 'adapter': this changes no other model"
+            )
         if (form := keys.word("type", "")) != "lora":
             raise self._fail(f"adapter.type is '{shown(form)}': only 'lora' is supported")
         if architecture != self._config.architecture:
-            raise self._fail(f"is for models of '{shown(str(architecture))}', not of '{self._config.architecture}'")
+            raise self._fail(
+                f"is for models of '{shown(str(architecture))}', not of '{self._config.architecture}'"
+            )
         if keys.raw("alora.invocation_tokens") is not None:
-            raise self._fail("begins in the midst of a text (activated LoRA), which is not supported")
+            raise self._fail(
+                "begins in the midst of a text (activated LoRA), which is not supported"
+            )
         if not (np.isfinite(self._scale) and abs(self._scale) <= MOST_SCALE):
-            raise EngineError(f"the scale of {self._gguf.shown_name} is {self._scale}: must be at most {MOST_SCALE:g}")
+            raise EngineError(
+                f"the scale of {self._gguf.shown_name} is {self._scale}: must be at most {MOST_SCALE:g}"
+            )
         return keys.number("lora.alpha", 0.0)
 
     def _names(self) -> list[str]:
@@ -166,14 +187,18 @@ class _AdapterReader:
         if not names:
             raise self._fail("has no tensors: it changes nothing")
         if left_out:
-            self.notices.append(f"{self._gguf.shown_name}: no use is made of its {len(left_out)} norms")
+            self.notices.append(
+                f"{self._gguf.shown_name}: no use is made of its {len(left_out)} norms"
+            )
         return list(names)
 
     def _check(self, name: str) -> None:
         """Compare both factors with the tensor that they change."""
         spec, model = self._specs.get(name), self._weights.get(name)
         if spec is None or model is None:
-            raise self._fail(f"changes {shown(name)}, which the model lacks (it is for another one)")
+            raise self._fail(
+                f"changes {shown(name)}, which the model lacks (it is for another one)"
+            )
         is_experts = "_exps." in name
         if spec.is_plain or name.endswith(_PER_HEAD) or len(spec.shape) != 2 + is_experts:
             raise self._fail(f"changes {name}, which adapters cannot change here")
@@ -183,7 +208,8 @@ class _AdapterReader:
                 raise self._fail(f"tensor {name}{half} is missing")
             if info.type_name not in QUANTS:
                 raise self._fail(
-                    f"tensor {info.name} is {info.type_name}, which is not supported", UnsupportedQuantError
+                    f"tensor {info.name} is {info.type_name}, which is not supported",
+                    UnsupportedQuantError,
                 )
         first, second = (self._shape(name + half, len(spec.shape)) for half in (_FIRST, _SECOND))
         rank = second[-1]
@@ -194,7 +220,9 @@ class _AdapterReader:
         if (first, second) != wanted:
             shapes = " and ".join(" x ".join(map(str, shape)) for shape in (first, second))
             size = " x ".join(map(str, spec.shape))
-            raise self._fail(f"factors of {shapes} do not fit {name} of {size} (it is for another model)")
+            raise self._fail(
+                f"factors of {shapes} do not fit {name} of {size} (it is for another model)"
+            )
         if rank > MOST_RANK:
             raise self._fail(f"changes {name} with a rank of {rank}: must be at most {MOST_RANK}")
 
@@ -208,7 +236,10 @@ class _AdapterReader:
     def _factors(self, name: str, tensors: Mapping[str, Tensor], alpha: float) -> _Factors:
         spec, halves = self._specs[name], (name + _FIRST, name + _SECOND)
         shapes = [self._shape(half, len(spec.shape)) for half in halves]
-        first, second = (self._values(tensors[half]).reshape(shape) for half, shape in zip(halves, shapes, strict=True))
+        first, second = (
+            self._values(tensors[half]).reshape(shape)
+            for half, shape in zip(halves, shapes, strict=True)
+        )
         if spec.is_table:  # its rows are the first factor's
             first, second = second.T, first
         rank = shapes[1][-1]
@@ -226,21 +257,31 @@ class _AdapterReader:
     def _values(self, tensor: Tensor) -> Any:
         values = dequantised(tensor, np.arange(tensor.n_rows))
         if not np.isfinite(values).all():
-            raise self._fail(f"tensor {tensor.name} holds NaN or infinity: it is damaged", BrokenModelError)
+            raise self._fail(
+                f"tensor {tensor.name} holds NaN or infinity: it is damaged", BrokenModelError
+            )
         return values
 
 
-def _joined(found: Mapping[str, Sequence[_Factors]], specs: Mapping[str, TensorSpec]) -> dict[str, LowRank]:
+def _joined(
+    found: Mapping[str, Sequence[_Factors]], specs: Mapping[str, TensorSpec]
+) -> dict[str, LowRank]:
     """All adapters' factors for each matrix as one pair, whose rank is the sum of theirs, in memory of their own."""
     arrays: dict[str, list[tuple[str, np.ndarray[Any, Any]]]] = {}
     for name, factors in found.items():
         down = np.concatenate([one.down for one in factors], axis=1)
         up = np.concatenate([one.up for one in factors], axis=2)
         if (rank := up.shape[-1]) > MOST_RANK:
-            raise EngineError(f"the adapters change {name} with a rank of {rank} together: must be at most {MOST_RANK}")
+            raise EngineError(
+                f"the adapters change {name} with a rank of {rank} together: must be at most {MOST_RANK}"
+            )
         arrays[name] = [_kept(down.reshape(-1, down.shape[-1])), _kept(up.reshape(-1, rank))]
         arrays[name] += [_kept(down[0].T)] if specs[name].is_table else []
-    sizes = [-(-kept.nbytes // _ALIGNMENT) * _ALIGNMENT for several in arrays.values() for _, kept in several]
+    sizes = [
+        -(-kept.nbytes // _ALIGNMENT) * _ALIGNMENT
+        for several in arrays.values()
+        for _, kept in several
+    ]
     memory, starts = Memory(sum(sizes)), accumulate(sizes, initial=0)
     low_ranks = {}
     for name, several in arrays.items():
@@ -249,9 +290,21 @@ def _joined(found: Mapping[str, Sequence[_Factors]], specs: Mapping[str, TensorS
             start, (n_rows, n_cols) = next(starts), kept.shape
             memory.bytes[start : start + kept.nbytes] = kept.view(np.uint8).ravel()
             row_bytes = kept.nbytes // n_rows
-            tensors.append(Tensor(name + half, quant, n_rows, n_cols, row_bytes, kept.nbytes, memory.address + start))
+            tensors.append(
+                Tensor(
+                    name + half,
+                    quant,
+                    n_rows,
+                    n_cols,
+                    row_bytes,
+                    kept.nbytes,
+                    memory.address + start,
+                )
+            )
         rank = tensors[1].n_cols
-        low_ranks[name] = LowRank(rank, tensors[0], tensors[1], tensors[2] if len(tensors) > 2 else None, memory)
+        low_ranks[name] = LowRank(
+            rank, tensors[0], tensors[1], tensors[2] if len(tensors) > 2 else None, memory
+        )
     return low_ranks
 
 

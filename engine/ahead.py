@@ -110,14 +110,18 @@ def _imports(file: Path) -> tuple[str, ...]:
     found: list[str] = []
     for module, names in _IMPORT.findall(read_source(file).decode()):
         inner = [f"{module}.{name.split()[0]}" for name in names.split(",") if name.strip()]
-        found += inner if all(map(_file_of, inner)) else [module, *inner]  # a package's own names, or modules of it
+        found += (
+            inner if all(map(_file_of, inner)) else [module, *inner]
+        )  # a package's own names, or modules of it
     return tuple(found)
 
 
 @cache
 def _file_of(module: str) -> Path | None:
     place = ENGINE.joinpath(*module.split(".")[1:])
-    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+    return next(
+        (file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None
+    )
 
 
 @cache
@@ -148,7 +152,9 @@ def write_pack(path: Path, kernels: Mapping[str, Built]) -> None:
         at += len(one.code)
     head = json.dumps(index, separators=(",", ":")).encode()
     code = b"".join(one.code for _, one in sorted(kernels.items()))
-    body = lzma.compress(len(head).to_bytes(4, "little") + head + code, preset=9 | lzma.PRESET_EXTREME)
+    body = lzma.compress(
+        len(head).to_bytes(4, "little") + head + code, preset=9 | lzma.PRESET_EXTREME
+    )
     path.parent.mkdir(exist_ok=True)
     temporary = path.with_suffix(".part")
     temporary.write_bytes(hashlib.sha256(body).digest() + body)

@@ -105,7 +105,9 @@ class Batch:
         """Have the threads alone; a step of others comes between two turns."""
         with self._lock:
             self._blocks.append(one)
-            while self._walking or self._blocks[0] is not one or (self._is_step_due and self._steps):
+            while (
+                self._walking or self._blocks[0] is not one or (self._is_step_due and self._steps)
+            ):
                 self._lock.wait()
             self._blocks.popleft()
             self._begin([one])
@@ -141,7 +143,11 @@ class Batch:
             return n
 
     def _most_shared(self, one: Pipeline, ids: Sequence[int]) -> tuple[Pipeline | None, int]:
-        found = ((other, common_prefix(tokens, ids)) for other, tokens in self._tokens.items() if other is not one)
+        found = (
+            (other, common_prefix(tokens, ids))
+            for other, tokens in self._tokens.items()
+            if other is not one
+        )
         other, n = max(found, key=lambda pair: pair[1], default=(None, 0))
         return other, min(n, len(ids) - 1)
 
@@ -203,7 +209,9 @@ class Batch:
         self._step_s = time.monotonic() - begun_s
         self._end(found, is_step_due=False)
 
-    def _computed(self, steps: Mapping[Pipeline, tuple[int, int]], n_threads: int) -> Mapping[Pipeline, Logits | None]:
+    def _computed(
+        self, steps: Mapping[Pipeline, tuple[int, int]], n_threads: int
+    ) -> Mapping[Pipeline, Logits | None]:
         first = next(iter(steps))
         if len(steps) == 1:
             return {first: first.logits.copy() if first.decode(*steps[first], n_threads) else None}
@@ -215,7 +223,9 @@ class Batch:
         self._walking = frozenset(walking)
         self._crew.rearm()
 
-    def _end(self, found: Mapping[Pipeline, Logits | BaseException | None], is_step_due: bool) -> None:
+    def _end(
+        self, found: Mapping[Pipeline, Logits | BaseException | None], is_step_due: bool
+    ) -> None:
         with self._lock:
             self._walking, self._is_step_due = frozenset(), is_step_due
             self._found |= found

@@ -54,7 +54,9 @@ def stale(pack: dict[str, Built]) -> list[str]:
     from engine.ahead import source_hash
 
     return [
-        place for place in places() if place not in pack or pack[place].source != source_hash(place.partition(":")[0])
+        place
+        for place in places()
+        if place not in pack or pack[place].source != source_hash(place.partition(":")[0])
     ]
 
 
@@ -104,7 +106,10 @@ def in_parts(left: list[str], n: int) -> list[list[str]]:
 
 def _worker(target: Target, part: list[str]) -> Iterator[str]:
     """Run a process that compiles for a target; yields its lines, one a kernel."""
-    named = {"NUMBA_CPU_NAME": target.cpu, "NUMBA_CPU_FEATURES": ",".join(f"+{one}" for one in sorted(target.features))}
+    named = {
+        "NUMBA_CPU_NAME": target.cpu,
+        "NUMBA_CPU_FEATURES": ",".join(f"+{one}" for one in sorted(target.features)),
+    }
     with subprocess.Popen(
         [sys.executable, "-m", "engine.build_ahead", "--worker", target.triple, *part],
         env={**os.environ, **named, "JALOPY_CACHE_DIR": os.devnull}, stdout=subprocess.PIPE, text=True,
@@ -127,7 +132,11 @@ def work(triple: str, part: Iterable[str]) -> None:
         code = object_code(place, getattr(import_module(module), name).function)
         needs = undefined_symbols(code)
         if not HELPERS.issuperset(needs):
-            print(f"{place} calls {', '.join(sorted({*needs} - HELPERS))}: it may raise", file=sys.stderr, flush=True)
+            print(
+                f"{place} calls {', '.join(sorted({*needs} - HELPERS))}: it may raise",
+                file=sys.stderr,
+                flush=True,
+            )
             continue
         print(json.dumps([place, source, needs, base64.b64encode(code).decode()]), flush=True)
 
@@ -195,8 +204,12 @@ def main() -> int:
         return 0
     from engine.ahead import PACKS, TARGETS
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("levels", nargs="*", metavar="LEVEL", help=f"of {', '.join(TARGETS)}; all if none is named")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "levels", nargs="*", metavar="LEVEL", help=f"of {', '.join(TARGETS)}; all if none is named"
+    )
     parser.add_argument("--check", action="store_true", help="say what is stale, and build nothing")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     options = parser.parse_args()

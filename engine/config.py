@@ -504,7 +504,11 @@ class ModelConfig:
     @property
     def attentions(self) -> dict[int, Attention]:
         """The layers that attend, by their number."""
-        return {i: layer.mixer for i, layer in enumerate(self.layers) if isinstance(layer.mixer, Attention)}
+        return {
+            i: layer.mixer
+            for i, layer in enumerate(self.layers)
+            if isinstance(layer.mixer, Attention)
+        }
 
     @property
     def recurrents(self) -> dict[int, Recurrent]:
@@ -524,12 +528,16 @@ class ModelConfig:
         forms = [layer.feed_forward for layer in self.layers if layer.feed_forward is not None]
         hidden = max((_feed_forward_floats(form, self.dim) for form in forms), default=0)
         mixed = max((one.buffer_floats for one in self.recurrents.values()), default=0)
-        return 4 * self.dim + 2 * attended + hidden + mixed + 2 * self.n_layers * self.per_layer_width
+        return (
+            4 * self.dim + 2 * attended + hidden + mixed + 2 * self.n_layers * self.per_layer_width
+        )
 
     @cached_property
     def ropes(self) -> tuple[Rope, ...]:
         """The ways in which layers tell positions apart, each once, in order of first use."""
-        return tuple(dict.fromkeys(one.rope for one in self.attentions.values() if one.rope is not None))
+        return tuple(
+            dict.fromkeys(one.rope for one in self.attentions.values() if one.rope is not None)
+        )
 
     def summary(self) -> dict[str, Any]:
         """Fields by name for people; what differs between layers is a list of each layer's value.
@@ -541,9 +549,14 @@ class ModelConfig:
             flat = _flat(asdict(layer))
             for name in [*flat, *(name for name in layers if name not in flat)]:
                 layers.setdefault(name, [None] * number).append(flat.get(name))
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("layers", "ignored_blocks")}
+        own = {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f.name not in ("layers", "ignored_blocks")
+        }
         same = {
-            name: values[0] if values.count(values[0]) == len(values) else values for name, values in layers.items()
+            name: values[0] if values.count(values[0]) == len(values) else values
+            for name, values in layers.items()
         }
         found = {**own, "n_layers": self.n_layers, **same}
         return {name: value for name, value in found.items() if value not in (None, "", False, ())}

@@ -59,7 +59,12 @@ class Embedder:
         n_threads: Callable[[], int],
         turn: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        self._pipeline, self._shown_name, self._n_threads, self._turn = pipeline, shown_name, n_threads, turn
+        self._pipeline, self._shown_name, self._n_threads, self._turn = (
+            pipeline,
+            shown_name,
+            n_threads,
+            turn,
+        )
         config, self._needs, self._answers = pipeline.config, needs, answers
         self.n_ctx = n_ctx
         self._n_written = 0
@@ -85,7 +90,9 @@ class Embedder:
             BrokenModelError: the model computed NaN or infinity.
         """
         if (pooling or self.pooling) == RANK:
-            raise EngineError(f"{self._shown_name}: judges documents and makes no vectors (jalopy serve, /v1/rerank)")
+            raise EngineError(
+                f"{self._shown_name}: judges documents and makes no vectors (jalopy serve, /v1/rerank)"
+            )
         found = self._pooled(ids, pooling or self.pooling)
         for name in ("dense_2.weight", "dense_3.weight")[: len(self._pipeline.config.dense_widths)]:
             found = self._product(name, found)
@@ -108,12 +115,16 @@ class Embedder:
         found = self._pooled(ids, "cls" if config.is_encoder else "last")
         if "cls.output.weight" not in tensors:
             assert self._answers is not None
-            found = self._product("output.weight" if "output.weight" in tensors else "token_embd.weight", found)
+            found = self._product(
+                "output.weight" if "output.weight" in tensors else "token_embd.weight", found
+            )
             return float(_shares(found[list(self._answers)])[0])
         if "cls.weight" in tensors:
             found = np.tanh(self._product("cls.weight", found))
         found = self._product("cls.output.weight", found)
-        if not config.is_encoder and len(found) > 1:  # yes and no, of which the first counts (llama.cpp)
+        if (
+            not config.is_encoder and len(found) > 1
+        ):  # yes and no, of which the first counts (llama.cpp)
             found = _shares(found)
         return float(found[0])
 
@@ -139,7 +150,10 @@ class Embedder:
                 rows = pipeline.vectors(block, pos, self._n_threads())
                 if rows is None:
                     raise Cancelled("stopped")
-                total, last = total + rows.sum(axis=0, dtype=np.float64), rows[-1].astype(np.float64)
+                total, last = (
+                    total + rows.sum(axis=0, dtype=np.float64),
+                    rows[-1].astype(np.float64),
+                )
                 if pooling == "cls":
                     return self._finite(rows[0].astype(np.float64))
             pipeline.memory.reach(pos + len(block))
@@ -166,22 +180,30 @@ def _shares(found: Vector) -> Vector:
     return raised / raised.sum()  # type: ignore[no-any-return]
 
 
-def answers_of(tokenizer: Tokenizer, metadata: Mapping[str, Any], pooling: str) -> tuple[int, int] | None:
+def answers_of(
+    tokenizer: Tokenizer, metadata: Mapping[str, Any], pooling: str
+) -> tuple[int, int] | None:
     """Return the tokens of a yes and a no, of which Qwen3-Reranker says how likely each is; None for another model.
 
     Files from before llama.cpp's converter knew it have the whole head, and only their name says what they are for.
     """
     names = [metadata.get(key) for key in ("general.name", "general.basename")]
-    judges = pooling == RANK or any(isinstance(one, str) and "rerank" in one.lower() for one in names)
+    judges = pooling == RANK or any(
+        isinstance(one, str) and "rerank" in one.lower() for one in names
+    )
     answers = [tokenizer.encode(one, bos=False, special=False) for one in JUDGING_ANSWERS if judges]
-    spelled = [one.text for one in tokenizer.split(JUDGING_TEMPLATE, special=True) if one.token_id is None]
+    spelled = [
+        one.text for one in tokenizer.split(JUDGING_TEMPLATE, special=True) if one.token_id is None
+    ]
     knows_form = not any("<|" in text or "<think>" in text for text in spelled)
     if not judges or not knows_form or any(len(ids) != 1 for ids in answers):
         return None
     return answers[0][0], answers[1][0]
 
 
-def pair_ids(tokenizer: Tokenizer, metadata: Mapping[str, Any], query: str, document: str, pooling: str) -> list[int]:
+def pair_ids(
+    tokenizer: Tokenizer, metadata: Mapping[str, Any], query: str, document: str, pooling: str
+) -> list[int]:
     """Return the tokens of a query and a document, as a model that judges documents reads them.
 
     In the form of the file's template for it, if it has one; else both as texts that follow each other. Control tokens
@@ -192,11 +214,20 @@ def pair_ids(tokenizer: Tokenizer, metadata: Mapping[str, Any], query: str, docu
         template = JUDGING_TEMPLATE
     if not isinstance(template, str):
         ids = tokenizer.encode(query, special=False)
-        parts = metadata.get("tokenizer.ggml.add_sep_token") is True and metadata.get("tokenizer.ggml.model") != "bert"
+        parts = (
+            metadata.get("tokenizer.ggml.add_sep_token") is True
+            and metadata.get("tokenizer.ggml.model") != "bert"
+        )
         more = tokenizer.encode(document, bos=None, special=False)
         begins = tokenizer.add_bos and tokenizer.bos_id is not None
-        return ids + ([tokenizer.eos_id] if parts and tokenizer.eos_id is not None else []) + more[1 if begins else 0 :]
-    found: list[int] = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
+        return (
+            ids
+            + ([tokenizer.eos_id] if parts and tokenizer.eos_id is not None else [])
+            + more[1 if begins else 0 :]
+        )
+    found: list[int] = (
+        [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
+    )
     texts, after_special = {"{query}": query, "{document}": document}, True
     for fragment in tokenizer.split(template, special=True):
         if fragment.token_id is None:

@@ -18,7 +18,10 @@ def shown(text: str | bytes, limit: int = 60) -> str:
     """
     if isinstance(text, bytes):
         text = text[: 4 * limit + 4].decode("utf-8", "surrogateescape")
-    pieces = [character if character.isprintable() else _escaped(ord(character)) for character in text[: limit + 1]]
+    pieces = [
+        character if character.isprintable() else _escaped(ord(character))
+        for character in text[: limit + 1]
+    ]
     if sum(map(len, pieces)) <= limit:
         return "".join(pieces)
     while sum(map(len, pieces)) > limit - 3:

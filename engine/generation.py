@@ -90,7 +90,11 @@ class Generation:
         n_logprobs: int | None = None,
     ) -> None:
         self._session, self._choosing, self._n_logprobs = session, choosing, n_logprobs
-        self._ends, self._stream, self._stops = tokenizer.end_ids, tokenizer.stream(spelled), StopStrings(stop)
+        self._ends, self._stream, self._stops = (
+            tokenizer.end_ids,
+            tokenizer.stream(spelled),
+            StopStrings(stop),
+        )
         self._stops.know("".join(self._stream.push(earlier) for earlier in after))
         self._steps = Steps(session, guess)
 
@@ -116,7 +120,9 @@ class Generation:
             left -= len(chosen)
             if left and not session.finish_reason:
                 self._compute(chosen, left)
-        rest = "" if self._stops.hit else self._stops.push(self._stream.flush()) + self._stops.flush()
+        rest = (
+            "" if self._stops.hit else self._stops.push(self._stream.flush()) + self._stops.flush()
+        )
         if rest:
             yield Generated(token, rest)
 

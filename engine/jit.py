@@ -102,7 +102,9 @@ def _log_damage(path: Path) -> None:
     with suppress(OSError):
         if not log.exists() or log.stat().st_size < _MOST_LOG_BYTES:
             with log.open("a") as file:
-                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {path.name} was damaged: compiled again\n")
+                file.write(
+                    f"{time.strftime('%Y-%m-%d %H:%M:%S')} {path.name} was damaged: compiled again\n"
+                )
 
 
 caching.IndexDataCacheFile = _CheckedCacheFile
@@ -192,14 +194,20 @@ def kernel(function: Callable[[int, int, int], None]) -> Kernel:
         ValueError: another function made this one, so its name may be that of several: see ``kernels_of``.
     """
     if "<locals>" in function.__qualname__:
-        raise ValueError(f"{function.__qualname__} has no name of its own: declare it with kernels_of")
+        raise ValueError(
+            f"{function.__qualname__} has no name of its own: declare it with kernels_of"
+        )
     return Kernel(function)
 
 
 def kernels_of(module: str, **functions: Callable[[int, int, int], None]) -> tuple[Kernel, ...]:
     """Declare kernels that were made for a module, which has each under the name given here."""
     for name, function in functions.items():
-        function.__module__, function.__name__, function.__qualname__ = module, name, f"{module}.{name}"
+        function.__module__, function.__name__, function.__qualname__ = (
+            module,
+            name,
+            f"{module}.{name}",
+        )
     return tuple(map(Kernel, functions.values()))
 
 
@@ -235,5 +243,8 @@ class _InliningCompiler(Compiler):  # type: ignore[misc]
 
 def inner(function: F) -> F:
     """Declare a function that exists only inlined into kernels and entries."""
-    without = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # each would be compiled too, and never called
+    without = {
+        "no_cpython_wrapper": True,
+        "no_cfunc_wrapper": True,
+    }  # each would be compiled too, and never called
     return njit(forceinline=True, pipeline_class=_InliningCompiler, **without, **OPTIONS)(function)  # type: ignore[no-any-return]

@@ -67,7 +67,12 @@ class Model:
     """
 
     def __init__(
-        self, path: Path, threads: int, prefill_threads: int, weights: str, progress: ProgressCallback | None
+        self,
+        path: Path,
+        threads: int,
+        prefill_threads: int,
+        weights: str,
+        progress: ProgressCallback | None,
     ) -> None:
         self._checked = validate(path)
         self._weights = self._checked.weights
@@ -126,7 +131,9 @@ class Model:
         """
         if weights not in WEIGHT_MODES:
             raise EngineError(f"weights is '{weights}': must be one of {', '.join(WEIGHT_MODES)}")
-        decode = _checked_threads("threads", threads or min(MOST_THREADS, host.cores().default_threads))
+        decode = _checked_threads(
+            "threads", threads or min(MOST_THREADS, host.cores().default_threads)
+        )
         prefill = _checked_threads("prefill_threads", prefill_threads or decode)
         model = cls(Path(path), decode, prefill, weights, progress)
         model.set_pinned(pinned)
@@ -155,7 +162,9 @@ class Model:
     @property
     def bytes_per_token(self) -> int:
         """Bytes of weights that one decode step reads: one row of the embedding table, every other matrix whole."""
-        return self._file_bytes_per_token + (self._adapters.bytes_per_token if self._adapters is not None else 0)
+        return self._file_bytes_per_token + (
+            self._adapters.bytes_per_token if self._adapters is not None else 0
+        )
 
     @cached_property
     def _file_bytes_per_token(self) -> int:
@@ -202,10 +211,15 @@ class Model:
         A replaced chat template is reported only after ``chat`` was called.
         """
         template = self.chat_template if "chat_template" in self.__dict__ else None
-        found = [*self.tokenizer.notices, *filter(None, [template.notice if template is not None else None])]
+        found = [
+            *self.tokenizer.notices,
+            *filter(None, [template.notice if template is not None else None]),
+        ]
         found += self._adapters.notices if self._adapters is not None else ()
         if refused := refused_keys(self.metadata):
-            found.append(f"{self.shown_name}: no use is made of {', '.join(refused)} (no such value is allowed)")
+            found.append(
+                f"{self.shown_name}: no use is made of {', '.join(refused)} (no such value is allowed)"
+            )
         found += dict.fromkeys(line for session in self._sessions for line in session.notices)
         jit = sys.modules.get("engine.jit")  # where nothing was compiled, nothing need be kept
         if jit is not None and jit.CACHE_DIRECTORY is None:
@@ -296,7 +310,9 @@ class Model:
         """
         if self.config.is_encoder:
             name = self.shown_name
-            raise EngineError(f"{name}: makes vectors of texts and writes none (jalopy embed {name} TEXT)")
+            raise EngineError(
+                f"{name}: makes vectors of texts and writes none (jalopy embed {name} TEXT)"
+            )
         if peer is not None:
             n_ctx, kv = peer.n_ctx, peer.kv_type
         kv_type = self._roomy_type(n_ctx) if kv == AUTO else kv_type_of(kv, self.config)
@@ -305,7 +321,9 @@ class Model:
         self.bring_weights_in(self._needs(kv_type, host.available_memory_bytes()).bytes_for(n_ctx))
         pipeline = self._pipeline(kv_type, n_ctx, peer)
         pipeline.compile(progress or self._progress)
-        session = Session(self, pipeline, n_ctx, self._notices_of(n_ctx, kv_type if kv == AUTO else None))
+        session = Session(
+            self, pipeline, n_ctx, self._notices_of(n_ctx, kv_type if kv == AUTO else None)
+        )
         if peer is not None:
             session.share_threads(peer)
         self._sessions.append(session)
@@ -357,7 +375,9 @@ class Model:
         if self._crew is not None:
             self._crew.set_pinned(pinned)
 
-    def use_weights(self, mode: str, progress: ProgressCallback | None = None, keep_copy: bool = False) -> None:
+    def use_weights(
+        self, mode: str, progress: ProgressCallback | None = None, keep_copy: bool = False
+    ) -> None:
         """Switch all sessions to another place of the weights, from their next step on; their contents are kept.
 
         Args:
@@ -372,7 +392,9 @@ class Model:
         """
         if mode != self.weights_mode:
             self.refuse_changed_file()
-        report = self._report_bytes if progress is None else partial(self._report_bytes, to=progress)
+        report = (
+            self._report_bytes if progress is None else partial(self._report_bytes, to=progress)
+        )
         weights = self._modes.in_mode(mode, report)
         for session in self._sessions:
             session.use_weights(weights, keep_copy)
@@ -415,7 +437,9 @@ class Model:
         """Return the memory needed for the weights in the map and in huge pages at once, and the memory available."""
         return self._modes.room_for_both()
 
-    def read_bandwidth_gbps(self, threads: int | None = None, is_unwanted: Callable[[], bool] = lambda: False) -> float:
+    def read_bandwidth_gbps(
+        self, threads: int | None = None, is_unwanted: Callable[[], bool] = lambda: False
+    ) -> float:
         """Measure this machine's read-only memory bandwidth, in GB/s (10^9 bytes per second).
 
         Args:
@@ -451,13 +475,17 @@ class Model:
             ModelChangedError: the file was changed on disk since it was opened.
         """
         if self._checked.gguf.changed():
-            raise ModelChangedError(f"{self.shown_name}: the file was changed since it was opened (open it again)")
+            raise ModelChangedError(
+                f"{self.shown_name}: the file was changed since it was opened (open it again)"
+            )
 
     @property
     def unwritten_bytes(self) -> int:
         """Memory of sessions and embedder that is not in use yet; the system counts it as available."""
         embedder: Embedder | None = self.__dict__.get("embedder")
-        return sum(one.unwritten_bytes for one in list(self._sessions)) + (embedder.unwritten_bytes if embedder else 0)
+        return sum(one.unwritten_bytes for one in list(self._sessions)) + (
+            embedder.unwritten_bytes if embedder else 0
+        )
 
     def forget(self, session: Session) -> None:
         """Drop a closed session."""
@@ -499,7 +527,9 @@ class Model:
         """Bytes of weights that the system actually backs with huge pages."""
         return self._weights.huge_bytes
 
-    def _pipeline(self, kv_type: KVType, n_ctx: int, peer: Session | None = None, embeds: bool = False) -> Pipeline:
+    def _pipeline(
+        self, kv_type: KVType, n_ctx: int, peer: Session | None = None, embeds: bool = False
+    ) -> Pipeline:
         self.refuse_changed_file()
         try:
             from engine.pipeline import Pipeline
@@ -519,7 +549,9 @@ class Model:
 
     def _checkpoint_budget(self, available_bytes: int) -> int:
         """Bytes for copies of states: the limit, or less where memory is short."""
-        return min(self.checkpoint_bytes, max(0, available_bytes - RESERVE_BYTES) // CHECKPOINT_SHARE)
+        return min(
+            self.checkpoint_bytes, max(0, available_bytes - RESERVE_BYTES) // CHECKPOINT_SHARE
+        )
 
     def _roomy_type(self, n_ctx: int | None) -> KVType:
         """Return the most exact type of the cache with which memory has room for a context, or for the usual one."""
@@ -529,7 +561,9 @@ class Model:
             with suppress(MemoryPlanError):  # heads that do not suit it
                 found = kv_type_of(name, self.config)
                 available = host.available_memory_bytes()
-                if wanted <= self._needs(found, available).largest_context(available - RESERVE_BYTES):
+                if wanted <= self._needs(found, available).largest_context(
+                    available - RESERVE_BYTES
+                ):
                     break
         return found
 
@@ -539,7 +573,11 @@ class Model:
 
     def _refuse_stretching(self, n_ctx: int) -> None:
         trained = self.config.context_length
-        if self.rope_scaling == "yarn" and n_ctx > trained and (why := unstretchable(self.config, self._weights)):
+        if (
+            self.rope_scaling == "yarn"
+            and n_ctx > trained
+            and (why := unstretchable(self.config, self._weights))
+        ):
             raise EngineError(
                 f"{self.shown_name}: its context of {trained:,} tokens cannot be stretched by YaRN: {why} "
                 "(choose a smaller context, or rope_scaling file)"
@@ -564,7 +602,11 @@ class Model:
 
     def _promised_bytes(self, peer: Session) -> int:
         """Memory that a session and its peers have a right to and did not write yet."""
-        peers = [one for one in self._sessions if one is peer or (one.batch is not None and one.batch is peer.batch)]
+        peers = [
+            one
+            for one in self._sessions
+            if one is peer or (one.batch is not None and one.batch is peer.batch)
+        ]
         return sum(one.unwritten_bytes for one in peers)
 
     def _context(self, n_ctx: int | None, kv_type: KVType, promised_bytes: int = 0) -> int:
@@ -575,8 +617,12 @@ class Model:
         if n_ctx is None:
             n_ctx = min(self._usual_context, max(256, most // 2))
         if n_ctx < 1:
-            raise MemoryPlanError(f"a context of {n_ctx} tokens is not possible: must be at least 1")
-        n_ctx = min(n_ctx, self.config.learned_positions or n_ctx)  # a model knows no positions after those
+            raise MemoryPlanError(
+                f"a context of {n_ctx} tokens is not possible: must be at least 1"
+            )
+        n_ctx = min(
+            n_ctx, self.config.learned_positions or n_ctx
+        )  # a model knows no positions after those
         if not most and needs.fixed_bytes > max(0, available - RESERVE_BYTES):
             raise MemoryPlanError(
                 f"this model's recurrent layers need {shown_bytes(needs.fixed_bytes)} for what they remember; "

@@ -28,7 +28,16 @@ from engine.plan.buffers import FEW_COLUMNS, WIDEST_BLOCK, Buffers
 from engine.plan.compilation import ProgressCallback, compile_kernels
 from engine.plan.dequantise import fill
 from engine.plan.lookahead import FROM_MEMORY, Reading, ahead_of
-from engine.plan.plan import BLOCK, DECODE, FEW, ROW_WORDS, Lane, Operation, Plan, scratch_bytes_per_thread
+from engine.plan.plan import (
+    BLOCK,
+    DECODE,
+    FEW,
+    ROW_WORDS,
+    Lane,
+    Operation,
+    Plan,
+    scratch_bytes_per_thread,
+)
 from engine.plan.profile import ProfileTable
 from engine.plan.streaming import stream
 
@@ -140,18 +149,28 @@ class Pipeline:
         """Of ``decode_together``, by the plan's name."""
         self.columns = block_columns(config, max_seq_len)
         self.rotations = rotations_of(config, weights, max_seq_len)
-        self._cache = KVCache(config, kv_type, max_seq_len, self.rotations, key_weights_of(config, weights))
+        self._cache = KVCache(
+            config, kv_type, max_seq_len, self.rotations, key_weights_of(config, weights)
+        )
         self._states = RecurrentStates(config, checkpoint_bytes)
-        self.memory: LayerMemory = HybridMemory(self._cache, self._states) if config.recurrents else self._cache
+        self.memory: LayerMemory = (
+            HybridMemory(self._cache, self._states) if config.recurrents else self._cache
+        )
         self.kv_type = kv_type
         self._buffers: Buffers = Buffers(self.columns) if peer is None else peer._buffers
-        self._step, self._last, self._all = Memory(STEP_BYTES), Memory(STEP_BYTES), Memory(STEP_BYTES)
+        self._step, self._last, self._all = (
+            Memory(STEP_BYTES),
+            Memory(STEP_BYTES),
+            Memory(STEP_BYTES),
+        )
         self._next_ids = Memory(4 * FEW_COLUMNS)
         n_parts = -(-self.columns // WIDEST_BLOCK)
         self._parts = Memory(STEP_BYTES * n_parts)
         self._part_words = self._parts.array(np.int64, (n_parts, STEP_BYTES // 8))
         self._tokens = Memory(4 * self.columns)
-        self._words, self._last_words = (one.array(np.int64, (STEP_BYTES // 8,)) for one in (self._step, self._last))
+        self._words, self._last_words = (
+            one.array(np.int64, (STEP_BYTES // 8,)) for one in (self._step, self._last)
+        )
         self._token_ids = self._tokens.array(np.int32, (self.columns,))
         self._words[STEP.tokens // 8] = self._tokens.address
         each = scratch_bytes_per_thread(config)
@@ -178,18 +197,34 @@ class Pipeline:
             kind = EMBEDDING_PLANS[VECTORS] if name.startswith(VECTORS) else MORE_PLANS["verify"]
         if name in weights.tensors:
             return self._product_plan(weights, name)
-        step = self._all if name in self._lanes else self._last if kind.part is Part.LAST else self._step
+        step = (
+            self._all
+            if name in self._lanes
+            else self._last
+            if kind.part is Part.LAST
+            else self._step
+        )
         scratch = self._scratch.address, self._scratch_each
         lanes = self._lanes.get(name, [Lane(step.address, self._cache, self._states)])
         columns, parts = kind.columns or self.columns, range(0)
         if columns > WIDEST_BLOCK:  # a text of an encoder
             n_parts = int(name.removeprefix(VECTORS) or 1)
             columns = min(columns, n_parts * WIDEST_BLOCK)
-            parts = range(self._parts.address, self._parts.address + n_parts * STEP_BYTES, STEP_BYTES)
+            parts = range(
+                self._parts.address, self._parts.address + n_parts * STEP_BYTES, STEP_BYTES
+            )
         plan = Plan(step.address, columns, scratch, self._room, lanes, parts)
         plan.products = kind.products
         plan.adapt(weights.low_ranks, self._buffers)
-        d = Decoder(plan, self.config, weights, self._buffers, self.rotations, kind.n_logits, kind.part or Part.ALL)
+        d = Decoder(
+            plan,
+            self.config,
+            weights,
+            self._buffers,
+            self.rotations,
+            kind.n_logits,
+            kind.part or Part.ALL,
+        )
         architecture = load_architecture(self.config.architecture)
         if kind.part is not None:
             architecture.compose(d)
@@ -246,14 +281,22 @@ class Pipeline:
             keep_others: hold on to those used before, so that going back to them costs nothing.
         """
         if weights is not self._weights:
-            for name in self.plans.keys() - self._kinds.keys():  # written again when they are asked for
+            for name in (
+                self.plans.keys() - self._kinds.keys()
+            ):  # written again when they are asked for
                 self.plans.pop(name, None)
                 self._tables.pop(name, None)
             self._kept.append(_Walkable(self._weights, self.plans, self._tables))
             found = next((kept for kept in self._kept if kept.weights is weights), None)
             if found is None:
-                plans = self._compose(weights)  # the same kernels on other addresses: nothing is compiled
-                found = _Walkable(weights, plans, {name: plan.table(self._addresses) for name, plan in plans.items()})
+                plans = self._compose(
+                    weights
+                )  # the same kernels on other addresses: nothing is compiled
+                found = _Walkable(
+                    weights,
+                    plans,
+                    {name: plan.table(self._addresses) for name, plan in plans.items()},
+                )
             else:
                 self._kept.remove(found)
             self._weights, self.plans, self._tables = found.weights, found.plans, found.tables
@@ -293,7 +336,9 @@ class Pipeline:
         self._set_step(tokens, pos)
         return self._walk("verify", n_threads)
 
-    def decode_together(self, name: str, steps: Mapping[Pipeline, tuple[int, int]], n_threads: int) -> Logits | None:
+    def decode_together(
+        self, name: str, steps: Mapping[Pipeline, tuple[int, int]], n_threads: int
+    ) -> Logits | None:
         """Compute the next token of several pipelines in one walk, each to the bit as alone.
 
         Args:
@@ -303,7 +348,10 @@ class Pipeline:
         Returns:
             (n, vocab_size) float32, in their order, overwritten by the next walk; None if cancelled.
         """
-        ids, words = self._next_ids.array(np.int32, (FEW_COLUMNS,)), self._all.array(np.int64, (STEP_BYTES // 8,))
+        ids, words = (
+            self._next_ids.array(np.int32, (FEW_COLUMNS,)),
+            self._all.array(np.int64, (STEP_BYTES // 8,)),
+        )
         for at, (one, (token, pos)) in enumerate(steps.items()):
             one._set_step([token], pos)
             ids[at] = token
@@ -324,7 +372,9 @@ class Pipeline:
         self._set_step(tokens, pos)
         return self._walk("whole block", n_threads)
 
-    def watched_block(self, tokens: Sequence[int], pos: int, n_threads: int, look: Callable[[Operation], None]) -> bool:
+    def watched_block(
+        self, tokens: Sequence[int], pos: int, n_threads: int, look: Callable[[Operation], None]
+    ) -> bool:
         """``whole_block``, in pieces: before each matrix product ``look`` may read what is multiplied."""
         self._set_step(tokens, pos)
         n_threads = self._prepare("whole block", n_threads)
@@ -332,7 +382,9 @@ class Pipeline:
         begun = ready = 0  # rows that ran, and those up to the last barrier
         for at, operation in enumerate(operations):
             if operation.reads is not None:
-                if ready > begun and not self._crew.walk((table + 8 * ROW_WORDS * begun, ready - begun), n_threads):
+                if ready > begun and not self._crew.walk(
+                    (table + 8 * ROW_WORDS * begun, ready - begun), n_threads
+                ):
                     return False
                 begun = ready
                 look(operation)
@@ -349,7 +401,9 @@ class Pipeline:
         self._set_step(tokens, pos)
         n_parts = -(-len(tokens) // WIDEST_BLOCK)
         for n in range(n_parts):
-            self._part_words[n, STEP.n_tokens // 8] = min(WIDEST_BLOCK, len(tokens) - n * WIDEST_BLOCK)
+            self._part_words[n, STEP.n_tokens // 8] = min(
+                WIDEST_BLOCK, len(tokens) - n * WIDEST_BLOCK
+            )
         if not self._walk(VECTORS if n_parts == 1 else f"{VECTORS} {n_parts}", n_threads):
             return None
         return self._buffers.vector("vectors", self.config.dim).array()[: len(tokens)]
@@ -447,4 +501,6 @@ def block_columns(config: ModelConfig, max_seq_len: int) -> int:
     windows = {one.kept_window for one in config.attentions.values() if one.kept_window is not None}
     has_rings = any(ring_slots(window) < max_seq_len for window in windows)
     widest = min(WIDEST_BLOCK, RING_BLOCK) if has_rings else WIDEST_BLOCK
-    return max(NARROWEST_BLOCK, min(widest, BLOCK_BYTES // (4 * config.activation_floats)) // 32 * 32)
+    return max(
+        NARROWEST_BLOCK, min(widest, BLOCK_BYTES // (4 * config.activation_floats)) // 32 * 32
+    )

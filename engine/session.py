@@ -112,7 +112,9 @@ class Session:
         batch: the line for the model's threads, where this session has peers with threads of their own; else None.
     """
 
-    def __init__(self, model: Host, pipeline: Pipeline, n_ctx: int, notices: Sequence[str] = ()) -> None:
+    def __init__(
+        self, model: Host, pipeline: Pipeline, n_ctx: int, notices: Sequence[str] = ()
+    ) -> None:
         self.model = model
         self.batch: Batch | None = None
         self.notices = tuple(notices)
@@ -212,7 +214,9 @@ class Session:
         """
         return self.memory.resident_bytes()
 
-    def feed(self, ids: Sequence[int], every: bool = False, on_progress: PrefillProgress | None = None) -> Logits:
+    def feed(
+        self, ids: Sequence[int], every: bool = False, on_progress: PrefillProgress | None = None
+    ) -> Logits:
         """Append tokens and compute them.
 
         Args:
@@ -286,7 +290,9 @@ class Session:
             block = checked[done : done + self._pipeline.columns_at(pos)]
             self.memory.extend(pos + len(block))
             n_threads = self.model.prefill_threads
-            self._run(self._pipeline.watched_block(block, pos, n_threads, partial(look, len(block))))
+            self._run(
+                self._pipeline.watched_block(block, pos, n_threads, partial(look, len(block)))
+            )
             self._grow(block, None)
             done += len(block)
 
@@ -401,9 +407,13 @@ class Session:
         self._begin()
         self.finish_reason, self.n_guessed = "", 0
         tokenizer = self.model.tokenizer
-        sampler = Sampler(sampling, self.config.vocab_size, tokenizer.end_ids, tokenizer.spelled_bytes)
+        sampler = Sampler(
+            sampling, self.config.vocab_size, tokenizer.end_ids, tokenizer.spelled_bytes
+        )
         # Decode's kernels compute as many together to the bit as one by one.
-        choosing = Choosing(sampler, constraint, tokenizer.end_ids, FEW_UP_TO if n_logprobs is None else 1)
+        choosing = Choosing(
+            sampler, constraint, tokenizer.end_ids, FEW_UP_TO if n_logprobs is None else 1
+        )
         reply = Generation(self, tokenizer, choosing, stop, after, spelled, guess, n_logprobs)
         writing = nullcontext() if self.batch is None else self.batch.writing(self._pipeline)
         with SWITCH_INTERVAL.short(), writing:
@@ -449,7 +459,9 @@ class Session:
     @property
     def can_guess(self) -> bool:
         """Whether positions beyond the end may be written for nothing; a profile knows no such walks."""
-        is_free = self.memory.may_overrun and self.memory.reachable(self.length - 1) == self.length - 1
+        is_free = (
+            self.memory.may_overrun and self.memory.reachable(self.length - 1) == self.length - 1
+        )
         return is_free and not self._pipeline.profile and not self._others_wait
 
     def advance_trying(self, token: int, guesses: list[int]) -> list[Logits] | None:
@@ -523,7 +535,9 @@ class Session:
             self.truncate(n_keep)
             return
         if not self.memory.can_shift(n_keep, n_drop, length):
-            raise EngineError("this model's layers cannot forget these tokens from the midst of a conversation")
+            raise EngineError(
+                "this model's layers cannot forget these tokens from the midst of a conversation"
+            )
         self.cached.cut(n_keep)
         self._logits = None
         self.memory.shift(n_keep, n_drop, length)
@@ -617,13 +631,17 @@ class Session:
     def start_profile(self) -> None:
         """Start timing every operation, with all times at zero."""
         if self._profile is None:
-            self._profile = Profile({name: plan.operations for name, plan in self._pipeline.plans.items()})
+            self._profile = Profile(
+                {name: plan.operations for name, plan in self._pipeline.plans.items()}
+            )
         self._profile.reset()
         self._pipeline.profile = self._profile.tables
 
     def read_profile(self) -> dict[str, list[PhaseTime]]:
         """Return the phases so far, as ``end_profile`` does; timing continues."""
-        return self._profile.phases() if self._profile is not None and self._pipeline.profile else {}
+        return (
+            self._profile.phases() if self._profile is not None and self._pipeline.profile else {}
+        )
 
     def end_profile(self) -> dict[str, list[PhaseTime]]:
         """Stop timing; returns the phases of ``"decode"``, and of the plans of prompts.
@@ -695,7 +713,12 @@ class Session:
         """Return where a block ends, at the latest, so that layers can go back to where the conversation turns."""
         later = (turn for turn in turns if len(self._tokens) < turn < end)
         return min(
-            (turn for turn in later if turn - self.memory.kept_before(turn) >= FEWEST_BETWEEN_TURNS), default=end
+            (
+                turn
+                for turn in later
+                if turn - self.memory.kept_before(turn) >= FEWEST_BETWEEN_TURNS
+            ),
+            default=end,
         )
 
     def _feed_block(self, ids: list[int], every: bool, ends: bool, is_prompt: bool) -> list[Logits]:
@@ -725,7 +748,9 @@ class Session:
         self._run(logits is not None)
         return self._finite_logits(logits)
 
-    def _computed(self, ids: list[int], every: bool, ends: bool, is_prompt: bool, n_threads: int) -> list[Logits]:
+    def _computed(
+        self, ids: list[int], every: bool, ends: bool, is_prompt: bool, n_threads: int
+    ) -> list[Logits]:
         pos, is_few = len(self._tokens), len(ids) <= FEW_UP_TO and not is_prompt
         if len(ids) == 1 and not is_prompt:
             self._run(self._pipeline.decode(ids[0], pos, n_threads))
@@ -765,7 +790,9 @@ class Session:
     def _finite_logits(self, computed: Logits | None = None) -> Logits:
         computed = self._pipeline.logits if computed is None else computed
         logits: Logits = np.empty_like(computed)
-        if not run("copy logits", LOGITS, logits=computed, n=len(computed), out=logits)[LOGITS.result // 8]:
+        if not run("copy logits", LOGITS, logits=computed, n=len(computed), out=logits)[
+            LOGITS.result // 8
+        ]:
             self._rewind(len(self._tokens))
             raise self.broken()
         return logits

@@ -83,7 +83,9 @@ class HybridMemory:
 
     def shift(self, n_keep: int, n_drop: int, length: int) -> None:
         """Not possible. Raises EngineError: always."""
-        raise EngineError("this model's layers cannot forget tokens from the midst of a conversation")
+        raise EngineError(
+            "this model's layers cannot forget tokens from the midst of a conversation"
+        )
 
     def repeat(self, n: int, upto: int) -> None:
         """Repeat keys and values; states stay as they are, since using them takes as long in any context."""
@@ -131,9 +133,19 @@ class HybridMemory:
 
     def resumes_at(self, n: int, copies: Sequence[Copied]) -> int:
         """Return the last position up to n that restored copies can be gone on from."""
-        plain = [(a, b, size - self._saved_bytes if self.has_state((a, b, size)) else size) for a, b, size in copies]
-        ends = {last for first, last, size in copies if last <= n and self.has_state((first, last, size))}
-        return next((end for end in sorted(ends, reverse=True) if self.cache.resumes_at(end, plain) == end), 0)
+        plain = [
+            (a, b, size - self._saved_bytes if self.has_state((a, b, size)) else size)
+            for a, b, size in copies
+        ]
+        ends = {
+            last
+            for first, last, size in copies
+            if last <= n and self.has_state((first, last, size))
+        }
+        return next(
+            (end for end in sorted(ends, reverse=True) if self.cache.resumes_at(end, plain) == end),
+            0,
+        )
 
     def copy_in(self, first: int, last: int, data: Bytes) -> None:
         """Restore the result of ``copy_out``; a state beyond the context is skipped."""

@@ -44,7 +44,9 @@ def kv_type_of(name: str, config: ModelConfig) -> KVType:
     """
     kv_type = KV_TYPES.get(name)
     if kv_type is None:
-        raise MemoryPlanError(f"KV cache type '{name}' is unknown; supported: {', '.join(KV_TYPES)}")
+        raise MemoryPlanError(
+            f"KV cache type '{name}' is unknown; supported: {', '.join(KV_TYPES)}"
+        )
     for one in config.attentions.values():
         for element, width in ((kv_type.keys, one.key_dim), (kv_type.values, one.value_dim)):
             if element.group and width % element.group:
@@ -55,7 +57,9 @@ def kv_type_of(name: str, config: ModelConfig) -> KVType:
     return kv_type
 
 
-def memory_needs(config: ModelConfig, kv_type: KVType, checkpoint_bytes: int = CHECKPOINT_BYTES) -> MemoryNeeds:
+def memory_needs(
+    config: ModelConfig, kv_type: KVType, checkpoint_bytes: int = CHECKPOINT_BYTES
+) -> MemoryNeeds:
     """Return the memory that all layers of a model need for what they remember, and what they make of their weights.
 
     An encoder's text is one block, whose tokens need memory at once.
@@ -66,7 +70,9 @@ def memory_needs(config: ModelConfig, kv_type: KVType, checkpoint_bytes: int = C
         checkpoint_bytes: limit on the copies of recurrent states.
     """
     made_bytes = sum(one.latent.made_bytes(one) for one in config.attentions.values() if one.latent)
-    states = MemoryNeeds(0, states_bytes(config, checkpoint_bytes) + made_bytes, state_bytes=state_bytes(config))
+    states = MemoryNeeds(
+        0, states_bytes(config, checkpoint_bytes) + made_bytes, state_bytes=state_bytes(config)
+    )
     block = MemoryNeeds(4 * config.activation_floats if config.is_encoder else 0)
     return kv_needs(config, kv_type) + states + block
 
@@ -75,13 +81,20 @@ def kv_needs(config: ModelConfig, kv_type: KVType) -> MemoryNeeds:
     """Return the memory that the layers that attend need for their keys and values."""
     sizes: Counter[int | None] = Counter()
     for one in (one for one in config.attentions.values() if one.kv_of is None):
-        sizes[None if one.kept_window is None else ring_slots(one.kept_window)] += _position_bytes(one, kv_type)
+        sizes[None if one.kept_window is None else ring_slots(one.kept_window)] += _position_bytes(
+            one, kv_type
+        )
     whole = sizes.pop(None, 0)
-    return MemoryNeeds(whole, rings=tuple(sorted((slots, n_bytes) for slots, n_bytes in sizes.items() if slots)))
+    return MemoryNeeds(
+        whole, rings=tuple(sorted((slots, n_bytes) for slots, n_bytes in sizes.items() if slots))
+    )
 
 
 def _position_bytes(attention: Attention, kv_type: KVType) -> int:
-    keys, values = kv_type.keys.bytes_of(attention.key_dim), kv_type.values.bytes_of(attention.value_dim)
+    keys, values = (
+        kv_type.keys.bytes_of(attention.key_dim),
+        kv_type.values.bytes_of(attention.value_dim),
+    )
     return attention.n_kv_heads * (keys + values)
 
 
@@ -125,13 +138,17 @@ class KVCache:
             n_slots = self.max_seq_len
             if attention.kept_window is not None:
                 n_slots = min(ring_slots(attention.kept_window), n_slots)
-            self.layers[number] = LayerCache(attention, rotation, kv_type, n_slots, self._memory, at, weight)
+            self.layers[number] = LayerCache(
+                attention, rotation, kv_type, n_slots, self._memory, at, weight
+            )
             at += n_slots * _position_bytes(attention, kv_type)
         self._own = layers = list(dict.fromkeys(self.layers.values()))
         self._parts = parts_of(layers)
         self._whole_parts = parts_of([one for one in layers if one.window is None])
         self._ring_parts = parts_of([one for one in layers if one.window is not None])
-        self._reach = RingReach(frozenset((one.window, one.n_slots) for one in layers if one.window is not None))
+        self._reach = RingReach(
+            frozenset((one.window, one.n_slots) for one in layers if one.window is not None)
+        )
         self._kept: _Kept | None = None
 
     def extend(self, n: int) -> None:
@@ -144,7 +161,9 @@ class KVCache:
         if kept is not None and kept.rows is None and self._reach.reaches(kept.n):
             ahead = replace(self._reach, end=max(n, self._reach.end))
             if not ahead.reaches(kept.n):
-                self._kept = _Kept(kept.n, [part.rows.copy() for part in self._ring_parts], replace(self._reach))
+                self._kept = _Kept(
+                    kept.n, [part.rows.copy() for part in self._ring_parts], replace(self._reach)
+                )
         self._reach.write(n)
 
     def reach(self, n: int) -> None:
@@ -239,7 +258,10 @@ class KVCache:
 
     def is_copy(self, first: int, last: int, n_bytes: int) -> bool:
         """Whether ``copy_out`` may have written this number of bytes for these positions."""
-        return n_bytes in (self.copied_bytes(first, last), _copied_bytes(self._whole_parts, first, last))
+        return n_bytes in (
+            self.copied_bytes(first, last),
+            _copied_bytes(self._whole_parts, first, last),
+        )
 
     def has_state(self, copied: Copied) -> bool:
         """False: nothing here is recurrent."""
@@ -260,14 +282,19 @@ class KVCache:
         """
         if self._reach.holds(first):
             n_bytes = _copy_out(self._parts, first, last, out)
-            if self._reach.holds(first):  # still: another thread may have computed further meanwhile
+            if self._reach.holds(
+                first
+            ):  # still: another thread may have computed further meanwhile
                 return n_bytes
         return _copy_out(self._whole_parts, first, last, out)
 
     def resumes_at(self, n: int, copies: Sequence[Copied]) -> int:
         """Return n if what a window sees there is in the copies, else 0."""
         parts = [(first, last, size) for first, last, size in copies if first < n]
-        lost = max((last for first, last, size in parts if size < self.copied_bytes(first, last)), default=0)
+        lost = max(
+            (last for first, last, size in parts if size < self.copied_bytes(first, last)),
+            default=0,
+        )
         return n if RingReach(self._reach.rings, lost=lost).reaches(n) else 0
 
     def copy_in(self, first: int, last: int, data: Bytes) -> None:

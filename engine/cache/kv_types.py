@@ -68,7 +68,9 @@ class KVType:
     @property
     def name(self) -> str:
         """In settings, as "f16" or, of two kinds, "q8_0/q4_0"; with _ for / the end of the kernels' file."""
-        return self.keys.name if self.keys is self.values else f"{self.keys.name}/{self.values.name}"
+        return (
+            self.keys.name if self.keys is self.values else f"{self.keys.name}/{self.values.name}"
+        )
 
     @property
     def is_exact(self) -> bool:
@@ -83,7 +85,13 @@ class KVType:
     @property
     def bytes_per_element(self) -> float:
         """Bytes per element of keys and values, its share of a scale included."""
-        return sum(one.bits / 8 + (4 / one.group if one.group else 0) for one in (self.keys, self.values)) / 2
+        return (
+            sum(
+                one.bits / 8 + (4 / one.group if one.group else 0)
+                for one in (self.keys, self.values)
+            )
+            / 2
+        )
 
 
 def _pack_f16(x: Floats) -> tuple[Array, None]:
@@ -108,7 +116,10 @@ def _pack_q4_0(x: Floats) -> tuple[Array, Array]:
     groups = _in_groups(x)
     top = np.abs(groups).max(-1)
     elements, scales = _scaled(groups, -8.0, np.where(groups.max(-1) == top, top, -top))
-    halves = np.minimum(elements, 7).astype(np.uint8).reshape(*x.shape[:-1], x.shape[-1] // 16, 2, 8) & 15
+    halves = (
+        np.minimum(elements, 7).astype(np.uint8).reshape(*x.shape[:-1], x.shape[-1] // 16, 2, 8)
+        & 15
+    )
     items = halves[..., 0, :] | halves[..., 1, :] << 4
     return items.reshape(*x.shape[:-1], x.shape[-1] // 2), scales
 

@@ -33,7 +33,13 @@ class Heads:
     """
 
     def __init__(
-        self, element_type: ElementType, n_heads: int, width: int, n_slots: int, memory: Memory, at: tuple[int, int]
+        self,
+        element_type: ElementType,
+        n_heads: int,
+        width: int,
+        n_slots: int,
+        memory: Memory,
+        at: tuple[int, int],
     ) -> None:
         self._type, self._n_heads, self.width = element_type, n_heads, width
         self.n_slots = n_slots
@@ -69,7 +75,10 @@ class Heads:
 
     def _tiles(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Items as (n_heads, n_tiles, n_items, 8), scales as (n_heads, n_tiles, n_scales, 8)."""
-        shape, n_scales = (self._n_heads, self.n_slots // POSITIONS), self._type.n_scales(self.width)
+        shape, n_scales = (
+            (self._n_heads, self.n_slots // POSITIONS),
+            self._type.n_scales(self.width),
+        )
         items, scales = self.elements.view(self._type.dtype), self.scales.view(np.float32)
         return items.reshape(*shape, -1, POSITIONS), scales.reshape(*shape, n_scales, POSITIONS)
 
@@ -103,7 +112,11 @@ class LayerCache:
         key_weight: Floats | None = None,
     ) -> None:
         self.window, self.n_slots = attention.kept_window, n_slots
-        self.rotation, self.key_weight, self.has_hadamard = rotation, key_weight, kv_type.has_hadamard
+        self.rotation, self.key_weight, self.has_hadamard = (
+            rotation,
+            key_weight,
+            kv_type.has_hadamard,
+        )
         n_heads = attention.n_kv_heads
         types = (kv_type.keys, attention.key_dim), (kv_type.values, attention.value_dim)
         elements = [n_heads * n_slots * one.elements_bytes(width) for one, width in types]
@@ -149,12 +162,16 @@ class CachePart:
     def copy_out(self, first: int, last: int, out: Bytes) -> None:
         """Copy positions first to last, at most ``n_slots``, into (n_heads, (last - first) * each)."""
         for slot, at, n in self._spans(first, last):
-            out[:, at * self.each : (at + n) * self.each] = self.rows[:, slot * self.each : (slot + n) * self.each]
+            out[:, at * self.each : (at + n) * self.each] = self.rows[
+                :, slot * self.each : (slot + n) * self.each
+            ]
 
     def copy_in(self, first: int, last: int, data: Bytes) -> None:
         """Restore the result of ``copy_out``; data may go on after ``last``."""
         for slot, at, n in self._spans(first, last):
-            self.rows[:, slot * self.each : (slot + n) * self.each] = data[:, at * self.each : (at + n) * self.each]
+            self.rows[:, slot * self.each : (slot + n) * self.each] = data[
+                :, at * self.each : (at + n) * self.each
+            ]
 
     def repeat(self, n: int, upto: int) -> None:
         """Copy the first n positions after them, again and again up to a position or the last slot."""
@@ -176,6 +193,12 @@ class CachePart:
 def parts_of(layers: Sequence[LayerCache]) -> list[CachePart]:
     """Return the parts in the order in which states keep them: all elements, keys before values, then all scales."""
     heads = [one for layer in layers for one in (layer.keys, layer.values)]
-    elements = [CachePart(one.elements, one.head_bytes // one.n_slots, one.n_slots) for one in heads]
-    scales = [CachePart(one.scales, one.scale_bytes // one.n_slots, one.n_slots) for one in heads if one.scale_bytes]
+    elements = [
+        CachePart(one.elements, one.head_bytes // one.n_slots, one.n_slots) for one in heads
+    ]
+    scales = [
+        CachePart(one.scales, one.scale_bytes // one.n_slots, one.n_slots)
+        for one in heads
+        if one.scale_bytes
+    ]
     return elements + scales

@@ -56,7 +56,10 @@ class RingReach:
     def shift(self, n_keep: int, n_drop: int, length: int) -> None:
         """Note that positions n_keep + n_drop up to length moved down by n_drop."""
         firsts = [self.first(n_slots) for _, n_slots in self.rings]
-        self.lost = max((first if first < n_keep else max(n_keep, first - n_drop) for first in firsts), default=0)
+        self.lost = max(
+            (first if first < n_keep else max(n_keep, first - n_drop) for first in firsts),
+            default=0,
+        )
         self.end = length - n_drop
 
     def clear(self) -> None:

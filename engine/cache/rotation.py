@@ -43,10 +43,14 @@ def rotation_of(rope: Rope, weights: Weights | None = None, n_ctx: int = 0) -> R
     """
     pairs = np.arange(0, rope.dim, 2, dtype=np.float64)
     frequencies = _stretched(rope, rope.theta ** (-pairs / rope.dim))
-    factors = rope.long_factors if rope.long_factors and n_ctx > rope.original_context else rope.factors
+    factors = (
+        rope.long_factors if rope.long_factors and n_ctx > rope.original_context else rope.factors
+    )
     if weights is not None and weights.get(factors):
         frequencies = frequencies / weights.float32(factors)[0].astype(np.float64)
-    return Rotation(frequencies, *((2, 1) if rope.neighbours else (1, rope.dim // 2)), rope.magnitude)
+    return Rotation(
+        frequencies, *((2, 1) if rope.neighbours else (1, rope.dim // 2)), rope.magnitude
+    )
 
 
 def _stretched(rope: Rope, frequencies: Any) -> Any:
@@ -68,23 +72,36 @@ def _stretched(rope: Rope, frequencies: Any) -> Any:
     return frequencies * (stretch / rope.scaling_factor + 1 - stretch)
 
 
-def key_weights_of(config: ModelConfig, weights: Weights) -> dict[int, np.ndarray[Any, np.dtype[np.float32]]]:
+def key_weights_of(
+    config: ModelConfig, weights: Weights
+) -> dict[int, np.ndarray[Any, np.dtype[np.float32]]]:
     """By layer, what keys are multiplied by after their rotation: it must come off before they are turned again."""
     turned = [number for number, one in config.attentions.items() if one.norms_turned]
-    return {number: weights.float32(f"blk.{number}.attn_k_norm.weight")[0].copy() for number in turned}
+    return {
+        number: weights.float32(f"blk.{number}.attn_k_norm.weight")[0].copy() for number in turned
+    }
 
 
-def rotations_of(config: ModelConfig, weights: Weights | None = None, n_ctx: int = 0) -> dict[Rope, Rotation]:
+def rotations_of(
+    config: ModelConfig, weights: Weights | None = None, n_ctx: int = 0
+) -> dict[Rope, Rotation]:
     """The rotation of every rope that a model's layers have, in a context of ``n_ctx`` positions."""
     return {rope: rotation_of(rope, weights, n_ctx) for rope in config.ropes}
 
 
 def unstretchable(config: ModelConfig, weights: Weights) -> str:
     """Return why ``stretched`` is not for a model; "" where it is."""
-    ropes = {one.rope for one in config.attentions.values() if one.rope is not None and one.window is None}
+    ropes = {
+        one.rope
+        for one in config.attentions.values()
+        if one.rope is not None and one.window is None
+    }
     if not ropes:
         return "it has no rope"
-    if any(one.scaling_factor != 1 or one.yarn or one.long_factors or weights.get(one.factors) for one in ropes):
+    if any(
+        one.scaling_factor != 1 or one.yarn or one.long_factors or weights.get(one.factors)
+        for one in ropes
+    ):
         return "its file stretches its rope already"
     return "" if min(one.theta for one in ropes) > 1 else "the base of its rope is not above 1"
 

@@ -81,7 +81,10 @@ class RecurrentStates:
         self.n_bytes = states_bytes(config, budget_bytes)
         self._most = n_checkpoints(config, budget_bytes)
         self._memory = Memory(2 * self.size_bytes)
-        self._slots = [self._memory.array(np.uint8, (self.size_bytes,), slot * self.size_bytes) for slot in (0, 1)]
+        self._slots = [
+            self._memory.array(np.uint8, (self.size_bytes,), slot * self.size_bytes)
+            for slot in (0, 1)
+        ]
         self._offsets: dict[int, int] = {}
         at = 0
         for number, one in config.recurrents.items():
@@ -162,7 +165,9 @@ class RecurrentStates:
     def _put(self, n: int) -> None:
         """Copy a kept state, or that of no tokens, into the slot in use."""
         slot = self._at.slot
-        found = next((one for one in (*self._kept, *([self._pin] if self._pin else [])) if one.n == n), None)
+        found = next(
+            (one for one in (*self._kept, *([self._pin] if self._pin else [])) if one.n == n), None
+        )
         self._at = _Standing(slot, -1)  # a copy made in the meantime finds the slot changed
         self._slots[slot][:] = found.data if found is not None and n else 0
         self._at = _Standing(slot, n)

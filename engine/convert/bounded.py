@@ -35,7 +35,9 @@ def read_bytes(path: Path, most_bytes: int = MAX_JSON_BYTES) -> bytes | None:
     except OSError as error:
         raise ConversionError(f"{shown(path.name)}: cannot be read: {error.strerror}") from None
     if content is None:
-        raise ConversionError(f"{shown(path.name)}: is larger than {most_bytes >> 20} MiB, too large for what it is")
+        raise ConversionError(
+            f"{shown(path.name)}: is larger than {most_bytes >> 20} MiB, too large for what it is"
+        )
     return content
 
 
@@ -49,7 +51,9 @@ def read_object(path: Path, most_bytes: int = MAX_SETTINGS_BYTES) -> dict[str, A
     return None if content is None else parse_object(content, path.name)
 
 
-def parse_object(content: bytes, name: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+def parse_object(
+    content: bytes, name: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
+) -> Any:
     """Return the object that a text in JSON is.
 
     Args:
@@ -64,10 +68,14 @@ def parse_object(content: bytes, name: str, pairs: Callable[[list[tuple[str, Any
     return value
 
 
-def parse_json(content: bytes, name: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+def parse_json(
+    content: bytes, name: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
+) -> Any:
     """Return the value that a text in JSON is; arguments and errors as of ``parse_object``."""
     if sum(map(content.count, (b",", b"[", b"{"))) > MAX_VALUES:
-        raise ConversionError(f"{shown(name)}: has more than {MAX_VALUES} values, too many for what it is")
+        raise ConversionError(
+            f"{shown(name)}: has more than {MAX_VALUES} values, too many for what it is"
+        )
     try:
         value = json.loads(content, object_pairs_hook=pairs)
         is_deep = is_nested_deeper(value, MAX_DEPTH + 1)
@@ -77,7 +85,9 @@ def parse_json(content: bytes, name: str, pairs: Callable[[list[tuple[str, Any]]
         reason = other_format(content[:START_BYTES]) or "is not JSON (damaged? get the file again)"
         raise ConversionError(f"{shown(name)}: {reason}") from None
     if is_deep:
-        raise ConversionError(f"{shown(name)}: is nested more than {MAX_DEPTH} deep (damaged? get the file again)")
+        raise ConversionError(
+            f"{shown(name)}: is nested more than {MAX_DEPTH} deep (damaged? get the file again)"
+        )
     return value
 
 
@@ -101,11 +111,16 @@ class JsonObject:
     def fail_value(self, names: str, wanted: str) -> ConversionError:
         """Make the exception for a value that is not what it must be."""
         key = shown(f"{self._place}{names.split('|')[0]}")
-        return self.fail(f"{key} is {shown_value(self.get(names))}: must be {wanted} (get the file again)")
+        return self.fail(
+            f"{key} is {shown_value(self.get(names))}: must be {wanted} (get the file again)"
+        )
 
     def get(self, names: str) -> Any:
         """Return the first value that is not null, under names with "|" between them; None for none."""
-        return next((self.values[name] for name in names.split("|") if self.values.get(name) is not None), None)
+        return next(
+            (self.values[name] for name in names.split("|") if self.values.get(name) is not None),
+            None,
+        )
 
     def integer(self, names: str, default: int | None = None) -> int:
         """Return a whole number.
@@ -144,7 +159,11 @@ class JsonObject:
     def numbers(self, name: str, count: int) -> list[float]:
         """Return a list of as many finite numbers."""
         value = self.get(name)
-        if not (isinstance(value, list) and len(value) == count and all(_is_in_range(name, one) for one in value)):
+        if not (
+            isinstance(value, list)
+            and len(value) == count
+            and all(_is_in_range(name, one) for one in value)
+        ):
             least, most = REAL[name]
             raise self.fail_value(name, f"{count} numbers from {least:g} to {most:g}")
         return [float(one) for one in value]
@@ -177,7 +196,9 @@ class JsonObject:
         """Raise ConversionError if one of the texts under a name has half of a surrogate pair."""
         if not is_utf8("".join(texts)):
             key = f"{self._place}{name}"
-            raise self.fail(f"{key} has half of a surrogate pair, which is no character (get the file again)")
+            raise self.fail(
+                f"{key} has half of a surrogate pair, which is no character (get the file again)"
+            )
 
     def _present(self, names: str, default: Any) -> Any:
         value = self.get(names)

@@ -85,8 +85,12 @@ class Conversion:
     @property
     def table(self) -> list[TensorToWrite]:
         """The file's table of tensors."""
-        constants = [TensorToWrite(name, values.shape, "F32") for name, values in self.numbers.items()]
-        return constants + [TensorToWrite(made.name, made.shape, kind) for made, kind in self.tensors]
+        constants = [
+            TensorToWrite(name, values.shape, "F32") for name, values in self.numbers.items()
+        ]
+        return constants + [
+            TensorToWrite(made.name, made.shape, kind) for made, kind in self.tensors
+        ]
 
     def close(self) -> None:
         """Close the files of weights, of which nothing may be read afterwards."""
@@ -119,7 +123,9 @@ def _packed(made: MadeTensor, rows: Floats, type_name: str, n_threads: int) -> B
         return quantise_rows(rows, type_name, n_threads=n_threads)
     except BrokenModelError as error:
         name = made.source.file.shown_name
-        raise ConversionError(f"{name}: {made.name} {error} (damaged? else take --type BF16)") from None
+        raise ConversionError(
+            f"{name}: {made.name} {error} (damaged? else take --type BF16)"
+        ) from None
 
 
 def model_directory(directory: Path) -> Path:
@@ -165,7 +171,11 @@ def prepare(directory: Path, mix: str = "") -> Conversion:
 
 
 def _prepared(
-    directory: Path, config: JsonObject, recipe: Recipe, sources: Mapping[str, SourceTensor], mix: str
+    directory: Path,
+    config: JsonObject,
+    recipe: Recipe,
+    sources: Mapping[str, SourceTensor],
+    mix: str,
 ) -> Conversion:
     described = describe(config, recipe.has_rope)
     for add in recipe.more:
@@ -175,13 +185,18 @@ def _prepared(
     mix = mix or _main_type(made)
     embedding = next((tensor for tensor in made if tensor.name == "token_embd.weight"), None)
     if embedding is None or len(embedding.shape) != 2:
-        raise ConversionError(f"{shown(directory.name)}: has no embedding of tokens (are all its files here?)")
+        raise ConversionError(
+            f"{shown(directory.name)}: has no embedding of tokens (are all its files here?)"
+        )
     name = _name(directory)
     metadata = {
         "general.architecture": recipe.architecture,
         "general.type": "model",
         "general.name": name,
-        **{f"{recipe.architecture}.{key}": value for key, value in (described.keys | pooling_keys(directory)).items()},
+        **{
+            f"{recipe.architecture}.{key}": value
+            for key, value in (described.keys | pooling_keys(directory)).items()
+        },
         f"{recipe.architecture}.vocab_size": embedding.shape[0],
         "general.file_type": mixtures.MIXTURES[mix],
         "general.quantization_version": QUANTIZATION_VERSION,
@@ -215,15 +230,22 @@ def _configuration(directory: Path) -> tuple[JsonObject, Recipe]:
     for setting in _QUANTISED:
         if config.get(setting) is not None:
             method = shown(config.under(setting).word("quant_method", setting))
-            raise config.fail(f"the weights are quantised ({method}): get the model as it was trained (BF16 or F16)")
+            raise config.fail(
+                f"the weights are quantised ({method}): get the model as it was trained (BF16 or F16)"
+            )
     function = config.word(
-        "hidden_act|hidden_activation|activation_function|hidden_activation_function", recipe.activations[0]
+        "hidden_act|hidden_activation|activation_function|hidden_activation_function",
+        recipe.activations[0],
     )
     if function not in recipe.activations:
-        raise config.fail(f"hidden_act is {shown(function)}: {recipe.architecture} means {recipe.activations[0]}")
+        raise config.fail(
+            f"hidden_act is {shown(function)}: {recipe.architecture} means {recipe.activations[0]}"
+        )
     for setting, expected in recipe.expects.items():
         if config.values.get(setting, expected) != expected:
-            raise config.fail(f"{setting} is {shown_value(config.get(setting))}, which a GGUF file cannot say")
+            raise config.fail(
+                f"{setting} is {shown_value(config.get(setting))}, which a GGUF file cannot say"
+            )
     return config, recipe
 
 
@@ -232,7 +254,9 @@ def _no_model(directory: Path) -> ConversionError:
     name = shown(directory.name or str(directory))
     adapter = read_object(directory / "adapter_config.json")
     if adapter is None:
-        return ConversionError(f"{name}: has no config.json (name a directory of Hugging Face's form)")
+        return ConversionError(
+            f"{name}: has no config.json (name a directory of Hugging Face's form)"
+        )
     base = adapter.get("base_model_name_or_path")
     model = f" of {shown(base)}" if isinstance(base, str) else ""
     advice = "merge it into its model with PEFT's merge_and_unload, or get its GGUF file and give that to --lora"
@@ -286,14 +310,22 @@ def _check(found: Conversion) -> None:
     """Look at what the file will say, as if it were there."""
     numbers = {layout.name: number for number, layout in GGML_TYPES.items()}
     tensors = {
-        one.name: TensorInfo(one.name, numbers[one.type_name], one.type_name, one.shape, 0, one.size_bytes)
+        one.name: TensorInfo(
+            one.name, numbers[one.type_name], one.type_name, one.shape, 0, one.size_bytes
+        )
         for one in found.table
     }
     if _header_bytes(found) > MAX_HEADER_BYTES:
-        raise ConversionError(f"{found.name}: its vocabulary is larger than {MAX_HEADER_BYTES >> 20} MiB (damaged?)")
+        raise ConversionError(
+            f"{found.name}: its vocabulary is larger than {MAX_HEADER_BYTES >> 20} MiB (damaged?)"
+        )
     if len(tensors) < len(found.table):
-        raise ConversionError(f"{found.name}: two of its tensors have one meaning (are its files of one model?)")
-    gguf = GGUFFile(cast(ModelFile, SimpleNamespace(shown_name=found.name)), 3, dict(found.metadata), tensors, 0)
+        raise ConversionError(
+            f"{found.name}: two of its tensors have one meaning (are its files of one model?)"
+        )
+    gguf = GGUFFile(
+        cast(ModelFile, SimpleNamespace(shown_name=found.name)), 3, dict(found.metadata), tensors, 0
+    )
     config = read_config(gguf)
     checked_tensors(gguf, config, expected_tensors(config))
     Tokenizer.from_metadata(gguf.metadata, found.name)

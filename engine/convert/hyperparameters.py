@@ -60,7 +60,9 @@ class Described:
     @property
     def head_dim(self) -> int:
         """Width of a head."""
-        return int(self.keys.get("attention.key_length", self.keys["embedding_length"] // self.n_heads))
+        return int(
+            self.keys.get("attention.key_length", self.keys["embedding_length"] // self.n_heads)
+        )
 
 
 def describe(config: JsonObject, has_rope: bool) -> Described:
@@ -72,11 +74,23 @@ def describe(config: JsonObject, has_rope: bool) -> Described:
     keys: dict[str, Any] = {key: config.integer(names) for key, names in _INTEGERS.items()}
     if keys["embedding_length"] < keys["attention.head_count"]:
         raise config.fail(f"hidden_size is {keys['embedding_length']}: fewer than the heads")
-    keys |= {key: config.integer(names) for key, names in _OPTIONAL.items() if config.get(names) is not None}
-    keys["attention.head_count_kv"] = config.integer("num_key_value_heads", keys["attention.head_count"])
+    keys |= {
+        key: config.integer(names)
+        for key, names in _OPTIONAL.items()
+        if config.get(names) is not None
+    }
+    keys["attention.head_count_kv"] = config.integer(
+        "num_key_value_heads", keys["attention.head_count"]
+    )
     if config.get("head_dim") is not None:
-        keys |= dict.fromkeys(("attention.key_length", "attention.value_length"), config.integer("head_dim"))
-    keys |= {key: config.number(names) for key, names in _EPSILONS.items() if config.get(names) is not None}
+        keys |= dict.fromkeys(
+            ("attention.key_length", "attention.value_length"), config.integer("head_dim")
+        )
+    keys |= {
+        key: config.number(names)
+        for key, names in _EPSILONS.items()
+        if config.get(names) is not None
+    }
     described = Described(keys)
     if has_rope:
         _describe_rope(config, described)
@@ -92,8 +106,14 @@ def rope_of(config: JsonObject, kind: str = "full_attention") -> JsonObject:
     parameters = config.under("rope_parameters")
     if kind in parameters.values:
         parameters = parameters.under(kind)
-    older = {name: config.values[name] for name in ("rope_theta", "partial_rotary_factor") if name in config.values}
-    return JsonObject({**older, **config.under("rope_scaling").values, **parameters.values}, config.name)
+    older = {
+        name: config.values[name]
+        for name in ("rope_theta", "partial_rotary_factor")
+        if name in config.values
+    }
+    return JsonObject(
+        {**older, **config.under("rope_scaling").values, **parameters.values}, config.name
+    )
 
 
 def _describe_rope(config: JsonObject, described: Described) -> None:
@@ -106,7 +126,8 @@ def _describe_rope(config: JsonObject, described: Described) -> None:
     original = rope.integer(
         "original_max_position_embeddings",
         config.integer(
-            "original_max_position_embeddings", LLAMA3_CONTEXT if kind == "llama3" else keys["context_length"]
+            "original_max_position_embeddings",
+            LLAMA3_CONTEXT if kind == "llama3" else keys["context_length"],
         ),
     )
     if kind == "linear":
@@ -114,12 +135,21 @@ def _describe_rope(config: JsonObject, described: Described) -> None:
     elif kind == "yarn":
         _describe_yarn(rope, keys, original)
     elif kind == "llama3":
-        described.tensors[_FACTORS[0]] = llama3_factors(rope, theta, keys["rope.dimension_count"], original)
+        described.tensors[_FACTORS[0]] = llama3_factors(
+            rope, theta, keys["rope.dimension_count"], original
+        )
     elif kind in ("longrope", "su"):
-        n_pairs, stretch = keys["rope.dimension_count"] // 2, keys["context_length"] / max(1, original)
+        n_pairs, stretch = (
+            keys["rope.dimension_count"] // 2,
+            keys["context_length"] / max(1, original),
+        )
         for name, length in zip(_FACTORS[1:], ("short", "long"), strict=True):
-            described.tensors[name] = np.array(rope.numbers(f"{length}_factor", n_pairs), np.float32)
-        usual = math.sqrt(1 + math.log(stretch) / math.log(original)) if stretch > 1 < original else 1.0
+            described.tensors[name] = np.array(
+                rope.numbers(f"{length}_factor", n_pairs), np.float32
+            )
+        usual = (
+            math.sqrt(1 + math.log(stretch) / math.log(original)) if stretch > 1 < original else 1.0
+        )
         keys |= {
             "rope.scaling.type": "longrope",
             "rope.scaling.original_context_length": original,
@@ -144,7 +174,9 @@ def _describe_yarn(rope: JsonObject, keys: dict[str, Any], original: int) -> Non
             keys[f"rope.scaling.yarn_{name}"] = rope.number(name)
 
 
-def llama3_factors(rope: JsonObject, theta: float, n_turned: int, original: int) -> np.ndarray[Any, Any]:
+def llama3_factors(
+    rope: JsonObject, theta: float, n_turned: int, original: int
+) -> np.ndarray[Any, Any]:
     """Return what Llama 3.1 divides frequencies by: slow ones by the factor, fast ones by 1, and a ramp between.
 
     Source: https://github.com/meta-llama/llama-models/blob/main/models/llama3/model.py
@@ -154,7 +186,9 @@ def llama3_factors(rope: JsonObject, theta: float, n_turned: int, original: int)
         for name, default in (("factor", 8.0), ("low_freq_factor", 1.0), ("high_freq_factor", 4.0))
     )
     if low >= high:
-        raise rope.fail(f"low_freq_factor is {low:g}: must be below high_freq_factor, {high:g} (get the file again)")
+        raise rope.fail(
+            f"low_freq_factor is {low:g}: must be below high_freq_factor, {high:g} (get the file again)"
+        )
     frequencies = theta ** -(np.arange(0, n_turned, 2) / n_turned)
     turns = original * frequencies / (2 * np.pi)
     with np.errstate(over="ignore"):  # where both factors are as good as one

@@ -8,7 +8,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from engine.convert.bounded import MAX_SETTINGS_BYTES, JsonObject, parse_json, read_bytes, read_object
+from engine.convert.bounded import (
+    MAX_SETTINGS_BYTES,
+    JsonObject,
+    parse_json,
+    read_bytes,
+    read_object,
+)
 from engine.errors import ConversionError
 from engine.models.reading import POOLINGS
 
@@ -29,11 +35,19 @@ def pooling_keys(directory: Path) -> dict[str, int]:
         raise ConversionError("modules.json: is not a list in JSON (get the file again)")
     for one in modules:
         kind, place = (one.get("type"), one.get("path")) if isinstance(one, dict) else (None, None)
-        if not (isinstance(kind, str) and kind.endswith(".Pooling") and re.fullmatch(r"[\w-]{1,100}", str(place))):
+        if not (
+            isinstance(kind, str)
+            and kind.endswith(".Pooling")
+            and re.fullmatch(r"[\w-]{1,100}", str(place))
+        ):
             continue
-        read = JsonObject(read_object(directory / str(place) / "config.json") or {}, f"{place}/config.json")
+        read = JsonObject(
+            read_object(directory / str(place) / "config.json") or {}, f"{place}/config.json"
+        )
         mode = next((mode for setting, mode in _MODES.items() if read.flag(setting, False)), "")
         if not mode:
-            raise read.fail("pools in a way that a GGUF file cannot say (mean, cls or the last token)")
+            raise read.fail(
+                "pools in a way that a GGUF file cannot say (mean, cls or the last token)"
+            )
         return {"pooling_type": POOLINGS.index(mode)}
     return {}

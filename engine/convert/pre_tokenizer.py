@@ -54,10 +54,14 @@ def find_pre_tokenizer(tokenizer: Mapping[str, Any], name: str) -> str:
     ignores = read.under("model").flag("ignore_merges", False)
     pieces = _applied(read, cuts)
     found = [
-        known for known in PRE_TOKENIZERS if known not in _NOT_BY_BYTES and list(splitter(known)(SAMPLE)) == pieces
+        known
+        for known in PRE_TOKENIZERS
+        if known not in _NOT_BY_BYTES and list(splitter(known)(SAMPLE)) == pieces
     ]
     if not found:
-        raise read.fail("pre_tokenizer cuts words in a way that is not known (get a GGUF file of this model)")
+        raise read.fail(
+            "pre_tokenizer cuts words in a way that is not known (get a GGUF file of this model)"
+        )
     return next((one for one in found if PRE_TOKENIZERS[one].ignore_merges == ignores), found[0])
 
 
@@ -68,16 +72,24 @@ def _applied(read: JsonObject, cuts: list[Cut]) -> list[str]:
         try:
             pieces = [part for piece in pieces for part in cut(piece, until_s) if part]
         except TimeoutError:
-            raise read.fail(f"pre_tokenizer needs over {TIMEOUT_S:.0f} s for a page of text (made wrongly?)") from None
+            raise read.fail(
+                f"pre_tokenizer needs over {TIMEOUT_S:.0f} s for a page of text (made wrongly?)"
+            ) from None
     if "".join(pieces) != SAMPLE:
-        raise read.fail("pre_tokenizer drops text, which is not supported (get a GGUF file of this model)")
+        raise read.fail(
+            "pre_tokenizer drops text, which is not supported (get a GGUF file of this model)"
+        )
     return pieces
 
 
 def _cuts(read: JsonObject, node: Any) -> list[Cut]:
     """Return the steps of a description."""
     if not isinstance(node, dict):
-        kind_of_node = "no pre_tokenizer" if node is None else f"{shown_value(node)} in place of a pre_tokenizer"
+        kind_of_node = (
+            "no pre_tokenizer"
+            if node is None
+            else f"{shown_value(node)} in place of a pre_tokenizer"
+        )
         raise read.fail(f"has {kind_of_node} (get a GGUF file of this model)")
     kind, parts = node.get("type"), node.get("pretokenizers")
     if kind == "Sequence" and isinstance(parts, list) and len(parts) <= _MOST_STEPS:
@@ -92,7 +104,9 @@ def _cuts(read: JsonObject, node: Any) -> list[Cut]:
         return [_cut(read, _PUNCTUATION + ("+" if node.get("behavior") == "Contiguous" else ""))]
     if kind == "Split":
         return [_split(read, node)]
-    raise read.fail(f"pre_tokenizer {shown_value(kind)} is not supported in this form (get a GGUF file of this model)")
+    raise read.fail(
+        f"pre_tokenizer {shown_value(kind)} is not supported in this form (get a GGUF file of this model)"
+    )
 
 
 def _split(read: JsonObject, node: Mapping[str, Any]) -> Cut:
@@ -109,7 +123,9 @@ def _split(read: JsonObject, node: Mapping[str, Any]) -> Cut:
         or len(expression) > MAX_EXPRESSION
         or not (drops_gaps or node.get("behavior") == "Isolated")
     ):
-        raise read.fail("pre_tokenizer splits in a way that is not supported (get a GGUF file of this model)")
+        raise read.fail(
+            "pre_tokenizer splits in a way that is not supported (get a GGUF file of this model)"
+        )
     return _cut(read, expression, drops_gaps)
 
 
@@ -125,7 +141,9 @@ def _cut(read: JsonObject, expression: str, drops_gaps: bool = False) -> Cut:
     def cut(text: str, until_s: float) -> list[str]:
         pieces, at = [], 0
         for match in pattern.finditer(text, timeout=max(0.001, until_s - time.monotonic())):
-            pieces += [text[at : match.start()], match.group()] if not drops_gaps else [match.group()]
+            pieces += (
+                [text[at : match.start()], match.group()] if not drops_gaps else [match.group()]
+            )
             at = match.end()
         return pieces if drops_gaps else [*pieces, text[at:]]
 

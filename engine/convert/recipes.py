@@ -16,7 +16,11 @@ from engine.convert.bounded import JsonObject, shown_value
 from engine.convert.hyperparameters import Described, rope_of
 
 More = Callable[[JsonObject, Described], None]
-_SILU, _GELU, _RELU2 = ("silu", "swish"), ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast"), ("relu2",)
+_SILU, _GELU, _RELU2 = (
+    ("silu", "swish"),
+    ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast"),
+    ("relu2",),
+)
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,9 @@ def _sliding(period: int = 0) -> More:
             if slides != usual:
                 described.keys["attention.sliding_window_pattern"] = np.array(slides)
         elif config.get("sliding_window_pattern") is not None:
-            described.keys["attention.sliding_window_pattern"] = config.integer("sliding_window_pattern")
+            described.keys["attention.sliding_window_pattern"] = config.integer(
+                "sliding_window_pattern"
+            )
 
     return add
 
@@ -110,9 +116,15 @@ def _own_rope(config: JsonObject, described: Described) -> None:
 def _scaled_by_head(config: JsonObject, described: Described) -> None:
     """Queries are divided by the root of a number that GGUF does not name: a head's width, or the share of a head."""
     wide, n_heads = described.keys["embedding_length"], described.n_heads
-    usual = {described.head_dim, wide / n_heads} if described.keys["block_count"] in (46, 62) else {described.head_dim}
+    usual = (
+        {described.head_dim, wide / n_heads}
+        if described.keys["block_count"] in (46, 62)
+        else {described.head_dim}
+    )
     if config.number("query_pre_attn_scalar", described.head_dim) not in usual:
-        raise config.fail("query_pre_attn_scalar is not the width of a head, which a GGUF file cannot say")
+        raise config.fail(
+            "query_pre_attn_scalar is not the width of a head, which a GGUF file cannot say"
+        )
 
 
 def _four_times_as_wide(config: JsonObject, described: Described) -> None:
@@ -135,10 +147,15 @@ def _side_by_side(config: JsonObject, described: Described) -> None:
 
 
 def _kinds_of_granite(config: JsonObject, described: Described) -> None:
-    described.keys["rope.scaling.finetuned"] = config.word("position_embedding_type", "rope") != "nope"
+    described.keys["rope.scaling.finetuned"] = (
+        config.word("position_embedding_type", "rope") != "nope"
+    )
 
 
-_SOFT_CAPS = _copied(attn_logit_softcapping="attn_logit_softcapping", final_logit_softcapping="final_logit_softcapping")
+_SOFT_CAPS = _copied(
+    attn_logit_softcapping="attn_logit_softcapping",
+    final_logit_softcapping="final_logit_softcapping",
+)
 _GRANITE = (
     _copied(
         attention__scale="attention_multiplier",
@@ -176,7 +193,9 @@ RECIPES: dict[str, Recipe] = {
     "Qwen3ForCausalLM": Recipe("qwen3"),
     "Qwen2MoeForCausalLM": Recipe("qwen2moe", expects={"norm_topk_prob": False, **_ALL_SPARSE}),
     "Qwen3MoeForCausalLM": Recipe("qwen3moe", expects={"norm_topk_prob": True, **_ALL_SPARSE}),
-    "GemmaForCausalLM": Recipe("gemma", norm_added=1.0, activations=_GELU, defaults={"tie_word_embeddings": True}),
+    "GemmaForCausalLM": Recipe(
+        "gemma", norm_added=1.0, activations=_GELU, defaults={"tie_word_embeddings": True}
+    ),
     "Gemma2ForCausalLM": Recipe(
         "gemma2",
         norm_added=1.0,
@@ -200,11 +219,15 @@ RECIPES: dict[str, Recipe] = {
     "OlmoeForCausalLM": Recipe("olmoe", expects={"norm_topk_prob": False}),
     "StableLmForCausalLM": Recipe("stablelm"),
     "Starcoder2ForCausalLM": Recipe("starcoder2", activations=_GELU),
-    "GPT2LMHeadModel": Recipe("gpt2", transposed=_CONV, has_rope=False, activations=_GELU, more=(_four_times_as_wide,)),
+    "GPT2LMHeadModel": Recipe(
+        "gpt2", transposed=_CONV, has_rope=False, activations=_GELU, more=(_four_times_as_wide,)
+    ),
     "GPTBigCodeForCausalLM": Recipe(
         "starcoder", has_rope=False, activations=_GELU, more=(_four_times_as_wide, _one_kv_head)
     ),
-    "GPTNeoXForCausalLM": Recipe("gptneox", is_by_head=True, activations=_GELU, more=(_side_by_side,)),
+    "GPTNeoXForCausalLM": Recipe(
+        "gptneox", is_by_head=True, activations=_GELU, more=(_side_by_side,)
+    ),
     "BloomForCausalLM": Recipe(
         "bloom", is_by_head=True, has_rope=False, activations=_GELU, more=(_four_times_as_wide,)
     ),

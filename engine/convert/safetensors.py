@@ -33,7 +33,9 @@ _SIZES = {
 _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _PART_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,200}\.safetensors")
 _PICKLES = "*.bin", "*.pt", "*.pth", "*.ckpt"
-_SAFE = "open it with transformers and save it with save_pretrained, or look for its safetensors files"
+_SAFE = (
+    "open it with transformers and save it with save_pretrained, or look for its safetensors files"
+)
 
 
 class SourceTensor(NamedTuple):
@@ -95,7 +97,9 @@ def close_files(tensors: Iterable[SourceTensor]) -> None:
         file.close()
 
 
-def _check_index(weight_map: Mapping[str, str], part: str, tensors: Mapping[str, SourceTensor]) -> None:
+def _check_index(
+    weight_map: Mapping[str, str], part: str, tensors: Mapping[str, SourceTensor]
+) -> None:
     for name in tensors:
         if weight_map.get(name) != part:
             raise ConversionError(f"{part}: tensor {shown(name)} is not one that {INDEX} has there")
@@ -104,7 +108,9 @@ def _check_index(weight_map: Mapping[str, str], part: str, tensors: Mapping[str,
 def _check_all_there(weight_map: Mapping[str, str], tensors: Mapping[str, SourceTensor]) -> None:
     if missing := weight_map.keys() - tensors.keys():
         name = min(missing)
-        raise ConversionError(f"{weight_map[name]}: has no tensor {shown(name)}, which {INDEX} has there")
+        raise ConversionError(
+            f"{weight_map[name]}: has no tensor {shown(name)}, which {INDEX} has there"
+        )
 
 
 def read_safetensors(path: Path) -> dict[str, SourceTensor]:
@@ -131,10 +137,14 @@ def _read(file: ModelFile) -> dict[str, SourceTensor]:
             f"{file.shown_name}: its header needs {size_bytes} bytes, more than there are or may be "
             "(no safetensors file, or truncated: get it again)"
         )
-    header = parse_object(file.map[8 : 8 + size_bytes], file.shown_name, _without_twins(file.shown_name))
+    header = parse_object(
+        file.map[8 : 8 + size_bytes], file.shown_name, _without_twins(file.shown_name)
+    )
     header.pop("__metadata__", None)
     if len(header) > MAX_TENSORS:
-        raise ConversionError(f"{file.shown_name}: has {len(header)} tensors: at most {MAX_TENSORS} are supported")
+        raise ConversionError(
+            f"{file.shown_name}: has {len(header)} tensors: at most {MAX_TENSORS} are supported"
+        )
     start = 8 + size_bytes
     tensors = {name: _tensor(file, start, name, entry) for name, entry in header.items()}
     _check_layout(file, start, tensors)
@@ -146,18 +156,28 @@ def _tensor(file: ModelFile, start: int, name: str, entry: Any) -> SourceTensor:
     described: dict[str, Any] = entry if isinstance(entry, dict) else {}
     dtype, shape, offsets = map(described.get, ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str) or dtype not in _SIZES:
-        raise ConversionError(f"{file.shown_name}: tensor {shown(name)} has the unknown type {shown_value(dtype)}")
-    if not (_are_sizes(shape) and len(shape) <= MAX_DIMS and _are_sizes(offsets) and len(offsets) == 2):
-        raise ConversionError(f"{file.shown_name}: tensor {shown(name)} has no sound shape and offsets (damaged?)")
+        raise ConversionError(
+            f"{file.shown_name}: tensor {shown(name)} has the unknown type {shown_value(dtype)}"
+        )
+    if not (
+        _are_sizes(shape) and len(shape) <= MAX_DIMS and _are_sizes(offsets) and len(offsets) == 2
+    ):
+        raise ConversionError(
+            f"{file.shown_name}: tensor {shown(name)} has no sound shape and offsets (damaged?)"
+        )
     tensor = SourceTensor(file, dtype, tuple(shape), start + offsets[0])
     if tensor.size_bytes != offsets[1] - offsets[0]:
         sizes = f"{offsets[1] - offsets[0]} bytes, but its shape and type need {tensor.size_bytes}"
-        raise ConversionError(f"{file.shown_name}: tensor {shown(name)} has {sizes} (damaged? get the file again)")
+        raise ConversionError(
+            f"{file.shown_name}: tensor {shown(name)} has {sizes} (damaged? get the file again)"
+        )
     return tensor
 
 
 def _are_sizes(values: Any) -> TypeGuard[list[int]]:
-    return isinstance(values, list) and all(type(one) is int and 0 <= one < 1 << 48 for one in values)
+    return isinstance(values, list) and all(
+        type(one) is int and 0 <= one < 1 << 48 for one in values
+    )
 
 
 def _check_layout(file: ModelFile, start: int, tensors: Mapping[str, SourceTensor]) -> None:
@@ -166,7 +186,9 @@ def _check_layout(file: ModelFile, start: int, tensors: Mapping[str, SourceTenso
     for name, tensor in sorted(tensors.items(), key=lambda one: (one[1].at, one[1].size_bytes)):
         if tensor.at != at:
             what = "overlaps the one before it" if tensor.at < at else "has a hole before it"
-            raise ConversionError(f"{file.shown_name}: tensor {shown(name)} {what} (damaged? get the file again)")
+            raise ConversionError(
+                f"{file.shown_name}: tensor {shown(name)} {what} (damaged? get the file again)"
+            )
         at += tensor.size_bytes
     if at != file.size_bytes:
         sizes = f"has {file.size_bytes} bytes, but its tensors end at {at}"
@@ -192,7 +214,9 @@ def _read_index(path: Path) -> dict[str, str] | None:
         raise ConversionError(f"{INDEX}: has no sound weight_map (get it again)")
     for part in found.values():
         if not isinstance(part, str) or not _PART_NAME.fullmatch(part):
-            raise ConversionError(f"{INDEX}: {shown_value(part)} is no name of a safetensors file here")
+            raise ConversionError(
+                f"{INDEX}: {shown_value(part)} is no name of a safetensors file here"
+            )
     return found
 
 
@@ -204,8 +228,16 @@ def _only_file(directory: Path) -> Path:
         return found[0]
     name = shown(directory.name)
     if found:
-        raise ConversionError(f"{name}: has {len(found)} safetensors files and no {INDEX} (get the index, too)")
-    pickle = next((one.name for pattern in _PICKLES for one in sorted(directory.glob(pattern))), None)
+        raise ConversionError(
+            f"{name}: has {len(found)} safetensors files and no {INDEX} (get the index, too)"
+        )
+    pickle = next(
+        (one.name for pattern in _PICKLES for one in sorted(directory.glob(pattern))), None
+    )
     if pickle is not None:
-        raise ConversionError(f"{name}: {shown(pickle)} may run any program when it is read, so it is not ({_SAFE})")
-    raise ConversionError(f"{name}: has no safetensors file (name the directory that has model.safetensors)")
+        raise ConversionError(
+            f"{name}: {shown(pickle)} may run any program when it is read, so it is not ({_SAFE})"
+        )
+    raise ConversionError(
+        f"{name}: has no safetensors file (name the directory that has model.safetensors)"
+    )

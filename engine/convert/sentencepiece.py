@@ -53,17 +53,41 @@ def parse_sentencepiece(content: bytes, name: str) -> SentencePieceModel:
         for number, value in _fields(memoryview(content)):
             if number == _PIECES:
                 piece = _some_fields(value, (1, 2, 3))
-                pieces.append((_bytes(piece.get(1, b"")), _float(piece.get(2, bytes(4))), piece.get(3, _NORMAL)))
+                pieces.append(
+                    (
+                        _bytes(piece.get(1, b"")),
+                        _float(piece.get(2, bytes(4))),
+                        piece.get(3, _NORMAL),
+                    )
+                )
                 if len(pieces) > MAX_PIECES:
                     raise ValueError
             elif number in (_TRAINER, _NORMALIZER):
-                (trainer if number == _TRAINER else normalizer).update(_some_fields(value, (2, 3, 4)))
+                (trainer if number == _TRAINER else normalizer).update(
+                    _some_fields(value, (2, 3, 4))
+                )
         model_type, rules = trainer.get(3, UNIGRAM), _bytes(normalizer.get(2, b""))
-        if not pieces or model_type not in (UNIGRAM, BPE) or not all(0 <= kind <= 6 for _, _, kind in pieces):
+        if (
+            not pieces
+            or model_type not in (UNIGRAM, BPE)
+            or not all(0 <= kind <= 6 for _, _, kind in pieces)
+        ):
             raise ValueError
-    except (ValueError, TypeError, OverflowError, IndexError, ArithmeticError, BufferError, LookupError):
-        raise ConversionError(f"{name}: is no SentencePiece model of Unigram or BPE (get it again)") from None
-    return SentencePieceModel(model_type, pieces, bool(normalizer.get(3, 1)), bool(normalizer.get(4, 1)), rules)
+    except (
+        ValueError,
+        TypeError,
+        OverflowError,
+        IndexError,
+        ArithmeticError,
+        BufferError,
+        LookupError,
+    ):
+        raise ConversionError(
+            f"{name}: is no SentencePiece model of Unigram or BPE (get it again)"
+        ) from None
+    return SentencePieceModel(
+        model_type, pieces, bool(normalizer.get(3, 1)), bool(normalizer.get(4, 1)), rules
+    )
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
@@ -76,7 +100,9 @@ def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
             value: Any
             value, at = _varint(data, at)
         else:
-            size, at = _varint(data, at) if kind == _BYTES else ({_FIXED64: 8, _FIXED32: 4}[kind], at)
+            size, at = (
+                _varint(data, at) if kind == _BYTES else ({_FIXED64: 8, _FIXED32: 4}[kind], at)
+            )
             value = data[at : at + size]
             if len(value) != size:
                 raise ValueError

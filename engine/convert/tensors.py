@@ -50,7 +50,9 @@ class Piece:
         step = max(1, _CHUNK_ELEMENTS // max(1, self.values.shape[1]))
         for first in range(0, n_rows, step):
             wanted = slice(first, first + step)
-            raw = np.ascontiguousarray(self.values[wanted if self.order is None else self.order[wanted]])
+            raw = np.ascontiguousarray(
+                self.values[wanted if self.order is None else self.order[wanted]]
+            )
             if self.source.dtype == "BF16":
                 raw = (raw.astype(np.uint32) << 16).view(np.float32)
             values = raw.astype(np.float32, copy=False)
@@ -95,7 +97,9 @@ def made_tensors(
     names = _Names(recipe.architecture, described.keys["block_count"])
     made, groups = [], defaultdict[str, dict[int, SourceTensor]](dict)
     for source_name, source in sources.items():
-        if _NOT_NEEDED.fullmatch(source_name) or (is_tied and source_name.endswith("lm_head.weight")):
+        if _NOT_NEEDED.fullmatch(source_name) or (
+            is_tied and source_name.endswith("lm_head.weight")
+        ):
             continue
         if not source.is_float or not math.prod(source.shape):
             what = f"has type {source.dtype}, which is not supported (get the model in BF16 or F16)"
@@ -123,10 +127,14 @@ class _Names:
 
     def of(self, name: str, source: SourceTensor) -> str:
         plain = name.removeprefix("module.").replace("_orig_mod.", "")
-        plain = re.sub(r"^(model\.language_model\.|language_model\.model\.|bert\.)", _standing_for, plain)
+        plain = re.sub(
+            r"^(model\.language_model\.|language_model\.model\.|bert\.)", _standing_for, plain
+        )
         plain = plain.removeprefix("language_model.")
         ends = (".weight", ".bias")
-        found = self._map.get_name(plain, ends) or self._map.get_name(plain.removeprefix("transformer."), ends)
+        found = self._map.get_name(plain, ends) or self._map.get_name(
+            plain.removeprefix("transformer."), ends
+        )
         if found is None:
             what = f"is not known of the architecture {self._architecture} (a GGUF file of this model may be had)"
             raise ConversionError(f"{source.file.shown_name}: tensor {shown(name)} {what}")
@@ -137,11 +145,15 @@ def _standing_for(prefix: re.Match[str]) -> str:
     return "" if prefix[0] == "bert." else "model."
 
 
-def _made(recipe: Recipe, described: Described, source_name: str, name: str, source: SourceTensor) -> MadeTensor:
+def _made(
+    recipe: Recipe, described: Described, source_name: str, name: str, source: SourceTensor
+) -> MadeTensor:
     values = source.values()
     if not 1 <= values.ndim <= MAX_DIMS:
         what = f"has {values.ndim} dimensions: must have 1 to {MAX_DIMS}"
-        raise ConversionError(f"{source.file.shown_name}: tensor {shown(source_name)} {what} (damaged?)")
+        raise ConversionError(
+            f"{source.file.shown_name}: tensor {shown(source_name)} {what} (damaged?)"
+        )
     if values.ndim == 2 and source_name.endswith(recipe.transposed):
         values = values.T
     shape = values.shape
@@ -162,7 +174,9 @@ def _made(recipe: Recipe, described: Described, source_name: str, name: str, sou
 def _turned(n_rows: int, n_heads: int) -> Array:
     """Return the order of rows in which the two halves of each head take turns."""
     if not n_heads or n_rows % (2 * n_heads):
-        raise ConversionError(f"config.json: {n_heads} heads do not fit a projection of {n_rows} rows")
+        raise ConversionError(
+            f"config.json: {n_heads} heads do not fit a projection of {n_rows} rows"
+        )
     order: Array = np.arange(n_rows).reshape(n_heads, 2, -1).swapaxes(1, 2).ravel()
     return order
 
@@ -170,7 +184,9 @@ def _turned(n_rows: int, n_heads: int) -> Array:
 def _by_kind(n_rows: int, n_heads: int) -> Array:
     """Return the order of rows in which all queries are before all keys, and those before all values."""
     if not n_heads or n_rows % (3 * n_heads):
-        raise ConversionError(f"config.json: {n_heads} heads do not fit a projection of {n_rows} rows")
+        raise ConversionError(
+            f"config.json: {n_heads} heads do not fit a projection of {n_rows} rows"
+        )
     order: Array = np.arange(n_rows).reshape(n_heads, 3, -1).swapaxes(0, 1).ravel()
     return order
 
@@ -180,7 +196,13 @@ def _stacked(name: str, group: Mapping[int, SourceTensor]) -> MadeTensor:
     ordered = [group[number] for number in sorted(group)]
     first = ordered[0]
     is_whole = sorted(group) == list(range(len(group)))
-    if not is_whole or not 1 <= len(first.shape) < MAX_DIMS or any(one.shape != first.shape for one in ordered):
-        raise ConversionError(f"{first.file.shown_name}: the tensors of {name} are not all there, or of one shape")
+    if (
+        not is_whole
+        or not 1 <= len(first.shape) < MAX_DIMS
+        or any(one.shape != first.shape for one in ordered)
+    ):
+        raise ConversionError(
+            f"{first.file.shown_name}: the tensors of {name} are not all there, or of one shape"
+        )
     pieces = [Piece(one, one.values().reshape(-1, first.shape[-1])) for one in ordered]
     return MadeTensor(name, (len(ordered), *first.shape), pieces)

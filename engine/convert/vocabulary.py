@@ -15,7 +15,14 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from engine.convert.bounded import MAX_JSON_BYTES, JsonObject, is_utf8, read_bytes, read_object, shown_value
+from engine.convert.bounded import (
+    MAX_JSON_BYTES,
+    JsonObject,
+    is_utf8,
+    read_bytes,
+    read_object,
+    shown_value,
+)
 from engine.convert.pre_tokenizer import find_pre_tokenizer
 from engine.convert.sentencepiece import BPE, UNIGRAM, parse_sentencepiece
 from engine.errors import ConversionError, shown
@@ -77,11 +84,20 @@ def vocabulary_keys(directory: Path, config: JsonObject, n_tokens: int) -> dict[
     if n_tokens > MAX_STRINGS:
         raise config.fail(f"the embedding has {n_tokens} rows: at most {MAX_STRINGS} are supported")
     if (most := max(tokens.texts, default=-1) + 1) > n_tokens:
-        raise config.fail(f"the vocabulary has {most} tokens, but the embedding only {n_tokens} rows")
-    keys: dict[str, Any] = {"model": tokens.model, "pre": "default", **_table(tokens, n_tokens), **tokens.keys}
+        raise config.fail(
+            f"the vocabulary has {most} tokens, but the embedding only {n_tokens} rows"
+        )
+    keys: dict[str, Any] = {
+        "model": tokens.model,
+        "pre": "default",
+        **_table(tokens, n_tokens),
+        **tokens.keys,
+    }
     keys |= _special_ids(settings, config, tokens) | _marks(tokens, settings)
     keys |= _further_ends(directory, config, keys, tokens)
-    return {f"tokenizer.ggml.{key}": value for key, value in keys.items()} | _templates(directory, settings)
+    return {f"tokenizer.ggml.{key}": value for key, value in keys.items()} | _templates(
+        directory, settings
+    )
 
 
 def _table(tokens: Tokens, n_tokens: int) -> dict[str, Any]:
@@ -105,7 +121,9 @@ def _read_tokens(directory: Path) -> Tokens:
     model = tokenizer.under("model")
     kind = model.word("type", "BPE" if "merges" in model.values else "")
     content = (
-        read_bytes(directory / MODEL, MAX_MODEL_BYTES) if found is None or model.flag("byte_fallback", False) else None
+        read_bytes(directory / MODEL, MAX_MODEL_BYTES)
+        if found is None or model.flag("byte_fallback", False)
+        else None
     )
     if content is not None:
         return _of_sentencepiece(content, tokenizer)
@@ -116,7 +134,9 @@ def _read_tokens(directory: Path) -> Tokens:
         )
     makers = {"BPE": _of_bpe, "Unigram": _of_unigram, "WordPiece": _of_wordpiece}
     if kind not in makers:
-        raise tokenizer.fail(f"its model is {shown(kind) or 'missing'}; supported: {', '.join(makers)}")
+        raise tokenizer.fail(
+            f"its model is {shown(kind) or 'missing'}; supported: {', '.join(makers)}"
+        )
     tokens = makers[kind](tokenizer, model)
     tokens.post = _post_steps(tokenizer)
     return tokens
@@ -130,16 +150,22 @@ def _of_bpe(tokenizer: JsonObject, model: JsonObject) -> Tokens:
     normalizer = tokenizer.under("normalizer").word("type", "NFC")
     is_empty = normalizer == "Sequence" and not tokenizer.under("normalizer").objects("normalizers")
     if normalizer != "NFC" and not is_empty:
-        raise tokenizer.fail(f"normalizer {shown(normalizer)} is not supported (get a GGUF file of this model)")
+        raise tokenizer.fail(
+            f"normalizer {shown(normalizer)} is not supported (get a GGUF file of this model)"
+        )
     tokens = Tokens("gpt2", keys={"pre": find_pre_tokenizer(tokenizer.values, JSON)})
     for text, token_id in vocabulary.items():
         tokens.put(token_id, text, TokenType.NORMAL)
-    tokens.keys["merges"] = [" ".join(part.replace(" ", "\u0120") for part in pair).encode() for pair in merges]
+    tokens.keys["merges"] = [
+        " ".join(part.replace(" ", "\u0120") for part in pair).encode() for pair in merges
+    ]
     _add(tokens, tokenizer.objects("added_tokens"))
     return tokens
 
 
-def _of_piece_merges(tokenizer: JsonObject, vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> Tokens:
+def _of_piece_merges(
+    tokenizer: JsonObject, vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]
+) -> Tokens:
     tokens = Tokens("llama")
     rank: dict[str, int] = {}
     for left, right in merges:
@@ -159,8 +185,12 @@ def _of_piece_merges(tokenizer: JsonObject, vocabulary: Mapping[str, int], merge
 def _begins_with_space(tokenizer: JsonObject) -> bool:
     """Whether a text is read as if a space were before it."""
     normalizer, cutter = tokenizer.under("normalizer"), tokenizer.under("pre_tokenizer")
-    prepends = any(step.get("type") == "Prepend" for step in (normalizer, *normalizer.objects("normalizers")))
-    return prepends or (cutter.get("type") == "Metaspace" and cutter.word("prepend_scheme", "always") != "never")
+    prepends = any(
+        step.get("type") == "Prepend" for step in (normalizer, *normalizer.objects("normalizers"))
+    )
+    return prepends or (
+        cutter.get("type") == "Metaspace" and cutter.word("prepend_scheme", "always") != "never"
+    )
 
 
 def _of_unigram(tokenizer: JsonObject, model: JsonObject) -> Tokens:
@@ -173,11 +203,18 @@ def _of_unigram(tokenizer: JsonObject, model: JsonObject) -> Tokens:
         score = JsonObject({"score": piece[1]}, JSON).number("score") if is_sound else 0.0
         if not is_sound:
             raise tokenizer.fail(f"model.vocab has no sound piece {token_id} (get the file again)")
-        tokens.put(token_id, piece[0], TokenType.UNKNOWN if token_id == unknown else TokenType.NORMAL, score)
+        tokens.put(
+            token_id,
+            piece[0],
+            TokenType.UNKNOWN if token_id == unknown else TokenType.NORMAL,
+            score,
+        )
     normalizer = tokenizer.under("normalizer")
     steps = [normalizer, *normalizer.objects("normalizers")]
     rules = next((_rules(step) for step in steps if step.get("type") == "Precompiled"), b"")
-    merges_spaces = "{2,}" in str(normalizer.values) or "WhitespaceSplit" in str(tokenizer.get("pre_tokenizer"))
+    merges_spaces = "{2,}" in str(normalizer.values) or "WhitespaceSplit" in str(
+        tokenizer.get("pre_tokenizer")
+    )
     tokens.keys |= _unigram_keys(rules, _begins_with_space(tokenizer), merges_spaces)
     _add(tokens, tokenizer.objects("added_tokens"))
     return tokens
@@ -186,10 +223,14 @@ def _of_unigram(tokenizer: JsonObject, model: JsonObject) -> Tokens:
 def _rules(step: JsonObject) -> bytes:
     """Return the table of rewritten characters."""
     if step.get("precompiled_charsmap") is None:
-        raise step.fail("a normalizer of type Precompiled has no precompiled_charsmap (get the file again)")
+        raise step.fail(
+            "a normalizer of type Precompiled has no precompiled_charsmap (get the file again)"
+        )
     text = step.word("precompiled_charsmap")
     if len(text) > MAX_RULES_BYTES:
-        raise step.fail(f"precompiled_charsmap has over {MAX_RULES_BYTES >> 20} MiB, too much for what it is")
+        raise step.fail(
+            f"precompiled_charsmap has over {MAX_RULES_BYTES >> 20} MiB, too much for what it is"
+        )
     try:
         return base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
@@ -197,7 +238,10 @@ def _rules(step: JsonObject) -> bytes:
 
 
 def _unigram_keys(rules: bytes, adds_space: bool, merges_spaces: bool) -> dict[str, Any]:
-    keys: dict[str, Any] = {"add_space_prefix": adds_space, "remove_extra_whitespaces": merges_spaces}
+    keys: dict[str, Any] = {
+        "add_space_prefix": adds_space,
+        "remove_extra_whitespaces": merges_spaces,
+    }
     return keys | ({"precompiled_charsmap": np.frombuffer(rules, np.uint8)} if rules else {})
 
 
@@ -218,7 +262,9 @@ def _of_wordpiece(tokenizer: JsonObject, model: JsonObject) -> Tokens:
 
 def _of_sentencepiece(content: bytes, tokenizer: JsonObject) -> Tokens:
     model = parse_sentencepiece(content, MODEL)
-    tokens = Tokens("llama" if model.model_type == BPE else "t5", keys={"add_space_prefix": model.adds_space})
+    tokens = Tokens(
+        "llama" if model.model_type == BPE else "t5", keys={"add_space_prefix": model.adds_space}
+    )
     if model.model_type == UNIGRAM:
         tokens.keys = _unigram_keys(model.rules, model.adds_space, model.merges_spaces)
     for token_id, (text, score, kind) in enumerate(model.pieces):
@@ -233,7 +279,9 @@ def _vocabulary(model: JsonObject) -> dict[str, int]:
     if not isinstance(found, dict) or not found or not all(map(_is_id, found.values())):
         raise model.fail("model.vocab is no table of tokens and ids (get the file again)")
     if max(map(len, found)) > MAX_TOKEN_CHARS:
-        raise model.fail(f"model.vocab has a token of over {MAX_TOKEN_CHARS} characters (get the file again)")
+        raise model.fail(
+            f"model.vocab has a token of over {MAX_TOKEN_CHARS} characters (get the file again)"
+        )
     model.check_texts("vocab", found)
     return found
 
@@ -242,7 +290,9 @@ def _merges(model: JsonObject) -> list[tuple[str, str]]:
     found = model.get("merges")
     listed: list[Any] = found if isinstance(found, list) else [None]
     pairs = [one.split(" ") if isinstance(one, str) else one for one in listed]
-    if not all(isinstance(one, list) and len(one) == 2 and all(map(_is_text, one)) for one in pairs):
+    if not all(
+        isinstance(one, list) and len(one) == 2 and all(map(_is_text, one)) for one in pairs
+    ):
         raise model.fail("model.merges is no list of pairs (get the file again)")
     model.check_texts("merges", (part for pair in pairs for part in pair))
     return [(pair[0], pair[1]) for pair in pairs]
@@ -268,7 +318,9 @@ def _add_tokens(tokens: Tokens, settings: JsonObject) -> None:
     listed = []
     for key in added.values:
         if not (key.isascii() and key.isdecimal() and len(key) < 10):
-            raise settings.fail(f"added_tokens_decoder has {shown(key)} in place of a token's id (get the file again)")
+            raise settings.fail(
+                f"added_tokens_decoder has {shown(key)} in place of a token's id (get the file again)"
+            )
         listed.append(JsonObject({**added.under(key).values, "id": int(key)}, SETTINGS))
     _add(tokens, listed, _ADDED_SCORE)
 
@@ -280,17 +332,24 @@ def _add(tokens: Tokens, added: Sequence[JsonObject], score: float = 0.0) -> Non
         if not _is_id(token_id) or not _is_token(text):
             values = f"id {shown_value(token_id)} and content {shown_value(text)}"
             raise entry.fail(f"added_tokens has no sound entry of {values} (get the file again)")
-        if tokens.types.get(token_id) == TokenType.UNKNOWN and tokens.texts[token_id] == text.encode():
+        if (
+            tokens.types.get(token_id) == TokenType.UNKNOWN
+            and tokens.texts[token_id] == text.encode()
+        ):
             continue
         is_special = entry.flag("special", False) or _seems_special(text)
         if not is_special and tokens.model != "bert":
             text = text.replace(SPACE, " ")
-        tokens.put(token_id, text, TokenType.CONTROL if is_special else TokenType.USER_DEFINED, score)
+        tokens.put(
+            token_id, text, TokenType.CONTROL if is_special else TokenType.USER_DEFINED, score
+        )
 
 
 def _seems_special(text: str) -> bool:
     frames = ("<|", "|>"), ("<\uff5c", "\uff5c>"), ("<unused", ">")
-    return text in _SEEM_SPECIAL or any(text.startswith(start) and text.endswith(end) for start, end in frames)
+    return text in _SEEM_SPECIAL or any(
+        text.startswith(start) and text.endswith(end) for start, end in frames
+    )
 
 
 def _special_ids(settings: JsonObject, config: JsonObject, tokens: Tokens) -> dict[str, int]:
@@ -303,7 +362,9 @@ def _special_ids(settings: JsonObject, config: JsonObject, tokens: Tokens) -> di
             token_id = next(iter(config.ids(f"{name}_token_id")), None)
         if token_id is not None and token_id in tokens.texts:
             keys[f"{key}_token_id"] = token_id
-    unknown = next((token_id for token_id, kind in tokens.types.items() if kind == TokenType.UNKNOWN), None)
+    unknown = next(
+        (token_id for token_id, kind in tokens.types.items() if kind == TokenType.UNKNOWN), None
+    )
     if unknown is not None:
         keys.setdefault("unknown_token_id", unknown)
     for name, instead in (("bos", "cls"), ("eos", "seperator")):  # as encoders call them
@@ -349,13 +410,23 @@ def _post_steps(tokenizer: JsonObject) -> Sequence[JsonObject]:
     return [post] if post.get("processors") is None else post.objects("processors")
 
 
-def _further_ends(directory: Path, config: JsonObject, keys: Mapping[str, Any], tokens: Tokens) -> dict[str, int]:
+def _further_ends(
+    directory: Path, config: JsonObject, keys: Mapping[str, Any], tokens: Tokens
+) -> dict[str, int]:
     """Return what ends a reply by the generation's settings and is not known by its text."""
     name = "generation_config.json"
     generation = JsonObject(read_object(directory / name) or {}, name)
-    ends = generation.ids("eos_token_id") if generation.get("eos_token_id") is not None else config.ids("eos_token_id")
+    ends = (
+        generation.ids("eos_token_id")
+        if generation.get("eos_token_id") is not None
+        else config.ids("eos_token_id")
+    )
     known = {text.encode() for text in END_TEXTS}
-    further = [one for one in ends if tokens.texts.get(one, b"") not in known and one != keys.get("eos_token_id")]
+    further = [
+        one
+        for one in ends
+        if tokens.texts.get(one, b"") not in known and one != keys.get("eos_token_id")
+    ]
     there = [one for one in further if one in tokens.texts]
     return dict(zip(("eot_token_id", "eom_token_id"), there, strict=False))
 
@@ -377,7 +448,9 @@ def _templates(directory: Path, settings: JsonObject) -> dict[str, Any]:
     named = {
         one["name"]: one["template"]
         for one in found
-        if isinstance(one, dict) and isinstance(one.get("name"), str) and isinstance(one.get("template"), str)
+        if isinstance(one, dict)
+        and isinstance(one.get("name"), str)
+        and isinstance(one.get("template"), str)
     }
     holder.check_texts("chat_template", named.values())
     kinds = {"default": "tokenizer.chat_template", "tool_use": "tokenizer.chat_template.tool_use"}

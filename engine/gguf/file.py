@@ -57,13 +57,20 @@ class ModelFile:
 
 def _open_regular(path: Path, name: str) -> int:
     """Open for reading without blocking (a FIFO would), and accept only regular files."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    flags = (
+        os.O_RDONLY
+        | getattr(os, "O_NONBLOCK", 0)
+        | getattr(os, "O_CLOEXEC", 0)
+        | getattr(os, "O_BINARY", 0)
+    )
     try:
         fd = os.open(path, flags)
     except FileNotFoundError:
         raise FileUnreadableError(f"{name}: no such file (check the path)") from None
     except PermissionError:
-        raise FileUnreadableError(f"{name}: no permission to read it (check the file's mode and owner)") from None
+        raise FileUnreadableError(
+            f"{name}: no permission to read it (check the file's mode and owner)"
+        ) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise FileUnreadableError(f"{name}: cannot be opened: {shown(reason)}") from None
@@ -83,9 +90,13 @@ def _map(fd: int, size_bytes: int, name: str) -> mmap.mmap:
     except (OSError, ValueError, OverflowError) as error:
         limit = address_space.limit_bytes()
         if isinstance(error, OSError) and error.errno == errno.ENOMEM and limit is not None:
-            raise MemoryPlanError(f"{name}: cannot be mapped: {address_space.blame(limit)}") from None
+            raise MemoryPlanError(
+                f"{name}: cannot be mapped: {address_space.blame(limit)}"
+            ) from None
         reason = getattr(error, "strerror", None) or str(error)
-        raise FileUnreadableError(f"{name}: cannot be mapped into memory: {shown(reason)}") from None
+        raise FileUnreadableError(
+            f"{name}: cannot be mapped into memory: {shown(reason)}"
+        ) from None
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:

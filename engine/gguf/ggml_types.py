@@ -66,6 +66,8 @@ GGML_TYPES: dict[int, GGMLType] = {
 
 TYPES_BY_NAME: dict[str, GGMLType] = {layout.name: layout for layout in GGML_TYPES.values()}
 MIXES: dict[int, tuple[str, str]] = {
-    number: (layout.name, mix) for layout in GGML_TYPES.values() for number, mix in layout.mixes.items()
+    number: (layout.name, mix)
+    for layout in GGML_TYPES.values()
+    for number, mix in layout.mixes.items()
 }
 """``general.file_type`` -> type and mix. Source: enum llama_ftype, llama.h."""

@@ -13,7 +13,13 @@ import numpy as np
 from engine.errors import EngineError, GGUFError, shown
 from engine.gguf.file import ModelFile
 from engine.gguf.magic import START_BYTES, refuse_other_formats
-from engine.gguf.strings import StringArray, StringCount, StringsCutError, end_of_strings, read_strings
+from engine.gguf.strings import (
+    StringArray,
+    StringCount,
+    StringsCutError,
+    end_of_strings,
+    read_strings,
+)
 
 MAX_HEADER_BYTES = 64 << 20
 MAX_KEYS = 1 << 16
@@ -21,7 +27,9 @@ MAX_KEY_BYTES = (1 << 16) - 1
 MAX_STRINGS = 1 << 21
 MAX_TENSORS = 1 << 16
 _SMALLEST_KEY_BYTES = 8 + 1 + 4 + 1  # key length, key, value type, value
-_SMALLEST_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8  # name length, name, n_dims, one dimension, type, offset
+_SMALLEST_TENSOR_BYTES = (
+    8 + 1 + 4 + 8 + 4 + 8
+)  # name length, name, n_dims, one dimension, type, offset
 
 U32, U64 = Struct("<I"), Struct("<Q")
 _BOOL, _STRING, _ARRAY = 7, 8, 9
@@ -42,7 +50,9 @@ class Header:
         keeps_types: numbers and bools as NumPy's, of their type in the file.
     """
 
-    def __init__(self, file: ModelFile, keeps_strings: bool = True, keeps_types: bool = False) -> None:
+    def __init__(
+        self, file: ModelFile, keeps_strings: bool = True, keeps_types: bool = False
+    ) -> None:
         self.map = file.map
         self.file_bytes = file.size_bytes
         self.end = min(file.size_bytes, MAX_HEADER_BYTES)
@@ -60,7 +70,9 @@ class Header:
         at = self.at
         if n_bytes > self.end - at:
             if self.file_bytes > self.end:
-                raise self.fail(f"{field} needs {amount(n_bytes)} but a header may have {MAX_HEADER_BYTES >> 20} MiB")
+                raise self.fail(
+                    f"{field} needs {amount(n_bytes)} but a header may have {MAX_HEADER_BYTES >> 20} MiB"
+                )
             raise self.fail(
                 f"{field} needs {amount(n_bytes)} but the file has {self.end - at} left (truncated? download it again)"
             )
@@ -80,7 +92,9 @@ class Header:
     def strings(self, count: int, field: str) -> StringArray | StringCount:
         """Read ``count`` strings, or step over them."""
         if count > self.strings_left:
-            raise self.fail(f"{field} has {_number(count)} strings: at most {MAX_STRINGS} in a file are supported")
+            raise self.fail(
+                f"{field} has {_number(count)} strings: at most {MAX_STRINGS} in a file are supported"
+            )
         self.strings_left -= count
         try:
             if not self.keeps_strings:
@@ -100,7 +114,9 @@ class Header:
         self.at = 4
         version = self.number(U32, "version")
         if version and version & 0xFFFF == 0:
-            raise self.fail("is a big-endian GGUF file, which is not supported (get a little-endian one)")
+            raise self.fail(
+                "is a big-endian GGUF file, which is not supported (get a little-endian one)"
+            )
         if version not in (2, 3):
             raise self.fail(f"has GGUF version {version}; supported: 2, 3")
         n_tensors = self.number(U64, "n_tensors")
@@ -113,7 +129,9 @@ class Header:
         if count > most:
             raise self.fail(f"{field} is {_number(count)}: at most {most} are supported")
         if count * smallest_bytes > self.end - self.at:
-            raise self.fail(f"{field} is {count}, more than the {self.file_bytes} bytes of the file can hold")
+            raise self.fail(
+                f"{field} is {count}, more than the {self.file_bytes} bytes of the file can hold"
+            )
 
 
 def _number(value: int) -> str:
@@ -132,7 +150,9 @@ def read_metadata(header: Header, n_keys: int) -> dict[str, Any]:
         key = checked_name(header, header.string(f"key {index}"), f"key {index}", MAX_KEY_BYTES)
         if key in metadata:
             raise header.fail(f"key {shown(key)} is there twice")
-        metadata[key] = _read_value(header, header.number(U32, f"{shown(key)} (value type)"), shown(key))
+        metadata[key] = _read_value(
+            header, header.number(U32, f"{shown(key)} (value type)"), shown(key)
+        )
     return metadata
 
 
@@ -141,7 +161,9 @@ def checked_name(header: Header, raw: bytes, field: str, most_bytes: int) -> str
     if not raw:
         raise header.fail(f"{field} has an empty name")
     if len(raw) > most_bytes:
-        raise header.fail(f"{field} has a name of {len(raw)} bytes: at most {most_bytes} are allowed")
+        raise header.fail(
+            f"{field} has a name of {len(raw)} bytes: at most {most_bytes} are allowed"
+        )
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:

@@ -25,7 +25,11 @@ class Hyperparameters:
     """
 
     def __init__(
-        self, metadata: Mapping[str, Any], architecture: str, file_name: str, tensors: Collection[str] = ()
+        self,
+        metadata: Mapping[str, Any],
+        architecture: str,
+        file_name: str,
+        tensors: Collection[str] = (),
     ) -> None:
         self.metadata = metadata
         self.architecture = architecture
@@ -54,7 +58,9 @@ class Hyperparameters:
             return default
         return self._bounded(name, self._present(name, None), least, most)
 
-    def per_layer(self, name: str, n_layers: int, least: int, most: int, default: int | None = None) -> list[int]:
+    def per_layer(
+        self, name: str, n_layers: int, least: int, most: int, default: int | None = None
+    ) -> list[int]:
         """Read an integer that is given once, or once per layer; returns it for every layer."""
         value = self.raw(name)
         if not isinstance(value, np.ndarray):
@@ -91,7 +97,9 @@ class Hyperparameters:
         """Read a finite float above zero, and not so small that what is divided by it overflows."""
         value = self.number(name, default)
         if value < LEAST_POSITIVE:
-            raise self.fail(f"{self.key(name)} is {value}: must be positive, and no smaller than float32 can hold")
+            raise self.fail(
+                f"{self.key(name)} is {value}: must be positive, and no smaller than float32 can hold"
+            )
         return value
 
     def positive_or_none(self, name: str) -> float | None:
@@ -130,4 +138,6 @@ def kind_of(value: Any) -> str:
     """Name the kind of a metadata value, for messages."""
     if isinstance(value, (list, np.ndarray)):
         return "an array"
-    return {bool: "a bool", str: "a string", int: "an integer", float: "a float"}.get(type(value), "of an unknown type")
+    return {bool: "a bool", str: "a string", int: "an integer", float: "a float"}.get(
+        type(value), "of an unknown type"
+    )

@@ -59,7 +59,10 @@ class Imatrix:
         Raises:
             FileUnwritableError: as ``write.writing``.
         """
-        pairs = [(name, one.reshape(len(self.counts[name]), -1)) for name, one in sorted(self.sums.items())]
+        pairs = [
+            (name, one.reshape(len(self.counts[name]), -1))
+            for name, one in sorted(self.sums.items())
+        ]
         values = {name + SUMS: one for name, one in pairs}
         values |= {name + COUNTS: self.counts[name].reshape(-1, 1) for name, _ in pairs}
         values = dict(sorted(values.items()))
@@ -89,12 +92,16 @@ def read_imatrix(path: str | os.PathLike[str]) -> dict[str, Values]:
     with closing(ModelFile(path)) as file:
         name = file.shown_name
         if file.size_bytes > MOST_BYTES:
-            raise GGUFError(f"{name}: has {file.size_bytes} bytes, no file of importance has (name another one)")
+            raise GGUFError(
+                f"{name}: has {file.size_bytes} bytes, no file of importance has (name another one)"
+            )
         if file.map[:4] != b"GGUF":
             return _checked(name, _read_old(file))
     with closing(read_single(path)) as gguf:
         if gguf.metadata.get("general.type") != "imatrix":
-            raise GGUFError(f"{name}: is GGUF, but no imatrix (jalopy imatrix MODEL TEXT makes one)")
+            raise GGUFError(
+                f"{name}: is GGUF, but no imatrix (jalopy imatrix MODEL TEXT makes one)"
+            )
         return _checked(name, _read(gguf))
 
 
@@ -104,7 +111,9 @@ def _read(gguf: GGUFFile) -> Iterable[tuple[str, Values]]:
             matrix = name.removesuffix(SUMS)
             sums, counts = _floats(gguf, name), _floats(gguf, matrix + COUNTS)
             if counts.size != sums.size // sums.shape[-1]:
-                raise GGUFError(f"{gguf.shown_name}: {matrix} has {counts.size} counts for {sums.shape} sums (damaged)")
+                raise GGUFError(
+                    f"{gguf.shown_name}: {matrix} has {counts.size} counts for {sums.shape} sums (damaged)"
+                )
             yield matrix, _means(sums, counts)
 
 
@@ -132,7 +141,9 @@ def _read_old(file: ModelFile) -> Iterable[tuple[str, Values]]:
         at += 4
         value = int(struct.unpack("<i", file.map[at - 4 : at])[0]) if at <= file.size_bytes else -1
         if not least <= value <= file.size_bytes:
-            raise GGUFError(f"{file.shown_name}: is no file of importance, or damaged at byte {at - 4} (make it again)")
+            raise GGUFError(
+                f"{file.shown_name}: is no file of importance, or damaged at byte {at - 4} (make it again)"
+            )
         return value
 
     for _ in range(number(1)):
@@ -141,7 +152,9 @@ def _read_old(file: ModelFile) -> Iterable[tuple[str, Values]]:
         at += length
         n_calls, n_values = number(0), number(1)
         if at + 4 * n_values > file.size_bytes:
-            raise GGUFError(f"{file.shown_name}: ends within the values of a matrix (cut off: make it again)")
+            raise GGUFError(
+                f"{file.shown_name}: ends within the values of a matrix (cut off: make it again)"
+            )
         values = np.frombuffer(file.map[at : at + 4 * n_values], "<f4")
         at += 4 * n_values
         yield name, values / np.float32(max(1, n_calls))
@@ -151,7 +164,9 @@ def _checked(file: str, means: Iterable[tuple[str, Values]]) -> dict[str, Values
     found: dict[str, Values] = {}
     for name, values in means:
         if not (np.isfinite(values).all() and (values >= 0).all()):
-            raise GGUFError(f"{file}: a matrix has values that are no means of squares (damaged: make it again)")
+            raise GGUFError(
+                f"{file}: a matrix has values that are no means of squares (damaged: make it again)"
+            )
         found[name] = values
     if not found:
         raise GGUFError(f"{file}: holds no matrix (make it again: jalopy imatrix MODEL TEXT)")

@@ -16,7 +16,10 @@ _OTHER_FORMATS = (
     (b"lmgg", "is in the GGML format of 2023 (get a GGUF file)"),
     (b"fmgg", "is in the GGMF format of 2023 (get a GGUF file)"),
     (b"tjgg", "is in the GGJT format of 2023 (get a GGUF file)"),
-    (b"version https://git-lfs", "is a Git LFS pointer, not the model itself (fetch it with git lfs pull)"),
+    (
+        b"version https://git-lfs",
+        "is a Git LFS pointer, not the model itself (fetch it with git lfs pull)",
+    ),
     (b"PK\x03\x04", "is a zip archive or PyTorch checkpoint, not a GGUF file"),
     (b"\x1f\x8b", "is packed with gzip (unpack it first)"),
     (b"BZh", "is packed with bzip2 (unpack it first)"),
@@ -99,4 +102,8 @@ def _problem(start: bytes) -> str:
 
 def _is_text(start: bytes) -> bool:
     """Whether a file begins with words in ASCII."""
-    return len(start) >= _LEAST_TEXT_BYTES and start.isascii() and start.decode().replace("\n", " ").isprintable()
+    return (
+        len(start) >= _LEAST_TEXT_BYTES
+        and start.isascii()
+        and start.decode().replace("\n", " ").isprintable()
+    )

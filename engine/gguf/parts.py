@@ -19,7 +19,9 @@ from engine.errors import EngineError, FileUnreadableError, GGUFError, shown
 from engine.gguf.contents import GGUFFile, TensorInfo
 
 MOST_PARTS = 999
-_PART_NAME = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
+_PART_NAME = re.compile(
+    r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -76,16 +78,30 @@ def read_parts(first: GGUFFile, n_parts: int, read_one: Callable[[Path], GGUFFil
             part.close()
         raise
     metadata = {key: value for key, value in first.metadata.items() if not key.startswith("split.")}
-    return replace(first, metadata=metadata, tensors=tensors, more_files=tuple(part.file for part in opened[1:]))
+    return replace(
+        first,
+        metadata=metadata,
+        tensors=tensors,
+        more_files=tuple(part.file for part in opened[1:]),
+    )
 
 
 def _checked_name(first: GGUFFile, n_parts: int) -> PartName:
     name = part_name(first.path.name)
     if name is None or name.count != n_parts:
-        wanted = f"NAME-00001-of-{n_parts:05}.gguf" if n_parts <= MOST_PARTS else f"at most {MOST_PARTS} parts"
-        raise _fail(first, f"split.count is {n_parts}, which the file's name does not say (expected: {wanted})")
+        wanted = (
+            f"NAME-00001-of-{n_parts:05}.gguf"
+            if n_parts <= MOST_PARTS
+            else f"at most {MOST_PARTS} parts"
+        )
+        raise _fail(
+            first,
+            f"split.count is {n_parts}, which the file's name does not say (expected: {wanted})",
+        )
     if name.number != 1:
-        raise _fail(first, f"is part {name.number} of {n_parts} of a model (open {shown(name.of(1))})")
+        raise _fail(
+            first, f"is part {name.number} of {n_parts} of a model (open {shown(name.of(1))})"
+        )
     return name
 
 
@@ -93,16 +109,22 @@ def _open_part(first: GGUFFile, file_name: str, read_one: Callable[[Path], GGUFF
     try:
         return read_one(first.path.with_name(file_name))
     except FileUnreadableError as error:
-        raise FileUnreadableError(f"{error}: a part of the same model as {first.shown_name}") from None
+        raise FileUnreadableError(
+            f"{error}: a part of the same model as {first.shown_name}"
+        ) from None
 
 
 def _check_number(part: GGUFFile, number: int, n_parts: int) -> None:
     for key, wanted in (("split.no", number - 1), ("split.count", n_parts)):
         value = part.metadata.get(key)
         if value is not None or number > 1:
-            found = value if type(value) is int else "missing" if value is None else "not an integer"
+            found = (
+                value if type(value) is int else "missing" if value is None else "not an integer"
+            )
             if found != wanted:
-                raise _fail(part, f"{key} is {found}: must be {wanted} (get all parts of the model again)")
+                raise _fail(
+                    part, f"{key} is {found}: must be {wanted} (get all parts of the model again)"
+                )
 
 
 def _join(parts: list[GGUFFile]) -> dict[str, TensorInfo]:
@@ -114,7 +136,9 @@ def _join(parts: list[GGUFFile]) -> dict[str, TensorInfo]:
             joined[name] = replace(tensor, part=index)
     declared: Any = parts[0].metadata.get("split.tensors.count", len(joined))
     if type(declared) is not int or declared != len(joined):
-        raise _fail(parts[0], f"split.tensors.count is not the {len(joined)} tensors that the parts have")
+        raise _fail(
+            parts[0], f"split.tensors.count is not the {len(joined)} tensors that the parts have"
+        )
     return joined
 
 

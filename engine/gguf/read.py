@@ -23,7 +23,15 @@ from engine.gguf.ggml_types import GGML_TYPES, GGMLType
 from engine.gguf.header import U32, U64, Header, amount, checked_name, read_metadata
 from engine.gguf.parts import read_parts
 
-__all__ = ["GGML_TYPES", "GGMLType", "GGUFFile", "TensorInfo", "read_gguf", "read_single", "typed_metadata"]
+__all__ = [
+    "GGML_TYPES",
+    "GGMLType",
+    "GGUFFile",
+    "TensorInfo",
+    "read_gguf",
+    "read_single",
+    "typed_metadata",
+]
 
 MAX_TENSOR_NAME_BYTES = 63
 MAX_DIMS = 4
@@ -62,7 +70,9 @@ def read_single(path: str | os.PathLike[str], keeps_strings: bool = True) -> GGU
         alignment = _alignment(metadata, header.fail)
         table = _read_tensor_table(header, n_tensors)
         data_start = -(-header.at // alignment) * alignment
-        tensors = {name: _place(info, data_start, alignment, header) for name, info in table.items()}
+        tensors = {
+            name: _place(info, data_start, alignment, header) for name, info in table.items()
+        }
         if tensors:
             _check_layout(header, list(tensors.values()), data_start)
             _check_file_ends_with_tensors(header, tensors, metadata)
@@ -76,7 +86,11 @@ def typed_metadata(gguf: GGUFFile) -> dict[str, Any]:
     """Return a file's metadata with numbers and bools as NumPy's, of their types in the file; without ``split.*``."""
     header = Header(gguf.file, keeps_types=True)
     _, _, n_keys = header.read_start()
-    return {key: value for key, value in read_metadata(header, n_keys).items() if not key.startswith("split.")}
+    return {
+        key: value
+        for key, value in read_metadata(header, n_keys).items()
+        if not key.startswith("split.")
+    }
 
 
 def _alignment(metadata: dict[str, Any], fail: Callable[[str], EngineError]) -> int:
@@ -84,7 +98,9 @@ def _alignment(metadata: dict[str, Any], fail: Callable[[str], EngineError]) -> 
     if not isinstance(value, int) or isinstance(value, bool):
         raise fail("general.alignment is not an integer")
     if not 8 <= value <= MAX_ALIGNMENT or value & (value - 1):
-        raise fail(f"general.alignment is {value}: must be a power of two from 8 to {MAX_ALIGNMENT}")
+        raise fail(
+            f"general.alignment is {value}: must be a power of two from 8 to {MAX_ALIGNMENT}"
+        )
     return value
 
 
@@ -115,7 +131,8 @@ def _read_tensor(header: Header, name: str) -> TensorInfo:
             )
     if type_number not in GGML_TYPES:
         raise header.fail(
-            f"{field} has ggml type {type_number}, which is unknown or was removed", UnsupportedQuantError
+            f"{field} has ggml type {type_number}, which is unknown or was removed",
+            UnsupportedQuantError,
         )
     layout = GGML_TYPES[type_number]
     if dims[0] % layout.block_size:
@@ -132,7 +149,9 @@ def _place(info: TensorInfo, data_start: int, alignment: int, header: Header) ->
     """Check one tensor's place and make its offset relative to the start of the file."""
     field = f"tensor {info.name}"
     if info.offset_bytes % alignment:
-        raise header.fail(f"{field} has offset {info.offset_bytes}, not a multiple of the alignment {alignment}")
+        raise header.fail(
+            f"{field} has offset {info.offset_bytes}, not a multiple of the alignment {alignment}"
+        )
     start = data_start + info.offset_bytes
     if start + info.size_bytes > header.file_bytes:
         raise header.fail(
@@ -145,14 +164,20 @@ def _place(info: TensorInfo, data_start: int, alignment: int, header: Header) ->
 def _check_layout(header: Header, tensors: list[TensorInfo], data_start: int) -> None:
     """Refuse tensors that share bytes, and data that begin before the header ends."""
     if any(header.map[header.at : data_start]):
-        raise header.fail("n_tensors or general.alignment is wrong: the header goes on where its padding should be")
+        raise header.fail(
+            "n_tensors or general.alignment is wrong: the header goes on where its padding should be"
+        )
     tensors = sorted(tensors, key=lambda tensor: tensor.offset_bytes)
     for before, after in pairwise(tensors):
         if before.offset_bytes + before.size_bytes > after.offset_bytes:
-            raise header.fail(f"tensor {after.name} overlaps tensor {before.name}: their offsets or types are wrong")
+            raise header.fail(
+                f"tensor {after.name} overlaps tensor {before.name}: their offsets or types are wrong"
+            )
 
 
-def _check_file_ends_with_tensors(header: Header, tensors: dict[str, TensorInfo], metadata: dict[str, Any]) -> None:
+def _check_file_ends_with_tensors(
+    header: Header, tensors: dict[str, TensorInfo], metadata: dict[str, Any]
+) -> None:
     """Refuse a declared alignment that leaves data after the last tensor: the file was written with another one."""
     alignment = metadata.get("general.alignment")
     end = max(tensor.offset_bytes + tensor.size_bytes for tensor in tensors.values())

@@ -61,7 +61,9 @@ class StringArray(Sequence[bytes]):
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
         at = range(len(self))[index]
-        return self._raw[(int(self._ends[at - 1]) if at else 0) + _LENGTH_BYTES : int(self._ends[at])]
+        return self._raw[
+            (int(self._ends[at - 1]) if at else 0) + _LENGTH_BYTES : int(self._ends[at])
+        ]
 
     @property
     def n_bytes(self) -> int:
@@ -137,7 +139,10 @@ def _walk(data: mmap.mmap, at: int, end: int, n_steps: int, index: int) -> Ends:
     """Step over strings one by one; returns where each ends."""
     length_at, ends = _LENGTH.unpack_from, []
     for step in range(n_steps):
-        if end - at < _LENGTH_BYTES or (length := length_at(data, at)[0]) > end - at - _LENGTH_BYTES:
+        if (
+            end - at < _LENGTH_BYTES
+            or (length := length_at(data, at)[0]) > end - at - _LENGTH_BYTES
+        ):
             raise StringsCutError(at, index + step)
         at += _LENGTH_BYTES + length
         ends.append(at)
@@ -150,17 +155,23 @@ def _stride(data: mmap.mmap, at: int, end: int, most: int) -> Ends:
     starts = _plain_lengths(window)
     if not starts.size or starts[0]:
         return np.zeros(0, np.int64)
-    lengths = window[starts].astype(np.int64)  # before numpy 2, a sum with a scalar would stay in eight bits
+    lengths = window[starts].astype(
+        np.int64
+    )  # before numpy 2, a sum with a scalar would stay in eight bits
     ends: Ends = at + starts + _LENGTH_BYTES + lengths
     follows = ends[:-1] == at + starts[1:]
-    n_steps = int(np.argmin(follows)) + 1 if follows.size and not follows.all() else int(starts.size)
+    n_steps = (
+        int(np.argmin(follows)) + 1 if follows.size and not follows.all() else int(starts.size)
+    )
     n_steps = min(n_steps, most)
     if ends[n_steps - 1] > end:
         n_steps -= 1
     return ends[:n_steps]
 
 
-def _plain_lengths(window: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _plain_lengths(
+    window: np.ndarray[Any, np.dtype[np.uint8]],
+) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return where eight bytes are a length from 0 to 255."""
     zero = window == 0
     pairs = zero[:-1] & zero[1:]

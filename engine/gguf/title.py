@@ -15,7 +15,9 @@ _USUAL_NAME = re.compile(
     re.IGNORECASE,
 )
 """A file named as most are: the model, its size and its type, "Qwen3-0.6B-Q8_0"."""
-_SAYS_NOTHING = re.compile("ggml|gguf|hf|llama|models?|merged|out|output|checkpoint|final|tmp|main|[0-9a-f]{16,}", re.I)
+_SAYS_NOTHING = re.compile(
+    "ggml|gguf|hf|llama|models?|merged|out|output|checkpoint|final|tmp|main|[0-9a-f]{16,}", re.I
+)
 """A word that any model may have for its name."""
 _LONGEST = 400
 

@@ -44,14 +44,18 @@ class TensorToWrite(NamedTuple):
         layout = TYPES_BY_NAME[self.type_name]
         n_blocks, left = divmod(self.shape[-1], layout.block_size)
         if left:
-            raise ValueError(f"{self.name}: rows of {self.shape[-1]} are no whole blocks of {self.type_name}")
+            raise ValueError(
+                f"{self.name}: rows of {self.shape[-1]} are no whole blocks of {self.type_name}"
+            )
         return int(np.prod(self.shape[:-1], dtype=object)) * n_blocks * layout.type_size
 
 
 class TensorWriter:
     """Takes the tensors' bytes, in the order of the table."""
 
-    def __init__(self, file: BufferedWriter, path: Path, tensors: Sequence[TensorToWrite], alignment: int) -> None:
+    def __init__(
+        self, file: BufferedWriter, path: Path, tensors: Sequence[TensorToWrite], alignment: int
+    ) -> None:
         self._file, self._path, self._alignment = file, path, alignment
         self._waiting = [tensor.size_bytes for tensor in reversed(tensors)]
         self._left_bytes = 0
@@ -74,7 +78,9 @@ class TensorWriter:
         """
         view = memoryview(data).cast("B")  # type: ignore[arg-type]  # arrays are buffers
         if view.nbytes > self._left_bytes:
-            raise ValueError(f"{view.nbytes} bytes for {self._left_bytes} that are left of a tensor")
+            raise ValueError(
+                f"{view.nbytes} bytes for {self._left_bytes} that are left of a tensor"
+            )
         with _refusing(self._path):
             self._file.write(view)
             self._left_bytes -= view.nbytes
@@ -84,7 +90,9 @@ class TensorWriter:
     def finish(self) -> None:
         """Bring all to the disk; ValueError if bytes are missing."""
         if self._waiting or self._left_bytes:
-            raise ValueError(f"{len(self._waiting)} tensors and {self._left_bytes} bytes were not written")
+            raise ValueError(
+                f"{len(self._waiting)} tensors and {self._left_bytes} bytes were not written"
+            )
         self._file.flush()
         os.fsync(self._file.fileno())
 
@@ -142,8 +150,12 @@ def _refusing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another folder"
-        raise FileUnwritableError(f"{shown(path.name)}: cannot be written: {error.strerror} ({advice})") from None
+        advice = (
+            "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another folder"
+        )
+        raise FileUnwritableError(
+            f"{shown(path.name)}: cannot be written: {error.strerror} ({advice})"
+        ) from None
 
 
 def _described(metadata: Mapping[str, Any], tensors: Sequence[TensorToWrite]) -> Any:
@@ -156,8 +168,12 @@ def _described(metadata: Mapping[str, Any], tensors: Sequence[TensorToWrite]) ->
         if np.isscalar(value) or len(value):
             writer.add_key_value(key, *_typed(value))
     for tensor in tensors:
-        number: Any = _NUMBERS[tensor.type_name]  # the package's list of types may be shorter than ours
-        writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.int8), tensor.size_bytes, number)
+        number: Any = _NUMBERS[
+            tensor.type_name
+        ]  # the package's list of types may be shorter than ours
+        writer.add_tensor_info(
+            tensor.name, tensor.shape, np.dtype(np.int8), tensor.size_bytes, number
+        )
     return writer
 
 

@@ -28,4 +28,7 @@ def add_normed(op, thread, n_threads):
         factor = vec.splat_f32x8(inverse_rms(branch + row, n, eps))
         for at in range(4 * first, 4 * last, 32):
             normed = vec.fmul(vec.load_f32x8(branch + row + at), factor)
-            vec.store_f32x8(x + row + at, vec.fma(normed, vec.load_f32x8(weight + at), vec.load_f32x8(x + row + at)))
+            vec.store_f32x8(
+                x + row + at,
+                vec.fma(normed, vec.load_f32x8(weight + at), vec.load_f32x8(x + row + at)),
+            )

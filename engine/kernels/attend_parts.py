@@ -44,7 +44,9 @@ N_FEW, N_MANY = (2, 4) if HAS_ROOM else (1, 2)
 
 
 @inner
-def multiply_tile(registers, load, sums, rows, at, scales, i, apart, along, n, ask, out, out_row_bytes):
+def multiply_tile(
+    registers, load, sums, rows, at, scales, i, apart, along, n, ask, out, out_row_bytes
+):
     """Rows of n f32 times a tile whose registers are ``apart``, ``along`` from one step to the next.
 
     Args:
@@ -60,7 +62,9 @@ def multiply_tile(registers, load, sums, rows, at, scales, i, apart, along, n, a
 
 
 @inner
-def multiply_rows(registers, load, sums, rows, at, scales, apart, along, n, n_registers, ask, out, out_row_bytes):
+def multiply_rows(
+    registers, load, sums, rows, at, scales, apart, along, n, n_registers, ask, out, out_row_bytes
+):
     """The same for any number of registers: as many as the sums have at a time; what is left, row by row."""
     address, row_bytes = rows
     ahead, bits = ask
@@ -91,7 +95,9 @@ def heads_at_once(left):
 
 
 @inner
-def multiply_heads(load, n_heads, rows, at, scales, apart, along, n, n_registers, ask, out, out_row_bytes):
+def multiply_heads(
+    load, n_heads, rows, at, scales, apart, along, n, n_registers, ask, out, out_row_bytes
+):
     """The same for any number of heads; the first that are taken ask."""
     address, row_bytes = rows
     zero, h = vec.splat_f32x8(0.0), 0
@@ -100,28 +106,114 @@ def multiply_heads(load, n_heads, rows, at, scales, apart, along, n, n_registers
         rows, to = (address + h * row_bytes, row_bytes), out + h * out_row_bytes
         if taken == 6:
             sums = no_sums(zero, 6, N_FEW)
-            multiply_rows(FEW, load, sums, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes)
+            multiply_rows(
+                FEW,
+                load,
+                sums,
+                rows,
+                at,
+                scales,
+                apart,
+                along,
+                n,
+                n_registers,
+                ask,
+                to,
+                out_row_bytes,
+            )
         elif taken == 5:
             sums = no_sums(zero, 5, N_FEW)
-            multiply_rows(FEW, load, sums, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes)
+            multiply_rows(
+                FEW,
+                load,
+                sums,
+                rows,
+                at,
+                scales,
+                apart,
+                along,
+                n,
+                n_registers,
+                ask,
+                to,
+                out_row_bytes,
+            )
         elif taken == 4:
             sums = no_sums(zero, 4, N_FEW)
-            multiply_rows(FEW, load, sums, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes)
+            multiply_rows(
+                FEW,
+                load,
+                sums,
+                rows,
+                at,
+                scales,
+                apart,
+                along,
+                n,
+                n_registers,
+                ask,
+                to,
+                out_row_bytes,
+            )
         elif taken == 3:
             sums = no_sums(zero, 3, N_FEW)
-            multiply_rows(FEW, load, sums, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes)
+            multiply_rows(
+                FEW,
+                load,
+                sums,
+                rows,
+                at,
+                scales,
+                apart,
+                along,
+                n,
+                n_registers,
+                ask,
+                to,
+                out_row_bytes,
+            )
         elif taken == 2:
             sums = no_sums(zero, 2, N_MANY)
-            multiply_rows(MANY, load, sums, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes)
+            multiply_rows(
+                MANY,
+                load,
+                sums,
+                rows,
+                at,
+                scales,
+                apart,
+                along,
+                n,
+                n_registers,
+                ask,
+                to,
+                out_row_bytes,
+            )
         else:
             sums = no_sums(zero, 1, N_MANY)
-            multiply_rows(MANY, load, sums, rows, at, scales, apart, along, n, n_registers, ask, to, out_row_bytes)
+            multiply_rows(
+                MANY,
+                load,
+                sums,
+                rows,
+                at,
+                scales,
+                apart,
+                along,
+                n,
+                n_registers,
+                ask,
+                to,
+                out_row_bytes,
+            )
         h += taken
         ask = (ask[0], 0)
 
 
 @inner
-def attend_chunk(cache, op, kv_head, first_head, n_heads, pos, first, end, next_keys, room, out, out_bytes):
+def attend_chunk(
+    cache, op, kv_head, first_head, n_heads, pos, first, end, next_keys, room, out, out_bytes
+):
     """Attend to positions first <= p < end of a chunk with heads of one KV head; ``first`` is a multiple of eight.
 
     Memory is asked for the values while the keys are read, and for the next keys while the values are.
@@ -144,7 +236,15 @@ def attend_chunk(cache, op, kv_head, first_head, n_heads, pos, first, end, next_
             scores + 4 * p, SCORE_ROW_BYTES,
         )  # fmt: skip
     for h in range(n_heads):
-        weigh(op, first_head + h, pos, scores + h * SCORE_ROW_BYTES, first, end + -end % 8, out + h * out_bytes)
+        weigh(
+            op,
+            first_head + h,
+            pos,
+            scores + h * SCORE_ROW_BYTES,
+            first,
+            end + -end % 8,
+            out + h * out_bytes,
+        )
     multiply_heads(
         load_v, n_heads, (scores, SCORE_ROW_BYTES), values, v_scales,
         (0, 0, 8), (v_row, v_scale_row, 0), end - first, head_dim // 8, (next_keys, k_bits),
@@ -171,8 +271,23 @@ def attend_parts(cache, op, thread, n_threads):
         first = max(seen - seen % 8, (first_chunk + chunk) * CHUNK)
         end = min((first_chunk + chunk + 1) * CHUNK, pos + 1)
         later = min(item + 1, end_item - 1)
-        next_keys, _, _, _ = places(cache, op, later // n_chunks, (first_chunk + later % n_chunks) * CHUNK)
+        next_keys, _, _, _ = places(
+            cache, op, later // n_chunks, (first_chunk + later % n_chunks) * CHUNK
+        )
         for head in range(kv_head * group, (kv_head + 1) * group, ROWS):
             n = min(ROWS, (kv_head + 1) * group - head)
             out = vec.load_i64(op + F.out) + (head * max_chunks + chunk) * part_bytes
-            attend_chunk(cache, op, kv_head, head, n, pos, first, end, next_keys, room, out, max_chunks * part_bytes)
+            attend_chunk(
+                cache,
+                op,
+                kv_head,
+                head,
+                n,
+                pos,
+                first,
+                end,
+                next_keys,
+                room,
+                out,
+                max_chunks * part_bytes,
+            )

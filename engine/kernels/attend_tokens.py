@@ -61,13 +61,18 @@ class Rows(NamedTuple):
 def room_of(op, thread):
     """Share the thread's scratch."""
     head_dim = vec.load_i64(op + F.head_dim)
-    query_bytes, result_bytes = 4 * head_dim, 4 * (HEADER + (head_dim + WIDEST_KEYS - 1) // WIDEST_KEYS * WIDEST_KEYS)
+    query_bytes, result_bytes = (
+        4 * head_dim,
+        4 * (HEADER + (head_dim + WIDEST_KEYS - 1) // WIDEST_KEYS * WIDEST_KEYS),
+    )
     queries = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
     scores = queries + ROWS * query_bytes
     results = scores + ROWS * SCORE_ROW_BYTES
     joined = results + ROWS * result_bytes
     spans = joined + ROWS * result_bytes
-    return Room(queries, scores, spans + SPANS_BYTES, results, joined, spans, query_bytes, result_bytes)
+    return Room(
+        queries, scores, spans + SPANS_BYTES, results, joined, spans, query_bytes, result_bytes
+    )
 
 
 @inner
@@ -91,7 +96,9 @@ def store_spans(op, rows, spans):
 @inner
 def span(spans, tile, first, end):
     """What a tile of queries sees of positions first <= p < end: (first, end) in whole eights; empty where nothing."""
-    return max(first, vec.load_i64(spans + 16 * tile)), min(end + -end % 8, vec.load_i64(spans + 16 * tile + 8))
+    return max(first, vec.load_i64(spans + 16 * tile)), min(
+        end + -end % 8, vec.load_i64(spans + 16 * tile + 8)
+    )
 
 
 @inner
@@ -100,7 +107,9 @@ def multiply_tile(at, row_bytes, factors, n, out, out_row_bytes):
     sums = no_sums(vec.load_lanes(factors), TILE_ROWS, 2)
     for i in range(n):
         low = factors + 4 * KEYS * i
-        sums = add_products(sums, at + 4 * i, row_bytes, (vec.load_lanes(low), vec.load_lanes(low + 2 * KEYS)))
+        sums = add_products(
+            sums, at + 4 * i, row_bytes, (vec.load_lanes(low), vec.load_lanes(low + 2 * KEYS))
+        )
     store_sums(sums, out, out_row_bytes)
 
 
@@ -140,7 +149,10 @@ def convert_values(cache, head_dim, values, scales, n, first, to):
     _, _, v_row, scale_row = row_bytes(cache, head_dim)
     for e in range(first, min(first + KEYS, head_dim), 8):
         for p in range(n):
-            vec.store_f32x8(to + 4 * (KEYS * p + e - first), load_v(values + p * v_row, scales + p * scale_row, e))
+            vec.store_f32x8(
+                to + 4 * (KEYS * p + e - first),
+                load_v(values + p * v_row, scales + p * scale_row, e),
+            )
 
 
 @inner
@@ -149,9 +161,19 @@ def attend_chunk(cache, op, rows, room, first, end):
     head_dim, n_tiles = vec.load_i64(op + F.head_dim), (rows.n + TILE_ROWS - 1) // TILE_ROWS
     k_row, k_scale_row, _, _ = row_bytes(cache, head_dim)
     keys, k_scales, values, v_scales = places(cache, op, rows.kv_head, first)
-    tile_query_bytes, tile_result_bytes = TILE_ROWS * room.query_bytes, TILE_ROWS * room.result_bytes
+    tile_query_bytes, tile_result_bytes = (
+        TILE_ROWS * room.query_bytes,
+        TILE_ROWS * room.result_bytes,
+    )
     for p in range(0, end - first, KEYS):
-        convert_keys(cache, head_dim, keys + p * k_row, k_scales + p * k_scale_row, end - first - p, room.tile)
+        convert_keys(
+            cache,
+            head_dim,
+            keys + p * k_row,
+            k_scales + p * k_scale_row,
+            end - first - p,
+            room.tile,
+        )
         for tile in range(n_tiles):
             seen, seen_end = span(room.spans, tile, first, end)
             if seen < first + p + KEYS and first + p < seen_end:
@@ -176,7 +198,9 @@ def attend_chunk(cache, op, rows, room, first, end):
     for row in range(rows.n):
         acc = room.joined + row * room.result_bytes
         top, total = vec.splat_f32x8(vec.load_f32(acc)), vec.splat_f32x8(vec.load_f32(acc + 4))
-        top, total = join_chunk(top, total, acc + 4 * HEADER, room.results + row * room.result_bytes, head_dim)
+        top, total = join_chunk(
+            top, total, acc + 4 * HEADER, room.results + row * room.result_bytes, head_dim
+        )
         vec.store_f32(acc, vec.max_f32x8(top))
         vec.store_f32(acc + 4, vec.max_f32x8(total))
 

@@ -71,7 +71,8 @@ def last_seen(op, pos):
     """The last position that a query at ``pos`` sees: its own, or one after it that the step has."""
     step = vec.load_i64(op + F.step)
     return min(
-        pos + vec.load_i64(op + F.after), vec.load_i64(step + STEP.start_pos) + vec.load_i64(step + STEP.n_tokens) - 1
+        pos + vec.load_i64(op + F.after),
+        vec.load_i64(step + STEP.start_pos) + vec.load_i64(step + STEP.n_tokens) - 1,
     )
 
 
@@ -144,7 +145,9 @@ def join_chunk(top, total, acc, result, head_dim):
     kept, added = exp_lanes(vec.fsub(top, largest)), exp_lanes(vec.fsub(more, largest))
     for i in range(0, head_dim, 8):
         part = vec.load_f32x8(result + 4 * (HEADER + i))
-        vec.store_f32x8(acc + 4 * i, vec.fma(part, added, vec.fmul(vec.load_f32x8(acc + 4 * i), kept)))
+        vec.store_f32x8(
+            acc + 4 * i, vec.fma(part, added, vec.fmul(vec.load_f32x8(acc + 4 * i), kept))
+        )
     return largest, vec.fma(vec.splat_f32x8(vec.load_f32(result + 4)), added, vec.fmul(total, kept))
 
 

@@ -81,7 +81,9 @@ def choose(op, logits, ids, weights, room):
     probabilities, scores, bias = room, room + 4 * n, vec.load_i64(op + F.bias)
     if score == SIGMOID:
         for i in range(n):
-            vec.store_f32(probabilities + 4 * i, 1.0 / (1.0 + math.exp(-vec.load_f32(logits + 4 * i))))
+            vec.store_f32(
+                probabilities + 4 * i, 1.0 / (1.0 + math.exp(-vec.load_f32(logits + 4 * i)))
+            )
     elif score == OF_CHOSEN:
         for i in range(n):
             vec.store_f32(probabilities + 4 * i, vec.load_f32(logits + 4 * i))
@@ -93,7 +95,13 @@ def choose(op, logits, ids, weights, room):
             value = value + vec.load_f32(bias + 4 * i)
         vec.store_f32(scores + 4 * i, value)
     if vec.load_i64(op + F.n_groups) > 1:
-        mask_groups(scores, n, vec.load_i64(op + F.n_groups), vec.load_i64(op + F.n_groups_used), room + 8 * n)
+        mask_groups(
+            scores,
+            n,
+            vec.load_i64(op + F.n_groups),
+            vec.load_i64(op + F.n_groups_used),
+            room + 8 * n,
+        )
     for k in range(n_used):
         best = take_best(scores, n, ids, k)
         vec.store_i32(ids + 4 * k, best)

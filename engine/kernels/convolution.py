@@ -36,7 +36,9 @@ def keep_inputs(op, before, n_tokens, first, last):
     for j in range(taps - 1):
         t = n_tokens - taps + 1 + j
         for c in range(first, last, 8):
-            vec.store_f32x8(kept + 4 * (j * n_channels + c), vec.load_f32x8(input_at(op, t, c, before)))
+            vec.store_f32x8(
+                kept + 4 * (j * n_channels + c), vec.load_f32x8(input_at(op, t, c, before))
+            )
 
 
 @inner
@@ -63,7 +65,11 @@ def convolved(op, taps, n_channels, weights, row, row_bytes, t, c, before):
     inputs, weights = row - (taps - 1) * row_bytes + 4 * c, weights + 4 * c
     found = vec.splat_f32x8(0.0)
     for j in range(taps):
-        found = vec.fma(vec.load_f32x8(weights + 4 * j * n_channels), vec.load_f32x8(inputs + j * row_bytes), found)
+        found = vec.fma(
+            vec.load_f32x8(weights + 4 * j * n_channels),
+            vec.load_f32x8(inputs + j * row_bytes),
+            found,
+        )
     return found
 
 
@@ -72,7 +78,11 @@ def short_convolution(op, thread, n_threads):
     """out = gate * convolution(x * values)."""
     n_tokens, n_channels = n_tokens_of(op), vec.load_i64(op + F.n_channels)
     x, values, gate = vec.load_words(op, (F.x, F.values, F.gate))
-    row_bytes, out, before = 4 * vec.load_i64(op + F.stride), vec.load_i64(op + F.out), state_before(op)
+    row_bytes, out, before = (
+        4 * vec.load_i64(op + F.stride),
+        vec.load_i64(op + F.out),
+        state_before(op),
+    )
     taps, weights = vec.load_words(op, (F.taps, F.weights))
     first, last = share(n_channels, 8, thread, n_threads)
     for t in range(n_tokens):
@@ -81,7 +91,9 @@ def short_convolution(op, thread, n_threads):
     keep_inputs(op, before, n_tokens, first, last)
     for t in range(n_tokens - 1, -1, -1):
         for c in range(first, last, 8):
-            found = convolved(op, taps, n_channels, weights, x + t * row_bytes, row_bytes, t, c, before)
+            found = convolved(
+                op, taps, n_channels, weights, x + t * row_bytes, row_bytes, t, c, before
+            )
             gated = vec.fmul(found, vec.load_f32x8(gate + t * row_bytes + 4 * c))
             vec.store_f32x8(out + 4 * (t * n_channels + c), gated)
 
@@ -104,7 +116,11 @@ def convolution(op, thread, n_threads):
     n_tokens, head_dim = n_tokens_of(op), vec.load_i64(op + F.head_dim)
     x, bias, n_normed, n_scaled = vec.load_words(op, (F.x, F.bias, F.n_normed, F.n_scaled))
     taps, n_channels, weights = vec.load_words(op, (F.taps, F.n_channels, F.weights))
-    row_bytes, eps, before = 4 * vec.load_i64(op + F.stride), vec.load_f64(op + F.eps), state_before(op)
+    row_bytes, eps, before = (
+        4 * vec.load_i64(op + F.stride),
+        vec.load_f64(op + F.eps),
+        state_before(op),
+    )
     first, last = share(n_channels // head_dim, 1, thread, n_threads)
     keep_inputs(op, before, n_tokens, first * head_dim, last * head_dim)
     for t in range(n_tokens - 1, -1, -1):

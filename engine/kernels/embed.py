@@ -15,7 +15,9 @@ def embed_rows(dequantize, block_size, block_bytes):
     """
 
     def embed(op, thread, n_threads):
-        weights, row_bytes, n_blocks, out, dim = vec.load_words(op, (F.weights, F.row_bytes, F.n_blocks, F.out, F.dim))
+        weights, row_bytes, n_blocks, out, dim = vec.load_words(
+            op, (F.weights, F.row_bytes, F.n_blocks, F.out, F.dim)
+        )
         tokens = vec.load_i64(vec.load_i64(op) + STEP.tokens)
         first, last = share(n_tokens_of(op), 1, thread, n_threads)
         for t in range(first, last):

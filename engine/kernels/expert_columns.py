@@ -16,7 +16,10 @@ def spread_columns(op, thread, n_threads):
     first, last = share(dim, 256, thread, n_threads)
     for t in range(n_tokens_of(op)):
         for k in range(n_used):
-            to, source = out + 4 * dim * vec.load_i32(columns + 4 * (t * n_used + k)), x + 4 * dim * t
+            to, source = (
+                out + 4 * dim * vec.load_i32(columns + 4 * (t * n_used + k)),
+                x + 4 * dim * t,
+            )
             for i in range(first, last, 8):
                 vec.store_f32x8(to + 4 * i, vec.load_f32x8(source + 4 * i))
 
@@ -39,7 +42,9 @@ def join_experts(op, thread, n_threads):
                 column = vec.load_f32x8(parts + 4 * (n * vec.load_i32(columns + at) + i))
                 total = vec.fma(vec.splat_f32x8(vec.load_f32(weights + at)), column, total)
             if shared != 0:
-                total = vec.fma(vec.splat_f32x8(part), vec.load_f32x8(shared + 4 * (t * n + i)), total)
+                total = vec.fma(
+                    vec.splat_f32x8(part), vec.load_f32x8(shared + 4 * (t * n + i)), total
+                )
             if add != 0:
                 total = vec.fadd(total, vec.load_f32x8(add + 4 * (t * add_stride + i)))
             vec.store_f32x8(out + 4 * (t * n + i), total)

@@ -26,7 +26,9 @@ def gated_norm(op, thread, n_threads):
     for i in range(first, last):
         t, head = i // n_heads, i % n_heads
         x, weight = vec.load_i64(op + F.x) + 4 * i * head_dim, weights + head * weight_step
-        gate = vec.load_i64(op + F.gate) + 4 * (t * vec.load_i64(op + F.gate_stride) + head * head_dim)
+        gate = vec.load_i64(op + F.gate) + 4 * (
+            t * vec.load_i64(op + F.gate_stride) + head * head_dim
+        )
         if is_gated_first:
             gate_head(x, gate, 4 * head_dim)
         if weights != 0:

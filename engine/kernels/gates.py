@@ -47,13 +47,20 @@ def gated(f):
 @inner
 def silu_times(x, up):
     """x / (1 + exp(-x)) * up."""
-    return vec.fmul(vec.fdiv(x, vec.fadd(vec.splat_like(x, 1.0), exp_lanes(vec.fsub(vec.splat_like(x, 0.0), x)))), up)
+    return vec.fmul(
+        vec.fdiv(
+            x, vec.fadd(vec.splat_like(x, 1.0), exp_lanes(vec.fsub(vec.splat_like(x, 0.0), x)))
+        ),
+        up,
+    )
 
 
 @inner
 def sigmoid_times(x, up):
     """1 / (1 + exp(-x)) * up."""
-    return vec.fdiv(up, vec.fadd(vec.splat_like(x, 1.0), exp_lanes(vec.fsub(vec.splat_like(x, 0.0), x))))
+    return vec.fdiv(
+        up, vec.fadd(vec.splat_like(x, 1.0), exp_lanes(vec.fsub(vec.splat_like(x, 0.0), x)))
+    )
 
 
 @inner
@@ -81,7 +88,8 @@ def clamped_times(gate, up):
     gate, one = vec.fmin(vec.splat_like(gate, LIMIT), gate), vec.splat_like(gate, 1.0)
     up = vec.fmax(vec.splat_like(gate, -LIMIT), vec.fmin(vec.splat_like(gate, LIMIT), up))
     return vec.fmul(
-        vec.fdiv(gate, vec.fadd(one, exp_lanes(vec.fmul(gate, vec.splat_like(gate, -STEEPNESS))))), vec.fadd(up, one)
+        vec.fdiv(gate, vec.fadd(one, exp_lanes(vec.fmul(gate, vec.splat_like(gate, -STEEPNESS))))),
+        vec.fadd(up, one),
     )
 
 
@@ -116,7 +124,9 @@ def xielu_of(x, above, below, slope, bound):
     nought, one = vec.splat_f32x8(0.0), vec.splat_f32x8(1.0)
     positive, negative = vec.fmax(nought, x), vec.fmin(nought, x)
     is_negative = vec.fmin(one, vec.fmax(nought, vec.fmul(x, vec.splat_f32x8(STEEP))))
-    bend = vec.fmul(vec.fsub(vec.fsub(exp_lanes(vec.fmin(bound, negative)), one), negative), is_negative)
+    bend = vec.fmul(
+        vec.fsub(vec.fsub(exp_lanes(vec.fmin(bound, negative)), one), negative), is_negative
+    )
     return vec.fma(vec.fmul(positive, positive), above, vec.fma(bend, below, vec.fmul(slope, x)))
 
 
@@ -124,8 +134,14 @@ def xielu_of(x, above, below, slope, bound):
 def xielu(op, thread, n_threads):
     """up = xielu(up) (Huang and Schlag 2024, arXiv:2411.13010)."""
     up, n = vec.load_words(op, (XIELU.up, XIELU.n))
-    above, below = vec.splat_f32x8(vec.load_f64(op + XIELU.above)), vec.splat_f32x8(vec.load_f64(op + XIELU.below))
-    slope, bound = vec.splat_f32x8(vec.load_f64(op + XIELU.slope)), vec.splat_f32x8(vec.load_f64(op + XIELU.bound))
+    above, below = (
+        vec.splat_f32x8(vec.load_f64(op + XIELU.above)),
+        vec.splat_f32x8(vec.load_f64(op + XIELU.below)),
+    )
+    slope, bound = (
+        vec.splat_f32x8(vec.load_f64(op + XIELU.slope)),
+        vec.splat_f32x8(vec.load_f64(op + XIELU.bound)),
+    )
     first, last = share(n, 256, thread, n_threads)
     whole = last - last % 8
     for t in range(n_tokens_of(op)):

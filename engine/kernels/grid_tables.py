@@ -25,7 +25,11 @@ class Grid(NamedTuple):
     def entries(self) -> list[bytes]:
         """Every entry, a byte for a weight."""
         bits = 2 if len(self.values) <= 4 else 4
-        numbers = (byte >> shift & (1 << bits) - 1 for byte in b85decode(self.packed) for shift in range(0, 8, bits))
+        numbers = (
+            byte >> shift & (1 << bits) - 1
+            for byte in b85decode(self.packed)
+            for shift in range(0, 8, bits)
+        )
         weights = bytes(self.values[number] for number in numbers)
         return [weights[at : at + self.width] for at in range(0, len(weights), self.width)]
 
@@ -33,7 +37,9 @@ class Grid(NamedTuple):
         """The entries as kernels find them: eight bytes each, those of four with zeros after and once more before."""
         if self.width == 8:
             return b"".join(self.entries())
-        return b"".join(e + bytes(4) for e in self.entries()) + b"".join(bytes(4) + e for e in self.entries())
+        return b"".join(e + bytes(4) for e in self.entries()) + b"".join(
+            bytes(4) + e for e in self.entries()
+        )
 
 
 GRIDS = {

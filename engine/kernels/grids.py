@@ -37,7 +37,9 @@ RAISED_BY = 9
 """Offset added to weights of the raised kind."""
 ONE = np.float32(1.0)
 
-odd_parities = vec.constant_i8x32([-128 if (k ^ k >> 1 ^ k >> 2 ^ k >> 3) & 1 else 0 for k in range(16)] * 2)
+odd_parities = vec.constant_i8x32(
+    [-128 if (k ^ k >> 1 ^ k >> 2 ^ k >> 3) & 1 else 0 for k in range(16)] * 2
+)
 
 
 @inner
@@ -53,14 +55,22 @@ def store_signs_of_words(words, room):
     first = vec.and_(words, vec.splat_i32x8(0x7F))
     second = vec.and_(vec.shift_left_i32(words, 1), vec.splat_i32x8(0x7F00))
     third, last = vec.shift_left_i32(words, 2), vec.shift_left_i32(words, 3)
-    third, last = vec.and_(third, vec.splat_i32x8(0x7F0000)), vec.and_(last, vec.splat_i32x8(0x7F000000))
-    vec.store_i8x32(room + SIGNS, even_signs(vec.bytes_of_i32x8(vec.or_(vec.or_(first, second), vec.or_(third, last)))))
+    third, last = (
+        vec.and_(third, vec.splat_i32x8(0x7F0000)),
+        vec.and_(last, vec.splat_i32x8(0x7F000000)),
+    )
+    vec.store_i8x32(
+        room + SIGNS,
+        even_signs(vec.bytes_of_i32x8(vec.or_(vec.or_(first, second), vec.or_(third, last)))),
+    )
 
 
 @inner
 def store_scales_of_words(words, room):
     """Scales 2 s + 1 of 32 weights, s being the upper four bits of each int32."""
-    odd = vec.or_(vec.and_(vec.shift_lanes_right(words, 27), vec.splat_i32x8(30)), vec.splat_i32x8(1))
+    odd = vec.or_(
+        vec.and_(vec.shift_lanes_right(words, 27), vec.splat_i32x8(30)), vec.splat_i32x8(1)
+    )
     vec.store_i32x8(room + SCALES, vec.or_(odd, vec.shift_left_i32(odd, 16)))
 
 
@@ -71,7 +81,9 @@ nibble_places = vec.constant_i16x16([1 << 9, 1 << 5] * 8)
 def store_nibble_scales(at, room):
     """Scales 2 s + 1 of 16 weights each, s being the nibbles of eight bytes, the low one first."""
     twice = vec.mul_high(vec.as_i16x16(vec.byte_each_4(vec.broadcast_8_bytes(at))), nibble_places())
-    vec.store_i16x16(room + SCALES, vec.or_(vec.and_(twice, vec.splat_i16x16(30)), vec.splat_i16x16(1)))
+    vec.store_i16x16(
+        room + SCALES, vec.or_(vec.and_(twice, vec.splat_i16x16(30)), vec.splat_i16x16(1))
+    )
 
 
 @inner
@@ -119,7 +131,9 @@ def lowered(w, signs):
 @inner
 def start_lowered(room, sums):
     """Start a sum with the negative offset of such weights times all activations."""
-    return vec.maddwd(vec.mul(vec.load_i16x16(room + SCALES), vec.splat_i16x16(-RAISED_BY)), vec.load_i16x16(sums))
+    return vec.maddwd(
+        vec.mul(vec.load_i16x16(room + SCALES), vec.splat_i16x16(-RAISED_BY)), vec.load_i16x16(sums)
+    )
 
 
 @inner
@@ -198,7 +212,10 @@ def dequantize_grid(prepare, weights, d_of, signed, block, out):
     for j in range(vec.rolled(8)):
         w, signs = weights(block, room, j)
         w = signed(w, signs)
-        low, high = d * vec.load_i16(room + SCALES + 4 * j), d * vec.load_i16(room + SCALES + 4 * j + 2)
+        low, high = (
+            d * vec.load_i16(room + SCALES + 4 * j),
+            d * vec.load_i16(room + SCALES + 4 * j + 2),
+        )
         store_sixteen(vec.first_bytes_f32(w), vec.second_bytes_f32(w), low, out + 128 * j)
         store_sixteen(vec.third_bytes_f32(w), vec.fourth_bytes_f32(w), high, out + 128 * j + 64)
 
@@ -217,7 +234,10 @@ class GridKind(NamedTuple):
     start: Callable[..., Any]
 
 
-SIGNED, RAISED = GridKind(times_signed, turned, start_at_zero), GridKind(times_raised, lowered, start_lowered)
+SIGNED, RAISED = (
+    GridKind(times_signed, turned, start_at_zero),
+    GridKind(times_raised, lowered, start_lowered),
+)
 
 
 def half_times(factor):
@@ -275,6 +295,8 @@ def grid_type(module, block_bytes, kind, scale_of, prepare, weights, d_of):
         dequantize_grid(prepare, weights, d_of, plain, block, out)
 
     phases = UnitPhases(clear_grid, start, add, fold, leave_grid)
-    one, two, four = (row_of_units(n, phases, prepare, prepare_next, unit, 32, block_bytes) for n in (1, 2, 4))
+    one, two, four = (
+        row_of_units(n, phases, prepare, prepare_next, unit, 32, block_bytes) for n in (1, 2, 4)
+    )
     rows = rows_in_order(one, is_few=False), rows_with_few(one, two, four)
     return type_kernels(module, 256, block_bytes, dequantize, rows, unpack_row, tiles_signed_k(16))

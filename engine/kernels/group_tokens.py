@@ -26,7 +26,11 @@ def reset_expert(op, place, n_threads):
     """Begin with all rows of an expert unclaimed."""
     n_bytes = vec.load_i64(op + F.claims_bytes)
     for row in range(vec.load_i64(op + F.n_claims)):
-        at = vec.load_i64(op + F.claims) + row * vec.load_i64(op + F.row_claims_bytes) + place * n_bytes
+        at = (
+            vec.load_i64(op + F.claims)
+            + row * vec.load_i64(op + F.row_claims_bytes)
+            + place * n_bytes
+        )
         for thread in range(n_threads):
             vec.store_i64(at + COUNTER_BYTES * thread, 0)
 
@@ -63,7 +67,10 @@ def group_tokens(op, thread, n_threads):
 def each_expert(op, thread, n_threads):
     """Every thread calls the kernel with a record of its own."""
     table, patches, n_patches = vec.load_words(op, (EACH.table, EACH.patches, EACH.n_patches))
-    record, code = vec.load_i64(op + EACH.room) + EACH_BYTES * thread, vec.load_i64(op + EACH.kernel)
+    record, code = (
+        vec.load_i64(op + EACH.room) + EACH_BYTES * thread,
+        vec.load_i64(op + EACH.kernel),
+    )
     for i in range(vec.load_i64(table)):
         entry = table + EXPERT_BYTES * (i + 1)
         number, first = vec.load_words(entry, (EXPERT.number, EXPERT.first))
@@ -73,6 +80,10 @@ def each_expert(op, thread, n_threads):
         for p in range(n_patches):
             patch = patches + 32 * p
             at = record + vec.load_i64(patch)
-            more = number * vec.load_i64(patch + 8) + first * vec.load_i64(patch + 16) + i * vec.load_i64(patch + 24)
+            more = (
+                number * vec.load_i64(patch + 8)
+                + first * vec.load_i64(patch + 16)
+                + i * vec.load_i64(patch + 24)
+            )
             vec.store_i64(at, vec.load_i64(at) + more)
         vec.call_kernel(code, record, thread, n_threads)

@@ -15,10 +15,15 @@ from engine.kernels.share import n_tokens_of, share
 def spread(at, n_bytes, factor):
     """Multiply a vector of f32, a power of two from 8 on long, by the matrix, in n log n steps."""
     for v in range(at, at + n_bytes, 32):
-        vec.store_f32x8(v, vec.butterfly_4(vec.butterfly_2(vec.butterfly_1(vec.fmul(vec.load_f32x8(v), factor)))))
+        vec.store_f32x8(
+            v,
+            vec.butterfly_4(vec.butterfly_2(vec.butterfly_1(vec.fmul(vec.load_f32x8(v), factor)))),
+        )
     step = 32
     while step < n_bytes:
-        for number in range(n_bytes // (2 * step)):  # a step that may be 0 would make the loop one that raises
+        for number in range(
+            n_bytes // (2 * step)
+        ):  # a step that may be 0 would make the loop one that raises
             pair = at + 2 * step * number
             for first in range(pair, pair + step, 32):
                 x, y = vec.load_f32x8(first), vec.load_f32x8(first + step)

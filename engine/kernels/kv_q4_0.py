@@ -21,14 +21,18 @@ def byte_of(i):
 @inner
 def load_k(tile, scales, i):
     """Element i of eight positions, scaled."""
-    return vec.fmul(vec.load_nibbles_as_f32(tile + 8 * byte_of(i), i >> 1 & 4), vec.load_f32x8(scales + (i >> 5 << 5)))
+    return vec.fmul(
+        vec.load_nibbles_as_f32(tile + 8 * byte_of(i), i >> 1 & 4),
+        vec.load_f32x8(scales + (i >> 5 << 5)),
+    )
 
 
 @inner
 def load_v(row, scales, i):
     """Eight elements of one position from i on, scaled."""
     return vec.fmul(
-        vec.load_nibbles_as_f32(row + byte_of(i), i >> 1 & 4), vec.splat_f32x8(vec.load_f32(scales + 4 * (i >> 5)))
+        vec.load_nibbles_as_f32(row + byte_of(i), i >> 1 & 4),
+        vec.splat_f32x8(vec.load_f32(scales + 4 * (i >> 5))),
     )
 
 
@@ -51,7 +55,10 @@ def store_head(x, head_dim, at, step, scales, scale_step):
         inverse = -8.0 / furthest if top > 0.0 else 0.0
         for i in range(BLOCK // 2):
             low, high = x_at + 4 * (i + (i & 8)), x_at + 4 * (i + (i & 8) + 8)
-            vec.store_i8(to + step * i, nibble(vec.load_f32(low), inverse) | nibble(vec.load_f32(high), inverse) << 4)
+            vec.store_i8(
+                to + step * i,
+                nibble(vec.load_f32(low), inverse) | nibble(vec.load_f32(high), inverse) << 4,
+            )
 
 
 keys, values = Kept(4, BLOCK, load_k, store_head), Kept(4, BLOCK, load_v, store_head)

@@ -22,7 +22,9 @@ def load_k(tile, scales, i):
 @inner
 def load_v(row, scales, i):
     """Eight elements of one position from i on, scaled."""
-    return vec.fmul(vec.load_i8x8_as_f32(row + i), vec.splat_f32x8(vec.load_f32(scales + 4 * (i >> 5))))
+    return vec.fmul(
+        vec.load_i8x8_as_f32(row + i), vec.splat_f32x8(vec.load_f32(scales + 4 * (i >> 5)))
+    )
 
 
 @inner

@@ -31,7 +31,9 @@ def norm_by(x, mean, inverse, weight, bias, out, first, last):
     """out = (x - mean) * inverse * weight, + bias unless that is 0, for elements first <= i < last."""
     middle, factor = vec.splat_f32x8(mean), vec.splat_f32x8(inverse)
     for at in range(4 * first, 4 * last, 32):
-        normed = vec.fmul(vec.fmul(vec.fsub(vec.load_f32x8(x + at), middle), factor), vec.load_f32x8(weight + at))
+        normed = vec.fmul(
+            vec.fmul(vec.fsub(vec.load_f32x8(x + at), middle), factor), vec.load_f32x8(weight + at)
+        )
         if bias != 0:
             normed = vec.fadd(normed, vec.load_f32x8(bias + at))
         vec.store_f32x8(out + at, normed)
@@ -52,7 +54,9 @@ def layernorm(op, thread, n_threads):
 @kernel
 def layernorm_heads(op, thread, n_threads):
     """Every head of x[(token), n_heads, head_dim] in place, by its own row of weights; heads are dealt to threads."""
-    n_heads, head_dim, x, weight = vec.load_words(op, (ROPE.n_heads, ROPE.head_dim, ROPE.x, ROPE.weight))
+    n_heads, head_dim, x, weight = vec.load_words(
+        op, (ROPE.n_heads, ROPE.head_dim, ROPE.x, ROPE.weight)
+    )
     eps = vec.load_f64(op + ROPE.eps)
     first, last = share(n_tokens_of(op) * n_heads, 1, thread, n_threads)
     for i in range(first, last):

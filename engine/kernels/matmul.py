@@ -242,7 +242,9 @@ def minima_scaling(group):
     @inner
     def scaled(kept, t, sums):
         d, dmin, minima = kept
-        return vec.fma(dmin, floats_of_ints(times_sums(minima, sums)), vec.fmul(d, floats_of_ints(t)))
+        return vec.fma(
+            dmin, floats_of_ints(times_sums(minima, sums)), vec.fmul(d, floats_of_ints(t))
+        )
 
     return Scaling(keep, scaled)
 
@@ -325,7 +327,9 @@ def add_two_columns(scaled, kept, totals, d_y, sums, acc, n):
         at = totals + 64 * (n + m)
         t = vec.add(load_ints(at), vec.shift_lanes_left(load_ints(at + SUMS_BYTES), 7))
         value, out = scaled(kept, t, sums + SUMS_K_BYTES * (n + m)), acc + 64 * (n + m)
-        store_floats(out, vec.fma(value, splat_floats(vec.load_f32(d_y + 4 * (n + m))), load_floats(out)))
+        store_floats(
+            out, vec.fma(value, splat_floats(vec.load_f32(d_y + 4 * (n + m))), load_floats(out))
+        )
 
 
 def sixteen_columns_k(scaling):
@@ -338,7 +342,12 @@ def sixteen_columns_k(scaling):
     @inner
     def walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room):
         _, d, sums, _, padded = view
-        turn, before, at, to = 0, tiles, i * padded, room + 4 * SUMS_BYTES  # at first nothing, to where no one reads
+        turn, before, at, to = (
+            0,
+            tiles,
+            i * padded,
+            room + 4 * SUMS_BYTES,
+        )  # at first nothing, to where no one reads
         for c in range(0, n_tokens, 16):
             y = bytes_at(view, c, i, n_live)
             for n in range(n_tiles):

@@ -36,7 +36,12 @@ def fold_words(s):
     ones = vec.splat_i16x16(1)
     a0, a1, a2, a3, b0, b1, b2, b3 = s
     low = vec.maddwd(a0, ones), vec.maddwd(a1, ones), vec.maddwd(a2, ones), vec.maddwd(a3, ones)
-    return low, (vec.maddwd(b0, ones), vec.maddwd(b1, ones), vec.maddwd(b2, ones), vec.maddwd(b3, ones))
+    return low, (
+        vec.maddwd(b0, ones),
+        vec.maddwd(b1, ones),
+        vec.maddwd(b2, ones),
+        vec.maddwd(b3, ones),
+    )
 
 
 @inner
@@ -79,7 +84,8 @@ def store_sums_of_16(out, y):
     """Write the int32 sums of 16 activations of each of four columns, twice."""
     one = vec.splat_i8x32(1)
     t = vec.maddwd(
-        vec.add(vec.maddubs(one, vec.load_i8x32(y)), vec.maddubs(one, vec.load_i8x32(y + 32))), vec.splat_i16x16(1)
+        vec.add(vec.maddubs(one, vec.load_i8x32(y)), vec.maddubs(one, vec.load_i8x32(y + 32))),
+        vec.splat_i16x16(1),
     )
     vec.store_i32x8(out, vec.add_halves(t, t))
 
@@ -186,14 +192,21 @@ def sixteen_columns_32(value):
     @inner
     def walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room):
         _, d, sums, _, padded = view
-        turn, scales, at, to = 0, tiles + _D, 32 * i * padded, room + 4 * SUMS_BYTES  # at first to where no one reads
+        turn, scales, at, to = (
+            0,
+            tiles + _D,
+            32 * i * padded,
+            room + 4 * SUMS_BYTES,
+        )  # at first to where no one reads
         for c in range(0, n_tokens, 16):
             y = bytes_at(view, c, i, n_live)
             for n in range(n_tiles):
                 tile = tiles + TILE_BYTES * n
                 for b in range(n_live // 32):
                     start_32(y + 32 * b, n_live, tile + 512 * b)
-                    add_sixteen(value, scales, room + SUMS_BYTES * (1 - turn), d + at, sums + at, to)
+                    add_sixteen(
+                        value, scales, room + SUMS_BYTES * (1 - turn), d + at, sums + at, to
+                    )
                     finish_32(y + 32 * b, n_live, tile + 512 * b, room + SUMS_BYTES * turn)
                     turn, scales, at = 1 - turn, tile + _D + 64 * b, 4 * ((8 * i + b) * padded + c)
                     to = acc + TILE_SUMS * n + 64 * c
@@ -211,4 +224,6 @@ def tiles_32(sum_block, scaling):
             ``scaled``.
     """
     finish, value = scaling
-    return Tiles(sixteen_columns_32(value) if SIXTEEN_COLUMNS else four_columns_32(sum_block, value), finish)
+    return Tiles(
+        sixteen_columns_32(value) if SIXTEEN_COLUMNS else four_columns_32(sum_block, value), finish
+    )

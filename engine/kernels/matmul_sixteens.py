@@ -35,7 +35,9 @@ def product_plain(n_weights, y, stride, tile, out):
         for row in range(16):
             total = 0
             for k in range(n_weights):
-                total += vec.load_i8(y + stride * column + k) * vec.load_i8(tile + 64 * (k >> 2) + 4 * row + (k & 3))
+                total += vec.load_i8(y + stride * column + k) * vec.load_i8(
+                    tile + 64 * (k >> 2) + 4 * row + (k & 3)
+                )
             vec.store_i32(out + 64 * column + 4 * row, total)
 
 
@@ -114,7 +116,9 @@ def multiply_digits_in_tiles(add_two, scaled, kept, totals, d_y, sums, acc, y, l
 
 
 product_16 = product_16_in_tiles if HAS_AMX else product_16_plain
-start_32, finish_32 = (start_32_in_tiles, finish_32_in_tiles) if HAS_AMX else (start_32_plain, finish_32_plain)
+start_32, finish_32 = (
+    (start_32_in_tiles, finish_32_in_tiles) if HAS_AMX else (start_32_plain, finish_32_plain)
+)
 multiply_digits = multiply_digits_in_tiles if HAS_AMX else multiply_digits_plain
 
 
@@ -130,7 +134,9 @@ def split_line(weights, first, last, high):
     a, b = vec.mul_upper(vec.first_rows_i8(w), first), vec.mul_upper(vec.last_rows_i8(w), last)
     low = vec.splat_i16x32(127)
     vec.store_i8x64(weights, vec.bytes_in_turn(vec.and_(a, low), vec.and_(b, low)))
-    vec.store_i8x64(high, vec.bytes_in_turn(vec.shift_lanes_right(a, 7), vec.shift_lanes_right(b, 7)))
+    vec.store_i8x64(
+        high, vec.bytes_in_turn(vec.shift_lanes_right(a, 7), vec.shift_lanes_right(b, 7))
+    )
 
 
 @inner

@@ -31,7 +31,9 @@ def store_wide(out, w):
 def store_scaled(out, w, low, high):
     """The same times a scale for the first sixteen, and another for the others."""
     vec.store_i16x16(out, vec.mul(vec.widen_i8x16(vec.low_half_i8(w)), vec.splat_i16x16(low)))
-    vec.store_i16x16(out + 32, vec.mul(vec.widen_i8x16(vec.high_half_i8(w)), vec.splat_i16x16(high)))
+    vec.store_i16x16(
+        out + 32, vec.mul(vec.widen_i8x16(vec.high_half_i8(w)), vec.splat_i16x16(high))
+    )
 
 
 @inner

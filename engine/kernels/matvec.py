@@ -230,9 +230,17 @@ class Phases(NamedTuple):
 @inner
 def places_of(op, row, chunk_bytes):
     """Where a row and its last chunk begin, bytes of a row, number of its chunks, and how far to ask ahead."""
-    weights, row_bytes, n_cols, ahead = vec.load_words(op, (F.weights, F.row_bytes, F.n_cols, F.ahead))
+    weights, row_bytes, n_cols, ahead = vec.load_words(
+        op, (F.weights, F.row_bytes, F.n_cols, F.ahead)
+    )
     block = weights + row * row_bytes
-    return block, block + (n_cols // 32 - 8) * chunk_bytes // 8, row_bytes, (n_cols + 255) // 256, ahead
+    return (
+        block,
+        block + (n_cols // 32 - 8) * chunk_bytes // 8,
+        row_bytes,
+        (n_cols + 255) // 256,
+        ahead,
+    )
 
 
 def row_of_blocks(n, phases):

@@ -11,14 +11,18 @@ from engine.kernels.records import MATMUL as F
 @inner
 def fold_i16(p04, p15, p26, p37):
     """Sums of eight blocks in order, from pairs of blocks in the halves of i16x16; four lanes must fit into int16."""
-    return vec.maddwd(vec.fold_twos(vec.fold_fours(p04, p15), vec.fold_fours(p26, p37)), vec.splat_i16x16(1))
+    return vec.maddwd(
+        vec.fold_twos(vec.fold_fours(p04, p15), vec.fold_fours(p26, p37)), vec.splat_i16x16(1)
+    )
 
 
 @inner
 def fold_i16_soon(p04, p15, p26, p37):
     """The same where only two lanes fit into int16."""
     ones = vec.splat_i16x16(1)
-    return vec.fold_neighbours(vec.maddwd(vec.fold_fours(p04, p15), ones), vec.maddwd(vec.fold_fours(p26, p37), ones))
+    return vec.fold_neighbours(
+        vec.maddwd(vec.fold_fours(p04, p15), ones), vec.maddwd(vec.fold_fours(p26, p37), ones)
+    )
 
 
 @inner
@@ -62,12 +66,17 @@ def eight_groups(weights, sums_of, block_bytes, block, y):
     """
     one, two, three, far = block_bytes, 2 * block_bytes, 3 * block_bytes, block + 4 * block_bytes
     (w0, w4), (w1, w5) = by_block(*weights(block, far)), by_block(*weights(block + one, far + one))
-    (w2, w6), (w3, w7) = by_block(*weights(block + two, far + two)), by_block(*weights(block + three, far + three))
+    (w2, w6), (w3, w7) = (
+        by_block(*weights(block + two, far + two)),
+        by_block(*weights(block + three, far + three)),
+    )
     y0, y4 = by_block(vec.load_i8x32(y), vec.load_i8x32(y + 32))
     y1, y5 = by_block(vec.load_i8x32(y + 64), vec.load_i8x32(y + 96))
     y2, y6 = by_block(vec.load_i8x32(y + 128), vec.load_i8x32(y + 160))
     y3, y7 = by_block(vec.load_i8x32(y + 192), vec.load_i8x32(y + 224))
-    return vec.join_i32(sums_of(w0, w1, w2, w3, y0, y1, y2, y3), sums_of(w4, w5, w6, w7, y4, y5, y6, y7))
+    return vec.join_i32(
+        sums_of(w0, w1, w2, w3, y0, y1, y2, y3), sums_of(w4, w5, w6, w7, y4, y5, y6, y7)
+    )
 
 
 @inner
@@ -81,7 +90,9 @@ def one_block_i16(pair, block, y):
 def one_block_i32(pair, block, y):
     """The same where ``pair`` returns i32x8."""
     return vec.sum_i32x4(
-        vec.low_half_i32(pair(block, block, vec.broadcast_16_bytes(y), vec.broadcast_16_bytes(y + 16)))
+        vec.low_half_i32(
+            pair(block, block, vec.broadcast_16_bytes(y), vec.broadcast_16_bytes(y + 16))
+        )
     )
 
 
@@ -91,7 +102,12 @@ def columns_32(op, c):
     n_cols = vec.load_i64(op + F.n_cols)
     room = n_cols if n_cols < 256 else (n_cols + 255) & ~255
     at = c * (room // 32) * 4
-    return c, vec.load_i64(op + F.q) + c * room, vec.load_i64(op + F.d) + at, vec.load_i64(op + F.sums) + at
+    return (
+        c,
+        vec.load_i64(op + F.q) + c * room,
+        vec.load_i64(op + F.d) + at,
+        vec.load_i64(op + F.sums) + at,
+    )
 
 
 def matvec_and_few_32(dot8, dot1, block_bytes, block_size=32):
@@ -120,7 +136,12 @@ def matvec_and_few_32(dot8, dot1, block_bytes, block_size=32):
         return dot8(block, q + 256 * i, d + 32 * i, sums + 32 * i, acc)
 
     phases = Phases(
-        columns_32, clear_sums, add, leaving(vec.sum_f32x8), 256 // block_size * block_bytes, may_overlap=True
+        columns_32,
+        clear_sums,
+        add,
+        leaving(vec.sum_f32x8),
+        256 // block_size * block_bytes,
+        may_overlap=True,
     )
 
     def rows(whole_rows, is_few):

@@ -31,7 +31,8 @@ def four_groups(weights, y, s0, s1, s2, s3):
     w0, w1, w2, w3 = weights
     return vec.add(
         vec.add(
-            vec.maddwd(s0, vec.maddubs(w0, vec.load_i8x32(y))), vec.maddwd(s1, vec.maddubs(w1, vec.load_i8x32(y + 32)))
+            vec.maddwd(s0, vec.maddubs(w0, vec.load_i8x32(y))),
+            vec.maddwd(s1, vec.maddubs(w1, vec.load_i8x32(y + 32))),
         ),
         vec.add(
             vec.maddwd(s2, vec.maddubs(w2, vec.load_i8x32(y + 64))),
@@ -47,10 +48,22 @@ def sixteen_groups(half, block, y, s):
     Args:
         half: (block, n) -> the weights of one half of a block.
     """
-    low = four_groups(half(block, 0), y, vec.half_lane0(s), vec.half_lane1(s), vec.half_lane2(s), vec.half_lane3(s))
+    low = four_groups(
+        half(block, 0),
+        y,
+        vec.half_lane0(s),
+        vec.half_lane1(s),
+        vec.half_lane2(s),
+        vec.half_lane3(s),
+    )
     vec.keep_order()
     high = four_groups(
-        half(block, 1), y + 128, vec.half_lane4(s), vec.half_lane5(s), vec.half_lane6(s), vec.half_lane7(s)
+        half(block, 1),
+        y + 128,
+        vec.half_lane4(s),
+        vec.half_lane5(s),
+        vec.half_lane6(s),
+        vec.half_lane7(s),
     )
     return vec.add(low, high)
 
@@ -113,7 +126,9 @@ def phases_k(dot, block_bytes, y_bytes=256):
     @inner
     def add(shared, column, state):
         (block, i), (_, q, d, sums), (acc, acc_min) = shared, column, state
-        return dot(block, q + y_bytes * i, vec.load_f32(d + 4 * i), sums + SUMS_K_BYTES * i, acc, acc_min)
+        return dot(
+            block, q + y_bytes * i, vec.load_f32(d + 4 * i), sums + SUMS_K_BYTES * i, acc, acc_min
+        )
 
     return Phases(columns_of_k(y_bytes), clear_k, add, leave_k, block_bytes, may_overlap=False)
 
@@ -143,7 +158,9 @@ def rows_in_twos_k(dots, one, block_bytes):
         # order of addresses: two streams of a row each were half as fast.
         _, q, d, sums = columns_k(op, 0)
         a, b, low = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
-        weights, row_bytes, ahead, n_cols = vec.load_words(op, (F.weights, F.row_bytes, F.ahead, F.n_cols))
+        weights, row_bytes, ahead, n_cols = vec.load_words(
+            op, (F.weights, F.row_bytes, F.ahead, F.n_cols)
+        )
         block, other = weights + row * row_bytes, weights + (row + 1) * row_bytes
         asked = other
         for i in range(n_cols // 256):
@@ -157,9 +174,16 @@ def rows_in_twos_k(dots, one, block_bytes):
     @inner
     def two_pairs(op, row, apart, room):
         _, q, d, sums = columns_k(op, 0)
-        a0, a1, a2, a3 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+        a0, a1, a2, a3 = (
+            vec.splat_f32x8(0.0),
+            vec.splat_f32x8(0.0),
+            vec.splat_f32x8(0.0),
+            vec.splat_f32x8(0.0),
+        )
         low01, low23 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
-        weights, row_bytes, ahead, n_cols = vec.load_words(op, (F.weights, F.row_bytes, F.ahead, F.n_cols))
+        weights, row_bytes, ahead, n_cols = vec.load_words(
+            op, (F.weights, F.row_bytes, F.ahead, F.n_cols)
+        )
         block, far = weights + row * row_bytes, apart * row_bytes
         for i in range(n_cols // 256):
             y, d_y, sums_y = q + 256 * i, vec.load_f32(d + 4 * i), sums + SUMS_K_BYTES * i
@@ -168,7 +192,9 @@ def rows_in_twos_k(dots, one, block_bytes):
             a0, a1, low01 = dots(block, block + far, y, d_y, sums_y, a0, a1, low01, room)
             ask_ahead(block + 2 * far, ahead, block_bytes)
             ask_ahead(block + 3 * far, ahead, block_bytes)
-            a2, a3, low23 = dots(block + 2 * far, block + 3 * far, y, d_y, sums_y, a2, a3, low23, room + 64)
+            a2, a3, low23 = dots(
+                block + 2 * far, block + 3 * far, y, d_y, sums_y, a2, a3, low23, room + 64
+            )
             block += block_bytes
         finish_two(op, row, row + apart, a0, a1, low01)
         finish_two(op, row + 2 * apart, row + 3 * apart, a2, a3, low23)
@@ -218,7 +244,10 @@ def row_of_units(n, phases, first, prepare, unit, unit_size, block_bytes):
         prepare: (block, room, i, n_blocks) -> address, before each block.
         unit: (block, prepared, j) -> what all columns meet of ``unit_size`` weights.
     """
-    begin, (clear, start, add, fold, leave) = columns_from(n, columns_k), (side_by_side(n, one) for one in phases)
+    begin, (clear, start, add, fold, leave) = (
+        columns_from(n, columns_k),
+        (side_by_side(n, one) for one in phases),
+    )
     n_units, is_rolled = 256 // unit_size, n > 1
 
     @inner

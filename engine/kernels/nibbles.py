@@ -12,7 +12,15 @@ import numpy as np
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matmul_32 import ROW_D, ROW_M, WITH_MINIMUM, lowered_by, sum_32_u4, sum_32_u5, tiles_32
+from engine.kernels.matmul_32 import (
+    ROW_D,
+    ROW_M,
+    WITH_MINIMUM,
+    lowered_by,
+    sum_32_u4,
+    sum_32_u5,
+    tiles_32,
+)
 from engine.kernels.matvec_32 import (
     eight_blocks,
     eight_groups,
@@ -53,7 +61,10 @@ def nibbles_of_two(qs, other):
 def nibbles_of_one(qs):
     """The 32 nibbles at an address in order."""
     both = vec.broadcast_16_bytes(qs)
-    return vec.and_(vec.join_i8(vec.low_half_i8(both), vec.high_half_i8(vec.shift_right(both, 4))), vec.splat_i8x32(15))
+    return vec.and_(
+        vec.join_i8(vec.low_half_i8(both), vec.high_half_i8(vec.shift_right(both, 4))),
+        vec.splat_i8x32(15),
+    )
 
 
 def nibbles_at(qs):
@@ -83,12 +94,17 @@ def nibbles_and_bits_at(qs, qh):
 
     @inner
     def of_two(block, other):
-        (low, high), bits = nibbles_of_two(block + qs, other + qs), vec.broadcast_two_4_bytes(block + qh, other + qh)
+        (low, high), bits = (
+            nibbles_of_two(block + qs, other + qs),
+            vec.broadcast_two_4_bytes(block + qh, other + qh),
+        )
         return vec.or_(low, vec.fifth_bits_low(bits)), vec.or_(high, vec.fifth_bits_high(bits))
 
     @inner
     def of_one(block):
-        return vec.or_(nibbles_of_one(block + qs), vec.fifth_bits(vec.broadcast_4_bytes(block + qh)))
+        return vec.or_(
+            nibbles_of_one(block + qs), vec.fifth_bits(vec.broadcast_4_bytes(block + qh))
+        )
 
     @inner
     def first(block, k):
@@ -96,7 +112,9 @@ def nibbles_and_bits_at(qs, qh):
 
     @inner
     def last(block, k):
-        return np.int32(vec.load_u8(block + qs + k) >> 4 | (vec.load_u32(block + qh) >> k + 16 & 1) << 4)
+        return np.int32(
+            vec.load_u8(block + qs + k) >> 4 | (vec.load_u32(block + qh) >> k + 16 & 1) << 4
+        )
 
     return BlockWeights(of_two, of_one, first, last)
 
@@ -165,7 +183,9 @@ def times_minus(offset):
     return shifted if offset == 1 << shift else multiplied
 
 
-def lowered_type(module, block_bytes, weights, offset, scale=vec.load_f16, scales=vec.load_f16x8_strided):
+def lowered_type(
+    module, block_bytes, weights, offset, scale=vec.load_f16, scales=vec.load_f16x8_strided
+):
     """Make the four kernels of a type with d * (weight - offset).
 
     Args:
@@ -177,7 +197,9 @@ def lowered_type(module, block_bytes, weights, offset, scale=vec.load_f16, scale
     @inner
     def dot8(block, y, d_y, sums, acc):
         t = vec.add(of_eight(block, y), lower(sums))
-        return vec.fma(vec.fmul(scales(block, block_bytes), vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc)
+        return vec.fma(
+            vec.fmul(scales(block, block_bytes), vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc
+        )
 
     @inner
     def dot1(block, y, d_y, sums):
@@ -198,7 +220,10 @@ def lowered_type(module, block_bytes, weights, offset, scale=vec.load_f16, scale
             vec.store_f32(out + 4 * k, d * (first(block, k) - offset))
             vec.store_f32(out + 4 * (k + 16), d * (last(block, k) - offset))
 
-    rows, tiles = matvec_and_few_32(dot8, dot1, block_bytes), tiles_32(sum_block, lowered_by(offset))
+    rows, tiles = (
+        matvec_and_few_32(dot8, dot1, block_bytes),
+        tiles_32(sum_block, lowered_by(offset)),
+    )
     return type_kernels(module, 32, block_bytes, dequantize, rows, unpack_row, tiles)
 
 

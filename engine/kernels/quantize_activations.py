@@ -45,7 +45,13 @@ def put_in_row(q, n, padded, t, k, low, high):
 @inner
 def put_paired_256(q, n, padded, t, k, low, high):
     """The same in ``buffers.PAIRED_256``, magnitudes 64 bytes after."""
-    at = q + 2 * (t * n + (k & ~255)) + 128 * ((k & 255) >> 6) + 16 * ((k >> 5) & 1) + 32 * ((k >> 4) & 1)
+    at = (
+        q
+        + 2 * (t * n + (k & ~255))
+        + 128 * ((k & 255) >> 6)
+        + 16 * ((k >> 5) & 1)
+        + 32 * ((k >> 4) & 1)
+    )
     vec.store_four_i8(at, 4, low)
     vec.store_four_i8(at + 8, 4, high)
     vec.store_four_i8(at + 64, 4, vec.abs_i32(low))
@@ -92,7 +98,12 @@ def put_planes_4(q, n, padded, t, k, low, high):
 def in_columns(n, padded, t, k):
     """Place of value k of token t with ``SIDE_BY_SIDE`` tokens side by side (``buffers.in_columns``)."""
     first, column = k & ~255, t & (SIDE_BY_SIDE - 1)
-    return first * padded + (t - column) * min(256, n - first) + SIDE_BY_SIDE * (k - first) + 4 * column
+    return (
+        first * padded
+        + (t - column) * min(256, n - first)
+        + SIDE_BY_SIDE * (k - first)
+        + 4 * column
+    )
 
 
 @inner
@@ -161,7 +172,9 @@ def quantize_groups(quantize, group, sums_bytes, in_rows, put):
         for t in range(n_tokens):
             for k in range(first, last, group):
                 at = in_row(n, t, k) // group if in_rows else k // group * padded + t
-                quantize(x + 4 * (t * n + k), put, n, padded, t, k, q, d + 4 * at, sums + sums_bytes * at)
+                quantize(
+                    x + 4 * (t * n + k), put, n, padded, t, k, q, d + 4 * at, sums + sums_bytes * at
+                )
 
     return quantize_all
 

@@ -91,7 +91,9 @@ CHOOSE = record(
 ``bias`` is 0 or is added to the scores for the choice alone; ``score`` is a place in ``SCORES``. ``factors`` is 0
 or what each expert's weight is multiplied by at last.
 """
-GROUP = record("step ids n_experts n_used columns table pad room claims claims_bytes n_claims row_claims_bytes")
+GROUP = record(
+    "step ids n_experts n_used columns table pad room claims claims_bytes n_claims row_claims_bytes"
+)
 """Tokens by expert: a table of the experts in use, and columns[(token), n_used] i32, each token's among them.
 
 The table's first word is the number of its entries (``EXPERT``), which begin ``EXPERT_BYTES`` after it. An
@@ -127,7 +129,9 @@ CONVOLUTION = record(
 convolution multiplies with, laid out as x; ``out`` is its result, [(token), n_channels]. Of heads of ``head_dim``
 the first ``n_normed`` get unit length, and the first ``n_scaled`` of these the length ``scale``.
 """
-SCAN = record("step q k v stride n_rows head_dim n_heads n_key_heads is_grouped decay rate skip state slot_bytes out")
+SCAN = record(
+    "step q k v stride n_rows head_dim n_heads n_key_heads is_grouped decay rate skip state slot_bytes out"
+)
 """A matrix of n_rows x head_dim for each head that takes in keys and values and answers queries, see ``scan.py``.
 
 ``q``, ``k``, ``v`` are in rows of ``stride`` floats, those of the key heads ``n_rows`` wide. ``decay`` and ``rate``
@@ -172,7 +176,9 @@ PROBE = record("address n_bytes out n_places")
 
 ``n_places``, 1 or 4, that a thread reads in turn.
 """
-CREW = record("arrived epoch cancel job sleepers waiters table n_operations times cancelled", apart=128)
+CREW = record(
+    "arrived epoch cancel job sleepers waiters table n_operations times cancelled", apart=128
+)
 """What the threads of a crew share; its words are 128 bytes apart, so that no two share a cache line.
 
 Barrier counter, barrier epoch, cancel flag, job word, those asleep between jobs and at a barrier; the job itself,

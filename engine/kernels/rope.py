@@ -45,8 +45,12 @@ def rotate(head, angles_at, n_pairs, pair_step, pair_distance):
 @kernel
 def rope(op, thread, n_threads):
     """Heads of all tokens are dealt to the threads."""
-    n_heads, head_dim, x, out, weight = vec.load_words(op, (F.n_heads, F.head_dim, F.x, F.out, F.weight))
-    n_pairs, angles_at, pair_step, distance = vec.load_words(op, (F.n_pairs, F.angles, F.pair_step, F.pair_distance))
+    n_heads, head_dim, x, out, weight = vec.load_words(
+        op, (F.n_heads, F.head_dim, F.x, F.out, F.weight)
+    )
+    n_pairs, angles_at, pair_step, distance = vec.load_words(
+        op, (F.n_pairs, F.angles, F.pair_step, F.pair_distance)
+    )
     eps = vec.load_f64(op + F.eps)
     first, last = share(n_tokens_of(op) * n_heads, 1, thread, n_threads)
     for i in range(first, last):

@@ -3,7 +3,9 @@
 from engine import simd as vec
 from engine.machine.level import SIXTEEN_ROWS
 
-load_floats, store_floats = (vec.load_f32x16, vec.store_f32x16) if SIXTEEN_ROWS else (vec.load_f32x8, vec.store_f32x8)
+load_floats, store_floats = (
+    (vec.load_f32x16, vec.store_f32x16) if SIXTEEN_ROWS else (vec.load_f32x8, vec.store_f32x8)
+)
 load_ints = vec.load_i32x16 if SIXTEEN_ROWS else vec.load_i32x8
 splat_floats = vec.splat_f32x16 if SIXTEEN_ROWS else vec.splat_f32x8
 floats_of_ints = vec.f32_of_i32x16 if SIXTEEN_ROWS else vec.f32_of_i32x8

@@ -9,7 +9,14 @@ from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matmul import ROW_D, ROW_DMIN, ROW_MINIMA, ROW_SCALES, minima_scaling, tiles_k
 from engine.kernels.matvec import leaving, row_of_blocks, rows_with_few
-from engine.kernels.matvec_k import UnitPhases, difference, matvec_and_few_k, phases_k, row_of_units, rows_in_twos_k
+from engine.kernels.matvec_k import (
+    UnitPhases,
+    difference,
+    matvec_and_few_k,
+    phases_k,
+    row_of_units,
+    rows_in_twos_k,
+)
 from engine.kernels.records import SUMS_K_BYTES, SUMS_OF_32
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import HAS_ARM64
@@ -54,7 +61,10 @@ def scale_of(room, j):
 def add_groups(block, groups, d_y, sums, acc, acc_min):
     """Add a block's sums of sub-blocks, a lane each, times their scales; and its minima."""
     s_low, s_high, m_low, m_high = scale_words(block)
-    s, m = vec.i32_of_i16x8(vec.widen_8_bytes(s_low, s_high)), vec.i32_of_i16x8(vec.widen_8_bytes(m_low, m_high))
+    s, m = (
+        vec.i32_of_i16x8(vec.widen_8_bytes(s_low, s_high)),
+        vec.i32_of_i16x8(vec.widen_8_bytes(m_low, m_high)),
+    )
     d = vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y))
     minima = vec.mul(m, vec.i32_of_i16x8(vec.load_i16x8(sums + SUMS_OF_32)))
     acc_min = vec.fma(vec.second_f32(d), vec.f32_of_i32x8(minima), acc_min)
@@ -100,7 +110,11 @@ def start_shared(shared, column, state):
 @inner
 def add_shared(shared, column, state):
     """A phase: 64 weights with their two scale registers, ``at`` bytes from a column's first activation."""
-    ((even, odd, even_scale, odd_scale), at), (_, q, _, _), (t, acc, acc_min) = shared, column, state
+    ((even, odd, even_scale, odd_scale), at), (_, q, _, _), (t, acc, acc_min) = (
+        shared,
+        column,
+        state,
+    )
     return vec.add(t, scaled_pair(even, odd, q + at, even_scale, odd_scale)), acc, acc_min
 
 
@@ -157,7 +171,10 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
     def dot(block, y, d_y, sums, acc, acc_min):
         """Add one block's products with 256 activations, and its minima times their sums."""
         s_low, s_high, m_low, m_high = scale_words(block)
-        s, m = vec.widen_u8x16(vec.four_u32(s_low, s_high, s_low, s_high)), vec.widen_8_bytes(m_low, m_high)
+        s, m = (
+            vec.widen_u8x16(vec.four_u32(s_low, s_high, s_low, s_high)),
+            vec.widen_8_bytes(m_low, m_high),
+        )
         d = vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y))
         minima = vec.i32x8_of_i32x4(vec.maddwd_128(m, vec.load_i16x8(sums + SUMS_OF_32)))
         acc_min = vec.fma(vec.second_f32(d), vec.f32_of_i32x8(minima), acc_min)
@@ -176,7 +193,12 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
         """Sums of the four sub-blocks of one half, a lane each."""
         w0, w1 = pair_of(block, 2 * n)
         w2, w3 = pair_of(block, 2 * n + 1)
-        y0, y1, y2, y3 = vec.load_i8x32(y), vec.load_i8x32(y + 32), vec.load_i8x32(y + 64), vec.load_i8x32(y + 96)
+        y0, y1, y2, y3 = (
+            vec.load_i8x32(y),
+            vec.load_i8x32(y + 32),
+            vec.load_i8x32(y + 64),
+            vec.load_i8x32(y + 96),
+        )
         return sums_of(w0, w1, w2, w3, y0, y1, y2, y3)
 
     @inner
@@ -210,9 +232,15 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
         d, e = vec.fmul(vec.load_f16x4(block), four), vec.fmul(vec.load_f16x4(other), four)
         sums_y = vec.as_i16x16(vec.broadcast_16_bytes(sums + SUMS_OF_32))
         minima = vec.maddwd(vec.as_i16x16(vec.interleave_high_i8(fields, zero)), sums_y)
-        acc_min = vec.fma(vec.join_halves_f32(vec.second_f32(d), vec.second_f32(e)), vec.f32_of_i32x8(minima), acc_min)
+        acc_min = vec.fma(
+            vec.join_halves_f32(vec.second_f32(d), vec.second_f32(e)),
+            vec.f32_of_i32x8(minima),
+            acc_min,
+        )
         acc = vec.fma(vec.first_f32(d), vec.f32_of_i32x8(total(block, y, room)), acc)
-        other_acc = vec.fma(vec.first_f32(e), vec.f32_of_i32x8(total(other, y, room + 16)), other_acc)
+        other_acc = vec.fma(
+            vec.first_f32(e), vec.f32_of_i32x8(total(other, y, room + 16)), other_acc
+        )
         return acc, other_acc, acc_min
 
     @inner
@@ -249,7 +277,17 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
         rows = matvec_and_few_k(dot_by_groups, block_bytes)
     else:
         one, two = (row_of_blocks(n, phases_k(dot, block_bytes)) for n in (1, 2))
-        phases = UnitPhases(clear_shared, start_shared, add_shared, fold_shared, leaving(difference_shared))
+        phases = UnitPhases(
+            clear_shared, start_shared, add_shared, fold_shared, leaving(difference_shared)
+        )
         four = row_of_units(4, phases, nothing, prepare_here, unit, 64, block_bytes)
         rows = rows_in_twos_k(dots, one, block_bytes), rows_with_few(one, two, four)
-    return type_kernels(module, 256, block_bytes, dequantize, rows, unpack_row, tiles_k(n_products, 32, minima_scaling))
+    return type_kernels(
+        module,
+        256,
+        block_bytes,
+        dequantize,
+        rows,
+        unpack_row,
+        tiles_k(n_products, 32, minima_scaling),
+    )

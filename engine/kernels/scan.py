@@ -68,10 +68,14 @@ def delta_net(op, thread, n_threads):
         decay, rate = vec.load_i64(op + F.decay) + 4 * head, vec.load_i64(op + F.rate) + 4 * head
         known = no_strip()
         for row in range(n_rows):
-            to = after + 4 * STRIP * row  # written below; with one token it was last read a token ago
+            to = (
+                after + 4 * STRIP * row
+            )  # written below; with one token it was last read a token ago
             vec.prefetch_l1(to)
             vec.prefetch_l1(to + 64)
-            known = plus_times(known, vec.load_f32(k + 4 * row), load_strip(before + 4 * STRIP * row))
+            known = plus_times(
+                known, vec.load_f32(k + 4 * row), load_strip(before + 4 * STRIP * row)
+            )
         for t in range(n_tokens):
             fades = vec.load_f32(decay)
             learned = times(vec.load_f32(rate), minus(load_strip(v), times(fades, known)))
@@ -86,7 +90,13 @@ def delta_net(op, thread, n_threads):
                 answer = plus_times(answer, vec.load_f32(q + 4 * row), m)
                 known = plus_times(known, vec.load_f32(following + 4 * row), m)
             store_strip(out, answer)
-            before, q, k, v, out = after, q + row_bytes, k + row_bytes, v + row_bytes, out + out_bytes
+            before, q, k, v, out = (
+                after,
+                q + row_bytes,
+                k + row_bytes,
+                v + row_bytes,
+                out + out_bytes,
+            )
             decay, rate = decay + 4 * n_heads, rate + 4 * n_heads
 
 
@@ -98,10 +108,17 @@ def narrow(op, columns, width, n_tokens, q, k, v, out, decay, rate, skip):
         columns: (before, after), where the eight begin; rows are ``width`` columns long.
     """
     n_rows, n_heads = vec.load_words(op, (F.n_rows, F.n_heads))
-    row_bytes, out_bytes = 4 * vec.load_i64(op + F.stride), 4 * n_heads * vec.load_i64(op + F.head_dim)
+    row_bytes, out_bytes = (
+        4 * vec.load_i64(op + F.stride),
+        4 * n_heads * vec.load_i64(op + F.head_dim),
+    )
     before, after = columns
     for _ in range(n_tokens):
-        fades, x, answer = vec.splat_f32x8(vec.load_f32(decay)), vec.load_f32x8(v), vec.splat_f32x8(0.0)
+        fades, x, answer = (
+            vec.splat_f32x8(vec.load_f32(decay)),
+            vec.load_f32x8(v),
+            vec.splat_f32x8(0.0),
+        )
         d = vec.fmul(vec.splat_f32x8(vec.load_f32(rate)), x)
         for row in range(n_rows):
             m = vec.fmul(fades, vec.load_f32x8(before + 4 * width * row))
@@ -136,7 +153,19 @@ def selective_scan(op, thread, n_threads):
         width = min(STRIP, head_dim - start)
         if width < STRIP:
             for at in range(0, 4 * width, 32):
-                narrow(op, (before + at, after + at), width, n_tokens, q, k, v + at, out + at, decay, rate, skip)
+                narrow(
+                    op,
+                    (before + at, after + at),
+                    width,
+                    n_tokens,
+                    q,
+                    k,
+                    v + at,
+                    out + at,
+                    decay,
+                    rate,
+                    skip,
+                )
             continue
         for t in range(n_tokens):
             if t + AHEAD < n_tokens:
@@ -149,7 +178,13 @@ def selective_scan(op, thread, n_threads):
                 store_strip(after + 4 * STRIP * row, m)
                 answer = plus_times(answer, vec.load_f32(q + 4 * row), m)
             store_strip(out, plus_times(answer, skip, x))
-            before, q, k, v, out = after, q + row_bytes, k + row_bytes, v + row_bytes, out + out_bytes
+            before, q, k, v, out = (
+                after,
+                q + row_bytes,
+                k + row_bytes,
+                v + row_bytes,
+                out + out_bytes,
+            )
             decay, rate = decay + 4 * n_heads, rate + 4 * n_heads
 
 
@@ -159,15 +194,22 @@ def rates(op, thread, n_threads):
 
     Heads of all tokens are dealt to the threads.
     """
-    n_heads, times, raw, stride = vec.load_words(op, (RATES.n_heads, RATES.time, RATES.raw, RATES.stride))
-    n_together, pitch, decay, rate = vec.load_words(op, (RATES.n_together, RATES.pitch, RATES.decay, RATES.rate))
+    n_heads, times, raw, stride = vec.load_words(
+        op, (RATES.n_heads, RATES.time, RATES.raw, RATES.stride)
+    )
+    n_together, pitch, decay, rate = vec.load_words(
+        op, (RATES.n_together, RATES.pitch, RATES.decay, RATES.rate)
+    )
     first, last = share(n_tokens_of(op) * n_heads, 1, thread, n_threads)
     for i in range(first, last):
         head = i % n_heads
         at = 4 * (i // n_heads * stride + head // n_together * pitch + head % n_together)
         x = vec.load_f32(times + at) + vec.load_f32(vec.load_i64(op + RATES.bias) + 4 * head)
         passed = x * 1.0 if x > 20.0 else math.log(1.0 + math.exp(x))
-        vec.store_f32(decay + 4 * i, math.exp(passed * vec.load_f32(vec.load_i64(op + RATES.factor) + 4 * head)))
+        vec.store_f32(
+            decay + 4 * i,
+            math.exp(passed * vec.load_f32(vec.load_i64(op + RATES.factor) + 4 * head)),
+        )
         if raw == 0:
             vec.store_f32(rate + 4 * i, passed)
         else:

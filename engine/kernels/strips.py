@@ -17,7 +17,12 @@ def no_strip_of_four():
 @inner
 def load_strip_of_four(at):
     """Read a strip."""
-    return vec.load_f32x8(at), vec.load_f32x8(at + 32), vec.load_f32x8(at + 64), vec.load_f32x8(at + 96)
+    return (
+        vec.load_f32x8(at),
+        vec.load_f32x8(at + 32),
+        vec.load_f32x8(at + 64),
+        vec.load_f32x8(at + 96),
+    )
 
 
 @inner
@@ -94,7 +99,9 @@ def plus_times_of_two(a, x, s):
 
 no_strip = no_strip_of_two if HAS_VNNI_512 else no_strip_of_four
 load_strip, store_strip = (
-    (load_strip_of_two, store_strip_of_two) if HAS_VNNI_512 else (load_strip_of_four, store_strip_of_four)
+    (load_strip_of_two, store_strip_of_two)
+    if HAS_VNNI_512
+    else (load_strip_of_four, store_strip_of_four)
 )
 minus = minus_of_two if HAS_VNNI_512 else minus_of_four
 times = times_of_two if HAS_VNNI_512 else times_of_four

@@ -20,11 +20,16 @@ def take_column(op, thread, n_threads):
 @kernel
 def copy(op, thread, n_threads):
     """Heads of all tokens are dealt to the threads, as ``rope`` deals them."""
-    n, n_heads, x, x_stride, x_step = vec.load_words(op, (COPY.n, COPY.n_heads, COPY.x, COPY.x_stride, COPY.x_step))
+    n, n_heads, x, x_stride, x_step = vec.load_words(
+        op, (COPY.n, COPY.n_heads, COPY.x, COPY.x_stride, COPY.x_step)
+    )
     out, out_stride, out_step = vec.load_words(op, (COPY.out, COPY.out_stride, COPY.out_step))
     first, last = share(n_tokens_of(op) * n_heads, 1, thread, n_threads)
     for i in range(first, last):
         t, head = i // n_heads, i % n_heads
-        source, target = x + 4 * (t * x_stride + head * x_step), out + 4 * (t * out_stride + head * out_step)
+        source, target = (
+            x + 4 * (t * x_stride + head * x_step),
+            out + 4 * (t * out_stride + head * out_step),
+        )
         for k in range(0, 4 * n, 32):
             vec.store_f32x8(target + k, vec.load_f32x8(source + k))

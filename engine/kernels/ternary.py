@@ -12,7 +12,10 @@ def products_of_128(w, y):
     """Products of 128 weights as i16x16."""
     w0, w1, w2, w3 = w
     low = vec.add(vec.maddubs(w0, vec.load_i8x32(y)), vec.maddubs(w1, vec.load_i8x32(y + 32)))
-    return vec.add(low, vec.add(vec.maddubs(w2, vec.load_i8x32(y + 64)), vec.maddubs(w3, vec.load_i8x32(y + 96))))
+    return vec.add(
+        low,
+        vec.add(vec.maddubs(w2, vec.load_i8x32(y + 64)), vec.maddubs(w3, vec.load_i8x32(y + 96))),
+    )
 
 
 @inner
@@ -45,7 +48,9 @@ def ternary_type(module, block_bytes, halves):
     @inner
     def dot(block, y, d_y, sums, acc, acc_min):
         first, last = halves(block)
-        products = vec.add(products_of_128(first, y), products_of_128(last, y + 128))  # all of them fit into int16
+        products = vec.add(
+            products_of_128(first, y), products_of_128(last, y + 128)
+        )  # all of them fit into int16
         total = vec.maddwd(vec.sub(products, vec.load_i16x16(sums)), vec.splat_i16x16(1))
         d = vec.fmul(vec.load_f16x4(block + block_bytes - 8), vec.splat_f32x4(d_y))
         return vec.fma(vec.fourth_f32(d), vec.f32_of_i32x8(total), acc), acc_min
@@ -66,4 +71,6 @@ def ternary_type(module, block_bytes, halves):
         dequantize_half(last, d, out + 512)
 
     tiles = tiles_k(32, 32, offset_scaling)
-    return type_kernels(module, 256, block_bytes, dequantize, matvec_and_few_k(dot, block_bytes), unpack_row, tiles)
+    return type_kernels(
+        module, 256, block_bytes, dequantize, matvec_and_few_k(dot, block_bytes), unpack_row, tiles
+    )

@@ -51,7 +51,13 @@ AMX 4352 + 5120 + 2 * 10240 + 2 * 32768 = 95488."""
 def load_columns(op):
     """Where the activations of a step are: (q, d, sums, n_cols, columns rounded up to whole ``COLUMNS_AT_ONCE``)."""
     q, d, sums, n_cols = vec.load_words(op, (F.q, F.d, F.sums, F.n_cols))
-    return q, d, sums, n_cols, (n_tokens_of(op) + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
+    return (
+        q,
+        d,
+        sums,
+        n_cols,
+        (n_tokens_of(op) + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE,
+    )
 
 
 def _columns_at(item_bytes):
@@ -70,7 +76,9 @@ bytes_at, words_at = _columns_at(1), _columns_at(2)
 
 
 @inner
-def unpack_half(unpack_row, room_bytes, source, source_bytes, row_bytes, n_rows, n_live, rows, tile):
+def unpack_half(
+    unpack_row, room_bytes, source, source_bytes, row_bytes, n_rows, n_live, rows, tile
+):
     """Unpack up to eight rows side by side into half a tile; missing rows repeat the last one and are never stored.
 
     Args:
@@ -160,13 +168,27 @@ def matmul_tiles(unpack_row, kind, source_bytes):
                         n_here = min(8, n_rows - 8 * half)
                         at = tiles + TILE_BYTES * (half >> 1) + 32 * (half & 1)
                         unpack_half(
-                            unpack_row, room_bytes, source, source_bytes, row_bytes, n_here, n_live, scratch, at
+                            unpack_row,
+                            room_bytes,
+                            source,
+                            source_bytes,
+                            row_bytes,
+                            n_here,
+                            n_live,
+                            scratch,
+                            at,
                         )
                     for n in range(n_tiles):
                         finish(tiles + TILE_BYTES * n)
                     walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room)
                 for n in range(n_tiles):
-                    store_columns(op, row + ROWS * n, min(ROWS, n_rows - ROWS * n), acc + TILE_SUMS * n, n_tokens)
+                    store_columns(
+                        op,
+                        row + ROWS * n,
+                        min(ROWS, n_rows - ROWS * n),
+                        acc + TILE_SUMS * n,
+                        n_tokens,
+                    )
         if HAS_AMX:
             vec.release_tiles()
 
@@ -192,7 +214,10 @@ def store_columns(op, row, n_rows, acc, n_tokens):
         if n_rows == ROWS:
             low, high = vec.load_f32x8(at), vec.load_f32x8(at + 32)
             if add != 0:
-                low, high = vec.fadd(low, vec.load_f32x8(more)), vec.fadd(high, vec.load_f32x8(more + 32))
+                low, high = (
+                    vec.fadd(low, vec.load_f32x8(more)),
+                    vec.fadd(high, vec.load_f32x8(more + 32)),
+                )
             vec.store_f32x8(to, low)
             vec.store_f32x8(to + 32, high)
         else:

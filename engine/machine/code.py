@@ -51,12 +51,20 @@ def _cache_directory() -> Path | None:
     """
     named = os.environ.get("JALOPY_CACHE_DIR")
     try:
-        home = Path(named).absolute() / _own_name() if named else Path(platformdirs.user_cache_dir("jalopy"))
+        home = (
+            Path(named).absolute() / _own_name()
+            if named
+            else Path(platformdirs.user_cache_dir("jalopy"))
+        )
         directory = home / f"kernels-{VERSION}"
         make_private(directory)
     except (OSError, RuntimeError):
         return None
-    return directory if is_safe_for_code(directory) and os.access(directory, os.W_OK | os.X_OK) else None
+    return (
+        directory
+        if is_safe_for_code(directory) and os.access(directory, os.W_OK | os.X_OK)
+        else None
+    )
 
 
 def _own_name() -> str:

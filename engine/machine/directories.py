@@ -52,7 +52,11 @@ def is_safe_for_code(path: Path) -> bool:
         return path.is_dir()
     try:
         found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or _others_may_write(found):
+        if (
+            not stat.S_ISDIR(found.st_mode)
+            or found.st_uid != os.geteuid()
+            or _others_may_write(found)
+        ):
             return False
         return all(map(_keeps_names, path.resolve(strict=True).parents))
     except (OSError, RuntimeError):

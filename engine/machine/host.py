@@ -12,7 +12,14 @@ import psutil
 
 from engine.machine.topology import ROOT, Cores, cgroup_files, cpu_quota, read_cores
 
-__all__ = ["Cores", "allowed_cpus", "available_memory_bytes", "cores", "cpu_quota", "total_memory_bytes"]
+__all__ = [
+    "Cores",
+    "allowed_cpus",
+    "available_memory_bytes",
+    "cores",
+    "cpu_quota",
+    "total_memory_bytes",
+]
 
 _CPUS = Path("/sys/devices/system/cpu")
 
@@ -69,9 +76,17 @@ def _file_pages_bytes(stat: str) -> int:
     rows = (line.split() for line in stat.splitlines())
     counts = {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
     # Version 1 counts the groups below in lines of their own.
-    return sum(counts.get(f"total_{name}", counts.get(name, 0)) for name in ("active_file", "inactive_file"))
+    return sum(
+        counts.get(f"total_{name}", counts.get(name, 0))
+        for name in ("active_file", "inactive_file")
+    )
 
 
 def total_memory_bytes(root: Path = ROOT) -> int:
     """Bytes of memory of the machine, or of the control group if that has less."""
-    return min([_system_memory_bytes("total", "SC_PHYS_PAGES"), *(limit for limit, _ in _memory_groups(root))])
+    return min(
+        [
+            _system_memory_bytes("total", "SC_PHYS_PAGES"),
+            *(limit for limit, _ in _memory_groups(root)),
+        ]
+    )

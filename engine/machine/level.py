@@ -87,12 +87,24 @@ def traits(features: frozenset[str], arm64: bool) -> tuple[bool, ...]:
     vnni = avx2 and ("avxvnni" in features or {"avx512vnni", "avx512vl"} <= features)
     vnni_512 = vnni and {"avx512vnni", "avx512bw"} <= features
     amx = vnni_512 and {"amx-tile", "amx-int8"} <= features
-    return "ssse3" in features, avx, avx2, fma, f16c, vnni, vnni_512, amx, arm64 and "dotprod" in features
+    return (
+        "ssse3" in features,
+        avx,
+        avx2,
+        fma,
+        f16c,
+        vnni,
+        vnni_512,
+        amx,
+        arm64 and "dotprod" in features,
+    )
 
 
 HAS_ARM64 = get_process_triple().startswith(("aarch64", "arm64"))
 HAS_X86 = "sse2" in FEATURES
-HAS_SSSE3, _, HAS_AVX2, HAS_FMA, HAS_F16C, HAS_VNNI, HAS_VNNI_512, HAS_AMX, HAS_DOTPROD = traits(FEATURES, HAS_ARM64)
+HAS_SSSE3, _, HAS_AVX2, HAS_FMA, HAS_F16C, HAS_VNNI, HAS_VNNI_512, HAS_AMX, HAS_DOTPROD = traits(
+    FEATURES, HAS_ARM64
+)
 
 SUMS_FOURS = HAS_VNNI or HAS_ARM64
 """Whether kernels add four byte products to an int32 in one step. Tests also set it on other processors: the

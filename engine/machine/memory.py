@@ -37,7 +37,9 @@ class Memory:
         except (OSError, ValueError, OverflowError) as error:
             limit = address_space.limit_bytes()
             reason = address_space.blame(limit) if limit is not None else error
-            raise MemoryPlanError(f"the system gives no {shown_bytes(n_bytes)} of memory: {reason}") from None
+            raise MemoryPlanError(
+                f"the system gives no {shown_bytes(n_bytes)} of memory: {reason}"
+            ) from None
         advice = "MADV_NOHUGEPAGE" if fills_slowly else "MADV_HUGEPAGE"
         if self.n_bytes >= _HUGE_PAGE_BYTES and hasattr(mmap, advice):
             with suppress(OSError):  # a kernel without huge pages; small pages serve as well

@@ -68,14 +68,19 @@ def pages_without(n_bytes: int, ranges: Iterable[tuple[int, int]]) -> list[tuple
     """
     spans, start = [], 0
     for first, end in sorted(ranges):
-        first_page, end_page = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+        first_page, end_page = (
+            -(-first // mmap.PAGESIZE) * mmap.PAGESIZE,
+            end // mmap.PAGESIZE * mmap.PAGESIZE,
+        )
         if first_page < end_page:
             spans.append((start, first_page))
             start = end_page
     return [(first, end) for first, end in [*spans, (start, n_bytes)] if first < end]
 
 
-def read_in_order(places: Sequence[tuple[Path, int, int]], progress: Callable[[int, int], None]) -> None:
+def read_in_order(
+    places: Sequence[tuple[Path, int, int]], progress: Callable[[int, int], None]
+) -> None:
     """Read parts of files once, in order, so that the system caches them; a read error ends it silently.
 
     Args:
@@ -113,7 +118,9 @@ class MappingAhead:
         self._thread: threading.Thread | None = None
         if sys.platform == "linux":
             thread = threading.Thread(target=self._run, name="map-ahead", daemon=True)
-            with suppress(RuntimeError):  # the limit on processes is reached, as in some containers: this is optional
+            with suppress(
+                RuntimeError
+            ):  # the limit on processes is reached, as in some containers: this is optional
                 thread.start()
                 self._thread = thread
 

@@ -82,7 +82,11 @@ def read_cores(allowed: Sequence[int], root: Path = ROOT) -> Cores:
     siblings: list[int] = []
     for cpu in allowed:
         topology = cpus / f"cpu{cpu}" / "topology"
-        key = _read(topology / "core_cpus_list") or _read(topology / "thread_siblings_list") or str(cpu)
+        key = (
+            _read(topology / "core_cpus_list")
+            or _read(topology / "thread_siblings_list")
+            or str(cpu)
+        )
         if key in first_of_core:
             siblings.append(cpu)
         else:
@@ -90,16 +94,22 @@ def read_cores(allowed: Sequence[int], root: Path = ROOT) -> Cores:
     physical = list(first_of_core.values())
     slow = _efficiency_cores(physical, root)
     sockets = {_read(cpus / f"cpu{cpu}" / "topology" / "physical_package_id") for cpu in physical}
-    ordered = sorted(physical, key=lambda cpu: cpu in slow) + sorted(siblings, key=lambda cpu: cpu in slow)
+    ordered = sorted(physical, key=lambda cpu: cpu in slow) + sorted(
+        siblings, key=lambda cpu: cpu in slow
+    )
     quota = cpu_quota(root)
-    return Cores(tuple(ordered), len(physical), quota, len(slow), max(1, len(sockets)), cpu_name(root))
+    return Cores(
+        tuple(ordered), len(physical), quota, len(slow), max(1, len(sockets)), cpu_name(root)
+    )
 
 
 def cpu_quota(root: Path = ROOT) -> int | None:
     """Whole CPUs granted by this process's control groups (version 2 or 1), all levels; None without a limit."""
     limits = [*map(_quota, cgroup_files("cpu.max", root))]
     periods = cgroup_files("cpu.cfs_period_us", root, "cpu")
-    limits += [_quota(f"{n} {of}") for n, of in zip(cgroup_files("cpu.cfs_quota_us", root, "cpu"), periods)]  # noqa: B905
+    limits += [
+        _quota(f"{n} {of}") for n, of in zip(cgroup_files("cpu.cfs_quota_us", root, "cpu"), periods)
+    ]  # noqa: B905
     found = [limit for limit in limits if limit is not None]
     return min(found) if found else None
 
@@ -114,7 +124,9 @@ def cgroup_files(name: str, root: Path = ROOT, controller: str = "") -> list[str
     if place is None:
         return []
     top = root / "sys/fs/cgroup" / controller
-    return [text for folder in _up_to(top / place.lstrip("/"), top) if (text := _read(folder / name))]
+    return [
+        text for folder in _up_to(top / place.lstrip("/"), top) if (text := _read(folder / name))
+    ]
 
 
 def cpu_name(root: Path = ROOT) -> str:
@@ -130,12 +142,17 @@ def last_cache_bytes(root: Path = ROOT) -> int:
     """Return the size of the first processor's largest cache; 0 if the system does not tell."""
     folders = (root / "sys/devices/system/cpu/cpu0/cache").glob("index*")
     texts = [_read(folder / "size").strip() for folder in folders]
-    return max((int(text[:-1]) << 10 for text in texts if text.endswith("K") and text[:-1].isdigit()), default=0)
+    return max(
+        (int(text[:-1]) << 10 for text in texts if text.endswith("K") and text[:-1].isdigit()),
+        default=0,
+    )
 
 
 def _efficiency_cores(physical: Sequence[int], root: Path) -> set[int]:
     """Return the cores that are slower by design; empty if all cores are equal."""
-    atoms = set(_listed(_read(root / "sys/devices/cpu_atom/cpus")))  # how Linux tells hybrid Intel cores apart
+    atoms = set(
+        _listed(_read(root / "sys/devices/cpu_atom/cpus"))
+    )  # how Linux tells hybrid Intel cores apart
     slow = {cpu for cpu in physical if cpu in atoms} or _slow_by_figure(physical, root)
     return slow if len(slow) < len(physical) else set()
 
@@ -160,7 +177,9 @@ def _quota(text: str) -> int | None:
 
 def _cgroup_place(root: Path, controller: str) -> str | None:
     """Return the path of this process's group; "/" if version 2 does not tell."""
-    wanted: Callable[[str], bool] = (lambda names: controller in names.split(",")) if controller else (lambda n: not n)
+    wanted: Callable[[str], bool] = (
+        (lambda names: controller in names.split(",")) if controller else (lambda n: not n)
+    )
     for row in _read(root / "proc/self/cgroup").splitlines():
         parts = row.split(":", 2)
         if len(parts) == 3 and wanted(parts[1]):

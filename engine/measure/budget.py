@@ -78,12 +78,18 @@ class Budget:
     """
 
     def __init__(
-        self, model: Model, session: Session, importance: Mapping[str, Floats], keep: Mapping[str, str]
+        self,
+        model: Model,
+        session: Session,
+        importance: Mapping[str, Floats],
+        keep: Mapping[str, str],
     ) -> None:
         self._session, self._weights, self._importance = session, model.weights, importance
         self._keep, self._n_threads = keep, model.prefill_threads
         tensors = self._weights.tensors
-        self._names = [name for name, one in tensors.items() if may_shrink(name, (one.n_rows, one.n_cols))]
+        self._names = [
+            name for name, one in tensors.items() if may_shrink(name, (one.n_rows, one.n_cols))
+        ]
         kept_bytes = model.file_bytes - sum(tensors[name].size_bytes for name in self._names)
         self._other_bytes = kept_bytes + _ADDED_BYTES + DEFAULT_ALIGNMENT * len(self._names)
         self._groups = _roles(self._names, model.config.n_layers)
@@ -105,7 +111,9 @@ class Budget:
         for name in self._names:
             kept = [kind for pattern, kind in self._keep.items() if fnmatchcase(name, pattern)]
             tensor = self._weights.tensors[name]
-            self._choices[name] = _choices(tensor, kept[:1] or KINDS, self._importance.get(name), bool(kept))
+            self._choices[name] = _choices(
+                tensor, kept[:1] or KINDS, self._importance.get(name), bool(kept)
+            )
             yield len(self._names) + len(self._choices), total
         least = (min(one.n_bytes for one in some) for some in self._choices.values())
         self.least_bytes = self._other_bytes + sum(least)
@@ -124,14 +132,20 @@ def _roles(names: Sequence[str], n_layers: int) -> dict[str, list[str]]:
     return dict(found)
 
 
-def _choices(tensor: Tensor, kinds: Sequence[str], importance: Floats | None, is_kept: bool) -> list[TypeCost]:
+def _choices(
+    tensor: Tensor, kinds: Sequence[str], importance: Floats | None, is_kept: bool
+) -> list[TypeCost]:
     """Measure what smaller types would cost a tensor; the last choice is to leave it as it is.
 
     Args:
         is_kept: it must get the one type that is given.
         importance: mean squares of its columns' inputs, (n_cols,) or n_experts times as many; None: all are alike.
     """
-    columns = np.ones((1, tensor.n_cols), np.float32) if importance is None else importance.reshape(-1, tensor.n_cols)
+    columns = (
+        np.ones((1, tensor.n_cols), np.float32)
+        if importance is None
+        else importance.reshape(-1, tensor.n_cols)
+    )
     n_parts = len(columns)
     rows = np.unique(np.linspace(0, tensor.n_rows - 1, N_ROWS).astype(np.int64))
     parts = rows * n_parts // tensor.n_rows
@@ -156,12 +170,18 @@ def _choices(tensor: Tensor, kinds: Sequence[str], importance: Floats | None, is
 def _through(values: Floats, kind: str, importance: Floats | None, n_threads: int = 1) -> Floats:
     """Return what is left of rows after a type."""
     made = quantise_rows(values, kind, importance, n_threads)
-    tensor = Tensor("rows", kind, values.shape[0], values.shape[1], made.shape[1], made.size, made.ctypes.data)
+    tensor = Tensor(
+        "rows", kind, values.shape[0], values.shape[1], made.shape[1], made.size, made.ctypes.data
+    )
     return dequantised(tensor, np.arange(len(values)))
 
 
 def _harms(
-    session: Session, weights: Weights, ids: Sequence[int], groups: Mapping[str, Sequence[str]], n_threads: int
+    session: Session,
+    weights: Weights,
+    ids: Sequence[int],
+    groups: Mapping[str, Sequence[str]],
+    n_threads: int,
 ) -> Iterator[tuple[str, float]]:
     """Measure how far a text's predictions move, for each group of tensors.
 
@@ -181,9 +201,14 @@ def _harms(
             yield group, float("nan")
             continue
         memories, errors = zip(*(_disturbed(one, n_threads) for one in tensors), strict=True)
-        session.use_weights(weights.with_copies(dict(zip(names, memories, strict=True))), keep_others=True)
+        session.use_weights(
+            weights.with_copies(dict(zip(names, memories, strict=True))), keep_others=True
+        )
         try:
-            moved = [_divergence(*pair) for pair in zip(reference, _log_probabilities(session, ids), strict=True)]
+            moved = [
+                _divergence(*pair)
+                for pair in zip(reference, _log_probabilities(session, ids), strict=True)
+            ]
         finally:
             session.use_weights(weights, keep_others=False)
         yield group, sum(moved) / n_kept / max(sum(errors), 1e-12)
@@ -218,7 +243,9 @@ def _divergence(wanted: Floats, found: Floats) -> float:
     return float((np.exp(wanted) * (wanted - found)).sum(dtype=np.float64))
 
 
-def fit(options: Mapping[str, Sequence[TypeCost]], harm: Mapping[str, float], most_bytes: int) -> dict[str, str] | None:
+def fit(
+    options: Mapping[str, Sequence[TypeCost]], harm: Mapping[str, float], most_bytes: int
+) -> dict[str, str] | None:
     """Choose each tensor's type so that the sum of harms times errors is small, and their bytes are few enough.
 
     From the smallest types on, the step that takes most harm away for its bytes is made next. One that found no room is
@@ -247,7 +274,11 @@ def _greedy(
     left_bytes = most_bytes - sum(one.n_bytes for one in chosen.values())
     if left_bytes < 0:
         return None
-    steps = [(harm[name] * _slope(*pair), name, pair[1]) for name, hull in hulls.items() for pair in pairwise(hull)]
+    steps = [
+        (harm[name] * _slope(*pair), name, pair[1])
+        for name, hull in hulls.items()
+        for pair in pairwise(hull)
+    ]
     waiting: dict[str, TypeCost] = {}
     for _, name, after in sorted(steps, key=lambda step: (-step[0], step[2].n_bytes)):
         more_bytes = after.n_bytes - chosen[name].n_bytes

@@ -50,13 +50,17 @@ def matmul_error(tensor: Tensor, columns: int) -> float:
     step.array(np.int64, (16,))[STEP.n_tokens // 8] = columns
     weights = dequantised(rows, np.arange(rows.n_rows)).astype(np.float64)
     x, out = Activations("x", rows.n_cols, columns), Activations("out", rows.n_rows, columns)
-    x.array()[:columns] = np.random.default_rng(0).standard_normal((columns, rows.n_cols), np.float32)
+    x.array()[:columns] = np.random.default_rng(0).standard_normal(
+        (columns, rows.n_cols), np.float32
+    )
     plan = Plan(step.address, columns, (scratch.address, MATMUL_SCRATCH_BYTES))
     plan.quantize(x, rows)
     plan.matmul(rows, x, out)
     run(plan)
 
-    read = x.values(QUANT_TYPES[rows.quant].form(columns <= FEW_COLUMNS), columns, COLUMNS_AT_ONCE, SIDE_BY_SIDE)
+    read = x.values(
+        QUANT_TYPES[rows.quant].form(columns <= FEW_COLUMNS), columns, COLUMNS_AT_ONCE, SIDE_BY_SIDE
+    )
     wanted = read @ weights.T
     found = out.array()[:columns]
     return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-30))

@@ -151,10 +151,14 @@ def needs_of(gguf: GGUFFile, kv: str = "f16") -> ModelNeeds:
     return ModelNeeds(
         name=model_title(gguf.metadata, gguf.path),
         quantization=Weights(gguf, tensors).quantization_label(),
-        weights_bytes=sum(one.size_bytes for name, one in tensors.items() if not specs[name].stays_in_file),
+        weights_bytes=sum(
+            one.size_bytes for name, one in tensors.items() if not specs[name].stays_in_file
+        ),
         read_bytes=_read_bytes(tensors, specs),
         products=_products(
-            {name: one for name, one in matrices.items() if name in tensors}, specs, config.last_storing
+            {name: one for name, one in matrices.items() if name in tensors},
+            specs,
+            config.last_storing,
         ),
         memory=memory_needs(config, kv_type_of(kv, config)),
         context_length=config.context_length,
@@ -162,7 +166,9 @@ def needs_of(gguf: GGUFFile, kv: str = "f16") -> ModelNeeds:
     )
 
 
-def fit(needs: ModelNeeds, memory: MachineMemory, rates: MachineRates, n_ctx: int | None = None) -> Fit:
+def fit(
+    needs: ModelNeeds, memory: MachineMemory, rates: MachineRates, n_ctx: int | None = None
+) -> Fit:
     """Compare a model's needs with a machine; ``n_ctx``: context in tokens; None takes ``default_context``."""
     n_ctx = n_ctx or default_context(needs)
     kv_bytes = needs.memory.bytes_for(n_ctx)
@@ -225,25 +231,33 @@ def _prefill_tps(needs: ModelNeeds, rates: MachineRates) -> float | None:
     if not rates.prefill_gops:
         return None
     assumed = UNMEASURED_PREFILL_SHARE * max(rates.prefill_gops.values())
-    seconds = sum(n / (rates.prefill_gops.get(quant) or assumed) / 1e9 for quant, n in needs.products.items())
+    seconds = sum(
+        n / (rates.prefill_gops.get(quant) or assumed) / 1e9 for quant, n in needs.products.items()
+    )
     return 1 / (seconds * OTHER_PREFILL_WORK) if seconds > 0 else None
 
 
 def _matrices(gguf: GGUFFile) -> dict[str, TensorInfo]:
     """Return the matrices by name; refuse types without kernels."""
     # Some writers pad shapes with ones: only the number of rows counts.
-    found = {name: tensor for name, tensor in gguf.tensors.items() if math.prod(tensor.shape[:-1]) > 1}
+    found = {
+        name: tensor for name, tensor in gguf.tensors.items() if math.prod(tensor.shape[:-1]) > 1
+    }
     for tensor in found.values():
         if tensor.type_name not in QUANTS:
             raise UnsupportedQuantError(
                 f"{gguf.shown_name}: tensor {tensor.name} is {tensor.type_name}; supported: {', '.join(QUANTS)}"
             )
     if "token_embd.weight" not in found or not any(name.startswith("blk.") for name in found):
-        raise GGUFError(f"{gguf.shown_name}: has no layers: it is a vocabulary or a part, not a model")
+        raise GGUFError(
+            f"{gguf.shown_name}: has no layers: it is a vocabulary or a part, not a model"
+        )
     return found
 
 
-def _read_bytes(tensors: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpec]) -> dict[str, int]:
+def _read_bytes(
+    tensors: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpec]
+) -> dict[str, int]:
     """Sum the bytes that a decode step reads, by type, without the rows looked up in embedding tables."""
     sums: Counter[str] = Counter()
     for name, tensor in tensors.items():
@@ -252,7 +266,9 @@ def _read_bytes(tensors: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpe
     return dict(sums)
 
 
-def _products(matrices: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpec], last_storing: int) -> dict[str, int]:
+def _products(
+    matrices: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpec], last_storing: int
+) -> dict[str, int]:
     """Sum the multiplications of a token in a prompt, by type.
 
     The output head, and layers after the last that stores, are needed for the prompt's last token only.

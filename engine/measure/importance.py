@@ -75,10 +75,14 @@ class _Inputs:
             self._of_heads.add(name)
             return
         feed_forward = self._layers[int(name.split(".")[1])].feed_forward
-        n_parts = feed_forward.n_experts if product.each and isinstance(feed_forward, Experts) else 1
+        n_parts = (
+            feed_forward.n_experts if product.each and isinstance(feed_forward, Experts) else 1
+        )
         squares = self.squares.setdefault(name, np.zeros((n_parts, x.n)))
         counts = self._counts.setdefault(name, np.zeros(n_parts))
-        for part, first, n in _columns_in_use(product.each["table"]) if product.each else [(0, 0, n_tokens)]:
+        for part, first, n in (
+            _columns_in_use(product.each["table"]) if product.each else [(0, 0, n_tokens)]
+        ):
             rows = x.array()[first : first + n]
             squares[part] += np.einsum("ij,ij->j", rows, rows)
             counts[part] += n

@@ -82,7 +82,9 @@ def chunks_of(ids: Sequence[int], n_chunk: int, tokenizer: Tokenizer) -> list[li
     return [[*first, *ids[at + len(first) : at + n_chunk]] for at in starts]
 
 
-def measure(session: Session, chunks: Sequence[Sequence[int]], other: Session | None = None) -> Iterator[TextScore]:
+def measure(
+    session: Session, chunks: Sequence[Sequence[int]], other: Session | None = None
+) -> Iterator[TextScore]:
     """Read chunk by chunk and yield what is known after each.
 
     Args:

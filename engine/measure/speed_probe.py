@@ -70,12 +70,16 @@ def prefill_gops(
     crew: Crew, quant: str, weights: Memory, threads: int, progress: ProgressCallback | None = None
 ) -> float:
     """Multiplications of the kernel that multiplies a matrix with a prompt's columns, in billions a second."""
-    matrix = _matrix(quant, weights, min(PREFILL_ROWS * threads, weights.n_bytes // _row_bytes(quant) // 8 * 8))
+    matrix = _matrix(
+        quant, weights, min(PREFILL_ROWS * threads, weights.n_bytes // _row_bytes(quant) // 8 * 8)
+    )
     products = matrix.n_rows * matrix.n_cols * PROMPT_TOKENS
     return products / _best_s(crew, matrix, PROMPT_TOKENS, threads, progress) / 1e9
 
 
-def _best_s(crew: Crew, matrix: Tensor, columns: int, threads: int, progress: ProgressCallback | None) -> float:
+def _best_s(
+    crew: Crew, matrix: Tensor, columns: int, threads: int, progress: ProgressCallback | None
+) -> float:
     """Seconds of one product, the best of a few after one that warms up."""
     step, tokens, scratch = Memory(128), Memory(4 * columns), Memory(MATMUL_SCRATCH_BYTES * threads)
     words = step.array(np.int64, (16,))

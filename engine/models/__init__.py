@@ -154,7 +154,9 @@ def _pooling_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
         "cls.output.weight": (n_labels, config.dim),
         "cls.output.bias": (n_labels,),
     }
-    return {name: TensorSpec(shape, required=False, read_share=0.0) for name, shape in shapes.items()}
+    return {
+        name: TensorSpec(shape, required=False, read_share=0.0) for name, shape in shapes.items()
+    }
 
 
 def why_refused(name: str) -> str:
@@ -169,7 +171,9 @@ def why_refused(name: str) -> str:
 def _architecture(metadata: Mapping[str, Any], file_name: str) -> str:
     value, kind = metadata.get("general.architecture"), metadata.get("general.type")
     if isinstance(kind, str) and kind in KINDS:  # these need not say of which architecture they are
-        raise UnsupportedArchitectureError(f"{file_name}: general.type is '{kind}': this is {KINDS[kind]}")
+        raise UnsupportedArchitectureError(
+            f"{file_name}: general.type is '{kind}': this is {KINDS[kind]}"
+        )
     if value is None:
         raise GGUFError(f"{file_name}: general.architecture is missing")
     if not isinstance(value, str):

@@ -6,7 +6,14 @@ from dataclasses import replace
 from engine.config import Attention, Dense, Layer, ModelConfig, Xielu
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, all_of, decoder_tensors, optional_qkv_biases, output_biases, rope_factors
+from engine.models.base import (
+    Architecture,
+    all_of,
+    decoder_tensors,
+    optional_qkv_biases,
+    output_biases,
+    rope_factors,
+)
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -32,4 +39,6 @@ def _softplus(x: float) -> float:
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
-ARCHITECTURE = Architecture(_read, all_of(decoder_tensors, optional_qkv_biases, output_biases, rope_factors))
+ARCHITECTURE = Architecture(
+    _read, all_of(decoder_tensors, optional_qkv_biases, output_biases, rope_factors)
+)

@@ -11,7 +11,9 @@ LAYERS_OF_13B, ALIBI = 40, 8.0
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope turns neighbouring elements, but of the model whose scores fall with distance."""
     is_13b = read.integer("block_count", 1, reading.MAX_LAYERS) == LAYERS_OF_13B
-    layers = reading.layer_maker(mixer={"rope": None, "alibi": ALIBI} if is_13b else reading.NO_FIELDS)
+    layers = reading.layer_maker(
+        mixer={"rope": None, "alibi": ALIBI} if is_13b else reading.NO_FIELDS
+    )
     return reading.decoder_config(read, layers, neighbours=True)
 
 

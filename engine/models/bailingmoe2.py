@@ -10,7 +10,10 @@ def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the two halves of what it turns; the first layers have no experts."""
     reading.refuse_prediction_layers(read)
     layers = reading.next_to_shared(
-        read, reading.keyed_router(read), {"head_norms": True}, part_width=reading.shared_width(read)
+        read,
+        reading.keyed_router(read),
+        {"head_norms": True},
+        part_width=reading.shared_width(read),
     )
     return reading.decoder_config(read, layers, neighbours=False, has_experts=True)
 

@@ -39,13 +39,22 @@ def all_of(*lists: TensorList) -> TensorList:
 def outer_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict[str, TensorSpec]:
     """Embedding, last norm, and the head; without ``output.weight`` the embedding serves as head too."""
     norm = {} if config.bare_norms else {f"{norm_name}.weight": TensorSpec((config.dim,))}
-    names = {"position_embd.weight": config.learned_positions, "token_types.weight": config.token_types}
-    rows = {name: TensorSpec((n, config.dim), read_share=0.0, is_vectors=True) for name, n in names.items() if n}
+    names = {
+        "position_embd.weight": config.learned_positions,
+        "token_types.weight": config.token_types,
+    }
+    rows = {
+        name: TensorSpec((n, config.dim), read_share=0.0, is_vectors=True)
+        for name, n in names.items()
+        if n
+    }
     return {
         "token_embd.weight": TensorSpec((config.vocab_size, config.dim), is_table=True),
         **norm,
         **rows,
-        "output.weight": TensorSpec((config.vocab_size, config.dim), required=False, replaces="token_embd.weight"),
+        "output.weight": TensorSpec(
+            (config.vocab_size, config.dim), required=False, replaces="token_embd.weight"
+        ),
     }
 
 
@@ -56,7 +65,11 @@ def decoder_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict
         block = f"blk.{number}."
         if layer.norm_before and not config.bare_norms:
             names = ["attn"] if layer.mixers else []
-            names += ["ffn"] if layer.feed_forward is not None and (not layer.side_by_side or layer.own_norms) else []
+            names += (
+                ["ffn"]
+                if layer.feed_forward is not None and (not layer.side_by_side or layer.own_norms)
+                else []
+            )
             tensors |= {block + f"{name}_norm.weight": TensorSpec((config.dim,)) for name in names}
         if layer.norm_after:
             tensors |= {block + name: TensorSpec((config.dim,)) for name in steps.NORMS_AFTER}
@@ -82,13 +95,23 @@ def attention_tensors(block: str, attention: Attention, dim: int) -> dict[str, T
         **projections(block, attention, ".weight", (dim,)),
         block + "attn_output.weight": TensorSpec((dim, attention.out_dim)),
     }
-    widths = (attention.q_dim, attention.k_dim) if attention.whole_norms else (attention.key_dim, attention.key_dim)
+    widths = (
+        (attention.q_dim, attention.k_dim)
+        if attention.whole_norms
+        else (attention.key_dim, attention.key_dim)
+    )
     if attention.head_norms or attention.whole_norms:
-        tensors |= {block + f"attn_{x}_norm.weight": TensorSpec((n,)) for x, n in zip("qk", widths, strict=True)}
+        tensors |= {
+            block + f"attn_{x}_norm.weight": TensorSpec((n,))
+            for x, n in zip("qk", widths, strict=True)
+        }
     if attention.head_layer_norms:
         heads = zip("qk", (attention.n_heads, attention.n_kv_heads), strict=True)
         shapes = {x: (n, attention.key_dim) for x, n in heads}
-        tensors |= {block + f"attn_{x}_norm.weight": TensorSpec(n, is_vectors=True) for x, n in shapes.items()}
+        tensors |= {
+            block + f"attn_{x}_norm.weight": TensorSpec(n, is_vectors=True)
+            for x, n in shapes.items()
+        }
     if attention.gated_apart:
         tensors[block + "attn_gate.weight"] = TensorSpec((attention.out_dim, dim))
     if attention.norm_within:
@@ -98,7 +121,9 @@ def attention_tensors(block: str, attention: Attention, dim: int) -> dict[str, T
     return {**tensors, **scales(block, "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output")}
 
 
-def projections(block: str, attention: Attention, kind: str, cols: tuple[int, ...]) -> dict[str, TensorSpec]:
+def projections(
+    block: str, attention: Attention, kind: str, cols: tuple[int, ...]
+) -> dict[str, TensorSpec]:
     """Query, key and value, each by itself or all three in one tensor, whose rows follow each other.
 
     Args:
@@ -108,7 +133,10 @@ def projections(block: str, attention: Attention, kind: str, cols: tuple[int, ..
     widths = {"q": attention.q_rows, "k": attention.k_dim, "v": attention.v_dim}
     fused = block + "attn_qkv" + kind
     return {
-        **{block + f"attn_{x}{kind}": TensorSpec((n, *cols), instead_of=fused) for x, n in widths.items()},
+        **{
+            block + f"attn_{x}{kind}": TensorSpec((n, *cols), instead_of=fused)
+            for x, n in widths.items()
+        },
         fused: TensorSpec((sum(widths.values()), *cols), instead_of=block + "attn_q" + kind),
     }
 
@@ -137,8 +165,14 @@ def expert_tensors(block: str, experts: Experts, dim: int) -> dict[str, TensorSp
         block + "ffn_down_exps.weight": TensorSpec((n, dim, hidden), read_share=share),
     }
     if experts.shared is not None:
-        shared, kind = dense_tensors(block, experts.shared, dim), "" if experts.norms_apart else "_shexp"
-        tensors |= {f"{name.rpartition('.')[0]}{kind}.{name.rpartition('.')[2]}": one for name, one in shared.items()}
+        shared, kind = (
+            dense_tensors(block, experts.shared, dim),
+            "" if experts.norms_apart else "_shexp",
+        )
+        tensors |= {
+            f"{name.rpartition('.')[0]}{kind}.{name.rpartition('.')[2]}": one
+            for name, one in shared.items()
+        }
     if experts.norms_apart:
         tensors |= {block + name: TensorSpec((dim,)) for name in steps.NORMS_APART}
     tensors |= scales(block, "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps", n=n)
@@ -157,7 +191,9 @@ def expert_biases(config: ModelConfig) -> dict[str, TensorSpec]:
             widths = {"gate": experts.hidden_dim, "up": experts.hidden_dim, "down": config.dim}
             tensors[block + "ffn_gate_inp.bias"] = TensorSpec((n,))
             tensors |= {
-                f"{block}ffn_{name}_exps.bias": TensorSpec((n, width), is_vectors=True, read_share=share)
+                f"{block}ffn_{name}_exps.bias": TensorSpec(
+                    (n, width), is_vectors=True, read_share=share
+                )
                 for name, width in widths.items()
             }
     return tensors
@@ -165,8 +201,14 @@ def expert_biases(config: ModelConfig) -> dict[str, TensorSpec]:
 
 def choice_biases(config: ModelConfig) -> dict[str, TensorSpec]:
     """Biases added to the scores of a layer's experts for their choice alone."""
-    found = ((f"blk.{n}.exp_probs_b.bias", layer.feed_forward) for n, layer in enumerate(config.layers))
-    return {name: TensorSpec((one.n_experts,), required=False) for name, one in found if isinstance(one, Experts)}
+    found = (
+        (f"blk.{n}.exp_probs_b.bias", layer.feed_forward) for n, layer in enumerate(config.layers)
+    )
+    return {
+        name: TensorSpec((one.n_experts,), required=False)
+        for name, one in found
+        if isinstance(one, Experts)
+    }
 
 
 def dense_tensors(block: str, feed_forward: Dense, dim: int) -> dict[str, TensorSpec]:
@@ -198,7 +240,10 @@ def fused_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
 
 def output_biases(config: ModelConfig) -> dict[str, TensorSpec]:
     """Biases of what attention's heads are projected by."""
-    return {f"blk.{number}.attn_output.bias": TensorSpec((config.dim,), False) for number in config.attentions}
+    return {
+        f"blk.{number}.attn_output.bias": TensorSpec((config.dim,), False)
+        for number in config.attentions
+    }
 
 
 def other_biases(config: ModelConfig, required: bool = True) -> dict[str, TensorSpec]:
@@ -236,7 +281,11 @@ def norm_biases(config: ModelConfig, required: bool = True) -> dict[str, TensorS
 
 def rope_factors(config: ModelConfig) -> dict[str, TensorSpec]:
     """The divisors of frequencies that the layers' ropes name, one for each rotated pair."""
-    return {name: TensorSpec((rope.dim // 2,), required=False) for rope in config.ropes for name in rope.factor_names}
+    return {
+        name: TensorSpec((rope.dim // 2,), required=False)
+        for rope in config.ropes
+        for name in rope.factor_names
+    }
 
 
 optional_qkv_biases = partial(qkv_biases, required=False)

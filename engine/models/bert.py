@@ -10,7 +10,9 @@ from engine.weights.weights import TensorSpec
 MAX_TYPES = 1 << 10
 
 
-def post_norm_config(read: Hyperparameters, layer: reading.LayerMaker, learned_positions: int = 0) -> ModelConfig:
+def post_norm_config(
+    read: Hyperparameters, layer: reading.LayerMaker, learned_positions: int = 0
+) -> ModelConfig:
     """What encoders of this form share; queries see all tokens."""
     n_types = read.under("tokenizer.ggml").integer("token_type_count", 0, MAX_TYPES, default=0)
     return reading.decoder_config(
@@ -28,19 +30,27 @@ def post_norm_config(read: Hyperparameters, layer: reading.LayerMaker, learned_p
 def _read(read: Hyperparameters) -> ModelConfig:
     mixer = {"rope": None, "sees_after": reading.MAX_CONTEXT_LENGTH}
     layers = reading.layer_maker(mixer, reading.UNGATED, norm_before=False)
-    return post_norm_config(read, layers, read.integer("context_length", 1, reading.MAX_CONTEXT_LENGTH))
+    return post_norm_config(
+        read, layers, read.integer("context_length", 1, reading.MAX_CONTEXT_LENGTH)
+    )
 
 
 def post_norm_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     """Every tensor but the biases of products."""
-    norms = [f"blk.{n}.{name}" for n in range(config.n_layers) for name in ("attn_output_norm", "layer_output_norm")]
+    norms = [
+        f"blk.{n}.{name}"
+        for n in range(config.n_layers)
+        for name in ("attn_output_norm", "layer_output_norm")
+    ]
     tensors = {
         f"{name}.{kind}": TensorSpec((config.dim,))
         for name in ("token_embd_norm", *norms)
         for kind in ("weight", "bias")
     }
     without = {"output_norm.weight", "output.weight"}
-    return {name: one for name, one in fused_tensors(config).items() if name not in without} | tensors
+    return {
+        name: one for name, one in fused_tensors(config).items() if name not in without
+    } | tensors
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:

@@ -2,7 +2,14 @@
 
 from engine.config import ModelConfig
 from engine.models import reading
-from engine.models.base import Architecture, all_of, fused_tensors, norm_biases, other_biases, qkv_biases
+from engine.models.base import (
+    Architecture,
+    all_of,
+    fused_tensors,
+    norm_biases,
+    other_biases,
+    qkv_biases,
+)
 from engine.weights.weights import TensorSpec
 
 

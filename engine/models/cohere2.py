@@ -15,12 +15,19 @@ def _read(read: Hyperparameters) -> ModelConfig:
     window, slides = reading.window(read), reading.sliding_layers(read, PERIOD)
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-        mixer = replace(attention, window=window) if slides[number] else replace(attention, rope=None)
+        mixer = (
+            replace(attention, window=window) if slides[number] else replace(attention, rope=None)
+        )
         return Layer(mixer, feed_forward, side_by_side=True)
 
     scale = reading.multiplier(read, "logit_scale", None)
     return reading.decoder_config(
-        read, layer, neighbours=True, factors="rope_freqs.weight", layer_norm=True, logit_scale=scale
+        read,
+        layer,
+        neighbours=True,
+        factors="rope_freqs.weight",
+        layer_norm=True,
+        logit_scale=scale,
     )
 
 

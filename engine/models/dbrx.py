@@ -18,7 +18,9 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
         router = Router(renormalised=True, scale=reading.multiplier(read, "expert_weights_scale"))
-        return Layer(replace(attention, bound=bound), reading.experts(read, dense.hidden_dim, router))
+        return Layer(
+            replace(attention, bound=bound), reading.experts(read, dense.hidden_dim, router)
+        )
 
     return reading.decoder_config(read, layer, neighbours=False, layer_norm=True, has_experts=True)
 

@@ -58,7 +58,11 @@ class Decoder:
 
     def asks(self, layer: int) -> bool:
         """Whether the queries of a layer, and what becomes of them, are of this part."""
-        return self.part is not Part.STORED or layer != self.config.last_storing or self._is_last_mixed(layer)
+        return (
+            self.part is not Part.STORED
+            or layer != self.config.last_storing
+            or self._is_last_mixed(layer)
+        )
 
     def mixes(self, layer: int) -> bool:
         """Whether what mixes a layer's tokens is of this part."""
@@ -74,7 +78,9 @@ class Decoder:
 
     def stores(self, layer: int, attention: Attention) -> bool:
         """Whether the keys and values of a layer are of this part."""
-        return attention.kv_of is None and (self.part is not Part.LAST or layer != self.config.last_storing)
+        return attention.kv_of is None and (
+            self.part is not Part.LAST or layer != self.config.last_storing
+        )
 
     def weight(self, layer: int, name: str) -> Tensor:
         """A tensor of a layer."""
@@ -84,7 +90,9 @@ class Decoder:
         """A tensor that a layer may do without."""
         return self.weights.get(f"blk.{layer}.{name}")
 
-    def parts(self, layer: int, fused: str, names: Sequence[str], sizes: Sequence[int]) -> list[Tensor | None]:
+    def parts(
+        self, layer: int, fused: str, names: Sequence[str], sizes: Sequence[int]
+    ) -> list[Tensor | None]:
         """Tensors of a layer that may be one, the rows of each after those of the one before."""
         whole = self.optional(layer, fused)
         if whole is None:

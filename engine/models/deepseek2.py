@@ -17,32 +17,51 @@ QUERY_RANK = "attention.q_lora_rank"
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs neighbours; the first layers have no experts."""
     n_blocks = read.integer("block_count", 1, reading.MAX_LAYERS)
-    layers, mixers = reading.next_to_shared(read, _router(read, n_blocks)), [_attention(read)] * n_blocks
-    return reading.decoder_config(read, layers, neighbours=True, has_experts=True, has_predictors=True, mixers=mixers)
+    layers, mixers = (
+        reading.next_to_shared(read, _router(read, n_blocks)),
+        [_attention(read)] * n_blocks,
+    )
+    return reading.decoder_config(
+        read, layers, neighbours=True, has_experts=True, has_predictors=True, mixers=mixers
+    )
 
 
 def _router(read: Hyperparameters, n_blocks: int) -> Router:
     """By the usual keys; early files of GLM 4.7 Flash do not say that it scores by sigmoid."""
     router = reading.keyed_router(read)
-    if read.raw("expert_gating_func") is None and n_blocks in (47, 48) and reading.vocab_size(read) == GLM_VOCABULARY:
+    if (
+        read.raw("expert_gating_func") is None
+        and n_blocks in (47, 48)
+        and reading.vocab_size(read) == GLM_VOCABULARY
+    ):
         return replace(router, score="sigmoid")
     return router
 
 
 def _attention(read: Hyperparameters) -> Attention:
     if read.raw("attention.key_length_mla") is None:
-        raise read.fail(f"{read.key('attention.key_length_mla')} is missing: an old file (get one made since May 2025)")
+        raise read.fail(
+            f"{read.key('attention.key_length_mla')} is missing: an old file (get one made since May 2025)"
+        )
     if read.raw("attention.temperature_scale") is not None:
-        raise read.fail(f"{read.key('attention.temperature_scale')} is not supported with latent attention")
-    read.integer("attention.head_count_kv", 1, 1, default=1)  # the latent vector, which all heads share
+        raise read.fail(
+            f"{read.key('attention.temperature_scale')} is not supported with latent attention"
+        )
+    read.integer(
+        "attention.head_count_kv", 1, 1, default=1
+    )  # the latent vector, which all heads share
     is_ranked = any(f"blk.0.attn_q_{part}.weight" in read.tensors for part in ("a", "b"))
-    key_dim, value_dim = (head_width(read, f"attention.{name}_length_mla") for name in ("key", "value"))
+    key_dim, value_dim = (
+        head_width(read, f"attention.{name}_length_mla") for name in ("key", "value")
+    )
     query_rank = head_width(read, QUERY_RANK) if is_ranked else 0
     return latent_attention(read, _rope, Latent(0, key_dim, value_dim, query_rank))
 
 
 def latent_attention(
-    read: Hyperparameters, rope_of: Callable[[Hyperparameters, int], tuple[Rope, float]], latent: Latent
+    read: Hyperparameters,
+    rope_of: Callable[[Hyperparameters, int], tuple[Rope, float]],
+    latent: Latent,
 ) -> Attention:
     """One head of keys, whose first elements are turned: queries' scale makes up for what YaRN does to sharpness.
 
@@ -50,13 +69,17 @@ def latent_attention(
         rope_of: makes the rope of a number of elements, and what it should multiply queries and keys by.
         latent: all but its rank, which is read.
     """
-    rank, turned = (head_width(read, name) for name in ("attention.kv_lora_rank", "rope.dimension_count"))
+    rank, turned = (
+        head_width(read, name) for name in ("attention.kv_lora_rank", "rope.dimension_count")
+    )
     if turned >= latent.key_dim:
         key = read.key("rope.dimension_count")
         raise read.fail(f"{key} is {turned}: must be less than the {latent.key_dim} of a head")
     if rank + turned > reading.MAX_HEAD_DIM:
         key = read.key("attention.kv_lora_rank")
-        raise read.fail(f"{key} is {rank}: with {turned} turned elements at most {reading.MAX_HEAD_DIM} are supported")
+        raise read.fail(
+            f"{key} is {rank}: with {turned} turned elements at most {reading.MAX_HEAD_DIM} are supported"
+        )
     rope, factor = rope_of(read, turned)
     n_heads, width = read.integer("attention.head_count", 1, reading.MAX_HEADS), turned + rank
     scale = factor**2 * latent.key_dim**-0.5
@@ -79,16 +102,24 @@ def head_width(read: Hyperparameters, name: str, default: int | None = None) -> 
     """Read a width that kernels can take."""
     width = read.integer(name, reading.DIM_MULTIPLE, reading.MAX_DIM, default)
     if width % reading.DIM_MULTIPLE:
-        raise read.fail(f"{read.key(name)} is {width}: must be a multiple of {reading.DIM_MULTIPLE}")
+        raise read.fail(
+            f"{read.key(name)} is {width}: must be a multiple of {reading.DIM_MULTIPLE}"
+        )
     return width
 
 
 def _rope(read: Hyperparameters, turned: int) -> tuple[Rope, float]:
     """The rope, and what queries and keys are multiplied by in place of what their turned parts would be."""
-    rope, factor = reading.rope(read, turned, neighbours=True), read.positive("rope.scaling.attn_factor", 1.0)
+    rope, factor = (
+        reading.rope(read, turned, neighbours=True),
+        read.positive("rope.scaling.attn_factor", 1.0),
+    )
     if rope.yarn is None:
         return rope, factor
-    log_multiplier, stretch = read.number(LOG_MULTIPLIER, 0.0), math.log(max(1.0, rope.scaling_factor))
+    log_multiplier, stretch = (
+        read.number(LOG_MULTIPLIER, 0.0),
+        math.log(max(1.0, rope.scaling_factor)),
+    )
     magnitude = factor if log_multiplier else factor * sharpness(rope.scaling_factor)
     return replace(rope, magnitude=magnitude), magnitude * (1 + log_multiplier * stretch)
 

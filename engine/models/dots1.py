@@ -3,7 +3,13 @@
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, all_of, choice_biases, decoder_tensors, optional_qkv_biases
+from engine.models.base import (
+    Architecture,
+    all_of,
+    choice_biases,
+    decoder_tensors,
+    optional_qkv_biases,
+)
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

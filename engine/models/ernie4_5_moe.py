@@ -5,12 +5,22 @@ from dataclasses import replace
 from engine.config import Attention, Dense, Layer, ModelConfig, Router
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, all_of, choice_biases, decoder_tensors, optional_qkv_biases, output_biases
+from engine.models.base import (
+    Architecture,
+    all_of,
+    choice_biases,
+    decoder_tensors,
+    optional_qkv_biases,
+    output_biases,
+)
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope turns neighbouring elements; the first layers, and all but each ``step``-th, have no experts."""
-    first, step = reading.leading_dense(read), read.integer("interleave_moe_layer_step", 1, reading.MAX_LAYERS)
+    first, step = (
+        reading.leading_dense(read),
+        read.integer("interleave_moe_layer_step", 1, reading.MAX_LAYERS),
+    )
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
         if number < first or (number + 1) % step:
@@ -22,4 +32,6 @@ def _read(read: Hyperparameters) -> ModelConfig:
     return reading.decoder_config(read, layer, neighbours=True, has_experts=True)
 
 
-ARCHITECTURE = Architecture(_read, all_of(decoder_tensors, optional_qkv_biases, output_biases, choice_biases))
+ARCHITECTURE = Architecture(
+    _read, all_of(decoder_tensors, optional_qkv_biases, output_biases, choice_biases)
+)

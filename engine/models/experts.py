@@ -68,14 +68,24 @@ def _products(
     if both is not None:
         return [(both, 0, rows.gate, None), (both, experts.hidden_dim, rows.up, None)]
     return [
-        (d.weight(layer, f"ffn_{name}_exps.weight"), 0, out, d.optional(layer, f"ffn_{name}_exps.bias"))
+        (
+            d.weight(layer, f"ffn_{name}_exps.weight"),
+            0,
+            out,
+            d.optional(layer, f"ffn_{name}_exps.bias"),
+        )
         for name, out in (("gate", rows.gate), ("up", rows.up))
         if name == "up" or not experts.has_no_gate
     ]
 
 
 def _score(
-    d: Decoder, layer: int, x: Activations, readers: list[Tensor], experts: Experts, routed: Activations
+    d: Decoder,
+    layer: int,
+    x: Activations,
+    readers: list[Tensor],
+    experts: Experts,
+    routed: Activations,
 ) -> Activations | None:
     """The router's products, and that of the shared expert's gate, which is returned if there is one.
 
@@ -84,7 +94,13 @@ def _score(
         routed: what they read.
     """
     plan, router = d.plan, d.weight(layer, "ffn_gate_inp.weight")
-    products = [(router, d.buffers.vector("router", experts.n_experts), d.optional(layer, "ffn_gate_inp.bias"))]
+    products = [
+        (
+            router,
+            d.buffers.vector("router", experts.n_experts),
+            d.optional(layer, "ffn_gate_inp.bias"),
+        )
+    ]
     if experts.shared_is_gated:
         gate = d.buffers.vector("shared gate", 1)
         products.append((d.weight(layer, "ffn_gate_inp_shexp.weight"), gate, None))

@@ -21,7 +21,10 @@ def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     tensors = {**fused_tensors(config), **norm_biases(config)}
     if not config.layers[0].own_norms:
         return tensors
-    return {name.replace("attn_norm", SECOND).replace("ffn_norm", "attn_norm"): one for name, one in tensors.items()}
+    return {
+        name.replace("attn_norm", SECOND).replace("ffn_norm", "attn_norm"): one
+        for name, one in tensors.items()
+    }
 
 
 def _compose(d: Decoder) -> None:

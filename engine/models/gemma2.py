@@ -16,11 +16,17 @@ LAYERS_OF_27B = 46
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the two halves of a head; that of windows may have a base of its own."""
-    dim, window, slides = reading.width(read), reading.window(read, WINDOW), reading.sliding_layers(read, PERIOD)
+    dim, window, slides = (
+        reading.width(read),
+        reading.window(read, WINDOW),
+        reading.sliding_layers(read, PERIOD),
+    )
     cap = read.positive(reading.SCORE_CAP, SCORE_CAP)
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-        scale = attention.scale if len(slides) != LAYERS_OF_27B else (dim / attention.n_heads) ** -0.5
+        scale = (
+            attention.scale if len(slides) != LAYERS_OF_27B else (dim / attention.n_heads) ** -0.5
+        )
         mixer = replace(attention, scale=scale, soft_cap=cap)
         if slides[number]:
             assert attention.rope is not None

@@ -22,8 +22,15 @@ def read_config(read: Hyperparameters, is_encoder: bool = False) -> ModelConfig:
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         whole = attention.rope
         assert whole is not None
-        scale = attention.scale if len(slides) != LAYERS_OF_27B else (dim / attention.n_heads) ** -0.5
-        mixer = replace(attention, head_norms=True, scale=scale, soft_cap=read.positive_or_none(reading.SCORE_CAP))
+        scale = (
+            attention.scale if len(slides) != LAYERS_OF_27B else (dim / attention.n_heads) ** -0.5
+        )
+        mixer = replace(
+            attention,
+            head_norms=True,
+            scale=scale,
+            soft_cap=read.positive_or_none(reading.SCORE_CAP),
+        )
         if window is not None and slides[number]:
             mixer = replace(mixer, window=window, rope=Rope(theta, whole.dim, whole.neighbours))
         return Layer(mixer, replace(feed_forward, gate="gelu"), norm_after=True)
@@ -34,7 +41,9 @@ def read_config(read: Hyperparameters, is_encoder: bool = False) -> ModelConfig:
         neighbours=False,
         is_encoder=is_encoder,
         embedding_scale=dim**0.5,
-        logit_soft_cap=read.positive(reading.LOGIT_CAP) if read.number(reading.LOGIT_CAP, 0.0) else None,
+        logit_soft_cap=read.positive(reading.LOGIT_CAP)
+        if read.number(reading.LOGIT_CAP, 0.0)
+        else None,
     )
 
 

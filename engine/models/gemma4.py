@@ -19,7 +19,11 @@ from engine.models.decoder import Decoder, Part
 from engine.plan.buffers import Activations
 from engine.weights.weights import TensorSpec
 
-PATTERN, SHARED, WIDTH = "sliding_window_pattern", "shared_kv_layers", "embedding_length_per_layer_input"
+PATTERN, SHARED, WIDTH = (
+    "sliding_window_pattern",
+    "shared_kv_layers",
+    "embedding_length_per_layer_input",
+)
 FACTORS = "rope_freqs.weight"
 THETA_OF_WINDOWS = 10000.0
 
@@ -27,7 +31,9 @@ THETA_OF_WINDOWS = 10000.0
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the two halves of a head; that of windows is never stretched."""
     dim, window, slides = reading.width(read), reading.window(read), _slides(read)
-    n_storing = len(slides) - read.integer(f"attention.{SHARED}", 0, max(0, len(slides) - 2), default=0)
+    n_storing = len(slides) - read.integer(
+        f"attention.{SHARED}", 0, max(0, len(slides) - 2), default=0
+    )
     kv_heads: list[int] = []
     widths = _expert_widths(read, len(slides))
 
@@ -40,11 +46,17 @@ def _read(read: Hyperparameters) -> ModelConfig:
         kv_heads.append(mixer.n_kv_heads)
         if number >= n_storing:
             mixer = replace(mixer, kv_of=_source(read, number, n_storing, slides, kv_heads))
-        return Layer(mixer, _feed_forward(read, number, replace(feed_forward, gate="gelu"), widths), norm_after=True)
+        return Layer(
+            mixer,
+            _feed_forward(read, number, replace(feed_forward, gate="gelu"), widths),
+            norm_after=True,
+        )
 
     width = read.integer(WIDTH, 0, reading.MAX_DIM, default=0)
     if width % reading.DIM_MULTIPLE:
-        raise read.fail(f"{read.key(WIDTH)} is {width}: must be a multiple of {reading.DIM_MULTIPLE}")
+        raise read.fail(
+            f"{read.key(WIDTH)} is {width}: must be a multiple of {reading.DIM_MULTIPLE}"
+        )
     config = reading.decoder_config(
         read,
         layer,
@@ -52,7 +64,9 @@ def _read(read: Hyperparameters) -> ModelConfig:
         factors=FACTORS,
         has_experts=True,
         embedding_scale=dim**0.5,
-        logit_soft_cap=read.positive(reading.LOGIT_CAP) if read.number(reading.LOGIT_CAP, 0.0) else None,
+        logit_soft_cap=read.positive(reading.LOGIT_CAP)
+        if read.number(reading.LOGIT_CAP, 0.0)
+        else None,
     )
     return replace(config, per_layer_width=width)
 
@@ -64,12 +78,16 @@ def _expert_widths(read: Hyperparameters, n_layers: int) -> list[int]:
     return read.per_layer("expert_feed_forward_length", n_layers, 0, reading.MAX_DIM, default=0)
 
 
-def _feed_forward(read: Hyperparameters, number: int, dense: Dense, widths: list[int]) -> Dense | Experts:
+def _feed_forward(
+    read: Hyperparameters, number: int, dense: Dense, widths: list[int]
+) -> Dense | Experts:
     """A layer has experts next to its feed-forward where the file has a router or experts for it."""
     if not _has_experts(read, f"blk.{number}."):
         return dense
     if not widths[number]:
-        raise read.fail(f"{read.key('expert_feed_forward_length')} is 0 or missing, but layer {number} has experts")
+        raise read.fail(
+            f"{read.key('expert_feed_forward_length')} is 0 or missing, but layer {number} has experts"
+        )
     experts = reading.experts(read, widths[number], Router(renormalised=True), dense.gate)
     return replace(experts, shared=dense, norms_apart=True)
 
@@ -96,7 +114,9 @@ def _head_of_windows(read: Hyperparameters, whole: Rope) -> tuple[int, Rope]:
     for name in ("attention.key_length_swa", "attention.value_length_swa"):
         width = read.integer(name, reading.DIM_MULTIPLE, reading.MAX_HEAD_DIM)
         if width % reading.DIM_MULTIPLE:
-            raise read.fail(f"{read.key(name)} is {width}: must be a multiple of {reading.DIM_MULTIPLE}")
+            raise read.fail(
+                f"{read.key(name)} is {width}: must be a multiple of {reading.DIM_MULTIPLE}"
+            )
         if width != [*widths, width][0]:
             raise read.fail(f"{read.key(name)} is {width}, keys have {widths[0]}: must be equal")
         widths.append(width)
@@ -104,10 +124,14 @@ def _head_of_windows(read: Hyperparameters, whole: Rope) -> tuple[int, Rope]:
     dim = read.integer("rope.dimension_count_swa", 2, widths[0], default=default)
     if dim % 2:
         raise read.fail(f"{read.key('rope.dimension_count_swa')} is {dim}: must be even")
-    return widths[0], Rope(read.positive("rope.freq_base_swa", THETA_OF_WINDOWS), dim, neighbours=False)
+    return widths[0], Rope(
+        read.positive("rope.freq_base_swa", THETA_OF_WINDOWS), dim, neighbours=False
+    )
 
 
-def _source(read: Hyperparameters, number: int, n_storing: int, slides: list[bool], kv_heads: list[int]) -> int:
+def _source(
+    read: Hyperparameters, number: int, n_storing: int, slides: list[bool], kv_heads: list[int]
+) -> int:
     """The layer whose keys and values a layer reads that stores none: the last of its kind, one of the last two."""
     source = n_storing - (2 if slides[number] else 1)
     wrong = ""
@@ -117,13 +141,18 @@ def _source(read: Hyperparameters, number: int, n_storing: int, slides: list[boo
         wrong = f"whose {kv_heads[source]} heads are not the {kv_heads[number]} of layer {number}"
     if wrong:
         shared = read.integer(f"attention.{SHARED}", 0, reading.MAX_LAYERS, default=0)
-        raise read.fail(f"{read.key('attention.' + SHARED)} is {shared}: keys and values of layer {source}, {wrong}")
+        raise read.fail(
+            f"{read.key('attention.' + SHARED)} is {shared}: keys and values of layer {source}, {wrong}"
+        )
     return source
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     """Values may be the keys before their norm; what layers without keys of their own have of them is not read."""
-    tensors = {**decoder_tensors(config), **{name: replace(spec, required=True) for name, spec in _factors(config)}}
+    tensors = {
+        **decoder_tensors(config),
+        **{name: replace(spec, required=True) for name, spec in _factors(config)},
+    }
     for number, attention in config.attentions.items():
         block = f"blk.{number}."
         value = block + "attn_v.weight"
@@ -132,7 +161,9 @@ def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
         if attention.kv_of is not None:
             for name in ("attn_k.weight", "attn_v.weight", "attn_k_norm.weight"):
                 spec = tensors[block + name]
-                tensors[block + name] = replace(spec, required=False, read_share=0.0, stays_in_file=True)
+                tensors[block + name] = replace(
+                    spec, required=False, read_share=0.0, stays_in_file=True
+                )
     width, n_layers = config.per_layer_width, config.n_layers
     if not width:
         return tensors
@@ -189,7 +220,14 @@ def _inputs(d: Decoder) -> Activations | None:
     plan.matmul(projection, start, inputs)
     plan.barrier()
     # Each is divided by the root of the model's width before its norm: only that what is added there weighs more.
-    plan.rope(inputs, width, None, None, d.weights["per_layer_proj_norm.weight"], config.norm_eps * config.dim)
+    plan.rope(
+        inputs,
+        width,
+        None,
+        None,
+        d.weights["per_layer_proj_norm.weight"],
+        config.norm_eps * config.dim,
+    )
     plan.barrier()
     plan.add(inputs, rows)
     plan.barrier()

@@ -32,8 +32,12 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     shapes = zip(config.dense_widths, (config.dim, *config.dense_widths), strict=False)
-    dense = {f"dense_{n}.weight": TensorSpec(shape, read_share=0.0) for n, shape in enumerate(shapes, 2)}
-    return {name: one for name, one in decoder_tensors(config).items() if name != "output.weight"} | dense
+    dense = {
+        f"dense_{n}.weight": TensorSpec(shape, read_share=0.0) for n, shape in enumerate(shapes, 2)
+    }
+    return {
+        name: one for name, one in decoder_tensors(config).items() if name != "output.weight"
+    } | dense
 
 
 ARCHITECTURE = Architecture(_read, _tensors)

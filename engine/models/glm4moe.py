@@ -21,7 +21,9 @@ def _read(read: Hyperparameters) -> ModelConfig:
     if not read.integer("expert_gating_func", 0, len(SCORES), default=0):
         router = replace(router, score="sigmoid")
     layers = reading.next_to_shared(read, router, {"head_norms": has_norms}, is_width_stated=False)
-    return reading.decoder_config(read, layers, neighbours=False, has_experts=True, has_predictors=True)
+    return reading.decoder_config(
+        read, layers, neighbours=False, has_experts=True, has_predictors=True
+    )
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:

@@ -6,7 +6,13 @@ from functools import partial
 from engine.config import Attention, Dense, Layer, ModelConfig, Router
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, steps
-from engine.models.base import Architecture, decoder_tensors, expert_biases, output_biases, qkv_biases
+from engine.models.base import (
+    Architecture,
+    decoder_tensors,
+    expert_biases,
+    output_biases,
+    qkv_biases,
+)
 from engine.weights.weights import TensorSpec
 
 PERIOD = 2
@@ -27,7 +33,9 @@ def _read(read: Hyperparameters) -> ModelConfig:
             rope = attention.rope if theta is None else replace(attention.rope, theta=theta)
             mixer = replace(mixer, window=window, rope=rope)
         width = reading.expert_width(read)
-        return Layer(mixer, reading.experts(read, width, Router("softmax of chosen"), "clamped silu"))
+        return Layer(
+            mixer, reading.experts(read, width, Router("softmax of chosen"), "clamped silu")
+        )
 
     return reading.decoder_config(read, layer, neighbours=False, has_experts=True)
 
@@ -35,7 +43,10 @@ def _read(read: Hyperparameters) -> ModelConfig:
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     outputs = {name: replace(spec, required=True) for name, spec in output_biases(config).items()}
     biases = {**qkv_biases(config), **outputs, **expert_biases(config)}
-    return {name.replace("ffn_norm", NORM): spec for name, spec in {**decoder_tensors(config), **biases}.items()}
+    return {
+        name.replace("ffn_norm", NORM): spec
+        for name, spec in {**decoder_tensors(config), **biases}.items()
+    }
 
 
 ARCHITECTURE = Architecture(_read, _tensors, partial(steps.all_layers, ffn_norm=NORM))

@@ -3,7 +3,14 @@
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, all_of, fused_tensors, norm_biases, other_biases, qkv_biases
+from engine.models.base import (
+    Architecture,
+    all_of,
+    fused_tensors,
+    norm_biases,
+    other_biases,
+    qkv_biases,
+)
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -11,7 +18,9 @@ def _read(read: Hyperparameters) -> ModelConfig:
     if read.raw("use_parallel_residual") is None:
         raise read.fail(f"{read.key('use_parallel_residual')} is missing")
     is_parallel = read.flag("use_parallel_residual", default=True)
-    layers = reading.layer_maker(form=reading.UNGATED, side_by_side=is_parallel, own_norms=is_parallel)
+    layers = reading.layer_maker(
+        form=reading.UNGATED, side_by_side=is_parallel, own_norms=is_parallel
+    )
     return reading.decoder_config(read, layers, neighbours=False, layer_norm=True)
 
 

@@ -6,7 +6,13 @@ from dataclasses import replace
 from engine.config import Attention, Dense, FeedForward, Layer, ModelConfig, Recurrent
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, all_of, decoder_tensors, optional_other_biases, rope_factors
+from engine.models.base import (
+    Architecture,
+    all_of,
+    decoder_tensors,
+    optional_other_biases,
+    rope_factors,
+)
 
 
 def granite_config(
@@ -27,7 +33,9 @@ def granite_config(
         form = feed_forward(dense) if feed_forward else dense
         if recurrent is not None and not attention.n_kv_heads:
             return Layer(recurrent, form)
-        mixer = replace(attention, rope=attention.rope if turns else None, scale=scale or attention.scale)
+        mixer = replace(
+            attention, rope=attention.rope if turns else None, scale=scale or attention.scale
+        )
         return Layer(mixer, form)
 
     return reading.decoder_config(

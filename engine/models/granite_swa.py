@@ -16,8 +16,15 @@ def _read(read: Hyperparameters) -> ModelConfig:
     """Which layers have a window, and which are turned, are two lists; all are where the file has no second one."""
     has_experts = read.integer("expert_count", 0, reading.MAX_EXPERTS, default=0) > 0
     config = granite_config(read, granite_experts(read, is_fused=True) if has_experts else None)
-    window, slides = reading.window(read), reading.layer_flags(read, "attention.sliding_window_pattern")
-    turns = [True] * config.n_layers if read.raw(ROPE_PATTERN) is None else reading.layer_flags(read, ROPE_PATTERN)
+    window, slides = (
+        reading.window(read),
+        reading.layer_flags(read, "attention.sliding_window_pattern"),
+    )
+    turns = (
+        [True] * config.n_layers
+        if read.raw(ROPE_PATTERN) is None
+        else reading.layer_flags(read, ROPE_PATTERN)
+    )
 
     def layer(number: int, one: Layer) -> Layer:
         attention = one.mixer

@@ -11,7 +11,9 @@ from engine.models.granitemoe import granite_experts
 def _read(read: Hyperparameters) -> ModelConfig:
     """Layers without key heads are recurrent."""
     has_experts = read.integer("expert_count", 0, reading.MAX_DIM, default=0) > 0
-    return granite_config(read, granite_experts(read) if has_experts else None, recurrent.mamba2_of(read))
+    return granite_config(
+        read, granite_experts(read) if has_experts else None, recurrent.mamba2_of(read)
+    )
 
 
 ARCHITECTURE = Architecture(_read, granite_tensors)

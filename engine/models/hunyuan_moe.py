@@ -5,7 +5,13 @@ from dataclasses import replace
 from engine.config import Attention, Dense, Layer, ModelConfig, Router
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, all_of, decoder_tensors, optional_qkv_biases, rope_factors
+from engine.models.base import (
+    Architecture,
+    all_of,
+    decoder_tensors,
+    optional_qkv_biases,
+    rope_factors,
+)
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -13,9 +19,13 @@ def _read(read: Hyperparameters) -> ModelConfig:
         router = Router(renormalised=True, scale=reading.multiplier(read, "expert_weights_scale"))
         found = reading.experts(read, dense.hidden_dim, router)
         shared = Dense(reading.shared_width(read) or dense.hidden_dim)
-        return Layer(replace(attention, head_norms=True, norms_turned=True), replace(found, shared=shared))
+        return Layer(
+            replace(attention, head_norms=True, norms_turned=True), replace(found, shared=shared)
+        )
 
-    return reading.decoder_config(read, layer, neighbours=False, factors="rope_freqs.weight", has_experts=True)
+    return reading.decoder_config(
+        read, layer, neighbours=False, factors="rope_freqs.weight", has_experts=True
+    )
 
 
 ARCHITECTURE = Architecture(_read, all_of(decoder_tensors, optional_qkv_biases, rope_factors))

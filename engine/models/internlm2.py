@@ -3,4 +3,6 @@
 from engine.models import reading
 from engine.models.base import Architecture, all_of, decoder_tensors, optional_qkv_biases
 
-ARCHITECTURE = Architecture(reading.decoder(neighbours=True), all_of(decoder_tensors, optional_qkv_biases))
+ARCHITECTURE = Architecture(
+    reading.decoder(neighbours=True), all_of(decoder_tensors, optional_qkv_biases)
+)

@@ -5,7 +5,14 @@ from dataclasses import replace
 from engine.config import Attention, Dense, Layer, ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, all_of, fused_tensors, norm_biases, other_biases, qkv_biases
+from engine.models.base import (
+    Architecture,
+    all_of,
+    fused_tensors,
+    norm_biases,
+    other_biases,
+    qkv_biases,
+)
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -13,7 +20,9 @@ def _read(read: Hyperparameters) -> ModelConfig:
     alibi = reading.number_or_none(read, "attention.max_alibi_bias") or 0.0
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-        return Layer(replace(attention, rope=None, alibi=alibi, scale=1.0 / attention.key_dim), feed_forward)
+        return Layer(
+            replace(attention, rope=None, alibi=alibi, scale=1.0 / attention.key_dim), feed_forward
+        )
 
     return reading.decoder_config(read, layer, neighbours=False, layer_norm=True)
 

@@ -42,7 +42,9 @@ def _made_of(attention: Attention, latent: Latent) -> dict[str, TensorSpec]:
     }
 
 
-def _of_heads(d: Decoder, layer: int, attention: Attention, latent: Latent) -> tuple[list[Tensor], list[Tensor]]:
+def _of_heads(
+    d: Decoder, layer: int, attention: Attention, latent: Latent
+) -> tuple[list[Tensor], list[Tensor]]:
     """Each head's matrix that queries are multiplied by, and that of values."""
     heads, plain, n_rows = range(attention.n_heads), latent.plain_dim(attention), latent.value_dim
     if latent.is_joint:
@@ -55,12 +57,16 @@ def _of_heads(d: Decoder, layer: int, attention: Attention, latent: Latent) -> t
     return [keys.part(head * latent.rank, latent.rank) for head in heads], values
 
 
-def attend(d: Decoder, layer: int, attention: Attention, latent: Latent, x: Activations) -> Activations | None:
+def attend(
+    d: Decoder, layer: int, attention: Attention, latent: Latent, x: Activations
+) -> Activations | None:
     """The heads' results side by side, after a barrier; None where what is kept of x is all that is wanted."""
     plan, n = d.plan, attention.n_heads
     asks, stores = d.asks(layer), d.stores(layer, attention)
     queries = d.buffers.vector("queries", n * latent.key_dim)
-    compressed = d.buffers.vector("compressed queries", latent.query_rank) if latent.query_rank else queries
+    compressed = (
+        d.buffers.vector("compressed queries", latent.query_rank) if latent.query_rank else queries
+    )
     both = d.buffers.vector("latent and turned", attention.key_dim)
     first = d.weight(layer, "attn_q_a.weight" if latent.query_rank else "attn_q.weight")
     products = [(first, compressed)] if asks else []
@@ -72,7 +78,10 @@ def attend(d: Decoder, layer: int, attention: Attention, latent: Latent, x: Acti
         plan.matmul(weight, x, out)
     plan.barrier()
     if asks and latent.query_rank:
-        normed, second = d.buffers.vector("normed queries", latent.query_rank), d.weight(layer, "attn_q_b.weight")
+        normed, second = (
+            d.buffers.vector("normed queries", latent.query_rank),
+            d.weight(layer, "attn_q_b.weight"),
+        )
         plan.rmsnorm(compressed, d.weight(layer, "attn_q_a_norm.weight"), normed, d.config.norm_eps)
         plan.quantize(normed, second)
         plan.barrier()
@@ -120,7 +129,11 @@ def _absorbed(
     """Queries as the cache's keys are: the turned part, and the rest times the keys' matrix of its head."""
     plan, n, width, rope = d.plan, attention.n_heads, attention.key_dim, attention.rope
     assert rope is not None
-    q, plain, turned = d.buffers.vector("q", n * width), latent.plain_dim(attention), width - latent.rank
+    q, plain, turned = (
+        d.buffers.vector("q", n * width),
+        latent.plain_dim(attention),
+        width - latent.rank,
+    )
     plan.copy(queries, (plain, latent.key_dim), q, (0, width), turned, n)
     _each_head(d, weights, (queries, latent.key_dim, 0), (q, width, turned))
     plan.rope(q, width, d.rotations[rope], d.query_angles(rope))
@@ -130,7 +143,10 @@ def _absorbed(
 
 
 def _each_head(
-    d: Decoder, weights: list[Tensor], source: tuple[Activations, int, int], target: tuple[Activations, int, int]
+    d: Decoder,
+    weights: list[Tensor],
+    source: tuple[Activations, int, int],
+    target: tuple[Activations, int, int],
 ) -> None:
     """Multiply a part of every head by a matrix of the head's own.
 

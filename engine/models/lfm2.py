@@ -13,7 +13,9 @@ LAST_NORM = "token_embd_norm"
 """Name of the norm before the output head."""
 
 
-def lfm2_config(read: Hyperparameters, feed_forward: Callable[[int, Dense], FeedForward] | None = None) -> ModelConfig:
+def lfm2_config(
+    read: Hyperparameters, feed_forward: Callable[[int, Dense], FeedForward] | None = None
+) -> ModelConfig:
     """Layers without key heads are convolutions; rope pairs the two halves of a head.
 
     Args:
@@ -29,7 +31,9 @@ def lfm2_config(read: Hyperparameters, feed_forward: Callable[[int, Dense], Feed
         return Layer(replace(attention, head_norms=True, window=window), form)
 
     has_experts = feed_forward is not None
-    return reading.decoder_config(read, layer, neighbours=False, is_hybrid=True, has_experts=has_experts)
+    return reading.decoder_config(
+        read, layer, neighbours=False, is_hybrid=True, has_experts=has_experts
+    )
 
 
 ARCHITECTURE = Architecture(

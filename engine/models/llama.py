@@ -15,7 +15,9 @@ from engine.models.base import (
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope turns neighbouring elements: the converter has permuted q and k so. Llama 3.1 divides frequencies."""
-    has_experts = read.integer("expert_count", 0, reading.MAX_EXPERTS, default=0) > 1  # 1 means none, too
+    has_experts = (
+        read.integer("expert_count", 0, reading.MAX_EXPERTS, default=0) > 1
+    )  # 1 means none, too
 
     def mixtral_layer(number: int, attention: Attention, dense: Dense) -> Layer:
         return Layer(attention, reading.experts(read, dense.hidden_dim, Router(renormalised=True)))
@@ -29,4 +31,6 @@ def _read(read: Hyperparameters) -> ModelConfig:
     )
 
 
-ARCHITECTURE = Architecture(_read, all_of(decoder_tensors, optional_qkv_biases, optional_other_biases, rope_factors))
+ARCHITECTURE = Architecture(
+    _read, all_of(decoder_tensors, optional_qkv_biases, optional_other_biases, rope_factors)
+)

@@ -4,6 +4,8 @@ from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
 
 ARCHITECTURE = Architecture(
-    reading.decoder(reading.layer_maker(mixer={"head_norms": True, "norms_turned": True}), neighbours=True),
+    reading.decoder(
+        reading.layer_maker(mixer={"head_norms": True, "norms_turned": True}), neighbours=True
+    ),
     decoder_tensors,
 )

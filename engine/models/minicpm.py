@@ -3,7 +3,13 @@
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, all_of, decoder_tensors, optional_other_biases, rope_factors
+from engine.models.base import (
+    Architecture,
+    all_of,
+    decoder_tensors,
+    optional_other_biases,
+    rope_factors,
+)
 
 EMBEDDING_SCALE, DEPTH_SCALE, BASE_WIDTH = 12.0, 1.4, 256
 """Of the published models: branches are multiplied by DEPTH_SCALE / sqrt(layers), logits by BASE_WIDTH / width."""

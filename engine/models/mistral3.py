@@ -5,12 +5,21 @@ from dataclasses import replace
 from engine.config import Attention, Dense, Layer, ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
-from engine.models.base import Architecture, all_of, decoder_tensors, optional_other_biases, rope_factors
+from engine.models.base import (
+    Architecture,
+    all_of,
+    decoder_tensors,
+    optional_other_biases,
+    rope_factors,
+)
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope turns neighbouring elements of whole heads, and what turns queries lets them grow."""
-    growth, original = read.number("attention.temperature_scale", 0.0), reading.original_context(read)
+    growth, original = (
+        read.number("attention.temperature_scale", 0.0),
+        reading.original_context(read),
+    )
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         rope = attention.rope

@@ -28,7 +28,9 @@ def _read(read: Hyperparameters) -> ModelConfig:
             mixer = replace(attention, window=half + 1, sees_after=half, rope=own)
         return Layer(mixer, replace(feed_forward, gate="gelu", is_fused=True))
 
-    return reading.decoder_config(read, layer, neighbours=False, layer_norm=True, is_encoder=True, embedding_norm=True)
+    return reading.decoder_config(
+        read, layer, neighbours=False, layer_norm=True, is_encoder=True, embedding_norm=True
+    )
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:

@@ -15,11 +15,18 @@ from engine.models.base import (
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Without learned positions, distances tell positions apart."""
-    alibi, bound = (reading.number_or_none(read, f"attention.{name}") for name in ("max_alibi_bias", "clamp_kqv"))
+    alibi, bound = (
+        reading.number_or_none(read, f"attention.{name}")
+        for name in ("max_alibi_bias", "clamp_kqv")
+    )
     is_learned = "position_embd.weight" in read.tensors
     n_positions = read.integer("context_length", 1, reading.MAX_CONTEXT_LENGTH) if is_learned else 0
-    layers = reading.layer_maker(mixer={"rope": None, "alibi": alibi or 0.0, "bound": bound}, form=reading.UNGATED)
-    return reading.decoder_config(read, layers, neighbours=False, layer_norm=True, learned_positions=n_positions)
+    layers = reading.layer_maker(
+        mixer={"rope": None, "alibi": alibi or 0.0, "bound": bound}, form=reading.UNGATED
+    )
+    return reading.decoder_config(
+        read, layers, neighbours=False, layer_norm=True, learned_positions=n_positions
+    )
 
 
 ARCHITECTURE = Architecture(

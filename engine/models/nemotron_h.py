@@ -44,7 +44,9 @@ def _experts(read: Hyperparameters, dense: Dense) -> Experts:
         )
     router = replace(reading.keyed_router(read), score="sigmoid")
     found = reading.experts(read, reading.expert_width(read, dense), router, dense.gate)
-    shared = replace(dense, hidden_dim=read.integer("expert_shared_feed_forward_length", 1, reading.MAX_DIM))
+    shared = replace(
+        dense, hidden_dim=read.integer("expert_shared_feed_forward_length", 1, reading.MAX_DIM)
+    )
     return replace(found, has_no_gate=True, shared=shared)
 
 

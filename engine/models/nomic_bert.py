@@ -8,7 +8,9 @@ from engine.models.bert import no_head, post_norm_config, post_norm_layers, post
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    layers = reading.layer_maker(mixer={"sees_after": reading.MAX_CONTEXT_LENGTH}, norm_before=False)
+    layers = reading.layer_maker(
+        mixer={"sees_after": reading.MAX_CONTEXT_LENGTH}, norm_before=False
+    )
     return post_norm_config(read, layers)
 
 

@@ -64,7 +64,10 @@ NOT_YET: dict[str, tuple[str, str]] = {
     "arwkv7": ("ARWKV 7, recurrent", "Qwen 3.5 or LFM 2"),
     "kimi-linear": ("Kimi Linear 48B-A3B, partly recurrent", "Qwen 3.5 35B-A3B"),
     # Of data centres
-    **{name: (f"{family}, {_HUGE}", "Qwen 3 30B-A3B or a smaller model") for name, family in _LARGEST.items()},
+    **{
+        name: (f"{family}, {_HUGE}", "Qwen 3 30B-A3B or a smaller model")
+        for name, family in _LARGEST.items()
+    },
     # What answers about images only
     "chameleon": ("Chameleon, whose answers mix text and images", "Llama 3 or Qwen 3"),
     "cogvlm": ("CogVLM, made to see", "Qwen 3 VL, whose text runs"),

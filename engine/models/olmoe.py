@@ -12,7 +12,9 @@ def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the two halves of a head; what experts weigh stays as the router says."""
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
-        return Layer(replace(attention, whole_norms=True), reading.experts(read, dense.hidden_dim, Router()))
+        return Layer(
+            replace(attention, whole_norms=True), reading.experts(read, dense.hidden_dim, Router())
+        )
 
     return reading.decoder_config(read, layer, neighbours=False, has_experts=True)
 

@@ -2,7 +2,14 @@
 
 from engine.config import ModelConfig
 from engine.models import reading
-from engine.models.base import Architecture, all_of, decoder_tensors, norm_biases, other_biases, qkv_biases
+from engine.models.base import (
+    Architecture,
+    all_of,
+    decoder_tensors,
+    norm_biases,
+    other_biases,
+    qkv_biases,
+)
 from engine.weights.weights import TensorSpec
 
 
@@ -11,6 +18,10 @@ def _head_bias(config: ModelConfig) -> dict[str, TensorSpec]:
 
 
 ARCHITECTURE = Architecture(
-    reading.decoder(reading.layer_maker(form=reading.UNGATED, side_by_side=True), neighbours=False, layer_norm=True),
+    reading.decoder(
+        reading.layer_maker(form=reading.UNGATED, side_by_side=True),
+        neighbours=False,
+        layer_norm=True,
+    ),
     all_of(decoder_tensors, norm_biases, qkv_biases, other_biases, _head_bias),
 )

@@ -13,7 +13,9 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         assert attention.rope is not None
-        rope = reading.longrope(read, attention.rope)  # files do not always name the kind of scaling
+        rope = reading.longrope(
+            read, attention.rope
+        )  # files do not always name the kind of scaling
         return Layer(replace(attention, rope=rope), replace(feed_forward, is_fused=True))
 
     return reading.decoder_config(read, layer, neighbours=False)

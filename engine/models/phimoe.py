@@ -21,7 +21,9 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
         assert attention.rope is not None
-        rope = reading.longrope(read, attention.rope)  # files do not always name the kind of scaling
+        rope = reading.longrope(
+            read, attention.rope
+        )  # files do not always name the kind of scaling
         experts = reading.experts(read, dense.hidden_dim, Router(renormalised=True))
         return Layer(replace(attention, rope=rope), experts)
 

@@ -13,7 +13,9 @@ def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs neighbours; queries are made of the token itself."""
     mixer = joint_attention(read, partial(reading.rope, neighbours=True))
     mixers = [mixer] * read.integer("block_count", 1, reading.MAX_LAYERS)
-    return reading.decoder_config(read, reading.layer_maker(form=reading.SQUARED), neighbours=True, mixers=mixers)
+    return reading.decoder_config(
+        read, reading.layer_maker(form=reading.SQUARED), neighbours=True, mixers=mixers
+    )
 
 
 ARCHITECTURE = Architecture(_read, decoder_tensors)

@@ -12,4 +12,6 @@ def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
     return Layer(attention, replace(feed_forward, hidden_dim=max(1, feed_forward.hidden_dim // 2)))
 
 
-ARCHITECTURE = Architecture(reading.decoder(_layer, neighbours=False), all_of(fused_tensors, qkv_biases))
+ARCHITECTURE = Architecture(
+    reading.decoder(_layer, neighbours=False), all_of(fused_tensors, qkv_biases)
+)

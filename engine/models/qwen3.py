@@ -4,5 +4,6 @@ from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
 
 ARCHITECTURE = Architecture(
-    reading.decoder(reading.layer_maker(mixer={"head_norms": True}), neighbours=False), decoder_tensors
+    reading.decoder(reading.layer_maker(mixer={"head_norms": True}), neighbours=False),
+    decoder_tensors,
 )

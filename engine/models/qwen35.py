@@ -6,7 +6,16 @@ from functools import partial
 
 import numpy as np
 
-from engine.config import Attention, DeltaNet, Dense, Experts, FeedForward, Layer, ModelConfig, Router
+from engine.config import (
+    Attention,
+    DeltaNet,
+    Dense,
+    Experts,
+    FeedForward,
+    Layer,
+    ModelConfig,
+    Router,
+)
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, recurrent, steps
 from engine.models.base import Architecture, decoder_tensors
@@ -50,7 +59,9 @@ def qwen35_config(
         return Layer(replace(attention, head_norms=True, gated=True), form)
 
     has_experts = feed_forward is not None
-    return reading.decoder_config(read, layer, neighbours=False, has_predictors=True, has_experts=has_experts)
+    return reading.decoder_config(
+        read, layer, neighbours=False, has_predictors=True, has_experts=has_experts
+    )
 
 
 def qwen35_experts(read: Hyperparameters) -> Callable[[Dense], Experts]:

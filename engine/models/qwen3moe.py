@@ -10,7 +10,9 @@ from engine.models.base import Architecture, decoder_tensors
 
 def _read(read: Hyperparameters) -> ModelConfig:
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
-        experts = reading.experts(read, reading.expert_width(read, dense), Router(renormalised=True))
+        experts = reading.experts(
+            read, reading.expert_width(read, dense), Router(renormalised=True)
+        )
         return Layer(replace(attention, head_norms=True), experts)
 
     return reading.decoder_config(read, layer, neighbours=False, has_experts=True)

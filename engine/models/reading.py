@@ -6,7 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from engine.config import Attention, Dense, Experts, Layer, ModelConfig, Rope, Router, Yarn, sharpness
+from engine.config import (
+    Attention,
+    Dense,
+    Experts,
+    Layer,
+    ModelConfig,
+    Rope,
+    Router,
+    Yarn,
+    sharpness,
+)
 from engine.errors import shown
 from engine.gguf.hyperparameters import Hyperparameters, kind_of
 from engine.gguf.strings import StringArray, StringCount
@@ -36,7 +46,9 @@ DIM_MULTIPLE = 8
 """Of the width and of a head: kernels take eight floats at a time and have no rest."""
 
 
-def decoder(layer: LayerMaker | None = None, **options: Any) -> Callable[[Hyperparameters], ModelConfig]:
+def decoder(
+    layer: LayerMaker | None = None, **options: Any
+) -> Callable[[Hyperparameters], ModelConfig]:
     """Return what reads ``decoder_config`` with these options."""
     return lambda read: decoder_config(read, layer, **options)
 
@@ -76,7 +88,9 @@ def decoder_config(
     if not has_experts:
         refuse_experts(read)
     n_blocks, dim = read.integer("block_count", 1, MAX_LAYERS), width(read)
-    ignored = read.integer("nextn_predict_layers", 0, n_blocks - 1, default=0) if has_predictors else 0
+    ignored = (
+        read.integer("nextn_predict_layers", 0, n_blocks - 1, default=0) if has_predictors else 0
+    )
     n_layers, layer = n_blocks - ignored, layer or layer_maker()
     mixers = mixers or attentions(read, n_blocks, dim, neighbours, factors, is_hybrid)
     hidden = read.per_layer("feed_forward_length", n_blocks, 0 if has_bare_mixers else 1, MAX_DIM)
@@ -93,26 +107,37 @@ def decoder_config(
     )
 
 
-def layer_maker(mixer: LayerFields = NO_FIELDS, form: LayerFields = NO_FIELDS, **own: Any) -> LayerMaker:
+def layer_maker(
+    mixer: LayerFields = NO_FIELDS, form: LayerFields = NO_FIELDS, **own: Any
+) -> LayerMaker:
     """Return what makes all layers of what the shared keys say, but for some fields.
 
     Args:
         mixer, form: fields of each layer's attention and of its feed-forward.
         own: fields of each ``Layer``.
     """
-    return lambda _, attention, dense: Layer(replace(attention, **mixer), replace(dense, **form), **own)
+    return lambda _, attention, dense: Layer(
+        replace(attention, **mixer), replace(dense, **form), **own
+    )
 
 
 def width(read: Hyperparameters) -> int:
     """Width of the residual stream."""
     dim = read.integer("embedding_length", 1, MAX_DIM)
     if dim % DIM_MULTIPLE:
-        raise read.fail(f"{read.key('embedding_length')} is {dim}: must be a multiple of {DIM_MULTIPLE}")
+        raise read.fail(
+            f"{read.key('embedding_length')} is {dim}: must be a multiple of {DIM_MULTIPLE}"
+        )
     return dim
 
 
 def attentions(
-    read: Hyperparameters, n_layers: int, dim: int, neighbours: bool, factors: str = "", is_hybrid: bool = False
+    read: Hyperparameters,
+    n_layers: int,
+    dim: int,
+    neighbours: bool,
+    factors: str = "",
+    is_hybrid: bool = False,
 ) -> list[Attention]:
     """Attention of every layer; the numbers of heads may differ between layers.
 
@@ -130,7 +155,10 @@ def attentions(
             raise read.fail(f"{key} is {n_kv_heads}, which does not divide the {n_heads} heads")
     head_dim = head_width(read, dim, max(1, *heads))
     turned = rope(read, head_dim, neighbours, factors)
-    return [Attention(n, m, head_dim, head_dim, turned, head_dim**-0.5) for n, m in zip(heads, kv_heads, strict=True)]
+    return [
+        Attention(n, m, head_dim, head_dim, turned, head_dim**-0.5)
+        for n, m in zip(heads, kv_heads, strict=True)
+    ]
 
 
 def head_width(read: Hyperparameters, dim: int, n_heads: int) -> int:
@@ -138,7 +166,9 @@ def head_width(read: Hyperparameters, dim: int, n_heads: int) -> int:
     key = read.key("attention.key_length")
     if read.raw("attention.key_length") is None and dim % n_heads:
         heads = read.key("attention.head_count")
-        raise read.fail(f"{heads} is {n_heads}, which does not divide {read.key('embedding_length')} {dim}")
+        raise read.fail(
+            f"{heads} is {n_heads}, which does not divide {read.key('embedding_length')} {dim}"
+        )
     head_dim = read.integer("attention.key_length", 1, MAX_HEAD_DIM, default=dim // n_heads)
     if head_dim > MAX_HEAD_DIM or head_dim < DIM_MULTIPLE or head_dim % DIM_MULTIPLE:
         raise read.fail(
@@ -147,7 +177,9 @@ def head_width(read: Hyperparameters, dim: int, n_heads: int) -> int:
         )
     value_dim = read.integer("attention.value_length", 1, MAX_HEAD_DIM, default=head_dim)
     if value_dim != head_dim:
-        raise read.fail(f"{read.key('attention.value_length')} is {value_dim}, keys have {head_dim}: must be equal")
+        raise read.fail(
+            f"{read.key('attention.value_length')} is {value_dim}, keys have {head_dim}: must be equal"
+        )
     return head_dim
 
 
@@ -157,12 +189,16 @@ def rope(read: Hyperparameters, head_dim: int, neighbours: bool, factors: str = 
     if dim % 2:
         raise read.fail(f"{read.key('rope.dimension_count')} is {dim}: must be even")
     kind, magnitude = scaling_kind(read), read.positive("rope.scaling.attn_factor", 1.0)
-    plain = Rope(read.positive("rope.freq_base", 10000.0), dim, neighbours, 1.0, factors, magnitude=magnitude)
+    plain = Rope(
+        read.positive("rope.freq_base", 10000.0), dim, neighbours, 1.0, factors, magnitude=magnitude
+    )
     if kind == "none":
         return plain
     if kind == "longrope":
         return longrope(read, plain)
-    factor = read.positive("rope.scaling.factor", default=read.positive("rope.scale_linear", default=1.0))
+    factor = read.positive(
+        "rope.scaling.factor", default=read.positive("rope.scale_linear", default=1.0)
+    )
     return yarn(read, plain, factor) if kind == "yarn" else replace(plain, scaling_factor=factor)
 
 
@@ -203,7 +239,9 @@ def _beta(read: Hyperparameters, which: str, default: float) -> float:
 def original_context(read: Hyperparameters) -> int:
     """Positions the model was trained for before it was stretched."""
     trained = read.integer("context_length", 1, MAX_CONTEXT_LENGTH)
-    return read.integer("rope.scaling.original_context_length", 1, MAX_CONTEXT_LENGTH, default=trained)
+    return read.integer(
+        "rope.scaling.original_context_length", 1, MAX_CONTEXT_LENGTH, default=trained
+    )
 
 
 def window(read: Hyperparameters, default: int | None = None) -> int:
@@ -235,11 +273,15 @@ def experts(read: Hyperparameters, hidden_dim: int, router: Router, gate: str = 
     groups = read.integer("expert_group_count", 0, n - 1, default=0)
     if groups > 1:
         if n % groups or n // groups < 2:
-            raise read.fail(f"{read.key('expert_group_count')} is {groups}: must divide {n} experts into twos or more")
+            raise read.fail(
+                f"{read.key('expert_group_count')} is {groups}: must divide {n} experts into twos or more"
+            )
         groups_used = read.integer("expert_group_used_count", 1, groups)
         if groups_used * (n // groups) < used:
             key = read.key("expert_group_used_count")
-            raise read.fail(f"{key} is {groups_used}: holds fewer than the {used} experts that are used")
+            raise read.fail(
+                f"{key} is {groups_used}: holds fewer than the {used} experts that are used"
+            )
         router = replace(router, n_groups=groups, n_groups_used=groups_used)
     return Experts(n, used, hidden_dim, router, gate)
 
@@ -286,7 +328,9 @@ def next_to_shared(
             return Layer(replace(attention, **mixer), dense)
         wide = expert_width(read, None if is_width_stated else dense)
         shared = Dense((part_width or wide) * read.integer("expert_shared_count", 1, MAX_USED))
-        return Layer(replace(attention, **mixer), replace(experts(read, wide, router), shared=shared))
+        return Layer(
+            replace(attention, **mixer), replace(experts(read, wide, router), shared=shared)
+        )
 
     return layer
 
@@ -294,7 +338,9 @@ def next_to_shared(
 def keyed_router(read: Hyperparameters) -> Router:
     """The router of a family whose files say themselves how experts are scored, and what they weigh."""
     score = SCORES[read.integer("expert_gating_func", 1, len(SCORES), default=1) - 1]
-    return Router(score, read.flag("expert_weights_norm", False), multiplier(read, "expert_weights_scale"))
+    return Router(
+        score, read.flag("expert_weights_norm", False), multiplier(read, "expert_weights_scale")
+    )
 
 
 def multiplier(read: Hyperparameters, name: str, default: float | None = 1.0) -> float:
@@ -377,7 +423,9 @@ def vocab_size(read: Hyperparameters) -> int:
 def refuse_prediction_layers(read: Hyperparameters) -> None:
     """Refuse a file whose last layers predict further tokens; ``block_count`` counts them."""
     if read.integer("nextn_predict_layers", 0, MAX_LAYERS, default=0):
-        raise read.fail(f"{read.key('nextn_predict_layers')} is not 0: layers that predict ahead are not supported")
+        raise read.fail(
+            f"{read.key('nextn_predict_layers')} is not 0: layers that predict ahead are not supported"
+        )
 
 
 def refuse_experts(read: Hyperparameters) -> None:
@@ -404,17 +452,25 @@ def refuse_what_is_no_whole_model(read: Hyperparameters, is_encoder: bool) -> No
     if not isinstance(n_parts, int) or isinstance(n_parts, bool):
         raise read.fail(f"split.count is {kind_of(n_parts)}: must be an integer")
     if n_parts > 1:
-        raise read.fail(f"split.count is {n_parts}: the model is split into files (open its first part)")
+        raise read.fail(
+            f"split.count is {n_parts}: the model is split into files (open its first part)"
+        )
     causal = read.raw("attention.causal")
     if causal is not None and causal is not (not is_encoder):
         wanted = "false" if is_encoder else "true"
-        raise read.fail(f"{read.key('attention.causal')} is not {wanted}: not supported in {read.architecture}")
+        raise read.fail(
+            f"{read.key('attention.causal')} is not {wanted}: not supported in {read.architecture}"
+        )
 
 
 def pooling(read: Hyperparameters) -> dict[str, Any]:
     """Fields of ``ModelConfig`` that say what becomes of a text's vectors."""
     kind = read.integer("pooling_type", 0, len(POOLINGS) - 1, default=0)
     labels = read.raw("classifier.output_labels")
-    if labels is not None and not (isinstance(labels, (list, StringArray)) and 1 <= len(labels) <= MAX_LABELS):
-        raise read.fail(f"{read.key('classifier.output_labels')} must be up to {MAX_LABELS} strings")
+    if labels is not None and not (
+        isinstance(labels, (list, StringArray)) and 1 <= len(labels) <= MAX_LABELS
+    ):
+        raise read.fail(
+            f"{read.key('classifier.output_labels')} must be up to {MAX_LABELS} strings"
+        )
     return {"pooling": POOLINGS[kind], "n_labels": len(labels) if labels is not None else 0}

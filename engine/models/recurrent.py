@@ -25,11 +25,15 @@ def delta_net_of(read: Hyperparameters, is_grouped: bool = False) -> DeltaNet:
     """
     head_dim = read.integer("ssm.state_size", 1, reading.MAX_HEAD_DIM)
     if head_dim % STRIP:
-        raise read.fail(f"{read.key('ssm.state_size')} is {head_dim}: must be a multiple of {STRIP}")
+        raise read.fail(
+            f"{read.key('ssm.state_size')} is {head_dim}: must be a multiple of {STRIP}"
+        )
     n_keys, n_values = _heads(read, "ssm.group_count"), _heads(read, "ssm.time_step_rank")
     if n_values % n_keys:
         groups = read.key("ssm.group_count")
-        raise read.fail(f"{groups} is {n_keys}, which does not divide {read.key('ssm.time_step_rank')} {n_values}")
+        raise read.fail(
+            f"{groups} is {n_keys}, which does not divide {read.key('ssm.time_step_rank')} {n_values}"
+        )
     inner = read.integer("ssm.inner_size", 1, reading.MAX_DIM)
     if inner != n_values * head_dim:
         raise read.fail(
@@ -57,7 +61,9 @@ def mamba2_of(read: Hyperparameters) -> Mamba2:
     inner = read.integer("ssm.inner_size", 1, reading.MAX_DIM)
     if n_heads % n_groups:
         heads = read.key("ssm.time_step_rank")
-        raise read.fail(f"{read.key('ssm.group_count')} is {n_groups}, which does not divide {heads} {n_heads}")
+        raise read.fail(
+            f"{read.key('ssm.group_count')} is {n_groups}, which does not divide {heads} {n_heads}"
+        )
     if inner % n_heads or inner // n_heads % reading.DIM_MULTIPLE:
         heads = read.key("ssm.time_step_rank")
         raise read.fail(
@@ -66,7 +72,9 @@ def mamba2_of(read: Hyperparameters) -> Mamba2:
         )
     key_dim = read.integer("ssm.state_size", 1, reading.MAX_HEAD_DIM)
     if key_dim % reading.DIM_MULTIPLE:
-        raise read.fail(f"{read.key('ssm.state_size')} is {key_dim}: must be a multiple of {reading.DIM_MULTIPLE}")
+        raise read.fail(
+            f"{read.key('ssm.state_size')} is {key_dim}: must be a multiple of {reading.DIM_MULTIPLE}"
+        )
     return Mamba2(n_heads, inner // n_heads, n_groups, key_dim, taps(read, "ssm.conv_kernel"))
 
 
@@ -80,7 +88,9 @@ def mamba_tensors(block: str, mixer: Mamba2, dim: int) -> dict[str, TensorSpec]:
         "ssm_dt.bias": TensorSpec((n_heads,)),
         "ssm_a": TensorSpec((n_heads, 1), is_vectors=True),
         "ssm_d": TensorSpec((n_heads, 1), is_vectors=True),
-        "ssm_norm.weight": TensorSpec((groups, mixer.out_dim // groups), required=False, is_vectors=True),
+        "ssm_norm.weight": TensorSpec(
+            (groups, mixer.out_dim // groups), required=False, is_vectors=True
+        ),
         "ssm_out.weight": TensorSpec((dim, mixer.out_dim)),
     }
     return {block + name: spec for name, spec in found.items()}
@@ -114,7 +124,9 @@ def tensors(block: str, mixer: Recurrent, dim: int) -> dict[str, TensorSpec]:
     if isinstance(mixer, Mamba2):
         return mamba_tensors(block, mixer, dim)
     return {
-        block + "shortconv.conv.weight": TensorSpec((mixer.n_channels, mixer.taps), is_vectors=True),
+        block + "shortconv.conv.weight": TensorSpec(
+            (mixer.n_channels, mixer.taps), is_vectors=True
+        ),
         block + "shortconv.in_proj.weight": TensorSpec((3 * mixer.n_channels, dim)),
         block + "shortconv.out_proj.weight": TensorSpec((dim, mixer.n_channels)),
     }
@@ -129,7 +141,9 @@ def mix(d: Decoder, layer: int, mixer: Recurrent, x: Activations) -> tuple[Tenso
     return short_convolution(d, layer, mixer, x)
 
 
-def short_convolution(d: Decoder, layer: int, mixer: ShortConvolution, x: Activations) -> tuple[Tensor, Activations]:
+def short_convolution(
+    d: Decoder, layer: int, mixer: ShortConvolution, x: Activations
+) -> tuple[Tensor, Activations]:
     """c * convolution(b * y) with b, c and y projections of x."""
     plan, n = d.plan, mixer.n_channels
     w_in = d.weight(layer, "shortconv.in_proj.weight")
@@ -144,13 +158,23 @@ def short_convolution(d: Decoder, layer: int, mixer: ShortConvolution, x: Activa
     return d.weight(layer, "shortconv.out_proj.weight"), convolved
 
 
-def delta_net(d: Decoder, layer: int, mixer: DeltaNet, x: Activations) -> tuple[Tensor, Activations]:
+def delta_net(
+    d: Decoder, layer: int, mixer: DeltaNet, x: Activations
+) -> tuple[Tensor, Activations]:
     """Query each value head's state matrix; the answers are normed and gated."""
     plan, heads, width = d.plan, mixer.n_value_heads, mixer.head_dim
-    sizes = {"attn_qkv.weight": mixer.n_channels, "attn_gate.weight": mixer.out_dim, **_rate_widths(mixer)}
+    sizes = {
+        "attn_qkv.weight": mixer.n_channels,
+        "attn_gate.weight": mixer.out_dim,
+        **_rate_widths(mixer),
+    }
     made = {name: d.buffers.vector(name, n) for name, n in sizes.items()}
     weights = {name: d.weight(layer, name) for name in sizes}
-    (qkv, gate, *raw), decay, rate = made.values(), d.buffers.vector("decay", heads), d.buffers.vector("rate", heads)
+    (qkv, gate, *raw), decay, rate = (
+        made.values(),
+        d.buffers.vector("decay", heads),
+        d.buffers.vector("rate", heads),
+    )
     answers = d.buffers.vector("answers", mixer.out_dim)
     plan.quantize(x, *weights.values())
     plan.barrier()
@@ -202,7 +226,9 @@ def mamba2(d: Decoder, layer: int, mixer: Mamba2, x: Activations) -> tuple[Tenso
     plan.scan("selective scan", matrices, qkv, decay, rate, answers, d.weight(layer, "ssm_d"))
     plan.barrier()
     norm = d.optional(layer, "ssm_norm.weight")
-    plan.gated_norm(answers, (projected, 0), norm, mixer.n_groups, d.config.norm_eps, gate_first=True)
+    plan.gated_norm(
+        answers, (projected, 0), norm, mixer.n_groups, d.config.norm_eps, gate_first=True
+    )
     plan.barrier()
     return d.weight(layer, "ssm_out.weight"), answers
 

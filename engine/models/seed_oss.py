@@ -16,4 +16,6 @@ def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     return {name.replace("ffn_norm", NORM): spec for name, spec in tensors.items()}
 
 
-ARCHITECTURE = Architecture(reading.decoder(neighbours=False), _tensors, partial(steps.all_layers, ffn_norm=NORM))
+ARCHITECTURE = Architecture(
+    reading.decoder(neighbours=False), _tensors, partial(steps.all_layers, ffn_norm=NORM)
+)

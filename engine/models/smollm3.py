@@ -4,16 +4,25 @@ from dataclasses import replace
 
 from engine.config import Attention, Dense, Layer
 from engine.models import reading
-from engine.models.base import Architecture, all_of, decoder_tensors, optional_other_biases, optional_qkv_biases
+from engine.models.base import (
+    Architecture,
+    all_of,
+    decoder_tensors,
+    optional_other_biases,
+    optional_qkv_biases,
+)
 
 PERIOD = 4
 
 
 def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
     """The last layer of each period has no rope."""
-    return Layer(replace(attention, rope=None) if number % PERIOD == PERIOD - 1 else attention, feed_forward)
+    return Layer(
+        replace(attention, rope=None) if number % PERIOD == PERIOD - 1 else attention, feed_forward
+    )
 
 
 ARCHITECTURE = Architecture(
-    reading.decoder(_layer, neighbours=True), all_of(decoder_tensors, optional_qkv_biases, optional_other_biases)
+    reading.decoder(_layer, neighbours=True),
+    all_of(decoder_tensors, optional_qkv_biases, optional_other_biases),
 )

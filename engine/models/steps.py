@@ -60,8 +60,16 @@ def each_layer(
         end_layer: writes what ends a layer, by its number.
     """
     for number, layer in d.layers:
-        own = norm(d, number, ffn_norm, "normed of its own") if layer.own_norms and d.asks(number) else None
-        if isinstance(layer.feed_forward, Experts) and layer.feed_forward.routes_first and d.asks(number):
+        own = (
+            norm(d, number, ffn_norm, "normed of its own")
+            if layer.own_norms and d.asks(number)
+            else None
+        )
+        if (
+            isinstance(layer.feed_forward, Experts)
+            and layer.feed_forward.routes_first
+            and d.asks(number)
+        ):
             d.plan.copy(d.x, (0, 0), d.buffers.vector(ROUTED, d.config.dim), (0, 0), d.config.dim)
         if d.mixes(number):
             x = norm(d, number, mixer_norm) if layer.norm_before else d.x
@@ -76,7 +84,9 @@ def each_layer(
             continue
         if not layer.side_by_side:  # else x is still what attention has read
             x = norm(d, number, ffn_norm) if layer.norm_before else d.x
-        residual(d, feed_forward(d, number, layer.feed_forward, own or x), _norm_after(d, number, 1))
+        residual(
+            d, feed_forward(d, number, layer.feed_forward, own or x), _norm_after(d, number, 1)
+        )
         if end_layer is not None:
             end_layer(number)
 
@@ -98,7 +108,9 @@ def embedding(d: Decoder) -> None:
     for rope in d.config.ropes:
         d.plan.angles(d.rotations[rope], d.angles(rope))
         if rope.query_growth:
-            d.plan.angles(d.rotations[rope], d.query_angles(rope), rope.query_growth, rope.original_context)
+            d.plan.angles(
+                d.rotations[rope], d.query_angles(rope), rope.query_growth, rope.original_context
+            )
     d.plan.barrier()
 
 
@@ -107,8 +119,12 @@ def _begin(d: Decoder) -> None:
     out = d.buffers.vector("embedded", d.config.dim) if d.config.embedding_norm else d.x
     look_up(d, out)
     if d.config.learned_positions:
-        d.plan.add_positions(d.weights["position_embd.weight"].address, d.config.learned_positions, out)
-    if d.config.token_types:  # every token is of the first type: a table with one row for all positions
+        d.plan.add_positions(
+            d.weights["position_embd.weight"].address, d.config.learned_positions, out
+        )
+    if (
+        d.config.token_types
+    ):  # every token is of the first type: a table with one row for all positions
         d.plan.add_positions(d.weights["token_types.weight"].address, 1, out)
     if d.config.embedding_norm:
         d.plan.barrier()
@@ -132,7 +148,10 @@ def norm(d: Decoder, layer: int, name: str, place: str = "normed") -> Activation
 
 def normed_by(d: Decoder, x: Activations, name: str, out: Activations) -> None:
     """Out = a vector of the stream, normed by the weights of a name, and by its bias where the file has one."""
-    weight, bias = d.weights.get(name + ".weight") or d.weights.get(name), d.weights.get(name + ".bias")
+    weight, bias = (
+        d.weights.get(name + ".weight") or d.weights.get(name),
+        d.weights.get(name + ".bias"),
+    )
     ones = 0 if weight else d.buffers.constant(f"ones {x.n}", np.ones(x.n, np.float32))
     norm = d.plan.layernorm if d.config.layer_norm else d.plan.rmsnorm
     norm(x, weight=weight or ones, bias=bias, out=out, eps=d.stream_eps)
@@ -154,7 +173,9 @@ def mix(d: Decoder, layer: int, mixer: Mixer, x: Activations) -> Activations | N
     return product(d, *recurrent.mix(d, layer, mixer, x))
 
 
-def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations) -> Activations | None:
+def self_attention(
+    d: Decoder, layer: int, attention: Attention, x: Activations
+) -> Activations | None:
     """output(attention(q, k, v)) of x, with grouped queries; biases and norms of heads where the file has them.
 
     None where keys and values of x are all that is wanted of this layer and of those after it.
@@ -173,7 +194,11 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
         for letter, weight, out, bias in zip("qkv", weights, (q, k, v), biases, strict=True)
         if weight and wanted[letter]
     ]
-    gate = d.buffers.vector("q gate", attention.q_dim) if attention.gated or attention.gated_apart else None
+    gate = (
+        d.buffers.vector("q gate", attention.q_dim)
+        if attention.gated or attention.gated_apart
+        else None
+    )
     if gate is not None and attention.gated_apart and wanted["q"]:
         products.append((d.weight(layer, "attn_gate.weight"), gate, None))
     plan.quantize(x, *(weight for weight, _, _ in products))
@@ -188,13 +213,19 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
         for _, out, _ in products:
             plan.clamp(out, attention.bound)
         plan.barrier()
-    if wanted["v"] and attention.value_norms:  # the threads have the same heads in all rows up to the store: no barrier
+    if (
+        wanted["v"] and attention.value_norms
+    ):  # the threads have the same heads in all rows up to the store: no barrier
         plan.unit_heads(v if weights[2] else k, attention.value_dim, v, d.config.norm_eps)
-    if attention.gated and gate is not None:  # the threads have the same heads when they norm and turn them: no barrier
+    if (
+        attention.gated and gate is not None
+    ):  # the threads have the same heads when they norm and turn them: no barrier
         both, q = q, d.buffers.vector("q", attention.q_dim)
         if wanted["q"]:
             plan.split_heads(both, attention.key_dim, q, gate)
-    _norm_and_turn(d, layer, attention, {letter: x for letter, x in (("q", q), ("k", k)) if wanted[letter]})
+    _norm_and_turn(
+        d, layer, attention, {letter: x for letter, x in (("q", q), ("k", k)) if wanted[letter]}
+    )
     if wanted["q"]:  # the threads have the same heads in all rows from the norms on: no barrier
         plan.hadamard(attention.key_dim, q)
     if wanted["k"]:
@@ -212,10 +243,14 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
     plan.phase = "attention output"
     if attention.norm_within:
         attended = _normed_within(d, layer, "attn_sub_norm", attended)
-    return product(d, d.weight(layer, "attn_output.weight"), attended, d.optional(layer, "attn_output.bias"))
+    return product(
+        d, d.weight(layer, "attn_output.weight"), attended, d.optional(layer, "attn_output.bias")
+    )
 
 
-def _norm_and_turn(d: Decoder, layer: int, attention: Attention, heads: Mapping[str, Activations]) -> None:
+def _norm_and_turn(
+    d: Decoder, layer: int, attention: Attention, heads: Mapping[str, Activations]
+) -> None:
     """Norm queries and keys, by their letters, and turn them by their positions, each as far as the layer does."""
     plan, rope, width, eps = d.plan, attention.rope, attention.key_dim, d.config.norm_eps
     angles_of = {"q": d.query_angles(rope), "k": d.angles(rope)} if rope is not None else {}
@@ -230,7 +265,9 @@ def _norm_and_turn(d: Decoder, layer: int, attention: Attention, heads: Mapping[
     if attention.head_layer_norms:
         for (x, _), norm in zip(turned, norms, strict=True):
             assert norm is not None
-            plan.layernorm_heads(x, width, norm, eps)  # the threads have the same heads when they turn them: no barrier
+            plan.layernorm_heads(
+                x, width, norm, eps
+            )  # the threads have the same heads when they turn them: no barrier
         norms = [None] * len(turned)
     for (x, angles), norm in zip(turned, norms, strict=True):
         if attention.norms_turned:  # the threads have the same heads in both rows: no barrier
@@ -259,8 +296,12 @@ def _normed_apart(d: Decoder, layer: int, form: Experts, x: Activations) -> Acti
     plan.phase = "norms"
     out, routed = (d.buffers.vector(name, dim) for name in ("normed branch", ROUTED))
     plan.rmsnorm(shared, d.weight(layer, "post_ffw_norm_1.weight"), out, d.config.norm_eps)
-    scale = f"blk.{layer}.ffn_gate_inp.scale"  # of a vector that has unit length, not unit mean square
-    plan.rmsnorm(d.x, d.buffers.constant(scale, d.weights.float32(scale) / dim**0.5), routed, d.stream_eps)
+    scale = (
+        f"blk.{layer}.ffn_gate_inp.scale"  # of a vector that has unit length, not unit mean square
+    )
+    plan.rmsnorm(
+        d.x, d.buffers.constant(scale, d.weights.float32(scale) / dim**0.5), routed, d.stream_eps
+    )
     x = norm(d, layer, "pre_ffw_norm_2")
     branch = experts.routed_feed_forward(d, layer, form, x, None, routed)
     plan.add(out, branch, d.weight(layer, "post_ffw_norm_2.weight"), d.config.norm_eps)
@@ -268,7 +309,9 @@ def _normed_apart(d: Decoder, layer: int, form: Experts, x: Activations) -> Acti
     return out
 
 
-def dense_feed_forward(d: Decoder, layer: int, dense: Dense, x: Activations, kind: str = "") -> Activations:
+def dense_feed_forward(
+    d: Decoder, layer: int, dense: Dense, x: Activations, kind: str = ""
+) -> Activations:
     """down(function(gate(x)) * up(x)) with the layer's function, or down(function(up(x))).
 
     Args:
@@ -276,7 +319,10 @@ def dense_feed_forward(d: Decoder, layer: int, dense: Dense, x: Activations, kin
     """
     plan, n = d.plan, dense.hidden_dim
     gate, up = (d.buffers.vector(name, n) for name in ("gate", "up"))
-    w_up, w_down = d.weight(layer, f"ffn_up{kind}.weight"), d.weight(layer, f"ffn_down{kind}.weight")
+    w_up, w_down = (
+        d.weight(layer, f"ffn_up{kind}.weight"),
+        d.weight(layer, f"ffn_down{kind}.weight"),
+    )
     products = [(w_up, up, d.optional(layer, f"ffn_up{kind}.bias"))]
     if dense.is_fused:
         products = [(w_up.part(0, n), gate, None), (w_up.part(n, n), up, None)]
@@ -306,7 +352,11 @@ def dense_feed_forward(d: Decoder, layer: int, dense: Dense, x: Activations, kin
 
 
 def product(
-    d: Decoder, weight: Tensor, x: Activations, bias: Tensor | None = None, is_quantized: bool = False
+    d: Decoder,
+    weight: Tensor,
+    x: Activations,
+    bias: Tensor | None = None,
+    is_quantized: bool = False,
 ) -> Activations:
     """weight @ x + bias as a branch, for x that comes after a barrier."""
     branch = d.buffers.vector("branch", weight.n_rows)

@@ -39,7 +39,9 @@ class Form:
 def _offsets(group_step: tuple[int, int, int], high: int) -> np.ndarray[Any, np.dtype[np.intp]]:
     """Offsets of 256 values: of their groups of 32 by the number's bits 0, 1 and 2, and of a group's upper sixteen."""
     groups = [sum(step * (g >> bit & 1) for bit, step in enumerate(group_step)) for g in range(8)]
-    return np.array([at + high * half + k for at in groups for half in (0, 1) for k in range(16)], np.intp)
+    return np.array(
+        [at + high * half + k for at in groups for half in (0, 1) for k in range(16)], np.intp
+    )
 
 
 PAIRED_32 = _offsets((64, 128, 16), 32)
@@ -48,7 +50,9 @@ PAIRED_256 = _offsets((16, 128, 256), 32)
 """Sub-blocks next to each other share a register; a value's magnitude is 64 bytes after it."""
 PLANES_8 = np.array([32 * (k % 8) + k // 8 for k in range(256)], np.intp)
 """Every eighth value together: those that meet the same bit of 32 bytes."""
-PLANES_4 = np.array([128 * (k >> 6 & 1) + 16 * (k >> 7) + 32 * (k % 4) + (k & 63) // 4 for k in range(256)], np.intp)
+PLANES_4 = np.array(
+    [128 * (k >> 6 & 1) + 16 * (k >> 7) + 32 * (k % 4) + (k & 63) // 4 for k in range(256)], np.intp
+)
 """Every fourth value of the first and third 64 together, those of the second and fourth after them."""
 
 FORMS: dict[str, Form] = {
@@ -78,7 +82,9 @@ class Quantized:
 
     def after(self, columns: int, each: Quantized) -> Quantized:
         """Return the addresses after so many columns, of which ``each`` has the bytes of one."""
-        return Quantized(self.q + columns * each.q, self.d + columns * each.d, self.sums + columns * each.sums)
+        return Quantized(
+            self.q + columns * each.q, self.d + columns * each.d, self.sums + columns * each.sums
+        )
 
 
 def row_places(n: int) -> tuple[int, np.ndarray[Any, np.dtype[np.intp]]]:
@@ -105,7 +111,11 @@ def in_rows(part: np.ndarray[Any, Any], n: int, group: int = 1) -> np.ndarray[An
 
 
 def in_columns(
-    q: np.ndarray[Any, Any], d: np.ndarray[Any, Any], sums: np.ndarray[Any, Any], at_once: int, columns_together: int
+    q: np.ndarray[Any, Any],
+    d: np.ndarray[Any, Any],
+    sums: np.ndarray[Any, Any],
+    at_once: int,
+    columns_together: int,
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """An int8 form of several tokens in the order that prefill kernels read: columns side by side.
 
@@ -122,25 +132,37 @@ def in_columns(
         shorter where n is no multiple.
     """
     room = -len(q) % at_once
-    q, d, sums = (np.concatenate([part, np.zeros((room, *part.shape[1:]), part.dtype)]) for part in (q, d, sums))
+    q, d, sums = (
+        np.concatenate([part, np.zeros((room, *part.shape[1:]), part.dtype)])
+        for part in (q, d, sums)
+    )
     tiles = [
-        q[:, at : at + 256].reshape(len(q) // columns_together, columns_together, -1, 4).swapaxes(1, 2).ravel()
+        q[:, at : at + 256]
+        .reshape(len(q) // columns_together, columns_together, -1, 4)
+        .swapaxes(1, 2)
+        .ravel()
         for at in range(0, q.shape[1], 256)
     ]
     return np.concatenate(tiles), d.swapaxes(0, 1).copy(), sums.swapaxes(0, 1).copy()
 
 
-def out_of_columns(q: np.ndarray[Any, Any], n_tokens: int, n: int, columns_together: int) -> np.ndarray[Any, Any]:
+def out_of_columns(
+    q: np.ndarray[Any, Any], n_tokens: int, n: int, columns_together: int
+) -> np.ndarray[Any, Any]:
     """The values of ``in_columns`` as (n_tokens, n); n_tokens as padded there."""
     tiles = []
     for at in range(0, n, 256):
         width = min(256, n - at)
-        tile = q[at * n_tokens : (at + width) * n_tokens].reshape(-1, width // 4, columns_together, 4)
+        tile = q[at * n_tokens : (at + width) * n_tokens].reshape(
+            -1, width // 4, columns_together, 4
+        )
         tiles.append(tile.swapaxes(1, 2).reshape(n_tokens, width))
     return np.concatenate(tiles, axis=1)
 
 
-def in_pairs(q: np.ndarray[Any, np.dtype[np.int8]], form: Form) -> np.ndarray[Any, np.dtype[np.int8]]:
+def in_pairs(
+    q: np.ndarray[Any, np.dtype[np.int8]], form: Form
+) -> np.ndarray[Any, np.dtype[np.int8]]:
     """int8 of several tokens (n_tokens, n) as a form with ``offsets`` keeps them; in order where n is below 256."""
     assert form.offsets is not None
     q = in_rows(q, q.shape[1])
@@ -153,13 +175,19 @@ def in_pairs(q: np.ndarray[Any, np.dtype[np.int8]], form: Form) -> np.ndarray[An
     return np.concatenate([chunks.reshape(n_tokens, -1), q[:, whole:]], axis=1)
 
 
-def out_of_pairs(kept: np.ndarray[Any, np.dtype[np.int8]], form: Form, n: int) -> np.ndarray[Any, np.dtype[np.int8]]:
+def out_of_pairs(
+    kept: np.ndarray[Any, np.dtype[np.int8]], form: Form, n: int
+) -> np.ndarray[Any, np.dtype[np.int8]]:
     """The values of ``in_pairs`` as (n_tokens, n)."""
     assert form.offsets is not None
     room, places = row_places(n)
     whole = room // 256 * 256
-    chunks = kept[:, : whole * form.item_bytes].reshape(len(kept), -1, 256 * form.item_bytes)[:, :, form.offsets]
-    return np.concatenate([chunks.reshape(len(kept), whole), kept[:, whole * form.item_bytes :]], axis=1)[:, places]
+    chunks = kept[:, : whole * form.item_bytes].reshape(len(kept), -1, 256 * form.item_bytes)[
+        :, :, form.offsets
+    ]
+    return np.concatenate(
+        [chunks.reshape(len(kept), whole), kept[:, whole * form.item_bytes :]], axis=1
+    )[:, places]
 
 
 class Activations:
@@ -190,7 +218,11 @@ class Activations:
             room, _ = row_places(self.n)
             n = min(self._few, self.columns) * room if form.in_rows else self.columns * self.n
             n_groups = n // form.group if form.group else 0
-            parts = [Memory(form.item_bytes * n), Memory(4 * n_groups), Memory(form.sums_bytes * n_groups)]
+            parts = [
+                Memory(form.item_bytes * n),
+                Memory(4 * n_groups),
+                Memory(form.sums_bytes * n_groups),
+            ]
             self._forms[name] = Quantized(*(part.address for part in parts)), parts
         return self._forms[name][0]
 
@@ -226,23 +258,33 @@ class Activations:
         scales = parts[1].array(np.float32, (n_tokens, room // form.group)).astype(np.float64)
         kept = parts[0].array(np.int8, (n_tokens, room * form.item_bytes))
         rows = kept[:, places] if form.offsets is None else out_of_pairs(kept, form, self.n)
-        decoded: np.ndarray[Any, np.dtype[np.float64]] = rows.astype(np.float64) * scales[:, places // form.group]
+        decoded: np.ndarray[Any, np.dtype[np.float64]] = (
+            rows.astype(np.float64) * scales[:, places // form.group]
+        )
         return decoded
 
     def _out_of_columns(
         self, form: Form, parts: list[Memory], n_tokens: int, at_once: int, columns_together: int
     ) -> np.ndarray[Any, np.dtype[np.float64]]:
         padded = -(-n_tokens // at_once) * at_once
-        q = parts[0].array(np.int8 if form.item_bytes == 1 else np.int16, (padded * self.n,)).astype(np.float64)
+        q = (
+            parts[0]
+            .array(np.int8 if form.item_bytes == 1 else np.int16, (padded * self.n,))
+            .astype(np.float64)
+        )
         scales = parts[1].array(np.float32, (self.n // form.group, padded)).astype(np.float64)
-        decoded: np.ndarray[Any, np.dtype[np.float64]] = out_of_columns(q, padded, self.n, columns_together)
+        decoded: np.ndarray[Any, np.dtype[np.float64]] = out_of_columns(
+            q, padded, self.n, columns_together
+        )
         decoded *= np.repeat(scales.T, form.group, axis=1)
         return decoded[:n_tokens]
 
     @property
     def n_bytes(self) -> int:
         """Memory taken so far, all forms together."""
-        return self._memory.n_bytes + sum(part.n_bytes for _, parts in self._forms.values() for part in parts)
+        return self._memory.n_bytes + sum(
+            part.n_bytes for _, parts in self._forms.values() for part in parts
+        )
 
 
 @dataclass(frozen=True)
@@ -265,7 +307,15 @@ class TurnedOver:
     def tensor(self) -> Tensor:
         """All of them as one matrix, each after the one before."""
         n, width = self.n_parts * self.source.n_cols, 4 * self.n_first
-        return Tensor(f"{self.source.name} turned over", "F32", n, self.n_first, width, n * width, self.memory.address)
+        return Tensor(
+            f"{self.source.name} turned over",
+            "F32",
+            n,
+            self.n_first,
+            width,
+            n * width,
+            self.memory.address,
+        )
 
 
 class Buffers:
@@ -286,7 +336,9 @@ class Buffers:
         self._tables: dict[tuple[str, int], Memory] = {}
         self.turned_over: dict[str, TurnedOver] = {}
 
-    def vector(self, name: str, n: int, columns: int | None = None, few: int = FEW_COLUMNS) -> Activations:
+    def vector(
+        self, name: str, n: int, columns: int | None = None, few: int = FEW_COLUMNS
+    ) -> Activations:
         """The vector of a name and length; layers that are not alike get vectors of their own.
 
         Args:

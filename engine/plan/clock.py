@@ -38,10 +38,18 @@ def clock_ghz(crew: Crew) -> float | None:
     crew.rearm()
     out, record, table = Memory(64), Memory(24), Memory(24)
     words = [0] * 3
-    for name, value in (("address", out.address), ("n_bytes", STEPS), ("out", 0x9E3779B97F4A7C15 >> 1)):
+    for name, value in (
+        ("address", out.address),
+        ("n_bytes", STEPS),
+        ("out", 0x9E3779B97F4A7C15 >> 1),
+    ):
         words[getattr(PROBE, name) // 8] = value
     record.bytes[:24] = np.frombuffer(struct.pack("<3q", *words), np.uint8)
-    table.array(np.int64, (3,))[:] = compile_kernels(["count steps"])["count steps"], record.address, 1
+    table.array(np.int64, (3,))[:] = (
+        compile_kernels(["count steps"])["count steps"],
+        record.address,
+        1,
+    )
     best_s = float("inf")
     for _ in range(ROUNDS):
         started_s = time.perf_counter()

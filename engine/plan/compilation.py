@@ -30,7 +30,9 @@ class Progress:
 ProgressCallback = Callable[[Progress], None]
 
 
-def compile_kernels(names: Iterable[str], progress: ProgressCallback | None = None) -> dict[str, int]:
+def compile_kernels(
+    names: Iterable[str], progress: ProgressCallback | None = None
+) -> dict[str, int]:
     """Link kernels that were built ahead, load them from the cache, or compile them; the entries as well.
 
     Args:

@@ -48,7 +48,11 @@ class Crew:
             ThreadsRefusedError: the system refuses this number of threads; nothing was run.
         """
         self._hire(n_threads)
-        for field, word in ((CREW.table, table[0]), (CREW.n_operations, table[1]), (CREW.times, times)):
+        for field, word in (
+            (CREW.table, table[0]),
+            (CREW.n_operations, table[1]),
+            (CREW.times, times),
+        ):
             self._words[field // 8] = word
         entry("lead timed" if times else "lead")(self._state.address, 0, n_threads)
         return not self._words[CREW.cancelled // 8]
@@ -96,12 +100,16 @@ class Crew:
         while len(self._followers) < n_threads - 1:
             number = len(self._followers) + 1
             seen = int(self._words[CREW.job // 8])
-            follower = threading.Thread(target=self._follow, args=(number, seen), name=f"crew-{number}", daemon=True)
+            follower = threading.Thread(
+                target=self._follow, args=(number, seen), name=f"crew-{number}", daemon=True
+            )
             try:
                 follower.start()
             except (RuntimeError, MemoryError):  # a limit on processes, most often a container's
                 advice = f"set threads to {number}, or raise its limit on processes"
-                raise ThreadsRefusedError(f"the system refuses a thread more than {number} ({advice})") from None
+                raise ThreadsRefusedError(
+                    f"the system refuses a thread more than {number} ({advice})"
+                ) from None
             self._followers.append(follower)
 
     def _follow(self, number: int, seen: int) -> None:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.kernels import records
-from engine.kernels.records import COUNTER_BYTES, EACH_BYTES, EXPERT_BYTES, MOST_COLUMNS_AT_ONCE, SCORES
+from engine.kernels.records import (
+    COUNTER_BYTES,
+    EACH_BYTES,
+    EXPERT_BYTES,
+    MOST_COLUMNS_AT_ONCE,
+    SCORES,
+)
 from engine.plan.buffers import FEW_COLUMNS, Quantized
 from engine.plan.plan import BLOCK, bits
 
@@ -39,13 +45,17 @@ class ExpertRows:
         n_columns, few = (self._n_columns(tokens) for tokens in (buffers.columns, FEW_COLUMNS))
         self.inputs = self.results = buffers.vector("expert columns", dim, n_columns, few)
         self.gate, self.up = (
-            buffers.vector(f"expert {name}", experts.hidden_dim, n_columns, few) for name in ("gate", "up")
+            buffers.vector(f"expert {name}", experts.hidden_dim, n_columns, few)
+            for name in ("gate", "up")
         )
         n_bytes = 4 * buffers.columns * experts.n_used
         self._ids, self._weights, self._columns = (
-            buffers.table(f"experts' {name}", n_bytes).address for name in ("ids", "weights", "columns")
+            buffers.table(f"experts' {name}", n_bytes).address
+            for name in ("ids", "weights", "columns")
         )
-        self._table = buffers.table("experts in use", EXPERT_BYTES * (1 + experts.n_experts)).address
+        self._table = buffers.table(
+            "experts in use", EXPERT_BYTES * (1 + experts.n_experts)
+        ).address
         self._most = min(experts.n_experts, plan.columns * experts.n_used)
         self._grouping: Operation | None = None
         self._products: list[Operation] = []
@@ -84,7 +94,13 @@ class ExpertRows:
         values = np.array([(one.address, one.size_bytes // n) for one in weights], np.int64)
         slabs = self._buffers.table(f"slabs {values.ravel().tolist()}", values.nbytes)
         slabs.array(np.int64, values.shape)[:] = values
-        self._plan.row("ask for experts", records.ASK, table=self._table, slabs=slabs.address, n_slabs=len(values))
+        self._plan.row(
+            "ask for experts",
+            records.ASK,
+            table=self._table,
+            slabs=slabs.address,
+            n_slabs=len(values),
+        )
 
     def spread(self, x: Activations) -> Activations:
         """Copy tokens to their experts' columns; in decode all experts read the one token where it is."""
@@ -105,7 +121,13 @@ class ExpertRows:
             self._run_for_each(operation, {"x": (0, 4 * x.n, 0), **self._form_patches(x, form)})
 
     def matmul(
-        self, weights: Tensor, first: int, n_rows: int, x: Activations, out: Activations, bias: Tensor | None
+        self,
+        weights: Tensor,
+        first: int,
+        n_rows: int,
+        x: Activations,
+        out: Activations,
+        bias: Tensor | None,
     ) -> None:
         """out = weights @ x of each expert, plus a bias.
 
@@ -125,15 +147,23 @@ class ExpertRows:
                 patches |= {"add": (bias.row_bytes, 0, 0)} if bias else {}
                 self._multiply_each(operation, weights.size_bytes // n, out.n, patches)
             else:  # an adapter's
-                self._multiply_each(operation, weight.size_bytes, weight.n_rows, {"q": (0, 4 * x.n * read, 0)})
+                self._multiply_each(
+                    operation, weight.size_bytes, weight.n_rows, {"q": (0, 4 * x.n * read, 0)}
+                )
         for operation in plan.added[n_added:]:
             weight = operation.weight
             assert weight is not None
             step, n_bytes = (0, 4 * out.n, 0), weights.n_rows // n * weight.row_bytes
-            self._multiply_each(operation, n_bytes, out.n, {"q": (0, 4 * weight.n_cols, 0), "add": step})
+            self._multiply_each(
+                operation, n_bytes, out.n, {"q": (0, 4 * weight.n_cols, 0), "add": step}
+            )
 
     def _multiply_each(
-        self, operation: Operation, matrix_bytes: int, n_out: int, patches: dict[str, tuple[int, int, int]]
+        self,
+        operation: Operation,
+        matrix_bytes: int,
+        n_out: int,
+        patches: dict[str, tuple[int, int, int]],
     ) -> None:
         """Let a product's row run for each expert, whose matrix is so many bytes, and whose result so many elements."""
         patches |= {
@@ -150,7 +180,9 @@ class ExpertRows:
         """gate *= each expert's number, between two barriers."""
         self._plan.scale(self.gate, 1.0)
         self._plan.operations[-1].arguments["by"] = scales.address
-        self._run_for_each(self._plan.operations[-1], {"x": (0, 4 * self.gate.n, 0), "by": (4, 0, 0)})
+        self._run_for_each(
+            self._plan.operations[-1], {"x": (0, 4 * self.gate.n, 0), "by": (4, 0, 0)}
+        )
         self._plan.barrier()
 
     def activate(self) -> Activations:
@@ -163,7 +195,9 @@ class ExpertRows:
         self._run_for_each(self._plan.operations[-1], {"gate": step, "up": step})
         return self.up if self._experts.has_no_gate else self.gate
 
-    def join(self, shared: Activations | None, shared_gate: Activations | None, out: Activations) -> None:
+    def join(
+        self, shared: Activations | None, shared_gate: Activations | None, out: Activations
+    ) -> None:
         """out = weighted sum of a token's results, and what every token passed; ends the layer's rows."""
         self._plan.row(
             "join experts", records.JOIN, parts=self.results.address, columns=self._columns, weights=self._weights,
@@ -187,7 +221,11 @@ class ExpertRows:
             patches: word of the record -> what is added to it times the expert's number, its first column, and its
                 place among those in use.
         """
-        rows = [(getattr(operation.record, name), *factors) for name, factors in patches.items() if any(factors)]
+        rows = [
+            (getattr(operation.record, name), *factors)
+            for name, factors in patches.items()
+            if any(factors)
+        ]
         values = np.array(rows, np.int64)
         table = self._buffers.table(f"patches {values.ravel().tolist()}", values.nbytes)
         table.array(np.int64, values.shape)[:] = values

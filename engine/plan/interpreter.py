@@ -56,7 +56,9 @@ def walk(table, n_operations, state, thread, n_threads):
     spin = SPIN_CYCLES
     for i in range(n_operations):
         row = table + i * ROW_BYTES
-        vec.call_kernel(vec.load_i64(row + ROW_KERNEL), vec.load_i64(row + ROW_RECORD), thread, n_threads)
+        vec.call_kernel(
+            vec.load_i64(row + ROW_KERNEL), vec.load_i64(row + ROW_RECORD), thread, n_threads
+        )
         if vec.load_i64(row + ROW_FLAGS) & BARRIER:
             cancelled, spin = wait_at_barrier(state, n_threads, thread == 0, spin)
             if cancelled:
@@ -70,7 +72,9 @@ def walk_timed(table, n_operations, state, n_threads, times):
     before, spin = vec.cycles(), SPIN_CYCLES
     for i in range(n_operations):
         row = table + i * ROW_BYTES
-        vec.call_kernel(vec.load_i64(row + ROW_KERNEL), vec.load_i64(row + ROW_RECORD), 0, n_threads)
+        vec.call_kernel(
+            vec.load_i64(row + ROW_KERNEL), vec.load_i64(row + ROW_RECORD), 0, n_threads
+        )
         if vec.load_i64(row + ROW_FLAGS) & BARRIER:
             cancelled, spin = wait_at_barrier(state, n_threads, True, spin)
             if cancelled:
@@ -134,7 +138,13 @@ def follow(state, thread, seen):
         if n_threads == QUIT:
             return
         if thread < n_threads:
-            walk(vec.load_i64(state + CREW.table), vec.load_i64(state + CREW.n_operations), state, thread, n_threads)
+            walk(
+                vec.load_i64(state + CREW.table),
+                vec.load_i64(state + CREW.n_operations),
+                state,
+                thread,
+                n_threads,
+            )
 
 
 @inner

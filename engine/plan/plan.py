@@ -16,7 +16,13 @@ import numpy as np
 
 from engine.cache.hadamard import block_of
 from engine.kernels import attention_sizes, records
-from engine.kernels.records import ATTENTION_CHUNK, BARRIER, COUNTER_BYTES, MATMUL_SCRATCH_BYTES, PARTIAL_HEADER
+from engine.kernels.records import (
+    ATTENTION_CHUNK,
+    BARRIER,
+    COUNTER_BYTES,
+    MATMUL_SCRATCH_BYTES,
+    PARTIAL_HEADER,
+)
 from engine.machine.memory import Memory
 from engine.plan.buffers import FEW_COLUMNS, WIDEST_BLOCK
 from engine.quants.base import QUANT_TYPES
@@ -196,7 +202,9 @@ class Plan:
         """Let adapters change the products that are written from now on; ``buffers`` hold what is between."""
         self._low_ranks, self._buffers = low_ranks, buffers
 
-    def _add(self, kernel: str, record: Any, matrix: Tensor | None = None, **arguments: int) -> None:
+    def _add(
+        self, kernel: str, record: Any, matrix: Tensor | None = None, **arguments: int
+    ) -> None:
         arguments["step"] = self._step
         n_rows = arguments.get("n_rows", 1) if matrix is not None else 0
         self.operations.append(Operation(kernel, arguments, record, self.phase, matrix, n_rows))
@@ -231,10 +239,14 @@ class Plan:
         self._add(kernel, record, None, **arguments)
         return self.operations[-1]
 
-    def insert(self, at: int, kernel: str, record: Any, arguments: Iterable[dict[str, int]]) -> None:
+    def insert(
+        self, at: int, kernel: str, record: Any, arguments: Iterable[dict[str, int]]
+    ) -> None:
         """Put rows of one kernel in front of a row of a plan that is written but for these; no barrier follows them."""
         phase = self.operations[min(at, len(self.operations) - 1)].phase
-        rows = [Operation(kernel, {"step": self._step, **words}, record, phase) for words in arguments]
+        rows = [
+            Operation(kernel, {"step": self._step, **words}, record, phase) for words in arguments
+        ]
         self.operations[at:at] = rows
 
     def adds_by_itself(self, read: Activations, written: Activations) -> None:
@@ -286,13 +298,22 @@ class Plan:
             inner = self._buffers.vector("low rank of tokens", low.rank, out.columns)
             self.embed(low.up, inner)
             self.barrier()
-            self._multiply(low.back.part(first, out.n), inner, "f32", out, out.address, (out.address, out.n))
+            self._multiply(
+                low.back.part(first, out.n), inner, "f32", out, out.address, (out.address, out.n)
+            )
             self.barrier()
 
     def add_positions(self, table: int, n_rows: int, x: Activations) -> None:
         """x += rows of a table of float32 by position; tokens are dealt as ``embed`` deals them."""
         for _ in self._each_lane():
-            self._add("add positions", records.ADD_POSITIONS, x=self._at(x), dim=x.n, table=table, n_rows=n_rows)
+            self._add(
+                "add positions",
+                records.ADD_POSITIONS,
+                x=self._at(x),
+                dim=x.n,
+                table=table,
+                n_rows=n_rows,
+            )
 
     def take_column(self, x: Activations, out: Activations) -> None:
         """Pick the step's column of a block."""
@@ -318,7 +339,12 @@ class Plan:
         )  # fmt: skip
 
     def rmsnorm(
-        self, x: Activations, weight: Tensor | int, out: Activations, eps: float, bias: Tensor | None = None
+        self,
+        x: Activations,
+        weight: Tensor | int,
+        out: Activations,
+        eps: float,
+        bias: Tensor | None = None,
     ) -> None:
         """Scale to unit root mean square, then by weight, which may be an address; plus a bias."""
         address = weight if isinstance(weight, int) else weight.address
@@ -328,7 +354,12 @@ class Plan:
         )  # fmt: skip
 
     def layernorm(
-        self, x: Activations, weight: Tensor | int, out: Activations, eps: float, bias: Tensor | None = None
+        self,
+        x: Activations,
+        weight: Tensor | int,
+        out: Activations,
+        eps: float,
+        bias: Tensor | None = None,
     ) -> None:
         """Take the mean off and scale to unit deviation, then by weight, which may be an address; plus a bias."""
         address = weight if isinstance(weight, int) else weight.address
@@ -342,7 +373,10 @@ class Plan:
         for form in dict.fromkeys(self.form(reader) for reader in readers):
             if form != "f32":
                 for column in self._each_part():
-                    made, address = x.form(form).after(column, x.column_bytes(form)), x.address + 4 * column * x.n
+                    made, address = (
+                        x.form(form).after(column, x.column_bytes(form)),
+                        x.address + 4 * column * x.n,
+                    )
                     self._add(
                         f"quantize {form}", records.QUANTIZE, x=address, n=x.n, q=made.q, d=made.d, sums=made.sums,
                     )  # fmt: skip
@@ -369,9 +403,19 @@ class Plan:
         n_before, begin = len(self.operations), out.address + 4 * first
         added = self._low_rank(weight, x, out, begin, columns)
         n_first = len(self.operations)
-        self._multiply(weight, x, self.form(weight), out, begin, (0 if bias is None else bias.address, 0), columns)
+        self._multiply(
+            weight,
+            x,
+            self.form(weight),
+            out,
+            begin,
+            (0 if bias is None else bias.address, 0),
+            columns,
+        )
         self.added += added
-        if bias is None and self.operations[n_before - 1].barrier:  # nothing next to it may read what it adds to
+        if (
+            bias is None and self.operations[n_before - 1].barrier
+        ):  # nothing next to it may read what it adds to
             self._product = x, out, self.operations[n_first:] + added
 
     def _multiply(
@@ -407,7 +451,9 @@ class Plan:
                 if part < weight.n_rows:
                     self.barrier()
 
-    def _low_rank(self, weight: Tensor, x: Activations, out: Activations, begin: int, columns: int) -> list[Operation]:
+    def _low_rank(
+        self, weight: Tensor, x: Activations, out: Activations, begin: int, columns: int
+    ) -> list[Operation]:
         """Write the first rows of what adapters add to a product, and return those that come after it."""
         low = self._low_ranks.get(weight.name)
         if low is None or self._buffers is None:
@@ -422,7 +468,9 @@ class Plan:
         del self.operations[at:]
         return added
 
-    def add(self, x: Activations, branch: Activations, norm: Tensor | None = None, eps: float = 0.0) -> None:
+    def add(
+        self, x: Activations, branch: Activations, norm: Tensor | None = None, eps: float = 0.0
+    ) -> None:
         """x += branch, normed if there is a norm; the branch means nothing afterwards.
 
         A branch that a matrix product between two barriers wrote is added by that product itself: no row of its own.
@@ -457,7 +505,9 @@ class Plan:
         rows = PRODUCTS_PER_OPERATION // (weight.n_cols * columns)
         return max(256, rows // 256 * 256)
 
-    def angles(self, rotation: Rotation, out: Activations, growth: float = 0.0, span: int = 1) -> None:
+    def angles(
+        self, rotation: Rotation, out: Activations, growth: float = 0.0, span: int = 1
+    ) -> None:
         """cos and sin for the step's positions, times the rotation's magnitude; its frequencies are kept by the plan.
 
         Args:
@@ -566,15 +616,21 @@ class Plan:
                 )  # fmt: skip
                 self.barrier()  # nothing waits for it but a cancel
         else:
-            each_bytes = n_heads * max(one["max_chunks"] for one in caches) * 4 * (PARTIAL_HEADER + head_dim)
+            each_bytes = (
+                n_heads * max(one["max_chunks"] for one in caches) * 4 * (PARTIAL_HEADER + head_dim)
+            )
             parts = self._partial_results(each_bytes * len(caches))
             places = range(parts, parts + each_bytes * len(caches), each_bytes)
             for _, part, one in zip(self._each_lane(), places, caches, strict=True):
-                self._add(f"attention parts {kind}", records.CACHE, None, x=self._at(q), out=part, **one)
+                self._add(
+                    f"attention parts {kind}", records.CACHE, None, x=self._at(q), out=part, **one
+                )
             self.barrier()
             for _, part, one in zip(self._each_lane(), places, caches, strict=True):
                 self._add("join attention", records.CACHE, None, x=part, out=self._at(out), **one)
-        self.hadamard(head_dim, out)  # the threads have the same heads as in a join of one token: no barrier
+        self.hadamard(
+            head_dim, out
+        )  # the threads have the same heads as in a join of one token: no barrier
 
     def _slopes(self, attention: Attention) -> int:
         if not attention.alibi:
@@ -690,18 +746,36 @@ class Plan:
             weight_step=norm.row_bytes if norm and norm.n_rows > 1 else 0, eps=bits(eps), gate_first=int(gate_first),
         )  # fmt: skip
 
-    def split_heads(self, x: Activations, head_dim: int, left: Activations, right: Activations) -> None:
+    def split_heads(
+        self, x: Activations, head_dim: int, left: Activations, right: Activations
+    ) -> None:
         """Part every head of x into two of ``head_dim``; dealt to the threads as ``rope`` deals heads of ``left``."""
         for k, half in enumerate((left, right)):
-            self.copy(x, (k * head_dim, 2 * head_dim), half, (0, head_dim), head_dim, left.n // head_dim)
+            self.copy(
+                x, (k * head_dim, 2 * head_dim), half, (0, head_dim), head_dim, left.n // head_dim
+            )
 
     def gate(self, function: str, gate: Activations, up: Activations, first: int = 0) -> None:
         """gate = function(gate) * up, from up's element ``first`` on, with a function of ``GATES``."""
-        self._add(GATES[function], records.GATE, gate=gate.address, up=up.address + 4 * first, n=gate.n, up_stride=up.n)
+        self._add(
+            GATES[function],
+            records.GATE,
+            gate=gate.address,
+            up=up.address + 4 * first,
+            n=gate.n,
+            up_stride=up.n,
+        )
 
     def activate(self, function: str, up: Activations) -> None:
         """up = function(up), with a function of ``FUNCTIONS``."""
-        self._add(FUNCTIONS[function], records.GATE, gate=up.address, up=up.address, n=up.n, up_stride=up.n)
+        self._add(
+            FUNCTIONS[function],
+            records.GATE,
+            gate=up.address,
+            up=up.address,
+            n=up.n,
+            up_stride=up.n,
+        )
 
     def xielu(self, parameters: Xielu, up: Activations) -> None:
         """up = xielu(up)."""
@@ -710,7 +784,9 @@ class Plan:
 
     def kernels(self) -> list[str]:
         """Names of the kernels this plan needs, each once, in order of first use."""
-        names = [name for one in self.operations for name in ([EACH] if one.each else []) + [one.kernel]]
+        names = [
+            name for one in self.operations for name in ([EACH] if one.each else []) + [one.kernel]
+        ]
         return list(dict.fromkeys(names))
 
     def describe(self) -> list[dict[str, Any]]:
@@ -719,7 +795,9 @@ class Plan:
 
     def _place_claims(self) -> None:
         """Give every matmul its counters, one per thread, side by side so that one operation clears them all."""
-        matmuls = [one for one in self.operations if one.record is records.MATMUL and one.each is None]
+        matmuls = [
+            one for one in self.operations if one.record is records.MATMUL and one.each is None
+        ]
         memory = Memory(self._claim_bytes * len(matmuls))
         self._memory.append(memory)
         for i, operation in enumerate(matmuls):
@@ -729,7 +807,11 @@ class Plan:
 
     def matrices(self) -> list[Tensor]:
         """Return the weights of all products, each once."""
-        found = {id(one.weight): one.weight for one in self.operations if one.record is records.MATMUL and one.weight}
+        found = {
+            id(one.weight): one.weight
+            for one in self.operations
+            if one.record is records.MATMUL and one.weight
+        }
         return list(found.values())
 
     def look_ahead(self, ahead_of: Callable[[str], int]) -> None:

@@ -60,7 +60,9 @@ class ProfileTable:
         self.address = self._memory.address
         self._cycles = self._memory.array(np.int64, (len(operations),))
         self._names = list(dict.fromkeys(operation.phase for operation in operations))
-        self._phase_of = np.array([self._names.index(operation.phase) for operation in operations], np.intp)
+        self._phase_of = np.array(
+            [self._names.index(operation.phase) for operation in operations], np.intp
+        )
         self._bytes_per_walk = [0] * len(self._names)
         for operation, number in zip(operations, self._phase_of, strict=True):
             if operation.record is MATMUL:
@@ -78,7 +80,13 @@ class ProfileTable:
         by_phase = np.bincount(self._phase_of, self._cycles, len(self._names))
         total = max(1.0, float(by_phase.sum()))
         return [
-            PhaseTime(name, self.seconds * float(cycles) / total, self.n_walks * n, float(cycles) / total, self.n_walks)
+            PhaseTime(
+                name,
+                self.seconds * float(cycles) / total,
+                self.n_walks * n,
+                float(cycles) / total,
+                self.n_walks,
+            )
             for name, cycles, n in zip(self._names, by_phase, self._bytes_per_walk, strict=True)
         ]
 
@@ -129,7 +137,10 @@ class Profile:
         if "decode" in found and self._sampling_s + self._caller_s > 0:
             n_walks = self.tables["decode"].n_walks
             extra = ((SAMPLING, self._sampling_s), (CALLER, self._caller_s))
-            phases = [*found["decode"], *(PhaseTime(name, seconds, 0, 0.0, n_walks) for name, seconds in extra)]
+            phases = [
+                *found["decode"],
+                *(PhaseTime(name, seconds, 0, 0.0, n_walks) for name, seconds in extra),
+            ]
             total_s = sum(phase.seconds for phase in phases)
             found["decode"] = [replace(phase, share=phase.seconds / total_s) for phase in phases]
         return found

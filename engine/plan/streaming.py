@@ -36,10 +36,14 @@ def stream(plan: Plan, names: Collection[str]) -> None:
     uses = _uses(plan.operations, names)
     rows: dict[int, list[dict[str, int]]] = defaultdict(list)
     for use in uses:
-        rows[_end_of_use(plan.operations, use)].append({"last": use.address, "last_bytes": use.end - use.address})
+        rows[_end_of_use(plan.operations, use)].append(
+            {"last": use.address, "last_bytes": use.end - use.address}
+        )
     begin = 1  # after the reset of claims
     for use in uses:
-        rows[begin].append({"next": use.address, "next_bytes": min(use.end - use.address, ASKED_AHEAD_BYTES)})
+        rows[begin].append(
+            {"next": use.address, "next_bytes": min(use.end - use.address, ASKED_AHEAD_BYTES)}
+        )
         begin = use.first_row
     for at in sorted(rows, reverse=True):
         plan.insert(at, "stream", records.STREAM, rows[at])

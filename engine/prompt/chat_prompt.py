@@ -161,7 +161,11 @@ class ChatPrompt:
 
         Valid after ``prompt_ids``, which tests whether the template can be used.
         """
-        return () if self._template.source is not None else tuple(t for t in CHATML_TAGS if t not in self._control)
+        return (
+            ()
+            if self._template.source is not None
+            else tuple(t for t in CHATML_TAGS if t not in self._control)
+        )
 
     def turn_starts(self) -> list[int]:
         """Return the index in the last ``prompt_ids`` where each user message begins, approximately.
@@ -250,7 +254,9 @@ class ChatPrompt:
         end_of_words = 1 + max(text.rfind(space) for space in " \t\n")
         kept = text[: max(end_of_words, len(text) - _LONGEST_WORD_CHARS)].rstrip()
         here, further = self._ids_with(kept or "?"), self._ids_with(kept + _ANY_CONTINUATION)
-        shared = next((i for i, (a, b) in enumerate(zip(here, further, strict=False)) if a != b), len(here))
+        shared = next(
+            (i for i, (a, b) in enumerate(zip(here, further, strict=False)) if a != b), len(here)
+        )
         return further[: max(0, shared - _HELD_BACK_TOKENS)]
 
     def _ids_with(self, text: str) -> list[int]:
@@ -262,10 +268,16 @@ class ChatPrompt:
 
     def add_results(self, results: Sequence[CallResult]) -> None:
         """Add the results of calls, as one message; ``prompt_ids`` raises if the template cannot render them."""
-        self.messages.append(Message("tool", "\n".join(one.text for one in results), results=tuple(results)))
+        self.messages.append(
+            Message("tool", "\n".join(one.text for one in results), results=tuple(results))
+        )
 
     def add_reply(
-        self, ids: list[int], text: str, calls: Sequence[ToolCall] = (), before_calls: str | None = None
+        self,
+        ids: list[int],
+        text: str,
+        calls: Sequence[ToolCall] = (),
+        before_calls: str | None = None,
     ) -> None:
         """Add the model's reply to the last message.
 
@@ -355,7 +367,9 @@ class ChatPrompt:
         for message in messages:
             if message.role == "assistant":
                 if self._awaits_reply:  # there may be a reply that nothing is before
-                    with suppress(EngineError):  # what the template refuses is said with the next prompt
+                    with suppress(
+                        EngineError
+                    ):  # what the template refuses is said with the next prompt
                         self.prompt_ids()
                 self._replies.append(next(replies))
                 self._is_settled = False
@@ -386,12 +400,16 @@ class ChatPrompt:
         contents += json.dumps(list(self.tools), ensure_ascii=False) if self.tools else ""
         if any(swap in contents for swap in self._swaps.values()):
             before, self._swaps = self._swaps, self._choose_swaps(contents)
-            self._text = self._text.translate({ord(swap): self._swaps[first] for first, swap in before.items()})
+            self._text = self._text.translate(
+                {ord(swap): self._swaps[first] for first, swap in before.items()}
+            )
         replies = iter(self._replies)
         messages: list[dict[str, Any]] = []
         for at, message in enumerate(self.messages):
             if message.role != "tool":
-                messages.append(self._guarded(message, next(replies) if message.role == "assistant" else ()))
+                messages.append(
+                    self._guarded(message, next(replies) if message.role == "assistant" else ())
+                )
             elif at and (self.messages[at - 1].calls or self.messages[at - 1].role == "tool"):
                 messages += map(self._guarded_result, message.results)
             else:  # its call went when the context was full, and templates refuse a result without one
@@ -403,14 +421,19 @@ class ChatPrompt:
 
     def _guarded(self, message: Message, ids: Sequence[int]) -> dict[str, Any]:
         """Return a message for the template, with nothing in it that could become a control token."""
-        found: dict[str, Any] = {"role": message.role, "content": self._guard(message.content, ids, message.raw)}
+        found: dict[str, Any] = {
+            "role": message.role,
+            "content": self._guard(message.content, ids, message.raw),
+        }
         if message.calls:
             found["tool_calls"] = [
                 {
                     "id": _short_id(call.call_id),
                     "function": {
                         "name": self._guard(call.name),
-                        "arguments": json.dumps(self._guard_values(call.values), ensure_ascii=False),
+                        "arguments": json.dumps(
+                            self._guard_values(call.values), ensure_ascii=False
+                        ),
                     },
                 }
                 for call in message.calls
@@ -419,7 +442,12 @@ class ChatPrompt:
 
     def _guarded_result(self, result: CallResult) -> dict[str, Any]:
         content, name = self._guard(result.text), self._guard(result.name)
-        return {"role": "tool", "content": content, "name": name, "tool_call_id": _short_id(result.call_id)}
+        return {
+            "role": "tool",
+            "content": content,
+            "name": name,
+            "tool_call_id": _short_id(result.call_id),
+        }
 
     def _guard_values(self, value: Any) -> Any:
         """Return a JSON value with each text in it guarded."""
@@ -427,15 +455,27 @@ class ChatPrompt:
             return self._guard(value)
         if isinstance(value, Mapping):
             return {self._guard(str(key)): self._guard_values(one) for key, one in value.items()}
-        return [self._guard_values(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return (
+            [self._guard_values(one) for one in value]
+            if isinstance(value, (list, tuple))
+            else value
+        )
 
     def _choose_swaps(self, contents: str) -> dict[str, str]:
         """Map the first characters of control tokens to private-use characters that occur nowhere else."""
         elsewhere = set(contents).union(self._template.source or "", *self._control)
         firsts = sorted({text[0] for text in self._control})
-        swaps = dict(zip(firsts, (one for one in map(chr, _PRIVATE_USE) if one not in elsewhere), strict=False))
+        swaps = dict(
+            zip(
+                firsts,
+                (one for one in map(chr, _PRIVATE_USE) if one not in elsewhere),
+                strict=False,
+            )
+        )
         if len(firsts) > len(swaps):
-            raise TokenizerError("the control tokens begin with too many different characters (use another model)")
+            raise TokenizerError(
+                "the control tokens begin with too many different characters (use another model)"
+            )
         return swaps
 
     def _guard(self, content: str, ids: Sequence[int] = (), written: str = "") -> str:
@@ -511,7 +551,11 @@ class ChatPrompt:
 
 def _texts(message: Message) -> tuple[str, ...]:
     of_calls = (part for call in message.calls for part in (call.name, call.arguments))
-    return (message.content, *of_calls, *(part for one in message.results for part in (one.name, one.text)))
+    return (
+        message.content,
+        *of_calls,
+        *(part for one in message.results for part in (one.name, one.text)),
+    )
 
 
 def _short_id(call_id: str) -> str:

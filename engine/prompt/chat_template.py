@@ -32,7 +32,11 @@ _PROBE = {"role": "user", "content": _USER_NEEDLE}
 _TOOL_NEEDLE, _VALUE_NEEDLE = "qvtoolqv", "qvvalueqv"
 _TOOL = {
     "type": "function",
-    "function": {"name": _TOOL_NEEDLE, "description": "", "parameters": {"type": "object", "properties": {}}},
+    "function": {
+        "name": _TOOL_NEEDLE,
+        "description": "",
+        "parameters": {"type": "object", "properties": {}},
+    },
 }
 _BY_DEFAULT = ThinkingMode()
 _PRINTS_NOTHING = "does not print the messages"
@@ -121,7 +125,9 @@ class ChatTemplate:
         cls, metadata: Mapping[str, Any], file_name: str, bos_text: str = "", eos_text: str = ""
     ) -> ChatTemplate:
         """Return the template in a GGUF file's metadata; any fault in it leads to ChatML and a ``notice``."""
-        return cls(metadata.get(KEY), bos_text, eos_text, file_name, tools_source=metadata.get(TOOLS_KEY))
+        return cls(
+            metadata.get(KEY), bos_text, eos_text, file_name, tools_source=metadata.get(TOOLS_KEY)
+        )
 
     @property
     def notice(self) -> str | None:
@@ -156,7 +162,9 @@ class ChatTemplate:
         if self.source is None:
             return True
         if roles not in self._taken:
-            messages = [{"role": role, "content": f"qv{role}{at}qv"} for at, role in enumerate(roles)]
+            messages = [
+                {"role": role, "content": f"qv{role}{at}qv"} for at, role in enumerate(roles)
+            ]
             try:
                 text = self._render(messages, True, None)
             except TemplateError:
@@ -227,14 +235,18 @@ class ChatTemplate:
         variables = mode.variables(self.source)
         try:
             text = self._render([_PROBE], True, None, variables)
-        except TemplateError:  # it refuses a value: the rest of the conversation must not fail for that
+        except (
+            TemplateError
+        ):  # it refuses a value: the rest of the conversation must not fail for that
             return self._switch(mode.next_best or _BY_DEFAULT)
         if mode.is_on:
             return _Switch(variables, "")
         open_marker = opened_by(text)
         if open_marker is not None:
             return _Switch(variables, open_marker.end)
-        has_switch = text != self._render([_PROBE], True, None, self._switch(ThinkingMode(True)).variables)
+        has_switch = text != self._render(
+            [_PROBE], True, None, self._switch(ThinkingMode(True)).variables
+        )
         marker = None if has_switch or closed_by(text) else mentioned_in(self.source)
         return _Switch(variables, marker.empty if marker is not None else "")
 
@@ -252,7 +264,9 @@ class ChatTemplate:
             source = self._tools_source or source
         variables = {
             **(switches or {}),
-            "messages": [_as_template_sees(message, self._calls, self._wants_parts) for message in messages],
+            "messages": [
+                _as_template_sees(message, self._calls, self._wants_parts) for message in messages
+            ],
             "add_generation_prompt": add_generation_prompt,
             "tools": list(tools) or self._tools,
             "documents": None,
@@ -270,7 +284,11 @@ class ChatTemplate:
         if found is None or _TOOL_NEEDLE not in text:
             return _Calls(None)
         function = {"name": _TOOL_NEEDLE, "arguments": json.dumps({"a": _VALUE_NEEDLE})}
-        asked = {"role": "assistant", "content": "", "tool_calls": [{"id": "qvcallqv1", "function": function}]}
+        asked = {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "qvcallqv1", "function": function}],
+        }
         result = {"role": "tool", "name": _TOOL_NEEDLE, "tool_call_id": "qvcallqv1", "content": "x"}
         for has_text_arguments in (False, True):
             self._calls = _Calls(found, has_text_arguments=has_text_arguments)
@@ -280,7 +298,11 @@ class ChatTemplate:
                 continue
             if _TOOL_NEEDLE in text and _VALUE_NEEDLE in text:
                 return self._calls
-        return _Calls(found, are_written=found.write is not None) if found.write is not None else _Calls(None)
+        return (
+            _Calls(found, are_written=found.write is not None)
+            if found.write is not None
+            else _Calls(None)
+        )
 
     def _probe(self) -> None:
         """Find out on first use whether the template works at all, and what it does with a system message."""
@@ -310,7 +332,9 @@ class ChatTemplate:
             text = self._render([_PROBE], True, None)
         except TemplateError as error:
             return str(error)
-        prints = _USER_NEEDLE in text and f"'{_USER_NEEDLE}'" not in text  # and not as Python writes a list
+        prints = (
+            _USER_NEEDLE in text and f"'{_USER_NEEDLE}'" not in text
+        )  # and not as Python writes a list
         return None if prints else _PRINTS_NOTHING
 
     def _fall_back(self, reason: str) -> None:
@@ -321,7 +345,9 @@ class ChatTemplate:
         self.close()
 
 
-def _as_template_sees(message: Mapping[str, Any], how: _Calls | None, wants_parts: bool) -> dict[str, Any]:
+def _as_template_sees(
+    message: Mapping[str, Any], how: _Calls | None, wants_parts: bool
+) -> dict[str, Any]:
     """Return a message with thought and answer apart where it consists of channels, and its calls as is usual."""
     role, content = message["role"], message["content"]
     seen: dict[str, Any] = {"role": role, "content": content}
@@ -332,8 +358,16 @@ def _as_template_sees(message: Mapping[str, Any], how: _Calls | None, wants_part
         seen["content"] = answer
         if not (calls and answer):  # with a call, templates take one of the two
             seen |= {"thinking": thought, "reasoning": thought}
-    if calls and how is not None and how.are_written and how.format is not None and how.format.write is not None:
-        written = [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls]
+    if (
+        calls
+        and how is not None
+        and how.are_written
+        and how.format is not None
+        and how.format.write is not None
+    ):
+        written = [
+            (call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls
+        ]
         seen["content"] += how.format.write(written)
     elif calls:
         has_text = how is not None and how.has_text_arguments
@@ -348,7 +382,11 @@ def _as_template_sees(message: Mapping[str, Any], how: _Calls | None, wants_part
 def _call_seen(call: Mapping[str, Any], has_text: bool) -> dict[str, Any]:
     function = call["function"]
     arguments = function["arguments"] if has_text else json.loads(function["arguments"])
-    return {"id": call["id"], "type": "function", "function": {"name": function["name"], "arguments": arguments}}
+    return {
+        "id": call["id"],
+        "type": "function",
+        "function": {"name": function["name"], "arguments": arguments},
+    }
 
 
 def fold_system(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -70,7 +70,11 @@ def resolved(schema: Any, root: Any) -> Mapping[str, Any]:
             break
         target = root
         for step in reference[2:].split("/"):
-            target = target.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
+            target = (
+                target.get(step.replace("~1", "/").replace("~0", "~"))
+                if isinstance(target, Mapping)
+                else None
+            )
         if not isinstance(target, Mapping):
             break
         schema = target
@@ -80,4 +84,6 @@ def resolved(schema: Any, root: Any) -> Mapping[str, Any]:
 def lifted(schema: Any, root: Any) -> Any:
     """Return a schema from inside the root as a complete one, with all that it refers to."""
     found = moved(schema, _WHOLE, root)
-    return schema if found == schema else {"allOf": [found], "$defs": {"whole": moved(root, _WHOLE)}}
+    return (
+        schema if found == schema else {"allOf": [found], "$defs": {"whole": moved(root, _WHOLE)}}
+    )

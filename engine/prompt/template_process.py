@@ -71,7 +71,9 @@ class TemplateProcess:
                 start_new_session=True,  # Ctrl+C in the terminal must not reach it
             )
         except (OSError, ValueError) as error:
-            raise TemplateError(f"cannot start the process that renders chat templates: {error}") from error
+            raise TemplateError(
+                f"cannot start the process that renders chat templates: {error}"
+            ) from error
         self._stop = weakref.finalize(self, _end, self._child)
 
     def render(self, source: str, variables: dict[str, Any], now: float) -> str:
@@ -96,7 +98,9 @@ class TemplateProcess:
             "output_chars": self.limits.output_chars + 2 * message_chars,
         }
         with self._lock:
-            answer = self._ask(json.dumps(request).encode() + b"\n", 12 * request["output_chars"] + READ_BYTES)
+            answer = self._ask(
+                json.dumps(request).encode() + b"\n", 12 * request["output_chars"] + READ_BYTES
+            )
         if "text" not in answer:
             raise TemplateError(shown(str(answer.get("error", "fails")), 160))
         return str(answer["text"])

@@ -51,12 +51,20 @@ def environment() -> Any:
         separators: tuple[str, str] | None = None,
         sort_keys: bool = False,
     ) -> str:
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+        return json.dumps(
+            value,
+            ensure_ascii=ensure_ascii,
+            indent=indent,
+            separators=separators,
+            sort_keys=sort_keys,
+        )
 
     made = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", GenerationTag]
     )
-    made.globals["raise_exception"] = raise_exception  # next to Jinja's own: namespace, dict, joiner, cycler and others
+    made.globals["raise_exception"] = (
+        raise_exception  # next to Jinja's own: namespace, dict, joiner, cycler and others
+    )
     made.filters["tojson"] = to_json
     return made
 
@@ -96,7 +104,13 @@ def render(source: str, variables: dict[str, Any], now: float, output_chars: int
 
 def limit_process(memory_bytes: int) -> None:
     """Limit this process's memory and stack, and forbid it to write files, start processes or dump core."""
-    _limit(RLIMIT_AS=memory_bytes, RLIMIT_STACK=STACK_BYTES, RLIMIT_CORE=0, RLIMIT_FSIZE=0, RLIMIT_NPROC=0)
+    _limit(
+        RLIMIT_AS=memory_bytes,
+        RLIMIT_STACK=STACK_BYTES,
+        RLIMIT_CORE=0,
+        RLIMIT_FSIZE=0,
+        RLIMIT_NPROC=0,
+    )
 
 
 def limit_memory(memory_bytes: int) -> None:
@@ -115,14 +129,21 @@ def _limit(**limits: int) -> None:
             continue
         _, hard = resource.getrlimit(what)
         amount = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
-        with contextlib.suppress(ValueError):  # macOS knows the limit on memory and refuses it; those on time hold
+        with contextlib.suppress(
+            ValueError
+        ):  # macOS knows the limit on memory and refuses it; those on time hold
             resource.setrlimit(what, (amount, amount))
 
 
 def answer(request: dict[str, Any]) -> dict[str, str]:
     """Return the answer to one request: ``text``, or ``error`` in a few words."""
     try:
-        arguments = (request["source"], request["variables"], request["now"], request["output_chars"])
+        arguments = (
+            request["source"],
+            request["variables"],
+            request["now"],
+            request["output_chars"],
+        )
         return {"text": render(*arguments)}
     except RecursionError:
         return {"error": "is nested too deeply"}

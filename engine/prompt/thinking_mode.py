@@ -50,7 +50,9 @@ class ThinkingMode:
             return cls(word == ON)
         if word in LEVELS:
             return cls(True, word)
-        if not (word.isascii() and word.isdigit() and len(word) <= 7 and int(word) <= MOST_BUDGET_TOKENS):
+        if not (
+            word.isascii() and word.isdigit() and len(word) <= 7 and int(word) <= MOST_BUDGET_TOKENS
+        ):
             raise ValueError(text)
         return cls(True, budget_tokens=int(word)) if int(word) else cls(False)
 
@@ -82,7 +84,9 @@ class ThinkingMode:
             found["thinking_mode"] = "enabled" if self.is_on else "disabled"
         if not self.is_on or self.budget_tokens is not None:
             found["thinking_budget"] = self.budget_tokens or 0
-        wanted = self.level or (OFF if not self.is_on else "high" if _is_quoted("no_think", source) else "")
+        wanted = self.level or (
+            OFF if not self.is_on else "high" if _is_quoted("no_think", source) else ""
+        )
         if wanted:
             quoted = [word for word in _EFFORTS[wanted] if _is_quoted(word, source)]
             effort = [*quoted, "low" if wanted == OFF else wanted][0]

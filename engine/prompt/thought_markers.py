@@ -79,7 +79,9 @@ THOUGHT_MARKERS = (
     ThoughtMarker("<|begin_of_thought|>", "<|end_of_thought|>"),
     ThoughtMarker("<|START_THINKING|>", "<|END_THINKING|>"),
     ThoughtMarker("<|inner_prefix|>", "<|inner_suffix|>"),
-    ThoughtMarker("<|channel>thought", "<channel|>", blank="\n", tokens=("<|channel>", "<channel|>")),
+    ThoughtMarker(
+        "<|channel>thought", "<channel|>", blank="\n", tokens=("<|channel>", "<channel|>")
+    ),
     HARMONY,
     SOLAR,
 )
@@ -98,12 +100,26 @@ def opened_by(opening: str) -> ThoughtMarker | None:
 def closed_by(opening: str) -> ThoughtMarker | None:
     """Return the marker of the thought that a prompt's last words close; None if they close none."""
     opening = opening.rstrip()
-    return next((marker for marker in THOUGHT_MARKERS if opening.endswith(marker.closing) and not marker.again), None)
+    return next(
+        (
+            marker
+            for marker in THOUGHT_MARKERS
+            if opening.endswith(marker.closing) and not marker.again
+        ),
+        None,
+    )
 
 
 def mentioned_in(source: str) -> ThoughtMarker | None:
     """Return the first marker that a template speaks of; None if it speaks of none."""
-    return next((m for m in THOUGHT_MARKERS if m.opening in source or (m.closing in source and not m.again)), None)
+    return next(
+        (
+            m
+            for m in THOUGHT_MARKERS
+            if m.opening in source or (m.closing in source and not m.again)
+        ),
+        None,
+    )
 
 
 def parts_of_channels(reply: str) -> tuple[str, str] | None:

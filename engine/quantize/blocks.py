@@ -74,7 +74,10 @@ def signed_group(rounded, reach, type_bytes, has_fifth):
     @inner
     def write_group(out, first, room, is_weighted):
         x, offset = room + VALUES, vec.splat_f32x8(reach)
-        d = halved(scale_only(rounded, reach, x, room + WEIGHTS, 32, 5 if is_weighted else 2, 0.2), room + SCALES)
+        d = halved(
+            scale_only(rounded, reach, x, room + WEIGHTS, 32, 5 if is_weighted else 2, 0.2),
+            room + SCALES,
+        )
         over = inverse(d)
         for i in range(32):
             q = rounded(vec.fmul(vec.load_f32x8(x + 32 * i), over))
@@ -96,7 +99,9 @@ def group_with_minimum(most, type_bytes, has_fifth):
     def write_group(out, first, room, is_weighted):
         x, zero, limit = room + VALUES, vec.splat_f32x8(0.0), vec.splat_f32x8(most)
         first_try, n_tries = (-1.0, 21) if is_weighted else (-0.6, 9)
-        d, m, _, _, _ = scale_and_minimum(x, room + WEIGHTS, 32, most, True, first_try, 0.15, n_tries)
+        d, m, _, _, _ = scale_and_minimum(
+            x, room + WEIGHTS, 32, most, True, first_try, 0.15, n_tries
+        )
         d, m = halved(d, room + SCALES), halved(m, room + MINIMA)
         over = inverse(d)
         for i in range(32):
@@ -135,14 +140,19 @@ def entries_group(out, first, room, is_weighted):
     d = halved(scale_only(entry_of, 120.0, x, room + WEIGHTS, 32, 5, 4.0), room + SCALES)
     over = inverse(d)
     for i in range(32):
-        vec.store_f32x8(room + CODES + 32 * i, number_of(vec.fmul(vec.load_f32x8(x + 32 * i), over)))
+        vec.store_f32x8(
+            room + CODES + 32 * i, number_of(vec.fmul(vec.load_f32x8(x + 32 * i), over))
+        )
     for block in range(8):
         at = out + 18 * (first + block)
         vec.store_f16(at, vec.load_f32(room + SCALES + 4 * block))
         nibbles(at + 2, room, block)
 
 
-write_q4_0, write_q5_0 = signed_group(signed_4, 8.0, 18, False), signed_group(signed_5, 16.0, 22, True)
+write_q4_0, write_q5_0 = (
+    signed_group(signed_4, 8.0, 18, False),
+    signed_group(signed_5, 16.0, 22, True),
+)
 write_q4_1, write_q5_1 = group_with_minimum(15.0, 20, False), group_with_minimum(31.0, 24, True)
 
 

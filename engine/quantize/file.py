@@ -73,7 +73,11 @@ def quantise_file(
     changed = [one for one in table if gguf.tensors[one.name].type_name != one.type_name]
     for one in changed:
         _check(gguf, one)
-    kept = typed_metadata(gguf) | {"general.quantization_version": np.uint32(QUANTIZATION_VERSION)} | dict(metadata)
+    kept = (
+        typed_metadata(gguf)
+        | {"general.quantization_version": np.uint32(QUANTIZATION_VERSION)}
+        | dict(metadata)
+    )
     done, square_error = 0, 0.0
     with ThreadPoolExecutor(n_threads) as pool, writing(path, kept, table) as out:
         for one in table:
@@ -83,7 +87,9 @@ def quantise_file(
                     out.write(piece)
             else:
                 slices = _slices(gguf, tensor, (importance or {}).get(one.name))
-                for data, error in _made(pool, 2 * n_threads, slices, one.type_name, gguf.shown_name):
+                for data, error in _made(
+                    pool, 2 * n_threads, slices, one.type_name, gguf.shown_name
+                ):
                     out.write(data)
                     square_error += error
             done += tensor.size_bytes
@@ -91,14 +97,22 @@ def quantise_file(
                 progress(done)
     n_values = sum(int(np.prod(one.shape, dtype=object)) for one in changed)
     rmse = float(np.sqrt(square_error / n_values)) if n_values else 0.0
-    return Written(sum(one.size_bytes for one in table), rmse, Counter(one.type_name for one in table))
+    return Written(
+        sum(one.size_bytes for one in table), rmse, Counter(one.type_name for one in table)
+    )
 
 
 def _check(gguf: GGUFFile, wanted: TensorToWrite) -> None:
     source = gguf.tensors[wanted.name].type_name
     if source not in QUANTS or wanted.type_name not in WRITABLE:
-        what = f"is {source}, which cannot be read" if source not in QUANTS else f"cannot be made {wanted.type_name}"
-        raise UnsupportedQuantError(f"{gguf.shown_name}: tensor {wanted.name} {what} (keep it: --keep)")
+        what = (
+            f"is {source}, which cannot be read"
+            if source not in QUANTS
+            else f"cannot be made {wanted.type_name}"
+        )
+        raise UnsupportedQuantError(
+            f"{gguf.shown_name}: tensor {wanted.name} {what} (keep it: --keep)"
+        )
     if wanted.shape[-1] % TYPES_BY_NAME[wanted.type_name].block_size:
         raise UnsupportedQuantError(
             f"{gguf.shown_name}: tensor {wanted.name} has rows of {wanted.shape[-1]}, no whole blocks of"
@@ -113,7 +127,9 @@ def _raw(gguf: GGUFFile, name: str) -> Iterator[Bytes]:
         yield data[at : at + 4 * _SLICE]
 
 
-def _slices(gguf: GGUFFile, tensor: Tensor, importance: Floats | None) -> Iterator[tuple[Tensor, Floats | None]]:
+def _slices(
+    gguf: GGUFFile, tensor: Tensor, importance: Floats | None
+) -> Iterator[tuple[Tensor, Floats | None]]:
     """Yield a tensor in slices with the importance of its columns; none has rows of two experts."""
     n_parts = 1 if importance is None else importance.size // tensor.n_cols
     if importance is not None and (
@@ -124,7 +140,11 @@ def _slices(gguf: GGUFFile, tensor: Tensor, importance: Floats | None) -> Iterat
     n_rows = tensor.n_rows // n_parts
     n_at_once = max(1, _SLICE // tensor.n_cols)
     for part in range(n_parts):
-        columns = None if importance is None else importance[part * tensor.n_cols : (part + 1) * tensor.n_cols]
+        columns = (
+            None
+            if importance is None
+            else importance[part * tensor.n_cols : (part + 1) * tensor.n_cols]
+        )
         for first in range(0, n_rows, n_at_once):
             n = min(n_at_once, n_rows - first)
             yield tensor.part(part * n_rows + first, n) if tensor.n_rows > 1 else tensor, columns
@@ -147,13 +167,23 @@ def _made(
         yield waiting.popleft().result()
 
 
-def _quantised(rows: Tensor, importance: Floats | None, type_name: str, file_name: str) -> tuple[Bytes, float]:
+def _quantised(
+    rows: Tensor, importance: Floats | None, type_name: str, file_name: str
+) -> tuple[Bytes, float]:
     values = dequantised(rows, np.arange(rows.n_rows))
     try:
         made = quantise_rows(values, type_name, importance)
     except BrokenModelError as error:
-        raise BrokenModelError(f"{file_name}: tensor {rows.name} {error} (download it again)") from None
-    written = replace(rows, quant=type_name, row_bytes=made.shape[1], size_bytes=made.size, address=made.ctypes.data)
+        raise BrokenModelError(
+            f"{file_name}: tensor {rows.name} {error} (download it again)"
+        ) from None
+    written = replace(
+        rows,
+        quant=type_name,
+        row_bytes=made.shape[1],
+        size_bytes=made.size,
+        address=made.ctypes.data,
+    )
     some = np.arange(0, rows.n_rows, _ROWS_APART)
     errors = values[some] - dequantised(written, some)
     return made, float(np.vdot(errors, errors)) * rows.n_rows / len(some)

@@ -43,7 +43,14 @@ _NEVER = re.compile(
     r"|\.patch_embd|\.patch_merger|a\.rvq\.codebook|mm\.a\.code_embd|^(position_embd|token_types)\.weight$"
 )
 """Small tensors that much depends on, and those that are no factor of a product."""
-_SMALLER_BLOCKS = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
+_SMALLER_BLOCKS = {
+    "Q2_K": "Q4_0",
+    "Q3_K": "Q4_0",
+    "Q4_K": "Q5_0",
+    "Q5_K": "Q5_1",
+    "Q6_K": "Q8_0",
+    "IQ4_XS": "IQ4_NL",
+}
 
 
 class TypedShape(NamedTuple):
@@ -73,7 +80,10 @@ class Facts:
     @property
     def has_seventy_billion(self) -> bool:
         """Whether it is Llama's model of that size."""
-        return _SEVENTY_BILLION.get(self.architecture) == self.n_layers and self.n_heads != self.n_heads_kv
+        return (
+            _SEVENTY_BILLION.get(self.architecture) == self.n_layers
+            and self.n_heads != self.n_heads_kv
+        )
 
     @property
     def is_like_falcon(self) -> bool:
@@ -108,7 +118,9 @@ def mixture(
     for name, role in roles.items():
         shape, type_name = tensors[name]
         if may_shrink(name, shape):
-            wanted = next((kind for pattern, kind in (keep or {}).items() if fnmatchcase(name, pattern)), "")
+            wanted = next(
+                (kind for pattern, kind in (keep or {}).items() if fnmatchcase(name, pattern)), ""
+            )
             if not wanted:
                 wanted = _of_role(role, name, shape[-1], mix, plain, facts, counts, n_values)
             type_name = _fitting(wanted, shape[-1])
@@ -122,7 +134,9 @@ def may_shrink(name: str, shape: tuple[int, ...]) -> bool:
     return n_dims > 1 and name.endswith("weight") and not _NEVER.search(name)
 
 
-def _facts(metadata: Mapping[str, Any], tensors: Mapping[str, TypedShape], has_importance: bool) -> Facts:
+def _facts(
+    metadata: Mapping[str, Any], tensors: Mapping[str, TypedShape], has_importance: bool
+) -> Facts:
     architecture = metadata.get("general.architecture")
 
     def number(key: str) -> int:
@@ -131,10 +145,20 @@ def _facts(metadata: Mapping[str, Any], tensors: Mapping[str, TypedShape], has_i
         return int(first) if isinstance(first, (int, np.integer)) else 0
 
     n_heads = number("attention.head_count")
-    n_heads_kv = number("attention.head_count_kv") if f"{architecture}.attention.head_count_kv" in metadata else n_heads
+    n_heads_kv = (
+        number("attention.head_count_kv")
+        if f"{architecture}.attention.head_count_kv" in metadata
+        else n_heads
+    )
     is_tied = "output.weight" not in tensors
     return Facts(
-        str(architecture), number("block_count"), number("expert_count"), n_heads, n_heads_kv, is_tied, has_importance
+        str(architecture),
+        number("block_count"),
+        number("expert_count"),
+        n_heads,
+        n_heads_kv,
+        is_tied,
+        has_importance,
     )
 
 
@@ -171,13 +195,22 @@ def _gets_more(layer: int, n_layers: int) -> bool:
 
 
 def _of_role(
-    role: Role, name: str, n_cols: int, mix: str, plain: str, facts: Facts, counts: dict[str, int], n_values: int
+    role: Role,
+    name: str,
+    n_cols: int,
+    mix: str,
+    plain: str,
+    facts: Facts,
+    counts: dict[str, int],
+    n_values: int,
 ) -> str:
     """Return the type of a tensor, before its shape is looked at; ``counts`` has those of a role that came before."""
     if plain in ("F32", "F16", "BF16"):
         return plain
     if role == "output" or (role == "table" and facts.is_tied):
-        is_eight = facts.is_like_falcon or n_cols % TYPES_BY_NAME[plain].block_size or plain == "Q8_0"
+        is_eight = (
+            facts.is_like_falcon or n_cols % TYPES_BY_NAME[plain].block_size or plain == "Q8_0"
+        )
         return "Q8_0" if is_eight else "Q6_K"
     if role == "value":
         counts[role] += 1
@@ -201,7 +234,11 @@ def _value_type(index: int, n_values: int, mix: str, plain: str, facts: Facts) -
         chosen = "Q4_K" if facts.shares_heads else "Q3_K"
     elif mix == "Q3_K_M":
         chosen = "Q5_K" if index < 2 else "Q4_K"
-    elif mix == "Q3_K_L" or (mix in ("IQ4_NL", "IQ4_XS") and facts.shares_heads) or (mix == "Q4_K_S" and index < 4):
+    elif (
+        mix == "Q3_K_L"
+        or (mix in ("IQ4_NL", "IQ4_XS") and facts.shares_heads)
+        or (mix == "Q4_K_S" and index < 4)
+    ):
         chosen = "Q5_K"
     elif mix in ("Q4_K_M", "Q5_K_M") and _gets_more(index, n_values):
         chosen = "Q6_K"
@@ -234,5 +271,9 @@ def _attention_out_type(mix: str, plain: str, facts: Facts) -> str:
     if facts.is_like_falcon:
         return "Q4_K" if mix == "Q3_K_L" else plain
     if facts.n_experts == 8:
-        return "Q5_K" if mix in ("Q2_K", "Q3_K_S", "Q3_K_M", "IQ4_NL", "Q4_K_S", "Q4_K_M", "IQ4_XS") else plain
+        return (
+            "Q5_K"
+            if mix in ("Q2_K", "Q3_K_S", "Q3_K_M", "IQ4_NL", "Q4_K_S", "Q4_K_M", "IQ4_XS")
+            else plain
+        )
     return {"Q2_K": "Q3_K", "Q3_K_M": "Q4_K", "Q3_K_L": "Q5_K"}.get(mix, plain)

@@ -34,7 +34,9 @@ _CHUNK = 1 << 16
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
-def quantise_rows(values: Floats, type_name: str, importance: Floats | None = None, n_threads: int = 1) -> Bytes:
+def quantise_rows(
+    values: Floats, type_name: str, importance: Floats | None = None, n_threads: int = 1
+) -> Bytes:
     """Make blocks of rows; the result does not depend on the number of threads.
 
     Args:
@@ -51,7 +53,9 @@ def quantise_rows(values: Floats, type_name: str, importance: Floats | None = No
     layout = TYPES_BY_NAME[type_name]
     n_rows, n_cols = values.shape
     out = np.empty((n_rows, n_cols // layout.block_size * layout.type_size), np.uint8)
-    work = _cast(type_name) if type_name in CASTS else _kernel(type_name, _scaled(importance), n_cols)
+    work = (
+        _cast(type_name) if type_name in CASTS else _kernel(type_name, _scaled(importance), n_cols)
+    )
     n_at_once = max(1, _CHUNK // n_cols, -(-_FEWEST_BLOCKS * layout.block_size // n_cols))
     firsts = range(0, n_rows, n_at_once)
 
@@ -90,7 +94,9 @@ def _scaled(importance: Floats | None) -> Floats | None:
     return np.ascontiguousarray(importance / mean + 1e-4, np.float32)
 
 
-def _kernel(type_name: str, importance: Floats | None, n_cols: int) -> Callable[[Floats, Bytes], None]:
+def _kernel(
+    type_name: str, importance: Floats | None, n_cols: int
+) -> Callable[[Floats, Bytes], None]:
     lanes = import_module("engine.quantize.lanes")
     module, name = KERNELS[type_name].split(":")
     call = _CALL(getattr(import_module(f"engine.quantize.{module}"), name).address)

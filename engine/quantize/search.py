@@ -18,7 +18,10 @@ def largest(x, n):
     top = magnitude = vec.splat_f32x8(0.0)
     for i in range(n):
         v = vec.load_f32x8(x + 32 * i)
-        top, magnitude = where_above(vec.fabs(v), magnitude, v, top), vec.fmax(vec.fabs(v), magnitude)
+        top, magnitude = (
+            where_above(vec.fabs(v), magnitude, v, top),
+            vec.fmax(vec.fabs(v), magnitude),
+        )
     return where_above(magnitude, vec.splat_f32x8(TINY), top, vec.splat_f32x8(0.0))
 
 
@@ -46,7 +49,9 @@ def scale_only(rounded, reach, x, w, n, n_steps, step):
     best = scale = vec.splat_f32x8(0.0)
     for sign in (-1.0, 1.0):
         for k in range(-n_steps, n_steps + 1):
-            xq, qq = products(rounded, x, w, n, vec.fmul(inverse_top, vec.splat_f32x8(sign * (reach + step * k))))
+            xq, qq = products(
+                rounded, x, w, n, vec.fmul(inverse_top, vec.splat_f32x8(sign * (reach + step * k)))
+            )
             found = vec.fmul(xq, inverse(qq))
             gain = vec.fmul(found, xq)
             scale, best = where_above(gain, best, found, scale), vec.fmax(gain, best)
@@ -89,7 +94,9 @@ def scale_and_minimum(x, w, n, most, is_free, first, step, n_steps):
     if not is_free:
         low = vec.fmin(low, zero)
     width = vec.fsub(high, low)
-    per_unit = where_above(width, vec.splat_f32x8(TINY), vec.fdiv(vec.splat_f32x8(1.0), width), zero)
+    per_unit = where_above(
+        width, vec.splat_f32x8(TINY), vec.fdiv(vec.splat_f32x8(1.0), width), zero
+    )
     w_sum, x_sum = sums(x, w, n)
     best, scale, minimum = vec.splat_f32x8(-1.0), zero, low
     best_xq = best_q = best_qq = zero
@@ -102,7 +109,9 @@ def scale_and_minimum(x, w, n, most, is_free, first, step, n_steps):
             wq = vec.fmul(vec.load_f32x8(w + 32 * i), q)
             q_sum, qq, xq = vec.fadd(q_sum, wq), vec.fma(wq, q, qq), vec.fma(wq, v, xq)
         both = vec.fmul(w_sum, qq)
-        left = vec.fsub(both, vec.fmul(q_sum, q_sum))  # 0 where all codes are equal, but for rounding
+        left = vec.fsub(
+            both, vec.fmul(q_sum, q_sum)
+        )  # 0 where all codes are equal, but for rounding
         over = where_above(left, vec.fmul(both, vec.splat_f32x8(1e-6)), inverse(left), zero)
         s = vec.fmul(vec.fsub(vec.fmul(w_sum, xq), vec.fmul(x_sum, q_sum)), over)
         m = vec.fmul(vec.fsub(vec.fmul(qq, x_sum), vec.fmul(q_sum, xq)), over)
@@ -111,6 +120,9 @@ def scale_and_minimum(x, w, n, most, is_free, first, step, n_steps):
         gain = vec.fma(s, xq, vec.fmul(m, x_sum))
         gain = where_above(s, zero, gain, best)
         scale, minimum = where_above(gain, best, s, scale), where_above(gain, best, m, minimum)
-        best_xq, best_q = where_above(gain, best, xq, best_xq), where_above(gain, best, q_sum, best_q)
+        best_xq, best_q = (
+            where_above(gain, best, xq, best_xq),
+            where_above(gain, best, q_sum, best_q),
+        )
         best_qq, best = where_above(gain, best, qq, best_qq), vec.fmax(gain, best)
     return scale, minimum, best_xq, best_q, best_qq

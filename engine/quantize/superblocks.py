@@ -18,7 +18,20 @@ from engine.quantize.blocks import (
     signed_3,
     signed_6,
 )
-from engine.quantize.lanes import CODES, MINIMA, Q_SUM, QQ, SCALES, VALUES, WEIGHTS, XQ, code, inverse, lane, nearest
+from engine.quantize.lanes import (
+    CODES,
+    MINIMA,
+    Q_SUM,
+    QQ,
+    SCALES,
+    VALUES,
+    WEIGHTS,
+    XQ,
+    code,
+    inverse,
+    lane,
+    nearest,
+)
 from engine.quantize.search import scale_and_minimum, scale_only
 from engine.quantize.table import entry_of, number_of
 from engine.quantize.weights import load_group
@@ -56,7 +69,9 @@ def to_codes(address, n, d, least, most):
     """Replace n scales by the nearest multiples of d."""
     over = vec.splat_f32x8(1 / d if d != 0 else np.float32(0.0))
     for at in range(address, address + 4 * n, 32):
-        v = nearest(vec.fmul(vec.load_f32x8(at), over), vec.splat_f32x8(least), vec.splat_f32x8(most))
+        v = nearest(
+            vec.fmul(vec.load_f32x8(at), over), vec.splat_f32x8(least), vec.splat_f32x8(most)
+        )
         vec.store_f32x8(at, v)
 
 
@@ -66,7 +81,11 @@ def best_scale(rounded, room, size, d):
     total_xq = total_qq = np.float32(0.0)
     for group in range(32 // size):
         scale, at = vec.load_f32x8(room + SCALES + 32 * group), room + 32 * size * group
-        over, xq, qq = inverse(vec.fmul(scale, vec.splat_f32x8(d))), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+        over, xq, qq = (
+            inverse(vec.fmul(scale, vec.splat_f32x8(d))),
+            vec.splat_f32x8(0.0),
+            vec.splat_f32x8(0.0),
+        )
         for i in range(size):
             v = vec.load_f32x8(at + VALUES + 32 * i)
             q = rounded(vec.fmul(v, over))
@@ -105,7 +124,10 @@ def best_scale_and_minimum(room, size, most, d, dmin):
     zero, limit = vec.splat_f32x8(0.0), vec.splat_f32x8(most)
     aa = ab = bb = xa = xb = 0.0
     for group in range(32 // size):
-        scale, minimum = vec.load_f32x8(room + SCALES + 32 * group), vec.load_f32x8(room + MINIMA + 32 * group)
+        scale, minimum = (
+            vec.load_f32x8(room + SCALES + 32 * group),
+            vec.load_f32x8(room + MINIMA + 32 * group),
+        )
         over = inverse(vec.fmul(scale, vec.splat_f32x8(d)))
         low = vec.fmul(minimum, vec.splat_f32x8(dmin))
         at, xq, qq, q_sum, x_sum, total = room + 32 * size * group, zero, zero, zero, zero, zero
@@ -157,7 +179,9 @@ def codes_above_minimum(room, size, most, d, dmin):
         over = inverse(vec.fmul(vec.load_f32x8(room + SCALES + 32 * group), vec.splat_f32x8(d)))
         low = vec.fmul(vec.load_f32x8(room + MINIMA + 32 * group), vec.splat_f32x8(dmin))
         for i in range(size):
-            q = nearest(vec.fmul(vec.fadd(vec.load_f32x8(at + VALUES + 32 * i), low), over), zero, limit)
+            q = nearest(
+                vec.fmul(vec.fadd(vec.load_f32x8(at + VALUES + 32 * i), low), over), zero, limit
+            )
             vec.store_f32x8(at + CODES + 32 * i, q)
 
 
@@ -177,7 +201,9 @@ def search_both(most, size, first, step, n_steps):
 
     @inner
     def search(at, scales):
-        found = scale_and_minimum(at + VALUES, at + WEIGHTS, size, most, False, first, step, n_steps)
+        found = scale_and_minimum(
+            at + VALUES, at + WEIGHTS, size, most, False, first, step, n_steps
+        )
         _, minimum, xq, q_sum, qq = found
         vec.store_f32x8(scales + MINIMA, vec.fsub(vec.splat_f32x8(0.0), minimum))
         vec.store_f32x8(scales + XQ, xq)

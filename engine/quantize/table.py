@@ -18,10 +18,18 @@ def passed(v, steps):
     zero = vec.splat_f32x8(0.0)
     a = b = c = d = zero
     for k in range(0, 12, 4):
-        a = vec.fadd(a, where_above(v, vec.splat_f32x8(BORDERS[k]), vec.splat_f32x8(steps[k]), zero))
-        b = vec.fadd(b, where_above(v, vec.splat_f32x8(BORDERS[k + 1]), vec.splat_f32x8(steps[k + 1]), zero))
-        c = vec.fadd(c, where_above(v, vec.splat_f32x8(BORDERS[k + 2]), vec.splat_f32x8(steps[k + 2]), zero))
-        d = vec.fadd(d, where_above(v, vec.splat_f32x8(BORDERS[k + 3]), vec.splat_f32x8(steps[k + 3]), zero))
+        a = vec.fadd(
+            a, where_above(v, vec.splat_f32x8(BORDERS[k]), vec.splat_f32x8(steps[k]), zero)
+        )
+        b = vec.fadd(
+            b, where_above(v, vec.splat_f32x8(BORDERS[k + 1]), vec.splat_f32x8(steps[k + 1]), zero)
+        )
+        c = vec.fadd(
+            c, where_above(v, vec.splat_f32x8(BORDERS[k + 2]), vec.splat_f32x8(steps[k + 2]), zero)
+        )
+        d = vec.fadd(
+            d, where_above(v, vec.splat_f32x8(BORDERS[k + 3]), vec.splat_f32x8(steps[k + 3]), zero)
+        )
     a = vec.fadd(a, where_above(v, vec.splat_f32x8(BORDERS[12]), vec.splat_f32x8(steps[12]), zero))
     b = vec.fadd(b, where_above(v, vec.splat_f32x8(BORDERS[13]), vec.splat_f32x8(steps[13]), zero))
     c = vec.fadd(c, where_above(v, vec.splat_f32x8(BORDERS[14]), vec.splat_f32x8(steps[14]), zero))

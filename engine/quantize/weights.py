@@ -23,4 +23,6 @@ def load_group(source, importance, first, n_blocks, blocks_per_row, n, room):
         turn(importance, first % blocks_per_row, blocks_per_row, n, w)
     for i in range(n):
         cost = vec.fadd(usual, vec.fabs(vec.load_f32x8(x + 32 * i)))
-        vec.store_f32x8(w + 32 * i, vec.fmul(cost, vec.load_f32x8(w + 32 * i)) if importance != 0 else cost)
+        vec.store_f32x8(
+            w + 32 * i, vec.fmul(cost, vec.load_f32x8(w + 32 * i)) if importance != 0 else cost
+        )

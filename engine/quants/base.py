@@ -42,7 +42,9 @@ class QuantType:
         """Operands of ``matmul`` on this processor."""
         if self.operands != SIGNED:
             return self.operands
-        level = import_module("engine.machine.level")  # asks LLVM, which opening a model does not need
+        level = import_module(
+            "engine.machine.level"
+        )  # asks LLVM, which opening a model does not need
         return "bytes" if level.SUMS_FOURS else "words"
 
     @property

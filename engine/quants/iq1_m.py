@@ -27,9 +27,14 @@ scale_places = vec.constant_i16x16([1 << 13, 1 << 10, 1 << 7, 1 << 4] * 4)
 @inner
 def store_offsets(block, room, k):
     """Of the k-th sixteen entries."""
-    high = vec.mul(vec.as_i16x16(vec.byte_each_4(vec.broadcast_8_bytes(block + QH + 8 * k))), upper_bit_places())
+    high = vec.mul(
+        vec.as_i16x16(vec.byte_each_4(vec.broadcast_8_bytes(block + QH + 8 * k))),
+        upper_bit_places(),
+    )
     low = vec.shift_left(vec.widen_u8x16(vec.load_i8x16(block + 16 * k)), 3)
-    vec.store_i16x16(room + EIGHTS + 32 * k, vec.or_(low, vec.and_(high, vec.splat_i16x16(7 << 11))))
+    vec.store_i16x16(
+        room + EIGHTS + 32 * k, vec.or_(low, vec.and_(high, vec.splat_i16x16(7 << 11)))
+    )
 
 
 @inner
@@ -40,9 +45,12 @@ def prepare(block, room):
     nibbles = vec.widen_u8x16(vec.load_i8x16(block + QH))
     down = vec.and_(vec.or_(nibbles, vec.shift_left(nibbles, 4)), vec.splat_i16x16(0x0808))
     vec.store_i16x16(room + SIGNS, vec.xor(vec.shift_right(down, 2), vec.splat_i16x16(0x0202)))
-    words = vec.mul(vec.as_i16x16(vec.word_each_4(vec.broadcast_8_bytes(block + SCALE_WORDS))), scale_places())
+    words = vec.mul(
+        vec.as_i16x16(vec.word_each_4(vec.broadcast_8_bytes(block + SCALE_WORDS))), scale_places()
+    )
     vec.store_i16x16(
-        room + SCALES, vec.or_(vec.and_(vec.shift_right(words, 12), vec.splat_i16x16(14)), vec.splat_i16x16(1))
+        room + SCALES,
+        vec.or_(vec.and_(vec.shift_right(words, 12), vec.splat_i16x16(14)), vec.splat_i16x16(1)),
     )
 
 
@@ -59,7 +67,9 @@ def d_of(block, d_y):
     at = block + SCALE_WORDS
     low = (vec.load_u16(at) >> 12) | ((vec.load_u16(at + 2) >> 8) & 0xF0)
     return vec.splat_f32x8(
-        vec.f32_of_half_bits(low | ((vec.load_u16(at + 4) >> 4) & 0xF00) | (vec.load_u16(at + 6) & 0xF000))
+        vec.f32_of_half_bits(
+            low | ((vec.load_u16(at + 4) >> 4) & 0xF00) | (vec.load_u16(at + 6) & 0xF000)
+        )
         * d_y
         * FACTOR
     )

@@ -12,7 +12,16 @@ A weight is ``d * (2 * scale + 1) * (entry + shift)``, the shift being 1/8 or -1
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.grid_tables import GRIDS
-from engine.kernels.grids import EIGHTS, RAISED, SCALES, SIGNS, grid_type, half_times, one_scale, raised_of
+from engine.kernels.grids import (
+    EIGHTS,
+    RAISED,
+    SCALES,
+    SIGNS,
+    grid_type,
+    half_times,
+    one_scale,
+    raised_of,
+)
 
 QS, QH = 2, 34
 
@@ -26,7 +35,8 @@ def store_offsets(block, room, k):
     words = vec.as_i16x16(vec.word_each_4(vec.broadcast_8_bytes(block + QH + 8 * k)))
     low = vec.shift_left(vec.widen_u8x16(vec.load_i8x16(block + QS + 16 * k)), 3)
     vec.store_i16x16(
-        room + EIGHTS + 32 * k, vec.or_(low, vec.and_(vec.mul(words, upper_bit_places()), vec.splat_i16x16(7 << 11)))
+        room + EIGHTS + 32 * k,
+        vec.or_(low, vec.and_(vec.mul(words, upper_bit_places()), vec.splat_i16x16(7 << 11))),
     )
     return vec.sub(vec.splat_i16x16(2), vec.shift_left(vec.shift_right(words, 15), 1))
 
@@ -34,10 +44,13 @@ def store_offsets(block, room, k):
 @inner
 def prepare(block, room):
     """Fill the room."""
-    vec.store_i8x32(room + SIGNS, vec.low_bytes_of(store_offsets(block, room, 0), store_offsets(block, room, 1)))
+    vec.store_i8x32(
+        room + SIGNS, vec.low_bytes_of(store_offsets(block, room, 0), store_offsets(block, room, 1))
+    )
     words = vec.each_twice_i16x8(vec.load_i16x8(block + QH))
     vec.store_i16x16(
-        room + SCALES, vec.or_(vec.and_(vec.shift_right(words, 11), vec.splat_i16x16(14)), vec.splat_i16x16(1))
+        room + SCALES,
+        vec.or_(vec.and_(vec.shift_right(words, 11), vec.splat_i16x16(14)), vec.splat_i16x16(1)),
     )
 
 
@@ -48,4 +61,6 @@ def weights(block, room, j):
     return w, w
 
 
-embed, matvec, few, matmul = grid_type(__name__, 50, RAISED, one_scale, prepare, weights, half_times(0.125))
+embed, matvec, few, matmul = grid_type(
+    __name__, 50, RAISED, one_scale, prepare, weights, half_times(0.125)
+)

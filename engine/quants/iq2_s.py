@@ -13,7 +13,16 @@ A weight is ``d * (scale + 0.5) / 4 * entry * sign``. Layout: ggml-common.h, blo
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.grid_tables import GRIDS
-from engine.kernels.grids import EIGHTS, SIGNED, SIGNS, grid_type, half_times, signs_of, store_nibble_scales, two_scales
+from engine.kernels.grids import (
+    EIGHTS,
+    SIGNED,
+    SIGNS,
+    grid_type,
+    half_times,
+    signs_of,
+    store_nibble_scales,
+    two_scales,
+)
 
 QS, SIGN_BYTES, QH, SCALE_BYTES = 2, 34, 66, 74
 
@@ -24,9 +33,14 @@ upper_bit_places = vec.constant_i16x16([1 << 11, 1 << 9, 1 << 7, 1 << 5] * 4)
 @inner
 def store_offsets(block, room, k):
     """Of the k-th sixteen entries."""
-    high = vec.mul(vec.as_i16x16(vec.byte_each_8(vec.broadcast_4_bytes(block + QH + 4 * k))), upper_bit_places())
+    high = vec.mul(
+        vec.as_i16x16(vec.byte_each_8(vec.broadcast_4_bytes(block + QH + 4 * k))),
+        upper_bit_places(),
+    )
     low = vec.shift_left(vec.widen_u8x16(vec.load_i8x16(block + QS + 16 * k)), 3)
-    vec.store_i16x16(room + EIGHTS + 32 * k, vec.or_(low, vec.and_(high, vec.splat_i16x16(3 << 11))))
+    vec.store_i16x16(
+        room + EIGHTS + 32 * k, vec.or_(low, vec.and_(high, vec.splat_i16x16(3 << 11)))
+    )
 
 
 @inner
@@ -44,4 +58,6 @@ def weights(block, room, j):
     return vec.entries_by_offset(grid(), room + EIGHTS + 8 * j), signs_of(room, j)
 
 
-embed, matvec, few, matmul = grid_type(__name__, 82, SIGNED, two_scales, prepare, weights, half_times(0.125))
+embed, matvec, few, matmul = grid_type(
+    __name__, 82, SIGNED, two_scales, prepare, weights, half_times(0.125)
+)

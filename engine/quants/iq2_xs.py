@@ -31,7 +31,10 @@ grid = vec.table(GRIDS["IQ2_XS"].table)
 def prepare(block, room):
     """Fill the room."""
     low, high = vec.load_i16x16(block + QS), vec.load_i16x16(block + QS + 32)
-    vec.store_i8x32(room + SIGNS, even_signs(vec.low_bytes_of(vec.shift_right(low, 9), vec.shift_right(high, 9))))
+    vec.store_i8x32(
+        room + SIGNS,
+        even_signs(vec.low_bytes_of(vec.shift_right(low, 9), vec.shift_right(high, 9))),
+    )
     store_nibble_scales(block + SCALE_BYTES, room)
 
 
@@ -41,4 +44,6 @@ def weights(block, room, j):
     return vec.entries_by_nine_bits(grid(), block + QS + 8 * j), signs_of(room, j)
 
 
-embed, matvec, few, matmul = grid_type(__name__, 74, SIGNED, two_scales, prepare, weights, half_times(0.125))
+embed, matvec, few, matmul = grid_type(
+    __name__, 74, SIGNED, two_scales, prepare, weights, half_times(0.125)
+)

@@ -13,7 +13,16 @@ A weight is ``d * (2 * scale + 1) * entry * sign``. Layout: ggml-common.h, block
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.grid_tables import GRIDS
-from engine.kernels.grids import FOURS, SCALES, SIGNED, SIGNS, grid_type, half_times, one_scale, signs_of
+from engine.kernels.grids import (
+    FOURS,
+    SCALES,
+    SIGNED,
+    SIGNS,
+    grid_type,
+    half_times,
+    one_scale,
+    signs_of,
+)
 
 QS, QH, SIGN_BYTES, SCALE_BYTES = 2, 66, 74, 106
 
@@ -39,8 +48,12 @@ def prepare(block, room):
     store_offsets(block, room, 2)
     store_offsets(block, room, 3)
     vec.store_i8x32(room + SIGNS, vec.load_i8x32(block + SIGN_BYTES))
-    twice = vec.mul_high(vec.as_i16x16(vec.byte_each_8(vec.broadcast_4_bytes(block + SCALE_BYTES))), nibble_places())
-    vec.store_i16x16(room + SCALES, vec.or_(vec.and_(twice, vec.splat_i16x16(30)), vec.splat_i16x16(1)))
+    twice = vec.mul_high(
+        vec.as_i16x16(vec.byte_each_8(vec.broadcast_4_bytes(block + SCALE_BYTES))), nibble_places()
+    )
+    vec.store_i16x16(
+        room + SCALES, vec.or_(vec.and_(twice, vec.splat_i16x16(30)), vec.splat_i16x16(1))
+    )
 
 
 @inner
@@ -49,4 +62,6 @@ def weights(block, room, j):
     return vec.fours_by_offset(grid(), room + FOURS + 16 * j, 512 * 8), signs_of(room, j)
 
 
-embed, matvec, few, matmul = grid_type(__name__, 110, SIGNED, one_scale, prepare, weights, half_times(1.0))
+embed, matvec, few, matmul = grid_type(
+    __name__, 110, SIGNED, one_scale, prepare, weights, half_times(1.0)
+)

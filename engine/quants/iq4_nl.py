@@ -12,7 +12,13 @@ import numpy as np
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matmul_signed import ROW_D, TILES_SIGNED, store_signed
-from engine.kernels.matvec_32 import eight_blocks, eight_groups, fold_i32, matvec_and_few_32, one_block_i32
+from engine.kernels.matvec_32 import (
+    eight_blocks,
+    eight_groups,
+    fold_i32,
+    matvec_and_few_32,
+    one_block_i32,
+)
 from engine.kernels.nibbles import entries_at
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import HAS_ARM64
@@ -45,7 +51,11 @@ def product_of_eight(block, y):
 def dot8(block, y, d_y, sums, acc):
     """Add the products of eight blocks with 256 activations."""
     t = product_of_eight(block, y)
-    return vec.fma(vec.fmul(vec.load_f16x8_strided(block, BLOCK_BYTES), vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc)
+    return vec.fma(
+        vec.fmul(vec.load_f16x8_strided(block, BLOCK_BYTES), vec.load_f32x8(d_y)),
+        vec.f32_of_i32x8(t),
+        acc,
+    )
 
 
 @inner
@@ -73,5 +83,11 @@ def dequantize(block, out):
 
 
 embed, matvec, few, matmul = type_kernels(
-    __name__, 32, BLOCK_BYTES, dequantize, matvec_and_few_32(dot8, dot1, BLOCK_BYTES), unpack_row, TILES_SIGNED
+    __name__,
+    32,
+    BLOCK_BYTES,
+    dequantize,
+    matvec_and_few_32(dot8, dot1, BLOCK_BYTES),
+    unpack_row,
+    TILES_SIGNED,
 )

@@ -67,7 +67,8 @@ def scales(block):
     low = vec.mul_high(vec.as_i16x16(vec.lookup16(head, low_bytes())), low_places())
     high = vec.mul_high(vec.as_i16x16(vec.lookup16(head, high_bytes())), high_places())
     return vec.sub(
-        vec.or_(vec.and_(low, vec.splat_i16x16(15)), vec.and_(high, vec.splat_i16x16(0x30))), vec.splat_i16x16(32)
+        vec.or_(vec.and_(low, vec.splat_i16x16(15)), vec.and_(high, vec.splat_i16x16(0x30))),
+        vec.splat_i16x16(32),
     )
 
 
@@ -77,10 +78,17 @@ def pair(block, y, j, scale):
     qs = vec.load_i8x32(block + QS + 32 * j)
     low = vec.lookup16(codebook(), vec.and_(qs, vec.splat_i8x32(15)))
     high = vec.lookup16(codebook(), vec.high_nibbles(qs))
-    at = y + 128 * j  # as buffers.PAIRED_256 says: the sign goes to the weights, the magnitudes are there already
+    at = (
+        y + 128 * j
+    )  # as buffers.PAIRED_256 says: the sign goes to the weights, the magnitudes are there already
     return vec.add(
-        vec.maddwd(scale, vec.maddubs(vec.load_i8x32(at + 64), vec.with_sign_of(low, vec.load_i8x32(at)))),
-        vec.maddwd(scale, vec.maddubs(vec.load_i8x32(at + 96), vec.with_sign_of(high, vec.load_i8x32(at + 32)))),
+        vec.maddwd(
+            scale, vec.maddubs(vec.load_i8x32(at + 64), vec.with_sign_of(low, vec.load_i8x32(at)))
+        ),
+        vec.maddwd(
+            scale,
+            vec.maddubs(vec.load_i8x32(at + 96), vec.with_sign_of(high, vec.load_i8x32(at + 32))),
+        ),
     )
 
 
@@ -141,7 +149,10 @@ def unpack_row_bytes(block, out, n_live):
         vec.store_i8x32(out + 32 * j, vec.xor(weights(block, j), vec.splat_i8x32(FOURS_OFFSET)))
     s = scales_in_order(block)
     vec.store_i16x16(out + tiles_of_bytes.ROW_SCALES, vec.each_twice_i16x8(s))
-    vec.store_i16x8(out + tiles_of_bytes.ROW_MINIMA, vec.mul(s, vec.low_half_i16(vec.splat_i16x16(FOURS_OFFSET))))
+    vec.store_i16x8(
+        out + tiles_of_bytes.ROW_MINIMA,
+        vec.mul(s, vec.low_half_i16(vec.splat_i16x16(FOURS_OFFSET))),
+    )
     vec.store_f32(out + tiles_of_bytes.ROW_D, vec.load_f16(block))
 
 
@@ -159,4 +170,6 @@ def dequantize(block, out):
 
 rows = matvec_and_few_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES, y_bytes=512)
 unpack_row = unpack_row_bytes if SUMS_FOURS else unpack_row_words
-embed, matvec, few, matmul = type_kernels(__name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles_signed_k(32))
+embed, matvec, few, matmul = type_kernels(
+    __name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles_signed_k(32)
+)

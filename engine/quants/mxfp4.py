@@ -16,5 +16,10 @@ OFFSET = 12
 RAISED_VALUES = tuple(value + OFFSET for value in VALUES)
 
 embed, matvec, few, matmul = lowered_type(
-    __name__, 17, entries_at(1, RAISED_VALUES), OFFSET, vec.load_exponent, vec.load_exponents_strided
+    __name__,
+    17,
+    entries_at(1, RAISED_VALUES),
+    OFFSET,
+    vec.load_exponent,
+    vec.load_exponents_strided,
 )

@@ -12,7 +12,14 @@ import numpy as np
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matmul_32 import ROW_D, add_sixteen, add_tile, lowered_by, store_sums_of_16, sum_16_u5
+from engine.kernels.matmul_32 import (
+    ROW_D,
+    add_sixteen,
+    add_tile,
+    lowered_by,
+    store_sums_of_16,
+    sum_16_u5,
+)
 from engine.kernels.matmul_sixteens import product_16
 from engine.kernels.matvec_32 import matvec_and_few_32
 from engine.kernels.tiles import Tiles, bytes_at, each_columns
@@ -90,9 +97,13 @@ def dot1(block, y, d_y, sums):
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile: weights 12 too large, and a scale for each sixteen."""
     for b in range(n_live // 64):
-        even, odd = sixteens_in_lanes(vec.load_i8x32(block + BLOCK_BYTES * vec.rolled(b) + 4), raised_values())
+        even, odd = sixteens_in_lanes(
+            vec.load_i8x32(block + BLOCK_BYTES * vec.rolled(b) + 4), raised_values()
+        )
         vec.store_i8x32(out + 64 * b, vec.join_i8(vec.low_half_i8(even), vec.low_half_i8(odd)))
-        vec.store_i8x32(out + 64 * b + 32, vec.join_i8(vec.high_half_i8(even), vec.high_half_i8(odd)))
+        vec.store_i8x32(
+            out + 64 * b + 32, vec.join_i8(vec.high_half_i8(even), vec.high_half_i8(odd))
+        )
     for g in range(n_live // 16):
         vec.store_f32(out + ROW_D + 4 * g, scale(block + BLOCK_BYTES * (vec.rolled(g) >> 2), g & 3))
 
@@ -130,4 +141,6 @@ def dequantize(block, out):
 
 walk = each_columns(bytes_at, columns_by_sixteens if SIXTEEN_COLUMNS else columns_by_fours)
 rows = matvec_and_few_32(dot8, dot1, BLOCK_BYTES, block_size=64)
-embed, matvec, few, matmul = type_kernels(__name__, 64, BLOCK_BYTES, dequantize, rows, unpack_row, Tiles(walk, finish))
+embed, matvec, few, matmul = type_kernels(
+    __name__, 64, BLOCK_BYTES, dequantize, rows, unpack_row, Tiles(walk, finish)
+)

@@ -24,15 +24,21 @@ BLOCK_BYTES = 18
 @inner
 def plane(bits, y, k):
     """Products of the k-th bits of 32 bytes as i16x16."""
-    return vec.maddubs(vec.and_(vec.shift_right(bits, k), vec.splat_i8x32(1)), vec.load_i8x32(y + 32 * k))
+    return vec.maddubs(
+        vec.and_(vec.shift_right(bits, k), vec.splat_i8x32(1)), vec.load_i8x32(y + 32 * k)
+    )
 
 
 @inner
 def dot8(block, y, d_y, sums, acc):
     """Add the products of two blocks with 256 activations: twice the sum of those whose bit is set, less all."""
     bits = vec.load_two_i8x16(block + 2, block + BLOCK_BYTES + 2)
-    low = vec.add(vec.add(plane(bits, y, 0), plane(bits, y, 1)), vec.add(plane(bits, y, 2), plane(bits, y, 3)))
-    high = vec.add(vec.add(plane(bits, y, 4), plane(bits, y, 5)), vec.add(plane(bits, y, 6), plane(bits, y, 7)))
+    low = vec.add(
+        vec.add(plane(bits, y, 0), plane(bits, y, 1)), vec.add(plane(bits, y, 2), plane(bits, y, 3))
+    )
+    high = vec.add(
+        vec.add(plane(bits, y, 4), plane(bits, y, 5)), vec.add(plane(bits, y, 6), plane(bits, y, 7))
+    )
     t = vec.sub(vec.maddwd(vec.add(low, high), vec.splat_i16x16(2)), vec.load_i32x8(sums))
     d = vec.halves_of_two(block, block + BLOCK_BYTES)
     return vec.fma(vec.fmul(d, vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc)
@@ -49,8 +55,12 @@ def dot1(block, y, d_y, sums):
     """Value of one block's products with 128 activations in order."""
     total = np.float32(0.0)
     for g in range(vec.rolled(4)):
-        products = vec.maddwd(vec.maddubs(weights(block, g), vec.load_i8x32(y + 32 * g)), vec.splat_i16x16(1))
-        total += vec.load_f32(d_y + 4 * g) * np.float32(vec.sum_i32x8(products) - vec.load_i32(sums + 4 * g))
+        products = vec.maddwd(
+            vec.maddubs(weights(block, g), vec.load_i8x32(y + 32 * g)), vec.splat_i16x16(1)
+        )
+        total += vec.load_f32(d_y + 4 * g) * np.float32(
+            vec.sum_i32x8(products) - vec.load_i32(sums + 4 * g)
+        )
     return vec.load_f16(block) * total
 
 
@@ -71,5 +81,10 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * k, d if vec.load_u8(block + 2 + (k >> 3)) >> (k & 7) & 1 else -d)
 
 
-rows, tiles = matvec_and_few_32(dot8, dot1, BLOCK_BYTES, block_size=128), tiles_32(sum_32_u4, lowered_by(1))
-embed, matvec, few, matmul = type_kernels(__name__, 128, BLOCK_BYTES, dequantize, rows, unpack_row, tiles)
+rows, tiles = (
+    matvec_and_few_32(dot8, dot1, BLOCK_BYTES, block_size=128),
+    tiles_32(sum_32_u4, lowered_by(1)),
+)
+embed, matvec, few, matmul = type_kernels(
+    __name__, 128, BLOCK_BYTES, dequantize, rows, unpack_row, tiles
+)

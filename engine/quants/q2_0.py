@@ -24,14 +24,18 @@ BLOCK_BYTES = 18
 @inner
 def plane(qs, y, k):
     """Products of the k-th pairs of bits of 32 bytes as i16x16."""
-    return vec.maddubs(vec.and_(vec.shift_right(qs, 2 * k), vec.splat_i8x32(3)), vec.load_i8x32(y + 32 * k))
+    return vec.maddubs(
+        vec.and_(vec.shift_right(qs, 2 * k), vec.splat_i8x32(3)), vec.load_i8x32(y + 32 * k)
+    )
 
 
 @inner
 def pair(block, other, y):
     """Products of two blocks as i32x8, one block in each half: two lanes of its first 32 weights, two of the rest."""
     qs = vec.load_two_i8x16(block + 2, other + 2)
-    products = vec.add(vec.add(plane(qs, y, 0), plane(qs, y, 1)), vec.add(plane(qs, y, 2), plane(qs, y, 3)))
+    products = vec.add(
+        vec.add(plane(qs, y, 0), plane(qs, y, 1)), vec.add(plane(qs, y, 2), plane(qs, y, 3))
+    )
     return vec.maddwd(products, vec.splat_i16x16(1))
 
 
@@ -39,7 +43,9 @@ def pair(block, other, y):
 def dot8(block, y, d_y, sums, acc):
     """Add the products of four blocks with 256 activations."""
     one, two, three = block + BLOCK_BYTES, block + 2 * BLOCK_BYTES, block + 3 * BLOCK_BYTES
-    t = vec.sub(vec.fold_neighbours(pair(block, two, y), pair(one, three, y + 128)), vec.load_i32x8(sums))
+    t = vec.sub(
+        vec.fold_neighbours(pair(block, two, y), pair(one, three, y + 128)), vec.load_i32x8(sums)
+    )
     d = vec.halves_of_four(block, one, two, three)
     return vec.fma(vec.fmul(d, vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc)
 
@@ -79,5 +85,10 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * k, d * (weight(block, k) - 1))
 
 
-rows, tiles = matvec_and_few_32(dot8, dot1, BLOCK_BYTES, block_size=64), tiles_32(sum_32_u4, lowered_by(1))
-embed, matvec, few, matmul = type_kernels(__name__, 64, BLOCK_BYTES, dequantize, rows, unpack_row, tiles)
+rows, tiles = (
+    matvec_and_few_32(dot8, dot1, BLOCK_BYTES, block_size=64),
+    tiles_32(sum_32_u4, lowered_by(1)),
+)
+embed, matvec, few, matmul = type_kernels(
+    __name__, 64, BLOCK_BYTES, dequantize, rows, unpack_row, tiles
+)

@@ -12,7 +12,15 @@ A weight is ``d * scale * q - dmin * minimum``. Layout: ggml-common.h, block_q2_
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matmul import ROW_D, ROW_DMIN, ROW_MINIMA, minima_scaling, store_half, store_scales_of_16, tiles_k
+from engine.kernels.matmul import (
+    ROW_D,
+    ROW_DMIN,
+    ROW_MINIMA,
+    minima_scaling,
+    store_half,
+    store_scales_of_16,
+    tiles_k,
+)
 from engine.kernels.matvec_k import four_groups, matvec_and_few_k, two_bit_fields
 from engine.kernels.type_kernels import type_kernels
 
@@ -30,13 +38,28 @@ def half(block, n):
 def dot(block, y, d_y, sums, acc, acc_min):
     """Add one block's products with 256 activations."""
     both = vec.load_i8x16(block)
-    minima = vec.maddwd(vec.widen_u8x16(vec.and_(vec.shift_right(both, 4), vec.splat_i8x16(15))), vec.load_i16x16(sums))
+    minima = vec.maddwd(
+        vec.widen_u8x16(vec.and_(vec.shift_right(both, 4), vec.splat_i8x16(15))),
+        vec.load_i16x16(sums),
+    )
     d = vec.fmul(vec.load_f16x4(block + D - 4), vec.splat_f32x4(d_y))
     acc_min = vec.fma(vec.fourth_f32(d), vec.f32_of_i32x8(minima), acc_min)
     s = vec.widen_u8x16(vec.even_then_odd(vec.and_(both, vec.splat_i8x16(15))))
-    low = four_groups(half(block, 0), y, vec.half_lane0(s), vec.half_lane1(s), vec.half_lane2(s), vec.half_lane3(s))
+    low = four_groups(
+        half(block, 0),
+        y,
+        vec.half_lane0(s),
+        vec.half_lane1(s),
+        vec.half_lane2(s),
+        vec.half_lane3(s),
+    )
     high = four_groups(
-        half(block, 1), y + 128, vec.half_lane4(s), vec.half_lane5(s), vec.half_lane6(s), vec.half_lane7(s)
+        half(block, 1),
+        y + 128,
+        vec.half_lane4(s),
+        vec.half_lane5(s),
+        vec.half_lane6(s),
+        vec.half_lane7(s),
     )
     return vec.fma(vec.third_f32(d), vec.f32_of_i32x8(vec.add(low, high)), acc), acc_min
 
@@ -49,7 +72,9 @@ def unpack_row(block, out, n_live):
     both = vec.load_i8x16(block)
     s = vec.widen_u8x16(vec.and_(both, vec.splat_i8x16(15)))
     store_scales_of_16(s, out)
-    vec.store_i16x16(out + ROW_MINIMA, vec.widen_u8x16(vec.and_(vec.shift_right(both, 4), vec.splat_i8x16(15))))
+    vec.store_i16x16(
+        out + ROW_MINIMA, vec.widen_u8x16(vec.and_(vec.shift_right(both, 4), vec.splat_i8x16(15)))
+    )
     vec.store_f32(out + ROW_D, vec.load_f16(block + D))
     vec.store_f32(out + ROW_DMIN, -vec.load_f16(block + DMIN))
 
@@ -67,4 +92,6 @@ def dequantize(block, out):
 
 
 rows, tiles = matvec_and_few_k(dot, BLOCK_BYTES), tiles_k(16, 16, minima_scaling)
-embed, matvec, few, matmul = type_kernels(__name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles)
+embed, matvec, few, matmul = type_kernels(
+    __name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles
+)

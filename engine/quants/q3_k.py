@@ -12,7 +12,14 @@ A weight is ``d * (scale - 32) * (q - 4)``. Layout: ggml-common.h, block_q3_K.
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matmul import ROW_D, ROW_MINIMA, offset_scaling, store_half, store_scales_of_16, tiles_k
+from engine.kernels.matmul import (
+    ROW_D,
+    ROW_MINIMA,
+    offset_scaling,
+    store_half,
+    store_scales_of_16,
+    tiles_k,
+)
 from engine.kernels.matvec_k import matvec_and_few_k, sixteen_groups
 from engine.kernels.type_kernels import type_kernels
 
@@ -25,7 +32,11 @@ FOUR, TWO = 0x0F0F0F0F, 0x03030303
 @inner
 def scales(block):
     """The sixteen scales of a block, as they are stored: bytes from 0 to 63."""
-    u0, u1, u2 = vec.load_u32(block + SCALES), vec.load_u32(block + SCALES + 4), vec.load_u32(block + SCALES + 8)
+    u0, u1, u2 = (
+        vec.load_u32(block + SCALES),
+        vec.load_u32(block + SCALES + 4),
+        vec.load_u32(block + SCALES + 8),
+    )
     return vec.four_u32(
         (u0 & FOUR) | ((u2 & TWO) << 4),
         (u1 & FOUR) | (((u2 >> 2) & TWO) << 4),
@@ -50,7 +61,8 @@ def even_and_odd_scales(block):
     low = vec.mul_high(vec.as_i16x16(vec.lookup16(tail, low_bytes())), low_places())
     high = vec.mul_high(vec.as_i16x16(vec.lookup16(tail, high_bytes())), high_places())
     return vec.sub(
-        vec.or_(vec.and_(low, vec.splat_i16x16(15)), vec.and_(high, vec.splat_i16x16(0x30))), vec.splat_i16x16(32)
+        vec.or_(vec.and_(low, vec.splat_i16x16(15)), vec.and_(high, vec.splat_i16x16(0x30))),
+        vec.splat_i16x16(32),
     )
 
 
@@ -75,7 +87,9 @@ def dot(block, y, d_y, sums, acc, acc_min):
     products = sixteen_groups(half, block, y, s)
     total = vec.sub(products, offset)
     return vec.fma(
-        vec.fourth_f32(vec.fmul(vec.load_f16x4(block + D - 6), vec.splat_f32x4(d_y))), vec.f32_of_i32x8(total), acc
+        vec.fourth_f32(vec.fmul(vec.load_f16x4(block + D - 6), vec.splat_f32x4(d_y))),
+        vec.f32_of_i32x8(total),
+        acc,
     ), acc_min
 
 
@@ -105,4 +119,6 @@ def dequantize(block, out):
 
 
 rows, tiles = matvec_and_few_k(dot, BLOCK_BYTES), tiles_k(16, 16, offset_scaling)
-embed, matvec, few, matmul = type_kernels(__name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles)
+embed, matvec, few, matmul = type_kernels(
+    __name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles
+)

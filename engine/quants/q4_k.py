@@ -30,5 +30,11 @@ def weight(block, j, k):
 
 
 embed, matvec, few, matmul = sub_block_type(
-    __name__, 144, n_products=32, sums_of=vec.sums_of_32_u4, pair_of=pair_of, any_pair_of=pair_of, weight=weight
+    __name__,
+    144,
+    n_products=32,
+    sums_of=vec.sums_of_32_u4,
+    pair_of=pair_of,
+    any_pair_of=pair_of,
+    weight=weight,
 )

@@ -35,7 +35,9 @@ def bits_at_4(qh, j):
 def pair_of(block, j):
     """Weights of sub-blocks 2j and 2j + 1 as bytes; j is a constant."""
     qh = vec.load_i8x32(block + QH)
-    return with_fifth_bits(vec.load_i8x32(block + QS + 32 * j), bits_at_4(qh, 2 * j), bits_at_4(qh, 2 * j + 1))
+    return with_fifth_bits(
+        vec.load_i8x32(block + QS + 32 * j), bits_at_4(qh, 2 * j), bits_at_4(qh, 2 * j + 1)
+    )
 
 
 @inner
@@ -55,5 +57,11 @@ def weight(block, j, k):
 
 
 embed, matvec, few, matmul = sub_block_type(
-    __name__, 176, n_products=16, sums_of=vec.sums_of_32_u5, pair_of=pair_of, any_pair_of=any_pair_of, weight=weight
+    __name__,
+    176,
+    n_products=16,
+    sums_of=vec.sums_of_32_u5,
+    pair_of=pair_of,
+    any_pair_of=any_pair_of,
+    weight=weight,
 )

@@ -12,7 +12,14 @@ A weight is ``d * scale * (q - 32)``. Layout: ggml-common.h, block_q6_K.
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matmul import ROW_D, ROW_MINIMA, offset_scaling, store_half, store_scales_of_16, tiles_k
+from engine.kernels.matmul import (
+    ROW_D,
+    ROW_MINIMA,
+    offset_scaling,
+    store_half,
+    store_scales_of_16,
+    tiles_k,
+)
 from engine.kernels.matvec_k import matvec_and_few_k, sixteen_groups
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import HAS_ARM64, HAS_F16C
@@ -69,7 +76,9 @@ def half_groups(block, y, n):
     """Sums of the eight sub-blocks of one half."""
     w0, w1, w2, w3 = half(block, n)
     low = vec.sums_of_16_u6(w0, w1, vec.load_i8x32(y), vec.load_i8x32(y + 32))
-    return vec.join_i32(low, vec.sums_of_16_u6(w2, w3, vec.load_i8x32(y + 64), vec.load_i8x32(y + 96)))
+    return vec.join_i32(
+        low, vec.sums_of_16_u6(w2, w3, vec.load_i8x32(y + 64), vec.load_i8x32(y + 96))
+    )
 
 
 @inner
@@ -79,7 +88,9 @@ def dot_by_groups(block, y, d_y, sums, acc, acc_min):
     offset = vec.shift_lanes_left(vec.maddwd(s, vec.load_i16x16(sums)), 5)
     low = vec.mul(vec.i32_of_i16x8(vec.low_half_i16(s)), half_groups(block, y, 0))
     high = vec.mul(vec.i32_of_i16x8(vec.high_half_i16(s)), half_groups(block, y + 128, 1))
-    return vec.fma(scale_of(block, d_y), vec.f32_of_i32x8(vec.sub(vec.add(low, high), offset)), acc), acc_min
+    return vec.fma(
+        scale_of(block, d_y), vec.f32_of_i32x8(vec.sub(vec.add(low, high), offset)), acc
+    ), acc_min
 
 
 @inner
@@ -105,5 +116,10 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * k, d * vec.load_i8(block + SCALES + (k >> 4)) * q)
 
 
-rows, tiles = matvec_and_few_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES), tiles_k(8, 16, offset_scaling)
-embed, matvec, few, matmul = type_kernels(__name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles)
+rows, tiles = (
+    matvec_and_few_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES),
+    tiles_k(8, 16, offset_scaling),
+)
+embed, matvec, few, matmul = type_kernels(
+    __name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles
+)

@@ -25,7 +25,9 @@ def products(block, y):
     w = vec.load_i8x32(block + 2)
     if HAS_ARM64:
         return vec.maddwd(vec.maddubs(w, vec.load_i8x32(y)), vec.splat_i16x16(1))
-    return vec.maddwd(vec.maddubs(vec.abs_i8(w), vec.with_sign_of(vec.load_i8x32(y), w)), vec.splat_i16x16(1))
+    return vec.maddwd(
+        vec.maddubs(vec.abs_i8(w), vec.with_sign_of(vec.load_i8x32(y), w)), vec.splat_i16x16(1)
+    )
 
 
 @inner
@@ -43,7 +45,11 @@ def dot8(block, y, d_y, sums, acc):
         pair(block + 2 * BLOCK_BYTES, y + 64),
         pair(block + 3 * BLOCK_BYTES, y + 96),
     )
-    return vec.fma(vec.fmul(vec.load_f16x8_strided(block, BLOCK_BYTES), vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc)
+    return vec.fma(
+        vec.fmul(vec.load_f16x8_strided(block, BLOCK_BYTES), vec.load_f32x8(d_y)),
+        vec.f32_of_i32x8(t),
+        acc,
+    )
 
 
 @inner
@@ -59,8 +65,14 @@ def sums_of_four_blocks(block, y):
 @inner
 def dot8_by_groups(block, y, d_y, sums, acc):
     """``dot8`` with a lane for each block."""
-    t = vec.join_i32(sums_of_four_blocks(block, y), sums_of_four_blocks(block + 4 * BLOCK_BYTES, y + 128))
-    return vec.fma(vec.fmul(vec.load_f16x8_strided(block, BLOCK_BYTES), vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc)
+    t = vec.join_i32(
+        sums_of_four_blocks(block, y), sums_of_four_blocks(block + 4 * BLOCK_BYTES, y + 128)
+    )
+    return vec.fma(
+        vec.fmul(vec.load_f16x8_strided(block, BLOCK_BYTES), vec.load_f32x8(d_y)),
+        vec.f32_of_i32x8(t),
+        acc,
+    )
 
 
 @inner
@@ -87,4 +99,6 @@ def dequantize(block, out):
 
 
 rows = matvec_and_few_32(dot8_by_groups if HAS_ARM64 else dot8, dot1, BLOCK_BYTES)
-embed, matvec, few, matmul = type_kernels(__name__, 32, BLOCK_BYTES, dequantize, rows, unpack_row, TILES_SIGNED)
+embed, matvec, few, matmul = type_kernels(
+    __name__, 32, BLOCK_BYTES, dequantize, rows, unpack_row, TILES_SIGNED
+)

@@ -24,7 +24,10 @@ def next_digits(x):
 @inner
 def digits(x):
     """The first digits, 0 to 2, of numbers shifted by 128."""
-    above = vec.add(vec.bytes_above(x, vec.splat_i8x32(85 - 128)), vec.bytes_above(x, vec.splat_i8x32(170 - 128)))
+    above = vec.add(
+        vec.bytes_above(x, vec.splat_i8x32(85 - 128)),
+        vec.bytes_above(x, vec.splat_i8x32(170 - 128)),
+    )
     return vec.sub(vec.splat_i8x32(0), above)
 
 

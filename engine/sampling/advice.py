@@ -29,7 +29,9 @@ def sampling_advice(metadata: Mapping[str, Any]) -> dict[str, float]:
     Source: llama.cpp pull request 17120.
     """
     found: dict[str, Any] = {
-        name: metadata[key] for name, (key, wanted) in _KEYS.items() if type(metadata.get(key)) is wanted
+        name: metadata[key]
+        for name, (key, wanted) in _KEYS.items()
+        if type(metadata.get(key)) is wanted
     }
     if found.get("top_k") == _ALL_CANDIDATES:
         found["top_k"] = 0

@@ -162,7 +162,9 @@ def cut(key, value, weight, index, n, wanted, place, mass):
             low, high = min(low, key[place[j]]), max(high, key[place[j]])
         if low == high:
             break
-        scale = (BINS - 0.5) / (float(high) - float(low))  # the largest key is in the last bin, however it is rounded
+        scale = (BINS - 0.5) / (
+            float(high) - float(low)
+        )  # the largest key is in the last bin, however it is rounded
         mass[:] = 0.0
         for j in range(m):
             mass[int((float(key[place[j]]) - float(low)) * scale)] += weight[place[j]]

@@ -22,9 +22,18 @@ class Choosing:
     """
 
     def __init__(
-        self, sampler: Sampler, constraint: Constraint | None, ends: Collection[int], most_forced: int
+        self,
+        sampler: Sampler,
+        constraint: Constraint | None,
+        ends: Collection[int],
+        most_forced: int,
     ) -> None:
-        self._sampler, self._constraint, self._ends, self._most_forced = sampler, constraint, ends, most_forced
+        self._sampler, self._constraint, self._ends, self._most_forced = (
+            sampler,
+            constraint,
+            ends,
+            most_forced,
+        )
         self._forced: list[int] = []
 
     @property
@@ -32,7 +41,9 @@ class Choosing:
         """Whether the form is complete and allows nothing more."""
         return self._constraint is not None and not self._forced and self._constraint.is_over
 
-    def next(self, logits: np.ndarray[Any, np.dtype[np.float32]], tokens: Sequence[int]) -> list[int]:
+    def next(
+        self, logits: np.ndarray[Any, np.dtype[np.float32]], tokens: Sequence[int]
+    ) -> list[int]:
         """Return the next token, or several that no logits can change.
 
         Args:
@@ -46,7 +57,10 @@ class Choosing:
             for token in self._forced:
                 self._constraint.accept(token)
         if self._forced:
-            forced, self._forced = self._forced[: self._most_forced], self._forced[self._most_forced :]
+            forced, self._forced = (
+                self._forced[: self._most_forced],
+                self._forced[self._most_forced :],
+            )
             return forced
         chosen = self._sampler.choose(constrained(logits, self._constraint.allowed()), tokens)
         if chosen not in self._ends:

@@ -26,13 +26,17 @@ class EarlierText:
 
     def __init__(self, texts: Sequence[Sequence[int] | np.ndarray], vocab_size: int) -> None:
         """Sort; about a microsecond and 20 bytes for each token."""
-        apart = np.zeros(1, np.int64)  # between texts, and after the last: what matches never crosses it
+        apart = np.zeros(
+            1, np.int64
+        )  # between texts, and after the last: what matches never crosses it
         ids = [part for one in texts for part in (apart, np.asarray(one, np.int64) + 1)]
         backwards = np.concatenate([apart, *ids])[::-1]
         backwards[(backwards < 0) | (backwards > min(vocab_size, (1 << _TOKEN_BITS) - 1))] = 0
         n = len(backwards)
         padded = np.concatenate([backwards, np.zeros(DEPTH, np.int64)])
-        keys = [self._key(padded[at : at + n + SHORTEST - 1], n) for at in range(0, DEPTH, SHORTEST)]
+        keys = [
+            self._key(padded[at : at + n + SHORTEST - 1], n) for at in range(0, DEPTH, SHORTEST)
+        ]
         order = np.lexsort(keys[::-1])
         self._keys = keys[0][order].data
         self._order = order.astype(np.int32).data
@@ -40,7 +44,9 @@ class EarlierText:
 
     @staticmethod
     def _key(tokens: np.ndarray, n: int) -> np.ndarray:
-        key: np.ndarray = (tokens[:n] << 2 * _TOKEN_BITS) | (tokens[1 : n + 1] << _TOKEN_BITS) | tokens[2 : n + 2]
+        key: np.ndarray = (
+            (tokens[:n] << 2 * _TOKEN_BITS) | (tokens[1 : n + 1] << _TOKEN_BITS) | tokens[2 : n + 2]
+        )
         return key
 
     def following(self, tokens: Sequence[int], most: int) -> tuple[int, list[int]]:
@@ -55,10 +61,14 @@ class EarlierText:
         first = bisect_left(self._keys, key)
         end = bisect_right(self._keys, key, first)
         text, order = self._text, self._order
-        at = bisect_left(order, wanted, first, end, key=lambda place: text[place : place + len(wanted)].tolist())
+        at = bisect_left(
+            order, wanted, first, end, key=lambda place: text[place : place + len(wanted)].tolist()
+        )
         length, place = 0, 0
         for one in order[max(first, at - 1) : min(end, at + 1)]:
-            shared = next((n for n, token in enumerate(wanted) if text[one + n] != token), len(wanted))
+            shared = next(
+                (n for n, token in enumerate(wanted) if text[one + n] != token), len(wanted)
+            )
             if shared >= length:
                 length, place = shared, one
         follow = text[max(0, place - most) : place][::-1].tolist() if length else []

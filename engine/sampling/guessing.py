@@ -22,7 +22,9 @@ SHORTEST, LONGEST = 2, 5
 """Tokens that must have been written before, and from how many on more say nothing new."""
 KEYS = (4, SHORTEST)
 """Lengths by which places are looked up; the longest that was written before decides."""
-LIKELY = {(False, n): 0.15 * n for n in range(SHORTEST, LONGEST + 1)} | {(True, n): 0.1 * n - 0.1 for n in range(3, 10)}
+LIKELY = {(False, n): 0.15 * n for n in range(SHORTEST, LONGEST + 1)} | {
+    (True, n): 0.1 * n - 0.1 for n in range(3, 10)
+}
 """Share of first guesses that come true by match, until it was measured."""
 MEMORY = 16.0
 """Weight of what was measured: the last guesses count, not the first of a long reply."""
@@ -70,7 +72,9 @@ class Guessing:
         earlier: other conversations.
     """
 
-    def __init__(self, tokens: Sequence[int], costs: GuessCosts, earlier: EarlierText | None = None) -> None:
+    def __init__(
+        self, tokens: Sequence[int], costs: GuessCosts, earlier: EarlierText | None = None
+    ) -> None:
         self._tokens, self._costs, self._earlier = list(tokens), costs, earlier
         self._places: dict[tuple[int, ...], int] = {}
         self._n_indexed = SHORTEST
@@ -109,7 +113,9 @@ class Guessing:
         """
         if self._watch.is_likely or not self._costs.step_s:
             return []
-        found = max(self._found(min(most, MOST_GUESSES)), key=lambda one: self._likely(one[0]), default=None)
+        found = max(
+            self._found(min(most, MOST_GUESSES)), key=lambda one: self._likely(one[0]), default=None
+        )
         if found is None:
             return []
         self._match, following = found
@@ -151,7 +157,9 @@ class Guessing:
         place = next((place for place in found if place is not None), None)
         if place is not None:
             length = SHORTEST
-            while length < min(LONGEST, place) and tokens[place - length - 1] == tokens[-length - 1]:
+            while (
+                length < min(LONGEST, place) and tokens[place - length - 1] == tokens[-length - 1]
+            ):
                 length += 1
             yield (False, length), tokens[place : place + most]
         if self._earlier is not None and length < LONGEST:

@@ -21,7 +21,9 @@ class TokenLogprobs:
     top: tuple[tuple[int, float], ...]
 
 
-def token_logprobs(logits: np.ndarray[Any, np.dtype[np.float32]], token_id: int, n_top: int) -> TokenLogprobs:
+def token_logprobs(
+    logits: np.ndarray[Any, np.dtype[np.float32]], token_id: int, n_top: int
+) -> TokenLogprobs:
     """Compute them in float64, so that they are exact to the last bits of the logits.
 
     Args:
@@ -37,6 +39,10 @@ def token_logprobs(logits: np.ndarray[Any, np.dtype[np.float32]], token_id: int,
         return TokenLogprobs(float(wide[token_id]), ())
     # By the logits themselves: their difference to the largest may round to the same.
     least = np.partition(logits, -n_top)[-n_top]
-    candidates = np.flatnonzero(logits >= least)  # all equals of the last, so that which of them stay does not vary
+    candidates = np.flatnonzero(
+        logits >= least
+    )  # all equals of the last, so that which of them stay does not vary
     likeliest = candidates[np.argsort(-logits[candidates], kind="stable")][:n_top]
-    return TokenLogprobs(float(wide[token_id]), tuple((int(one), float(wide[one])) for one in likeliest))
+    return TokenLogprobs(
+        float(wide[token_id]), tuple((int(one), float(wide[one])) for one in likeliest)
+    )

@@ -134,7 +134,10 @@ class LoopGuard:
         if not period or n < COPIES * period + MORE_TOKENS:
             return 0
         if self._judged[0] != period:
-            self._judged = period, _is_poor(b"".join(map(self._piece, watch.unit * 2)))  # it may begin in a character
+            self._judged = (
+                period,
+                _is_poor(b"".join(map(self._piece, watch.unit * 2))),
+            )  # it may begin in a character
         return 0 if self._judged[1] and n < LEAST_POOR_TOKENS else n - period
 
     @property
@@ -147,4 +150,7 @@ class LoopGuard:
 
 def _is_poor(unit: bytes) -> bool:
     text = unit.decode("utf-8", "replace")
-    return max(map(ord, text), default=0) < FIRST_EMOJI and len(set(filter(str.isalpha, text))) < FEW_LETTERS
+    return (
+        max(map(ord, text), default=0) < FIRST_EMOJI
+        and len(set(filter(str.isalpha, text))) < FEW_LETTERS
+    )

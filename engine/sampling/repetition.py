@@ -25,7 +25,9 @@ class Repetition:
         piece: the bytes of a token's text, for DRY's breakers; None where texts are not known.
     """
 
-    def __init__(self, sampling: Sampling, vocab_size: int, piece: Callable[[int], bytes] | None) -> None:
+    def __init__(
+        self, sampling: Sampling, vocab_size: int, piece: Callable[[int], bytes] | None
+    ) -> None:
         s = self._settings = sampling
         changes = s.repeat_penalty != 1.0 or s.frequency_penalty != 0.0 or s.presence_penalty != 0.0
         self._penalises = changes and s.repeat_window > 0
@@ -114,7 +116,9 @@ class Repetition:
         exponents = self._counts[ids] - 1 - s.dry_allowed_length
         self._counts[ids] = 0
         most = int(LARGEST_LOG / np.log(s.dry_base)) if s.dry_base > 1.000001 else n
-        penalties = s.dry_multiplier * np.power(s.dry_base, np.minimum(exponents, most), dtype=np.float64)
+        penalties = s.dry_multiplier * np.power(
+            s.dry_base, np.minimum(exponents, most), dtype=np.float64
+        )
         is_breaker = np.fromiter(map(self._is_breaker, ids.tolist()), bool, n_found)
         logits[ids] = np.maximum(logits[ids] - np.where(is_breaker, 0.0, penalties), LOWEST)
 

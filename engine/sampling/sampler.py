@@ -89,5 +89,7 @@ class Sampler:
             )[DRAW.result // 8]
         token = int(found)
         if token < 0:
-            raise BrokenModelError("the model computed NaN or infinity: its weights are damaged (verify the file)")
+            raise BrokenModelError(
+                "the model computed NaN or infinity: its weights are damaged (verify the file)"
+            )
         return token

@@ -74,7 +74,10 @@ def look_at(logits, least):
 def copy_logits(op, thread, n_threads):
     """Copy logits; 0 where any is NaN or infinite, else 1."""
     n, is_broken = vec.load_i64(op + LOGITS.n), 0
-    source, target = vec.array_f32(vec.load_i64(op + LOGITS.logits), n), vec.array_f32(vec.load_i64(op + LOGITS.out), n)
+    source, target = (
+        vec.array_f32(vec.load_i64(op + LOGITS.logits), n),
+        vec.array_f32(vec.load_i64(op + LOGITS.out), n),
+    )
     for i in range(n):
         target[i] = source[i]
         is_broken |= not abs(source[i]) < np.inf
@@ -121,7 +124,11 @@ def draw(op, thread, n_threads):
         vec.load_f64(op + DRAW.xtc_probability),
         vec.load_f64(op + DRAW.xtc_threshold),
         vec.array_u64(vec.load_i64(op + DRAW.state), 1),
-        (vec.array_f32(floats, row), vec.array_f32(floats + 4 * row, row), vec.array_f32(floats + 8 * row, row)),
+        (
+            vec.array_f32(floats, row),
+            vec.array_f32(floats + 4 * row, row),
+            vec.array_f32(floats + 8 * row, row),
+        ),
         (vec.array_i32(ints, row), vec.array_i32(ints + 4 * row, row)),
         vec.array_f64(vec.load_i64(op + DRAW.mass), BINS),
     )
@@ -184,11 +191,18 @@ def draw_token(
         top = value[largest_of(value, n)]
     if top_p < 1.0:
         wanted = top_p * weigh(value, weight, n, top, 1.0)
-        n = keep_from(top + depth, value, weight, index, n)  # first, since it is cheap: what is left is the same
+        n = keep_from(
+            top + depth, value, weight, index, n
+        )  # first, since it is cheap: what is left is the same
         n = cut(value, value, weight, index, n, wanted, place, mass)
     elif typical_p < 1.0:
         n = keep_from(top + depth, value, weight, index, n)
-    if xtc_probability > 0.0 and xtc_threshold <= 0.5 and n > 1 and next_uniform(state) <= xtc_probability:
+    if (
+        xtc_probability > 0.0
+        and xtc_threshold <= 0.5
+        and n > 1
+        and next_uniform(state) <= xtc_probability
+    ):
         n = drop_expected(value, weight, index, n, top, xtc_threshold)
         top = value[largest_of(value, n)]
     if temperature == 0.0:

@@ -94,7 +94,9 @@ class Sampling:
                 raise EngineError(f"{name} is {value}: must be {least} to {most}")
         for token, bias in self.logit_bias:
             if not (token >= 0 and abs(bias) <= -FORBIDDEN):
-                raise EngineError(f"logit_bias of token {token} is {bias}: must be {FORBIDDEN:g} to {-FORBIDDEN:g}")
+                raise EngineError(
+                    f"logit_bias of token {token} is {bias}: must be {FORBIDDEN:g} to {-FORBIDDEN:g}"
+                )
 
     @classmethod
     def greedy(cls) -> Sampling:

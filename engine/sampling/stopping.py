@@ -30,7 +30,10 @@ class StopStrings:
             self._held, certain = "", self._held[: min(found)]
             return self._unknown(certain)
         keep = max(_overlap(self._held, stop) for stop in self._strings)
-        certain, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        certain, self._held = (
+            self._held[: len(self._held) - keep],
+            self._held[len(self._held) - keep :],
+        )
         return self._unknown(certain)
 
     def know(self, text: str) -> None:

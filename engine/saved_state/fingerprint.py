@@ -34,6 +34,10 @@ def fingerprint_of(gguf: GGUFFile) -> str:
                 if size_bytes <= PIECES * PIECE_BYTES:
                     digest.update(view[start : start + size_bytes])
                     continue
-                for at in np.linspace(start, start + size_bytes - PIECE_BYTES, PIECES).astype(np.int64).tolist():
+                for at in (
+                    np.linspace(start, start + size_bytes - PIECE_BYTES, PIECES)
+                    .astype(np.int64)
+                    .tolist()
+                ):
                     digest.update(view[at : at + PIECE_BYTES])
     return digest.hexdigest()

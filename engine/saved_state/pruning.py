@@ -127,7 +127,11 @@ def _ends(stored: list[Stored]) -> list[Stored]:
     ends = []
     for one in stored:
         if one.segment.key not in siblings:
-            others = [other for other in siblings[one.segment.parent] if other.segment.last > one.segment.last]
+            others = [
+                other
+                for other in siblings[one.segment.parent]
+                if other.segment.last > one.segment.last
+            ]
             token_ids = _token_ids(one) if others else []
             if not any(_token_ids(other)[: len(token_ids)] == token_ids for other in others):
                 ends.append(one)

@@ -68,7 +68,9 @@ def restorable(session: Session, place: Path, wanted: Sequence[int]) -> int:
         EngineError: as ``restore_state``.
     """
     found = find(place, session, wanted)
-    return session.memory.resumes_at(min(found.n, session.n_ctx), [piece.copied for piece in found.pieces])
+    return session.memory.resumes_at(
+        min(found.n, session.n_ctx), [piece.copied for piece in found.pieces]
+    )
 
 
 def saved_names(session: Session, place: Path, wanted: Sequence[int]) -> list[str]:

@@ -53,7 +53,14 @@ MOST_SIBLINGS = 64
 """Limit on the segments that are opened to see how far one that continues otherwise agrees."""
 KEY_BYTES = 16
 _HEAD = struct.Struct(f"<{KEY_BYTES}sI")
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | NO_FOLLOW
+_CREATE = (
+    os.O_WRONLY
+    | os.O_CREAT
+    | os.O_EXCL
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | NO_FOLLOW
+)
 _NAME = re.compile(r"([0-9a-f]{32})-([1-9][0-9]{0,8})-([0-9a-f]{32})\.kv")
 
 
@@ -146,11 +153,23 @@ class PrefixKeys:
 
 def _root(session: Session) -> hashlib.blake2b:
     """Begin the keys of what a session can take over. The size of the context counts only by the ropes it chooses."""
-    about = SEGMENT_VERSION, sys.byteorder, session.memory.layout_version, session.kv_type, session.model.fingerprint
-    digest = hashlib.blake2b(repr((*about, SEGMENT_POSITIONS, POSITIONS)).encode(), digest_size=KEY_BYTES)
+    about = (
+        SEGMENT_VERSION,
+        sys.byteorder,
+        session.memory.layout_version,
+        session.kv_type,
+        session.model.fingerprint,
+    )
+    digest = hashlib.blake2b(
+        repr((*about, SEGMENT_POSITIONS, POSITIONS)).encode(), digest_size=KEY_BYTES
+    )
     for attention in session.config.attentions.values():
         turned = session.rotations[attention.rope] if attention.rope is not None else None
-        pairs = (len(turned.frequencies), turned.pair_step, turned.pair_distance) if turned else (0, 0, 0)
+        pairs = (
+            (len(turned.frequencies), turned.pair_step, turned.pair_distance)
+            if turned
+            else (0, 0, 0)
+        )
         digest.update(struct.pack("<3Id", *pairs, turned.magnitude if turned else 1.0))
         digest.update(turned.frequencies.astype("<f8").tobytes() if turned else b"")
     return digest
@@ -205,7 +224,9 @@ def names_of(place: Path, session: Session, ids: Sequence[int]) -> list[str]:
     except OSError:
         return []
     keys = PrefixKeys(session)
-    return [one.name for one in segments if one.last <= len(ids) and keys.at(ids, one.last) == one.key]
+    return [
+        one.name for one in segments if one.last <= len(ids) and keys.at(ids, one.last) == one.key
+    ]
 
 
 @dataclass(frozen=True)
@@ -231,7 +252,11 @@ class _Block:
             if max(shared) > agreed:
                 found += self._piece(shared[max(shared)], max(shared))
         found.sort(key=lambda one: (one[0], one[1].n_bytes))
-        needed = [piece for _, piece in found if piece is found[-1][1] or self.memory.has_state(piece.copied)]
+        needed = [
+            piece
+            for _, piece in found
+            if piece is found[-1][1] or self.memory.has_state(piece.copied)
+        ]
         return (found[-1][0] if found else 0), needed
 
     def _shared(self, segment: Segment) -> int:
@@ -292,10 +317,16 @@ def read_head(fd: int, segment: Segment) -> tuple[list[int], int] | None:
         return None
     digest, checksum = _HEAD.unpack_from(raw)
     ids = bytes(raw[_HEAD.size :])
-    return (np.frombuffer(ids, "<i4").tolist(), checksum) if digest == segment.digest(checksum, ids) else None
+    return (
+        (np.frombuffer(ids, "<i4").tolist(), checksum)
+        if digest == segment.digest(checksum, ids)
+        else None
+    )
 
 
-def write_segment(place: Path, segment: Segment, token_ids: Sequence[int], payload: memoryview) -> None:
+def write_segment(
+    place: Path, segment: Segment, token_ids: Sequence[int], payload: memoryview
+) -> None:
     """Write a segment: complete under its name, or not at all.
 
     Args:
@@ -306,7 +337,9 @@ def write_segment(place: Path, segment: Segment, token_ids: Sequence[int], paylo
     """
     checksum, ids = zlib.crc32(payload), np.array(token_ids, "<i4").tobytes()
     head = _HEAD.pack(segment.digest(checksum, ids), checksum) + ids
-    temporary = place / f".{segment.name}.{secrets.token_hex(4)}"  # another program may be writing the same
+    temporary = (
+        place / f".{segment.name}.{secrets.token_hex(4)}"
+    )  # another program may be writing the same
     fd = os.open(temporary, _CREATE, 0o600)
     try:
         try:

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from engine.cache.kv_cache import Copied
 
-_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+_READ = (
+    os.O_RDONLY
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+)
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -71,7 +76,9 @@ def opened(path: Path) -> Iterator[int]:
 
 def is_own_file(found: os.stat_result) -> bool:
     """Whether it is a regular file that only the user owns and may write."""
-    is_own = not hasattr(os, "geteuid") or (found.st_uid == os.geteuid() and not found.st_mode & 0o022)
+    is_own = not hasattr(os, "geteuid") or (
+        found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    )
     return stat.S_ISREG(found.st_mode) and is_own
 
 

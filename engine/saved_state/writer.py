@@ -118,7 +118,9 @@ class StateWriter:
             self._flushes += 1
             wanted = self._flushes
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._flushes_done >= wanted or self._is_closing, timeout_s)
+            self._changed.wait_for(
+                lambda: self._flushes_done >= wanted or self._is_closing, timeout_s
+            )
             return self._flushes_done >= wanted and self._problem is None
 
     def close(self, timeout_s: float = 5.0) -> None:
@@ -127,7 +129,9 @@ class StateWriter:
             self._is_closing = True
             self._changed.notify_all()
         self._thread.join(timeout_s)
-        if self._thread.is_alive():  # it keeps its watch, or it would save the next conversation's tokens as this one's
+        if (
+            self._thread.is_alive()
+        ):  # it keeps its watch, or it would save the next conversation's tokens as this one's
             self._is_abandoned = True
             return
         self._session.cached.unwatch(self._watch)
@@ -156,7 +160,9 @@ class StateWriter:
         """Time of the next write: at once for ``FEWEST_NEW`` tokens or more, else ``QUIET_S`` after the last note."""
         if self._noted_s is None:
             return None
-        return max(self._retry_s, self._noted_s if self._n_new() >= FEWEST_NEW else self._noted_s + QUIET_S)
+        return max(
+            self._retry_s, self._noted_s if self._n_new() >= FEWEST_NEW else self._noted_s + QUIET_S
+        )
 
     def _n_new(self) -> int:
         return self._session.cached.n_settled - min(self._saved, self._watch.stands())
@@ -168,7 +174,9 @@ class StateWriter:
         try:
             self._save(everything, is_flush)
         except OSError as error:
-            problem = f"the conversation's state is not saved: {shown(error.strerror or str(error))}"
+            problem = (
+                f"the conversation's state is not saved: {shown(error.strerror or str(error))}"
+            )
         except EngineError as error:
             problem = f"the conversation's state is not saved: {error}"
         except Exception as error:
@@ -195,7 +203,9 @@ class StateWriter:
             if goal <= self._saved:
                 break
             self._refuse_too_much(goal)
-            self._save_next(token_ids, goal, is_flush or (everything and goal - self._ended >= FEWEST_NEW))
+            self._save_next(
+                token_ids, goal, is_flush or (everything and goal - self._ended >= FEWEST_NEW)
+            )
         if everything and self.written_bytes > before_bytes:
             sync_directory(self._place)
 
@@ -217,7 +227,9 @@ class StateWriter:
             if len(self._buffer) < most_bytes:
                 self._buffer = np.empty(most_bytes, np.uint8)
             payload = self._buffer.data[: self._memory.copy_out(first, last, self._buffer, is_end)]
-            if self._watch.stands() < last:  # positions were cut, and perhaps rewritten, during the copy
+            if (
+                self._watch.stands() < last
+            ):  # positions were cut, and perhaps rewritten, during the copy
                 return
             if kept_bytes < len(payload):
                 self._write(segment, token_ids[first:last], payload)
@@ -225,7 +237,9 @@ class StateWriter:
         self._saved = last
         if self._memory.has_state((first, last, kept_bytes)):
             self._ended = last
-        if kept_bytes >= most_bytes:  # else layers with a window are missing, which a shorter one may have
+        if (
+            kept_bytes >= most_bytes
+        ):  # else layers with a window are missing, which a shorter one may have
             self._drop_needless(segment, token_ids)
 
     def _kept_bytes(self, segment: Segment) -> int:
@@ -234,7 +248,9 @@ class StateWriter:
         try:
             found = path.lstat()
             n_bytes = found.st_size - segment.head_bytes
-            if not is_own_file(found) or not self._memory.is_copy(segment.first, segment.last, n_bytes):
+            if not is_own_file(found) or not self._memory.is_copy(
+                segment.first, segment.last, n_bytes
+            ):
                 return 0
         except OSError:
             return 0
@@ -254,7 +270,9 @@ class StateWriter:
             self._tails = self._tails_left(token_ids)
         ends = []
         for tail in [one for one in self._tails if one.last < new.last]:
-            if self._memory.stop(tail.last - 1, tail.last + 1) != tail.last:  # the conversation does not turn there
+            if (
+                self._memory.stop(tail.last - 1, tail.last + 1) != tail.last
+            ):  # the conversation does not turn there
                 if self._memory.has_state((tail.first, tail.last, self._kept_bytes(tail))):
                     ends.append(tail)
                 elif tail.parent == new.parent:
@@ -267,8 +285,13 @@ class StateWriter:
     def _tails_left(self, token_ids: list[int]) -> list[Segment]:
         """Return what an earlier writer left of the same tokens."""
         named = filter(None, map(Segment.of_name, os.listdir(self._place)))
-        tails = [one for one in named if one.last % SEGMENT_POSITIONS and one.last <= len(token_ids)]
-        return sorted((one for one in tails if self._keys.at(token_ids, one.last) == one.key), key=lambda one: one.last)
+        tails = [
+            one for one in named if one.last % SEGMENT_POSITIONS and one.last <= len(token_ids)
+        ]
+        return sorted(
+            (one for one in tails if self._keys.at(token_ids, one.last) == one.key),
+            key=lambda one: one.last,
+        )
 
     def _drop(self, segment: Segment) -> None:
         self._tails.remove(segment)

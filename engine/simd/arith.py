@@ -55,7 +55,11 @@ def _binary(operation):
     def binary(builder, a, b):
         """Lane-wise operation on two registers of one type, no fast-math flags."""
         operate = getattr(builder, operation)
-        return _halves(builder, (a, b), lambda cut: operate(*cut)) if is_split(a.type) else operate(a, b)
+        return (
+            _halves(builder, (a, b), lambda cut: operate(*cut))
+            if is_split(a.type)
+            else operate(a, b)
+        )
 
     return binary
 
@@ -87,7 +91,12 @@ def fma_ir(builder, a, b, c):
     """``fma`` of two or three values, for another operation's lowering."""
     if not level.HAS_FMA:
         return builder.fadd(builder.fmul(a, b), c)
-    return call(builder, "llvm.fma.f32" if a.type == F32 else f"llvm.fma.v{a.type.count}f32", a.type, [a, b, c])
+    return call(
+        builder,
+        "llvm.fma.f32" if a.type == F32 else f"llvm.fma.v{a.type.count}f32",
+        a.type,
+        [a, b, c],
+    )
 
 
 @lowered(lambda a, b, c: a(a, a, a))
@@ -144,7 +153,9 @@ def _shift(operation):
         """Shift 16-bit groups by n bits; for byte registers mask afterwards, bits cross byte borders."""
         words = ir.VectorType(I16, v.type.count * v.type.element.width // 16)
         counts = splat(builder, builder.trunc(n, I16), words)
-        return builder.bitcast(getattr(builder, operation)(builder.bitcast(v, words), counts), v.type)
+        return builder.bitcast(
+            getattr(builder, operation)(builder.bitcast(v, words), counts), v.type
+        )
 
     return shift
 
@@ -182,7 +193,9 @@ def with_sign_of(builder, y, w):
     if level.HAS_AVX2 and y.type == i8x32.ir:
         return call(builder, "llvm.x86.avx2.psign.b", y.type, [y, w])
     if level.HAS_SSSE3:
-        return _halves(builder, (y, w), lambda low: call(builder, "llvm.x86.ssse3.psign.b.128", i8x16.ir, low))
+        return _halves(
+            builder, (y, w), lambda low: call(builder, "llvm.x86.ssse3.psign.b.128", i8x16.ir, low)
+        )
     zero = ir.Constant(y.type, [0] * y.type.count)
     turned = builder.select(builder.icmp_signed("<", w, zero), builder.sub(zero, y), y)
     return builder.select(builder.icmp_signed("==", w, zero), zero, turned)
@@ -233,7 +246,12 @@ def _neon_pairs(builder, result, registers):
     """Signed products of two registers, neighbours added into lanes of twice the width."""
     kind = f"v{result.n}i{128 // result.n}"
     halves = zip(*(in_halves(builder, v) for v in registers), strict=True)
-    return neon(builder, f"addp.{kind}", result, *(neon(builder, f"smull.{kind}", result, *cut) for cut in halves))
+    return neon(
+        builder,
+        f"addp.{kind}",
+        result,
+        *(neon(builder, f"smull.{kind}", result, *cut) for cut in halves),
+    )
 
 
 @lowered(i16x16(i8x32, i8x32))
@@ -242,7 +260,9 @@ def maddubs(builder, a, b):
     if level.HAS_AVX2:
         return call(builder, "llvm.x86.avx2.pmadd.ub.sw", i16x16.ir, [a, b])
     if level.HAS_SSSE3:
-        return _halves(builder, (a, b), partial(call, builder, "llvm.x86.ssse3.pmadd.ub.sw.128", i16x8.ir))
+        return _halves(
+            builder, (a, b), partial(call, builder, "llvm.x86.ssse3.pmadd.ub.sw.128", i16x8.ir)
+        )
     if level.HAS_ARM64:
         return _halves(builder, (a, b), partial(_neon_pairs, builder, i16x8))
     return _pairs_added(builder, _widened_product(builder, (a, b), "zext", ir.VectorType(I16, 32)))
@@ -254,7 +274,9 @@ def maddwd_ir(builder, a, b):
         return _halves(builder, [a, b], partial(call, builder, "llvm.x86.sse2.pmadd.wd", i32x4.ir))
     if level.HAS_ARM64:
         return _halves(builder, [a, b], partial(_neon_pairs, builder, i32x4))
-    return _pairs_added(builder, _widened_product(builder, [a, b], "sext", ir.VectorType(I32, a.type.count)))
+    return _pairs_added(
+        builder, _widened_product(builder, [a, b], "sext", ir.VectorType(I32, a.type.count))
+    )
 
 
 def _maddwd(src, dst, native):
@@ -284,11 +306,17 @@ def add_fours(builder, total, a, b):
         words = [total, *(builder.bitcast(v, total.type) for v in (a, b))]
         return call(builder, f"llvm.x86.avx512.vpdpbusd.{32 * total.type.count}", total.type, words)
     if level.HAS_DOTPROD:
-        return _halves(builder, (total, a, b), lambda cut: neon(builder, "sdot.v4i32.v16i8", i32x4, *cut))
+        return _halves(
+            builder, (total, a, b), lambda cut: neon(builder, "sdot.v4i32.v16i8", i32x4, *cut)
+        )
     if level.HAS_ARM64:
         twos = _halves(builder, (a, b), partial(_neon_pairs, builder, i16x8))
-        return builder.add(total, _halves(builder, [twos], lambda cut: neon(builder, _WIDER_PAIRS, i32x4, *cut)))
-    twos = _pairs_added(builder, _widened_product(builder, (a, b), "zext", ir.VectorType(I32, a.type.count)))
+        return builder.add(
+            total, _halves(builder, [twos], lambda cut: neon(builder, _WIDER_PAIRS, i32x4, *cut))
+        )
+    twos = _pairs_added(
+        builder, _widened_product(builder, (a, b), "zext", ir.VectorType(I32, a.type.count))
+    )
     return builder.add(total, _pairs_added(builder, twos))
 
 
@@ -306,9 +334,13 @@ def mul_high(builder, a, b):
 def lookup16(builder, table, index):
     """For each byte of index (0 to 15), the byte of the 16-entry table in the same 128-bit half."""
     if level.HAS_SSSE3:
-        return _whole_or_halves(builder, [table, index], "llvm.x86.avx2.pshuf.b", "llvm.x86.ssse3.pshuf.b.128")
+        return _whole_or_halves(
+            builder, [table, index], "llvm.x86.avx2.pshuf.b", "llvm.x86.ssse3.pshuf.b.128"
+        )
     if level.HAS_ARM64:
-        return _halves(builder, (table, index), lambda cut: neon(builder, "tbl1.v16i8", i8x16, *cut))
+        return _halves(
+            builder, (table, index), lambda cut: neon(builder, "tbl1.v16i8", i8x16, *cut)
+        )
     found = i8x32.constant([0] * 32)
     for k in range(16):
         entry = shuffle(builder, table, [k] * 16 + [16 + k] * 16)
@@ -339,7 +371,9 @@ def pick_of_two(src, dst, lanes):
     return choose
 
 
-_ROWS_IN_TWOS = [[8 * (k // 8) + 4 * half + 2 * (k % 8 // 4) for k in range(32)] for half in range(2)]
+_ROWS_IN_TWOS = [
+    [8 * (k // 8) + 4 * half + 2 * (k % 8 // 4) for k in range(32)] for half in range(2)
+]
 words_of_first_rows, words_of_last_rows = (pick(i16x32, i16x32, lanes) for lanes in _ROWS_IN_TWOS)
 """int16 of the first two or last two of each four rows, which have it twice, in the lanes of ``first_rows_i8``."""
 
@@ -371,7 +405,9 @@ def bytes_in_turn(builder, first, last):
     """int16 that fit a signed byte, of two registers: eight of the first, eight of the last, and so on."""
     if level.HAS_VNNI_512:
         return call(builder, "llvm.x86.avx512.packsswb.512", i8x64.ir, [first, last])
-    lanes = [2 * (8 * lane + k) + 64 * half for lane in range(4) for half in (0, 1) for k in range(8)]
+    lanes = [
+        2 * (8 * lane + k) + 64 * half for lane in range(4) for half in (0, 1) for k in range(8)
+    ]
     return shuffle(builder, tuple(builder.bitcast(v, i8x64.ir) for v in (first, last)), lanes)
 
 
@@ -409,7 +445,10 @@ f32_of_i32x8 = _convert(i32x8, f32x8, "sitofp")
 widen_i8x16, widen_u8x16 = _convert(i8x16, i16x16, "sext"), _convert(i8x16, i16x16, "zext")
 i32_of_i16x8 = _convert(i16x8, i32x8, "sext")
 as_i16x16, as_i16x32 = _convert(i8x32, i16x16, "bitcast"), _convert(i8x64, i16x32, "bitcast")
-bytes_of_f32x8, bytes_of_i32x8 = _convert(f32x8, i8x32, "bitcast"), _convert(i32x8, i8x32, "bitcast")
+bytes_of_f32x8, bytes_of_i32x8 = (
+    _convert(f32x8, i8x32, "bitcast"),
+    _convert(i32x8, i8x32, "bitcast"),
+)
 
 
 def _like(v, eight, sixteen):
@@ -435,7 +474,9 @@ def f32_of_i32(builder, v):
 def power_of_two(builder, n):
     """2 to the power of each lane, -126 to 127, as f32."""
     count = n.type.count
-    bits = builder.shl(builder.add(n, ir.Constant(n.type, [127] * count)), ir.Constant(n.type, [23] * count))
+    bits = builder.shl(
+        builder.add(n, ir.Constant(n.type, [127] * count)), ir.Constant(n.type, [23] * count)
+    )
     return builder.bitcast(bits, ir.VectorType(F32, count))
 
 
@@ -459,7 +500,9 @@ def _store_apart(n_apart):
         """Write the low bytes of eight int32: value k goes k mod n steps and k div n bytes after the address."""
         small = builder.trunc(v, ir.VectorType(I8, 8))
         for k in range(8):
-            at = builder.add(builder.add(address, builder.mul(step, I64(k % n_apart))), I64(k // n_apart))
+            at = builder.add(
+                builder.add(address, builder.mul(step, I64(k % n_apart))), I64(k // n_apart)
+            )
             write(builder, builder.extract_element(small, I32(k)), at)
 
     return store_apart
@@ -471,7 +514,9 @@ store_bytes_apart, store_fours_apart = _store_apart(8), _store_apart(4)
 @lowered(f32x8(types.intp))
 def load_i8x8_as_f32(builder, address):
     """Eight signed bytes as f32x8."""
-    return builder.sitofp(builder.sext(read(builder, address, ir.VectorType(I8, 8)), i32x8.ir), f32x8.ir)
+    return builder.sitofp(
+        builder.sext(read(builder, address, ir.VectorType(I8, 8)), i32x8.ir), f32x8.ir
+    )
 
 
 @lowered(f32x8(types.intp, types.int64))

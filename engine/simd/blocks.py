@@ -43,7 +43,9 @@ def _half_lane(k):
             return shuffle(builder, v, [k] * 8 + [8 + k] * 8)
         lanes = _hidden(builder, ir.Constant(i8x16.ir, [2 * k, 2 * k + 1] * 8))
         cut = [builder.bitcast(half, i8x16.ir) for half in in_halves(builder, v)]
-        picked = [call(builder, "llvm.x86.ssse3.pshuf.b.128", i8x16.ir, [half, lanes]) for half in cut]
+        picked = [
+            call(builder, "llvm.x86.ssse3.pshuf.b.128", i8x16.ir, [half, lanes]) for half in cut
+        ]
         return builder.bitcast(shuffle(builder, tuple(picked), range(32)), i16x16.ir)
 
     return half_lane
@@ -51,7 +53,9 @@ def _half_lane(k):
 
 def _hidden(builder, value, registers="=x,0", has_effect=False):
     """The same value, of which LLVM knows nothing; with an effect it stays where the source has it."""
-    same = ir.InlineAsm(ir.FunctionType(value.type, [value.type]), "", registers, side_effect=has_effect)
+    same = ir.InlineAsm(
+        ir.FunctionType(value.type, [value.type]), "", registers, side_effect=has_effect
+    )
     return builder.call(same, [value])
 
 
@@ -78,7 +82,9 @@ def maddwd_folded(builder, scale, products):
 
 
 def _fence(builder):
-    builder.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", side_effect=True), [])
+    builder.call(
+        ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", side_effect=True), []
+    )
 
 
 @lowered(types.void())
@@ -98,7 +104,9 @@ def _within_halves(kind, lanes):
     """The same choice of lanes of a, and of b after them, in each 128-bit half."""
     half = kind.n // 2
     return pick_of_two(
-        kind, kind, [at % half + (kind.n if at >= half else 0) + half * k for k in range(2) for at in lanes]
+        kind,
+        kind,
+        [at % half + (kind.n if at >= half else 0) + half * k for k in range(2) for at in lanes],
     )
 
 
@@ -142,14 +150,18 @@ low_half_f32, high_half_f32 = _half_f32(range(4)), _half_f32(range(4, 8))
 @lowered(i8x32(types.intp, types.intp))
 def load_two_i8x16(builder, low, high):
     """Sixteen bytes from each of two addresses as one i8x32."""
-    return shuffle(builder, (read(builder, low, i8x16.ir), read(builder, high, i8x16.ir)), range(32))
+    return shuffle(
+        builder, (read(builder, low, i8x16.ir), read(builder, high, i8x16.ir)), range(32)
+    )
 
 
 @lowered(i8x32(types.intp, types.intp))
 def broadcast_two_4_bytes(builder, low, high):
     """Four bytes from each of two addresses, each repeated over one half of an i8x32."""
     both = [splat(builder, read(builder, at, I32), i32x8.ir) for at in (low, high)]
-    if level.HAS_AVX2:  # two broadcasting loads and a blend; LLVM would gather both words and spread them
+    if (
+        level.HAS_AVX2
+    ):  # two broadcasting loads and a blend; LLVM would gather both words and spread them
         both = [_hidden(builder, one) for one in both]
     return builder.bitcast(shuffle(builder, tuple(both), [0, 1, 2, 3, 12, 13, 14, 15]), i8x32.ir)
 
@@ -164,7 +176,9 @@ def _fifth_bits(lanes):
     @lowered(i8x32(i8x32))
     def fifth_bits(builder, bits):
         """16 in each byte lane whose bit is set among four broadcast bytes, else 0."""
-        own = builder.and_(shuffle(builder, bits, lanes), i8x32.constant([1 << (k & 7) for k in range(32)]))
+        own = builder.and_(
+            shuffle(builder, bits, lanes), i8x32.constant([1 << (k & 7) for k in range(32)])
+        )
         empty = builder.icmp_signed("==", own, i8x32.constant([0] * 32))
         return builder.select(empty, i8x32.constant([0] * 32), i8x32.constant([16] * 32))
 
@@ -221,7 +235,9 @@ def load_exponent(builder, address):
     e = builder.zext(read(builder, address, I8), I32)
     normal = builder.shl(builder.sub(e, I32(1)), I32(23))
     subnormal = builder.shl(I32(1 << 21), e)
-    return builder.bitcast(builder.select(builder.icmp_unsigned("<", e, I32(2)), subnormal, normal), F32)
+    return builder.bitcast(
+        builder.select(builder.icmp_unsigned("<", e, I32(2)), subnormal, normal), F32
+    )
 
 
 @lowered(i16x16(i16x16))
@@ -267,7 +283,9 @@ def load_f16x8_strided(builder, address, stride):
 def _read_halves(builder, *addresses):
     """Halves at some addresses, each in as many of eight lanes."""
     n = len(addresses)
-    bits = put_together(builder, ir.VectorType(I16, n), (read(builder, at, I16) for at in addresses))
+    bits = put_together(
+        builder, ir.VectorType(I16, n), (read(builder, at, I16) for at in addresses)
+    )
     return shuffle(builder, widen_halves(builder, bits), [k * n // 8 for k in range(8)])
 
 
@@ -290,7 +308,9 @@ def load_small_floats(builder, a, b):
     As halves they are 2^8 too small; 0x7F means 0.
     """
     both = [read(builder, at, ir.VectorType(I8, 4)) for at in (a, b)]
-    bits = builder.zext(shuffle(builder, tuple(both), [0, 1, 4, 5, 2, 3, 6, 7]), ir.VectorType(I16, 8))
+    bits = builder.zext(
+        shuffle(builder, tuple(both), [0, 1, 4, 5, 2, 3, 6, 7]), ir.VectorType(I16, 8)
+    )
 
     def same(x):
         return ir.Constant(bits.type, [x] * 8)
@@ -307,7 +327,8 @@ def spread_scales(builder, address):
 
 
 even_quads, odd_quads = (
-    pick_of_two(i8x32, i8x32, [first + at + k for at in (0, 32, 16, 48) for k in range(8)]) for first in (0, 8)
+    pick_of_two(i8x32, i8x32, [first + at + k for at in (0, 32, 16, 48) for k in range(8)])
+    for first in (0, 8)
 )
 """Every second eight bytes of two registers, in turn."""
 
@@ -322,12 +343,16 @@ def _quarter(k):
     @lowered(f32x8(i8x32))
     def quarter(builder, v):
         """Eight of 32 signed bytes as f32x8."""
-        return builder.sitofp(builder.sext(shuffle(builder, v, range(8 * k, 8 * k + 8)), i32x8.ir), f32x8.ir)
+        return builder.sitofp(
+            builder.sext(shuffle(builder, v, range(8 * k, 8 * k + 8)), i32x8.ir), f32x8.ir
+        )
 
     return quarter
 
 
-first_bytes_f32, second_bytes_f32, third_bytes_f32, fourth_bytes_f32 = (_quarter(k) for k in range(4))
+first_bytes_f32, second_bytes_f32, third_bytes_f32, fourth_bytes_f32 = (
+    _quarter(k) for k in range(4)
+)
 
 
 def _fold_pair(kind, first, second):
@@ -388,7 +413,9 @@ def _shift_lanes(operation):
     @lowered(lambda v, n: v(v, types.int64))
     def shift(builder, v, n):
         """Shift each lane by n bits, arithmetic to the right."""
-        return getattr(builder, operation)(v, splat(builder, builder.trunc(n, v.type.element), v.type))
+        return getattr(builder, operation)(
+            v, splat(builder, builder.trunc(n, v.type.element), v.type)
+        )
 
     return shift
 
@@ -453,13 +480,19 @@ def transpose(builder, to, step, source, source_step):
     """
     places = (builder.add(source, builder.mul(source_step, I64(k))) for k in range(8))
     rows = [builder.bitcast(read_register(builder, at, i8x32.ir), i32x8.ir) for at in places]
-    pairs = [shuffle(builder, (rows[r], rows[r + 1]), m) for r in range(0, 8, 2) for m in _INTERLEAVE_4]
-    quads = [shuffle(builder, (pairs[r], pairs[r + 2]), m) for r in (0, 1, 4, 5) for m in _INTERLEAVE_8]
+    pairs = [
+        shuffle(builder, (rows[r], rows[r + 1]), m) for r in range(0, 8, 2) for m in _INTERLEAVE_4
+    ]
+    quads = [
+        shuffle(builder, (pairs[r], pairs[r + 2]), m) for r in (0, 1, 4, 5) for m in _INTERLEAVE_8
+    ]
     for group in range(8):
         first = group & 4
         lanes = [*range(first, first + 4), *range(8 + first, 12 + first)]
         both = quads[group & 3], quads[(group & 3) + 4]
-        write(builder, shuffle(builder, both, lanes), builder.add(to, builder.mul(step, I64(group))))
+        write(
+            builder, shuffle(builder, both, lanes), builder.add(to, builder.mul(step, I64(group)))
+        )
 
 
 _INTERLEAVE_4 = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]

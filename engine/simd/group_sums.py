@@ -33,9 +33,12 @@ def _by_fours(builder, pairs):
 
 def _by_ones(builder, pairs, fitting):
     """Sums of one group as i16x8, each of as many products as fit, or of all; one register or two."""
-    products = [neon(builder, "smull.v8i16", i16x8, *cut) for w, y in pairs for cut in _cut(builder, w, y)]
+    products = [
+        neon(builder, "smull.v8i16", i16x8, *cut) for w, y in pairs for cut in _cut(builder, w, y)
+    ]
     return [
-        functools.reduce(builder.add, products[first : first + fitting]) for first in range(0, len(products), fitting)
+        functools.reduce(builder.add, products[first : first + fitting])
+        for first in range(0, len(products), fitting)
     ]
 
 
@@ -52,9 +55,13 @@ def _grouped(builder, groups, fitting):
         narrow = [_by_ones(builder, pairs, fitting) for pairs in groups]
         n = min(2 * len(groups[0]), fitting)
         while 2 * n <= fitting and len(narrow) > 1:
-            narrow = [[one] for one in _paired(builder, "addp.v8i16", i16x8, [one for (one,) in narrow])]
+            narrow = [
+                [one] for one in _paired(builder, "addp.v8i16", i16x8, [one for (one,) in narrow])
+            ]
             n *= 2
-        wide = [[neon(builder, "saddlp.v4i32.v8i16", i32x4, one) for one in group] for group in narrow]
+        wide = [
+            [neon(builder, "saddlp.v4i32.v8i16", i32x4, one) for one in group] for group in narrow
+        ]
         sums = [functools.reduce(builder.add, group) for group in wide]
     while len(sums) > 1:
         sums = _paired(builder, "addp.v4i32", i32x4, sums)
@@ -76,7 +83,9 @@ def _sums(size, fitting):
     n = size // 8
 
     def sums(builder, args):
-        pairs = [cut for w, y in zip(args[:n], args[n:], strict=True) for cut in _cut(builder, w, y)]
+        pairs = [
+            cut for w, y in zip(args[:n], args[n:], strict=True) for cut in _cut(builder, w, y)
+        ]
         groups = [pairs[k : k + size // 16] for k in range(0, len(pairs), size // 16)]
         return _grouped(builder, groups, fitting) if level.HAS_ARM64 else _anywhere(builder, groups)
 

@@ -49,7 +49,11 @@ def _load(kind, value=None):
     @lowered(kind(types.intp))
     def load(builder, address):
         """Read one value from an address of any alignment."""
-        return read_register(builder, address, kind.ir) if value is None else read(builder, address, value)
+        return (
+            read_register(builder, address, kind.ir)
+            if value is None
+            else read(builder, address, value)
+        )
 
     return load
 
@@ -69,14 +73,22 @@ load_i32x8, load_i32x16 = map(_load, (i32x8, i32x16))
 load_f32x8, load_f32x16 = map(_load, (f32x8, f32x16))
 load_u8, load_i8 = _load(types.uint8, I8), _load(types.int8, I8)
 load_u16, load_i16 = _load(types.uint16, I16), _load(types.int16, I16)
-load_u32, load_i32, load_i64 = _load(types.uint32, I32), _load(types.int32, I32), _load(types.int64, I64)
+load_u32, load_i32, load_i64 = (
+    _load(types.uint32, I32),
+    _load(types.int32, I32),
+    _load(types.int64, I64),
+)
 load_f32, load_f64 = _load(types.float32, F32), _load(types.float64, ir.DoubleType())
 
 store_i8x32, store_i8x64, store_i16x8, store_i16x16 = map(_store, (i8x32, i8x64, i16x8, i16x16))
 store_i32x8, store_i32x16, store_f32x8, store_f32x16 = map(_store, (i32x8, i32x16, f32x8, f32x16))
-LANES, load_lanes, store_lanes = (16, load_f32x16, store_f32x16) if level.HAS_VNNI_512 else (8, load_f32x8, store_f32x8)
+LANES, load_lanes, store_lanes = (
+    (16, load_f32x16, store_f32x16) if level.HAS_VNNI_512 else (8, load_f32x8, store_f32x8)
+)
 """The most float32 of a register, for what works on lanes alone."""
-store_u8, store_i8, store_i16, store_i32 = map(_store, (types.uint8, types.int8, types.int16, types.int32))
+store_u8, store_i8, store_i16, store_i32 = map(
+    _store, (types.uint8, types.int8, types.int16, types.int32)
+)
 store_i64, store_f32 = _store(types.int64), _store(types.float32)
 
 
@@ -93,7 +105,11 @@ def load_words(builder, op, places):
 def _kinds(like):
     """LLVM's i16, i32, f16 and f32, or vectors of them as long as one."""
     kinds = I16, I32, ir.HalfType(), F32
-    return [ir.VectorType(kind, like.count) for kind in kinds] if isinstance(like, ir.VectorType) else kinds
+    return (
+        [ir.VectorType(kind, like.count) for kind in kinds]
+        if isinstance(like, ir.VectorType)
+        else kinds
+    )
 
 
 def _same(kind, x):
@@ -115,7 +131,9 @@ def widen_halves(builder, bits):
     normal = builder.add(magnitude, _same(i32, 112 << 23))
     one_more = builder.bitcast(builder.add(magnitude, _same(i32, 113 << 23)), f32)
     small = builder.bitcast(builder.fsub(one_more, _same(f32, float(2.0**-14))), i32)
-    value = builder.select(builder.icmp_unsigned("<", magnitude, _same(i32, 0x400 << 13)), small, normal)
+    value = builder.select(
+        builder.icmp_unsigned("<", magnitude, _same(i32, 0x400 << 13)), small, normal
+    )
     special = builder.icmp_unsigned(">=", magnitude, _same(i32, 0x7C00 << 13))
     value = builder.select(special, builder.or_(magnitude, _same(i32, 0x7F800000)), value)
     sign = builder.shl(builder.and_(wide, _same(i32, 0x8000)), _same(i32, 16))
@@ -160,7 +178,9 @@ def _narrow_float(builder, value):
     sign = builder.lshr(builder.and_(bits, I32(0x80000000)), I32(16))
     magnitude = builder.and_(bits, I32(0x7FFFFFFF))
     odd = builder.and_(builder.lshr(magnitude, I32(13)), I32(1))
-    rounded = builder.lshr(builder.add(builder.add(magnitude, odd), I32(0xFFF - (112 << 23))), I32(13))
+    rounded = builder.lshr(
+        builder.add(builder.add(magnitude, odd), I32(0xFFF - (112 << 23))), I32(13)
+    )
     # below 2^-14 the addition of 0.5 lets the float unit do the rounding at the subnormal step of 2^-24
     shifted = builder.bitcast(builder.fadd(builder.bitcast(magnitude, F32), F32(0.5)), I32)
     small = builder.icmp_unsigned("<", magnitude, I32(0x38800000))
@@ -188,7 +208,12 @@ def _prefetch(locality):
     def prefetch(builder, address):
         """Ask for the cache line of an address; any address is allowed."""
         hint = [I32(x) for x in (0, locality, 1)]
-        call(builder, "llvm.prefetch.p0", ir.VoidType(), [builder.inttoptr(address, I8.as_pointer()), *hint])
+        call(
+            builder,
+            "llvm.prefetch.p0",
+            ir.VoidType(),
+            [builder.inttoptr(address, I8.as_pointer()), *hint],
+        )
 
     return prefetch
 
@@ -226,7 +251,9 @@ def pause(builder):
     """Tell the core that this is a spin loop."""
     if level.HAS_X86:
         call(builder, "llvm.x86.sse2.pause", ir.VoidType(), [])
-    elif level.HAS_ARM64:  # ``yield`` does nothing on most cores; this waits until the pipeline is empty
+    elif (
+        level.HAS_ARM64
+    ):  # ``yield`` does nothing on most cores; this waits until the pipeline is empty
         call(builder, "llvm.aarch64.isb", ir.VoidType(), [I32(15)])
 
 

@@ -19,7 +19,9 @@ def table(make: Callable[[], bytes]):
     @lowered(types.int64())
     def address(builder):
         data = bytearray(make())
-        place = cgutils.global_constant(builder, "table", ir.Constant(ir.ArrayType(I8, len(data)), data))
+        place = cgutils.global_constant(
+            builder, "table", ir.Constant(ir.ArrayType(I8, len(data)), data)
+        )
         place.align = 64
         return builder.ptrtoint(place, I64)
 
@@ -29,7 +31,9 @@ def table(make: Callable[[], bytes]):
 def _pair_of(builder, base, offsets):
     """Two entries of eight bytes as a register of 128 bits; as floats, which can be loaded into an upper half."""
     entries = (read(builder, builder.add(base, offset), ir.DoubleType()) for offset in offsets)
-    return builder.bitcast(put_together(builder, ir.VectorType(ir.DoubleType(), 2), entries), ir.VectorType(I64, 2))
+    return builder.bitcast(
+        put_together(builder, ir.VectorType(ir.DoubleType(), 2), entries), ir.VectorType(I64, 2)
+    )
 
 
 def _entries_of_8(offset_of):
@@ -54,7 +58,10 @@ def _entries_of_4(offset_of):
         upper, halves = builder.add(table, upper), []
         for first in (0, 4):
             offsets = [offset_of(builder, at, first + k) for k in range(4)]
-            even, odd = _pair_of(builder, table, offsets[::2]), _pair_of(builder, upper, offsets[1::2])
+            even, odd = (
+                _pair_of(builder, table, offsets[::2]),
+                _pair_of(builder, upper, offsets[1::2]),
+            )
             halves.append(builder.or_(even, odd))
         return builder.bitcast(shuffle(builder, tuple(halves), range(4)), i8x32.ir)
 
@@ -73,6 +80,8 @@ def _by_offset(builder, at, k):
     return builder.zext(read(builder, builder.add(at, I64(2 * k)), I16), I64)
 
 
-entries_by_byte, entries_by_nine_bits, entries_by_offset = map(_entries_of_8, (_by_byte, _by_nine_bits, _by_offset))
+entries_by_byte, entries_by_nine_bits, entries_by_offset = map(
+    _entries_of_8, (_by_byte, _by_nine_bits, _by_offset)
+)
 fours_by_byte, fours_by_offset = map(_entries_of_4, (_by_byte, _by_offset))
 """By indices of a byte, by the lower nine bits of an u16, or by offsets in u16."""

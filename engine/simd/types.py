@@ -70,7 +70,11 @@ def is_split(kind):
 
     With AVX alone, LLVM would keep them in 256-bit registers for logical operations and split them for all others.
     """
-    return isinstance(kind.element, ir.IntType) and kind.count * kind.element.width == 256 and not level.HAS_AVX2
+    return (
+        isinstance(kind.element, ir.IntType)
+        and kind.count * kind.element.width == 256
+        and not level.HAS_AVX2
+    )
 
 
 def read(builder, address, kind):
@@ -100,8 +104,12 @@ def splat(builder, scalar, kind):
 
 def shuffle(builder, vector, lanes):
     """Pick lanes of one vector, or of two given as a pair."""
-    first, second = vector if isinstance(vector, tuple) else (vector, ir.Constant(vector.type, ir.Undefined))
-    return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes)))
+    first, second = (
+        vector if isinstance(vector, tuple) else (vector, ir.Constant(vector.type, ir.Undefined))
+    )
+    return builder.shuffle_vector(
+        first, second, ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
+    )
 
 
 def call(builder, name, result, arguments):

@@ -74,7 +74,9 @@ class Tokenizer:
         self.add_eos = vocabulary.add_eos
         self.notices = [_GUESSED.format(vocabulary.file_name)] if vocabulary.is_pre_guessed else []
         if vocabulary.ignored:
-            self.notices.append(f"{vocabulary.file_name}: {'; '.join(vocabulary.ignored)} (counts as missing)")
+            self.notices.append(
+                f"{vocabulary.file_name}: {'; '.join(vocabulary.ignored)} (counts as missing)"
+            )
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> "Tokenizer":
@@ -124,8 +126,14 @@ class Tokenizer:
     def most_token_bytes(self) -> int:
         """Bytes of the longest token: a text of n bytes has at least n divided by this many tokens."""
         texts, is_apart = self._vocabulary.texts, isinstance(self._model, ByteLevelBpe)
-        plain = map(len, texts) if is_apart else (len(text.encode()) for text in texts)  # each letter is a byte
-        return max(*plain, *(len(texts[one].encode()) for one in self._vocabulary.ids_of(TokenType.USER_DEFINED)), 4)
+        plain = (
+            map(len, texts) if is_apart else (len(text.encode()) for text in texts)
+        )  # each letter is a byte
+        return max(
+            *plain,
+            *(len(texts[one].encode()) for one in self._vocabulary.ids_of(TokenType.USER_DEFINED)),
+            4,
+        )
 
     @property
     def control_texts(self) -> Mapping[str, int]:
@@ -190,10 +198,14 @@ class Tokenizer:
         if raw is None:
             if not 0 <= token_id < self.vocab_size:
                 name = self._vocabulary.file_name
-                raise TokenizerError(f"{name}: token {token_id} is outside the vocabulary of {self.vocab_size} tokens")
+                raise TokenizerError(
+                    f"{name}: token {token_id} is outside the vocabulary of {self.vocab_size} tokens"
+                )
             hidden = self._vocabulary.types[token_id] in _WITHOUT_TEXT
             known = b"" if hidden else self._vocabulary.without_text.get(token_id)
-            raw = self._bytes[token_id] = self._model.token_bytes(token_id) if known is None else known
+            raw = self._bytes[token_id] = (
+                self._model.token_bytes(token_id) if known is None else known
+            )
         return raw
 
     def spelled_bytes(self, token_id: int) -> bytes:
@@ -209,7 +221,9 @@ class Tokenizer:
             spelled: ids of control tokens to spell out as text; all others have none.
         """
         texts = self._vocabulary.texts
-        return TextStream(lambda token: texts[token].encode() if token in spelled else self.token_bytes(token))
+        return TextStream(
+            lambda token: texts[token].encode() if token in spelled else self.token_bytes(token)
+        )
 
     def _encode(self, text: str, special: bool, after_special: bool) -> list[int]:
         ids: list[int] = []

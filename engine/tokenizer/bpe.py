@@ -15,7 +15,9 @@ def _byte_alphabet() -> dict[int, str]:
     """Byte to character: printable Latin-1 is itself, the rest is U+0100 and up, in order."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in set(printable)]
-    return {byte: chr(byte) for byte in printable} | {byte: chr(0x100 + i) for i, byte in enumerate(others)}
+    return {byte: chr(byte) for byte in printable} | {
+        byte: chr(0x100 + i) for i, byte in enumerate(others)
+    }
 
 
 BYTE_TO_CHAR = _byte_alphabet()
@@ -68,8 +70,15 @@ class ByteLevelBpe:
             return [whole]
         ids = self._ids
         symbols = merge_symbols(list(spelled), self._ranks or {}, " ")
-        if any(symbol not in ids for symbol in symbols):  # a merge without a token, or a byte without one
-            symbols = [part for symbol in symbols for part in ([symbol] if symbol in ids else symbol) if part in ids]
+        if any(
+            symbol not in ids for symbol in symbols
+        ):  # a merge without a token, or a byte without one
+            symbols = [
+                part
+                for symbol in symbols
+                for part in ([symbol] if symbol in ids else symbol)
+                if part in ids
+            ]
         return [ids[symbol] for symbol in symbols]
 
 

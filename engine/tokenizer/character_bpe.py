@@ -52,10 +52,14 @@ class CharacterBpe:
             return [self._ids[word]]
         ids: list[int] = []
         for symbol in merge_symbols(list(word), self._ranks or {}, " "):
-            for part in [symbol] if symbol in self._ids else symbol:  # the result of a merge may be no token
+            for part in (
+                [symbol] if symbol in self._ids else symbol
+            ):  # the result of a merge may be no token
                 token_id = self._ids.get(part)
                 if token_id is not None:
                     ids.append(token_id)
                 else:
-                    ids += [self._byte_ids[byte] for byte in part.encode() if byte in self._byte_ids]
+                    ids += [
+                        self._byte_ids[byte] for byte in part.encode() if byte in self._byte_ids
+                    ]
         return ids

@@ -50,7 +50,9 @@ _BLANKS_BY_SIZE = "".join(rf"|\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 
 _BETWEEN_SIGNS = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 
 
-def _modern(digits: str, marks: str = "", suffix: str = f"{_SUFFIX}|", blanks: str = _BLANKS) -> str:
+def _modern(
+    digits: str, marks: str = "", suffix: str = f"{_SUFFIX}|", blanks: str = _BLANKS
+) -> str:
     """The families of Llama 3 and Qwen 2 differ by the digits' group, Qwen 3.5's by the marks within words."""
     letter = rf"[\p{{L}}{marks}]"
     signs = rf" ?[^\s\p{{L}}{marks}\p{{N}}]+[\r\n]*"
@@ -75,7 +77,9 @@ def _cased(digits: str, suffix: str = "", but: str = "", signs_end: str = r"[\r\
     return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+{signs_end}|{_BLANKS}"
 
 
-_KIMI = r"\p{Han}+|" + _cased(r"\p{N}{1,3}", f"{_SUFFIX}?", but=r"(?!\p{Han})", signs_end=r"[\r\n]*")
+_KIMI = r"\p{Han}+|" + _cased(
+    r"\p{N}{1,3}", f"{_SUFFIX}?", but=r"(?!\p{Han})", signs_end=r"[\r\n]*"
+)
 _GPT4O = _cased(r"\p{N}{1,3}", f"{_SUFFIX}?")
 
 # Chinese, Japanese and Korean separately, then words that a sign may begin.
@@ -148,7 +152,9 @@ PRE_TOKENIZERS = {
     "ufakzeka": PreTokenizer((_modern(r"\p{N}", suffix=""),)),
     "bloom": PreTokenizer((_BETWEEN_SIGNS,)),
     "viking": PreTokenizer((_BETWEEN_SIGNS, r"\p{N}")),
-    "spark2_5": PreTokenizer((r"\p{N}{1,3}", _DEEPSEEK3_KANA, rf"{_LED_WORDS}|[\r\n]|\s+(?!\S)|\s+", r"\p{N}")),
+    "spark2_5": PreTokenizer(
+        (r"\p{N}{1,3}", _DEEPSEEK3_KANA, rf"{_LED_WORDS}|[\r\n]|\s+(?!\S)|\s+", r"\p{N}")
+    ),
     "chameleon": PreTokenizer(
         (
             "<sentinel:[0-9]+>",
@@ -161,7 +167,13 @@ PRE_TOKENIZERS = {
         add_bos=True,
     ),
     "deepseek-coder": PreTokenizer(
-        ("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", r"\p{N}")
+        (
+            "[\r\n]",
+            r"\s?\p{L}+",
+            r"\s?\p{P}+",
+            "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+",
+            r"\p{N}",
+        )
     ),
     "deepseek-llm": PreTokenizer(
         (
@@ -178,7 +190,16 @@ PRE_TOKENIZERS = {
 ALIASES = {
     name: known
     for known, names in {
-        "llama-bpe": ("llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"),
+        "llama-bpe": (
+            "llama3",
+            "llama-v3",
+            "falcon3",
+            "falcon-h1",
+            "pixtral",
+            "midm-2.0",
+            "lfm2",
+            "jina-v5-nano",
+        ),
         "smaug-bpe": ("dbrx", "chatglm-bpe"),
         "glm4": ("glm5",),
         "gpt-2": (
@@ -203,8 +224,25 @@ ALIASES = {
         ),
         "bloom": ("poro-chat", "gpt3-finnish"),
         "sarvam-moe": ("granite-embed-multi-311m",),
-        "qwen2": ("deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan", "grok-2", "solar-open", "kormo", "f2llmv2"),
-        "smollm": ("starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"),
+        "qwen2": (
+            "deepseek-r1-qwen",
+            "megrez",
+            "stablelm2",
+            "hunyuan",
+            "grok-2",
+            "solar-open",
+            "kormo",
+            "f2llmv2",
+        ),
+        "smollm": (
+            "starcoder",
+            "refact",
+            "command-r",
+            "codeshell",
+            "exaone",
+            "minerva-7b",
+            "mellum2",
+        ),
         "gpt-4o": ("llama4", "kanana2", "talkie", "minimax-m2"),
         "tiny_aya": ("cohere2moe",),
         "deepseek-v3": ("hunyuan-dense", "hy_v4", "joyai-llm"),
@@ -224,7 +262,9 @@ def resolve_pre_tokenizer(name: str, file_name: str) -> str:
     known = ALIASES.get(name, name)
     if known not in PRE_TOKENIZERS:
         found = f"tokenizer.ggml.pre is '{shown(name)}'"
-        raise TokenizerError(f"{file_name}: {found}, a way to cut words that is not known (get another model)")
+        raise TokenizerError(
+            f"{file_name}: {found}, a way to cut words that is not known (get another model)"
+        )
     return known
 
 
@@ -238,12 +278,16 @@ def splitter(name: str) -> Callable[[str], Iterator[str]]:
     import regex
 
     def cut(expression: str | Threes) -> Callable[[str], Iterable[str]]:
-        pattern = regex.compile(f"({expression.run if isinstance(expression, Threes) else expression})")
+        pattern = regex.compile(
+            f"({expression.run if isinstance(expression, Threes) else expression})"
+        )
         if isinstance(expression, str):
             return pattern.splititer
         # Matches and gaps take turns, a gap first.
         return lambda text: (
-            part for at, piece in enumerate(pattern.splititer(text)) for part in (_threes(piece) if at % 2 else [piece])
+            part
+            for at, piece in enumerate(pattern.splititer(text))
+            for part in (_threes(piece) if at % 2 else [piece])
         )
 
     steps = [cut(expression) for expression in PRE_TOKENIZERS[name].expressions]

@@ -91,7 +91,11 @@ class SpecialTokens:
 
 
 def _spelled(vocabulary: Vocabulary, *types: TokenType) -> dict[str, int]:
-    return {vocabulary.texts[i]: i for i in vocabulary.ids_of(*types) if i not in vocabulary.without_text}
+    return {
+        vocabulary.texts[i]: i
+        for i in vocabulary.ids_of(*types)
+        if i not in vocabulary.without_text
+    }
 
 
 def spelled_in(text: str, tokens: dict[str, int]) -> dict[str, int]:
@@ -101,7 +105,11 @@ def spelled_in(text: str, tokens: dict[str, int]) -> dict[str, int]:
     cheap on a megabyte of text.
     """
     chars = set(text)
-    return {token: i for token, i in tokens.items() if token[0] in chars and token[-1] in chars and token in text}
+    return {
+        token: i
+        for token, i in tokens.items()
+        if token[0] in chars and token[-1] in chars and token in text
+    }
 
 
 def _longest_first(tokens: dict[str, int]) -> dict[str, int]:

@@ -28,7 +28,9 @@ class SentencePieceBpe:
         self._byte_ids: dict[int, int] = {}
         unknown_id = vocabulary.unknown_id
         is_harmless = unknown_id is not None and vocabulary.types[unknown_id] == TokenType.UNKNOWN
-        self._unknown_id = unknown_id if is_harmless and unknown_id not in vocabulary.end_ids else None
+        self._unknown_id = (
+            unknown_id if is_harmless and unknown_id not in vocabulary.end_ids else None
+        )
         self._words_are_apart = False
         self._words = WordCache(self._encode_word)
 
@@ -56,7 +58,9 @@ class SentencePieceBpe:
         assert vocabulary.scores is not None
         # Merges must not produce reserved tokens: text must never become a control token by accident.
         reserved = set(vocabulary.ids_of(TokenType.CONTROL, TokenType.UNKNOWN, TokenType.BYTE))
-        self._ids = {text: token_id for text, token_id in vocabulary.ids.items() if token_id not in reserved}
+        self._ids = {
+            text: token_id for text, token_id in vocabulary.ids.items() if token_id not in reserved
+        }
         self._byte_ids = {byte: token_id for token_id, byte in vocabulary.byte_values.items()}
         _, rank_of = np.unique(-vocabulary.scores, return_inverse=True)
         ranks = rank_of.tolist()

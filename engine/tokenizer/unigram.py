@@ -29,7 +29,9 @@ class Unigram:
         self._scores: dict[str, float] | None = None
         self._longest, self._unknown_score, self._words_are_apart = 1, 0.0, False
         self._rules = (
-            Rules(vocabulary.normalizing.rules, vocabulary.file_name) if vocabulary.normalizing.rules else None
+            Rules(vocabulary.normalizing.rules, vocabulary.file_name)
+            if vocabulary.normalizing.rules
+            else None
         )
         self._words = WordCache(self._encode_word)
 
@@ -50,7 +52,9 @@ class Unigram:
         for word in WORDS.findall(text) if self._words_are_apart else [text] if text else []:
             ids += self._words.ids_of(word)
         unknown = self._vocabulary.unknown_id
-        return [one for i, one in enumerate(ids) if one != unknown or not i or ids[i - 1] != unknown]
+        return [
+            one for i, one in enumerate(ids) if one != unknown or not i or ids[i - 1] != unknown
+        ]
 
     def token_bytes(self, token_id: int) -> bytes:
         """The raw bytes of an ordinary token."""
@@ -62,9 +66,15 @@ class Unigram:
         assert vocabulary.scores is not None
         scores = vocabulary.scores.tolist()
         normal = vocabulary.ids_of(TokenType.NORMAL)
-        found = {vocabulary.texts[i]: scores[i] for i in [*normal, *vocabulary.ids_of(TokenType.UNUSED)]}
-        found |= dict.fromkeys((vocabulary.texts[i] for i in vocabulary.ids_of(TokenType.USER_DEFINED)), 0.0)
-        self._scores = {text: score for text, score in found.items() if len(text) <= MAX_PIECE_CHARS}
+        found = {
+            vocabulary.texts[i]: scores[i] for i in [*normal, *vocabulary.ids_of(TokenType.UNUSED)]
+        }
+        found |= dict.fromkeys(
+            (vocabulary.texts[i] for i in vocabulary.ids_of(TokenType.USER_DEFINED)), 0.0
+        )
+        self._scores = {
+            text: score for text, score in found.items() if len(text) <= MAX_PIECE_CHARS
+        }
         self._longest = max(map(len, self._scores), default=1)
         self._unknown_score = min((scores[i] for i in normal), default=0.0) - UNKNOWN_PENALTY
         self._words_are_apart = not any(SPACE_INSIDE.search(text) for text in self._scores)
@@ -81,7 +91,11 @@ class Unigram:
                 if score is not None and base + score > best[end]:
                     best[end], starts[end], is_known[end] = base + score, start, 1
             if word[start] not in scores and base + self._unknown_score > best[start + 1]:
-                best[start + 1], starts[start + 1], is_known[start + 1] = base + self._unknown_score, start, 0
+                best[start + 1], starts[start + 1], is_known[start + 1] = (
+                    base + self._unknown_score,
+                    start,
+                    0,
+                )
         ids: list[int] = []
         end, unknown = n, self._vocabulary.unknown_id
         while end:
@@ -114,7 +128,9 @@ class Rules:
 
     @staticmethod
     def _damaged(file_name: str) -> TokenizerError:
-        return TokenizerError(f"{file_name}: {PREFIX}precompiled_charsmap is damaged ({WRONGLY_MADE})")
+        return TokenizerError(
+            f"{file_name}: {PREFIX}precompiled_charsmap is damaged ({WRONGLY_MADE})"
+        )
 
     def apply(self, text: str) -> str:
         """Rewrite the longest text that the table knows at each place; the rest stays as it is."""

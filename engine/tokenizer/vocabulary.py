@@ -36,7 +36,15 @@ class TokenType(IntEnum):
 
 
 END_TEXTS = frozenset(
-    {"<|eot_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<end_of_turn>"}
+    {
+        "<|eot_id|>",
+        "<|im_end|>",
+        "<|end|>",
+        "<|endoftext|>",
+        "<|end_of_text|>",
+        "<|eom_id|>",
+        "<end_of_turn>",
+    }
     | {"<|return|>", "<|call|>", "<end_of_utterance>", "<｜end▁of▁sentence｜>"}
     | {"<turn|>", "<|tool_response>", "<|flush|>", "<|calls|>", "[e~["}
     | {"<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"}
@@ -45,7 +53,16 @@ END_TEXTS = frozenset(
 
 AMBIGUOUS_END_TEXTS = frozenset(
     {"</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]"}
-    | {"<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<fim-repo>", "<REPO>", "<reponame>"}
+    | {
+        "<fim-pad>",
+        "<fim_pad>",
+        "<PAD>",
+        "[PAD]",
+        "<|fim_repo|>",
+        "<fim-repo>",
+        "<REPO>",
+        "<reponame>",
+    }
 )
 """Tokens that end a reply only if the file marks them as special: in Qwen's vocabulary ``</s>`` is a word."""
 
@@ -158,7 +175,9 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
     types = _read_types(fields, texts, model, control_ids={bos_id, eos_id}, unknown_id=unknown_id)
     declared_ends = {token_id for token_id in (eos_id, eot_id, eom_id) if token_id is not None}
     end_ids = _find_end_tokens(ids, types) | declared_ends
-    add_bos = fields.flag("add_bos_token", model == "llama" or PRE_TOKENIZERS[pre].add_bos) or model in (
+    add_bos = fields.flag(
+        "add_bos_token", model == "llama" or PRE_TOKENIZERS[pre].add_bos
+    ) or model in (
         "gemma4",
         "bert",
     )
@@ -176,7 +195,8 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         eos_id=eos_id,
         unknown_id=unknown_id,
         add_bos=add_bos and bos_id is not None,
-        add_eos=(model == "bert" or fields.flag("add_eos_token", model == "t5")) and eos_id is not None,
+        add_eos=(model == "bert" or fields.flag("add_eos_token", model == "t5"))
+        and eos_id is not None,
         add_space_prefix=model in _SCORED and fields.flag("add_space_prefix", model == "llama"),
         end_ids=frozenset(end_ids),
         rstrip_ids=_find_rstrip_tokens(metadata, texts, types),
@@ -200,11 +220,15 @@ def kind_of_vocabulary(metadata: Mapping[str, Any], file_name: str) -> tuple[str
     fields = _Fields(metadata, file_name)
     model = fields.text("model")
     if model in _OTHER_MODELS:
-        raise fields.error("model", f"is '{model}'", f"{_OTHER_MODELS[model]} vocabularies are not supported")
+        raise fields.error(
+            "model", f"is '{model}'", f"{_OTHER_MODELS[model]} vocabularies are not supported"
+        )
     if model == "whitespace":
         return "gpt2", model
     if model not in ("llama", "gpt2", "gemma4", "t5", "bert"):
-        raise fields.error("model", f"is '{shown(model)}'", "supported: llama, gpt2, gemma4, t5, bert, whitespace")
+        raise fields.error(
+            "model", f"is '{shown(model)}'", "supported: llama, gpt2, gemma4, t5, bert, whitespace"
+        )
     if model != "gpt2":
         return model, "gemma4" if model == "gemma4" else "default"
     usual = _USUAL_PRE.get(str(metadata.get("general.architecture")), "default")
@@ -244,7 +268,9 @@ class _Fields:
 
     def token_id(self, name: str, vocab_size: int, default: int | None) -> int | None:
         value = self.get(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer)):
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, int | np.integer)
+        ):
             raise self.error(name, f"is a {type(value).__name__}, not a whole number")
         if value is not None and 0 <= value < vocab_size:
             return int(value)
@@ -256,7 +282,9 @@ class _Fields:
         value = self.get(name)
         if value is None:
             raise self.error(name, "is missing")
-        if not isinstance(value, StringArray) and not (isinstance(value, list) and set(map(type, value)) <= {bytes}):
+        if not isinstance(value, StringArray) and not (
+            isinstance(value, list) and set(map(type, value)) <= {bytes}
+        ):
             raise self.error(name, f"is a {type(value).__name__}, not an array of strings")
         return value
 
@@ -265,7 +293,9 @@ class _Fields:
         if value is None:
             return None
         if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in kinds:
-            found = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+            found = (
+                f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+            )
             raise self.error(name, f"has the wrong type ({found})")
         if len(value) < length:
             raise self.error(name, f"has {len(value)} entries for {length} tokens")
@@ -273,8 +303,13 @@ class _Fields:
 
 
 def _read_normalizing(fields: _Fields, pre: str) -> Normalizing:
-    rules, lowers = fields.get("precompiled_charsmap"), fields.flag("normalizer.lowercase", pre != "whitespace")
-    if rules is not None and (not isinstance(rules, np.ndarray) or rules.dtype.itemsize != 1 or rules.ndim != 1):
+    rules, lowers = (
+        fields.get("precompiled_charsmap"),
+        fields.flag("normalizer.lowercase", pre != "whitespace"),
+    )
+    if rules is not None and (
+        not isinstance(rules, np.ndarray) or rules.dtype.itemsize != 1 or rules.ndim != 1
+    ):
         raise fields.error("precompiled_charsmap", "is not an array of bytes")
     return Normalizing(
         rules=b"" if rules is None else rules.tobytes(),
@@ -295,7 +330,9 @@ def _decoded(items: Sequence[bytes]) -> tuple[list[str], bool]:
         texts, is_utf8 = together.decode().split("\0"), True
     except UnicodeDecodeError:
         texts, is_utf8 = together.decode("utf-8", "replace").split("\0"), False
-    return texts if len(texts) == len(items) else [item.decode("utf-8", "replace") for item in items], is_utf8
+    return texts if len(texts) == len(items) else [
+        item.decode("utf-8", "replace") for item in items
+    ], is_utf8
 
 
 def _read_tokens(fields: _Fields) -> tuple[list[str], dict[str, int], dict[int, bytes]]:
@@ -306,7 +343,9 @@ def _read_tokens(fields: _Fields) -> tuple[list[str], dict[str, int], dict[int, 
     texts, is_utf8 = _decoded(raw)
     longest = max(texts, key=len)
     if len(longest) > MAX_TOKEN_CHARS:
-        found = f"entry {texts.index(longest)} has {len(longest)} characters, over {MAX_TOKEN_CHARS}"
+        found = (
+            f"entry {texts.index(longest)} has {len(longest)} characters, over {MAX_TOKEN_CHARS}"
+        )
         raise fields.error("tokens", found)
     if "\0" in "".join(texts):  # llama.cpp reads them as strings that a NUL ends
         texts = [text.split("\0", 1)[0] for text in texts]
@@ -323,7 +362,11 @@ def _read_tokens(fields: _Fields) -> tuple[list[str], dict[str, int], dict[int, 
 
 
 def _read_types(
-    fields: _Fields, texts: list[str], model: str, control_ids: set[int | None], unknown_id: int | None
+    fields: _Fields,
+    texts: list[str],
+    model: str,
+    control_ids: set[int | None],
+    unknown_id: int | None,
 ) -> bytearray:
     """Return the token types; if the file has none, those that its other fields imply."""
     values = fields.numbers("token_type", "iu", len(texts))
@@ -409,13 +452,17 @@ def _find_end_tokens(ids: dict[str, int], types: bytearray) -> set[int]:
     """Ids of the tokens known by their text to end a reply; makes them control tokens, as llama.cpp does."""
     found = {ids[text] for text in END_TEXTS if text in ids}
     special = (TokenType.CONTROL, TokenType.USER_DEFINED)
-    found |= {ids[text] for text in AMBIGUOUS_END_TEXTS if text in ids and types[ids[text]] in special}
+    found |= {
+        ids[text] for text in AMBIGUOUS_END_TEXTS if text in ids and types[ids[text]] in special
+    }
     for token_id in found:
         types[token_id] = TokenType.CONTROL
     return found - {ids[text] for others, text in _NO_ENDS if text in ids and others <= ids.keys()}
 
 
-def _find_rstrip_tokens(metadata: Mapping[str, Any], texts: list[str], types: bytearray) -> frozenset[int]:
+def _find_rstrip_tokens(
+    metadata: Mapping[str, Any], texts: list[str], types: bytearray
+) -> frozenset[int]:
     """Return special tokens that swallow white space; GGUF has no field for it, llama.cpp uses the model's name.
 
     Source: ggml-org/llama.cpp, src/llama-vocab.cpp, per-token attributes of Phi-3.

@@ -33,9 +33,15 @@ class WordPiece:
     def encode(self, text: str) -> list[int]:
         """Ids of text without special tokens."""
         if not self._longest:
-            reserved = set(self._vocabulary.ids_of(TokenType.CONTROL, TokenType.UNKNOWN, TokenType.BYTE))
+            reserved = set(
+                self._vocabulary.ids_of(TokenType.CONTROL, TokenType.UNKNOWN, TokenType.BYTE)
+            )
             ids = self._vocabulary.ids
-            self._ids = {one: i for one, i in ids.items() if i not in reserved and len(one) <= MAX_PIECE_CHARS}
+            self._ids = {
+                one: i
+                for one, i in ids.items()
+                if i not in reserved and len(one) <= MAX_PIECE_CHARS
+            }
             self._longest = max(map(len, self._ids), default=1)
         ids_of_words = (self._words.ids_of(word) for word in self._split(text))
         return [token_id for ids in ids_of_words for token_id in ids]

@@ -37,7 +37,10 @@ HOPELESS = 1.3
 
 
 def try_lookahead(
-    model: Model, session: Session, is_unwanted: Callable[[], bool] = lambda: False, again: bool = False
+    model: Model,
+    session: Session,
+    is_unwanted: Callable[[], bool] = lambda: False,
+    again: bool = False,
 ) -> dict[str, Lookahead]:
     """Measure the model's weight types that were not measured yet on this processor; use and remember the results.
 
@@ -84,15 +87,25 @@ def _samples(matrices: Sequence[Tensor], least_bytes: int) -> dict[str, list[Ten
     for quant, tensors in by_type.items():
         most_bytes = max(SAMPLE_BYTES, share * sum(one.size_bytes for one in tensors))
         before = accumulate((one.size_bytes for one in tensors), initial=0)
-        samples[quant] = [one for one, n_bytes in zip(tensors, before, strict=False) if n_bytes < most_bytes]
-    return {quant: one for quant, one in samples.items() if sum(each.size_bytes for each in one) >= least_bytes}
+        samples[quant] = [
+            one for one, n_bytes in zip(tensors, before, strict=False) if n_bytes < most_bytes
+        ]
+    return {
+        quant: one
+        for quant, one in samples.items()
+        if sum(each.size_bytes for each in one) >= least_bytes
+    }
 
 
 class _Trial:
     """Walks of all types in turn, as a token reads them, so that caches hold of one what they hold in decode."""
 
     def __init__(
-        self, crew: Crew, samples: Mapping[str, Sequence[Tensor]], threads: int, is_unwanted: Callable[[], bool]
+        self,
+        crew: Crew,
+        samples: Mapping[str, Sequence[Tensor]],
+        threads: int,
+        is_unwanted: Callable[[], bool],
     ) -> None:
         self._crew, self._threads, self._is_unwanted = crew, threads, is_unwanted
         self._walks = {quant: _Walk(sample, threads) for quant, sample in samples.items()}
@@ -109,7 +122,10 @@ class _Trial:
                     seconds = walk.seconds(self._crew, self._threads, ahead)
                     if n:
                         self._best_s[quant][ahead] = min(self._best_s[quant][ahead], seconds)
-        return {quant: self._found(walk.n_bytes, self._best_s[quant], default) for quant, walk in self._walks.items()}
+        return {
+            quant: self._found(walk.n_bytes, self._best_s[quant], default)
+            for quant, walk in self._walks.items()
+        }
 
     def _is_hopeless(self, quant: str, ahead: int, default: int) -> bool:
         best_s = self._best_s[quant]
@@ -132,7 +148,9 @@ class _Walk:
         self._scratch = Memory(MATMUL_SCRATCH_BYTES * threads)
         words = self._step.array(np.int64, (16,))
         words[STEP.tokens // 8], words[STEP.n_tokens // 8] = self._tokens.address, 1
-        self._plan = Plan(self._step.address, 1, (self._scratch.address, MATMUL_SCRATCH_BYTES), threads)
+        self._plan = Plan(
+            self._step.address, 1, (self._scratch.address, MATMUL_SCRATCH_BYTES), threads
+        )
         inputs = {n: Activations("x", n, 1) for n in {tensor.n_cols for tensor in sample}}
         self._out = Activations("out", max(tensor.n_rows for tensor in sample), 1)
         for n, x in inputs.items():

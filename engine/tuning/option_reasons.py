@@ -20,7 +20,9 @@ def explain_comparison(comparison: Comparison, remark: str = "") -> str:
     if not comparison.is_measured:
         return ""
     explain = _weights if comparison.part == WEIGHTS else _kv
-    return " ".join(filter(None, (explain(comparison), remark))) + ("" if comparison.is_settled else UNSURE)
+    return " ".join(filter(None, (explain(comparison), remark))) + (
+        "" if comparison.is_settled else UNSURE
+    )
 
 
 def _weights(comparison: Comparison) -> str:
@@ -63,7 +65,10 @@ def _own(comparison: Comparison, name: str) -> int:
 def _gains(option: Option) -> str:
     """Return "writes 12 % faster (9 to 14)", and the same for reading if that is a gain too."""
     gains = {phase: gain for phase, gain in option.gain.items() if gain.low > 1}
-    shown = [f"{_VERBS[phase]} {_percent(gain.median):.0f} % faster {_span(gain)}" for phase, gain in gains.items()]
+    shown = [
+        f"{_VERBS[phase]} {_percent(gain.median):.0f} % faster {_span(gain)}"
+        for phase, gain in gains.items()
+    ]
     return " and ".join(shown)
 
 

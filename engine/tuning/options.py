@@ -112,8 +112,16 @@ class OptionSearch:
 
     def _option(self, name: str) -> Option:
         at = self._names.index(name)
-        tps = {phase: rate for phase, contest in self._contests.items() if (rate := contest.rate(at)) is not None}
-        gain = {phase: ratio for phase in self._contests if (ratio := self._gain(phase, name)) is not None}
+        tps = {
+            phase: rate
+            for phase, contest in self._contests.items()
+            if (rate := contest.rate(at)) is not None
+        }
+        gain = {
+            phase: ratio
+            for phase in self._contests
+            if (ratio := self._gain(phase, name)) is not None
+        }
         return Option(name, self._trials.own_bytes(name), tps, gain)
 
     def _gain(self, phase: str, name: str, over: str | None = None) -> Interval | None:
@@ -129,7 +137,11 @@ class OptionSearch:
         if not better:
             return self._trials.present
         top = max(better, key=self._decode_gain)
-        return next(name for name in better if name == top or not _is_gain(self._gain(DECODE, top, over=name)))
+        return next(
+            name
+            for name in better
+            if name == top or not _is_gain(self._gain(DECODE, top, over=name))
+        )
 
     def _decode_gain(self, name: str) -> float:
         found = self._gain(DECODE, name) if DECODE in self._contests else None
@@ -142,7 +154,10 @@ class OptionSearch:
     @property
     def _is_settled(self) -> bool:
         gains = [
-            self._gain(phase, name) for phase in self._contests for name in self._names if name != self._trials.present
+            self._gain(phase, name)
+            for phase in self._contests
+            for name in self._names
+            if name != self._trials.present
         ]
         return bool(gains) and all(map(_is_decided, gains))
 

@@ -39,7 +39,9 @@ def _kept(curve: Curve, best: int) -> str:
     """Explain a best count that is not the fastest: the difference is noise, or too small to matter."""
     # The median of the ratios may contradict the medians of the rates; that is noise, not a gain.
     is_gain = curve.gain is not None and curve.gain.median > 1
-    gain = f" ({100 * (curve.gain.median - 1):+.0f} %)" if curve.gain is not None and is_gain else ""
+    gain = (
+        f" ({100 * (curve.gain.median - 1):+.0f} %)" if curve.gain is not None and is_gain else ""
+    )
     task = "writing" if curve.phase == DECODE else "reading the prompt"
     return (
         f"{_threads(best)} {'is' if best == 1 else 'are'} enough for {task}: {curve.fastest} were faster by too "
@@ -59,10 +61,14 @@ def _quota_cause(best: int, cores: Cores) -> str:
 def _cause(best: int, cores: Cores, is_decode: bool) -> str:
     if best > cores.n_physical:
         if is_decode:
-            return "siblings help here: one computes while the other one of its core waits for memory"
+            return (
+                "siblings help here: one computes while the other one of its core waits for memory"
+            )
         return "that is arithmetic, and two siblings fill each other's pauses"
     if best == cores.n_physical:
-        return _all_cores(cores, f"share the same {'memory bandwidth' if is_decode else 'units of arithmetic'}")
+        return _all_cores(
+            cores, f"share the same {'memory bandwidth' if is_decode else 'units of arithmetic'}"
+        )
     if best > cores.n_fast:
         return f"{best - cores.n_fast} of the {cores.n_efficiency} efficiency cores help, further ones hold it up"
     if best == cores.n_fast:
@@ -76,14 +82,18 @@ def _all_cores(cores: Cores, siblings_share: str) -> str:
     n, others = cores.n_physical, cores.n_siblings
     if not others:
         return f"one on each of the {n} cores" if n > 1 else "this CPU has 1 core"
-    rest = f"the other {others} are their siblings" if n > 1 else f"the other {others} is its sibling"
+    rest = (
+        f"the other {others} are their siblings" if n > 1 else f"the other {others} is its sibling"
+    )
     verb = siblings_share if n > 1 or others > 1 else siblings_share.replace("share", "shares", 1)
     return f"this CPU has {n} core{'s' if n > 1 else ''}; {rest} and {verb}"
 
 
 def _fast_cores(cores: Cores) -> str:
     cause = f"this CPU has {cores.n_fast} fast cores; its {cores.n_efficiency} efficiency cores would hold them up"
-    return cause + (f", and the {cores.n_siblings} siblings share the fast ones" if cores.n_siblings else "")
+    return cause + (
+        f", and the {cores.n_siblings} siblings share the fast ones" if cores.n_siblings else ""
+    )
 
 
 def _verb(n_threads: int, is_decode: bool) -> str:

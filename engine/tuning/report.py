@@ -156,7 +156,9 @@ class TuningReport:
 
     def comparison(self, part: str) -> Comparison | None:
         """Return the comparison of one part, or None."""
-        return next((comparison for comparison in self.comparisons if comparison.part == part), None)
+        return next(
+            (comparison for comparison in self.comparisons if comparison.part == part), None
+        )
 
     def curve(self, phase: str) -> Curve | None:
         """Return the curve of one phase, or None."""

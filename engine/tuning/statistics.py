@@ -97,7 +97,11 @@ class Contest:
     @property
     def leader(self) -> int | None:
         """The live setting of the highest median rate."""
-        medians = {setting: found.median for setting in self.live if (found := self.rate(setting)) is not None}
+        medians = {
+            setting: found.median
+            for setting in self.live
+            if (found := self.rate(setting)) is not None
+        }
         return max(medians, key=medians.__getitem__) if medians else None
 
     @property
@@ -129,7 +133,9 @@ class Contest:
     def is_settled(self) -> bool:
         """Whether further passes would hardly change the winner."""
         leader = self.leader
-        return leader is not None and all(self._is_decided(s, leader) for s in self.live if s != leader)
+        return leader is not None and all(
+            self._is_decided(s, leader) for s in self.live if s != leader
+        )
 
     def _is_beaten(self, setting: int, leader: int) -> bool:
         if setting == leader:

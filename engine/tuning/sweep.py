@@ -95,7 +95,9 @@ class Sweep:
         self._started_s = clock()
         self._contests: dict[str, Contest] = {}
         self._pinning: dict[str, Contest] = {}
-        self._searches = [OptionSearch(trials.options(part), clock) for part in (WEIGHTS, KV) if part in parts]
+        self._searches = [
+            OptionSearch(trials.options(part), clock) for part in (WEIGHTS, KV) if part in parts
+        ]
         self._round = 0
         self._measuring = self._preparing = ""
         self.on_preparing: Callable[[TuningReport], None] = _show_no_one
@@ -154,14 +156,20 @@ class Sweep:
 
         with closing(search.run(self._threads, pinned, until_s, self._check, tell)) as samples:
             for _ in samples:
-                self._preparing, self._round, self._measuring = "", search.round_number, search.measuring
+                self._preparing, self._round, self._measuring = (
+                    "",
+                    search.round_number,
+                    search.measuring,
+                )
                 yield
         self._preparing = ""
 
     def _deadline_s(self, part: str) -> float:
         """Return the time at which a part must end: its share and the unused time of earlier parts."""
         before = self._parts[: self._parts.index(part) + 1]
-        return self._started_s + self._budget_s * default_budget_s(before) / default_budget_s(self._parts)
+        return self._started_s + self._budget_s * default_budget_s(before) / default_budget_s(
+            self._parts
+        )
 
     def _threads(self, phase: str) -> int:
         """Return the best known count."""
@@ -199,7 +207,9 @@ class Sweep:
 
     def _measure_pinning(self, phase: str, setting: int) -> float:
         n_threads = self._threads(phase)
-        self._measuring = f"{phase}, {n_threads} threads, {'pinned' if setting == PINNED else 'not pinned'}"
+        self._measuring = (
+            f"{phase}, {n_threads} threads, {'pinned' if setting == PINNED else 'not pinned'}"
+        )
         return self._sample(phase, n_threads, setting == PINNED)
 
     def _sample(self, phase: str, n_threads: int, pinned: bool) -> float:
@@ -226,7 +236,9 @@ class Sweep:
         is_over = state != MEASURING
         earlier = self._earlier if COUNTS not in self._parts else None
         curves = tuple(self._curve(phase, contest) for phase, contest in self._contests.items())
-        reasons = tuple(self._explain(curve) for curve in curves if is_over and curve.best is not None)
+        reasons = tuple(
+            self._explain(curve) for curve in curves if is_over and curve.best is not None
+        )
         if earlier is not None:
             curves, reasons = earlier.curves, earlier.reasons
         return TuningReport(
@@ -254,13 +266,22 @@ class Sweep:
         own = [search.comparison(is_over) for search in self._searches]
         earlier = self._earlier.comparisons if self._earlier is not None else ()
         kept = [comparison for comparison in earlier if comparison.part not in self._parts]
-        return tuple(sorted([*kept, *own], key=lambda comparison: list(BUDGETS_S).index(comparison.part)))
+        return tuple(
+            sorted([*kept, *own], key=lambda comparison: list(BUDGETS_S).index(comparison.part))
+        )
 
     def _curve(self, phase: str, contest: Contest) -> Curve:
         best, fastest = contest.winner, contest.leader
-        gain = contest.ratio(fastest, best) if fastest is not None and best is not None and fastest != best else None
+        gain = (
+            contest.ratio(fastest, best)
+            if fastest is not None and best is not None and fastest != best
+            else None
+        )
         pinning = self._pinning.get(phase)
-        points = (Point(n, self._cores.kind(n), contest.rate(n), n not in contest.live) for n in contest.settings)
+        points = (
+            Point(n, self._cores.kind(n), contest.rate(n), n not in contest.live)
+            for n in contest.settings
+        )
         return Curve(
             phase=phase,
             points=tuple(points),
@@ -275,9 +296,17 @@ class Sweep:
     @property
     def _pinned(self) -> bool | None:
         """Whether bound threads are faster in one phase and slower in none; None before it was measured."""
-        measured = [contest for contest in self._pinning.values() if contest.ratio(PINNED, UNPINNED) is not None]
+        measured = [
+            contest
+            for contest in self._pinning.values()
+            if contest.ratio(PINNED, UNPINNED) is not None
+        ]
         if not measured:
-            return self._earlier.pinned if self._earlier is not None and COUNTS not in self._parts else None
+            return (
+                self._earlier.pinned
+                if self._earlier is not None and COUNTS not in self._parts
+                else None
+            )
         helps = any(contest.winner == PINNED and contest.is_settled for contest in measured)
         return helps and not any(contest.is_beaten(PINNED) for contest in measured)
 

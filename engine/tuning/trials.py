@@ -49,7 +49,9 @@ class SessionTrials:
         clock: monotonic seconds of the finest resolution.
     """
 
-    def __init__(self, model: Model, session: Session, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, model: Model, session: Session, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._model, self._session, self._clock = model, session, clock
         self.threads = {DECODE: model.threads, PREFILL: model.prefill_threads}
         self.pinned = model.pinned
@@ -81,11 +83,15 @@ class SessionTrials:
         if self._room > LEAST_DECODE:
             self._decode(1)
             seconds = self._decode(1)
-            self.sizes[DECODE] = sample_size(1, seconds, DECODE_SAMPLE_S, LEAST_DECODE, MOST_DECODE, self._room - 1)
+            self.sizes[DECODE] = sample_size(
+                1, seconds, DECODE_SAMPLE_S, LEAST_DECODE, MOST_DECODE, self._room - 1
+            )
         if self._room >= FIRST_PREFILL:
             n = FIRST_PREFILL
             seconds = self._prefill(n)
-            self.sizes[PREFILL] = sample_size(n, seconds, PREFILL_SAMPLE_S, LEAST_PREFILL, MOST_PREFILL, self._room)
+            self.sizes[PREFILL] = sample_size(
+                n, seconds, PREFILL_SAMPLE_S, LEAST_PREFILL, MOST_PREFILL, self._room
+            )
 
     def n_tokens(self, phase: str) -> int:
         """Tokens of one sample."""
@@ -160,7 +166,9 @@ class WeightTrials:
         self._huge_bytes = 0
         self.left_out = ""
         if not gives_huge_pages():
-            self.left_out = "huge pages are not tried: this system gives none (`jalopy doctor` may know why)"
+            self.left_out = (
+                "huge pages are not tried: this system gives none (`jalopy doctor` may know why)"
+            )
         elif not self._room.is_enough:
             self.left_out = "huge pages are not tried: both at once do not fit into memory"
         if self.left_out:
@@ -194,7 +202,9 @@ class WeightTrials:
             raise MemoryPlanError("the conversation leaves no room to measure in")
 
         def copying(progress: Progress) -> None:
-            tell(f"copying the weights into huge pages: {shown_bytes(progress.done)} of {shown_bytes(progress.total)}")
+            tell(
+                f"copying the weights into huge pages: {shown_bytes(progress.done)} of {shown_bytes(progress.total)}"
+            )
 
         self._model.use_weights(HUGE, copying, keep_copy=True)
         self._huge_bytes = self._model.huge_bytes
@@ -236,11 +246,15 @@ class KVTrials:
 
     part = KV
 
-    def __init__(self, model: Model, session: Session, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, model: Model, session: Session, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._model, self._clock = model, clock
         self.present = session.kv_type
         self._n_ctx = session.n_ctx
-        self._needs = {name: memory_needs(model.config, KV_TYPES[name]) for name in self._possible()}
+        self._needs = {
+            name: memory_needs(model.config, KV_TYPES[name]) for name in self._possible()
+        }
         weights_bytes = model.weights_bytes if model.weights_mode == MMAP else 0
         self._available_bytes = host.available_memory_bytes() - weights_bytes - RESERVE_BYTES
         self.n_context, self.options = self._choose()
@@ -256,7 +270,11 @@ class KVTrials:
     def _choose(self) -> tuple[int, Sequence[str]]:
         """Return (tokens, KV types) that fit into memory; drops a type before it shortens the context."""
         filled = min(MOST_FILLED, self._n_ctx // 2) // 8 * 8
-        small = [name for name in self._needs if name == self.present or KV_TYPES[name].bytes_per_element < 4]
+        small = [
+            name
+            for name in self._needs
+            if name == self.present or KV_TYPES[name].bytes_per_element < 4
+        ]
         while filled >= LEAST_FILLED:
             for names in (list(self._needs), small):
                 if len(names) > 1 and self._needed_bytes(filled, names) <= self._available_bytes:
@@ -265,7 +283,9 @@ class KVTrials:
         return max(8, filled), (self.present,)
 
     def _needed_bytes(self, filled: int, names: Sequence[str]) -> int:
-        return sum(self._needs[name].bytes_for(filled + SAMPLE_ROOM) + BLOCK_BYTES for name in names)
+        return sum(
+            self._needs[name].bytes_for(filled + SAMPLE_ROOM) + BLOCK_BYTES for name in names
+        )
 
     @property
     def estimate(self) -> str:
@@ -281,10 +301,14 @@ class KVTrials:
         missing = [name for name in self._needs if name not in self.options]
         if len(self.options) > 1:
             return (
-                f"{', '.join(missing)} is not tried: it does not fit into memory next to the others" if missing else ""
+                f"{', '.join(missing)} is not tried: it does not fit into memory next to the others"
+                if missing
+                else ""
             )
         if self._n_ctx // 2 < LEAST_FILLED:
-            return f"KV types are not tried: in a context of {self._n_ctx:,} tokens they hardly matter"
+            return (
+                f"KV types are not tried: in a context of {self._n_ctx:,} tokens they hardly matter"
+            )
         return "KV types are not tried: their caches do not fit into memory next to each other"
 
     def own_bytes(self, option: str) -> int:
@@ -299,12 +323,16 @@ class KVTrials:
                 tell(f"compiling for {name}, once: {progress.done} of {progress.total} kernels")
 
             def filling(done: int, total: int, name: str = name) -> None:
-                tell(f"filling a cache of {name} with {self.n_context:,} tokens: {done} of {total} computed")
+                tell(
+                    f"filling a cache of {name} with {self.n_context:,} tokens: {done} of {total} computed"
+                )
 
             session = self._model.session(self.n_context + SAMPLE_ROOM, name, compiling)
             self._sessions.append(session)
             filling(0, COMPUTED_TOKENS)
-            session.prefill([self._ids[i % len(self._ids)] for i in range(COMPUTED_TOKENS)], filling)
+            session.prefill(
+                [self._ids[i % len(self._ids)] for i in range(COMPUTED_TOKENS)], filling
+            )
             session.stretch(self.n_context)
             self._samples[name] = SessionTrials(self._model, session, self._clock)
             self._samples[name].prepare()

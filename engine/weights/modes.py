@@ -78,7 +78,9 @@ class WeightModes:
         """Return the memory needed to have both modes at once, and the memory available."""
         size_bytes = self._mapped.memory_bytes
         missing = 0 if self._copied is not None else size_bytes
-        return RoomForBoth(size_bytes, missing + size_bytes + RESERVE_BYTES, host.available_memory_bytes())
+        return RoomForBoth(
+            size_bytes, missing + size_bytes + RESERVE_BYTES, host.available_memory_bytes()
+        )
 
     def _check_room(self) -> None:
         available, wanted = host.available_memory_bytes(), self._mapped.memory_bytes + RESERVE_BYTES

@@ -48,7 +48,9 @@ class DamagedTensor:
     first_row: int
 
 
-def damaged_tensors(weights: Weights, progress: ScanProgress | None = None) -> Iterator[DamagedTensor]:
+def damaged_tensors(
+    weights: Weights, progress: ScanProgress | None = None
+) -> Iterator[DamagedTensor]:
     """Yield every tensor that holds NaN or infinity, in the file's order.
 
     Args:
@@ -99,7 +101,9 @@ _WITHOUT_HALVES: dict[str, Callable[[_Blocks], _Found]] = {
 """Quantised types whose scales are no halves: which blocks (n_rows, n_blocks, type_size) have a bad one."""
 
 
-def _bad_by_row(rows: np.ndarray[Any, np.dtype[np.uint8]], tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _bad_by_row(
+    rows: np.ndarray[Any, np.dtype[np.uint8]], tensor: Tensor
+) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Count the NaN and infinite values of each row: (n_rows,) int64."""
     if tensor.quant in _PLAIN:
         dtype, exponent = _PLAIN[tensor.quant]

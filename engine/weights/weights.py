@@ -101,9 +101,13 @@ class Tensor:
     def part(self, first: int, n: int) -> Tensor:
         """Some rows of a matrix, or elements of an F32 vector, where they are."""
         if self.n_rows == 1:
-            return replace(self, n_cols=n, row_bytes=4 * n, size_bytes=4 * n, address=self.address + 4 * first)
+            return replace(
+                self, n_cols=n, row_bytes=4 * n, size_bytes=4 * n, address=self.address + 4 * first
+            )
         n_bytes, address = n * self.row_bytes, self.address + first * self.row_bytes
-        return replace(self, n_rows=n, size_bytes=n_bytes, address=address, first_row=self.first_row + first)
+        return replace(
+            self, n_rows=n, size_bytes=n_bytes, address=address, first_row=self.first_row + first
+        )
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,9 @@ class Weights:
     exceeds_memory = False
     streamed: frozenset[str] = frozenset()
 
-    def __init__(self, gguf: GGUFFile, tensors: Mapping[str, TensorInfo], staying: Collection[str] = ()) -> None:
+    def __init__(
+        self, gguf: GGUFFile, tensors: Mapping[str, TensorInfo], staying: Collection[str] = ()
+    ) -> None:
         """Look at tensors of a file; ``staying``: names of those that stay in the file."""
         self._memory: Memory | None = None
         self.low_ranks: Mapping[str, LowRank] = {}
@@ -156,10 +162,14 @@ class Weights:
         bases = [view.ctypes.data for view in self._views]
         self.tensors = {name: _tensor(info, bases[info.part]) for name, info in tensors.items()}
         self.total_bytes = sum(tensor.size_bytes for tensor in self.tensors.values())
-        self.memory_bytes = self.total_bytes - sum(self.tensors[name].size_bytes for name in staying)
+        self.memory_bytes = self.total_bytes - sum(
+            self.tensors[name].size_bytes for name in staying
+        )
 
     @classmethod
-    def check(cls, gguf: GGUFFile, config: ModelConfig, expected: Mapping[str, TensorSpec]) -> Weights:
+    def check(
+        cls, gguf: GGUFFile, config: ModelConfig, expected: Mapping[str, TensorSpec]
+    ) -> Weights:
         """Compare the file's tensors with what the architecture expects.
 
         Raises:
@@ -171,13 +181,17 @@ class Weights:
         weights = cls(gguf, present, [name for name in present if expected[name].stays_in_file])
         weights._note_use(expected)
         plain = [name for name in weights.tensors if expected[name].is_plain]
-        weights._check_vectors(gguf, plain, [name for rope in config.ropes for name in rope.factor_names])
+        weights._check_vectors(
+            gguf, plain, [name for rope in config.ropes for name in rope.factor_names]
+        )
         return weights
 
     def _note_use(self, expected: Mapping[str, TensorSpec]) -> None:
         """Note which matrices every token reads whole, in order, and how much it reads in part."""
         in_layers = [(name, expected[name]) for name in self.tensors if name.startswith("blk.")]
-        self._dense = [name for name, spec in in_layers if spec.read_share == 1 and not spec.is_plain]
+        self._dense = [
+            name for name, spec in in_layers if spec.read_share == 1 and not spec.is_plain
+        ]
         partly = [name for name, spec in in_layers if spec.read_share < 1]
         self._expert_bytes = sum(self.tensors[name].size_bytes for name in partly)
 
@@ -228,7 +242,8 @@ class Weights:
         changed = object.__new__(Weights)
         changed.__dict__ |= self.__dict__ | {"_copies": copies}
         changed.tensors = self.tensors | {
-            name: replace(self.tensors[name], address=memory.address) for name, memory in copies.items()
+            name: replace(self.tensors[name], address=memory.address)
+            for name, memory in copies.items()
         }
         return changed
 
@@ -242,14 +257,20 @@ class Weights:
             MemoryPlanError: the system gives no such memory.
         """
         copy = object.__new__(Weights)
-        copy._file_type, copy.total_bytes, copy.memory_bytes = self._file_type, self.total_bytes, self.memory_bytes
+        copy._file_type, copy.total_bytes, copy.memory_bytes = (
+            self._file_type,
+            self.total_bytes,
+            self.memory_bytes,
+        )
         copy._staying, copy.places, copy.low_ranks = self._staying, self.places, self.low_ranks
         starts, size_bytes = {}, 0
         copied = [tensor for name, tensor in self.tensors.items() if name not in self._staying]
         in_file_order = sorted(copied, key=lambda tensor: tensor.address)
         for tensor in in_file_order:
             starts[tensor.name] = size_bytes
-            size_bytes += (tensor.size_bytes + _COPY_ALIGNMENT - 1) // _COPY_ALIGNMENT * _COPY_ALIGNMENT
+            size_bytes += (
+                (tensor.size_bytes + _COPY_ALIGNMENT - 1) // _COPY_ALIGNMENT * _COPY_ALIGNMENT
+            )
         copy._memory = Memory(size_bytes + _COPY_ALIGNMENT)
         copy._brought_in = [copy._memory.bytes]
         copy._views = [*copy._brought_in, *self._views]
@@ -264,7 +285,8 @@ class Weights:
                 progress(done, self.memory_bytes)
         places = {name: copy._memory.address + start for name, start in starts.items()}
         copy.tensors = {
-            name: replace(tensor, address=places.get(name, tensor.address)) for name, tensor in self.tensors.items()
+            name: replace(tensor, address=places.get(name, tensor.address))
+            for name, tensor in self.tensors.items()
         }
         return copy
 
@@ -313,9 +335,15 @@ class Weights:
 
     def quantization_label(self) -> str:
         """Name the mix: what the file says (``Q4_K_M``) if its tensors agree, else its matrices' commonest type."""
-        matrices = [tensor for tensor in self.tensors.values() if tensor.name.startswith("blk.") and tensor.n_rows > 1]
+        matrices = [
+            tensor
+            for tensor in self.tensors.values()
+            if tensor.name.startswith("blk.") and tensor.n_rows > 1
+        ]
         counts = Counter(tensor.quant for tensor in matrices)
-        quant, claimed = MIXES.get(self._file_type, ("", "")) if isinstance(self._file_type, int) else ("", "")
+        quant, claimed = (
+            MIXES.get(self._file_type, ("", "")) if isinstance(self._file_type, int) else ("", "")
+        )
         if quant in counts:
             return claimed
         return counts.most_common(1)[0][0]
@@ -344,7 +372,9 @@ class Weights:
         return self.rows(name).view(np.float32)
 
 
-def checked_tensors(gguf: GGUFFile, config: ModelConfig, expected: Mapping[str, TensorSpec]) -> dict[str, TensorInfo]:
+def checked_tensors(
+    gguf: GGUFFile, config: ModelConfig, expected: Mapping[str, TensorSpec]
+) -> dict[str, TensorInfo]:
     """Compare what the header says of the file's tensors with what the architecture expects, and return them.
 
     Raises:
@@ -357,7 +387,9 @@ def checked_tensors(gguf: GGUFFile, config: ModelConfig, expected: Mapping[str, 
     return present
 
 
-def multiplied(present: Collection[str], expected: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
+def multiplied(
+    present: Collection[str], expected: Mapping[str, TensorSpec]
+) -> dict[str, TensorSpec]:
     """Specifications of the tensors that a file holds; a table that is multiplied with counts as a matrix."""
     found = {name: expected[name] for name in present}
     for name, spec in expected.items():
@@ -369,7 +401,9 @@ def multiplied(present: Collection[str], expected: Mapping[str, TensorSpec]) -> 
 def _share_in_memory(views: Sequence[View], most_pages: int = 0) -> float | None:
     total_bytes, found_bytes = sum(map(len, views)), 0
     for view in views:
-        found = residency.resident_bytes(view, most_pages and max(1, most_pages * len(view) // total_bytes))
+        found = residency.resident_bytes(
+            view, most_pages and max(1, most_pages * len(view) // total_bytes)
+        )
         if found is None:
             return None
         found_bytes += found
@@ -403,14 +437,18 @@ def _present(gguf: GGUFFile, expected: Mapping[str, TensorSpec]) -> dict[str, Te
         other = spec.instead_of in gguf.tensors
         if info is not None:
             if other:
-                raise _fail(gguf, f"tensor {name} is there twice: {spec.instead_of} names the same weights")
+                raise _fail(
+                    gguf, f"tensor {name} is there twice: {spec.instead_of} names the same weights"
+                )
             present[name] = info
         elif spec.required and not other:
             raise _fail(gguf, f"tensor {name} is missing (truncated, or not converted completely)")
     return present
 
 
-def _refuse_unexpected(gguf: GGUFFile, expected: Mapping[str, TensorSpec], config: ModelConfig) -> None:
+def _refuse_unexpected(
+    gguf: GGUFFile, expected: Mapping[str, TensorSpec], config: ModelConfig
+) -> None:
     """Refuse tensors no one would read: half a model runs as silently wrong as one without its biases."""
     for name in gguf.tensors:
         if name in expected:
@@ -418,7 +456,9 @@ def _refuse_unexpected(gguf: GGUFFile, expected: Mapping[str, TensorSpec], confi
         layer = re.match(r"blk\.(\d{1,9})\.", name)
         n_blocks = config.n_layers + config.ignored_blocks
         if layer and int(layer[1]) >= n_blocks:
-            raise _fail(gguf, f"tensor {name} is beyond {config.architecture}.block_count {n_blocks}")
+            raise _fail(
+                gguf, f"tensor {name} is beyond {config.architecture}.block_count {n_blocks}"
+            )
         if layer and int(layer[1]) >= config.n_layers:
             continue
         raise _fail(gguf, f"tensor {name} is unknown to the architecture {config.architecture}")
@@ -436,10 +476,14 @@ def _check_tensor(gguf: GGUFFile, info: TensorInfo, expected: TensorSpec) -> Non
         )
     block, part = GGML_TYPES[info.ggml_type].block_size, info.shape[-1] // expected.n_parts
     if part % block:
-        raise _fail(gguf, f"tensor {info.name} is {info.type_name}: {part} weights of a layer are no blocks of {block}")
+        raise _fail(
+            gguf,
+            f"tensor {info.name} is {info.type_name}: {part} weights of a layer are no blocks of {block}",
+        )
     if expected.is_plain and info.type_name != "F32":
         raise _fail(
-            gguf, f"tensor {info.name} is {info.type_name}; norms, biases, positions and rope factors must be F32"
+            gguf,
+            f"tensor {info.name} is {info.type_name}; norms, biases, positions and rope factors must be F32",
         )
 
 

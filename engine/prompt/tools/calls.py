@@ -152,7 +152,9 @@ def _is_of(value: Any, schema: Mapping[str, Any]) -> bool:
     """Whether a value has the type of a schema, and is one of its ``enum``, as far as it names them."""
     kinds, allowed = schema.get("type"), schema.get("enum")
     kinds = [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []
-    checked = [_IS_KIND[kind](value) for kind in kinds if isinstance(kind, str) and kind in _IS_KIND]
+    checked = [
+        _IS_KIND[kind](value) for kind in kinds if isinstance(kind, str) and kind in _IS_KIND
+    ]
     return (not checked or any(checked)) and (not isinstance(allowed, list) or value in allowed)
 
 

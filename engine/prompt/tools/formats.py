@@ -6,7 +6,14 @@ from typing import Any
 
 from engine.prompt.json_schema import lifted, moved, resolved
 from engine.prompt.tools.calls import Schemas, ToolCall
-from engine.prompt.tools.json_calls import PYTHON_TAG, TOOL_CALLS, read_llama, read_messages, read_mistral, read_tagged
+from engine.prompt.tools.json_calls import (
+    PYTHON_TAG,
+    TOOL_CALLS,
+    read_llama,
+    read_messages,
+    read_mistral,
+    read_tagged,
+)
 from engine.prompt.tools.pythonic import END, START, read_list, write_list
 from engine.prompt.tools.xml_calls import read_functions, read_pairs
 from engine.tokenizer import Tokenizer
@@ -67,11 +74,15 @@ class CallFormat:
     @property
     def markers(self) -> str:
         """Its texts, in which control tokens are found that a decoder would leave out."""
-        return "".join((*self.openings, self.closing, *self.dropped, "[ARGS][CALL_ID]<|constrain|>"))
+        return "".join(
+            (*self.openings, self.closing, *self.dropped, "[ARGS][CALL_ID]<|constrain|>")
+        )
 
     def marker_ids(self, tokenizer: Tokenizer) -> set[int]:
         """Return the control tokens among its texts, but for those that end a reply."""
-        from engine.tokenizer.special import spelled_in  # with numpy, which the app's first frame must not wait for
+        from engine.tokenizer.special import (
+            spelled_in,
+        )  # with numpy, which the app's first frame must not wait for
 
         found = spelled_in(self.markers, dict(tokenizer.control_texts)).values()
         return {one for one in found if one not in tokenizer.end_ids}
@@ -93,7 +104,12 @@ def _object(name: str, schema: Mapping[str, Any], arguments: str = "arguments") 
     def named(parameters: Mapping[str, Any]) -> dict[str, Any]:
         properties = {"name": {"const": name}, arguments: parameters}
         required = ["name", arguments]
-        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": False,
+        }
 
     return Value(named(moved(schema, f"/properties/{arguments}")), named(_ANY_OBJECT))
 
@@ -115,7 +131,10 @@ def _mistral_named(name: str, schema: Mapping[str, Any]) -> list[Part]:
 
 
 def _harmony(name: str, schema: Mapping[str, Any]) -> list[Part]:
-    return [f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>", Value(schema, _ANY_OBJECT)]
+    return [
+        f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>",
+        Value(schema, _ANY_OBJECT),
+    ]
 
 
 def _pairs(opening: str, before: str, between: str, after: str, closing: str) -> Frame:
@@ -135,7 +154,11 @@ def _required(schema: Mapping[str, Any]) -> list[tuple[str, Any]]:
     found = resolved(schema, schema)
     properties, names = found.get("properties"), found.get("required")
     properties = properties if isinstance(properties, Mapping) else {}
-    return [(key, properties.get(key, {})) for key in names if isinstance(key, str)] if isinstance(names, list) else []
+    return (
+        [(key, properties.get(key, {})) for key in names if isinstance(key, str)]
+        if isinstance(names, list)
+        else []
+    )
 
 
 def _bare(value: Any, whole: Mapping[str, Any], after: str) -> list[Part]:
@@ -161,7 +184,11 @@ def _python(name: str, schema: Mapping[str, Any]) -> list[Part]:
     return [*parts, f")]{END}"]
 
 
-_TO_FUNCTION = ("<|channel|>commentary to=", "<|start|>assistant<|channel|>commentary to=", "<|start|>assistant to=")
+_TO_FUNCTION = (
+    "<|channel|>commentary to=",
+    "<|start|>assistant<|channel|>commentary to=",
+    "<|start|>assistant to=",
+)
 _CHANNELS = tuple(
     f"{start}<|channel|>{channel}<|message|>"
     for start in ("", "<|start|>assistant")

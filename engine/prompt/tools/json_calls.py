@@ -10,7 +10,9 @@ from engine.prompt.tools.pythonic import read_call
 PYTHON_TAG = "<|python_tag|>"
 TOOL_CALLS = "[TOOL_CALLS]"
 _BETWEEN = " \t\r\n;,"
-_NAMED = re.compile(r"\s*([A-Za-z0-9_.-]{1,128})\s*(?:\[CALL_ID\][A-Za-z0-9_-]{0,64}\s*)?\[ARGS\]\s*")
+_NAMED = re.compile(
+    r"\s*([A-Za-z0-9_.-]{1,128})\s*(?:\[CALL_ID\][A-Za-z0-9_-]{0,64}\s*)?\[ARGS\]\s*"
+)
 
 
 _FENCED = re.compile(r"```[a-zA-Z_]*(.*)```", re.DOTALL)
@@ -47,7 +49,9 @@ def read_llama(region: str) -> list[ToolCall]:
     if body.startswith("{"):
         return _sequence(body)
     found = read_call(body)
-    return [ToolCall(found.name.removesuffix(".call"), found.arguments)] if found is not None else []
+    return (
+        [ToolCall(found.name.removesuffix(".call"), found.arguments)] if found is not None else []
+    )
 
 
 def read_mistral(region: str) -> list[ToolCall]:

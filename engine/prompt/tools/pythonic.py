@@ -31,7 +31,10 @@ def read_call(text: str) -> ToolCall | None:
 
 def write_list(calls: list[tuple[str, dict[str, Any]]]) -> str:
     """Write calls as the model does."""
-    written = [f"{name}({', '.join(f'{key}={value!r}' for key, value in values.items())})" for name, values in calls]
+    written = [
+        f"{name}({', '.join(f'{key}={value!r}' for key, value in values.items())})"
+        for name, values in calls
+    ]
     return f"{START}[{', '.join(written)}]{END}"
 
 
@@ -51,10 +54,16 @@ def _parse(text: str) -> ast.expr | None:
 
 
 def _call(node: ast.expr | None) -> ToolCall | None:
-    if not isinstance(node, ast.Call) or node.args or any(word.arg is None for word in node.keywords):
+    if (
+        not isinstance(node, ast.Call)
+        or node.args
+        or any(word.arg is None for word in node.keywords)
+    ):
         return None
     try:
-        return call(ast.unparse(node.func), {str(word.arg): _value(word.value) for word in node.keywords})
+        return call(
+            ast.unparse(node.func), {str(word.arg): _value(word.value) for word in node.keywords}
+        )
     except (ValueError, RecursionError):
         return None
 
@@ -66,12 +75,18 @@ def _value(node: ast.expr) -> Any:
     if isinstance(node, (ast.List, ast.Tuple)):
         return [_value(item) for item in node.elts]
     if isinstance(node, ast.Dict):
-        return {str(_value(key)): _value(item) for key, item in zip(node.keys, node.values, strict=True) if key}
+        return {
+            str(_value(key)): _value(item)
+            for key, item in zip(node.keys, node.values, strict=True)
+            if key
+        }
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         inner = _value(node.operand)
         if isinstance(inner, (int, float)):
             return -inner
-    if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, (str, int, float))):
+    if isinstance(node, ast.Constant) and (
+        node.value is None or isinstance(node.value, (str, int, float))
+    ):
         if isinstance(node.value, float) and node.value in (float("inf"), float("-inf")):
             raise ValueError("no number in JSON")
         return node.value

@@ -42,9 +42,14 @@ class CallSplitter:
         tail_chars: characters of the text from its first call on.
     """
 
-    def __init__(self, how: CallFormat, tools: Sequence[Mapping[str, Any]], only_first: bool = False) -> None:
+    def __init__(
+        self, how: CallFormat, tools: Sequence[Mapping[str, Any]], only_first: bool = False
+    ) -> None:
         self._format, self._offered, self._only_first = how, tools, only_first
-        self._tools = {str(tool["function"]["name"]): tool["function"].get("parameters") or {} for tool in tools}
+        self._tools = {
+            str(tool["function"]["name"]): tool["function"].get("parameters") or {}
+            for tool in tools
+        }
         self._bare = () if only_first else BARE
         self._openings = sorted((*how.openings, *how.dropped), key=len, reverse=True)
         self._held = ""
@@ -78,7 +83,11 @@ class CallSplitter:
         texts: list[str] = []
         n_before = len(self.calls)
         while True:
-            more = self._take_region(texts, is_last) if self._is_open else self._take_text(texts, is_last)
+            more = (
+                self._take_region(texts, is_last)
+                if self._is_open
+                else self._take_text(texts, is_last)
+            )
             if not more:
                 return Told("".join(texts), tuple(self.calls[n_before:]))
 
@@ -89,9 +98,15 @@ class CallSplitter:
             start = held.lstrip()
             packed = "".join(start.split())
             if packed.startswith(self._bare) or start.startswith(self._format.at_start):
-                self._open(held, is_bare=True, read=_read_bare if packed.startswith(self._bare) else self._format.read)
+                self._open(
+                    held,
+                    is_bare=True,
+                    read=_read_bare if packed.startswith(self._bare) else self._format.read,
+                )
                 return True
-            may_open = any(text.startswith(start) for text in (*self._format.at_start, *self._openings))
+            may_open = any(
+                text.startswith(start) for text in (*self._format.at_start, *self._openings)
+            )
             if not is_last and (may_open or any(text.startswith(packed) for text in self._bare)):
                 return False
             self._has_begun = self._only_first and not start.startswith(tuple(self._openings))
@@ -110,14 +125,18 @@ class CallSplitter:
                 self._open(held[at:], is_bare=False, read=self._format.read)
             return True
         keep = 0 if is_last else max((_overlap(held, text) for text in self._openings), default=0)
-        keep = len(held) - len(held[: len(held) - keep].rstrip())  # white space before a call is dropped
+        keep = len(held) - len(
+            held[: len(held) - keep].rstrip()
+        )  # white space before a call is dropped
         if is_last and not self.calls:
             keep = 0
         self._say(held[: len(held) - keep], texts)
         self._held = held[len(held) - keep :]
         return False
 
-    def _open(self, held: str, is_bare: bool, read: Callable[[str, Schemas], list[ToolCall]]) -> None:
+    def _open(
+        self, held: str, is_bare: bool, read: Callable[[str, Schemas], list[ToolCall]]
+    ) -> None:
         if not self.calls:
             self.tail_chars = len(held)
         self._held, self._is_open, self._is_bare, self._read = held, True, is_bare, read
@@ -153,7 +172,11 @@ class CallSplitter:
     def _fitting(self, region: str) -> list[ToolCall]:
         """Return the calls of a region; none where one without markers fits no tool."""
         calls = self._read(region, self._tools)
-        reasons = [f"{one.name}: {why}" for one in calls if (why := misfit(one, self._tools))] if self._is_bare else []
+        reasons = (
+            [f"{one.name}: {why}" for one in calls if (why := misfit(one, self._tools))]
+            if self._is_bare
+            else []
+        )
         if reasons or not calls:
             looks_like_one = not self._is_bare or any(word in region for word in _ARGUMENTS)
             self.doubt = self.doubt or ((reasons or [_UNREADABLE])[0] if looks_like_one else "")
@@ -190,4 +213,6 @@ def _read_bare(region: str, _tools: Schemas) -> list[ToolCall]:
 
 def _overlap(text: str, marker: str) -> int:
     """Length of the longest end of text that is a beginning of the marker."""
-    return next((n for n in range(min(len(text), len(marker) - 1), 0, -1) if text.endswith(marker[:n])), 0)
+    return next(
+        (n for n in range(min(len(text), len(marker) - 1), 0, -1) if text.endswith(marker[:n])), 0
+    )

@@ -7,15 +7,23 @@ from typing import Any
 
 from engine.prompt.tools.calls import Schemas, ToolCall, call, load_json
 
-_FUNCTION = re.compile(r"<function=([^>\s]{1,128})>(.*?)(?:</function>|(?=<function=)|\Z)", re.DOTALL)
-_PARAMETER = re.compile(r"<parameter=([^>\n]{1,128})>\n?(.*?)\n?(?:</parameter>|(?=<parameter=)|\Z)", re.DOTALL)
+_FUNCTION = re.compile(
+    r"<function=([^>\s]{1,128})>(.*?)(?:</function>|(?=<function=)|\Z)", re.DOTALL
+)
+_PARAMETER = re.compile(
+    r"<parameter=([^>\n]{1,128})>\n?(.*?)\n?(?:</parameter>|(?=<parameter=)|\Z)", re.DOTALL
+)
 _GLM_NAME = re.compile(r"<tool_call>\s*([^\s<]{1,128})")
-_GLM_PAIR = re.compile(r"<arg_key>(.{1,128}?)</arg_key>\s*<arg_value>(.*?)(?:</arg_value>|(?=<arg_key>)|\Z)", re.DOTALL)
+_GLM_PAIR = re.compile(
+    r"<arg_key>(.{1,128}?)</arg_key>\s*<arg_value>(.*?)(?:</arg_value>|(?=<arg_key>)|\Z)", re.DOTALL
+)
 
 
 def read_functions(region: str, tools: Schemas) -> list[ToolCall]:
     """Read functions with their parameters."""
-    found = [_call(name, _PARAMETER.findall(body), tools) for name, body in _FUNCTION.findall(region)]
+    found = [
+        _call(name, _PARAMETER.findall(body), tools) for name, body in _FUNCTION.findall(region)
+    ]
     return [one for one in found if one is not None] if all(found) else []
 
 
