@@ -84,7 +84,9 @@ def load_adapters(
         EngineError: a scale is out of range.
     """
     found: dict[str, list[_Factors]] = {}
-    digest, notices, specs = hashlib.sha256(), [], expected_tensors(config)
+    digest = hashlib.sha256()
+    notices = []
+    specs = expected_tensors(config)
     for path, scale in chosen:
         gguf = read_gguf(path, keeps_strings=False)
         try:
@@ -114,7 +116,10 @@ class _AdapterReader:
         specs: Mapping[str, TensorSpec],
         scale: float,
     ) -> None:
-        self._gguf, self._config, self._weights, self._specs = gguf, config, weights, specs
+        self._gguf = gguf
+        self._config = config
+        self._weights = weights
+        self._specs = specs
         self._keys = Hyperparameters(gguf.metadata, "adapter", gguf.shown_name)
         self._scale = scale
         self.notices: list[str] = []
@@ -143,12 +148,16 @@ class _AdapterReader:
         tensors = Weights(self._gguf, infos).tensors
         factors = {name: self._factors(name, tensors, alpha) for name in names}
         if not any(one.down.any() and one.up.any() for one in factors.values()):
-            reason = "its factors are" if self._scale else "its scale is"
+            if self._scale:
+                reason = "its factors are"
+            else:
+                reason = "its scale is"
             self.notices.append(f"{self._gguf.shown_name}: has no effect: {reason} 0")
         return factors
 
     def _check_header(self) -> float:
-        keys, metadata = self._keys, self._gguf.metadata
+        keys = self._keys
+        metadata = self._gguf.metadata
         kind, architecture = (metadata.get(f"general.{name}") for name in ("type", "architecture"))
         if kind != "adapter":
             raise self._fail(
@@ -194,7 +203,8 @@ class _AdapterReader:
 
     def _check(self, name: str) -> None:
         """Compare both factors with the tensor that they change."""
-        spec, model = self._specs.get(name), self._weights.get(name)
+        spec = self._specs.get(name)
+        model = self._weights.get(name)
         if spec is None or model is None:
             raise self._fail(
                 f"changes {shown(name)}, which the model lacks (it is for another one)"
@@ -234,7 +244,8 @@ class _AdapterReader:
         return (1,) * (n_dims - len(shape)) + shape
 
     def _factors(self, name: str, tensors: Mapping[str, Tensor], alpha: float) -> _Factors:
-        spec, halves = self._specs[name], (name + _FIRST, name + _SECOND)
+        spec = self._specs[name]
+        halves = (name + _FIRST, name + _SECOND)
         shapes = [self._shape(half, len(spec.shape)) for half in halves]
         first, second = (
             self._values(tensors[half]).reshape(shape)
@@ -251,7 +262,10 @@ class _AdapterReader:
             up = (second * scale).astype(np.float32)
         if not np.isfinite(up).all():
             raise self._fail(f"tensor {name}{_SECOND} holds too large numbers", BrokenModelError)
-        n_experts = spec.shape[0] if len(spec.shape) == 3 else 1
+        if len(spec.shape) == 3:
+            n_experts = spec.shape[0]
+        else:
+            n_experts = 1
         return _Factors(first.reshape(n_experts, rank, -1), up.reshape(n_experts, -1, rank))
 
     def _values(self, tensor: Tensor) -> Any:
@@ -276,18 +290,23 @@ def _joined(
                 f"the adapters change {name} with a rank of {rank} together: must be at most {MOST_RANK}"
             )
         arrays[name] = [_kept(down.reshape(-1, down.shape[-1])), _kept(up.reshape(-1, rank))]
-        arrays[name] += [_kept(down[0].T)] if specs[name].is_table else []
+        if specs[name].is_table:
+            arrays[name] += [_kept(down[0].T)]
+        else:
+            arrays[name] += []
     sizes = [
         -(-kept.nbytes // _ALIGNMENT) * _ALIGNMENT
         for several in arrays.values()
         for _, kept in several
     ]
-    memory, starts = Memory(sum(sizes)), accumulate(sizes, initial=0)
+    memory = Memory(sum(sizes))
+    starts = accumulate(sizes, initial=0)
     low_ranks = {}
     for name, several in arrays.items():
         tensors = []
         for half, (quant, kept) in zip((_FIRST, _SECOND, _FIRST), several, strict=False):
-            start, (n_rows, n_cols) = next(starts), kept.shape
+            start = next(starts)
+            (n_rows, n_cols) = kept.shape
             memory.bytes[start : start + kept.nbytes] = kept.view(np.uint8).ravel()
             row_bytes = kept.nbytes // n_rows
             tensors.append(
@@ -316,4 +335,6 @@ def _kept(values: Floats) -> tuple[str, np.ndarray[Any, Any]]:
     if (halves == values).all():
         return "F16", halves
     words = values.view(np.uint32)
-    return ("F32", values) if (words & 0xFFFF).any() else ("BF16", (words >> 16).astype(np.uint16))
+    if (words & 0xFFFF).any():
+        return ("F32", values)
+    return ("BF16", (words >> 16).astype(np.uint16))

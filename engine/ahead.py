@@ -26,7 +26,8 @@ from engine.machine import level
 from engine.machine.code import COMPILED_SOURCES, ENGINE, read_source
 
 PACKS = ENGINE / "packs"
-X86_64, ARM64 = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+X86_64 = "x86_64-unknown-linux-gnu"
+ARM64 = "aarch64-unknown-linux-gnu"
 
 _V1 = frozenset(["64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2"])
 _V2 = _V1 | frozenset(["crc32", "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"])
@@ -110,9 +111,11 @@ def _imports(file: Path) -> tuple[str, ...]:
     found: list[str] = []
     for module, names in _IMPORT.findall(read_source(file).decode()):
         inner = [f"{module}.{name.split()[0]}" for name in names.split(",") if name.strip()]
-        found += (
-            inner if all(map(_file_of, inner)) else [module, *inner]
-        )  # a package's own names, or modules of it
+        # a package's own names, or modules of it
+        if all(map(_file_of, inner)):
+            found += inner
+        else:
+            found += [module, *inner]
     return tuple(found)
 
 
@@ -146,7 +149,8 @@ class Built(NamedTuple):
 
 def write_pack(path: Path, kernels: Mapping[str, Built]) -> None:
     """Write a pack: the same bytes for the same kernels."""
-    index, at = {}, 0
+    index = {}
+    at = 0
     for place, one in sorted(kernels.items()):
         index[place] = [one.source, list(one.needs), at, len(one.code)]
         at += len(one.code)
@@ -182,7 +186,9 @@ def read_pack(path: Path) -> dict[str, Built]:
 def own_pack() -> Mapping[str, Built]:
     """The pack for this processor."""
     name = target_name()
-    return read_pack(PACKS / f"{name}.pack") if name is not None else {}
+    if name is not None:
+        return read_pack(PACKS / f"{name}.pack")
+    return {}
 
 
 @cache

@@ -125,7 +125,8 @@ class Batch:
         Returns:
             Number of tokens that ``one`` holds then.
         """
-        n_held, memory = len(self._tokens[one]), one.memory
+        n_held = len(self._tokens[one])
+        memory = one.memory
         if memory.state_bytes or self._most_shared(one, ids)[1] < n_held + LEAST_COPIED:
             return n_held
         with self.turn(one):  # what others hold changes in their own turns
@@ -196,7 +197,8 @@ class Batch:
         self._awaited &= self._steps.keys()
         asked = sorted(self._steps, key=self._numbers.__getitem__)[:FEW_COLUMNS]
         steps = {one: self._steps.pop(one) for one in asked}
-        self.n_steps, self.n_tokens = self.n_steps + 1, self.n_tokens + len(asked)
+        self.n_steps = self.n_steps + 1
+        self.n_tokens = self.n_tokens + len(asked)
         self._begin(asked)
         self._lock.release()
         found: Mapping[Pipeline, Logits | BaseException | None]
@@ -217,7 +219,9 @@ class Batch:
             return {first: first.logits.copy() if first.decode(*steps[first], n_threads) else None}
         name = "together " + " ".join(str(self._numbers[one]) for one in steps)
         rows = first.decode_together(name, steps, n_threads)
-        return dict.fromkeys(steps) if rows is None else dict(zip(steps, rows.copy(), strict=True))
+        if rows is None:
+            return dict.fromkeys(steps)
+        return dict(zip(steps, rows.copy(), strict=True))
 
     def _begin(self, walking: list[Pipeline]) -> None:
         self._walking = frozenset(walking)
@@ -227,6 +231,7 @@ class Batch:
         self, found: Mapping[Pipeline, Logits | BaseException | None], is_step_due: bool
     ) -> None:
         with self._lock:
-            self._walking, self._is_step_due = frozenset(), is_step_due
+            self._walking = frozenset()
+            self._is_step_due = is_step_due
             self._found |= found
             self._lock.notify_all()

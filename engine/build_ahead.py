@@ -66,7 +66,9 @@ class Pack:
     def __init__(self, name: str, folder: Path) -> None:
         from engine.ahead import TARGETS, read_pack
 
-        self.name, self.target, self.path = name, TARGETS[name], folder / f"{name}.pack"
+        self.name = name
+        self.target = TARGETS[name]
+        self.path = folder / f"{name}.pack"
         wanted = set(places())
         before = read_pack(self.path)
         self.kernels = {place: one for place, one in before.items() if place in wanted}
@@ -167,7 +169,8 @@ def object_code(place: str, function: Any) -> bytes:
         compiled = callback._compile_uncached()
         library = compiled.library
         library._ensure_finalized()
-    module, machine = library._final_module.clone(), library._codegen._tm
+    module = library._final_module.clone()
+    machine = library._codegen._tm
     name = compiled.fndesc.llvm_cfunc_wrapper_name
     for one in (*module.functions, *module.global_variables):
         if not one.is_declaration and one.name != name:

@@ -27,7 +27,9 @@ class Yarn:
 
 def sharpness(factor: float, multiplier: float = 1.0) -> float:
     """What YaRN multiplies queries and keys by where positions are stretched by a factor (its section 3.4)."""
-    return 1.0 + 0.1 * multiplier * math.log(factor) if factor > 1 else 1.0
+    if factor > 1:
+        return 1.0 + 0.1 * multiplier * math.log(factor)
+    return 1.0
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,9 @@ class Latent:
 
     def made_bytes(self, attention: Attention) -> int:
         """Size of the matrices that queries are multiplied by where they are made of the joint ones; else 0."""
-        return 4 * attention.n_heads * self.rank * self.plain_dim(attention) if self.is_joint else 0
+        if self.is_joint:
+            return 4 * attention.n_heads * self.rank * self.plain_dim(attention)
+        return 0
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,9 @@ class Attention:
     @property
     def kept_window(self) -> int | None:
         """Positions that the layer must remember; None for all, as where queries see what comes after them."""
-        return None if self.sees_after else self.window
+        if self.sees_after:
+            return None
+        return self.window
 
     @property
     def q_dim(self) -> int:
@@ -156,7 +162,9 @@ class Attention:
     @property
     def q_rows(self) -> int:
         """Rows of the projection of queries, and of their gates where they have any."""
-        return 2 * self.q_dim if self.gated else self.q_dim
+        if self.gated:
+            return 2 * self.q_dim
+        return self.q_dim
 
     @property
     def k_dim(self) -> int:
@@ -566,7 +574,10 @@ def _feed_forward_floats(form: FeedForward, dim: int) -> int:
     """Numbers that a token takes in a feed-forward; of experts a token passes several."""
     if not isinstance(form, Experts):
         return 3 * form.hidden_dim
-    shared = form.shared.hidden_dim if form.shared else 0
+    if form.shared:
+        shared = form.shared.hidden_dim
+    else:
+        shared = 0
     return 3 * shared + form.n_used * (dim + 3 * form.hidden_dim)
 
 
@@ -575,7 +586,10 @@ def _flat(fields: dict[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, dict):
-            prefix = f"{name}_" if name in ("rope", "shared") else ""
+            if name in ("rope", "shared"):
+                prefix = f"{name}_"
+            else:
+                prefix = ""
             flat |= {prefix + inner: found for inner, found in _flat(value).items()}
         else:
             flat[name] = value

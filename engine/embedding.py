@@ -59,17 +59,20 @@ class Embedder:
         n_threads: Callable[[], int],
         turn: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        self._pipeline, self._shown_name, self._n_threads, self._turn = (
-            pipeline,
-            shown_name,
-            n_threads,
-            turn,
-        )
-        config, self._needs, self._answers = pipeline.config, needs, answers
+        self._pipeline = pipeline
+        self._shown_name = shown_name
+        self._n_threads = n_threads
+        self._turn = turn
+        config = pipeline.config
+        self._needs = needs
+        self._answers = answers
         self.n_ctx = n_ctx
         self._n_written = 0
         """Tokens of the longest text so far."""
-        self.pooling = (config.pooling or MEAN) if answers is None else RANK
+        if answers is None:
+            self.pooling = config.pooling or MEAN
+        else:
+            self.pooling = RANK
         self.dim = (config.dim, *config.dense_widths)[-1]
 
     @property
@@ -105,7 +108,8 @@ class Embedder:
         Raises:
             EngineError: as ``embed``; or the model does not judge documents.
         """
-        config, tensors = self._pipeline.config, self._pipeline.tensors
+        config = self._pipeline.config
+        tensors = self._pipeline.tensors
         if self.pooling != RANK:
             raise EngineError(f"{self._shown_name}: does not judge documents (use a reranker)")
         if "cls.output.weight" not in tensors and self._answers is None:
@@ -129,7 +133,9 @@ class Embedder:
         return float(found[0])
 
     def _pooled(self, ids: Sequence[int], pooling: str) -> Vector:
-        config, pipeline, checked = self._pipeline.config, self._pipeline, [int(one) for one in ids]
+        config = self._pipeline.config
+        pipeline = self._pipeline
+        checked = [int(one) for one in ids]
         if not checked:
             raise EngineError("no tokens to embed")
         if min(checked) < 0 or max(checked) >= config.vocab_size:
@@ -139,8 +145,12 @@ class Embedder:
                 f"a text of {len(checked):,} tokens is too long: at most {self.n_ctx:,} (shorten it)"
             )
         self._n_written = max(self._n_written, len(checked))
-        columns = self.n_ctx if config.is_encoder else min(pipeline.columns, SHORT_BLOCK)
-        total, last = np.zeros(config.dim, np.float64), np.zeros(0)
+        if config.is_encoder:
+            columns = self.n_ctx
+        else:
+            columns = min(pipeline.columns, SHORT_BLOCK)
+        total = np.zeros(config.dim, np.float64)
+        last = np.zeros(0)
         pipeline.memory.rewind(0)
         for pos in range(0, len(checked), columns):
             pause()
@@ -150,10 +160,8 @@ class Embedder:
                 rows = pipeline.vectors(block, pos, self._n_threads())
                 if rows is None:
                     raise Cancelled("stopped")
-                total, last = (
-                    total + rows.sum(axis=0, dtype=np.float64),
-                    rows[-1].astype(np.float64),
-                )
+                total = total + rows.sum(axis=0, dtype=np.float64)
+                last = rows[-1].astype(np.float64)
                 if pooling == "cls":
                     return self._finite(rows[0].astype(np.float64))
             pipeline.memory.reach(pos + len(block))
@@ -228,7 +236,8 @@ def pair_ids(
     found: list[int] = (
         [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
     )
-    texts, after_special = {"{query}": query, "{document}": document}, True
+    texts = {"{query}": query, "{document}": document}
+    after_special = True
     for fragment in tokenizer.split(template, special=True):
         if fragment.token_id is None:
             text = re.sub(r"\{query\}|\{document\}", lambda place: texts[place[0]], fragment.text)

@@ -34,7 +34,9 @@ def _escaped(code: int) -> str:
         code -= 0xDC00
     if code <= 0xFF:
         return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    if code <= 0xFFFF:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"
 
 
 class EngineError(Exception):

@@ -89,18 +89,20 @@ class Generation:
         guess: bool = False,
         n_logprobs: int | None = None,
     ) -> None:
-        self._session, self._choosing, self._n_logprobs = session, choosing, n_logprobs
-        self._ends, self._stream, self._stops = (
-            tokenizer.end_ids,
-            tokenizer.stream(spelled),
-            StopStrings(stop),
-        )
+        self._session = session
+        self._choosing = choosing
+        self._n_logprobs = n_logprobs
+        self._stream = tokenizer.stream(spelled)
+        self._ends = tokenizer.end_ids
+        self._stops = StopStrings(stop)
         self._stops.know("".join(self._stream.push(earlier) for earlier in after))
         self._steps = Steps(session, guess)
 
     def tokens(self, most: int) -> Iterator[Generated]:
         """Yield up to ``most`` tokens; afterwards ``finish_reason`` of the session says what ended the reply."""
-        session, token, left = self._session, -1, most
+        session = self._session
+        token = -1
+        left = most
         while not session.finish_reason:
             if left <= 0:
                 session.finish_reason = "length"
@@ -120,15 +122,19 @@ class Generation:
             left -= len(chosen)
             if left and not session.finish_reason:
                 self._compute(chosen, left)
-        rest = (
-            "" if self._stops.hit else self._stops.push(self._stream.flush()) + self._stops.flush()
-        )
+        if self._stops.hit:
+            rest = ""
+        else:
+            rest = self._stops.push(self._stream.flush()) + self._stops.flush()
         if rest:
             yield Generated(token, rest)
 
     def _generated(self, token: int) -> Generated:
         n = self._n_logprobs
-        logprobs = None if n is None else token_logprobs(self._session.next_logits, token, n)
+        if n is None:
+            logprobs = None
+        else:
+            logprobs = token_logprobs(self._session.next_logits, token, n)
         return Generated(token, self._stops.push(self._stream.push(token)), logprobs)
 
     def _compute(self, chosen: list[int], left: int) -> None:
@@ -165,7 +171,10 @@ class Steps:
             session.adopt_guess(token, known)
             return
         most = min(left, session.n_ctx - session.length) - 1
-        guesses = guessing.propose(most) if most > 0 and session.can_guess else []
+        if most > 0 and session.can_guess:
+            guesses = guessing.propose(most)
+        else:
+            guesses = []
         started_s = time.perf_counter()
         if guesses:
             rows = session.advance_trying(token, guesses)

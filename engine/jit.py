@@ -57,11 +57,14 @@ class _CheckedCacheFile(IndexDataCacheFile):  # type: ignore[misc]
     """
 
     def _load_index(self) -> dict[Any, str]:
+        overloads: dict[Any, str]
         try:
             stamp, overloads = pickle.loads(read_checked(Path(self._index_path)))
         except FileNotFoundError:
             return {}
-        return overloads if stamp == self._source_stamp else {}
+        if stamp == self._source_stamp:
+            return overloads
+        return {}
 
     def _save_index(self, overloads: dict[Any, str]) -> None:
         self._save_checked(self._index_path, self._dump((self._source_stamp, overloads)))
@@ -155,7 +158,8 @@ def _index_key(cache: Any, signature: Any, codegen: Any) -> Any:
     return signature, codegen.magic_tuple()
 
 
-FunctionCache.load_overload, FunctionCache.save_overload = _load_or_nothing, _save_if_possible
+FunctionCache.load_overload = _load_or_nothing
+FunctionCache.save_overload = _save_if_possible
 FunctionCache._index_key = _index_key
 
 
@@ -203,11 +207,9 @@ def kernel(function: Callable[[int, int, int], None]) -> Kernel:
 def kernels_of(module: str, **functions: Callable[[int, int, int], None]) -> tuple[Kernel, ...]:
     """Declare kernels that were made for a module, which has each under the name given here."""
     for name, function in functions.items():
-        function.__module__, function.__name__, function.__qualname__ = (
-            module,
-            name,
-            f"{module}.{name}",
-        )
+        function.__module__ = module
+        function.__name__ = name
+        function.__qualname__ = f"{module}.{name}"
     return tuple(map(Kernel, functions.values()))
 
 

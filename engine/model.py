@@ -81,7 +81,8 @@ class Model:
         self.tokenizer = self._checked.tokenizer
         self.weights_bytes = self._checked.weights.memory_bytes
         self.quantization = self._checked.weights.quantization_label()
-        self.threads, self.prefill_threads = threads, prefill_threads
+        self.threads = threads
+        self.prefill_threads = prefill_threads
         self.weights_mode = MMAP
         self.checkpoint_bytes = CHECKPOINT_BYTES
         self.rope_scaling = ROPE_SCALINGS[0]
@@ -196,7 +197,8 @@ class Model:
         from engine.prompt.chat_template import ChatTemplate
 
         tokenizer = self.tokenizer
-        bos, eos = tokenizer.token_text(tokenizer.bos_id), tokenizer.token_text(tokenizer.eos_id)
+        bos = tokenizer.token_text(tokenizer.bos_id)
+        eos = tokenizer.token_text(tokenizer.eos_id)
         return ChatTemplate.from_metadata(self._checked.gguf.metadata, self.shown_name, bos, eos)
 
     @property
@@ -210,12 +212,18 @@ class Model:
 
         A replaced chat template is reported only after ``chat`` was called.
         """
-        template = self.chat_template if "chat_template" in self.__dict__ else None
+        if "chat_template" in self.__dict__:
+            template = self.chat_template
+        else:
+            template = None
         found = [
             *self.tokenizer.notices,
             *filter(None, [template.notice if template is not None else None]),
         ]
-        found += self._adapters.notices if self._adapters is not None else ()
+        if self._adapters is not None:
+            found += self._adapters.notices
+        else:
+            found += ()
         if refused := refused_keys(self.metadata):
             found.append(
                 f"{self.shown_name}: no use is made of {', '.join(refused)} (no such value is allowed)"
@@ -260,8 +268,15 @@ class Model:
         pipeline.compile(self._progress)
         needs = self._needs(kv_type, host.available_memory_bytes())
         answers = answers_of(self.tokenizer, self.metadata, self.config.pooling)
-        threads, turn = lambda: self.prefill_threads, lambda: self._turn(pipeline)
-        return Embedder(pipeline, n_ctx, needs, self.shown_name, answers, threads, turn)
+        return Embedder(
+            pipeline,
+            n_ctx,
+            needs,
+            self.shown_name,
+            answers,
+            lambda: self.prefill_threads,
+            lambda: self._turn(pipeline),
+        )
 
     def pair_ids(self, query: str, document: str) -> list[int]:
         """Return the tokens of a query and a document for ``embedder.rank``."""
@@ -314,8 +329,12 @@ class Model:
                 f"{name}: makes vectors of texts and writes none (jalopy embed {name} TEXT)"
             )
         if peer is not None:
-            n_ctx, kv = peer.n_ctx, peer.kv_type
-        kv_type = self._roomy_type(n_ctx) if kv == AUTO else kv_type_of(kv, self.config)
+            n_ctx = peer.n_ctx
+            kv = peer.kv_type
+        if kv == AUTO:
+            kv_type = self._roomy_type(n_ctx)
+        else:
+            kv_type = kv_type_of(kv, self.config)
         n_ctx = self._context(n_ctx, kv_type, 0 if peer is None else self._promised_bytes(peer))
         self._refuse_stretching(n_ctx)
         self.bring_weights_in(self._needs(kv_type, host.available_memory_bytes()).bytes_for(n_ctx))
@@ -392,14 +411,16 @@ class Model:
         """
         if mode != self.weights_mode:
             self.refuse_changed_file()
-        report = (
-            self._report_bytes if progress is None else partial(self._report_bytes, to=progress)
-        )
+        if progress is None:
+            report = self._report_bytes
+        else:
+            report = partial(self._report_bytes, to=progress)
         weights = self._modes.in_mode(mode, report)
         for session in self._sessions:
             session.use_weights(weights, keep_copy)
         self.__dict__.pop("embedder", None)  # its plans have the old addresses
-        self._weights, self.weights_mode = weights, mode
+        self._weights = weights
+        self.weights_mode = mode
         if mode == MMAP and not keep_copy:
             self._modes.let_copy_go()
             if self._sessions:
@@ -418,8 +439,12 @@ class Model:
         """
         from engine.adapters import load_adapters
 
-        before, done = self._weights.low_ranks, list[Session]()
-        adapters = load_adapters(chosen, self.config, self._weights) if chosen else None
+        before = self._weights.low_ranks
+        done = list[Session]()
+        if chosen:
+            adapters = load_adapters(chosen, self.config, self._weights)
+        else:
+            adapters = None
         self._modes.adapt(adapters.low_ranks if adapters is not None else {})
         try:
             for session in self._sessions:
@@ -512,7 +537,10 @@ class Model:
             other_bytes: what else has to fit, next to the program.
         """
         is_needed = self._weights.resident_share() < residency.RESIDENT_ENOUGH
-        available_bytes = host.available_memory_bytes() if is_needed else None
+        if is_needed:
+            available_bytes = host.available_memory_bytes()
+        else:
+            available_bytes = None
         self._weights.fit_into(available_bytes, RESERVE_BYTES + other_bytes)
         if is_needed and (places := self._weights.places_to_read()):
             residency.read_in_order(places, self._report_bytes)
@@ -535,8 +563,14 @@ class Model:
             from engine.pipeline import Pipeline
 
             budget_bytes = self._checkpoint_budget(host.available_memory_bytes())
-            config = stretched(self.config, n_ctx) if self.rope_scaling == "yarn" else self.config
-            other = None if peer is None else peer.pipeline
+            if self.rope_scaling == "yarn":
+                config = stretched(self.config, n_ctx)
+            else:
+                config = self.config
+            if peer is None:
+                other = None
+            else:
+                other = peer.pipeline
             room = self.most_threads, budget_bytes
             return Pipeline(config, self._weights, kv_type, n_ctx, self.crew, *room, other, embeds)
         except ImportError as error:
@@ -555,7 +589,10 @@ class Model:
 
     def _roomy_type(self, n_ctx: int | None) -> KVType:
         """Return the most exact type of the cache with which memory has room for a context, or for the usual one."""
-        wanted = 2 * self._usual_context if n_ctx is None else n_ctx
+        if n_ctx is None:
+            wanted = 2 * self._usual_context
+        else:
+            wanted = n_ctx
         found = kv_type_of(AUTO_TYPES[0], self.config)
         for name in AUTO_TYPES[:-1] if n_ctx is None else AUTO_TYPES:
             with suppress(MemoryPlanError):  # heads that do not suit it
@@ -585,7 +622,8 @@ class Model:
 
     def _notices_of(self, n_ctx: int, chosen: KVType | None) -> list[str]:
         """Return warnings about a session; ``chosen``: the type of its cache, where that was left to us."""
-        found, trained = [], self.config.context_length
+        found = []
+        trained = self.config.context_length
         if chosen is not None and not chosen.is_exact:
             found.append(
                 f"keys and values are kept in {chosen.name}, which is less exact: memory is short for {n_ctx:,} tokens "
@@ -593,7 +631,10 @@ class Model:
             )
         if n_ctx > trained and self.rope_scaling != "yarn":
             may_stretch = not unstretchable(self.config, self._weights)
-            way = "rope_scaling yarn helps" if may_stretch else "a smaller context is better"
+            if may_stretch:
+                way = "rope_scaling yarn helps"
+            else:
+                way = "a smaller context is better"
             found.append(
                 f"the context of {n_ctx:,} tokens is longer than the {trained:,} that the model was trained for: "
                 f"beyond these it may write nonsense ({way})"
@@ -634,7 +675,8 @@ class Model:
                 f"{shown_bytes(available)} of memory are available (end other programs, or raise a container's limit)"
             )
         if n_ctx > most:
-            wanted, trained = shown_bytes(needs.bytes_for(n_ctx)), self.config.context_length
+            wanted = shown_bytes(needs.bytes_for(n_ctx))
+            trained = self.config.context_length
             raise MemoryPlanError(
                 f"a context of {n_ctx:,} tokens needs {wanted} for its KV cache ({kv_type.name}); "
                 f"{shown_bytes(available)} are available, {shown_bytes(RESERVE_BYTES)} of them for the program: "

@@ -141,7 +141,10 @@ class Pipeline:
         embeds: bool = False,
     ) -> None:
         self._crew = crew
-        self._kinds = EMBEDDING_PLANS if embeds else PLANS
+        if embeds:
+            self._kinds = EMBEDDING_PLANS
+        else:
+            self._kinds = PLANS
         self._room: int = n_threads if peer is None else peer._room
         self.config = config
         self._weights = weights
@@ -158,11 +161,9 @@ class Pipeline:
         )
         self.kv_type = kv_type
         self._buffers: Buffers = Buffers(self.columns) if peer is None else peer._buffers
-        self._step, self._last, self._all = (
-            Memory(STEP_BYTES),
-            Memory(STEP_BYTES),
-            Memory(STEP_BYTES),
-        )
+        self._step = Memory(STEP_BYTES)
+        self._last = Memory(STEP_BYTES)
+        self._all = Memory(STEP_BYTES)
         self._next_ids = Memory(4 * FEW_COLUMNS)
         n_parts = -(-self.columns // WIDEST_BLOCK)
         self._parts = Memory(STEP_BYTES * n_parts)
@@ -194,19 +195,22 @@ class Pipeline:
         """Write one plan."""
         kind = self._kinds.get(name) or MORE_PLANS.get(name)
         if kind is None:
-            kind = EMBEDDING_PLANS[VECTORS] if name.startswith(VECTORS) else MORE_PLANS["verify"]
+            if name.startswith(VECTORS):
+                kind = EMBEDDING_PLANS[VECTORS]
+            else:
+                kind = MORE_PLANS["verify"]
         if name in weights.tensors:
             return self._product_plan(weights, name)
-        step = (
-            self._all
-            if name in self._lanes
-            else self._last
-            if kind.part is Part.LAST
-            else self._step
-        )
+        if name in self._lanes:
+            step = self._all
+        elif kind.part is Part.LAST:
+            step = self._last
+        else:
+            step = self._step
         scratch = self._scratch.address, self._scratch_each
         lanes = self._lanes.get(name, [Lane(step.address, self._cache, self._states)])
-        columns, parts = kind.columns or self.columns, range(0)
+        columns = kind.columns or self.columns
+        parts = range(0)
         if columns > WIDEST_BLOCK:  # a text of an encoder
             n_parts = int(name.removeprefix(VECTORS) or 1)
             columns = min(columns, n_parts * WIDEST_BLOCK)
@@ -299,14 +303,17 @@ class Pipeline:
                 )
             else:
                 self._kept.remove(found)
-            self._weights, self.plans, self._tables = found.weights, found.plans, found.tables
+            self._weights = found.weights
+            self.plans = found.plans
+            self._tables = found.tables
         if not keep_others:
             self._kept.clear()
 
     def write_again(self) -> None:
         """Write all plans again, because adapters have changed: what was computed before is of another model."""
         self._kept.clear()
-        before, self.plans = self.plans, self._compose(self._weights)
+        before = self.plans
+        self.plans = self._compose(self._weights)
         try:
             self.compile(None)
         except BaseException:
@@ -348,17 +355,17 @@ class Pipeline:
         Returns:
             (n, vocab_size) float32, in their order, overwritten by the next walk; None if cancelled.
         """
-        ids, words = (
-            self._next_ids.array(np.int32, (FEW_COLUMNS,)),
-            self._all.array(np.int64, (STEP_BYTES // 8,)),
-        )
+        ids = self._next_ids.array(np.int32, (FEW_COLUMNS,))
+        words = self._all.array(np.int64, (STEP_BYTES // 8,))
         for at, (one, (token, pos)) in enumerate(steps.items()):
             one._set_step([token], pos)
             ids[at] = token
         words[STEP.n_tokens // 8], words[STEP.tokens // 8] = len(steps), self._next_ids.address
         if name not in self._lanes:
             self._lanes[name] = [Lane(one._step.address, one._cache, one._states) for one in steps]
-        return self.every_logits[: len(steps)] if self._walk(name, n_threads) else None
+        if self._walk(name, n_threads):
+            return self.every_logits[: len(steps)]
+        return None
 
     def forget_together(self) -> None:
         """Let go of the memory of other pipelines."""
@@ -378,7 +385,8 @@ class Pipeline:
         """``whole_block``, in pieces: before each matrix product ``look`` may read what is multiplied."""
         self._set_step(tokens, pos)
         n_threads = self._prepare("whole block", n_threads)
-        operations, table = self.plans["whole block"].operations, self._tables["whole block"][0]
+        operations = self.plans["whole block"].operations
+        table = self._tables["whole block"][0]
         begun = ready = 0  # rows that ran, and those up to the last barrier
         for at, operation in enumerate(operations):
             if operation.reads is not None:
@@ -448,7 +456,9 @@ class Pipeline:
         x[:n] = x[first : first + n]
         self._words[STEP.n_tokens // 8] = n
         logits = self._buffers.vector("logits", self.config.vocab_size, HEAD_COLUMNS).array()
-        return logits[:n] if self._walk("heads", n_threads) else None
+        if self._walk("heads", n_threads):
+            return logits[:n]
+        return None
 
     def _prepare(self, name: str, n_threads: int) -> int:
         """Have a plan's table; returns the number of threads that walk it."""
@@ -474,7 +484,8 @@ class Pipeline:
 
     def columns_at(self, pos: int) -> int:
         """Tokens of a block at a position: fewer the more each must attend to, so that a cancel is seen soon."""
-        seen, fewest = pos + self.columns, self.columns
+        seen = pos + self.columns
+        fewest = self.columns
         for one in self.config.attentions.values():
             each = 2 * one.n_heads // one.n_kv_heads * one.key_dim * min(seen, one.window or seen)
             fewest = min(fewest, ATTENTION_PRODUCTS // each // 8 * 8)
@@ -500,7 +511,10 @@ def block_columns(config: ModelConfig, max_seq_len: int) -> int:
         return -(-max_seq_len // 32) * 32
     windows = {one.kept_window for one in config.attentions.values() if one.kept_window is not None}
     has_rings = any(ring_slots(window) < max_seq_len for window in windows)
-    widest = min(WIDEST_BLOCK, RING_BLOCK) if has_rings else WIDEST_BLOCK
+    if has_rings:
+        widest = min(WIDEST_BLOCK, RING_BLOCK)
+    else:
+        widest = WIDEST_BLOCK
     return max(
         NARROWEST_BLOCK, min(widest, BLOCK_BYTES // (4 * config.activation_floats)) // 32 * 32
     )

@@ -253,7 +253,9 @@ class Session:
             EngineError: the same errors as ``feed``.
         """
         self._begin()
-        checked, done, n_threads = self._check_ids(ids), 0, self.model.prefill_threads
+        checked = self._check_ids(ids)
+        done = 0
+        n_threads = self.model.prefill_threads
         while done < len(checked):
             pos = len(self._tokens)
             end = done + self._pipeline.columns_at(pos)
@@ -284,7 +286,8 @@ class Session:
             EngineError: the same errors as ``feed``, but for those about logits, which are not computed.
         """
         self._begin()
-        checked, done = self._check_ids(ids), 0
+        checked = self._check_ids(ids)
+        done = 0
         while done < len(checked):
             pos = len(self._tokens)
             block = checked[done : done + self._pipeline.columns_at(pos)]
@@ -356,7 +359,9 @@ class Session:
     def reusable(self, ids: Sequence[int]) -> int:
         """Return the number of tokens that ``prefill(ids)`` would not compute; nothing is changed."""
         n = self._shared(ids)
-        return n if n == self.length else self.memory.reachable(n)
+        if n == self.length:
+            return n
+        return self.memory.reachable(n)
 
     def has_lost(self, ids: Sequence[int]) -> bool:
         """Whether ``prefill(ids)`` would compute tokens again because layers cannot go back to them."""
@@ -405,7 +410,8 @@ class Session:
         if self._logits is None:
             raise EngineError("nothing to continue: feed the prompt first")
         self._begin()
-        self.finish_reason, self.n_guessed = "", 0
+        self.finish_reason = ""
+        self.n_guessed = 0
         tokenizer = self.model.tokenizer
         sampler = Sampler(
             sampling, self.config.vocab_size, tokenizer.end_ids, tokenizer.spelled_bytes
@@ -435,7 +441,8 @@ class Session:
             EngineError: the same errors as ``feed``.
         """
         self._begin()
-        self.finish_reason, self.n_guessed = "", 0
+        self.finish_reason = ""
+        self.n_guessed = 0
         steps = Steps(self, guess)
         for n, token in enumerate(self._check_ids(ids)):
             steps.compute([token], len(ids) - n)
@@ -516,7 +523,8 @@ class Session:
         if left < n:
             self.cached.cut(left)
         if len(self._tokens) < before:
-            self._logits, self._has_answered = None, False
+            self._logits = None
+            self._has_answered = False
 
     def shift(self, n_keep: int, n_drop: int) -> None:
         """Drop tokens n_keep to n_keep + n_drop; those after move down, their keys rotated to the new positions.
@@ -564,7 +572,8 @@ class Session:
         Costs the conversation nothing, since positions after the length are unused. Tokens dropped inside, by
         ``truncate``, stay dropped.
         """
-        length, logits = self.length, self._logits
+        length = self.length
+        logits = self._logits
         self.memory.keep(length)
         watch = self.cached.watch()
         with self.cached.trying():
@@ -614,7 +623,8 @@ class Session:
     def begin_again(self) -> None:
         """Drop all tokens and write the plans again, because the weights compute something else; by the model."""
         self.truncate(0)
-        is_timed, self._profile = bool(self._pipeline.profile), None
+        is_timed = bool(self._pipeline.profile)
+        self._profile = None
         self._pipeline.profile = {}
         self._pipeline.write_again()
         if is_timed:
@@ -639,16 +649,17 @@ class Session:
 
     def read_profile(self) -> dict[str, list[PhaseTime]]:
         """Return the phases so far, as ``end_profile`` does; timing continues."""
-        return (
-            self._profile.phases() if self._profile is not None and self._pipeline.profile else {}
-        )
+        if self._profile is not None and self._pipeline.profile:
+            return self._profile.phases()
+        return {}
 
     def end_profile(self) -> dict[str, list[PhaseTime]]:
         """Stop timing; returns the phases of ``"decode"``, and of the plans of prompts.
 
         Those are ``"few"`` and ``"block"``, and ``"few last"`` and ``"block last"`` for a prompt's last token.
         """
-        phases, self._pipeline.profile = self.read_profile(), {}
+        phases = self.read_profile()
+        self._pipeline.profile = {}
         return phases
 
     def close(self) -> None:
@@ -674,7 +685,9 @@ class Session:
 
     def _turn(self) -> AbstractContextManager[None]:
         """Have the model's threads for what is computed meanwhile."""
-        return nullcontext() if self.batch is None else self.batch.turn(self._pipeline)
+        if self.batch is None:
+            return nullcontext()
+        return self.batch.turn(self._pipeline)
 
     def _feed(
         self,
@@ -707,7 +720,9 @@ class Session:
         except BrokenModelError:
             self.truncate(length)
             raise
-        return np.stack(rows) if every else rows[-1]
+        if every:
+            return np.stack(rows)
+        return rows[-1]
 
     def _next_turn(self, turns: Collection[int], end: int) -> int:
         """Return where a block ends, at the latest, so that layers can go back to where the conversation turns."""
@@ -732,7 +747,10 @@ class Session:
         pos = len(self._tokens)
         self.memory.extend(pos + len(ids))
         is_few = len(ids) <= FEW_UP_TO and not is_prompt
-        n_threads = self.model.threads if is_few else self.model.prefill_threads
+        if is_few:
+            n_threads = self.model.threads
+        else:
+            n_threads = self.model.prefill_threads
         if self.batch is not None and len(ids) == 1 and not is_prompt:
             rows = [self._stepped(self.batch, ids[0], pos, n_threads)]
         else:
@@ -751,7 +769,8 @@ class Session:
     def _computed(
         self, ids: list[int], every: bool, ends: bool, is_prompt: bool, n_threads: int
     ) -> list[Logits]:
-        pos, is_few = len(self._tokens), len(ids) <= FEW_UP_TO and not is_prompt
+        pos = len(self._tokens)
+        is_few = len(ids) <= FEW_UP_TO and not is_prompt
         if len(ids) == 1 and not is_prompt:
             self._run(self._pipeline.decode(ids[0], pos, n_threads))
             rows = [self._finite_logits()]
@@ -779,7 +798,8 @@ class Session:
     def _grow(self, ids: list[int], logits: Logits | None) -> None:
         """Append computed tokens to the session; without logits it cannot be continued until more is fed."""
         self._tokens += ids
-        self._logits, self._has_answered = logits, False
+        self._logits = logits
+        self._has_answered = False
         self.memory.reach(len(self._tokens))
 
     def _run(self, finished: bool) -> None:
@@ -788,7 +808,10 @@ class Session:
             raise Cancelled("stopped")
 
     def _finite_logits(self, computed: Logits | None = None) -> Logits:
-        computed = self._pipeline.logits if computed is None else computed
+        if computed is None:
+            computed = self._pipeline.logits
+        else:
+            computed = computed
         logits: Logits = np.empty_like(computed)
         if not run("copy logits", LOGITS, logits=computed, n=len(computed), out=logits)[
             LOGITS.result // 8

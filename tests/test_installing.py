@@ -187,7 +187,9 @@ def test_uv_does_all_of_it_where_it_is_installed(bootstrap, monkeypatch, tmp_pat
 
 
 def test_the_wheel_claims_one_name_and_runs_without_the_tree(tmp_path, monkeypatch):
-    tree, dist, env = tmp_path / "tree", tmp_path / "dist", tmp_path / "env"
+    tree = tmp_path / "tree"
+    dist = tmp_path / "dist"
+    env = tmp_path / "env"
     no_bytecode = shutil.ignore_patterns("__pycache__")
     for name in ("app", "engine", "jalopy", "themes", "config", "starter"):
         shutil.copytree(ROOT / name, tree / name, ignore=no_bytecode, copy_function=os.symlink)

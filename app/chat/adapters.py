@@ -40,4 +40,6 @@ def adapters_named(names: Iterable[str]) -> tuple[str, ...]:
 def described(adapters: Sequence[str]) -> str:
     """Name adapters: "adapter tone.gguf:0.5"; "" for none."""
     names = [clean_line(os.path.basename(name), 40) for name in adapters]
-    return f"adapter{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else ""
+    if names:
+        return f"adapter{'s' if len(names) > 1 else ''} {', '.join(names)}"
+    return ""

@@ -12,7 +12,9 @@ from app.text.record import record
 
 MOST_FORM_CHARS = 1 << 16
 """Limit on a schema, an expression or a grammar."""
-SCHEMA, REGEX, GRAMMAR = "schema", "regex", "grammar"
+SCHEMA = "schema"
+REGEX = "regex"
+GRAMMAR = "grammar"
 ANY_OBJECT = '{"type":"object"}'
 
 

@@ -214,7 +214,8 @@ class EngineBridge(Wire):
         self.emit(events.TuningEnded(reason))
 
     def _open(self, opening: Opening) -> None:
-        before, backend = self._at_work, None
+        before = self._at_work
+        backend = None
         try:
             backend = self._backend_for(opening)
             if before is not None and before.is_open:

@@ -80,7 +80,9 @@ def edit_title(conversation: Conversation, at: int) -> str:
 
 def new_system(text: str) -> str | None:
     """Return the system prompt that ``/system`` asks for; None for none."""
-    return None if text == "-" else clean_text(text)
+    if text == "-":
+        return None
+    return clean_text(text)
 
 
 def rename(turns: Turns, title: str) -> str:
@@ -108,11 +110,15 @@ class PersonaChoice:
 
 def choose_among_personas(turns: Turns, bridge: EngineBridge, wanted: str) -> PersonaChoice:
     """List the personas, keep the present choice as one, or take one with its parameters."""
-    generation, (word, _, name) = bridge.generation, wanted.partition(" ")
+    generation = bridge.generation
+    (word, _, name) = wanted.partition(" ")
     if not wanted:
         return PersonaChoice(_listed_personas())
     if word.lower() == "save" and name.strip():
-        differing = generation.differing if generation is not None else {}
+        if generation is not None:
+            differing = generation.differing
+        else:
+            differing = {}
         return PersonaChoice(
             save_persona(name.strip(), Persona(turns.conversation.system or "", differing))
         )
@@ -132,7 +138,9 @@ def _listed_personas() -> str:
 
 def choose_tools(bridge: EngineBridge, wanted: str) -> str:
     """List the servers of tools, or turn them on or off."""
-    return bridge.tools.obey(wanted) if bridge.tools is not None else HOW_TO
+    if bridge.tools is not None:
+        return bridge.tools.obey(wanted)
+    return HOW_TO
 
 
 def wanted_threads(
@@ -155,7 +163,9 @@ def wanted_adapters(turns: Turns, wanted: str) -> tuple[str, ...] | str:
         raise Refusal(NO_MODEL)
     if not wanted:
         return f"{described(turns.conversation.adapters) or 'no adapter'}. {USAGE_OF_LORA}"
-    return () if wanted.lower() == OFF else adapters_named(split_wanted(wanted))
+    if wanted.lower() == OFF:
+        return ()
+    return adapters_named(split_wanted(wanted))
 
 
 def told_adapters(changed: AdaptersChanged) -> str:
@@ -168,7 +178,8 @@ def told_adapters(changed: AdaptersChanged) -> str:
 def choose_thinking(bridge: EngineBridge, turns: Turns, wanted: str) -> str:
     """Have the model think more or less from the next message on, and remember it for the model."""
     try:
-        mode, model = ThinkingMode.parse(wanted), turns.model
+        mode = ThinkingMode.parse(wanted)
+        model = turns.model
     except ValueError:
         raise Refusal(f"'{clean_line(wanted, 20)}' is no way to think ({THINK_USAGE})") from None
     if model is None:

@@ -44,12 +44,10 @@ class EarlierTexts:
         session: Session,
         is_wanted: Callable[[], bool],
     ) -> None:
-        self._place, self._tokenizer, self._session, self._is_wanted = (
-            place,
-            tokenizer,
-            session,
-            is_wanted,
-        )
+        self._place = place
+        self._tokenizer = tokenizer
+        self._session = session
+        self._is_wanted = is_wanted
         self._is_on = settings.guess_ahead == "on" and settings.save_conversations == "on"
         self._new: set[str] | None = None
         """Names of conversations kept after the others were given; None before they were."""
@@ -58,7 +56,8 @@ class EarlierTexts:
         """Write down the conversation; in a millisecond, without waiting for the disk."""
         import numpy as np  # which no first frame waits for
 
-        path, directory = self._place.state_path, self._directory()
+        path = self._place.state_path
+        directory = self._directory()
         if path is not None and directory is not None:
             with suppress(OSError):
                 tokens = np.array(self._session.tokens[-MOST_TOKENS:], "<i4")
@@ -68,22 +67,27 @@ class EarlierTexts:
 
     def give(self) -> None:
         """Let guesses come from other conversations, if nothing waits and there are new ones; delete all where off."""
-        live = self._place.state_path.name if self._place.state_path is not None else ""
+        if self._place.state_path is not None:
+            live = self._place.state_path.name
+        else:
+            live = ""
         if self._is_wanted() or (self._new is not None and not self._new - {live}):
             return
-        self._new, directory = set(), self._directory()
+        directory = self._directory()
+        self._new = set()
         if directory is not None:
             self._session.earlier_text = _read(directory, self._tokenizer.vocab_size)
         elif not self._is_on and (root := paths.guesses_dir()) is not None:
             rmtree(root, ignore_errors=True)
 
     def _directory(self) -> Path | None:
-        root = paths.private_directory(paths.guesses_dir()) if self._is_on else None
-        return (
-            paths.private_directory(root / self._tokenizer.fingerprint)
-            if root is not None
-            else None
-        )
+        if self._is_on:
+            root = paths.private_directory(paths.guesses_dir())
+        else:
+            root = None
+        if root is not None:
+            return paths.private_directory(root / self._tokenizer.fingerprint)
+        return None
 
 
 def _read(directory: Path, vocab_size: int) -> EarlierText | None:
@@ -92,14 +96,18 @@ def _read(directory: Path, vocab_size: int) -> EarlierText | None:
 
     from engine.sampling.earlier_text import EarlierText
 
-    left, texts = MOST_TOKENS, []
+    left = MOST_TOKENS
+    texts = []
     with suppress(OSError):
         found = [
             (one.stat(follow_symlinks=False).st_mtime, one.path) for one in os.scandir(directory)
         ]
         for _, path in sorted(found, reverse=True):
             with suppress(OSError):
-                raw = read_bounded(Path(path), _TOKEN_BYTES * left) if left else None
+                if left:
+                    raw = read_bounded(Path(path), _TOKEN_BYTES * left)
+                else:
+                    raw = None
                 if raw is None:
                     left = 0
                     os.unlink(path)
@@ -108,4 +116,6 @@ def _read(directory: Path, vocab_size: int) -> EarlierText | None:
                         np.frombuffer(raw[: len(raw) // _TOKEN_BYTES * _TOKEN_BYTES], "<i4")
                     )
                     left -= len(texts[-1])
-    return EarlierText(texts[::-1], vocab_size) if texts else None
+    if texts:
+        return EarlierText(texts[::-1], vocab_size)
+    return None

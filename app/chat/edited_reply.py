@@ -40,7 +40,8 @@ def edited_ids(
 
     ``opening``: the last words of the prompt, which may open a thinking block; ``spelled``: control tokens in the text.
     """
-    stream, cleaner = tokenizer.stream(spelled), TextCleaner()
+    stream = tokenizer.stream(spelled)
+    cleaner = TextCleaner()
     pieces = [cleaner.push(stream.push(token_id)) for token_id in ids]
     text = "".join([*pieces, cleaner.push(stream.flush()), cleaner.flush()])
     start = answer_start(text, opened_by(opening))
@@ -50,7 +51,10 @@ def edited_ids(
     kept = [boundary for boundary in _boundaries(tokenizer, ids, spelled, wanted) if boundary.n_ids]
     while kept and kept[-1].chars > start and _is_within_word(wanted, kept[-1].chars):
         kept.pop()
-    n_ids, chars = kept[-1] if kept else _Boundary(0, 0)
+    if kept:
+        n_ids, chars = kept[-1]
+    else:
+        n_ids, chars = _Boundary(0, 0)
     rest = wanted[chars:]
     return [*ids[:n_ids], *(tokenizer.encode_text(rest, after_special=False) if rest else ())]
 
@@ -59,7 +63,8 @@ def _boundaries(
     tokenizer: Tokenizer, ids: Sequence[int], spelled: Collection[int], wanted: str
 ) -> Iterator[_Boundary]:
     """Yield the places up to which the ids say what is wanted."""
-    stream, cleaner = tokenizer.stream(spelled), TextCleaner()
+    stream = tokenizer.stream(spelled)
+    cleaner = TextCleaner()
     chars = 0
     for n_ids, token_id in enumerate(ids, start=1):
         piece = cleaner.push(stream.push(token_id))

@@ -50,7 +50,10 @@ class EngineMeasures:
         session: Session,
         conditions: ConditionsWatch,
     ) -> None:
-        self._wire, self._history, self._model, self._session = wire, history, model, session
+        self._wire = wire
+        self._history = history
+        self._model = model
+        self._session = session
         self._conditions = conditions
         self._meter: ReplyMeter | None = None
         self._next_profile_s = 0.0
@@ -78,7 +81,9 @@ class EngineMeasures:
     def usual_prefill_tps(self) -> float | None:
         """How fast the model reads on this machine, by earlier replies; None where there was none."""
         usual = self._history.usual(_identity(self._model))
-        return usual.prefill_tps if usual is not None and usual.prefill_tps > 0 else None
+        if usual is not None and usual.prefill_tps > 0:
+            return usual.prefill_tps
+        return None
 
     def note_weights(self) -> None:
         """The weights lie elsewhere in memory now: later replies are compared with others of that kind."""
@@ -92,7 +97,9 @@ class EngineMeasures:
     @contextmanager
     def of_reply(self, meter: ReplyMeter, asked_s: float | None) -> Iterator[None]:
         """Measure a reply, which was asked for at ``asked_s`` (None: just now), whatever becomes of it."""
-        model, self._meter, self._next_profile_s = self._model, meter, meter.started_s
+        model = self._model
+        self._meter = meter
+        self._next_profile_s = meter.started_s
         key = history_key(_identity(model), model.threads)
         self._wire.figures = replace(
             self._wire.figures,
@@ -112,13 +119,19 @@ class EngineMeasures:
             self._show_profile(meter)
             self._session.end_profile()
             self._meter = None
-            asked_s = meter.started_s if asked_s is None else min(asked_s, meter.started_s)
+            if asked_s is None:
+                asked_s = meter.started_s
+            else:
+                asked_s = min(asked_s, meter.started_s)
             spent = time_spent(meter, self._wire.figures, asked_s, ended_s)
             self._wire.figures = replace(self._wire.figures, last_reply=spent)
             is_one_setting = key == history_key(_identity(model), model.threads)
             if is_one_setting and meter.finish_reason != "error":
                 first_s = meter.first_token_s or 0.0
-                prefill_tps = meter.prefill_tps if meter.read_tokens >= LEAST_PROMPT_TOKENS else 0.0
+                if meter.read_tokens >= LEAST_PROMPT_TOKENS:
+                    prefill_tps = meter.prefill_tps
+                else:
+                    prefill_tps = 0.0
                 past = PastReply(
                     time.time(), meter.tokens, meter.decode_tps, prefill_tps, first_s, is_quiet
                 )
@@ -144,7 +157,8 @@ class EngineMeasures:
 
     def measure_bandwidth(self, is_unwanted: Callable[[], bool]) -> MemoryMeasured | None:
         """Measure how fast memory can be read; None where there is no room for it or something else to do."""
-        model, threads = self._model, self._model.threads
+        model = self._model
+        threads = self._model.threads
         if not has_room(model):
             return None
         self._conditions.begin()
@@ -169,7 +183,10 @@ def has_room(model: Model) -> bool:
     """Whether the probe's memory is free without evicting the weights."""
     from engine.machine import host  # not with the module: the first frame would wait for it
 
-    weights = model.weights_bytes if model.weights_mode == "mmap" else 0
+    if model.weights_mode == "mmap":
+        weights = model.weights_bytes
+    else:
+        weights = 0
     return host.available_memory_bytes() - weights > PROBE_ROOM * PROBE_BYTES
 
 
@@ -213,7 +230,10 @@ def phase_costs(plans: Sequence[Sequence[Any]], n_tokens: int) -> tuple[PhaseCos
     """Turn the engine's phases of one or more plans into costs per token, phases of one name as one."""
     found: dict[str, tuple[float, int]] = {}
     for phase in (phase for phases in plans for phase in phases):
-        name = INTERFACE if phase.phase == "caller" else phase.phase
+        if phase.phase == "caller":
+            name = INTERFACE
+        else:
+            name = phase.phase
         seconds, n_bytes = found.get(name, (0.0, 0))
         found[name] = seconds + phase.seconds, n_bytes + phase.weight_bytes
     total_s = sum(seconds for seconds, _ in found.values())

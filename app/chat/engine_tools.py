@@ -35,14 +35,21 @@ class EngineTools:
     """Uses the tools of the options, if there are any."""
 
     def __init__(self, wire: Wire, options: ChatOptions) -> None:
-        self._wire, self._box, self._form = wire, options.tools, options.form
+        self._wire = wire
+        self._box = options.tools
+        self._form = options.form
         self._told: set[str] = set()
         """Why there are no tools, as it was said: once for each model, and each time that a form begins."""
 
     def known(self, model: Model) -> Sequence[Mapping[str, Any]]:
         """Return the tools of the servers that run already, for a model that reads a conversation."""
-        tools = self._box.offered if self._box is not None else ()
-        return tools if tools and model.chat_template.call_format is not None else ()
+        if self._box is not None:
+            tools = self._box.offered
+        else:
+            tools = ()
+        if tools and model.chat_template.call_format is not None:
+            return tools
+        return ()
 
     def may_change(self, model: Model) -> bool:
         """Whether the next prompt may tell of other tools than the last: then nothing of it can be read ahead."""
@@ -92,8 +99,11 @@ class EngineTools:
 
     def splitter(self, local: LocalModel) -> CallSplitter | None:
         """Return what takes the calls out of the next reply; None where the model knows no tools."""
-        how, tools = local.model.chat_template.call_format, local.chat.tools
-        return CallSplitter(how, tools) if how is not None and tools else None
+        how = local.model.chat_template.call_format
+        tools = local.chat.tools
+        if how is not None and tools:
+            return CallSplitter(how, tools)
+        return None
 
     def call(
         self, calls: Sequence[ToolCall], allowed: Collection[str], n_ctx: int, within: Within

@@ -34,7 +34,10 @@ class EngineTuning:
         session: Session,
         on_weights_moved: Callable[[], None],
     ) -> None:
-        self._wire, self._options, self._model, self._session = wire, options, model, session
+        self._wire = wire
+        self._options = options
+        self._model = model
+        self._session = session
         self._on_weights_moved = on_weights_moved
         self._conditions = options.watch_conditions()
         recalled = engine_access.recall_tuned(model)
@@ -51,7 +54,8 @@ class EngineTuning:
         wire.grant_wish = self._grant
 
     def _in_use(self) -> TunedChoice:
-        model, kv_type = self._model, self._session.kv_type
+        model = self._model
+        kv_type = self._session.kv_type
         return TunedChoice(
             model.threads, model.prefill_threads, model.pinned, model.weights_mode, kv_type
         )
@@ -60,13 +64,19 @@ class EngineTuning:
         """Use what was wished for, if anything was: from the next step on. A KV cache keeps its type."""
         if not self._wire.wishes:
             return
-        wanted, model, before = self._wire.wishes.pop(), self._model, self._threads
+        wanted = self._wire.wishes.pop()
+        model = self._model
+        before = self._threads
         model.set_threads(min(wanted.now.decode, before.most), min(wanted.now.prefill, before.most))
         model.set_pinned(wanted.now.pinned)
-        trouble, remembered = self._move_weights(wanted.now.weights), before.remembered
+        trouble = self._move_weights(wanted.now.weights)
+        remembered = before.remembered
         if wanted.remembered != remembered and not trouble:
             trouble = self._remember(wanted.remembered)
-            remembered = remembered if trouble else wanted.remembered
+            if trouble:
+                remembered = remembered
+            else:
+                remembered = wanted.remembered
         self._threads = self._wire.threads = ThreadsInUse(self._in_use(), remembered, before.most)
         self._wire.update(threads=model.threads)
         self._wire.emit(ThreadsChanged(before, self._threads, trouble))
@@ -78,15 +88,21 @@ class EngineTuning:
             kernels = engine_access.kernels_version()
             if measured := measured_of(report, choice, self._wire.tuning_conditions, kernels):
                 self._measured[choice] = measured
-        found = self._measured.get(choice) if choice is not None else None
+        if choice is not None:
+            found = self._measured.get(choice)
+        else:
+            found = None
         trouble = engine_access.remember_tuned(self._model, choice, found)
-        return f"threads not remembered: {trouble}" if trouble else ""
+        if trouble:
+            return f"threads not remembered: {trouble}"
+        return ""
 
     def _move_weights(self, mode: str) -> str:
         """Have the weights in another place in memory; returns why not."""
         if mode in ("", self._model.weights_mode):
             return ""
-        before, since_s = self._wire.status, self._wire.now_s()
+        before = self._wire.status
+        since_s = self._wire.now_s()
 
         def show(progress: Any) -> None:
             if self._wire.host.is_closing:
@@ -107,12 +123,15 @@ class EngineTuning:
 
     def tune(self, parts: tuple[str, ...]) -> None:
         """Search for what is best after the conversation, which stays as it is."""
-        model, session, wire = self._model, self._session, self._wire
+        model = self._model
+        session = self._session
+        wire = self._wire
         is_more = "counts" not in parts
-        may_pin, earlier = (
-            self._options.settings.pin_threads == AUTO,
-            wire.tuning if is_more else None,
-        )
+        may_pin = self._options.settings.pin_threads == AUTO
+        if is_more:
+            earlier = wire.tuning
+        else:
+            earlier = None
         sweep = engine_access.make_sweep(
             model, session, wire.now_s, may_pin, parts, earlier=earlier
         )
@@ -128,8 +147,12 @@ class EngineTuning:
                         found.joined(wire.tuning_conditions) if is_more else found
                     )
                     # What was found before comes with its reasons.
-                    lines = [] if is_more else self._kernel_lines()
-                    notes, reasons = (*report.notes, *found.remarks()), (*report.reasons, *lines)
+                    if is_more:
+                        lines = []
+                    else:
+                        lines = self._kernel_lines()
+                    notes = (*report.notes, *found.remarks())
+                    reasons = (*report.reasons, *lines)
                     report = replace(report, notes=notes, reasons=reasons)
                 wire.tuning = report
         wire.emit(TuningEnded())

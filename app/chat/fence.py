@@ -50,20 +50,28 @@ def fence_of(model: Model, chat: ChatPrompt | None, begun: Sequence[int] = ()) -
     texts = answers_to([message.content for message in chat.messages if message.role == "user"])
     answers = [model.tokenizer.encode(text, bos=False, special=False) for text in texts]
     left = [ids[len(begun) :] for ids in answers if ids[: len(begun)] == list(begun)]
-    return OneOf(left, model.tokenizer) if left else None
+    if left:
+        return OneOf(left, model.tokenizer)
+    return None
 
 
 def answers_to(said: Sequence[str]) -> list[str]:
     """Return what the starter model may answer to the last of a user's messages: at least one text."""
-    fence, talked = _fence(), Talked()
+    fence = _fence()
+    talked = Talked()
     for earlier in said[-MOST_MESSAGES:-1]:
         fence.known.answers(earlier, talked)
-    asked = said[-1] if said else ""
+    if said:
+        asked = said[-1]
+    else:
+        asked = ""
     urgent = fence.urgent(asked)
     if urgent:
         return urgent
     known, is_sure = fence.known.answers(asked, talked)
-    return known if known and is_sure else [*known, *fence.declined(asked)]
+    if known and is_sure:
+        return known
+    return [*known, *fence.declined(asked)]
 
 
 def is_declined(reply: str) -> bool:
@@ -76,7 +84,8 @@ class OneOf:
 
     def __init__(self, texts: Iterable[Sequence[int]], tokenizer: Tokenizer) -> None:
         self._left = [list(ids) for ids in texts]
-        self._n_vocab, self._ends = tokenizer.vocab_size, sorted(tokenizer.end_ids)
+        self._n_vocab = tokenizer.vocab_size
+        self._ends = sorted(tokenizer.end_ids)
 
     @property
     def is_over(self) -> bool:
@@ -140,7 +149,9 @@ class _Fence:
             return [self._sorry]
         if not any(char.isalnum() for char in beginning):
             return [self._noise]
-        return [self._task] if OF_ONESELF.search(beginning) else [self._unknown, self._task]
+        if OF_ONESELF.search(beginning):
+            return [self._task]
+        return [self._unknown, self._task]
 
 
 _DECLINED = ("unknown", "task", "noise", "sorry", "harm")

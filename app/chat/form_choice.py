@@ -33,16 +33,17 @@ class FormChoice:
 
         form = read_form_file(SCHEMA, wanted.strip())
         # at once: a message that is sent meanwhile is to have it
-        before, self.form = (
-            self.form,
-            form,
-        )
+        before = self.form
+        self.form = form
         try:
             notes = check_form(form)
         except BaseException:
             self.form = before
             raise
-        ignored = f"; not followed: {', '.join(notes)}" if notes else ""
+        if notes:
+            ignored = f"; not followed: {', '.join(notes)}"
+        else:
+            ignored = ""
         return (
             f"{self.described()} from the next message on, "
             f"without thinking (/schema off ends it){ignored}"
@@ -50,7 +51,9 @@ class FormChoice:
 
     def described(self) -> str:
         """Name the form: "answers as city.json"; "" for any."""
-        return f"answers as {self.form.name}" if self.form is not None else ""
+        if self.form is not None:
+            return f"answers as {self.form.name}"
+        return ""
 
     def constraint(
         self, tokenizer: Tokenizer, begun: Iterable[int] = (), waiting: Callable[[], object] = bool

@@ -49,7 +49,8 @@ class Forms:
     """Makes constraints for one vocabulary. Used by the engine's thread alone."""
 
     def __init__(self, tokenizer: Tokenizer, limits: FormLimits | None = None) -> None:
-        self._tokenizer, self._limits = tokenizer, limits
+        self._tokenizer = tokenizer
+        self._limits = limits
 
     def constraint(
         self, form: AnswerForm, begun: Iterable[int] = (), waiting: Waiting = bool
@@ -101,9 +102,10 @@ class Forms:
             else tokenizer.token_bytes(one) or b"\xff"
             for one in range(tokenizer.vocab_size)
         ]
-        eos = (
-            tokenizer.eos_id if tokenizer.eos_id is not None else min(tokenizer.end_ids, default=0)
-        )
+        if tokenizer.eos_id is not None:
+            eos = tokenizer.eos_id
+        else:
+            eos = min(tokenizer.end_ids, default=0)
         return FormProcess(
             pack_vocabulary(tokens, sorted(special), tokenizer.bos_id, eos), self._limits
         )
@@ -116,7 +118,8 @@ class FormConstraint:
     """
 
     def __init__(self, channel: FormChannel, tokenizer: Tokenizer) -> None:
-        self._channel, self._n_vocab = channel, tokenizer.vocab_size
+        self._channel = channel
+        self._n_vocab = tokenizer.vocab_size
         self.notes = channel.notes
         """Lines about what the form says and is not followed."""
         self._ends = np.array(sorted(tokenizer.end_ids), np.int64)
@@ -172,8 +175,11 @@ class FormConstraint:
 
     def _send(self, ids: list[int]) -> None:
         self._channel.send(TAKE, ids_bytes(ids))
-        self._flags, self._bits, self._has_next = None, None, False
-        self._forced, self._n_accepted = [], 0
+        self._flags = None
+        self._bits = None
+        self._has_next = False
+        self._forced = []
+        self._n_accepted = 0
 
     def _read_flags(self) -> int:
         if self._flags is None:

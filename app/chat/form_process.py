@@ -158,7 +158,10 @@ class FormChannel:
     ) -> None:
         self._process = process  # which ends where no one has it any more
         self._limits = process.limits
-        self._channel, self._name, self._encode, self._waiting = channel, name, encode, waiting
+        self._channel = channel
+        self._name = name
+        self._encode = encode
+        self._waiting = waiting
         channel.settimeout(POLL_S)
         self._came = bytearray()
         self._has_compiled = False
@@ -224,7 +227,10 @@ class FormChannel:
 
     def _why_it_ended(self, number: int) -> str:
         if number == getattr(signal, "SIGPROF", None):
-            limit_s = self._limits.step_cpu_s if self._has_compiled else self._limits.compile_cpu_s
+            if self._has_compiled:
+                limit_s = self._limits.step_cpu_s
+            else:
+                limit_s = self._limits.compile_cpu_s
             return f"cannot be used: it takes more than {limit_s:g} s of processor time"
         return f"cannot be used: it is nested too deeply, or needs more than {self._limits.memory_bytes >> 20} MB"
 
@@ -266,7 +272,8 @@ def send_all(channel: socket.socket, data: bytes, waiting: Waiting, patience_s: 
         OSError: no one is there, or does not read.
         Exception: whatever ``waiting`` raises.
     """
-    deadline_s, left = time.monotonic() + patience_s, memoryview(data)
+    deadline_s = time.monotonic() + patience_s
+    left = memoryview(data)
     channel.settimeout(POLL_S)
     while left:
         try:

@@ -23,7 +23,8 @@ from typing import Any
 from app.chat.form_schema import followed_schema, loosened_schema
 from engine.prompt.template_sandbox import allow_cpu, limit_memory, limit_process
 
-VOCABULARY_CPU_S, VOCABULARY_BYTES = 60.0, 2 << 30
+VOCABULARY_CPU_S = 60.0
+VOCABULARY_BYTES = 2 << 30
 """Limits on preparing a vocabulary; those on a form come with it."""
 MOST_LEXER_STATES = 20_000
 """Limit on what a form may come to while a reply is written; each takes up to 2 kB."""
@@ -44,7 +45,8 @@ The tokens were taken, with flags; what comes next, forced tokens or the bits of
 whose tokens are wanted; why the form cannot be used; how the child ended: a signal's number, or 0;
 what is not followed, as a list of lines in JSON.
 """
-IS_OVER, IS_ACCEPTING = 1, 2
+IS_OVER = 1
+IS_ACCEPTING = 2
 
 
 def send_frame(channel: socket.socket, kind: int, payload: bytes = b"") -> None:
@@ -79,7 +81,8 @@ class FormVocabulary:
         said = json.loads(packed)
         self.tokens = [one.encode("latin-1") for one in said["tokens"]]
         self.special_token_ids = said["special"]
-        self.bos_token_id, self.eos_token_id = said["bos"], said["eos"]
+        self.bos_token_id = said["bos"]
+        self.eos_token_id = said["eos"]
         self.asks: Any = None
 
     def prepared(self) -> Any:
@@ -117,8 +120,14 @@ def main() -> None:
     limit_memory(VOCABULARY_BYTES)
     allow_cpu(VOCABULARY_CPU_S)
     _, packed = _next(control)
-    vocabulary = FormVocabulary(packed) if packed else None
-    prepared = vocabulary.prepared() if vocabulary is not None else None
+    if packed:
+        vocabulary = FormVocabulary(packed)
+    else:
+        vocabulary = None
+    if vocabulary is not None:
+        prepared = vocabulary.prepared()
+    else:
+        prepared = None
     del packed
     import llguidance  # noqa: F401 - here, once for all children
 
@@ -156,7 +165,9 @@ def _keep(control: socket.socket, vocabulary: FormVocabulary | None, prepared: A
 def _next_channel(control: socket.socket) -> socket.socket | None:
     """Return the channel of the next form; None where the program is gone."""
     said, files, _, _ = socket.recv_fds(control, 1, 1)
-    return socket.socket(fileno=files[0]) if said and files else None
+    if said and files:
+        return socket.socket(fileno=files[0])
+    return None
 
 
 class _Children:
@@ -218,9 +229,17 @@ def _tell_last(channel: socket.socket, kind: int, payload: bytes) -> None:
 def _next(channel: socket.socket) -> tuple[int, bytes]:
     """Return the next message; the process ends with its channel."""
     head = channel.recv(FRAME.size, socket.MSG_WAITALL)
-    kind, length = FRAME.unpack(head) if len(head) == FRAME.size else os._exit(0)
-    payload = channel.recv(length, socket.MSG_WAITALL) if length else b""
-    return (kind, payload) if len(payload) == length else os._exit(0)
+    if len(head) == FRAME.size:
+        kind, length = FRAME.unpack(head)
+    else:
+        kind, length = os._exit(0)
+    if length:
+        payload = channel.recv(length, socket.MSG_WAITALL)
+    else:
+        payload = b""
+    if len(payload) == length:
+        return (kind, payload)
+    return os._exit(0)
 
 
 def _follow(channel: socket.socket, vocabulary: FormVocabulary | None, prepared: Any) -> None:
@@ -268,7 +287,8 @@ class _Following:
     def __init__(self, channel: socket.socket, prepared: Any, form: Mapping[str, Any]) -> None:
         from llguidance import LLMatcher
 
-        self._channel, self._step_cpu_s = channel, form["step_cpu_s"]
+        self._channel = channel
+        self._step_cpu_s = form["step_cpu_s"]
         grammar = _Grammar(form)
         self._matcher = LLMatcher(prepared, grammar.text(), log_level=0, limits=_limits())
         if self._matcher.is_error() and form["schemas"]:
@@ -302,7 +322,10 @@ class _Following:
         if is_over:
             return
         forced = self._matcher.compute_ff_tokens()
-        forced = forced[: self._matcher.validate_tokens(forced)] if forced else []
+        if forced:
+            forced = forced[: self._matcher.validate_tokens(forced)]
+        else:
+            forced = []
         if forced:
             send_frame(self._channel, FORCED, ids_bytes(forced))
         else:
@@ -338,7 +361,9 @@ def _trouble(grammar: str) -> str:
     from llguidance import LLMatcher
 
     trouble: str = LLMatcher.validate_grammar(grammar, limits=_limits())
-    return "" if trouble.startswith("WARNING") else trouble
+    if trouble.startswith("WARNING"):
+        return ""
+    return trouble
 
 
 class _Grammar:
@@ -354,7 +379,8 @@ class _Grammar:
     """
 
     def __init__(self, form: Mapping[str, Any], checks: bool = False) -> None:
-        self._form, self._checks = form, checks
+        self._form = form
+        self._checks = checks
         self.notes: list[str] = []
 
     def text(self) -> str:
@@ -366,11 +392,10 @@ class _Grammar:
         if not form["instead"]:
             return self._own_grammar(form["kind"], form["text"] + rules)
         grammar = self._own_grammar(form["kind"], form["text"])
-        own = (
-            json.loads(grammar)["grammars"][0]
-            if grammar.lstrip().startswith("{")
-            else {"lark_grammar": grammar}
-        )
+        if grammar.lstrip().startswith("{"):
+            own = json.loads(grammar)["grammars"][0]
+        else:
+            own = {"lark_grammar": grammar}
         either = {"lark_grammar": f"start: calls | @form\n{form['instead']}{rules}"}
         return json.dumps({"grammars": [either, {**own, "name": "form"}]})
 
@@ -412,19 +437,23 @@ class _Grammar:
     def _tool_schema(self, tool: str, text: str, fallback: str) -> str:
         """Return as much of the schema of a tool as can be followed."""
         schema, dropped = followed_schema(json.loads(text), _is_pattern)
-        schema, given = _as_usual(schema), _as_usual(json.loads(fallback))
+        schema = _as_usual(schema)
+        given = _as_usual(json.loads(fallback))
         if self._checks and _trouble(_schema_grammar(schema)):
             schema = loosened_schema(schema)
             dropped = (*dropped, "combinations of keywords")
             if _trouble(_schema_grammar(schema)):
-                schema, dropped = given, ("parameters",)
+                schema = given
+                dropped = ("parameters",)
         if dropped:
             self.notes.append(f"tool {tool}: {', '.join(dropped)}")
         return json.dumps(schema)
 
 
 def _as_usual(schema: Any) -> Any:
-    return {**schema, "x-guidance": AS_USUAL} if isinstance(schema, dict) else schema
+    if isinstance(schema, dict):
+        return {**schema, "x-guidance": AS_USUAL}
+    return schema
 
 
 def _schema_grammar(schema: Any) -> str:
@@ -448,8 +477,13 @@ def _plain_escapes(gbnf: str) -> str:
 
     def plain(found: re.Match[str]) -> str:
         code = int(next(filter(None, found.groups()), "0"), 16)
-        char = chr(code) if code <= 0x10FFFF else ""
-        return char if char.isalnum() else found[0]
+        if code <= 0x10FFFF:
+            char = chr(code)
+        else:
+            char = ""
+        if char.isalnum():
+            return char
+        return found[0]
 
     return _ESCAPE.sub(plain, gbnf)
 

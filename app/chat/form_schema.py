@@ -98,7 +98,8 @@ class _Rewriting:
     """Pass over a schema, from the outside to the inside."""
 
     def __init__(self, root: Any, is_pattern: IsPattern) -> None:
-        self._root, self._is_pattern = root, is_pattern
+        self._root = root
+        self._is_pattern = is_pattern
         self._ids: set[str] = set()
         mapped(root, self._note_id)
         self._patterns: dict[str, bool] = {}
@@ -177,12 +178,18 @@ class _Rewriting:
         if "type" not in schema:
             return
         given = schema["type"]
-        names = given if isinstance(given, list) else [given]
+        if isinstance(given, list):
+            names = given
+        else:
+            names = [given]
         names = [name.lower() if isinstance(name, str) else name for name in names]
         if "any" in names:
             del schema["type"]
         elif names and all(isinstance(name, str) and name in _TYPES for name in names):
-            schema["type"] = names if isinstance(given, list) else names[0]
+            if isinstance(given, list):
+                schema["type"] = names
+            else:
+                schema["type"] = names[0]
         else:
             self._drop(schema, "type")
 
@@ -231,7 +238,10 @@ class _Rewriting:
 
     def _clean_bounds(self, schema: dict[str, Any]) -> None:
         given = schema.get("type")
-        names = given if isinstance(given, list) else [given]
+        if isinstance(given, list):
+            names = given
+        else:
+            names = [given]
         is_whole = "integer" in names and "number" not in names
         for keyword, inclusive in (
             ("exclusiveMinimum", "minimum"),
@@ -290,7 +300,10 @@ class _Rewriting:
                 others[pattern] = value
                 continue
             name = literal[1]
-            properties[name] = {"allOf": [properties[name], value]} if name in properties else value
+            if name in properties:
+                properties[name] = {"allOf": [properties[name], value]}
+            else:
+                properties[name] = value
         del schema["patternProperties"]
         if others:
             schema["patternProperties"] = others
@@ -336,8 +349,10 @@ class _Rewriting:
             is_plain = isinstance(rule, dict) and set(rule) - _ANNOTATING == {"pattern"}
             if not is_plain:
                 return None
-        pattern = rule.get("pattern")
-        return pattern if self._is_followed(pattern) else None
+        pattern: str | None = rule.get("pattern")
+        if self._is_followed(pattern):
+            return pattern
+        return None
 
     def _clean_unevaluated(self, schema: dict[str, Any]) -> None:
         """Write what forbids further properties or items in the older words.
@@ -431,7 +446,9 @@ def _allowed_names(rule: Any) -> list[str] | None:
         or {"enum", "const"} <= set(rule)
     ):
         return None
-    return names if names and all(isinstance(name, str) for name in names) else None
+    if names and all(isinstance(name, str) for name in names):
+        return names
+    return None
 
 
 def _leads_somewhere(reference: str, root: Any) -> bool:
@@ -444,7 +461,10 @@ def _leads_somewhere(reference: str, root: Any) -> bool:
         if isinstance(target, Mapping) and name in target:
             target = target[name]
         elif isinstance(target, Sequence) and not isinstance(target, str) and name.isdecimal():
-            index = int(name) if len(name) < 9 else len(target)
+            if len(name) < 9:
+                index = int(name)
+            else:
+                index = len(target)
             if index >= len(target):
                 return False
             target = target[index]
@@ -457,7 +477,9 @@ def _whole(value: Any) -> int | None:
     """Return a whole number, which may be written as 4.0; None for anything else."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return None
 
 
 def _is_exact(number: int | float) -> bool:
@@ -489,7 +511,9 @@ def _exact_data(value: Any) -> Any:
     if not _is_exact(value):
         raise ValueError("a number cannot be followed exactly")
     whole = _whole(value)
-    return value if whole is None else whole
+    if whole is None:
+        return value
+    return whole
 
 
 def _whole_bound(value: int | float, is_lower: bool, is_exclusive: bool) -> int | None:
@@ -499,10 +523,15 @@ def _whole_bound(value: int | float, is_lower: bool, is_exclusive: bool) -> int 
     """
     if value in (math.inf, -math.inf):
         return None
-    bound = math.ceil(value) if is_lower != is_exclusive else math.floor(value)
+    if is_lower != is_exclusive:
+        bound = math.ceil(value)
+    else:
+        bound = math.floor(value)
     if abs(bound) > MOST_WHOLE:
         is_outwards = (bound < 0) == is_lower
-        return (-MOST_WHOLE if is_lower else MOST_WHOLE) if is_outwards else None
+        if is_outwards:
+            return -MOST_WHOLE if is_lower else MOST_WHOLE
+        return None
     nearest = float(bound)
     if is_lower and int(nearest) < bound:
         nearest = math.nextafter(nearest, math.inf)
@@ -518,12 +547,19 @@ def _number_bound(value: int | float, is_lower: bool, is_exclusive: bool) -> int
     """
     if abs(value) > MOST_BOUND:
         is_outwards = (value < 0) == is_lower
-        return (-MOST_BOUND if is_lower else MOST_BOUND) if is_outwards else None
+        if is_outwards:
+            return -MOST_BOUND if is_lower else MOST_BOUND
+        return None
     if _is_exact(value):
         return value
-    rounding = ROUND_CEILING if is_lower else ROUND_FLOOR
+    if is_lower:
+        rounding = ROUND_CEILING
+    else:
+        rounding = ROUND_FLOOR
     rounded = float(Context(prec=15, rounding=rounding).create_decimal(Decimal(repr(value))))
-    return rounded if _is_exact(rounded) else None
+    if _is_exact(rounded):
+        return rounded
+    return None
 
 
 def _close_large_range(schema: dict[str, Any]) -> None:

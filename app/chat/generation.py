@@ -24,7 +24,8 @@ USAGE = "/set temperature 0.3 changes one, /set keep remembers them for this mod
 THINK_USAGE = (
     "/think on, off or auto; low, medium or high; or the most tokens of a thought, as /think 500"
 )
-KEEP, RESET = "keep", "reset"
+KEEP = "keep"
+RESET = "reset"
 
 
 class GenerationChoice:
@@ -64,14 +65,16 @@ class GenerationChoice:
 
     def use(self, settings: Settings) -> None:
         """Take other settings; what was chosen stays."""
-        chosen, self._usual = self.chosen, settings
+        chosen = self.chosen
+        self._usual = settings
         self._lay(settings, {})
         for name, value in chosen.items():
             self._choose(name, value, name)
 
     def recall(self, path: ModelPlace, advice: Advice | None = None) -> None:
         """Take what is remembered for a model, and the ``advice`` on it. Called in the engine's thread."""
-        self._path, self.advice = path, advice or {}
+        self._path = path
+        self.advice = advice or {}
         self._lay(self._usual, {})
         given = {
             key for key, source in self._usual.sources.items() if source is Source.COMMAND_LINE
@@ -139,11 +142,14 @@ class GenerationChoice:
         return trouble or f"{self.described() or 'nothing of its own'}: remembered for this model"
 
     def _lay(self, settings: Settings, chosen: Mapping[str, float]) -> None:
-        self._now, self.chosen = settings, chosen
+        self._now = settings
+        self.chosen = chosen
 
 
 def describe_thinking(mode: str) -> str:
     """Say how much the model is asked to think."""
     if mode == AUTO:
         return "thinking is left to the model"
-    return f"thinking at most {mode} tokens" if mode.isdigit() else f"thinking {mode}"
+    if mode.isdigit():
+        return f"thinking at most {mode} tokens"
+    return f"thinking {mode}"

@@ -107,8 +107,10 @@ class EngineHost:
         end: Callable[[], object] = lambda: None,
     ) -> None:
         self.line: WaitingLine[Work] = WaitingLine(most_waiting)
-        self._between, self._end = between, end
-        self._woken, self._closing = threading.Event(), threading.Event()
+        self._between = between
+        self._end = end
+        self._woken = threading.Event()
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jalopy-engine", daemon=True)
 
     @property

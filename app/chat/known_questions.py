@@ -44,10 +44,8 @@ _IDLE = frozenset(
         "have", "what", "which", "ok", "okay", "well", "now",
     }
 )  # fmt: skip
-_I, _YOU = (
-    frozenset({"i", "i'm", "im", "i'd", "my", "me", "am"}),
-    frozenset({"you", "your", "you're", "yours", "u"}),
-)
+_I = frozenset({"i", "i'm", "im", "i'd", "my", "me", "am"})
+_YOU = frozenset({"you", "your", "you're", "yours", "u"})
 _ASKING = frozenset({"how", "who", "where", "when", "many", "much"})
 _TURNING = frozenset(
     {"not", "no", "never", "except", "without", "than", "was", "were", "will", "why"}
@@ -107,7 +105,10 @@ def folded(text: str) -> str:
 def _numbered(words: Sequence[str]) -> list[str]:
     found: list[str] = []
     for at, word in enumerate(words):
-        before = words[at - 1] if at else ""
+        if at:
+            before = words[at - 1]
+        else:
+            before = ""
         if before in _TENS and 0 < _NUMBERS.get(word, 0) < 10:
             found[-1] = f"#{_TENS[before] + _NUMBERS[word]}"
         elif word in _NUMBERS or (word.isdecimal() and len(word) < 9):
@@ -159,7 +160,9 @@ class Kind:
         """
         if self.is_ordered:
             row = tuple("*" if word in in_slots else word for word in words if word not in LIGHT)
-            return (1.0 + len(words), self.rows[row]) if row in self.rows else (0.0, "")
+            if row in self.rows:
+                return (1.0 + len(words), self.rows[row])
+            return (0.0, "")
         left = [word for word in words if word not in in_slots]
         if frozenset(left) in self.sets:
             return 1.0 + len(words), "xy"
@@ -170,7 +173,8 @@ class Kind:
         weighty = [word for word in words if word not in LIGHT]
         if not self.vocabulary.issuperset(weighty):
             return 0.0
-        asked, best = set(weighty), 0.0
+        asked = set(weighty)
+        best = 0.0
         for row in self.rows:
             shared = [word for word in row if word in asked]
             share = len(set(shared)) / max(1, len(asked.union(row) - LIGHT))
@@ -180,13 +184,17 @@ class Kind:
                 and (self.slots or (len(shared) > 1 and _says_alike(words, row, shared)))
             ):
                 best = share
-        return best * 0.99 if best >= _NEAR[bool(self.slots)] else 0.0
+        if best >= _NEAR[bool(self.slots)]:
+            return best * 0.99
+        return 0.0
 
     def answers(self, key: Sequence[str]) -> list[str]:
         """Return what training has for the values of the slots."""
         if self.name in _SUMS:
             result = _SUMS[self.name](int(key[0]), int(key[1]))
-            return [result] if result else []
+            if result:
+                return [result]
+            return []
         return self.says.get("|".join(key)) or self.says.get("|".join([*key[:-1], "*"]), [])
 
 
@@ -248,7 +256,10 @@ class KnownQuestions:
         for kind in self._kinds.values():
             slots = kind.slots
             if kind.name == "same":
-                slots = before if len(before) == 1 else ("",)
+                if len(before) == 1:
+                    slots = before
+                else:
+                    slots = ("",)
             taken = [one for table in dict.fromkeys(slots) for one in found.get(table, ())]
             if len(taken) != len(slots) or any(
                 len(found[table]) != slots.count(table) for table in slots
@@ -270,18 +281,21 @@ class KnownQuestions:
         return sorted(longest, key=lambda one: words.index(one[1][0]))
 
     def _said(self, fit: _Fit, talked: Talked) -> list[str]:
-        kind, key = fit.kind, fit.key
+        kind = fit.kind
+        key = fit.key
         if kind.name == "same" and talked.kind is not None:
             kind = talked.kind
         elif kind.name.startswith("its "):
             is_known = talked.kind is not None and talked.kind.slots == ("country",)
-            kind, key = (
-                self._kinds[kind.name.removeprefix("its ")],
-                talked.key if is_known else ("",),
-            )
+            kind = self._kinds[kind.name.removeprefix("its ")]
+            if is_known:
+                key = talked.key
+            else:
+                key = ("",)
         elif kind.name.startswith("told "):
             return self._told(kind.name.removeprefix("told "), key[0] if key else "", talked)
-        talked.kind, talked.key = kind, key
+        talked.kind = kind
+        talked.key = key
         return kind.answers(key)
 
     def _told(self, about: str, whose: str, talked: Talked) -> list[str]:
@@ -310,11 +324,10 @@ class KnownQuestions:
             matches = lowered.startswith(begin) and lowered.endswith(end)
             if matches and self._told_values[about].fullmatch(value):
                 about = about.removeprefix("plain-")
-                value = (
-                    value[:1].upper() + value[1:]
-                    if about in ("name", "relation", "city")
-                    else value
-                )
+                if about in ("name", "relation", "city"):
+                    value = value[:1].upper() + value[1:]
+                else:
+                    value = value
                 talked.told[f"{about} {whose}"] = value
                 return _filled(self._replies[f"reply {about}"], value, whose)
         return ""
@@ -324,7 +337,9 @@ class KnownQuestions:
         if word in self._words or len(word) < _MISSPELT_CHARS or not word.isalpha():
             return word
         near = [known for known in self._by_letter.get(word[0], ()) if _is_slip(word, known)]
-        return near[0] if len(near) == 1 else word
+        if len(near) == 1:
+            return near[0]
+        return word
 
 
 def _says_alike(words: Sequence[str], row: Sequence[str], shared: Sequence[str]) -> bool:
@@ -348,7 +363,10 @@ def _is_slip(word: str, known: str) -> bool:
 
 
 def _filled(text: str, value: str, whose: str) -> str:
-    article = "an" if value[:1].lower() in tuple("aeiou") else "a"
+    if value[:1].lower() in tuple("aeiou"):
+        article = "an"
+    else:
+        article = "a"
     said = text.replace("{an v}", f"{article} {value}").replace("{v}", value).replace("{k}", whose)
     return said[:1].upper() + said[1:]
 
@@ -359,7 +377,10 @@ def _kind(one: dict[str, Any]) -> Kind:
         words, _, order = ask.partition(" <")
         rows[tuple(words.split())] = order or "xy"
     vocabulary = frozenset(word for row in rows for word in row if word[0] != "#") - _TURNING
-    sets = frozenset(map(frozenset, rows)) if not one["ordered"] else frozenset()
+    if not one["ordered"]:
+        sets = frozenset(map(frozenset, rows))
+    else:
+        sets = frozenset()
     return Kind(
         one["name"], tuple(one["slots"]), rows, one["ordered"], sets, vocabulary, one["says"]
     )

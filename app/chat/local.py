@@ -65,7 +65,8 @@ class LocalBackend:
     """Opens models and computes with them; every method as of ``Backend``."""
 
     def __init__(self, wire: Wire, options: ChatOptions) -> None:
-        self._wire, self._options = wire, options
+        self._wire = wire
+        self._options = options
         self._opened: OpenedModel | None = None
         self._prefill_tps = 0.0
         self._has_doubted = False
@@ -100,9 +101,13 @@ class LocalBackend:
 
     def write_title(self, request: Request, conversation_id: str) -> None:
         """Write a title."""
-        local, meter = self._model().local, self._wire.status.meter
+        local = self._model().local
+        meter = self._wire.status.meter
         local.hold(request.said)
-        decode_tps = meter.decode_tps if meter is not None else 0.0
+        if meter is not None:
+            decode_tps = meter.decode_tps
+        else:
+            decode_tps = 0.0
         title = write_title(self._wire, local.session, local.chat, self._prefill_tps, decode_tps)
         if title:
             self._wire.emit(events.TitleWritten(conversation_id, title))
@@ -134,8 +139,14 @@ class LocalBackend:
     def open(self, opening: Opening) -> None:
         """Open a model; where that fails, the one from before stays or is opened again, and reads what it had read."""
         assert isinstance(opening.place, Path)
-        before = self._opened.path if self._opened is not None else None
-        request = opening.request if opening.keeps else opening.request.with_nothing_said()
+        if self._opened is not None:
+            before = self._opened.path
+        else:
+            before = None
+        if opening.keeps:
+            request = opening.request
+        else:
+            request = opening.request.with_nothing_said()
         self._is_opening_new = True
         try:
             opened = self._open(opening.place, request.adapters)
@@ -145,7 +156,8 @@ class LocalBackend:
                 raise
             self._wire.cancelled.clear()
             self._wire.emit(events.ModelKept(reason_of(error), is_open=False))
-            request, opened = opening.request, self._open(before, opening.request.adapters)
+            opened = self._open(before, opening.request.adapters)
+            request = opening.request
         self._is_opening_new = False
         if opened.tuning.doubt and not self._has_doubted:  # once is enough
             self._has_doubted = True
@@ -206,7 +218,8 @@ class LocalBackend:
         return opened
 
     def _begin(self, path: Path, model: Model, adapters: tuple[str, ...]) -> OpenedModel:
-        wire, options = self._wire, self._options
+        wire = self._wire
+        options = self._options
         if adapters:
             access.use_adapters(model, adapters)
         # before the session: it starts a process, which no thread should precede
@@ -268,7 +281,10 @@ class LocalBackend:
             ready = opened.local.session.reusable([*ids, -1])
             restored = min(back.tokens, ready)
             tps = opened.measures.usual_prefill_tps()
-            read_s = restored / tps if tps else None
+            if tps:
+                read_s = restored / tps
+            else:
+                read_s = None
             return events.ConversationTakenUp(
                 len(ids), ready, restored, back.seconds, read_s, back.trouble
             )
@@ -315,12 +331,14 @@ class LocalBackend:
             raise Cancelled("closing")
         if self._is_opening_new:
             self._refuse_stopped()
-        activity = Activity.COMPILING if progress.stage == "compile" else Activity.LOADING
-        since_s = (
-            self._wire.status.since_s
-            if self._wire.status.activity is activity
-            else self._wire.now_s()
-        )
+        if progress.stage == "compile":
+            activity = Activity.COMPILING
+        else:
+            activity = Activity.LOADING
+        if self._wire.status.activity is activity:
+            since_s = self._wire.status.since_s
+        else:
+            since_s = self._wire.now_s()
         step = clean_line(progress.name, 40)
         self._set_status(EngineStatus(activity, step, progress.done, progress.total, since_s))
 
@@ -330,7 +348,8 @@ class LocalBackend:
 
     def unload(self) -> None:
         """Close the model, if one is open."""
-        opened, self._opened = self._opened, None
+        opened = self._opened
+        self._opened = None
         self._wire.forget_model()
         if opened is not None:
             opened.states.close(self._wire.patience_s)
@@ -343,7 +362,8 @@ class LocalBackend:
     def reply(self, request: Request) -> None:
         """Answer; where no reply comes of it, the context counts what it held before."""
         opened = self._model()
-        is_kept, turn = False, None
+        is_kept = False
+        turn = None
         self._adapt(opened, request.adapters)
         try:
             with peers_of(opened.local.model, opened.local.session, request.n_answers) as (
@@ -375,9 +395,10 @@ class LocalBackend:
             return None
         has_form = self._options.form is not None and self._options.form.form is not None
         # The form is that of the whole reply, in which a thought has no place.
-        local.chat.thinking = (
-            ThinkingMode(False) if has_form else ThinkingMode.parse(self._wire.thinking)
-        )
+        if has_form:
+            local.chat.thinking = ThinkingMode(False)
+        else:
+            local.chat.thinking = ThinkingMode.parse(self._wire.thinking)
         try:
             prompt = local.prompt_with_room(request)
         except NoRoomError as error:
@@ -387,7 +408,10 @@ class LocalBackend:
             self._tell_dropped(opened, prompt)
         opened.states.bring_back(prompt.all_ids)
         # Calls in one of several replies are text: who chooses among them has run none.
-        calls = self._tools.splitter(local) if prompt.chat is not None and is_alone else None
+        if prompt.chat is not None and is_alone:
+            calls = self._tools.splitter(local)
+        else:
+            calls = None
         note_progress = (
             partial(self._note_progress, opened) if is_alone else opened.states.note_progress
         )
@@ -423,7 +447,9 @@ class LocalBackend:
         )
 
     def _seconds_to_read(self, n_tokens: int) -> float | None:
-        return n_tokens / self._prefill_tps if self._prefill_tps > 0 else None
+        if self._prefill_tps > 0:
+            return n_tokens / self._prefill_tps
+        return None
 
     def _note_progress(self, opened: OpenedModel) -> None:
         opened.measures.note_progress()
@@ -458,7 +484,8 @@ class LocalBackend:
         with opened.local.aside():
             ids = opened.local.prompt(request).all_ids
         kept = opened.states.reusable(ids)
-        n_read, n_dropped = len(ids) - kept, opened.local.session.length - kept
+        n_read = len(ids) - kept
+        n_dropped = opened.local.session.length - kept
         self._wire.emit(
             events.PromptWeighed(draft, kept, n_dropped, n_read, self._seconds_to_read(n_read))
         )

@@ -65,7 +65,9 @@ class TurnPrompt:
     @property
     def opening(self) -> str:
         """The last words of the prompt, which may open a thinking block."""
-        return self.chat.opening if self.chat is not None else ""
+        if self.chat is not None:
+            return self.chat.opening
+        return ""
 
 
 class LocalModel:
@@ -89,7 +91,10 @@ class LocalModel:
         settings: Settings,
         least_reply_tokens: int = MIN_REPLY_TOKENS,
     ) -> None:
-        self.model, self.session, self.chat, self.settings = model, session, chat, settings
+        self.model = model
+        self.session = session
+        self.chat = chat
+        self.settings = settings
         self._least_reply_tokens = least_reply_tokens
         self._tags: Collection[int] = tag_ids(model.tokenizer.control_texts)
         self._is_fenced = is_starter(model.path)
@@ -101,20 +106,27 @@ class LocalModel:
 
     def tags(self, with_calls: bool = True) -> Collection[int]:
         """Return the control tokens that are part of the text; those of calls where the model knows tools."""
-        how = self.model.chat_template.call_format if with_calls else None
-        return self._tags if how is None else {*self._tags, *how.marker_ids(self.model.tokenizer)}
+        if with_calls:
+            how = self.model.chat_template.call_format
+        else:
+            how = None
+        if how is None:
+            return self._tags
+        return {*self._tags, *how.marker_ids(self.model.tokenizer)}
 
     # ---- from a request to ids
 
     def use_tools(self, tools: Sequence[Mapping[str, Any]]) -> None:
         """Tell the model of these tools from the next prompt on."""
-        before, self.chat.tools = self.chat.tools, tools
+        before = self.chat.tools
+        self.chat.tools = tools
         if list(tools) != list(before):
             self.chat.tokenise_again()
 
     def hold(self, said: Sequence[Said]) -> None:
         """Bring the conversation to what was said. Raises EngineError: a message cannot be taken."""
-        chat, n_same = self.chat, self.n_held(said)
+        chat = self.chat
+        n_same = self.n_held(said)
         if n_same:
             chat.rewind(n_same)
         else:
@@ -137,7 +149,8 @@ class LocalModel:
         self.chat.start(None)
 
     def _add(self, one: Said) -> None:
-        chat, tokenizer = self.chat, self.model.tokenizer
+        chat = self.chat
+        tokenizer = self.model.tokenizer
         if one.role == USER:
             chat.add_unrendered(one.text)
         elif one.role == TOOL:
@@ -182,19 +195,26 @@ class LocalModel:
         """Return the same; the oldest turns go until it fits. Raises NoRoomError: it does not without them either."""
         n_ctx = self.session.n_ctx
         is_new = request.begun is None and request.plain is None
-        least_free = max(1, min(self._least_reply_tokens, n_ctx // 8)) if is_new else 1
+        if is_new:
+            least_free = max(1, min(self._least_reply_tokens, n_ctx // 8))
+        else:
+            least_free = 1
         n_turns = n_tokens = 0
         while True:
             prompt = self.prompt(request.without(n_turns))
             needed = len(prompt.all_ids) + least_free
             if needed <= n_ctx:
                 break
-            starts = self.chat.turn_starts() if prompt.chat is not None else []
+            if prompt.chat is not None:
+                starts = self.chat.turn_starts()
+            else:
+                starts = []
             alone = needed - (starts[-1] - starts[0] if starts else 0)
             n_more = turns_to_drop(starts, needed - least_free, n_ctx, least_free)
             if alone > n_ctx or not n_more:
                 raise NoRoomError(alone)
-            n_turns, n_tokens = n_turns + n_more, n_tokens + starts[n_more] - starts[0]
+            n_turns = n_turns + n_more
+            n_tokens = n_tokens + starts[n_more] - starts[0]
         # What was dropped stays dropped, whatever becomes of the turn that needed its room.
         self.n_tokens -= n_tokens
         self.turn_starts = tuple(start - n_tokens for start in self.turn_starts[n_turns:])
@@ -203,7 +223,8 @@ class LocalModel:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Let other prompts be made meanwhile; the conversation keeps its tokens."""
-        saved, held = self.chat.save(), self._held
+        saved = self.chat.save()
+        held = self._held
         try:
             yield
         finally:
@@ -214,7 +235,8 @@ class LocalModel:
         self.hold([*said, begun.reply])
         taken = self.chat.take_reply()
         self._held.pop()
-        ids, tags = taken.ids, self.tags(bool(self.chat.tools))
+        ids = taken.ids
+        tags = self.tags(bool(self.chat.tools))
         with self._thinking_as_in(taken.text, begun.thinking):
             prompt_ids = self.chat.prompt_ids()
             opening = self.chat.opening
@@ -226,7 +248,8 @@ class LocalModel:
     @contextmanager
     def _thinking_as_in(self, reply: str, thinking: Thinking | None) -> Iterator[None]:
         """Open the prompt as it was for a reply that goes on, however much the model shall think from now on."""
-        chat, chosen = self.chat, self.chat.thinking
+        chosen = self.chat.thinking
+        chat = self.chat
         try:
             for mode in (chosen, ThinkingMode(), ThinkingMode(True), ThinkingMode(False), chosen):
                 chat.thinking = mode
@@ -241,8 +264,13 @@ class LocalModel:
 
     def fence(self, prompt: TurnPrompt) -> Any:
         """Return what holds the bundled model to what its training has for a question; None for any other model."""
-        begun = prompt.earlier.ids if prompt.earlier is not None else ()
-        return fence_of(self.model, prompt.chat, begun) if self._is_fenced else None
+        if prompt.earlier is not None:
+            begun = prompt.earlier.ids
+        else:
+            begun = ()
+        if self._is_fenced:
+            return fence_of(self.model, prompt.chat, begun)
+        return None
 
     def reply(
         self,
@@ -263,8 +291,12 @@ class LocalModel:
             session: that computes it in place of the model's own.
             more: fields of ``Reply``.
         """
-        chat, tokenizer = prompt.chat, self.model.tokenizer
-        begun = prompt.earlier.ids if prompt.earlier is not None else ()
+        chat = prompt.chat
+        tokenizer = self.model.tokenizer
+        if prompt.earlier is not None:
+            begun = prompt.earlier.ids
+        else:
+            begun = ()
         more.setdefault("spelled", self.tags(bool(self.chat.tools)))
         return Reply(
             session if session is not None else self.session,
@@ -290,7 +322,8 @@ class LocalModel:
 
     def note_size(self, n_tokens: int) -> None:
         """The conversation has so many tokens now."""
-        self.n_tokens, self.turn_starts = n_tokens, tuple(self.chat.turn_starts())
+        self.turn_starts = tuple(self.chat.turn_starts())
+        self.n_tokens = n_tokens
 
 
 def _is_same(held: Said, said: Said) -> bool:

@@ -44,7 +44,9 @@ def _unlike_others(sampling: Sampling, at: int) -> Sampling:
         raise Refusal(
             "at temperature 0 all answers are the same (/set temperature 0.7 makes them differ)"
         )
-    return sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + at)
+    if sampling.seed is None:
+        return sampling
+    return replace(sampling, seed=sampling.seed + at)
 
 
 class LocalTurn:
@@ -71,12 +73,18 @@ class LocalTurn:
         at: int | None = None,
         session: Session | None = None,
     ) -> None:
-        self._calls, self._is_alone, self.at = calls, at is None, at or 0
+        self._calls = calls
+        self._is_alone = at is None
+        self.at = at or 0
         self.on_begun: Callable[[], object] = lambda: None
-        self._wire, self._local, self.prompt = wire, local, prompt
+        self._wire = wire
+        self._local = local
+        self.prompt = prompt
         self._earlier = prompt.earlier or EarlierPart((), "", None)
         self._on_progress = on_progress
-        ids, model, form = prompt.all_ids, local.model, options.form
+        ids = prompt.all_ids
+        model = local.model
+        form = options.form
         self._n_unread = len(ids) - local.session.reusable(ids)
         if form is not None and form.form is not None:
             self._constraint = form.constraint(
@@ -99,7 +107,10 @@ class LocalTurn:
             session=session,
         )
         self.meter = self.reply.meter
-        begun = self._earlier.text if prompt.earlier is not None else None
+        if prompt.earlier is not None:
+            begun = self._earlier.text
+        else:
+            begun = None
         thinking = self._earlier.thinking
         self._text = ReplyText(
             self._emit, self.meter, prompt.opening, begun, thinking, calls, options.tells_pieces
@@ -148,7 +159,10 @@ class LocalTurn:
             self._emit(events.PromptStopped())
             return False
         self._keep_reply()
-        calls, calls_at = self._found_calls() if ending is Ending.COMPLETE else ((), 0)
+        if ending is Ending.COMPLETE:
+            calls, calls_at = self._found_calls()
+        else:
+            calls, calls_at = ((), 0)
         self._emit(
             events.GenerationFinished(
                 ending, self.meter.figures(), *self.written(), calls, calls_at
@@ -188,7 +202,8 @@ class LocalTurn:
 @contextmanager
 def peers_of(model: Model, session: Session, n: int) -> Iterator[tuple[list[Session], str]]:
     """Have sessions for n replies, this one first, or as many as memory has room for; and why they are fewer."""
-    sessions, trouble = [session], ""
+    sessions = [session]
+    trouble = ""
     try:
         while len(sessions) < n and not trouble:
             try:
@@ -211,7 +226,8 @@ class Answers:
     """
 
     def __init__(self, turns: Sequence[LocalTurn], wire: Wire) -> None:
-        self._turns, self._wire = turns, wire
+        self._turns = turns
+        self._wire = wire
         self._kept: set[int] = set()
         self._threads = [
             threading.Thread(

@@ -112,7 +112,9 @@ def kv_type_of(settings: Settings, model: Model) -> str:
 def recall_tuned(model: Model) -> Recalled:
     """Return what is remembered for this machine, model and power source, and whether it is in doubt."""
     kept = state.load_state()[0]
-    return recall(kept, _place(model)) if kept.tuned_threads else Recalled()
+    if kept.tuned_threads:
+        return recall(kept, _place(model))
+    return Recalled()
 
 
 def remember_tuned(
@@ -125,11 +127,9 @@ def remember_tuned(
 
 def recall_thinking(settings: Settings, path: ModelPlace) -> str:
     """Return how much a model is asked to think: as the settings say, else as was chosen for it."""
-    return (
-        settings.thinking
-        if settings.thinking != AUTO
-        else state.load_state()[0].thinking.get(model_key(path), AUTO)
-    )
+    if settings.thinking != AUTO:
+        return settings.thinking
+    return state.load_state()[0].thinking.get(model_key(path), AUTO)
 
 
 def kernels_version() -> str:
@@ -208,7 +208,10 @@ def make_sampling(settings: Settings, model: Model, mode: ThinkingMode) -> Sampl
     values |= {
         name: value for name, (value, _) in advice.items() if name not in settings.given_sampling
     }
-    values["seed"] = None if chosen.seed < 0 else chosen.seed
+    if chosen.seed < 0:
+        values["seed"] = None
+    else:
+        values["seed"] = chosen.seed
     return Sampling(**values)
 
 

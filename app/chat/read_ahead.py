@@ -37,7 +37,10 @@ class ReadAhead:
     """Counts and reads for one open model."""
 
     def __init__(self, wire: Wire, local: LocalModel, states: SavedStates) -> None:
-        self._wire, self._local, self._session, self._states = wire, local, local.session, states
+        self._wire = wire
+        self._local = local
+        self._session = local.session
+        self._states = states
         self._settled_tokens = 0
         self._slow_chars = MAX_CHARS
         self._is_first = True
@@ -49,7 +52,8 @@ class ReadAhead:
 
     def prepare(self, request: Request, draft: str, reads: bool, is_settled: bool) -> None:
         """Count a draft, the last message of the request, and read it ahead if that is wanted."""
-        session, chat = self._session, self._local.chat
+        session = self._session
+        chat = self._local.chat
         *before, last = request.said
         text = last.text
         if not text:
@@ -65,7 +69,8 @@ class ReadAhead:
         ids = chat.add_user(text)
         chat.rewind(n_messages)
         # The first one of a model also builds what every later one uses, and what is asked next would pay for that.
-        is_first, self._is_first = self._is_first, False
+        is_first = self._is_first
+        self._is_first = False
         if self._wire.now_s() - started_s > MAX_COUNT_S and not is_first and not is_settled:
             self._slow_chars = len(text)
         self._report(draft, ids)
@@ -94,7 +99,8 @@ class ReadAhead:
 
     def read_document(self, wanted: WantedDocument) -> None:
         """Say how much is saved of a document, and read the rest if that is wanted."""
-        wire, states = self._wire, self._states
+        wire = self._wire
+        states = self._states
         *before, last = wanted.request().said
         with self._local.aside():
             self._local.hold(before)
@@ -103,7 +109,8 @@ class ReadAhead:
         told = DocumentRead(
             wanted.key, len(ids), n_saved, round(len(ids) * self._session.kv_bytes_per_position)
         )
-        trouble, fits = "", len(ids) + MIN_REPLY_TOKENS <= self._session.n_ctx
+        trouble = ""
+        fits = len(ids) + MIN_REPLY_TOKENS <= self._session.n_ctx
 
         def tell(n_saved_now: int) -> None:
             wire.emit(replace(told, saved_tokens=max(n_saved, n_saved_now)))
@@ -141,7 +148,8 @@ class ReadAhead:
             ids: the cache or the disk may hold some of it; without room for a reply after it, nothing is read.
             state: as of ``SavedStates.bring_back``.
         """
-        wire, session = self._wire, self._session
+        wire = self._wire
+        session = self._session
         # this model may have had the conversation before
         back = self._states.bring_back(ids, state)
         n_ready = session.reusable([*ids, -1])
@@ -149,7 +157,8 @@ class ReadAhead:
         if len(ids) + MIN_REPLY_TOKENS > session.n_ctx:
             sizes = f"the conversation has {count(len(ids))} tokens, this model's context holds {session.n_ctx:,}"
             return replace(done, trouble=f"{sizes}: the oldest turns go with the next message")
-        meter, unread = ReplyMeter(len(ids), wire.now_s), len(ids) - n_ready
+        meter = ReplyMeter(len(ids), wire.now_s)
+        unread = len(ids) - n_ready
 
         def note_progress(done: int, total: int) -> None:
             if wire.cancelled.is_set():

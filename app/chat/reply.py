@@ -56,7 +56,8 @@ class ReplyMeter:
 
     def note_read(self, read_tokens: int) -> None:
         """So much of the prompt has been read by now."""
-        self.read_tokens, self.prefill_s = read_tokens, self._clock() - self.started_s
+        self.prefill_s = self._clock() - self.started_s
+        self.read_tokens = read_tokens
 
     @property
     def tokens(self) -> int:
@@ -66,19 +67,23 @@ class ReplyMeter:
     @property
     def first_token_s(self) -> float | None:
         """Seconds from the start to the first token."""
-        return self.token_times_s[0] - self.started_s if self.token_times_s else None
+        if self.token_times_s:
+            return self.token_times_s[0] - self.started_s
+        return None
 
     @property
     def generating_s(self) -> float:
         """Seconds from the end of the prompt to the newest token; 0 before there is one."""
-        return (
-            self.token_times_s[-1] - self.started_s - self.prefill_s if self.token_times_s else 0.0
-        )
+        if self.token_times_s:
+            return self.token_times_s[-1] - self.started_s - self.prefill_s
+        return 0.0
 
     @property
     def prefill_tps(self) -> float:
         """Prompt tokens read per second; 0 where none had to be read."""
-        return self.read_tokens / self.prefill_s if self.prefill_s > 0 else 0.0
+        if self.prefill_s > 0:
+            return self.read_tokens / self.prefill_s
+        return 0.0
 
     @property
     def decode_tps(self) -> float:
@@ -86,7 +91,9 @@ class ReplyMeter:
         if self.tokens < 2:
             return 0.0
         elapsed_s = self.token_times_s[-1] - self.token_times_s[0]
-        return (self.tokens - 1) / elapsed_s if elapsed_s > 0 else 0.0
+        if elapsed_s > 0:
+            return (self.tokens - 1) / elapsed_s
+        return 0.0
 
     def window_tps(self, window_s: float) -> float:
         """Rate over the last seconds, falling by itself while no token comes; 0 before there are two tokens."""
@@ -94,8 +101,13 @@ class ReplyMeter:
         # The token before the window begins the first interval inside it.
         first = max(0, bisect_right(self.token_times_s, now_s - window_s) - 1)
         counted = self.tokens - 1 - first
-        elapsed_s = now_s - self.token_times_s[first] if counted > 0 else 0.0
-        return counted / elapsed_s if elapsed_s > 0 else 0.0
+        if counted > 0:
+            elapsed_s = now_s - self.token_times_s[first]
+        else:
+            elapsed_s = 0.0
+        if elapsed_s > 0:
+            return counted / elapsed_s
+        return 0.0
 
     @property
     def ending(self) -> Ending:
@@ -125,8 +137,10 @@ class ThoughtLimit:
         spelled: Collection[int] = (),
         earlier: Iterable[int] = (),
     ) -> None:
-        self._tokenizer, self._budget_tokens = tokenizer, budget_tokens
-        self._stream, self._splitter = tokenizer.stream(spelled), ThinkingSplitter(opened)
+        self._tokenizer = tokenizer
+        self._budget_tokens = budget_tokens
+        self._stream = tokenizer.stream(spelled)
+        self._splitter = ThinkingSplitter(opened)
         self._n_tokens = self.n_chars = 0
         self._was_ended = False
         for token_id in earlier:
@@ -162,7 +176,10 @@ def limit_of(
     begun: Iterable[int] = (),
 ) -> ThoughtLimit | None:
     """Return the limit that a conversation's next reply has, after what a continued one has of it; None for none."""
-    budget = chat.thought_budget_tokens if chat is not None else None
+    if chat is not None:
+        budget = chat.thought_budget_tokens
+    else:
+        budget = None
     if chat is None or budget is None:
         return None
     return ThoughtLimit(tokenizer, budget, opened_by(chat.opening), spelled, begun)
@@ -171,7 +188,9 @@ def limit_of(
 def guard_of(settings: Settings, tokenizer: Tokenizer, constraint: object) -> LoopGuard | None:
     """Return what ends a reply that repeats itself; None where that is off, or where it would break a form."""
     is_wanted = settings.loop_guard == "on" and constraint is None
-    return LoopGuard(tokenizer.spelled_bytes) if is_wanted else None
+    if is_wanted:
+        return LoopGuard(tokenizer.spelled_bytes)
+    return None
 
 
 @dataclass(eq=False)
@@ -242,7 +261,10 @@ class Reply:
         except Cancelled:
             self.meter.finish_reason = "cancelled"
         except BaseException as error:
-            self.meter.finish_reason = "cancelled" if isinstance(error, GeneratorExit) else "error"
+            if isinstance(error, GeneratorExit):
+                self.meter.finish_reason = "cancelled"
+            else:
+                self.meter.finish_reason = "error"
             raise
 
     def _read_and_generate(self) -> Generator[str, None, str]:
@@ -254,17 +276,17 @@ class Reply:
                 "n_replied": len(self.after),
             }
             prefilled = self.session.prefill(self.prompt_ids, **how)
-            self.meter.reused_tokens, self.meter.read_tokens = prefilled.reused, prefilled.fed
+            self.meter.reused_tokens = prefilled.reused
+            self.meter.read_tokens = prefilled.fed
             self.meter.prefill_s = prefilled.seconds
         while not self._cancelled.is_set():
             yield from self._generate()
             if self.n_cut_chars:
                 return REPEATS
-            end = (
-                self.limit.end()
-                if self.limit is not None and not self.session.finish_reason
-                else None
-            )
+            if self.limit is not None and not self.session.finish_reason:
+                end = self.limit.end()
+            else:
+                end = None
             if end is None or self._cancelled.is_set():
                 return self.session.finish_reason or "cancelled"
             ids, text = end
@@ -280,7 +302,10 @@ class Reply:
 
     def _generate(self) -> Iterator[str]:
         """Generate until the session says why the reply is over, or until a thought is to end."""
-        left = self.max_tokens - self.meter.tokens if self.max_tokens else None
+        if self.max_tokens:
+            left = self.max_tokens - self.meter.tokens
+        else:
+            left = None
         how = self.sampling, left, self.stop, [*self.after, *self.ids], self.spelled
         before = self.meter.guessed_tokens
         with closing(self.session.generate(*how, **self._options)) as generating:
@@ -296,7 +321,10 @@ class Reply:
                 n_copied = 0
                 if not is_over:
                     self._n_pieces_at.append(len(self._pieces))
-                    n_copied = self.guard.note(generated.token_id) if self.guard is not None else 0
+                    if self.guard is not None:
+                        n_copied = self.guard.note(generated.token_id)
+                    else:
+                        n_copied = 0
                 self.meter.guessed_tokens = before + self.session.n_guessed
                 if self._cancelled.is_set():
                     # The session forgets a cancel that came just before it began to generate.

@@ -49,13 +49,12 @@ class ReplyText:
     ) -> None:
         self._tells_pieces = tells_pieces
         self._calls_of_pieces = calls.fresh() if calls is not None and tells_pieces else None
-        self._emit, self._meter, self._earlier, self._calls = (
-            emit,
-            meter,
-            earlier or Thinking(),
-            calls,
-        )
-        self._answer, self._thought = TextCleaner(), TextCleaner()
+        self._emit = emit
+        self._meter = meter
+        self._earlier = earlier or Thinking()
+        self._calls = calls
+        self._answer = TextCleaner()
+        self._thought = TextCleaner()
         self._opened = opened_by(opening)
         self._splitter = ThinkingSplitter(self._opened)
         self._told: ThinkingFinished | None = None
@@ -78,8 +77,12 @@ class ReplyText:
 
     def begin_again(self, text: str) -> None:
         """The whole reply is this text, in place of what was told."""
-        self._answer, self._thought, self._calls = TextCleaner(), TextCleaner(), None
-        self._splitter, self._begun, self._is_finished = ThinkingSplitter(self._opened), text, False
+        self._answer = TextCleaner()
+        self._thought = TextCleaner()
+        self._calls = None
+        self._splitter = ThinkingSplitter(self._opened)
+        self._begun = text
+        self._is_finished = False
 
     def finish(self) -> None:
         """The reply has ended: show what was held back, and why what looks like a call is none."""
@@ -96,7 +99,8 @@ class ReplyText:
         self._tell_piece("", is_last=True)
 
     def _reopen(self) -> None:
-        begun, self._begun = self._begun, None
+        begun = self._begun
+        self._begun = None
         if begun is not None:
             self._emit(ReplyReopened())
             self._show(self._splitter.push(begun))
@@ -119,7 +123,8 @@ class ReplyText:
         if self._told is not None:
             self._emit(self._told)
             return
-        tokens, duration_s = self._earlier.tokens, self._earlier.duration_s
+        tokens = self._earlier.tokens
+        duration_s = self._earlier.duration_s
         if not self._earlier.is_closed:
             tokens += self._meter.tokens
             duration_s += self._meter.generating_s
@@ -157,7 +162,10 @@ class GrowingReply:
             self._thought_pieces.append(event.text)
         elif isinstance(event, ThinkingFinished):
             thought = Thinking(self.thought, event.tokens, event.duration_s, event.is_closed)
-            self.thinking = thought if thought.text.strip() else None
+            if thought.text.strip():
+                self.thinking = thought
+            else:
+                self.thinking = None
         else:
             self.begin_again()
 

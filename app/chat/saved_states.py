@@ -30,7 +30,8 @@ LEAST_PREFIX_TOKENS = 32
 LEAST_TAKEN_TOKENS = 64
 """Fewer tokens than that are read sooner than saved ones are looked for."""
 NEW_PREFIX_FLUSH_S = 5.0
-_FLUSH_STEP_S, _MOST_FLUSHES = 0.1, 600
+_FLUSH_STEP_S = 0.1
+_MOST_FLUSHES = 600
 """A document is saved in steps, between which a question comes first."""
 
 
@@ -86,8 +87,12 @@ class SavedStates:
         is_wanted: Callable[[], bool] = lambda: False,
         notes: bool = True,
     ) -> None:
-        self._place, self._files, self._model, self._session = place, files, model, session
-        self._is_wanted, self._notes = is_wanted, notes
+        self._place = place
+        self._files = files
+        self._model = model
+        self._session = session
+        self._is_wanted = is_wanted
+        self._notes = notes
         self._writer: StateWriter | None = None
         self._path: Path | None = None
         """The place's, whose state the writer keeps."""
@@ -133,7 +138,8 @@ class SavedStates:
         Args:
             path: what the names of files about the conversation's states begin with, where it is taken up again.
         """
-        session, files = self._session, self._files
+        session = self._session
+        files = self._files
         if files is None:
             return BroughtBack()
         n_held = session.reusable(ids)
@@ -157,14 +163,20 @@ class SavedStates:
             return None, 0, ""
         try:
             place = self._directory()
-            n = files.restorable(self._session, place, ids) if place is not None else 0
+            if place is not None:
+                n = files.restorable(self._session, place, ids)
+            else:
+                n = 0
         except Exception as error:
             return None, 0, f"the saved state is not used: {reason_in_a_line(error)}"
-        return (place, n, "") if n >= least else (None, 0, "")
+        if n >= least:
+            return (place, n, "")
+        return (None, 0, "")
 
     def begin_with(self, ids: Sequence[int]) -> None:
         """A conversation begins with these tokens: bring them back, or read and keep them while nothing is asked."""
-        files, session = self._files, self._session
+        files = self._files
+        session = self._session
         if files is None or len(ids) < LEAST_PREFIX_TOKENS:
             return
         self._drop_writer()
@@ -198,7 +210,11 @@ class SavedStates:
 
     def files_of(self, ids: Sequence[int]) -> tuple[Path, ...]:
         """Return the files that hold what is saved of a prompt, and nothing else."""
-        place, files = self._directory() if self._files is not None else None, self._files
+        if self._files is not None:
+            place = self._directory()
+        else:
+            place = None
+        files = self._files
         if place is None or files is None:
             return ()
         return tuple(place / name for name in files.names(self._session, place, ids))
@@ -215,7 +231,8 @@ class SavedStates:
         Returns:
             str: why it cannot go on; "" where it is done or gave way.
         """
-        files, present = self._files, self._session
+        files = self._files
+        present = self._session
         if files is None:
             return ""
 
@@ -226,7 +243,8 @@ class SavedStates:
                 session.cancel()
 
         try:
-            place, note = self._kept_in(), SegmentNotes(path, self._kind).note
+            place = self._kept_in()
+            note = SegmentNotes(path, self._kind).note
             with closing(self._model.session(present.n_ctx, present.kv_type)) as session:
                 files.restore(session, place, ids)
                 with closing(files.writer(session, place, note)) as writer:
@@ -246,7 +264,9 @@ class SavedStates:
     def _directory(self) -> Path | None:
         """The directory of this model and type of cache; None where it cannot be created."""
         root = paths.private_directory(paths.states_dir())
-        return paths.private_directory(root / self._kind) if root is not None else None
+        if root is not None:
+            return paths.private_directory(root / self._kind)
+        return None
 
     def _kept_in(self) -> Path:
         """The same, with the model's name next to the segments. Raises OSError: it cannot be created."""
@@ -264,7 +284,9 @@ class SavedStates:
             self._writer = files.writer(self._session, self._kept_in(), on_segment)
 
     def _drop_writer(self) -> None:
-        writer, self._writer, self._path = self._writer, None, None
+        writer = self._writer
+        self._writer = None
+        self._path = None
         if writer is not None:
             with suppress(Exception):
                 writer.close()

@@ -70,12 +70,11 @@ class Talk:
         may_read_ahead: Callable[[], bool] = bool,
         may_run: Callable[[ToolCall], bool] = lambda call: False,
     ) -> None:
-        self._at_hand, self._watch, self._may_read_ahead = (
-            at_hand or AtHand(),
-            watch,
-            may_read_ahead,
-        )
-        self._may_run, self._has_calls = may_run, False
+        self._at_hand = at_hand or AtHand()
+        self._watch = watch
+        self._may_read_ahead = may_read_ahead
+        self._may_run = may_run
+        self._has_calls = False
         """And whether the last reply has calls about which no one was asked yet."""
         self.bridge = EngineBridge(options, clock)
         self.turns = Turns(self.bridge, system, self._at_hand.journal, SAVING_PATIENCE_S)
@@ -112,7 +111,10 @@ class Talk:
     def _load(self, path: ModelPlace, is_kept: bool, rereads: bool) -> Iterator[events.Event]:
         self.turns.load(path, is_kept, rereads)
         is_taken_up = is_kept and not rereads and self.turns.has_context
-        self._awaited = events.ConversationTakenUp if is_taken_up else None
+        if is_taken_up:
+            self._awaited = events.ConversationTakenUp
+        else:
+            self._awaited = None
         return self._follow()
 
     def begin(self, system: str | None) -> Iterator[events.Event]:
@@ -196,7 +198,10 @@ class Talk:
 
     def close(self, is_hurried: bool = False) -> str:
         """Save everything and end the engine's thread, for which no one waits in a hurry; returns why saving failed."""
-        patience_s = HURRIED_PATIENCE_S if is_hurried else SAVING_PATIENCE_S
+        if is_hurried:
+            patience_s = HURRIED_PATIENCE_S
+        else:
+            patience_s = SAVING_PATIENCE_S
         with suppress(Exception):
             self.turns.save_partial()
         if is_hurried:
@@ -241,7 +246,8 @@ class Talk:
                         self._look()
                     continue
                 is_refused = isinstance(self._came[0], events.PromptRefused)
-                is_joining, self._is_joining = self._is_joining, False
+                is_joining = self._is_joining
+                self._is_joining = False
                 if is_joining and not is_refused:
                     yield events.MessagesJoined()  # what has come is taken in afterwards, even if no one goes on
                 event = self._came.popleft()
@@ -264,15 +270,16 @@ class Talk:
         reply = self.turns.last_message
         assert reply is not None
         is_enough = self.turns.conversation.n_rounds >= MOST_ROUNDS
-        allowed = (
-            frozenset()
-            if is_enough
-            else frozenset(it.call_id for it in reply.calls if self._may_run_now(it))
-        )
+        allowed: frozenset[str] = frozenset()
+        if not is_enough:
+            allowed = frozenset(it.call_id for it in reply.calls if self._may_run_now(it))
         if is_enough or self._is_stop_wanted:
             self._is_stop_wanted = False
             self.is_as_before = self.turns.leave_unanswered()
-            self._came += [events.ToolsTold(TOO_MANY_ROUNDS)] if is_enough else []
+            if is_enough:
+                self._came += [events.ToolsTold(TOO_MANY_ROUNDS)]
+            else:
+                self._came += []
         else:
             self.turns.run_calls(allowed)
 

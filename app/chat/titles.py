@@ -70,16 +70,15 @@ def write_title(
             text += generated.text
             give_way()
     is_whole = session.finish_reason == "stop"
-    return (
-        title_in(text, opening_words, is_whole)
-        if is_whole or session.finish_reason == "length"
-        else ""
-    )
+    if is_whole or session.finish_reason == "length":
+        return title_in(text, opening_words, is_whole)
+    return ""
 
 
 def _request(chat: ChatPrompt) -> tuple[list[int], str]:
     """Return the prompt that asks for a title, and its last words; the conversation is as before."""
-    saved, thinking = chat.save(), chat.thinking
+    saved = chat.save()
+    thinking = chat.thinking
     chat.thinking = ThinkingMode(False)
     try:
         return list(chat.add_user(REQUEST)), chat.opening
@@ -93,13 +92,18 @@ def title_in(text: str, opening_words: str = "", is_whole: bool = True) -> str:
     splitter = ThinkingSplitter(opened_by(opening_words))
     answer = clean_text(splitter.push(text).answer + splitter.flush().answer)
     lines = [line for line in answer.splitlines() if line.strip(_MARKS)]
-    line = " ".join(lines[0].split()) if lines else ""
+    if lines:
+        line = " ".join(lines[0].split())
+    else:
+        line = ""
     if not is_whole and len(lines) == 1:
         line = line.rpartition(" ")[0]
     title = _LABEL.sub("", line.strip(_MARKS)).strip(_MARKS)
     while _columns(title) > MOST_COLUMNS:
         title = (title.rpartition(" ")[0] or title[:-1]).rstrip(_MARKS)
-    return clean_line(title) if sum(map(str.isalpha, title)) >= _LEAST_LETTERS else ""
+    if sum(map(str.isalpha, title)) >= _LEAST_LETTERS:
+        return clean_line(title)
+    return ""
 
 
 def _columns(text: str) -> int:

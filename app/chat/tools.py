@@ -35,7 +35,8 @@ class _Served:
     """A server of the settings, and what is known of it."""
 
     def __init__(self, setting: ToolServerSetting, is_on: bool) -> None:
-        self.setting, self.is_on = setting, is_on
+        self.setting = setting
+        self.is_on = is_on
         self.server: ToolServer | None = None
         self.tools: tuple[ServedTool, ...] = ()
         self.hidden: dict[str, str] = {}
@@ -71,7 +72,10 @@ class _Served:
         more = len(left_out) - _MOST_LEFT_OUT
         if more > 0:
             left_out[_MOST_LEFT_OUT:] = [f"{more} more"]
-        reasons = f" (left out: {'; '.join(left_out)})" if left_out else ""
+        if left_out:
+            reasons = f" (left out: {'; '.join(left_out)})"
+        else:
+            reasons = ""
         return f"{name}: on, {', '.join(usable) or 'no tools'}{reasons}"
 
 
@@ -84,7 +88,9 @@ class ToolBox:
     """
 
     def __init__(self, settings: ToolSettings, make: MakeServer, can_ask: bool = True) -> None:
-        self._make, self._can_ask, self.result_tokens = make, can_ask, settings.result_tokens
+        self._make = make
+        self._can_ask = can_ask
+        self.result_tokens = settings.result_tokens
         servers = [one for one in settings.servers if can_ask or one.always]
         self._served = {one.name: _Served(one, settings.use == "on") for one in servers}
         self._owners: dict[str, _Served] = {}
@@ -119,12 +125,15 @@ class ToolBox:
                 f"({USAGE}: {known})"
             )
         for one in [self._served[name]] if name else self._served.values():
-            one.is_on, one.trouble = word == "on", ""
+            one.is_on = word == "on"
+            one.trouble = ""
 
     def owner_of(self, tool_name: str) -> str:
         """Return the server that has a tool of this name; "" for none."""
         found = self._find(tool_name)
-        return found.setting.name if found is not None else ""
+        if found is not None:
+            return found.setting.name
+        return ""
 
     def runs_always(self, tool_name: str) -> bool:
         """Whether a tool runs without a question: its server's settings say so, or no one has it and nothing runs."""
@@ -133,7 +142,9 @@ class ToolBox:
 
     def _find(self, tool_name: str) -> _Served | None:
         owner = self._owners.get(tool_name)
-        return owner if owner is not None and owner.is_usable else None
+        if owner is not None and owner.is_usable:
+            return owner
+        return None
 
     # ---- the engine's thread
 
@@ -175,7 +186,10 @@ class ToolBox:
 
     def _note_left_out(self, one: _Served, note: Callable[[str], object]) -> None:
         """Say that a server has tools that cannot be used."""
-        n_left_out = len(one.server.left_out) if one.server is not None else 0
+        if one.server is not None:
+            n_left_out = len(one.server.left_out)
+        else:
+            n_left_out = 0
         if n_left_out:
             name = one.setting.name
             note(f"tool server {name}: {counted(n_left_out, 'tool')} left out (/tools says why)")
@@ -195,11 +209,9 @@ class ToolBox:
         """Run a call; returns what the model is told. ``note``: takes a line on a fault. Raises StoppedError."""
         found = self._find(call.name)
         if found is None or found.server is None:
-            return (
-                "The tool's server has ended."
-                if call.name in self._owners
-                else "There is no tool of this name."
-            )
+            if call.name in self._owners:
+                return "The tool's server has ended."
+            return "There is no tool of this name."
         try:
             result = found.server.call(call.name, call.values)
         except ToolServerError as error:
@@ -208,7 +220,10 @@ class ToolBox:
         except BaseException:
             found.end()
             raise
-        error_word = "The tool reports an error:\n" if result.is_error else ""
+        if result.is_error:
+            error_word = "The tool reports an error:\n"
+        else:
+            error_word = ""
         return f"{error_word}{result.text}{_CUT if result.is_cut else ''}" or "(nothing)"
 
     def _give_up(self, one: _Served, error: ToolServerError, note: Callable[[str], object]) -> None:
@@ -241,7 +256,10 @@ def folded(calls: Sequence[ToolCall], results: Sequence[CallResult]) -> str:
     for call, result in zip(calls, results, strict=True):
         said = result.text.strip()
         more = said.count("\n")
-        end = f" (and {more} more {'line' if more == 1 else 'lines'})" if more else ""
+        if more:
+            end = f" (and {more} more {'line' if more == 1 else 'lines'})"
+        else:
+            end = ""
         lines.append(
             f"+ {call.name} {shown_arguments(call)}: {clean_line(said.partition(chr(10))[0], _SHOWN_CHARS)}{end}"
         )

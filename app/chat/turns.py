@@ -74,7 +74,8 @@ class Turns:
         journal: Journal | None = None,
         saving_patience_s: float = 0.0,
     ) -> None:
-        self._bridge, self._saving_patience_s = bridge, saving_patience_s
+        self._bridge = bridge
+        self._saving_patience_s = saving_patience_s
         self.journal = journal or Journal()
         self.conversation = Conversation(system or None, adapters=bridge.adapters)
         self.model: events.ModelLoaded | None = None
@@ -129,14 +130,13 @@ class Turns:
         opening = Opening(path, self._held(), self.journal.state_path, keeps, rereads)
         if self.is_busy or not self._bridge.open(opening):
             return False
-        self._model_before, self.model = self.model, None
+        self._model_before = self.model
+        self.model = None
         # it is this model's, also where it waits
         if self._model_before is None and self.conversation.is_empty:
             self.journal.note_model(path.stem, model_key(path))
-        self.is_loading, self.is_rereading = (
-            True,
-            keeps and bool(opening.request.n_turns) and rereads,
-        )
+        self.is_loading = True
+        self.is_rereading = keeps and bool(opening.request.n_turns) and rereads
         self.begins_new = not keeps and not self.conversation.is_empty
         return True
 
@@ -145,7 +145,8 @@ class Turns:
         if self.is_busy:
             return False
         self._leave_conversation()
-        self.conversation, self.left_waiting = opened.saved.conversation, list(opened.saved.waiting)
+        self.conversation = opened.saved.conversation
+        self.left_waiting = list(opened.saved.waiting)
         self.journal.adopt(opened)
         # the command line goes before what is saved
         if self.model is None and self._bridge.adapters:
@@ -162,7 +163,10 @@ class Turns:
         before = self.conversation
         messages = list(before.messages[:n_messages])
         # What was dropped before its end had room once, and has again.
-        n_dropped = before.n_dropped if before.n_dropped < n_messages else 0
+        if before.n_dropped < n_messages:
+            n_dropped = before.n_dropped
+        else:
+            n_dropped = 0
         self.conversation = Conversation(
             before.system, messages, n_dropped, adapters=before.adapters
         )
@@ -237,7 +241,8 @@ class Turns:
         said = self.conversation.said()
         at = len(said) - len(self.conversation.messages) + 2 * n_turn
         if is_reply:
-            before, reply = said[: at + 1], self.conversation.messages[2 * n_turn + 1]
+            before = said[: at + 1]
+            reply = self.conversation.messages[2 * n_turn + 1]
             return self._bridge.weigh(
                 Request(before, Begun(said_of(reply), reply.thinking, text)), text
             )
@@ -321,7 +326,9 @@ class Turns:
     def last_message(self) -> ChatMessage | None:
         """The newest message of either side."""
         messages = self.conversation.messages
-        return messages[-1] if messages else None
+        if messages:
+            return messages[-1]
+        return None
 
     @property
     def can_continue(self) -> bool:
@@ -369,7 +376,8 @@ class Turns:
         elif isinstance(event, events.GenerationFinished):
             self._end_reply(event, self.growing)
         elif isinstance(event, events.AnswersBegun):
-            self._answers, self._ended = [GrowingReply() for _ in range(event.n)], {}
+            self._answers = [GrowingReply() for _ in range(event.n)]
+            self._ended = {}
         elif isinstance(event, events.AnswerTold):
             self._note_told(event.at, event.event)
         elif isinstance(event, events.AnswersFinished):
@@ -385,12 +393,10 @@ class Turns:
         elif isinstance(event, events.ModelLoaded):
             return Taken(is_new=self._note_loaded(event))
         elif isinstance(event, events.ModelFailed):  # the next one takes over the conversation
-            self.model, self.is_loading, self.is_rereading, self.begins_new = (
-                None,
-                False,
-                False,
-                False,
-            )
+            self.model = None
+            self.is_loading = False
+            self.is_rereading = False
+            self.begins_new = False
         elif isinstance(event, events.ModelKept):
             self._note_model_kept(event.is_open)
         elif isinstance(event, events.ConversationReread):
@@ -420,9 +426,11 @@ class Turns:
 
     def _note_loaded(self, model: events.ModelLoaded) -> bool:
         """The model is there; returns whether a new conversation begins with it."""
-        self.model, self.is_loading = model, False
+        self.model = model
+        self.is_loading = False
         self.journal.note_model(model.title, model_key(model.path))
-        is_new, self.begins_new = self.begins_new, False
+        is_new = self.begins_new
+        self.begins_new = False
         if is_new:
             self._begin_conversation(self.conversation.system)
         return is_new
@@ -432,11 +440,13 @@ class Turns:
         self.begins_new = False
         self.is_rereading = not is_open and self.has_context
         if is_open:
-            self.model, self.is_loading = self._model_before, False
+            self.model = self._model_before
+            self.is_loading = False
 
     def save_partial(self) -> None:
         """Save the running reply so far."""
-        text, thought = self.growing.text, self.growing.thought
+        text = self.growing.text
+        thought = self.growing.thought
         if not self.is_loading:
             # Of a new conversation it is known only by now.
             self._bridge.state_path = self.journal.state_path
@@ -482,35 +492,41 @@ class Turns:
         others: tuple[ChatMessage, ...] = (),
     ) -> None:
         """The running reply counts as a turn."""
-        self.is_answering, self.is_calling = False, bool(done.calls)
+        self.is_answering = False
+        self.is_calling = bool(done.calls)
         figures = done.figures
-        begun = self._replaced[0] if self._begun is not None and not self._is_edited else None
+        if self._begun is not None and not self._is_edited:
+            begun = self._replaced[0]
+        else:
+            begun = None
         if begun is not None and begun.figures is not None:
             figures = begun.figures.continued_by(figures)
         message = self.conversation.add_reply(growing.text, done.ending, figures, growing.thinking)
         message.others = (*others, *self._answered_before())[:MOST_OTHERS]
         message.is_edited = self._is_edited or (begun is not None and begun.is_edited)
-        message.ids, message.raw, message.calls, message.calls_at = (
-            done.ids,
-            done.raw,
-            done.calls,
-            done.calls_at,
-        )
-        message.server_fields = done.server_fields if self._begun is None else None
+        message.ids = done.ids
+        message.raw = done.raw
+        message.calls = done.calls
+        message.calls_at = done.calls_at
+        if self._begun is None:
+            message.server_fields = done.server_fields
+        else:
+            message.server_fields = None
         self._replaced = []
         self._end_turn()
         self._wait_for_disk()
 
     def _answered_before(self) -> tuple[ChatMessage, ...]:
         """Return the answers that the running reply takes the place of, where it goes on from none of them."""
-        before = self._replaced[0] if self._replaced else None
+        if self._replaced:
+            before = self._replaced[0]
+        else:
+            before = None
         if before is None or before.role is Role.USER:
             return ()
-        return (
-            before.others
-            if self._begun is not None
-            else (replace(before, others=()), *before.others)
-        )
+        if self._begun is not None:
+            return before.others
+        return (replace(before, others=()), *before.others)
 
     def _end_turn(self) -> None:
         self.joined = self._left_out = None
@@ -552,7 +568,9 @@ class Turns:
     def first_in_context(self) -> ChatMessage | None:
         """The oldest message that the model sees; None where it sees none."""
         rest = self.conversation.messages[self.conversation.n_dropped :]
-        return rest[0] if rest else None
+        if rest:
+            return rest[0]
+        return None
 
     def stop_tuning(self) -> None:
         """Stop the search for threads, if one runs."""
@@ -577,7 +595,8 @@ class Turns:
         return Taken(given_back=text)
 
     def _restore(self) -> bool:
-        replaced, self._replaced = self._replaced, []
+        replaced = self._replaced
+        self._replaced = []
         if replaced and replaced[0].role is Role.USER:
             self.conversation.take_back_user()
         self.conversation.messages += replaced
@@ -586,7 +605,8 @@ class Turns:
     def _begin(
         self, text: str, folded: str = "", asked_s: float | None = None, n_answers: int = 1
     ) -> None:
-        self.joined, self._own_text = self.conversation.unanswered, text
+        self.joined = self.conversation.unanswered
+        self._own_text = text
         if text in self.left_waiting[:1]:  # it is said at last
             del self.left_waiting[0]
         text, folded = self.conversation.with_unanswered(text, folded)

@@ -40,7 +40,8 @@ class IdleWork:
         """Announce a piece before it is queued; False while another one is not ended."""
         if self.is_pending:
             return False
-        self.is_pending, self.is_dropped = True, False
+        self.is_pending = True
+        self.is_dropped = False
         return True
 
     def drop(self) -> None:
@@ -77,7 +78,9 @@ class IdleWork:
                 session.cancel()
 
         with suppress(Cancelled), self.computing(session) as is_wanted:
-            return session.prefill(ids, on_progress=give_way) if is_wanted else None
+            if is_wanted:
+                return session.prefill(ids, on_progress=give_way)
+            return None
         return None
 
     def end(self) -> None:
@@ -167,12 +170,10 @@ class Wire:
 
     def forget_model(self) -> None:
         """No model is open any more."""
-        self.thinking, self.advise, self.figures, self.grant_wish = (
-            "",
-            _no_advice,
-            EngineFigures(),
-            self.wishes.clear,
-        )
+        self.thinking = ""
+        self.advise = _no_advice
+        self.figures = EngineFigures()
+        self.grant_wish = self.wishes.clear
         self.threads = self.tuning = None
         self.tuning_conditions = Conditions()
 
@@ -188,13 +189,15 @@ class Wire:
     @contextmanager
     def running(self, work: Stoppable, written: Callable[[], Written] = _nothing) -> Iterator[None]:
         """Let work be stopped meanwhile, and a reply be read."""
-        self.work, self.written = work, written
+        self.work = work
+        self.written = written
         if self.cancelled.is_set():  # asked for in the moment before the work could be seen
             work.cancel()
         try:
             yield
         finally:
-            self.work, self.written = None, _nothing
+            self.work = None
+            self.written = _nothing
 
     def emit(self, event: Event) -> None:
         """Hand an event to the screen."""

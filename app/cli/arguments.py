@@ -135,7 +135,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     Raises:
         SystemExit: after --help or --version, or with one line on stderr.
     """
-    command = argv[0] if argv and argv[0] in COMMANDS else None
+    if argv and argv[0] in COMMANDS:
+        command = argv[0]
+    else:
+        command = None
     if command is None:
         _refuse_mistyped(argv)
     options = _parser(command).parse_args(argv[1:] if command else argv)
@@ -150,7 +153,10 @@ def options_of(command: str | None) -> list[str]:
 
 def _refuse_mistyped(argv: Sequence[str]) -> None:
     """Say which command a word means that is neither a command nor a file."""
-    word = argv[0] if argv else ""
+    if argv:
+        word = argv[0]
+    else:
+        word = ""
     if not word.isalpha() or word == "starter" or os.path.exists(word):
         return
     near = difflib.get_close_matches(word.lower(), COMMANDS, n=1, cutoff=0.65)
@@ -198,10 +204,8 @@ def _choose_server(options: argparse.Namespace, settings: Settings) -> Settings:
     if options.server is not None:
         if options.command == "run" and options.model is not None:
             # no file: words of the prompt
-            options.words, options.model = (
-                [options.model, *options.words],
-                None,
-            )
+            options.words = [options.model, *options.words]
+            options.model = None
         elif options.model:
             raise Refusal(
                 "jalopy: a server computes no file of yours "
@@ -635,7 +639,10 @@ COMMANDS = tuple(_PARSERS)
 def _parser(command: str | None) -> _Parser:
     """Return the parser of a command, or of the bare chat."""
     does, arguments = _PARSERS[command or "chat"]
-    prog = f"jalopy {command}" if command else "jalopy"
+    if command:
+        prog = f"jalopy {command}"
+    else:
+        prog = "jalopy"
     parser = _Parser(prog=prog, description=f"{does[0].upper()}{does[1:]}.", allow_abbrev=False)
     if command is None:
         # The chat has two lines of its own.

@@ -56,11 +56,13 @@ class CallQuestions:
         """Whether a tool may run."""
         assert self.talk is not None
         talk = self.talk
-        box, conversation = talk.bridge.tools, talk.turns.conversation
+        box = talk.bridge.tools
+        conversation = talk.turns.conversation
         if box is None or box.runs_always(call.name):
             return True
         if self._agreed_in is not conversation:
-            self._agreed_in, self._agreed = conversation, set()
+            self._agreed_in = conversation
+            self._agreed = set()
         which = box.owner_of(call.name), call.name
         if which in self._agreed:
             return True

@@ -37,7 +37,8 @@ QUESTION = "What is the capital of France?"
 ANSWER = "Paris"
 _LONGEST_ANSWER_TOKENS = 48
 _SEED = 0
-_SHORTEST_TEXT_TOKENS, _LONGEST_TEXT_TOKENS = 32, 384
+_SHORTEST_TEXT_TOKENS = 32
+_LONGEST_TEXT_TOKENS = 384
 _PROFILED = {
     "decode": "a token written",
     "few": "a few tokens read",
@@ -69,7 +70,8 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
         EngineError: the model cannot be used, or its kernels compute something else than their references.
         Refusal: the bundled model answers wrongly here, so that no speed of this machine means anything.
     """
-    engine, progress = engine_host(), ProgressLine()
+    engine = engine_host()
+    progress = ProgressLine()
     model = engine.run(
         lambda: engine_access.open_model(settings, options.model, progress.show_opening)
     )
@@ -80,7 +82,11 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
         lambda: engine_access.open_model(settings, path, progress.show_opening) if path else None
     )
     progress.clear()
-    gates, starter_gate = [], "passed" if starter else "not installed"
+    gates = []
+    if starter:
+        starter_gate = "passed"
+    else:
+        starter_gate = "not installed"
     if not options.as_json:
         _print_head(model, options, settings)
     for threads in options.thread_counts or (model.threads,):
@@ -118,9 +124,9 @@ def gate(model: Any, clock: Clock) -> str:
     if model.chat_template.source is None or model.chat_template.notice is not None:
         return "not a chat model"
     try:
-        return (
-            "passed" if ANSWER in ask(model, _LONGEST_ANSWER_TOKENS, clock=clock).text else "failed"
-        )
+        if ANSWER in ask(model, _LONGEST_ANSWER_TOKENS, clock=clock).text:
+            return "passed"
+        return "failed"
     except Exception as error:
         if exit_code_of(error) is None:
             raise
@@ -184,11 +190,17 @@ def _measure(
         watch.begin()
         measured = measure(session, options, model.config.vocab_size, clock)
         is_quiet = watch.end().is_quiet
-        profile = profiled(session, options, model.config.vocab_size) if options.profile else {}
+        if options.profile:
+            profile = profiled(session, options, model.config.vocab_size)
+        else:
+            profile = {}
         kv_type = session.kv_type
         for line in session.notices:
             say(f"jalopy bench: {line}")
-    written = text_speed(model, options, kv_type, clock) if options.text else {}
+    if options.text:
+        written = text_speed(model, options, kv_type, clock)
+    else:
+        written = {}
     prefill_tps, decode_tps = (statistics.median(rates) for rates in measured.values())
     identity = bench_identity(model.name, model.quantization, model.weights_bytes)
     past = PastReply(time.time(), options.n_gen, decode_tps, prefill_tps, 0.0, is_quiet)
@@ -284,8 +296,12 @@ _MEMORY_BOUND = 0.85
 
 
 def _print_head(model: Any, options: BenchOptions, settings: Settings) -> None:
-    name, quantization = clean_line(model.name, 60), clean_line(model.quantization, 12)
-    name += " · " + described(settings.adapters) if settings.adapters else ""
+    name = clean_line(model.name, 60)
+    quantization = clean_line(model.quantization, 12)
+    if settings.adapters:
+        name += " · " + described(settings.adapters)
+    else:
+        name += ""
     rounds = f"median of {options.rounds} (lowest-highest)"
     print(f"{name} · {quantization} · tok/s, {rounds} · CPU level {engine_access.cpu_level()}")
     columns = (
@@ -316,7 +332,10 @@ def _print_row(report: dict[str, Any]) -> None:
 
 def _bound(report: dict[str, Any], share: float) -> str:
     """Say what bounds writing on this machine, and the bytes that each core reads a cycle."""
-    limit = "memory" if share >= _MEMORY_BOUND else "the cores"
+    if share >= _MEMORY_BOUND:
+        limit = "memory"
+    else:
+        limit = "the cores"
     if report["clock_ghz"] is None:
         return f"writing is bound by {limit}"
     each = report["decode_gbps"] / report["threads"] / report["clock_ghz"]
@@ -328,8 +347,14 @@ def _print_phases(title: str, phases: list[dict[str, Any]]) -> None:
         return
     print(f"  {title + ': where its time goes':<42}{'ms':>9}{'MB':>9}{'GB/s':>8}{'share':>8}")
     for phase in phases:
-        read = f"{phase['bytes'] / 1e6:.1f}" if phase["bytes"] else "-"
-        speed = f"{phase['gbps']:.1f}" if phase["bytes"] else "-"
+        if phase["bytes"]:
+            read = f"{phase['bytes'] / 1e6:.1f}"
+        else:
+            read = "-"
+        if phase["bytes"]:
+            speed = f"{phase['gbps']:.1f}"
+        else:
+            speed = "-"
         print(
             f"    {phase['phase']:<40}{phase['ms']:>9.2f}{read:>9}{speed:>8}{phase['share']:>8.1%}"
         )

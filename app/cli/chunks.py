@@ -21,7 +21,8 @@ class ChunkReading(Generic[T]):
     """One reading; ``sessions``: those that read, as they are opened."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock, self.progress = clock, ProgressLine()
+        self._clock = clock
+        self.progress = ProgressLine()
         self.sessions: list[Session] = []
         self._is_stopped = threading.Event()
         self._found: T | None = None
@@ -54,13 +55,18 @@ class ChunkReading(Generic[T]):
         """Yield what is found after each chunk, until it is stopped. ``told``: what is shown of that."""
         from engine.errors import Cancelled
 
-        self.n_chunks, started_s = n_chunks, self._clock()
+        started_s = self._clock()
+        self.n_chunks = n_chunks
         self.progress.show(f"chunk 1 of {count(n_chunks)}")
         with suppress(Cancelled):
             for one in found:
-                self.n_done, self.seconds = self.n_done + 1, self._clock() - started_s
+                self.seconds = self._clock() - started_s
+                self.n_done = self.n_done + 1
                 left_s = self.seconds * (n_chunks - self.n_done) / self.n_done
-                left = f", about {whole_seconds(left_s)} left" if left_s else ""
+                if left_s:
+                    left = f", about {whole_seconds(left_s)} left"
+                else:
+                    left = ""
                 at = f"chunk {count(min(self.n_done + 1, n_chunks))} of {count(n_chunks)}"
                 self.progress.show(f"{at}{told(one)}{left}")
                 yield one
@@ -75,8 +81,6 @@ class ChunkReading(Generic[T]):
     @property
     def stopped_words(self) -> str:
         """Say how far it came; "" where that is all."""
-        return (
-            ""
-            if self.is_whole
-            else f"stopped after {count(self.n_done)} of {count(self.n_chunks)} chunks: "
-        )
+        if self.is_whole:
+            return ""
+        return f"stopped after {count(self.n_done)} of {count(self.n_chunks)} chunks: "

@@ -18,7 +18,10 @@ complete -o nospace -o filenames -F _jalopy jalopy"""
 
 def completion(shell: str) -> int:
     """Print the script."""
-    zsh = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
+    if shell == "zsh":
+        zsh = "autoload -U +X bashcompinit && bashcompinit\n"
+    else:
+        zsh = ""
     print(_fish() if shell == "fish" else f"{zsh}{_bash()}", flush=True)
     return exit_codes.OK
 
@@ -37,6 +40,9 @@ def _fish() -> str:
     ]
     for name in COMMANDS:
         for option in options_of(name):
-            flag = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
+            if option.startswith("--"):
+                flag = f"-l {option[2:]}"
+            else:
+                flag = f"-s {option[1:]}"
             lines.append(f"complete -c jalopy -n '__fish_seen_subcommand_from {name}' {flag}")
     return "\n".join(lines)

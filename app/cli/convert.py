@@ -49,7 +49,9 @@ def convert(
         raise Refusal(
             f"jalopy convert: {clean_line(mix, 40)}: no type (choose one of {', '.join(MIXTURES)})"
         )
-    directory, progress, started_s = Path(source), ProgressLine(), clock()
+    directory = Path(source)
+    progress = ProgressLine()
+    started_s = clock()
     if not directory.is_dir():
         directory = _downloaded(source, settings, web or hub.connect(), progress)
     directory = model_directory(directory)

@@ -189,7 +189,10 @@ def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
     from app.text.glyphs import choose_console
 
     served = _served(options, settings)
-    path = choose_model(options.model, settings, glance_at_model) if served is None else None
+    if served is None:
+        path = choose_model(options.model, settings, glance_at_model)
+    else:
+        path = None
     if options.tty:
         choose_console()
     prepare_environment(settings.low_power)  # Textual reads it when it is imported
@@ -200,11 +203,9 @@ def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
 
 def _served(options: argparse.Namespace, settings: Settings) -> RemoteModel | None:
     """Return the model of the server that computes, if one does."""
-    return (
-        RemoteModel(server_address(settings.server), options.served_name or "")
-        if options.is_served
-        else None
-    )
+    if options.is_served:
+        return RemoteModel(server_address(settings.server), options.served_name or "")
+    return None
 
 
 def _end(exit_code: int, _number: int, _frame: FrameType | None) -> NoReturn:

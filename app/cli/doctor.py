@@ -49,11 +49,16 @@ def doctor(
         raise Refusal("jalopy doctor: name a model file or --size, not both")
     if quantization is not None and not size:
         raise Refusal("jalopy doctor: --type is the type of a --size (name that too: --size 8B)")
-    kind = advice.USUAL_TYPE if quantization is None else quantization
+    if quantization is None:
+        kind = advice.USUAL_TYPE
+    else:
+        kind = quantization
     needs, refused = _needs(model, size, kind, settings.kv_type_or_default)
     cores = read_cores()  # before anything of ours computes: it watches the load
-    engine, progress = engine_host(), ProgressLine()
-    counts, n_ctx = (settings.threads, settings.prefill_threads), settings.context_size or None
+    engine = engine_host()
+    progress = ProgressLine()
+    counts = (settings.threads, settings.prefill_threads)
+    n_ctx = settings.context_size or None
     examination = engine.run(lambda: examine(*counts, needs, n_ctx, progress.show_opening))
     progress.clear()
     encoding = getattr(sys.stdout, "encoding", "") or ""
@@ -84,7 +89,9 @@ def doctor(
         print(json_line(plain_values(values)), flush=True)
     else:
         print("\n".join(_lines(findings, examination, about_model)), flush=True)
-    return exit_codes.OK if refused is None else exit_code_of(refused) or 1
+    if refused is None:
+        return exit_codes.OK
+    return exit_code_of(refused) or 1
 
 
 def _needs(

@@ -55,7 +55,9 @@ def embed(settings: Settings, model: str, words: Sequence[str] = (), as_json: bo
                     print(" ".join(f"{one:.7g}" for one in vector), flush=True)
 
     engine_host().run(compute, stopped.set)
-    return exit_codes.INTERRUPTED if stopped.is_set() else exit_codes.OK
+    if stopped.is_set():
+        return exit_codes.INTERRUPTED
+    return exit_codes.OK
 
 
 def _lines() -> Iterator[str]:

@@ -68,7 +68,9 @@ def imatrix(
     what = f"inputs of {counted(len(found.sums), 'tensor')}, {counted(found.n_chunks, 'chunk')} of"
     shown = clean_line(str(out), 200)
     print(f"{reading.stopped_words}{shown}: {what} {count(options.n_chunk)} tokens", flush=True)
-    return exit_codes.OK if reading.is_whole else exit_codes.INTERRUPTED
+    if reading.is_whole:
+        return exit_codes.OK
+    return exit_codes.INTERRUPTED
 
 
 def _collect(
@@ -85,7 +87,10 @@ def _collect(
     with closing(opened) as model, closing(model.session(options.n_chunk, _KV)) as session:
         reading.sessions.append(session)
         ids = [one for text in texts for one in model.tokenizer.encode(text, special=False)]
-        ids += _of_conversations(model, session, settings) if options.conversations else ()
+        if options.conversations:
+            ids += _of_conversations(model, session, settings)
+        else:
+            ids += ()
         chunks = chunks_of(ids, options.n_chunk, model.tokenizer)[: options.most_chunks or None]
         if not chunks:
             why = (
@@ -102,11 +107,15 @@ def _of_conversations(model: Model, session: Session, settings: Settings) -> Ite
     from app.conversations.store import Store
     from engine.errors import EngineError
 
-    store, n_left_out = Store(), 0
+    store = Store()
+    n_left_out = 0
     for one in store.ids():
         said = store.read(one).conversation.said()
         local = LocalModel(model, session, model.chat(), settings)
-        reply = said[-1].text if said and said[-1].role == ASSISTANT else ""
+        if said and said[-1].role == ASSISTANT:
+            reply = said[-1].text
+        else:
+            reply = ""
         try:
             local.hold(said[:-1] if reply else said)
             yield from local.chat.prompt_ids()

@@ -39,7 +39,8 @@ def told_apart() -> Iterator[None]:
 
     def interrupt(_number: int, frame: FrameType | None) -> None:
         nonlocal received
-        heard, received = received, None
+        heard = received
+        received = None
         if heard is None:
             return
         if heard.si_code <= 0:

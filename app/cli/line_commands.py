@@ -42,7 +42,9 @@ class LineCommands:
     """
 
     def __init__(self, dialogue: Dialogue, agrees: Callable[[str], bool] | None = None) -> None:
-        self._dialogue, self._talk, self._agrees = dialogue, dialogue.talk, agrees
+        self._dialogue = dialogue
+        self._talk = dialogue.talk
+        self._agrees = agrees
         self._agreed_in: Conversation | None = None
         """The conversation whose files may go to a server."""
         self.documents: tuple[Document, ...] = ()
@@ -62,7 +64,10 @@ class LineCommands:
             self._obey(line)
         elif line.strip():
             # Whether a line was typed or pasted is not known here, and one that comes through a pipe is no reference.
-            names = described(referred(line)) if self._agrees is not None else ""
+            if self._agrees is not None:
+                names = described(referred(line))
+            else:
+                names = ""
             if names and self._agrees is not None and self._agrees(f"attach {names}?"):
                 self._attach(referred(line), only_existing=True)
             if self._may_send():
@@ -71,7 +76,8 @@ class LineCommands:
 
     def _may_send(self) -> bool:
         """Whether the files that wait may go where the answer is computed; a server's user is asked, once."""
-        model, conversation = self._talk.turns.model, self._talk.turns.conversation
+        model = self._talk.turns.model
+        conversation = self._talk.turns.conversation
         if (
             model is None
             or not model.server
@@ -95,37 +101,45 @@ class LineCommands:
 
     def _with_files(self, line: str) -> str:
         """Put what goes of the documents before a message; those that do not fit stay for the next one."""
-        conversation, documents = self._talk.turns.conversation, self._earlier
-        self.documents, self._asked_in = (
-            (() if fit(documents, self._n_ctx) else documents),
-            conversation,
-        )
-        files = for_message(documents, line, self._n_ctx, conversation.asked) if documents else []
+        conversation = self._talk.turns.conversation
+        documents = self._earlier
+        if fit(documents, self._n_ctx):
+            self.documents = ()
+        else:
+            self.documents = documents
+        self._asked_in = conversation
+        if documents:
+            files = for_message(documents, line, self._n_ctx, conversation.asked)
+        else:
+            files = []
         return " ".join([*(one.in_message for one in files), line])
 
     @property
     def _earlier(self) -> tuple[Document, ...]:
         """Documents that were not sent yet, or that passages come from in this conversation."""
         is_here = self._asked_in is None or self._asked_in is self._talk.turns.conversation
-        return self.documents if is_here else ()
+        if is_here:
+            return self.documents
+        return ()
 
     def _obey(self, line: str) -> None:
         word, _, argument = line.strip()[1:].partition(" ")
         argument = argument.strip()
         action = find_command(word)
         if action is None or not is_possible(action):
-            near = (
-                ""
-                if action
-                else nearest_name(word, [name for one in possible() for name in one.names])
-            )
-            hint = (
-                f"nearest: /{near}"
-                if near
-                else "/help lists " + ("what this mode has" if action else "them")
-            )
+            if action:
+                near = ""
+            else:
+                near = nearest_name(word, [name for one in possible() for name in one.names])
+            if near:
+                hint = f"nearest: /{near}"
+            else:
+                hint = "/help lists " + ("what this mode has" if action else "them")
             what = clean_line(f"/{word}", 40)
-            why = "is not a command" if action is None else "needs the screen"
+            if action is None:
+                why = "is not a command"
+            else:
+                why = "needs the screen"
             say(f"{what} {why}, nothing was sent ({hint}; a leading space sends it as text)")
         elif action.needs_argument and not argument:
             say(action.usage)
@@ -179,7 +193,10 @@ class LineCommands:
         except StoreError as error:
             raise Refusal(f"the saved conversations cannot be used: {error}") from None
         for hit in hits[:MOST_LISTED]:
-            mark = "*" if hit.id == self._talk.turns.journal.id else " "
+            if hit.id == self._talk.turns.journal.id:
+                mark = "*"
+            else:
+                mark = " "
             title = hit.title or "(empty)"
             say(f"{mark}{int(hit.id):>5}  {moment_text(hit.changed):<16}  {title}")
         say(
@@ -212,15 +229,15 @@ class LineCommands:
         commands.check_editable(conversation, index)
         self._edited = index
         say_text(conversation.messages[index].editable_text)
-        what = (
-            "the answer goes on from the next line"
-            if index % 2
-            else "the next line is asked in its place"
-        )
+        if index % 2:
+            what = "the answer goes on from the next line"
+        else:
+            what = "the next line is asked in its place"
         say(f"{commands.edit_title(conversation, index)}: {what}; an empty line keeps everything")
 
     def _take_edit(self, line: str) -> None:
-        index, self._edited = self._edited, None
+        index = self._edited
+        self._edited = None
         assert index is not None
         if not line.strip():
             say("everything stays as it was")
@@ -240,22 +257,24 @@ class LineCommands:
         for trouble in reading.troubles:
             say(trouble)
         if reading.documents:
-            self.documents, self._asked_in = (
-                reading.with_earlier(self._earlier, self._tokens_ratio),
-                None,
-            )
+            self.documents = reading.with_earlier(self._earlier, self._tokens_ratio)
+            self._asked_in = None
             tps = self._talk.bridge.status.usual_prefill_tps
             say(f"with the next message: {announcement(self.documents, self._n_ctx, tps)}")
 
     @property
     def _n_ctx(self) -> int:
         model = self._talk.turns.model
-        return model.n_ctx if model is not None else 0
+        if model is not None:
+            return model.n_ctx
+        return 0
 
     @property
     def _tokens_ratio(self) -> float:
         model = self._talk.turns.model
-        return model.tokens_ratio if model is not None else 1.0
+        if model is not None:
+            return model.tokens_ratio
+        return 1.0
 
     # ---- answers
 

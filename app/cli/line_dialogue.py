@@ -36,10 +36,16 @@ WORTH_A_LINE_TOKENS = 32
 def model_line(model: events.ModelLoaded, n_threads: int) -> str:
     """Name the model that answers."""
     if model.server:
-        known = f"context {count(model.n_ctx)} tokens · " if model.n_ctx else ""
+        if model.n_ctx:
+            known = f"context {count(model.n_ctx)} tokens · "
+        else:
+            known = ""
         return f"{model.name} · {known}computed by {model.server}"
     tokens = f"context {count(model.n_ctx)} tokens ({size(model.kv_bytes)})"
-    thinking = f" · {describe_thinking(model.thinking)}" if model.thinking != AUTO else ""
+    if model.thinking != AUTO:
+        thinking = f" · {describe_thinking(model.thinking)}"
+    else:
+        thinking = ""
     return f"{model.full_name} · {model.quantization} · {tokens} · {n_threads} threads{thinking}"
 
 
@@ -71,7 +77,8 @@ class Dialogue:
     """
 
     def __init__(self, talk: Talk, progress: ProgressLine) -> None:
-        self.talk, self._progress = talk, progress
+        self.talk = talk
+        self._progress = progress
         self._told_id = self._told_trouble = ""
         self._has_told_no_locks = self._is_announced = False
         """Whether it was said what a full context will mean."""
@@ -81,15 +88,18 @@ class Dialogue:
 
     def begin(self, system: str | None) -> None:
         """Start a new conversation."""
-        self._told_id, self._is_announced = "", False
+        self._told_id = ""
+        self._is_announced = False
         self._tell_all(self.talk.begin(system))
 
     def show_resumed(self, opened: OpenedConversation, told: list[events.Event]) -> None:
         """Say which saved conversation goes on, and what its model made of it."""
         saved = opened.saved
-        conversation, last = saved.conversation, saved.conversation.last_reply
+        last = saved.conversation.last_reply
+        conversation = saved.conversation
         self._told_id = self.talk.turns.journal.id
-        n, day = len(conversation.messages), moment_text(saved.changed) or "an unknown day"
+        n = len(conversation.messages)
+        day = moment_text(saved.changed) or "an unknown day"
         which = f"conversation {int(opened.id)}: {saved.title}"
         say(
             f"{which} · {figures.counted(n, 'message')}, from {day} · /new starts another, "
@@ -177,7 +187,10 @@ class Dialogue:
             for line in (*event.notices, model_line(event, self.talk.bridge.status.threads)):
                 say(f"jalopy: {line}")
         elif isinstance(event, (events.ModelFailed, events.ModelKept)):
-            stays = "; the model from before stays" if isinstance(event, events.ModelKept) else ""
+            if isinstance(event, events.ModelKept):
+                stays = "; the model from before stays"
+            else:
+                stays = ""
             say(f"{event.reason}{stays}")
         elif isinstance(event, events.ConversationReread):
             read = f"{count(event.read_tokens)} of {count(event.total_tokens)} tokens of the conversation are read"
@@ -185,7 +198,8 @@ class Dialogue:
 
     def _tell_ending(self, ending: events.Event) -> None:
         if isinstance(ending, events.PromptRefused):
-            needed, room = count(ending.needed_tokens), count(ending.n_ctx)
+            needed = count(ending.needed_tokens)
+            room = count(ending.n_ctx)
             say(
                 f"not sent: with room for an answer this message needs {needed} tokens, "
                 f"but the context holds {room}"
@@ -216,7 +230,10 @@ class Dialogue:
     def tell_notices(self) -> None:
         """Say which files were mended or cannot be used."""
         store = self.talk.store
-        mended = store.take_chat_notice() if store is not None else ""
+        if store is not None:
+            mended = store.take_chat_notice()
+        else:
+            mended = ""
         for line in filter(None, [mended, *notices.take_all()]):
             say(f"jalopy: {line}")
 
@@ -234,7 +251,8 @@ class Dialogue:
             say(f"jalopy: {NO_LOCKS}")
 
     def _announce_full_context(self) -> None:
-        used, n_ctx = self.talk.bridge.status.context_used, self.talk.bridge.status.n_ctx
+        used = self.talk.bridge.status.context_used
+        n_ctx = self.talk.bridge.status.n_ctx
         model = self.talk.turns.model
         if not self._is_announced and ANNOUNCED_SHARE * n_ctx <= used < n_ctx:
             self._is_announced = True

@@ -40,7 +40,8 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
         OSError: stdout cannot be written.
     """
     place = Path(model) if isinstance(model, str) else model
-    at_hand, progress = conversations_at_hand(settings), ProgressLine()
+    at_hand = conversations_at_hand(settings)
+    progress = ProgressLine()
     generation = GenerationChoice(settings)
     tools = chat_options.tool_box(settings, can_ask())
     options = chat_options.shell_options(
@@ -72,11 +73,9 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
     except BaseException as error:
         _close(talk, is_hurried=not isinstance(error, Exception))
         raise
-    return (
-        code
-        if _close(talk, is_hurried=code == exit_codes.INTERRUPTED)
-        else code or exit_codes.IO_ERROR
-    )
+    if _close(talk, is_hurried=code == exit_codes.INTERRUPTED):
+        return code
+    return code or exit_codes.IO_ERROR
 
 
 def _serve(
@@ -112,7 +111,9 @@ def _last_conversation(store: Store | None, place: ModelPlace) -> OpenedConversa
         return None
     try:
         conversation_id = store.last_used(model_key(place))
-        return store.open(conversation_id) if conversation_id is not None else None
+        if conversation_id is not None:
+            return store.open(conversation_id)
+        return None
     except StoreError as error:
         say(f"jalopy: the last conversation cannot be opened: {error}")
         return None

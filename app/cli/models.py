@@ -34,7 +34,8 @@ def models(
     """Find, read, compare and print."""
     looked_in = places(settings.model_directories)
     lister = make_lister(settings, rates_for(settings, measure))
-    here, wanted = list_models(looked_in, lister), " ".join(words)
+    here = list_models(looked_in, lister)
+    wanted = " ".join(words)
     found = [entry for entry in here if entry.matches(wanted)]
     if as_json:
         print(json_line(_values(found, lister, looked_in), indent=1), flush=True)
@@ -52,12 +53,15 @@ def rates_for(settings: Settings, again: bool = False) -> MachineRates:
         return rates_or_typical(threads)
     from app.library.measure import COMMON_TYPE, measure
 
-    engine, progress = engine_host(), ProgressLine()
+    engine = engine_host()
+    progress = ProgressLine()
     progress.show("measuring this machine, once")
     counts = settings.threads, settings.prefill_threads
     _, rates = engine.run(lambda: measure(*counts, [COMMON_TYPE], progress.show_opening))
     progress.clear()
-    return rates if rates.read_gbps else rates_or_typical(threads)
+    if rates.read_gbps:
+        return rates
+    return rates_or_typical(threads)
 
 
 def _lines(
@@ -73,11 +77,20 @@ def _lines(
             f"Looked in: {where}",
             "`jalopy pull OWNER/REPO` downloads one; model_directories in your settings names more places.",
         ]
-    speed = f", memory reads {lister.read_gbps:.1f} GB/s" if lister.read_gbps else ""
+    if lister.read_gbps:
+        speed = f", memory reads {lister.read_gbps:.1f} GB/s"
+    else:
+        speed = ""
     head = f"{counted(len(found), 'model')}; {size(lister.memory.available_bytes)} of memory free{speed}"
-    legend = rows.LEGEND if lister.read_gbps else rows.NO_RATES
+    if lister.read_gbps:
+        legend = rows.LEGEND
+    else:
+        legend = rows.NO_RATES
     foot = [f"writes, reads: tok/s; {legend}", *advice, f"Looked in: {where}"]
-    known = [] if words else _known(found, lister)
+    if words:
+        known = []
+    else:
+        known = _known(found, lister)
     folded = [part for line in foot for part in textwrap.wrap(line, columns)]
     return [head, "", *rows.table(found, columns), *known, "", *folded]
 
@@ -86,24 +99,30 @@ def _known(found: Sequence[ModelEntry], lister: Lister) -> list[str]:
     """List known models that fit and can be downloaded, by the whole names that ``jalopy pull`` takes."""
     lines = []
     for one in offers(lister, found):
-        writes = rows.speed(one.outlook, one.outlook.decode_tps) if one.outlook else "-"
+        if one.outlook:
+            writes = rows.speed(one.outlook, one.outlook.decode_tps)
+        else:
+            writes = "-"
         lines.append(
             f"{writes:>6}  {one.quantization:<7} {rows.ESTIMATE}{size(one.size_bytes):<6} "
             f"{one.repository}"
         )
-    return (
-        ["", "Fit and can be downloaded (tok/s, type, size, jalopy pull ...):", *lines]
-        if lines
-        else []
-    )
+    if lines:
+        return ["", "Fit and can be downloaded (tok/s, type, size, jalopy pull ...):", *lines]
+    return []
 
 
 def _advice(found: Sequence[ModelEntry], lister: Lister) -> list[str]:
     """Say what suits this machine now, and the one known model that does and is not here."""
     line = advice_line(lister)
     best = next((offer for offer in offers(lister, found) if offer.place == ADVISED), None)
-    pull = f"; `jalopy pull {best.repository}` gets {best.title}" if best is not None else ""
-    return [f"Suits this machine {line}{pull}"] if line else []
+    if best is not None:
+        pull = f"; `jalopy pull {best.repository}` gets {best.title}"
+    else:
+        pull = ""
+    if line:
+        return [f"Suits this machine {line}{pull}"]
+    return []
 
 
 def _values(

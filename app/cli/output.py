@@ -44,7 +44,10 @@ class ProgressLine:
 
     def show_opening(self, progress: Any) -> None:
         """Show one step of opening a model."""
-        activity = Activity.COMPILING if progress.stage == "compile" else Activity.LOADING
+        if progress.stage == "compile":
+            activity = Activity.COMPILING
+        else:
+            activity = Activity.LOADING
         self.show_status(EngineStatus(activity, progress.name, progress.done, progress.total))
 
     def show_status(self, status: EngineStatus) -> None:
@@ -55,7 +58,9 @@ class ProgressLine:
         elif status.activity is Activity.LOADING:
             self.show(f"loading {status.step}: {size(status.done)} of {size(status.total)}")
         elif status.activity is Activity.READING and status.meter is not None:
-            done, left, elapsed_s = status.done, "", status.meter.prefill_s
+            done = status.done
+            left = ""
+            elapsed_s = status.meter.prefill_s
             if done and elapsed_s > 0:
                 left = f", about {whole_seconds(elapsed_s * (status.total - done) / done)} left"
             self.show(f"reading {done} of {status.total} tokens{left}")

@@ -51,7 +51,8 @@ def perplexity(
         EngineError: a model cannot be used.
         Refusal: the text is too short, or the models do not cut it into the same tokens.
     """
-    text, reading = read_text_file(Path(options.file)), ChunkReading["TextScore"](clock)
+    text = read_text_file(Path(options.file))
+    reading = ChunkReading["TextScore"](clock)
     measured = reading.run(partial(_measure, options, settings, text))
     if measured is None:
         return exit_codes.INTERRUPTED
@@ -71,7 +72,9 @@ def perplexity(
         print(json_line({**about, **figures, **done}), flush=True)
     else:
         print("\n".join(_lines(measured, reading, options)), flush=True)
-    return exit_codes.OK if reading.is_whole else exit_codes.INTERRUPTED
+    if reading.is_whole:
+        return exit_codes.OK
+    return exit_codes.INTERRUPTED
 
 
 def _measure(
@@ -107,7 +110,8 @@ def _measure(
 
 
 def _check(options: PerplexityOptions, model: Model, ids: list[int]) -> None:
-    n_chunk, trained = options.n_chunk, model.config.context_length
+    n_chunk = options.n_chunk
+    trained = model.config.context_length
     if n_chunk > trained:
         why = f"the model holds {count(trained)} tokens, and a chunk has {count(n_chunk)} (give a smaller --ctx)"
         raise Refusal(f"jalopy perplexity: {why}")
@@ -129,7 +133,10 @@ def _lines(
     measured: TextScore, reading: ChunkReading[TextScore], options: PerplexityOptions
 ) -> Iterator[str]:
     done = reading.n_done
-    rate = done * options.n_chunk / reading.seconds if reading.seconds > 0 else 0.0
+    if reading.seconds > 0:
+        rate = done * options.n_chunk / reading.seconds
+    else:
+        rate = 0.0
     how = (
         f"{count(measured.n_tokens)} tokens in {counted(done, 'chunk')} of {count(options.n_chunk)}"
     )
@@ -139,10 +146,14 @@ def _lines(
         and measured.divergence is not None
         and measured.same is not None
     ):
-        other = clean_line(options.against, 80) if options.against else f"KV cache {EXACT_KV}"
+        if options.against:
+            other = clean_line(options.against, 80)
+        else:
+            other = f"KV cache {EXACT_KV}"
         yield f"against {other}: perplexity {_written(measured.reference)}"
         yield f"divergence from it (KL) {_written(measured.divergence, 5)} nats a token; 0 = the same"
-        same, error = 100 * measured.same.value, 100 * measured.same.error
+        error = 100 * measured.same.error
+        same = 100 * measured.same.value
         yield f"same likeliest token {same:.2f} % ± {error:.2f}"
 
 

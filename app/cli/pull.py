@@ -46,7 +46,9 @@ def pull(
 
 def _directory(wanted: str) -> Path | None:
     try:
-        return Path(wanted).expanduser().absolute() if wanted else None
+        if wanted:
+            return Path(wanted).expanduser().absolute()
+        return None
     except RuntimeError:
         shown = clean_line(wanted, 200)
         raise Refusal(

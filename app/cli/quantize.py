@@ -61,13 +61,14 @@ def quantize(
     from engine.quantize.importance import fit_importance
     from engine.quantize.mixtures import MIXTURES, TypedShape, mixture
 
-    out, keep, started_s = Path(options.out), _kept(options.keep), clock()
+    out = Path(options.out)
+    keep = _kept(options.keep)
+    started_s = clock()
     if not options.budget and options.mix not in MIXTURES:
-        what = (
-            f"{clean_line(options.mix, 40)}: no type"
-            if options.mix
-            else "neither --type nor --budget is given"
-        )
+        if options.mix:
+            what = f"{clean_line(options.mix, 40)}: no type"
+        else:
+            what = "neither --type nor --budget is given"
         raise Refusal(f"jalopy quantize: {what} (choose one of {', '.join(MIXTURES)})")
     progress = ProgressLine()
     with closing(read_gguf(options.model, keeps_strings=False)) as gguf:
@@ -128,7 +129,10 @@ def quantize(
             flush=True,
         )
     else:
-        mean = f", mean error {written.rmse:.3g}" if written.rmse else ""
+        if written.rmse:
+            mean = f", mean error {written.rmse:.3g}"
+        else:
+            mean = ""
         kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(written.types.items()))
         what = (
             f"{size(source_bytes)} became {size(written.n_bytes)} in {whole_seconds(seconds)}{mean}"

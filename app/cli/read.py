@@ -48,7 +48,8 @@ def read(
             'jalopy read: nothing would be kept (set keep_kv_states = "on" in your settings)'
         )
     progress = ProgressLine()
-    chosen, store = shell_options(settings, keeps_states=True), Store()
+    chosen = shell_options(settings, keeps_states=True)
+    store = Store()
     at_hand = conversations_at_hand(settings, is_named=True)
     talk = Talk(chosen, at_hand, settings.system_prompt, clock, progress.show_status)
     message = Draft().with_files(whole(reading.documents))
@@ -56,7 +57,10 @@ def read(
     try:
         code = _read(talk, Path(model), reading.documents, message, before, progress)
     except BaseException as error:
-        begun_id = talk.turns.journal.id if before is None else ""
+        if before is None:
+            begun_id = talk.turns.journal.id
+        else:
+            begun_id = ""
         talk.close(is_hurried=not isinstance(error, Exception))
         if begun_id and isinstance(error, Refusal):  # no one can ask about what was not read
             with suppress(StoreError):
@@ -112,23 +116,30 @@ def _read(
 
 def _tell(talk: Talk, reread: ConversationReread) -> int:
     if reread.trouble:
-        n_ctx = talk.turns.model.n_ctx if talk.turns.model is not None else 0
+        if talk.turns.model is not None:
+            n_ctx = talk.turns.model.n_ctx
+        else:
+            n_ctx = 0
         sizes = (
             f"{figures.count(reread.total_tokens)} tokens, the context holds {figures.count(n_ctx)}"
         )
-        reason = sizes if reread.total_tokens else reread.trouble
+        if reread.total_tokens:
+            reason = sizes
+        else:
+            reason = reread.trouble
         raise Refusal(
             f"jalopy read: {reason} (read less, or try a larger --ctx)", exit_codes.BAD_DATA
         )
-    earlier = (
-        f" ({figures.count(reread.restored_tokens)} were read before)"
-        if reread.restored_tokens
-        else ""
-    )
+    if reread.restored_tokens:
+        earlier = f" ({figures.count(reread.restored_tokens)} were read before)"
+    else:
+        earlier = ""
     tokens = f"{figures.count(reread.read_tokens)} of {figures.count(reread.total_tokens)} tokens"
     number = int(talk.turns.journal.id or 0)
     say(
         f"read {tokens} in {figures.seconds(reread.read_s)}{earlier}: conversation {number}, "
         "or /read in a new one"
     )
-    return exit_codes.OK if reread.read_tokens >= reread.total_tokens else exit_codes.INTERRUPTED
+    if reread.read_tokens >= reread.total_tokens:
+        return exit_codes.OK
+    return exit_codes.INTERRUPTED

@@ -90,8 +90,13 @@ def read_prompt(argument: str | None, words: Sequence[str] = ()) -> str:
     said = (
         (argument or " ".join(words)).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     )
-    piped = read_standard_input(is_needed=False) if _is_piped() else ""
-    return f"{said}\n\n{piped}" if piped.strip() else said
+    if _is_piped():
+        piped = read_standard_input(is_needed=False)
+    else:
+        piped = ""
+    if piped.strip():
+        return f"{said}\n\n{piped}"
+    return said
 
 
 def _is_piped() -> bool:
@@ -124,7 +129,10 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         )
     form = _wanted_form(options)
     progress = ProgressLine()
-    at_hand = conversations_at_hand(settings, is_named=True) if options.session else AtHand()
+    if options.session:
+        at_hand = conversations_at_hand(settings, is_named=True)
+    else:
+        at_hand = AtHand()
     saving = SavingWatch(progress)
 
     def watch(status: EngineStatus) -> None:
@@ -146,7 +154,9 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
             with suppress(StoreError):  # it stays, empty, and the next call goes on with it
                 talk.store.delete(this_run.begun_id)
         raise
-    return exit_codes.IO_ERROR if saving.end(talk.close()) else code
+    if saving.end(talk.close()):
+        return exit_codes.IO_ERROR
+    return code
 
 
 def _wanted_form(options: RunOptions) -> AnswerForm | None:
@@ -165,9 +175,10 @@ def _wanted_form(options: RunOptions) -> AnswerForm | None:
 
     kind, name, value = given[0]
     try:
-        form = (
-            bounded_form(kind, value, f"--{name}") if kind == REGEX else read_form_file(kind, value)
-        )
+        if kind == REGEX:
+            form = bounded_form(kind, value, f"--{name}")
+        else:
+            form = read_form_file(kind, value)
         for note in check_form(form):
             say(f"not followed, since no form can: {note}")
     except Refusal as refused:
@@ -179,7 +190,10 @@ def _engine_options(
     options: RunOptions, prompt: str, settings: Settings, form: AnswerForm | None
 ) -> ChatOptions:
     has_tools = form is None and not options.raw
-    tools = tool_box(settings, can_ask()) if has_tools else None
+    if has_tools:
+        tools = tool_box(settings, can_ask())
+    else:
+        tools = None
     chosen = shell_options(settings, bool(options.session), form, tools)
     # there is more to come than one answer
     if options.session or (tools is not None and tools.is_on):
@@ -218,30 +232,36 @@ class _Run:
     def __init__(
         self, talk: Talk, options: RunOptions, progress: ProgressLine, settings: Settings
     ) -> None:
-        self._talk, self._options, self._progress, self._settings = (
-            talk,
-            options,
-            progress,
-            settings,
-        )
+        self._talk = talk
+        self._options = options
+        self._progress = progress
+        self._settings = settings
         self.begun_id = ""
         """Of the conversation that begins with this run."""
 
     def answer(self, prompt: str) -> int:
         """Open the model, answer and return the exit code."""
         model = self._open()
-        output = None if self._options.as_json else AnswerOutput()
+        if self._options.as_json:
+            output = None
+        else:
+            output = AnswerOutput()
         with interrupt_stops(self._talk.stop):
-            told = self._talk.complete(prompt) if self._options.raw else self._talk.ask(prompt)
+            if self._options.raw:
+                told = self._talk.complete(prompt)
+            else:
+                told = self._talk.ask(prompt)
             ending = write_answer(told, output, self._progress, self._tell)
         meter = self._talk.bridge.status.meter
         if isinstance(ending, events.PromptRefused):
             raise self._refusal(ending)
         if isinstance(ending, events.GenerationFailed):
             raise ending.error or Refusal(f"jalopy run: {ending.reason}")
-        how, raw = Ending.STOPPED, ""
+        how = Ending.STOPPED
+        raw = ""
         if isinstance(ending, events.GenerationFinished):
-            how, raw = ending.ending, ending.raw
+            how = ending.ending
+            raw = ending.raw
         if meter is not None:
             if self._options.as_json:
                 figures_told = {name: getattr(meter, name) for name in _TOLD}
@@ -256,21 +276,27 @@ class _Run:
             and (line := real_model_line(self._settings))
         ):
             say(line)
-        return exit_codes.INTERRUPTED if how is Ending.STOPPED else exit_codes.OK
+        if how is Ending.STOPPED:
+            return exit_codes.INTERRUPTED
+        return exit_codes.OK
 
     def _open(self) -> events.ModelLoaded:
         # Until the reply begins there is nothing to keep: Ctrl-C then ends the program, whatever is being compiled.
         garbage.postpone()
         try:
-            opened = (
-                go_on_with(self._options.session, self._talk) if self._options.session else None
-            )
+            if self._options.session:
+                opened = go_on_with(self._options.session, self._talk)
+            else:
+                opened = None
             place = (
                 Path(self._options.model)
                 if isinstance(self._options.model, str)
                 else self._options.model
             )
-            self.begun_id = "" if opened is not None else self._talk.turns.journal.id
+            if opened is not None:
+                self.begun_id = ""
+            else:
+                self.begun_id = self._talk.turns.journal.id
             told = self._talk.open(place, opened)
             model = follow_opening(self._talk, told, self._progress, "jalopy run", self._tell)
         finally:
@@ -286,7 +312,8 @@ class _Run:
             say(line)
 
     def _refusal(self, refused: events.PromptRefused) -> Refusal:
-        needed, room = refused.needed_tokens, refused.n_ctx
+        needed = refused.needed_tokens
+        room = refused.n_ctx
         if self._options.session:
             sizes = f"with room for an answer the message needs {count(needed)} tokens"
         else:
@@ -353,7 +380,10 @@ def _open_saved(store: Store, conversation_id: str, name: str) -> OpenedConversa
         raise Refusal(f"jalopy run: conversation {shown}: {error}", exit_codes.IO_ERROR) from None
     if opened.held is None:
         is_elsewhere = opened.obstacle.startswith(IN_USE)
-        cure = "close it there first" if is_elsewhere else "leave --session out, or see to that"
+        if is_elsewhere:
+            cure = "close it there first"
+        else:
+            cure = "leave --session out, or see to that"
         raise Refusal(
             f"jalopy run: conversation {shown}: {opened.obstacle} ({cure})", exit_codes.IO_ERROR
         )

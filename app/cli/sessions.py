@@ -140,11 +140,10 @@ def _import_several(files: Iterable[tuple[str, bytes]], shown: str, store: Store
                 raise
             refused.append(refusal)
     if not n_read:
-        words = (
-            "holds no JSON file with conversations"
-            if len(refused) != 1
-            else "its only JSON file holds none"
-        )
+        if len(refused) != 1:
+            words = "holds no JSON file with conversations"
+        else:
+            words = "its only JSON file holds none"
         raise Refusal(f"jalopy sessions: {shown}: {words}", exit_codes.BAD_DATA)
     if refused:
         say(f"{shown}: left out {figures.counted(len(refused), 'file')} without conversations")
@@ -205,7 +204,8 @@ def _archive_files(file: BinaryIO, shown: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _import(found: Iterable[Foreign], store: Store) -> tuple[int, list[str]]:
-    n_saved, lines = 0, []
+    n_saved = 0
+    lines = []
     for number, foreign in enumerate(found, 1):
         name = f"conversation {number}{f' ({foreign.title})' if foreign.title else ''}"
         if not foreign.conversation.is_empty:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _DAY_S = 86400.0
 _MOST_COLUMNS = 120
-_MODEL_COLUMNS, _LEAST_WORDS = 20, 16
+_MODEL_COLUMNS = 20
+_LEAST_WORDS = 16
 
 
 def states(
@@ -35,11 +36,15 @@ def states(
     as_json: bool = False,
 ) -> int:
     """List or prune: what was used longer ago than ``older`` days, down to a size in bytes, or everything."""
-    store, quota_bytes = Store(), settings.kv_states_quota_bytes
+    store = Store()
+    quota_bytes = settings.kv_states_quota_bytes
     files = saved_files()
     n_bytes = sum(file.n_bytes for file in files)
     if action:
-        wanted_bytes = quota_bytes if to is None else to
+        if to is None:
+            wanted_bytes = quota_bytes
+        else:
+            wanted_bytes = to
         _prune(files, older, 0 if all else wanted_bytes)
     elif older is not None or to is not None or all:
         raise Refusal("jalopy states: these options say what to delete (jalopy states prune ...)")
@@ -60,7 +65,8 @@ def _prune(files: Sequence[Stored], older_days: float | None, kept_bytes: int) -
     n_bytes = sum(file.n_bytes for file in files)
     if older_days is not None:
         before_s = time.time() - older_days * _DAY_S
-        files, kept_bytes = [file for file in files if file.used_s < before_s], 0
+        files = [file for file in files if file.used_s < before_s]
+        kept_bytes = 0
     dropped_bytes = drop_stored(files, n_bytes - kept_bytes)
     print(
         f"deleted {size(dropped_bytes)}; {size(n_bytes - dropped_bytes)} of saved states are left"
@@ -103,7 +109,10 @@ def _lines(rows: list[dict[str, Any]], n_bytes: int, quota_bytes: int) -> list[s
     columns = min(_MOST_COLUMNS, shutil.get_terminal_size().columns)
     table = [("tokens", "size", "shared", "last used", "model", "begins with")]
     for row in rows:
-        shared = size(row["shared_bytes"]) if row["shared_bytes"] else ""
+        if row["shared_bytes"]:
+            shared = size(row["shared_bytes"])
+        else:
+            shared = ""
         moment = row["last_used"][:16].replace("T", " ")
         table.append(
             (count(row["tokens"]), size(row["bytes"]), shared, moment, row["model"], row["title"])
@@ -112,7 +121,10 @@ def _lines(rows: list[dict[str, Any]], n_bytes: int, quota_bytes: int) -> list[s
     for tokens, n, shared, moment, model, title in table:
         line = f"{tokens:>8} {n:>6} {shared:>6}  {moment:<16}  {cut(model, _MODEL_COLUMNS):<{_MODEL_COLUMNS}}  "
         lines.append((line + cut(title, max(_LEAST_WORDS, columns - len(line)))).rstrip())
-    noun = "prefix" if len(rows) == 1 else "prefixes"
+    if len(rows) == 1:
+        noun = "prefix"
+    else:
+        noun = "prefixes"
     return [
         *lines,
         "",

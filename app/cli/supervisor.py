@@ -67,7 +67,10 @@ def supervise(work: Callable[[], int], uses_screen: bool) -> int:
     terminal = _terminal_modes()
     _flush()
     # What nohup has set to be ignored is dropped by the system only while it is not blocked.
-    dropped = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        dropped = {signal.SIGHUP}
+    else:
+        dropped = set()
     old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED - dropped)
     # inherited as ignored, it would never be reported
     old_handler = signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -172,7 +175,9 @@ class _Watch:
             child_id, status = self._next_change()
             if child_id == 0:
                 os.kill(self._child_id, signal.SIGCONT)
-        return status if child_id and not os.WIFCONTINUED(status) else None
+        if child_id and not os.WIFCONTINUED(status):
+            return status
+        return None
 
     def _next_change(self) -> tuple[int, int]:
         """Return what becomes of the stopped child within ``STANDS_S``; (0, 0) if it stays stopped.
@@ -211,7 +216,10 @@ def _restore(terminal: _Terminal, uses_screen: bool) -> None:
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     with contextlib.suppress(termios.error, OSError):
         termios.tcsetattr(terminal[0], termios.TCSAFLUSH, terminal[1])
-        screen = next(filter(os.isatty, (1, 2, 0)), None) if uses_screen else None
+        if uses_screen:
+            screen = next(filter(os.isatty, (1, 2, 0)), None)
+        else:
+            screen = None
         if screen is not None:
             os.write(screen, _LEAVE_SCREEN.encode("ascii"))
 

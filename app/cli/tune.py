@@ -65,7 +65,8 @@ def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic
     Raises:
         EngineError: the model cannot be used.
     """
-    engine, progress = engine_host(), ProgressLine()
+    engine = engine_host()
+    progress = ProgressLine()
     model = engine.run(
         lambda: engine_access.open_model(settings, options.model, progress.show_opening)
     )
@@ -81,7 +82,9 @@ def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic
         print(json_line(_as_json(search, report, trouble is None)), flush=True)
     else:
         _print(search, report, trouble)
-    return exit_codes.INTERRUPTED if report.state == "stopped" else exit_codes.OK
+    if report.state == "stopped":
+        return exit_codes.INTERRUPTED
+    return exit_codes.OK
 
 
 class _Search:
@@ -95,8 +98,11 @@ class _Search:
         progress: ProgressLine,
         clock: Clock,
     ) -> None:
-        self.model, self.options, self._settings = model, options, settings
-        self._progress, self._clock = progress, clock
+        self.model = model
+        self.options = options
+        self._settings = settings
+        self._progress = progress
+        self._clock = clock
         self.stopped = threading.Event()
         self._session: Any = None
         self._sweep: Sweep | None = None
@@ -116,7 +122,8 @@ class _Search:
 
     def run(self) -> TuningReport | None:
         """Fill a context as a conversation would, and search; None if it was stopped before that."""
-        model, options = self.model, self.options
+        model = self.model
+        options = self.options
         longest = int(model.config.context_length)
         n_context = max(1, min(options.n_context, longest - _ROOM_TOKENS))
         n_ctx: int | None = min(n_context + _ROOM_TOKENS, longest)
@@ -131,11 +138,14 @@ class _Search:
         try:
             if options.remember:
                 self._progress.show("kernels: how to ask memory ahead")
-                is_stopped, again = self.stopped.is_set, options.only_kernels
+                is_stopped = self.stopped.is_set
+                again = options.only_kernels
                 self.lookahead = engine_access.try_lookahead(
                     model, self._session, is_stopped, again
                 )
-            return None if options.only_kernels else self._search(n_context)
+            if options.only_kernels:
+                return None
+            return self._search(n_context)
         except Exception as error:
             if getattr(error, "exit_code", None) == exit_codes.INTERRUPTED:
                 return None
@@ -144,7 +154,9 @@ class _Search:
             self._session.close()
 
     def _search(self, n_context: int) -> TuningReport | None:
-        model, options, may_pin = self.model, self.options, self._settings.pin_threads == AUTO
+        model = self.model
+        options = self.options
+        may_pin = self._settings.pin_threads == AUTO
         context = [7919 * (i + 1) % model.config.vocab_size for i in range(n_context)]
         self._session.prefill(context, on_progress=self._show_context)
         parts = (
@@ -206,7 +218,8 @@ def _tell_kernels(search: _Search) -> int:
 
 def _remember(engine: EngineHost, search: _Search, report: TuningReport) -> str | None:
     """Remember the best of a search that was not stopped; returns why not."""
-    model, conditions = search.model, search.conditions
+    model = search.model
+    conditions = search.conditions
     if not search.options.remember:
         return "not remembered, as was asked"
     if report.state == "stopped" or not report.curves:
@@ -225,7 +238,8 @@ def _remember(engine: EngineHost, search: _Search, report: TuningReport) -> str 
 
 
 def _as_json(search: _Search, report: TuningReport, is_remembered: bool) -> dict[str, Any]:
-    model, now = search.model, search.in_use
+    model = search.model
+    now = search.in_use
     return {
         "engine": "jalopy",
         "model": model.name,
@@ -243,7 +257,8 @@ def _as_json(search: _Search, report: TuningReport, is_remembered: bool) -> dict
 
 
 def _print(search: _Search, report: TuningReport, trouble: str | None) -> None:
-    model, now = search.model, search.in_use
+    model = search.model
+    now = search.in_use
     glyphs = choose_glyphs(encoding=sys.stdout.encoding)
     columns = min(_MOST_COLUMNS, shutil.get_terminal_size((80, 24)).columns - 1)
     print(
@@ -254,7 +269,10 @@ def _print(search: _Search, report: TuningReport, trouble: str | None) -> None:
         print(text)
     for curve in report.curves:
         print(f"\n{TITLES[curve.phase]} (samples of {curve.n_tokens} tokens)")
-        in_use = now.decode if curve.phase == "decode" else now.prefill
+        if curve.phase == "decode":
+            in_use = now.decode
+        else:
+            in_use = now.prefill
         for line in curve_lines(curve, in_use, columns, glyphs):
             print(line.text)
     for comparison in report.comparisons:

@@ -26,7 +26,9 @@ from app.text.figures import count, size, whole_seconds
 from app.text.json_line import json_line
 from app.text.record import record
 
-OK, BAD, OPEN = "ok", "x", "?"
+OK = "ok"
+BAD = "x"
+OPEN = "?"
 """Marks: good, damaged, nothing to compare with."""
 REPLY_TOKENS = 32
 MOST_REPEATS = 12
@@ -63,19 +65,20 @@ def verify(
             json_line({"model": model, "checks": [asdict(check) for check in checks]}, indent=1),
             flush=True,
         )
-    return exit_codes.BAD_DATA if any(check.mark == BAD for check in checks) else exit_codes.OK
+    if any(check.mark == BAD for check in checks):
+        return exit_codes.BAD_DATA
+    return exit_codes.OK
 
 
 def _checks(settings: Settings, model: str, wanted: str, runs: bool) -> Iterator[Check]:
-    engine, progress = engine_host(), ProgressLine()
+    engine = engine_host()
+    progress = ProgressLine()
     checked = engine.run(lambda: engine_access.validate_model(model))
     with closing(checked.gguf):
         paths = [file.path for file in checked.gguf.files]
         if wanted and len(paths) > 1:
-            name, why = (
-                clean_line(paths[0].name, 80),
-                f"this model is in {len(paths)} files, and --sha256 is of one",
-            )
+            name = clean_line(paths[0].name, 80)
+            why = f"this model is in {len(paths)} files, and --sha256 is of one"
             raise Refusal(f"jalopy verify: {name}: {why} (leave it out)")
         for path in paths:
             yield hash_check(path, wanted, progress)
@@ -89,7 +92,10 @@ def hash_check(path: Path, wanted: str, progress: ProgressLine) -> Check:
     """Compare a file's sha256 with the one given, or with the one its store names it by."""
 
     def show(done: int, total: int, left_s: float) -> None:
-        left = f", about {whole_seconds(left_s)} left" if done < total else ""
+        if done < total:
+            left = f", about {whole_seconds(left_s)} left"
+        else:
+            left = ""
         progress.show(f"sha256 of {clean_line(path.name, 30)}: {size(done)} of {size(total)}{left}")
 
     found = sha256_of(path, show)
@@ -142,7 +148,10 @@ def weights_check(checked: Any, progress: ProgressLine) -> Check:
         f"{clean_line(one.name, 60)} ({one.quant}, {count(one.n_bad)} from row {count(one.first_row)})"
         for one in islice(damaged, _MOST_DAMAGED_SHOWN)
     ]
-    more = f" and {len(damaged) - len(named)} more" if len(damaged) > len(named) else ""
+    if len(damaged) > len(named):
+        more = f" and {len(damaged) - len(named)} more"
+    else:
+        more = ""
     return Check(BAD, "weights", f"NaN or infinity in {', '.join(named)}{more}: download it again")
 
 

@@ -120,7 +120,10 @@ class ChatMessage:
 
 MOST_OTHERS = 8
 """Limit on the answers that are kept next to a reply."""
-SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
+SYSTEM = "system"
+USER = "user"
+ASSISTANT = "assistant"
+TOOL = "tool"
 """Roles of what is said in a request."""
 
 
@@ -202,7 +205,10 @@ class Conversation:
 
     def add_results(self, results: tuple[CallResult, ...]) -> ChatMessage:
         """Append what came of the calls of the last reply. Raises ValueError: it has none, or others."""
-        last = self.messages[-1] if self.messages else None
+        if self.messages:
+            last = self.messages[-1]
+        else:
+            last = None
         if last is None or [call.call_id for call in last.calls] != [
             one.call_id for one in results
         ]:
@@ -222,7 +228,9 @@ class Conversation:
     def unanswered(self) -> ChatMessage | None:
         """The message that the end of the program left without a reply, and that the next one goes with."""
         is_said = self.is_cut_off and self.awaits_reply and not self.messages[-1].results
-        return self.messages[-1] if is_said else None
+        if is_said:
+            return self.messages[-1]
+        return None
 
     @property
     def n_rounds(self) -> int:
@@ -236,7 +244,10 @@ class Conversation:
         if before is None:
             return text, folded
         has_folds = before.folded or folded
-        folded = f"{before.folded or before.text}\n\n{folded or text}" if has_folds else ""
+        if has_folds:
+            folded = f"{before.folded or before.text}\n\n{folded or text}"
+        else:
+            folded = ""
         return f"{before.text}\n\n{text}", folded
 
     def add_reply(
@@ -286,8 +297,17 @@ def said_of(message: ChatMessage, after: ChatMessage | None = None) -> Said:
     """
     if message.role is Role.USER:
         return Said(TOOL if message.results else USER, message.text, results=message.results)
-    calls = message.calls if after is not None and after.results else ()
+    if after is not None and after.results:
+        calls = message.calls
+    else:
+        calls = ()
     is_whole = calls == message.calls
-    text = message.text if is_whole else message.raw
-    fields = message.server_fields if is_whole and not message.is_edited else None
+    if is_whole:
+        text = message.text
+    else:
+        text = message.raw
+    if is_whole and not message.is_edited:
+        fields = message.server_fields
+    else:
+        fields = None
     return Said(ASSISTANT, text, calls, (), message.ids, message.raw, message.calls_at, fields)

@@ -123,7 +123,10 @@ def connect(root: Path | None) -> sqlite3.Connection:
             raise StoreError("the state directory is not writable")
         path = root / NAME
         is_new = not _require_own_file(path)
-        size = 0 if is_new else path.stat().st_size
+        if is_new:
+            size = 0
+        else:
+            size = path.stat().st_size
         has_copies = any(os.path.lexists(root / one) for one in BACKUPS)
         # SQLite takes what is shorter than a page for a new database.
         if (
@@ -341,7 +344,8 @@ def has_locks(root: Path) -> bool:
 
 
 def _become_the_only_one(root: Path) -> None:
-    host, path = os.uname().nodename, root / ONLY_NAME
+    host = os.uname().nodename
+    path = root / ONLY_NAME
     with suppress(FileNotFoundError):
         found = clean_line((read_bounded(path, 1000) or b"").decode("utf-8", "replace"), 100)
         pid, _, other = found.partition(" ")

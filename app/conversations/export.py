@@ -92,8 +92,13 @@ def to_json(
 
 def choose_path(wanted: str, now: datetime) -> Path:
     """Return where to save: the wanted file, or a file named after the time in the wanted or present directory."""
-    path = Path(wanted).expanduser() if wanted else Path.cwd()
-    return path / f"jalopy-{now:%Y%m%d-%H%M%S}.md" if path.is_dir() else path
+    if wanted:
+        path = Path(wanted).expanduser()
+    else:
+        path = Path.cwd()
+    if path.is_dir():
+        return path / f"jalopy-{now:%Y%m%d-%H%M%S}.md"
+    return path
 
 
 def save_as(wanted: str, conversation: Conversation, model: str) -> str:
@@ -105,7 +110,10 @@ def save_as(wanted: str, conversation: Conversation, model: str) -> str:
     now = datetime.now().astimezone()
     try:
         path = choose_path(wanted, now)
-        as_text = to_json if path.suffix.lower() == ".json" else to_markdown
+        if path.suffix.lower() == ".json":
+            as_text = to_json
+        else:
+            as_text = to_markdown
         write_new(path, as_text(conversation, model, now, with_thinking))
     except FileExistsError:
         raise Refusal(f"not saved: {path} exists already; choose another name") from None

@@ -161,7 +161,8 @@ def _reply(message: ForeignMessage, text: str, left_out: Counter[str]) -> ChatMe
         try:
             own: Values = {"ids": None, "raw": None, "calls": [], "server_fields": None}
             reply = reply_of({**message.values, **own, "edited": message.values.get("is_edited")})
-            reply.text, reply.raw = text, ""
+            reply.text = text
+            reply.raw = ""
         except UnsoundError:
             left_out["reply's figures"] += 1
     elif isinstance(message.thought, str) and message.thought and fits(message.thought):

@@ -18,7 +18,8 @@ from app.text.record import record
 
 _LATEST_S = 1 << 33
 """The year 2242."""
-_LARGEST_S, _LARGEST_MS = 1e11, 1e14
+_LARGEST_S = 1e11
+_LARGEST_MS = 1e14
 """Above the first a time is in milliseconds, above the second in microseconds."""
 _REASONING = re.compile(r'<details type="reasoning"[^>]*>(.*?)</details>', re.DOTALL)
 _SUMMARY = re.compile(r"<summary>.*?</summary>", re.DOTALL)
@@ -63,7 +64,9 @@ Read = Callable[[Any], ForeignTalk]
 def reader_of(values: Any) -> Read | None:
     """Return the function that reads a conversation; None for what is none."""
     if isinstance(values, list):
-        return _message_list if are_messages(values) else None
+        if are_messages(values):
+            return _message_list
+        return None
     if not isinstance(values, dict):
         return None
     chat = values.get("chat")
@@ -77,7 +80,9 @@ def reader_of(values: Any) -> Read | None:
         return _open_webui
     messages = values.get("messages")
     if not isinstance(messages, list):
-        return _sharegpt if are_messages(values.get("conversations")) else None
+        if are_messages(values.get("conversations")):
+            return _sharegpt
+        return None
     if isinstance(values.get("conv"), dict):
         return _llama_server
     if any(
@@ -85,7 +90,9 @@ def reader_of(values: Any) -> Read | None:
         for message in messages
     ):
         return _lm_studio
-    return _own if values.get("program") == "jalopy" else _message_list
+    if values.get("program") == "jalopy":
+        return _own
+    return _message_list
 
 
 def are_messages(values: Any) -> bool:
@@ -114,7 +121,9 @@ def conversations_in(values: Any) -> list[Any]:
         for name in _LISTS:
             if isinstance(values.get(name), list) and any(map(reader_of, values[name])):
                 return list(values[name])
-    return values if isinstance(values, list) and not are_messages(values) else [values]
+    if isinstance(values, list) and not are_messages(values):
+        return values
+    return [values]
 
 
 # ---- the formats
@@ -123,7 +132,10 @@ def conversations_in(values: Any) -> list[Any]:
 def _own(values: Values) -> ForeignTalk:
     messages = []
     for value in values["messages"]:
-        value = value if isinstance(value, dict) else {}
+        if isinstance(value, dict):
+            value = value
+        else:
+            value = {}
         messages.append(
             ForeignMessage(text_of(value.get("role")), [value.get("text")], values=value)
         )
@@ -131,7 +143,10 @@ def _own(values: Values) -> ForeignTalk:
 
 
 def _message_list(values: Any) -> ForeignTalk:
-    about = values if isinstance(values, dict) else {}
+    if isinstance(values, dict):
+        about = values
+    else:
+        about = {}
     messages = about.get("messages", values)
     title = about.get("title") or about.get("name")
     return ForeignTalk([_message(value) for value in messages], title, _began(about))
@@ -177,11 +192,20 @@ def _chatgpt(values: Values) -> ForeignTalk:
 def _chatgpt_message(message: Values) -> ForeignMessage:
     author = message.get("author")
     content = message.get("content")
-    content = content if isinstance(content, dict) else {}
+    if isinstance(content, dict):
+        content = content
+    else:
+        content = {}
     metadata = message.get("metadata")
-    role = text_of(author.get("role")) if isinstance(author, dict) else ""
+    if isinstance(author, dict):
+        role = text_of(author.get("role"))
+    else:
+        role = ""
     parts = content.get("parts")
-    parts = parts if isinstance(parts, list) else [content.get("text")]
+    if isinstance(parts, list):
+        parts = parts
+    else:
+        parts = [content.get("text")]
     is_hidden = (
         isinstance(metadata, dict) and metadata.get("is_visually_hidden_from_conversation") is True
     )
@@ -225,27 +249,40 @@ def _claude_message(value: Values) -> ForeignMessage:
         plain = ForeignMessage(plain.role, [value.get("text")], plain.thought)
     attachments = value.get("attachments")
     files = value.get("files")
-    texts = [_attachment(file) for file in attachments] if isinstance(attachments, list) else []
-    pictures = [None] * len(files) if isinstance(files, list) else []
+    if isinstance(attachments, list):
+        texts = [_attachment(file) for file in attachments]
+    else:
+        texts = []
+    if isinstance(files, list):
+        pictures = [None] * len(files)
+    else:
+        pictures = []
     return ForeignMessage(plain.role, [*plain.parts, *texts, *pictures], plain.thought)
 
 
 def _attachment(file: Any) -> Any:
     """Return the text of an attached file with its name; None where there is none."""
-    text = file.get("extracted_content") if isinstance(file, dict) else None
-    return f"{text_of(file.get('file_name'))}:\n{text}" if isinstance(text, str) and text else None
+    if isinstance(file, dict):
+        text = file.get("extracted_content")
+    else:
+        text = None
+    if isinstance(text, str) and text:
+        return f"{text_of(file.get('file_name'))}:\n{text}"
+    return None
 
 
 def _open_webui(values: Values) -> ForeignTalk:
     chat = values["chat"]
     history = chat.get("history")
-    history = history if isinstance(history, dict) else {}
+    if isinstance(history, dict):
+        history = history
+    else:
+        history = {}
     nodes = history.get("messages")
-    nodes = (
-        {name: node for name, node in nodes.items() if isinstance(node, dict)}
-        if isinstance(nodes, dict)
-        else {}
-    )
+    if isinstance(nodes, dict):
+        nodes = {name: node for name, node in nodes.items() if isinstance(node, dict)}
+    else:
+        nodes = {}
     branch = _Tree(nodes, "parentId").branch(history.get("currentId"))
     listed = chat.get("messages")
     if not branch and isinstance(listed, list):
@@ -278,27 +315,34 @@ def _lm_studio(values: Values) -> ForeignTalk:
 
 
 def _lm_studio_message(value: Any) -> ForeignMessage:
-    versions = value.get("versions") if isinstance(value, dict) else None
-    versions = (
-        [version for version in versions if isinstance(version, dict)]
-        if isinstance(versions, list)
-        else []
-    )
-    selected = value.get("currentlySelected") if isinstance(value, dict) else 0
+    if isinstance(value, dict):
+        versions = value.get("versions")
+    else:
+        versions = None
+    if isinstance(versions, list):
+        versions = [version for version in versions if isinstance(version, dict)]
+    else:
+        versions = []
+    if isinstance(value, dict):
+        selected = value.get("currentlySelected")
+    else:
+        selected = 0
     if not versions:
         return ForeignMessage("")
-    version = (
-        versions[selected]
-        if type(selected) is int and 0 <= selected < len(versions)
-        else versions[-1]
-    )
+    if type(selected) is int and 0 <= selected < len(versions):
+        version = versions[selected]
+    else:
+        version = versions[-1]
     steps = version.get("steps")
     if not isinstance(steps, list):
         return _message(version)
     parts: list[Any] = []
     thoughts: list[str] = []
     for step in steps:
-        style = step.get("style") if isinstance(step, dict) else None
+        if isinstance(step, dict):
+            style = step.get("style")
+        else:
+            style = None
         if not isinstance(step, dict) or step.get("type") != "contentBlock":
             continue
         texts = _parts_of(step.get("content"))
@@ -314,10 +358,16 @@ def _lm_studio_message(value: Any) -> ForeignMessage:
 
 def _message(value: Any) -> ForeignMessage:
     """Return a message of a list: its content is a text, or a list of parts."""
-    value = value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        value = value
+    else:
+        value = {}
     content = next((value[name] for name in _TEXTS if value.get(name) is not None), None)
     images = value.get("images")
-    n_pictures = len(images) if isinstance(images, list) else 0
+    if isinstance(images, list):
+        n_pictures = len(images)
+    else:
+        n_pictures = 0
     thought = next((value[name] for name in _THOUGHTS if value.get(name)), None)
     thought = thought or _thought_of(content)
     return ForeignMessage(_role_of(value), [*_parts_of(content), *[None] * n_pictures], thought)
@@ -326,15 +376,25 @@ def _message(value: Any) -> ForeignMessage:
 def _role_of(value: Values) -> str:
     for name in ("is_user", "isCreatedByUser"):
         if isinstance(value.get(name), bool) and "role" not in value:
-            return "user" if value[name] else "assistant"
+            if value[name]:
+                return "user"
+            return "assistant"
     role = next((value[name] for name in _ROLES if value.get(name)), "")
-    role = role.get("role") if isinstance(role, dict) else role
-    return "assistant" if role == "gpt" else text_of(role)
+    if isinstance(role, dict):
+        role = role.get("role")
+    else:
+        role = role
+    if role == "gpt":
+        return "assistant"
+    return text_of(role)
 
 
 def _parts_of(content: Any) -> list[Any]:
     """Return the texts of a content without its thoughts, and other values for what is no text."""
-    parts = content if isinstance(content, list) else [content]
+    if isinstance(content, list):
+        parts = content
+    else:
+        parts = [content]
     return [
         part.get("text", part) if isinstance(part, dict) else part
         for part in parts
@@ -344,7 +404,10 @@ def _parts_of(content: Any) -> list[Any]:
 
 def _thought_of(content: Any) -> str | None:
     """Return the thought that a list of parts has."""
-    parts = content if isinstance(content, list) else []
+    if isinstance(content, list):
+        parts = content
+    else:
+        parts = []
     thoughts = [text_of(part.get("thinking")) for part in parts if _is_kind(part, "thinking")]
     return "\n\n".join(filter(None, thoughts)) or None
 
@@ -395,7 +458,10 @@ class _Tree:
             at = self.nodes[at].get(self.parent)
         depth = 0
         if _is_name(at):
-            depth = 0 if at in seen else self.depths.get(at, 0)
+            if at in seen:
+                depth = 0
+            else:
+                depth = self.depths.get(at, 0)
         for node in reversed(path):
             depth += 1
             self.depths[node] = depth
@@ -408,7 +474,9 @@ def _is_name(value: Any) -> bool:
 
 def text_of(value: Any) -> str:
     """Return a text; "" for anything else."""
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""
 
 
 def _began(about: Values) -> str:
@@ -441,4 +509,6 @@ def lines_as_values(lines: Iterable[Any]) -> Any:
     These are messages of one conversation, or conversations.
     """
     values = [value for value in lines if isinstance(value, (dict, list))]
-    return [value for value in values if _is_message(value)] if are_messages(values) else values
+    if are_messages(values):
+        return [value for value in values if _is_message(value)]
+    return values

@@ -143,11 +143,10 @@ class Keeper:
                     return True
                 if self._changes or self._is_leaving:
                     return self._has_work
-                left_s = (
-                    None
-                    if self._unsynced_s is None
-                    else SYNC_S - (time.monotonic() - self._unsynced_s)
-                )
+                if self._unsynced_s is None:
+                    left_s = None
+                else:
+                    left_s = SYNC_S - (time.monotonic() - self._unsynced_s)
                 if left_s is not None and left_s <= 0:
                     return True
                 self._condition.wait(left_s)
@@ -168,10 +167,15 @@ class Keeper:
         try:
             self.held.apply([change for change, _ in taken] or [touch], is_durable)
         except Exception as error:
-            self.trouble, self._n_failed = _cause_of(error), len(taken)
+            self.trouble = _cause_of(error)
+            self._n_failed = len(taken)
         else:
-            self.trouble, self._n_failed = "", 0
-            self._unsynced_s = None if is_durable else self._unsynced_s or now_s
+            self.trouble = ""
+            self._n_failed = 0
+            if is_durable:
+                self._unsynced_s = None
+            else:
+                self._unsynced_s = self._unsynced_s or now_s
             with self._condition:
                 del self._changes[: len(taken)]
         with self._condition:
@@ -192,7 +196,8 @@ class Journal:
     def __init__(
         self, store: Store | None = None, clock_text: Callable[[], str] = now_text
     ) -> None:
-        self._store, self.clock_text = store, clock_text
+        self._store = store
+        self.clock_text = clock_text
         self._keeper: Keeper | None = None
         self._former: list[Keeper] = []
         """Of conversations that were left, until all of them is saved: they go on trying."""
@@ -200,7 +205,8 @@ class Journal:
         self._waiting: list[str] = []
         self._n_dropped = 0
         """The messages on the disk, those that wait for their turn, and how many left the context."""
-        self.title, self._forked_from = "", ""
+        self.title = ""
+        self._forked_from = ""
         self._flushed = Partial()
         self._is_trying = False
         self._model = self._written_model = ("", "")
@@ -213,8 +219,12 @@ class Journal:
     def begin(self, forked_from: str = "", title: str = "") -> None:
         """A conversation that is not on disk: its first message will put it there, with all that is before it."""
         self._leave()
-        self._written, self._waiting, self._n_dropped, self._written_model = [], [], 0, ("", "")
-        self.title, self._forked_from = title, forked_from
+        self._written = []
+        self._waiting = []
+        self._n_dropped = 0
+        self._written_model = ("", "")
+        self.title = title
+        self._forked_from = forked_from
 
     def claim(self, conversation: Conversation, patience_s: float) -> None:
         """Put the conversation on the disk before anything is said: who looks for its title finds it in use."""
@@ -224,17 +234,18 @@ class Journal:
 
     def adopt(self, opened: OpenedConversation) -> None:
         """Go on with a conversation that was opened; one that is held elsewhere is copied by its next message."""
-        saved, held = opened.saved, opened.held
+        saved = opened.saved
+        held = opened.held
         if held is None or self._store is None:
             self.begin(opened.id, saved.title and f"{saved.title} (copy)")
             return
         self._leave()
-        self._written, self._waiting = list(saved.conversation.messages), list(saved.waiting)
-        self.title, self._forked_from = saved.title, saved.forked_from
-        self._n_dropped, self._written_model = (
-            saved.conversation.n_dropped,
-            (saved.model, saved.model_path),
-        )
+        self._written = list(saved.conversation.messages)
+        self._waiting = list(saved.waiting)
+        self.title = saved.title
+        self._forked_from = saved.forked_from
+        self._n_dropped = saved.conversation.n_dropped
+        self._written_model = (saved.model, saved.model_path)
         self._keeper = Keeper(held)
         if saved.has_pieces:
             self._add(
@@ -248,13 +259,20 @@ class Journal:
     @property
     def id(self) -> str:
         """The conversation's id; "" before it is on disk."""
-        return self._keeper.held.id if self._keeper is not None else ""
+        if self._keeper is not None:
+            return self._keeper.held.id
+        return ""
 
     @property
     def state_path(self) -> Path | None:
         """The conversation's name for who keeps states: its id below the store's directory; None before it is saved."""
-        root = self._store.root if self._store is not None else None
-        return root / self.id if root is not None and self.id else None
+        if self._store is not None:
+            root = self._store.root
+        else:
+            root = None
+        if root is not None and self.id:
+            return root / self.id
+        return None
 
     @property
     def trouble(self) -> str:
@@ -283,7 +301,10 @@ class Journal:
         elif self._keeper is not None and conversation.awaits_reply:
             written = set(map(id, self._written))
             is_new = any(id(message) not in written for message in conversation.messages)
-            text = conversation.messages[-1].text if is_new else ""
+            if is_new:
+                text = conversation.messages[-1].text
+            else:
+                text = ""
             self._add(note(unsent=text), is_durable=bool(text))
             self._is_trying = True
 
@@ -326,7 +347,8 @@ class Journal:
         if self._is_trying:
             self._add(note(unsent=""), is_durable=False)
         self._catch_up(conversation)
-        self._is_trying, self._flushed = False, Partial()
+        self._is_trying = False
+        self._flushed = Partial()
 
     def note_dropped(self, conversation: Conversation) -> None:
         """Other messages are part of the context now."""
@@ -370,7 +392,9 @@ class Journal:
             keeper for keeper in keepers if not keeper.close(max(0.0, give_up_s - time.monotonic()))
         ]
         self._drop_new()
-        return (failed[0].trouble or "the disk does not answer") if failed else ""
+        if failed:
+            return failed[0].trouble or "the disk does not answer"
+        return ""
 
     # ---- changes
 
@@ -381,7 +405,8 @@ class Journal:
                 self._former.append(self._keeper)
             self._drop_new()
             self._keeper = None
-        self._is_trying, self._flushed = False, Partial()
+        self._is_trying = False
+        self._flushed = Partial()
 
     def _drop_new(self) -> None:
         """Delete a conversation that was begun and left with nothing in it; no one holds it."""
@@ -399,12 +424,14 @@ class Journal:
             self._create(conversation)
         pairs = zip(messages, self._written, strict=False)
         n_shared = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
-        new, is_shorter = messages[n_shared:], len(messages) < len(self._written)
+        new = messages[n_shared:]
+        is_shorter = len(messages) < len(self._written)
         if new:
             self._note_model()
         elif is_shorter:
             self._add(keep(n_shared), is_durable=False)
-        self._written, self._is_new = list(messages), self._is_new and not messages
+        self._written = list(messages)
+        self._is_new = self._is_new and not messages
         changes: list[Change] = []
         for place, message in enumerate(new, start=n_shared):
             if message.role is Role.USER and message.text in self._waiting[:1]:
@@ -425,10 +452,12 @@ class Journal:
 
     def _create(self, conversation: Conversation, waiting: str = "") -> None:
         assert self._store is not None
-        self._keeper, self._is_new = Keeper(self._store.create()), True
+        self._keeper = Keeper(self._store.create())
+        self._is_new = True
         first = _first_words(conversation, waiting)
         self.title = self.title or (f"{first} (copy)" if self._forked_from else first)
-        now, origin = self.clock_text(), int(self._forked_from or 0)
+        now = self.clock_text()
+        origin = int(self._forked_from or 0)
         head = note(
             title=self.title, system=conversation.system, began=now, changed=now, forked_from=origin
         )

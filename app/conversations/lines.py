@@ -32,18 +32,19 @@ AGAINST_LOOPS = (
 def thinking_summary(thinking: Thinking) -> str:
     """Write in one line what the thinking before an answer cost."""
     line = f"thought for {figures.seconds(thinking.duration_s)} · {figures.counted(thinking.tokens, 'token')}"
-    return line if thinking.is_closed else f"{line} · not finished"
+    if thinking.is_closed:
+        return line
+    return f"{line} · not finished"
 
 
 def reply_footer(measured: ReplyFigures | None, ending: Ending, is_edited: bool = False) -> str:
     """Write what stays below a finished reply: its figures that have room in 80 columns, and how it ended."""
     parts = []
     if measured is not None:
-        guessed = (
-            f" ({figures.count(measured.guessed_tokens)} guessed)"
-            if measured.guessed_tokens
-            else ""
-        )
+        if measured.guessed_tokens:
+            guessed = f" ({figures.count(measured.guessed_tokens)} guessed)"
+        else:
+            guessed = ""
         parts.append(
             "1 token"
             if measured.tokens == 1
@@ -64,11 +65,10 @@ def reply_details(measured: ReplyFigures | None) -> str:
     """Write the tokens of a reply's prompt; "" where they are not known: not every server tells."""
     if measured is None or not (measured.prompt_tokens or measured.reused_tokens):
         return ""
-    cached = (
-        f", {figures.count(measured.reused_tokens)} from cache"
-        if measured.reused_tokens
-        else " tokens"
-    )
+    if measured.reused_tokens:
+        cached = f", {figures.count(measured.reused_tokens)} from cache"
+    else:
+        cached = " tokens"
     return f"read {figures.count(measured.prompt_tokens)}{cached}"
 
 
@@ -92,4 +92,6 @@ def sources_line(sources: Sequence[str], word: str = "from") -> str:
     """Name the passages that a reply was written from; "" without any."""
     more = len(sources) - MOST_SOURCES
     named = [*sources[:MOST_SOURCES], *([f"{more} more"] if more > 0 else [])]
-    return clean_line(f"{word} {' · '.join(named)}", 500) if named else ""
+    if named:
+        return clean_line(f"{word} {' · '.join(named)}", 500)
+    return ""

@@ -44,11 +44,13 @@ class Lock:
     """A lock that is held until it is closed; ``is_known`` is False where the file system has no locks."""
 
     def __init__(self, handle: int, is_known: bool) -> None:
-        self._handle, self.is_known = handle, is_known
+        self._handle = handle
+        self.is_known = is_known
 
     def close(self) -> None:
         """Let go."""
-        handle, self._handle = self._handle, -1
+        handle = self._handle
+        self._handle = -1
         if handle >= 0:
             os.close(handle)
 
@@ -57,7 +59,8 @@ def take(root: Path, number: int, n_places: int = 1) -> Lock:
     """Lock places from a number on; 0 places: all of them. Raises InUseError; OSError: the file cannot be used."""
     handle = os.open(root / LOCK_NAME, safe_flags(os.O_RDWR | os.O_CREAT), 0o600)
     try:
-        start, length = number * _PLACE_BYTES, n_places * _PLACE_BYTES
+        start = number * _PLACE_BYTES
+        length = n_places * _PLACE_BYTES
         try:
             fcntl.fcntl(
                 handle,
@@ -107,7 +110,8 @@ def _told(note: bytes) -> str:
 
     try:
         number, _, moment = note.decode("ascii").strip().partition(" ")
-        pid, since = int(number), datetime.fromisoformat(moment).astimezone()
+        pid = int(number)
+        since = datetime.fromisoformat(moment).astimezone()
     except (ValueError, OverflowError, OSError):
         return IN_USE
     if not 0 < pid < 1 << 31 or not psutil.pid_exists(pid):

@@ -35,14 +35,20 @@ def row_of(message: ChatMessage) -> tuple[str, int, int, str, str]:
     """Return role, tokens, size in bytes, text and everything else."""
     written = json.dumps(_more(message), separators=(",", ":"))
     text = message.text.encode("utf-8", "replace").decode()
-    tokens = message.figures.tokens if message.figures is not None else len(message.ids)
+    if message.figures is not None:
+        tokens = message.figures.tokens
+    else:
+        tokens = len(message.ids)
     return message.role.value, tokens, len(text.encode()) + len(written), text, written
 
 
 def message_of(role: object, text: object, more: object) -> ChatMessage:
     """Return the message of a row. Raises UnsoundError: it is none."""
     try:
-        values = json.loads(more) if isinstance(more, str) else None
+        if isinstance(more, str):
+            values = json.loads(more)
+        else:
+            values = None
     except (ValueError, RecursionError):
         values = None
     _require(isinstance(values, dict) and isinstance(text, str) and role in list(Role))
@@ -89,12 +95,16 @@ def reply_of(values: Values) -> ChatMessage:
         ending = Ending(values.get("ending"))
     except ValueError:
         raise UnsoundError from None
-    text, raw = _text(values, "text"), values.get("raw")
+    text = _text(values, "text")
+    raw = values.get("raw")
     message = ChatMessage(Role.ASSISTANT, clean_text(text), ending, _figures(values.get("figures")))
     message.thinking = _thinking(values.get("thinking"))
     message.is_edited = values.get("edited") is True
     message.ids = _ids(values)
-    message.raw = raw if isinstance(raw, str) else text
+    if isinstance(raw, str):
+        message.raw = raw
+    else:
+        message.raw = text
     message.calls, message.calls_at = (
         _calls(values),
         min(_count(values, "calls_at"), len(message.raw)),
@@ -181,7 +191,9 @@ def _count(values: Values, name: str) -> int:
 def _number(values: Values, name: str) -> float | None:
     value = values.get(name)
     _require(value is None or _is_number(value))
-    return None if value is None else float(value)
+    if value is None:
+        return None
+    return float(value)
 
 
 def _is_number(value: Any) -> bool:

@@ -46,7 +46,9 @@ class SegmentNotes:
     """A conversation's segments of a ``kind``, their directory; ``path``: its id below the store's directory."""
 
     def __init__(self, path: Path, kind: str) -> None:
-        self._store, self._id, self._kind = Store(path.parent), path.name, kind
+        self._store = Store(path.parent)
+        self._id = path.name
+        self._kind = kind
         self._known: set[str] = set()
 
     def note(self, name: str) -> None:

@@ -8,9 +8,14 @@ from app.conversations.store import Entry
 from app.text import figures
 from app.text.glyphs import cut
 
-_DATE, _COUNT, _SIZE, _MODEL = 16, 5, 6, 20
+_DATE = 16
+_COUNT = 5
+_SIZE = 6
+_MODEL = 20
 _LEAST_TITLE = 16
-_WITH_DAY, _WITH_MODEL, _WITH_SIZE = 40, 66, 88
+_WITH_DAY = 40
+_WITH_MODEL = 66
+_WITH_SIZE = 88
 """Columns from which a row has room for each."""
 
 
@@ -21,7 +26,8 @@ def heading(columns: int) -> str:
 
 def row(entry: Entry, columns: int, now: str) -> str:
     """Write one conversation in ``columns`` columns."""
-    size, day = figures.size(entry.text_bytes + entry.state_bytes), day_text(entry.changed, now)
+    size = figures.size(entry.text_bytes + entry.state_bytes)
+    day = day_text(entry.changed, now)
     return _line(entry.title or "(empty)", day, str(entry.n_messages), size, entry.model, columns)
 
 
@@ -41,7 +47,10 @@ def details(entry: Entry) -> str:
 
 
 def _line(title: str, date: str, count: str, size: str, model: str, columns: int) -> str:
-    tail = f"  {date:<{_DATE}}" if columns >= _WITH_DAY else ""
+    if columns >= _WITH_DAY:
+        tail = f"  {date:<{_DATE}}"
+    else:
+        tail = ""
     if columns >= _WITH_MODEL:
         tail += f"  {cut(model, _MODEL):<{_MODEL}}"
     if columns >= _WITH_SIZE:
@@ -61,5 +70,8 @@ def day_text(moment: str, now: str) -> str:
         days = (date.fromisoformat(now[:10]) - date.fromisoformat(moment[:10])).days
     except ValueError:
         return moment_text(moment)
-    name = ("today", "yesterday")[days] if 0 <= days <= 1 else moment[:10]
+    if 0 <= days <= 1:
+        name = ("today", "yesterday")[days]
+    else:
+        name = moment[:10]
     return f"{name} {moment[11:16]}".rstrip()

@@ -28,7 +28,8 @@ from app.text.record import record
 if TYPE_CHECKING:
     import sqlite3
 
-MOST_DOCUMENTS, _MOST_OFF = 200, 5000
+MOST_DOCUMENTS = 200
+_MOST_OFF = 5000
 _BEGINS_WITH_FILE = '{"folded":"[file\\u00a0'
 """How the row of a message goes on that begins with the chip of a file."""
 _LongDocument = tuple[str, str, int, int, int]
@@ -66,7 +67,9 @@ class Shelved:
     @property
     def extent(self) -> str:
         """Its length: "12 pages", "340 lines"."""
-        return counted(self.n_pages, "page") if self.n_pages else counted(self.n_lines, "line")
+        if self.n_pages:
+            return counted(self.n_pages, "page")
+        return counted(self.n_lines, "line")
 
 
 def shelved_in(store: Store) -> tuple[Shelved, ...]:
@@ -104,15 +107,17 @@ def take_off(store: Store, shelved: Shelved, kept: Iterable[Path] = ()) -> None:
     Raises:
         StoreError: it stays on the shelf.
     """
-    mine, of_each = (
-        set(map(int, shelved.conversations)),
-        store.segments_of([int(one) for one in store.ids()]),
-    )
+    mine = set(map(int, shelved.conversations))
+    of_each = store.segments_of([int(one) for one in store.ids()])
     shared = set(kept).union(*(paths for number, paths in of_each.items() if number not in mine))
     for path in set().union(*(of_each.get(number, ()) for number in mine)) - shared:
         with suppress(OSError):
             path.unlink()
-    left, alone = [], None if shelved.path else document_of(store, shelved).in_message.strip()
+    left = []
+    if shelved.path:
+        alone = None
+    else:
+        alone = document_of(store, shelved).in_message.strip()
     for conversation_id, mark in zip(shelved.conversations, shelved.marks, strict=True):
         with suppress(StoreError):  # it is gone, or in use
             said = store.read(conversation_id).conversation.messages
@@ -152,7 +157,10 @@ def note_long(store: Store, documents: Sequence[Document]) -> None:
 
 def _long(store: Store) -> list[_LongDocument]:
     found = _long_file(store).read().get("documents")
-    sound = [one for one in found if _is_long(one)] if isinstance(found, list) else []
+    if isinstance(found, list):
+        sound = [one for one in found if _is_long(one)]
+    else:
+        sound = []
     return [
         (clean_line(one[0], 4096), clean_line(one[1], 120), *one[2:])
         for one in sound[-MOST_DOCUMENTS:]
@@ -175,7 +183,9 @@ def _long_file(store: Store) -> JsonFile:
 
 def _off(store: Store) -> list[str]:
     found = _file(store).read().get("off")
-    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+    if isinstance(found, list):
+        return [one for one in found if isinstance(one, str)]
+    return []
 
 
 def _file(store: Store) -> JsonFile:
@@ -187,7 +197,8 @@ def _documents(
 ) -> dict[str, Shelved]:
     """Return the documents by their keys. ``long``: those whose passages may be in messages."""
     found: dict[str, Shelved] = {}
-    n_chars, taken_off = 0, set(off)
+    n_chars = 0
+    taken_off = set(off)
     sql = (
         "SELECT m.id, c.id, c.title, c.began, c.changed FROM conversation c JOIN message m ON m.conversation=c.id"
         f" WHERE c.{IS_CONVERSATION} AND m.role='user' AND substr(m.more, 1, ?)=?"
@@ -195,7 +206,10 @@ def _documents(
     )
     begins = len(_BEGINS_WITH_FILE), _BEGINS_WITH_FILE
     for message_id, number, title, began, changed in db.execute(sql, begins).fetchall():
-        whole, passages_of = _files_of(message_id, db) if n_chars < MOST_CHARS else ([], set[str]())
+        if n_chars < MOST_CHARS:
+            whole, passages_of = _files_of(message_id, db)
+        else:
+            whole, passages_of = ([], set[str]())
         n_chars += sum(len(text) for _, text in whole)
         used = clean_line(str(changed), 40), clean_line(str(title), MOST_TITLE_CHARS)
         named = [
@@ -209,12 +223,15 @@ def _documents(
             for path, name, n_pages, n_lines, n_tokens in long if name in passages_of
         ]  # fmt: skip
         for one in named:
-            key, conversation = one.key, id_of(number)
-            before, mark = found.get(key), f"{key} {number} {clean_line(str(began), 40)}"
+            key = one.key
+            conversation = id_of(number)
+            before = found.get(key)
+            mark = f"{key} {number} {clean_line(str(began), 40)}"
             if mark in taken_off:
                 continue
             if before is not None and conversation not in before.conversations:
-                ids, marks = (*before.conversations, conversation), (*before.marks, mark)
+                ids = (*before.conversations, conversation)
+                marks = (*before.marks, mark)
                 found[key] = replace(before, conversations=ids, marks=marks)
             elif before is None and len(found) < MOST_DOCUMENTS:
                 found[key] = replace(one, conversations=(conversation,), marks=(mark,))
@@ -222,13 +239,16 @@ def _documents(
 
 
 def _n_pages(name: str, text: str) -> int:
-    return len(_PAGES.findall(text)) if name.lower().endswith(".pdf") else 0
+    if name.lower().endswith(".pdf"):
+        return len(_PAGES.findall(text))
+    return 0
 
 
 def _files_of(message_id: int, db: sqlite3.Connection) -> tuple[list[tuple[str, str]], set[str]]:
     """Return names and texts of the whole documents of a message, and of which others it has passages."""
     row = db.execute("SELECT role, text, more FROM message WHERE id=?", (message_id,)).fetchone()
-    whole, passages_of = [], set[str]()
+    whole = []
+    passages_of = set[str]()
     with suppress(UnsoundError):
         for name, text in files_of(message_of(*row).text) if row is not None else ():
             if found := PASSAGE_NAME.fullmatch(name):

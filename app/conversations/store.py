@@ -54,7 +54,8 @@ _MOST_PATH_CHARS = 4096
 _MOST_WAITING = 64
 _LARGEST = 1 << 53
 _SNIPPET_CHARS = 160
-_INDEXED_CHARS, _MOST_PARTS = 3, 50
+_INDEXED_CHARS = 3
+_MOST_PARTS = 50
 """The index knows so many characters in a row; shorter words are looked for in all texts."""
 _ID = re.compile(r"[0-9]{6,12}")
 IS_CONVERSATION = "id BETWEEN 1 AND 999999999999"
@@ -116,12 +117,13 @@ class Saved:
     def damage(self) -> str:
         """How much of it is missing, and what that means for the model; "" where all is well."""
         n = sum(message.is_missing for message in self.conversation.messages)
-        counted = "1 message is" if n == 1 else f"{n} messages are"
-        return (
-            f"{counted} missing, which cannot be read; the model goes on after the last one"
-            if n
-            else ""
-        )
+        if n == 1:
+            counted = "1 message is"
+        else:
+            counted = f"{n} messages are"
+        if n:
+            return f"{counted} missing, which cannot be read; the model goes on after the last one"
+        return ""
 
 
 @record
@@ -212,13 +214,17 @@ class Held:
     """A conversation that is open here alone, until it is closed; without a number it begins with its first change."""
 
     def __init__(self, root: Path | None, number: int = 0, lock: Lock | None = None) -> None:
-        self._root, self.number, self._lock = root, number, lock
+        self._root = root
+        self.number = number
+        self._lock = lock
         self._db: sqlite3.Connection | None = None
 
     @property
     def id(self) -> str:
         """The conversation's id; "" before it is on disk."""
-        return id_of(self.number) if self.number else ""
+        if self.number:
+            return id_of(self.number)
+        return ""
 
     @property
     def is_locked(self) -> bool:
@@ -274,7 +280,10 @@ class Held:
 
     def close(self) -> None:
         """Let go of it."""
-        db, self._db, lock, self._lock = self._db, None, self._lock, None
+        db = self._db
+        self._db = None
+        lock = self._lock
+        self._lock = None
         if db is not None:
             with suppress(Exception):  # all that was said to be written is
                 db.close()
@@ -295,14 +304,18 @@ class Store:
         is_there = self.root is not None and any(
             os.path.lexists(self.root / one) for one in (NAME, *BACKUPS)
         )
-        return use(self.root, work) if is_there else None
+        if is_there:
+            return use(self.root, work)
+        return None
 
     def _rows(self, sql: str, *values: object) -> list[Any]:
         return self.select(lambda db: db.execute(sql, values).fetchall()) or []
 
     def take_notice(self) -> str:
         """Return a line about a damaged database that this process mended, once; "" for nothing."""
-        return notices.take(self.root / NAME) if self.root is not None else ""
+        if self.root is not None:
+            return notices.take(self.root / NAME)
+        return ""
 
     def take_chat_notice(self) -> str:
         """Return the same for a chat, and what was mended since the last chat.
@@ -343,9 +356,11 @@ class Store:
 
     def search(self, typed: str) -> list[Entry]:
         """Return the conversations that have all words in title, model, day or text, the last one used first."""
-        entries, words = self.entries(), typed.lower().split()
+        entries = self.entries()
+        words = typed.lower().split()
         for word in words:
-            texts, found = self.select(partial(_texts_with, word)) or {}, []
+            texts = self.select(partial(_texts_with, word)) or {}
+            found = []
             for one in entries:
                 text = texts.get(int(one.id))
                 if word.casefold() in f"{one.id} {one.title} {one.model} {one.changed}".casefold():
@@ -373,9 +388,14 @@ class Store:
             f"SELECT id, title FROM conversation WHERE {IS_CONVERSATION} "
             "ORDER BY used DESC, id DESC"
         )
-        number = int(name) if name.isdecimal() and len(name) <= 12 else 0
+        if name.isdecimal() and len(name) <= 12:
+            number = int(name)
+        else:
+            number = 0
         found = [one for one, title in rows if _line(title).casefold() == wanted] or [number]
-        return id_of(found[0]) if found[0] in {one for one, _ in rows} else None
+        if found[0] in {one for one, _ in rows}:
+            return id_of(found[0])
+        return None
 
     def alone(self) -> AbstractContextManager[None]:
         """Keep other programs out, where files can be locked, while a title is looked for and taken."""
@@ -393,8 +413,10 @@ class Store:
 
     def open(self, conversation_id: str) -> OpenedConversation:
         """Open a conversation; one that is in use, or cannot be written, comes as a copy."""
-        number, saved = _number(conversation_id), self.read(conversation_id)
-        obstacle, held = "", None
+        number = _number(conversation_id)
+        saved = self.read(conversation_id)
+        obstacle = ""
+        held = None
         try:
             assert self.root is not None
             held = Held(self.root, number, take(self.root, number))
@@ -468,8 +490,12 @@ class Store:
         sql = "SELECT conversation, kind, name FROM segment s" + (
             f" WHERE NOT EXISTS ({other})" if only_own else ""
         )
-        wanted, found = set(numbers), dict[int, set[Path]]()
-        rows = self._rows(sql) if wanted else []
+        wanted = set(numbers)
+        found = dict[int, set[Path]]()
+        if wanted:
+            rows = self._rows(sql)
+        else:
+            rows = []
         if rows:
             from engine.saved_state.segments import Segment  # NumPy, which no first frame waits for
         for number, kind, name in rows:
@@ -492,7 +518,9 @@ class Store:
 def _guesses_from(conversation_id: str) -> list[Path]:
     """Return the files of a conversation's tokens, in each vocabulary."""
     root = paths.guesses_dir()
-    return list(root.glob(f"*/{conversation_id}")) if root is not None else []
+    if root is not None:
+        return list(root.glob(f"*/{conversation_id}"))
+    return []
 
 
 def _delete_in_copy(path: Path, number: int) -> None:
@@ -545,7 +573,10 @@ def _saved(db: sqlite3.Connection, number: int) -> Saved | None:
     conversation = Conversation(clean_text(system) if isinstance(system, str) else None)
     conversation.adapters = tuple(one[:_MOST_PATH_CHARS] for one in _texts(adapters))
     messages = conversation.messages = _messages(db, number)
-    interrupted = _interrupted(db, number) if conversation.awaits_reply else None
+    if conversation.awaits_reply:
+        interrupted = _interrupted(db, number)
+    else:
+        interrupted = None
     if interrupted is not None:
         messages.append(interrupted)
     conversation.n_dropped = min(_count(n_dropped), len(messages))
@@ -597,7 +628,9 @@ def _messages(db: sqlite3.Connection, number: int) -> list[ChatMessage]:
 
 
 def _side(place: int) -> Role:
-    return Role.ASSISTANT if place % 2 else Role.USER
+    if place % 2:
+        return Role.ASSISTANT
+    return Role.USER
 
 
 def _missing(place: int) -> ChatMessage:
@@ -606,8 +639,13 @@ def _missing(place: int) -> ChatMessage:
 
 def _interrupted(db: sqlite3.Connection, number: int) -> ChatMessage | None:
     """Return the reply that was being written when the program ended, as far as its pieces make sense."""
-    message, thought, n_chars = ChatMessage(Role.ASSISTANT, "", Ending.INTERRUPTED), "", 0
-    texts, thoughts, ids, raws = [], [], [], []
+    message = ChatMessage(Role.ASSISTANT, "", Ending.INTERRUPTED)
+    thought = ""
+    n_chars = 0
+    texts = []
+    thoughts = []
+    ids = []
+    raws = []
     for (more,) in db.execute("SELECT more FROM piece WHERE conversation=? ORDER BY id", (number,)):
         n_chars += len(_text(more))
         try:
@@ -623,9 +661,15 @@ def _interrupted(db: sqlite3.Connection, number: int) -> ChatMessage | None:
         raws.append(raw)
         message.is_edited = is_edited is True
     message.text, thought = "".join(texts), "".join(thoughts)
-    message.ids, message.raw = tuple(ids), "".join(raws)
-    message.thinking = Thinking(thought, is_closed=bool(message.text)) if thought.strip() else None
-    return message if message.text or thought or ids else None
+    message.raw = "".join(raws)
+    message.ids = tuple(ids)
+    if thought.strip():
+        message.thinking = Thinking(thought, is_closed=bool(message.text))
+    else:
+        message.thinking = None
+    if message.text or thought or ids:
+        return message
+    return None
 
 
 def _entry(row: Sequence[Any]) -> Entry:
@@ -648,7 +692,8 @@ def _texts_with(word: str, db: sqlite3.Connection) -> dict[int, str]:
     db.create_function(
         "has", 2, lambda text, word: word.casefold() in _text(text).casefold(), deterministic=True
     )
-    which, values = "has(text, ?)", [word]
+    which = "has(text, ?)"
+    values = [word]
     if len(word) >= _INDEXED_CHARS and can_search(db):
         # The index knows letters by simple folding: "straße" is not "strasse" there.
         which = f"id IN (SELECT rowid FROM search WHERE search MATCH ?) AND {which}"
@@ -683,7 +728,9 @@ def _delete(db: sqlite3.Connection, number: int) -> None:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""
 
 
 def _line(value: object) -> str:
@@ -691,7 +738,9 @@ def _line(value: object) -> str:
 
 
 def _count(value: object) -> int:
-    return value if type(value) is int and 0 <= value <= _LARGEST else 0
+    if type(value) is int and 0 <= value <= _LARGEST:
+        return value
+    return 0
 
 
 def _texts(value: object) -> list[str]:
@@ -699,7 +748,10 @@ def _texts(value: object) -> list[str]:
         found = json.loads(_text(value) or "[]")
     except (ValueError, RecursionError):
         return []
-    texts = found[:_MOST_WAITING] if isinstance(found, list) else []
+    if isinstance(found, list):
+        texts = found[:_MOST_WAITING]
+    else:
+        texts = []
     return [clean_text(one) for one in texts if isinstance(one, str) and one]
 
 
@@ -714,7 +766,9 @@ def title_of(text: str) -> str:
 
 def model_key(path: ModelPlace | str) -> str:
     """Return how a model's file is named here; all models of a server are one."""
-    return str(path).partition("#")[0] if is_remote(path) else os.path.realpath(str(path))
+    if is_remote(path):
+        return str(path).partition("#")[0]
+    return os.path.realpath(str(path))
 
 
 def now_text() -> str:

@@ -56,7 +56,8 @@ def is_opening_of(reply: str, opening: str, has_thought: bool) -> bool:
 
     ``opening`` may open a thought, or an empty one that leaves none; ``has_thought``: the reply was seen to think.
     """
-    text, opened = reply.lstrip(), opened_by(opening)
+    text = reply.lstrip()
+    opened = opened_by(opening)
     if not text:
         return True
     if any(text.startswith(marker.opening) for marker in THOUGHT_MARKERS):
@@ -114,7 +115,8 @@ class ThinkingSplitter:
     def push(self, text: str) -> ThoughtSplit:
         """Take the next piece; what may be the beginning of a tag is held back until that is decided."""
         self._held += text
-        thought, answer = "", ""
+        thought = ""
+        answer = ""
         where = None
         while where is not self._where:
             where = self._where
@@ -130,7 +132,8 @@ class ThinkingSplitter:
 
     def flush(self) -> ThoughtSplit:
         """The text is complete: return what was held back."""
-        held, self._held = self._held, ""
+        held = self._held
+        self._held = ""
         if self._where is _Where.START and self._opened is not None:
             self._enter_thought(self._opened, "")
             held = held.lstrip()
@@ -141,7 +144,10 @@ class ThinkingSplitter:
         self.part_chars += len(held)
         if self._where is _Where.THOUGHT:
             return ThoughtSplit(thought=held)
-        held = held.lstrip() if self._trims else held
+        if self._trims:
+            held = held.lstrip()
+        else:
+            held = held
         if self._frame and held.rstrip().endswith(self._frame):
             held = held.rstrip().removesuffix(self._frame).rstrip()
         return ThoughtSplit(answer=held)
@@ -168,7 +174,8 @@ class ThinkingSplitter:
         self._held = self._trimmed(self._held)
         text, tag, rest = self._held.partition(self._marker.closing)
         if tag:
-            self._where, self._held = _Where.AFTER, rest
+            self._where = _Where.AFTER
+            self._held = rest
             return text
         keep = _overlap(text, self._marker.closing)
         self._held = text[len(text) - keep :]
@@ -177,9 +184,13 @@ class ThinkingSplitter:
     def _go_on(self) -> None:
         """Find out what follows a thought, unless it could still be either."""
         assert self._marker is not None
-        text, again = self._held.lstrip(), self._marker.again
+        text = self._held.lstrip()
+        again = self._marker.again
         more = again + self._marker.opening
-        frames = {again + self._marker.answer: ""} if again else ANSWER_FRAMES
+        if again:
+            frames = {again + self._marker.answer: ""}
+        else:
+            frames = ANSWER_FRAMES
         if again and text.startswith(more):
             self._enter_thought(self._marker, text[len(more) :])
             return
@@ -198,18 +209,25 @@ class ThinkingSplitter:
         if self._frame:
             at = text.rfind(self._frame)
             is_last = at >= 0 and not text[at + len(self._frame) :].strip()
-            end = at if is_last else len(text) - _overlap(text, self._frame)
+            if is_last:
+                end = at
+            else:
+                end = len(text) - _overlap(text, self._frame)
             keep = len(text) - len(text[:end].rstrip())
         self._held = text[len(text) - keep :]
         return self._counted(text[: len(text) - keep])
 
     def _enter_thought(self, marker: ThoughtMarker, text: str) -> None:
-        self._marker, self._where, self._held = marker, _Where.THOUGHT, text
+        self._marker = marker
+        self._where = _Where.THOUGHT
+        self._held = text
         self.has_block = self._trims = True
         self.part_chars = 0
 
     def _enter_answer(self, text: str, frame: str = "") -> None:
-        self._where, self._held, self._frame = _Where.ANSWER, text, frame
+        self._where = _Where.ANSWER
+        self._held = text
+        self._frame = frame
         self._trims = True
         self.part_chars = 0
 

@@ -49,7 +49,8 @@ MENDED_NAME = "mended.txt"
 _MOST_MENDED_BYTES = 1 << 14
 _MOST_MENDED_CHARS = 600
 _MOST_ASIDE = 100
-_MOST_UNREADABLE, _SINGLE_STEPS = 5000, 200
+_MOST_UNREADABLE = 5000
+_SINGLE_STEPS = 200
 """Row numbers that are tried in vain before a damaged table is given up: all of a page, then ever fewer."""
 _PAGE_BYTES = 4096
 _BUSY = 5
@@ -150,16 +151,19 @@ def mend(root: Path) -> None:
         with closing(take(root, 1, 0)):
             if not _is_damaged(root):  # another program has mended it
                 return
-            new, is_there = _empty_file(root / "mended.db"), os.path.lexists(root / NAME)
+            new = _empty_file(root / "mended.db")
+            is_there = os.path.lexists(root / NAME)
             with closing(open_file(new)) as db:
                 make_tables(db)
-                n_read = (
-                    transact(db, lambda db: _take_rows(db, root / NAME), writes=True)
-                    if is_there
-                    else 0
-                )
+                if is_there:
+                    n_read = transact(db, lambda db: _take_rows(db, root / NAME), writes=True)
+                else:
+                    n_read = 0
                 n_copied = sum(_take_missing(db, root / name) for name in BACKUPS)
-            aside = _put_aside(root) if is_there else ""
+            if is_there:
+                aside = _put_aside(root)
+            else:
+                aside = ""
             os.replace(new, root / NAME)
             (root / MARK_NAME).unlink(missing_ok=True)
             sync_directory(root)
@@ -169,8 +173,14 @@ def mend(root: Path) -> None:
         ) from None
     except OSError as error:
         raise StoreError(f"{NAME} is damaged, and cannot be mended: {cause_of(error)}") from None
-    copied = f", and {n_copied:,} from a copy" if n_copied else ""
-    kept = f"; the damaged file is kept as {aside}" if aside else ""
+    if n_copied:
+        copied = f", and {n_copied:,} from a copy"
+    else:
+        copied = ""
+    if aside:
+        kept = f"; the damaged file is kept as {aside}"
+    else:
+        kept = ""
     line = f"{NAME} was damaged: {counted(n_read, 'message')} could be read in it{copied}{kept}"
     notices.add(root / NAME, line)
     with suppress(OSError):
@@ -280,11 +290,13 @@ def _readable(db: sqlite3.Connection, table: str, columns: str) -> Iterator[tupl
             for row in db.execute(
                 f"SELECT rowid, {columns} FROM {table} WHERE rowid > ? ORDER BY rowid", (last,)
             ):
-                last, n_failed = row[0], 0
+                last = row[0]
+                n_failed = 0
                 yield row[1:]
             return
         except (sqlite3.DatabaseError, UnicodeDecodeError):
-            last, n_failed = last + 1 + n_failed // _SINGLE_STEPS, n_failed + 1
+            last = last + 1 + n_failed // _SINGLE_STEPS
+            n_failed = n_failed + 1
 
 
 def _insert(db: sqlite3.Connection, table: str, columns: str, row: tuple[Any, ...]) -> int:

@@ -59,6 +59,9 @@ def examine_machine(
     """Measure for the doctor, between two turns of a chat."""
     if model is None:
         return examine(settings.threads, settings.prefill_threads, progress=progress)
-    n_ctx = session.n_ctx if session is not None else None
+    if session is not None:
+        n_ctx = session.n_ctx
+    else:
+        n_ctx = None
     needs = fitting.needs_of_file(model.path, kv_type)
     return examine(model.threads, model.prefill_threads, needs, n_ctx, progress, model.crew)

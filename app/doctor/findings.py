@@ -10,10 +10,13 @@ from app.machine.tuning_conditions import QUIET_CORES
 from app.text.figures import counted, size
 from app.text.record import record
 
-OK, WEAK, BAD = "ok", "!", "x"
+OK = "ok"
+WEAK = "!"
+BAD = "x"
 """Marks: well; costs speed or comfort; does not work."""
 
-FEW_COLUMNS, FEW_ROWS = 60, 20
+FEW_COLUMNS = 60
+FEW_ROWS = 20
 SLOW_MEMORY_GBPS = 13.0
 """One channel of DDR3-1600 carries 12.8 GB/s at best; two channels read more than this."""
 GB_PER_TOKEN_8B = 4.62
@@ -42,7 +45,8 @@ _INSTRUCTIONS = {
 
 def processor(readings: Readings) -> Iterable[Finding]:
     """Judge the instruction sets that the kernels use."""
-    name, engine = readings.cores.name or "processor", readings.engine
+    name = readings.cores.name or "processor"
+    engine = readings.engine
     if engine is None:
         return
     if engine.error:
@@ -100,9 +104,10 @@ def cores(readings: Readings) -> Iterable[Finding]:
         mend = "give the container more: --cpus, or CPUQuota= of the service"
         yield Finding(WEAK, "cores", found, "more threads than that would be stopped", mend)
     else:
-        meaning = (
-            "one thread a core decodes fastest; siblings share its memory port" if siblings else ""
-        )
+        if siblings:
+            meaning = "one thread a core decodes fastest; siblings share its memory port"
+        else:
+            meaning = ""
         yield Finding(OK, "cores", found, meaning)
 
 
@@ -134,10 +139,8 @@ def memory(readings: Readings) -> Iterable[Finding]:
     m = readings.memory
     if m.total_bytes is None or m.available_bytes is None:
         return
-    found, mend = (
-        f"{size(m.available_bytes)} of {size(m.total_bytes)} available",
-        "close other programs, browsers first",
-    )
+    found = f"{size(m.available_bytes)} of {size(m.total_bytes)} available"
+    mend = "close other programs, browsers first"
     if m.available_bytes < 1 << 30:
         meaning = "only the smallest models fit; larger ones read from disk for every token"
         yield Finding(BAD, "memory", found, meaning, mend)
@@ -177,12 +180,19 @@ def bandwidth(readings: Readings) -> Iterable[Finding]:
     engine = readings.engine
     if engine is None or engine.read_gbps is None:
         return
-    gbps, again = engine.read_gbps, "look again when it is quiet"
+    gbps = engine.read_gbps
+    again = "look again when it is quiet"
     found = f"{gbps:.1f} GB/s read with {counted(engine.threads, 'thread')}"
     ceiling = f"an 8B model as Q4_K_M cannot write more than {gbps / GB_PER_TOKEN_8B:.1f} tok/s"
     if busy := engine.busy_words:
-        usual = f"{engine.best_gbps:.1f} at best" if engine.best_gbps else "which is not kept"
-        basis = "the best" if engine.best_gbps else "typical figures"
+        if engine.best_gbps:
+            usual = f"{engine.best_gbps:.1f} at best"
+        else:
+            usual = "which is not kept"
+        if engine.best_gbps:
+            basis = "the best"
+        else:
+            basis = "typical figures"
         yield Finding(
             WEAK,
             "bandwidth",
@@ -225,9 +235,15 @@ def disk(readings: Readings) -> Iterable[Finding]:
     if d is None or not d.kind:
         return
     where = " ".join(part for part in (d.device, d.filesystem) if part)
-    where = f" ({where})" if where else ""
+    if where:
+        where = f" ({where})"
+    else:
+        where = ""
     if d.kind == "spinning":
-        seconds = f", about {max(1, round(d.file_bytes / 1e8))} s" if d.file_bytes else ""
+        if d.file_bytes:
+            seconds = f", about {max(1, round(d.file_bytes / 1e8))} s"
+        else:
+            seconds = ""
         meaning = f"the first token waits until the file was read once{seconds} at 100 MB/s"
         yield Finding(
             WEAK, "model's disk", f"spinning disk{where}", meaning, "move the model to an SSD"
@@ -247,7 +263,10 @@ def governor(readings: Readings) -> Iterable[Finding]:
     if not c.governor:
         return
     in_use = Governor(c.governor, c.driver)
-    named = f"{c.governor} ({c.driver})" if c.driver else c.governor
+    if c.driver:
+        named = f"{c.governor} ({c.driver})"
+    else:
+        named = c.governor
     fix = "sudo cpupower frequency-set -g performance (until the next start)"
     if in_use.holds_clock_down:
         yield Finding(
@@ -307,17 +326,19 @@ def kernel_cache(readings: Readings) -> Iterable[Finding]:
         mend = "set JALOPY_CACHE_DIR to a directory of your own"
         yield Finding(BAD, "kernel cache", "no private directory for it", meaning, mend)
         return
-    kept = f"{size(engine.cache_bytes)} kept" if engine.cache_bytes else "empty as yet"
+    if engine.cache_bytes:
+        kept = f"{size(engine.cache_bytes)} kept"
+    else:
+        kept = "empty as yet"
     if engine.stale_bytes > 100 << 20:
         found = f"{kept}, {size(engine.stale_bytes)} of older versions"
         mend = f"delete what you like of {engine.cache}'s neighbours kernels-*"
         yield Finding(WEAK, "kernel cache", found, "disk space, not speed", mend)
     else:
-        meaning = (
-            ""
-            if engine.cache_bytes
-            else f"what was not built ahead is compiled once: {COMPILATION}"
-        )
+        if engine.cache_bytes:
+            meaning = ""
+        else:
+            meaning = f"what was not built ahead is compiled once: {COMPILATION}"
         yield Finding(OK, "kernel cache", kept, meaning)
 
 

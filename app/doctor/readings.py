@@ -188,14 +188,18 @@ def read_disk(path: str | os.PathLike[str], root: Path = ROOT) -> DiskReadings:
 def _disk(path: Path, root: Path) -> DiskReadings:
     import psutil
 
-    status, path = path.stat(), path.resolve()
+    status = path.stat()
+    path = path.resolve()
     mounts = [
         one
         for one in psutil.disk_partitions(all=True)
         if Path(one.mountpoint) in (path, *path.parents)
     ]
     mount = max(reversed(mounts), key=lambda one: len(one.mountpoint), default=None)
-    filesystem, source = (mount.fstype, mount.device) if mount else ("", "")
+    if mount:
+        filesystem, source = (mount.fstype, mount.device)
+    else:
+        filesystem, source = ("", "")
     kind = device = ""
     place = root / f"sys/dev/block/{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
     if not place.exists():  # btrfs and overlays give files a device number of their own
@@ -206,16 +210,23 @@ def _disk(path: Path, root: Path) -> DiskReadings:
         kind = "memory"
     elif place.exists():
         disk = _whole_disk(place.resolve())
-        device, rotational = disk.name, _text(disk / "queue/rotational")
+        device = disk.name
+        rotational = _text(disk / "queue/rotational")
         if rotational and not (rotational == "1" and device.startswith(_VIRTUAL_DISKS)):
-            kind = "spinning" if rotational == "1" else "ssd"
+            if rotational == "1":
+                kind = "spinning"
+            else:
+                kind = "ssd"
     return DiskReadings(kind, device, status.st_size, filesystem)
 
 
 def _whole_disk(place: Path) -> Path:
     """Go from a partition to its disk, and from a mapped device (LVM, LUKS) to what it is on."""
     for _ in range(8):
-        below = sorted((place / "slaves").iterdir()) if (place / "slaves").is_dir() else []
+        if (place / "slaves").is_dir():
+            below = sorted((place / "slaves").iterdir())
+        else:
+            below = []
         if below:
             place = below[0].resolve()
         elif (place / "partition").exists():
@@ -227,7 +238,8 @@ def _whole_disk(place: Path) -> Path:
 
 def _cpu_info(root: Path) -> tuple[str, frozenset[str]]:
     """Return name and features of the first processor."""
-    name, flags = "", frozenset[str]()
+    name = ""
+    flags = frozenset[str]()
     for line in _text(root / "proc/cpuinfo").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name" and not name:
@@ -246,12 +258,16 @@ def _turbo(cpu: Path) -> bool | None:
     if off in ("0", "1"):
         return off == "0"
     boost = _text(cpu / "cpufreq/boost")
-    return boost == "1" if boost in ("0", "1") else None
+    if boost in ("0", "1"):
+        return boost == "1"
+    return None
 
 
 def _mhz(path: Path) -> float | None:
     khz = number_in(path)
-    return khz / 1000 if khz else None
+    if khz:
+        return khz / 1000
+    return None
 
 
 def _text(path: Path) -> str:
@@ -273,9 +289,12 @@ def read_terminal(
 ) -> TerminalReadings:
     """Return what is known of the terminal; ``encoding``: of standard output; ``size``: columns and rows."""
     name = environ.get("TERM", "")
-    desktop = (
-        "wayland" if environ.get("WAYLAND_DISPLAY") else "x11" if environ.get("DISPLAY") else ""
-    )
+    if environ.get("WAYLAND_DISPLAY"):
+        desktop = "wayland"
+    elif environ.get("DISPLAY"):
+        desktop = "x11"
+    else:
+        desktop = ""
     program = next((program for program in _PROGRAMS[desktop] if find_program(program)), "")
     # TERM_PROGRAM alone, which tmux sets on servers too, makes no desktop.
     reaches_desktop = has_desktop(environ) and bool(desktop or program)
@@ -300,4 +319,6 @@ def _colours(name: str, environ: Mapping[str, str]) -> int | None:
         return 1 << 24
     if "256color" in name or "direct" in name:
         return 256
-    return 16 if name and name != "dumb" else None
+    if name and name != "dumb":
+        return 16
+    return None

@@ -31,7 +31,10 @@ def all_findings(readings: Readings) -> list[Finding]:
 
 def finding_lines(finding: Finding, width: int) -> list[str]:
     """Write one finding: mark, topic, what was found and what it means; below it, what mends it."""
-    text = f"{finding.found}: {finding.meaning}" if finding.meaning else finding.found
+    if finding.meaning:
+        text = f"{finding.found}: {finding.meaning}"
+    else:
+        text = finding.found
     head = f"{finding.mark:<{_TOPIC_COLUMN}}{finding.topic:<{_TEXT_COLUMN - _TOPIC_COLUMN}}"
     lines = _fold(head, text, width)
     if finding.mend:
@@ -57,25 +60,35 @@ def fit_title(needs: ModelNeeds) -> str:
 
 def fit_findings(examination: Examination, kv_type: str) -> list[Finding]:
     """Say whether the model fits, with how much context, and how fast it would be; nothing without a model."""
-    needs, fit = examination.needs, examination.fit
+    needs = examination.needs
+    fit = examination.fit
     if needs is None or fit is None:
         return []
     # of experts a token passes a few
     is_small = needs.bytes_per_token < SMALL_SHARE * needs.weights_bytes
-    read = f" (of which a token reads {size(needs.bytes_per_token)})" if is_small else ""
+    if is_small:
+        read = f" (of which a token reads {size(needs.bytes_per_token)})"
+    else:
+        read = ""
     parts = (
         f"{size(fit.weights_bytes)} weights{read} + {size(fit.kv_bytes)} context "
         f"({count(fit.n_ctx)} tokens, {kv_type}) + {size(fit.own_bytes)} program = {size(fit.needed_bytes)}"
     )
     available = f", {size(examination.memory.available_bytes)} available"
-    speed = [] if fit.decode_tps is None else [_speed_finding(needs, fit, fit.decode_tps)]
+    if fit.decode_tps is None:
+        speed = []
+    else:
+        speed = [_speed_finding(needs, fit, fit.decode_tps)]
     return [_memory_finding(fit, parts + available), _context_finding(needs, fit), *speed]
 
 
 def _memory_finding(fit: Fit, found: str) -> Finding:
     if fit.verdict == "yes":
         return Finding(OK, "memory", found)
-    smaller = f"--ctx {fit.largest_ctx} fits as it is; or " if fit.largest_ctx else ""
+    if fit.largest_ctx:
+        smaller = f"--ctx {fit.largest_ctx} fits as it is; or "
+    else:
+        smaller = ""
     if fit.verdict == "tight":
         meaning = "only with other programs closed; else it reads from disk for every token"
         return Finding(WEAK, "memory", found, meaning, f"{smaller}close other programs")
@@ -105,7 +118,10 @@ def _speed_finding(needs: ModelNeeds, fit: Fit, decode_tps: float) -> Finding:
         text += f" ({rate(fit.decode_full_tps)} with a full context)"
     if fit.prefill_tps:
         text += f", reads prompts at about {rate(fit.prefill_tps)}"
-    basis = "from its kernels as measured just now" if fit.is_measured else "an estimate"
+    if fit.is_measured:
+        basis = "from its kernels as measured just now"
+    else:
+        basis = "an estimate"
     if fit.verdict == "no":
         basis += "; in memory it does not have, far slower"
     return Finding(
@@ -130,7 +146,10 @@ def advice_lines(examination: Examination) -> list[str]:
     lines += ["", f"The largest models by memory, > has room in this machine's {total}"]
     here = advice.row_for(examination.memory.total_bytes)
     for row in advice.memory_rows():
-        mark = " > " if row is here else "   "
+        if row is here:
+            mark = " > "
+        else:
+            mark = "   "
         lines.append(f"{mark} {row.gib:>2} GB   {', '.join(row.best)}")
     return lines
 
@@ -155,19 +174,28 @@ def _suggestion_lines(found: Sequence[Suggestion]) -> list[str]:
         f"    {'size':<6}{'type':<8}{'file':>6}{'memory':>8}{'writes tok/s':>14}{'reads tok/s':>13}"
     ]
     for one in found:
-        mark = " > " if one is best else "   "
-        writes, reads = _about(one.fit.decode_tps), _about(one.fit.prefill_tps)
+        if one is best:
+            mark = " > "
+        else:
+            mark = "   "
+        writes = _about(one.fit.decode_tps)
+        reads = _about(one.fit.prefill_tps)
         sizes = f"{size(one.file_bytes):>6}{size(one.fit.needed_bytes):>8}"
         rows.append(f"{mark} {one.size:<6}{one.quantization:<8}{sizes}{writes:>14}{reads:>13}")
     return rows
 
 
 def _about(tokens_per_s: float | None) -> str:
-    return f"about {rate(tokens_per_s)}" if tokens_per_s else "-"
+    if tokens_per_s:
+        return f"about {rate(tokens_per_s)}"
+    return "-"
 
 
 def _fold(head: str, text: str, width: int) -> list[str]:
-    indent = " " * len(head) if len(head) > _TEXT_COLUMN else " " * _TEXT_COLUMN
+    if len(head) > _TEXT_COLUMN:
+        indent = " " * len(head)
+    else:
+        indent = " " * _TEXT_COLUMN
     return textwrap.wrap(
         head + clean_line(text, 400), max(40, width), subsequent_indent=indent,
         break_long_words=False, break_on_hyphens=False,

@@ -14,11 +14,14 @@ from app.text.record import record
 MOST_PLACES = 8
 _MOST_LOOKED_AT = 40
 """Mentions, and sentences, of a reply; the rest of a longer one is not looked at."""
-_AROUND_LINES, _MOST_LINES, _MOST_LINE_CHARS = 40, 400, 2000
+_AROUND_LINES = 40
+_MOST_LINES = 400
+_MOST_LINE_CHARS = 2000
 _NEAR_CHARS = 120
 """How long before its page a document may be named."""
 _PIECE_CHARS = 600
-_LEAST_WORDS, _LEAST_SHARE = 2, 0.6
+_LEAST_WORDS = 2
+_LEAST_SHARE = 0.6
 """Of the words of a sentence, that a place must have."""
 _SHORT_CHARS = 80
 _MENTION = re.compile(
@@ -57,10 +60,22 @@ class _SentDocument:
 
     def __init__(self, name: str, text: str) -> None:
         found = PASSAGE_NAME.fullmatch(name)
-        self.name, self.is_whole = (found[1] if found else name), found is None
+        if found:
+            self.name = found[1]
+        else:
+            self.name = name
+        self.is_whole = found is None
         is_pdf = self.name.lower().endswith(".pdf")
-        self.what = found[3] if found else "page" if is_pdf else "line"
-        self.first = int(found[4]) if found else 1
+        if found:
+            self.what = found[3]
+        elif is_pdf:
+            self.what = "page"
+        else:
+            self.what = "line"
+        if found:
+            self.first = int(found[4])
+        else:
+            self.first = 1
         self.lines = text.split("\n")
         self.document = Document(self.name, Path(self.name), text)
 
@@ -70,14 +85,20 @@ class _SentDocument:
             return None
         numbers = self._numbers()
         found = [at for at, number in enumerate(numbers) if first <= number <= last]
-        return self.place(found[0], found[-1] + 1, numbers) if found else None
+        if found:
+            return self.place(found[0], found[-1] + 1, numbers)
+        return None
 
     def place(self, start: int, end: int, numbers: Sequence[int] = ()) -> CitedPlace:
         """Return the lines from one index to the one before another."""
         numbers = numbers or self._numbers()
         end = min(end, start + _MOST_LINES)
-        first, last = numbers[start], numbers[end - 1]
-        where = f"{self.what} {first}" if first == last else f"{self.what}s {first}-{last}"
+        first = numbers[start]
+        last = numbers[end - 1]
+        if first == last:
+            where = f"{self.what} {first}"
+        else:
+            where = f"{self.what}s {first}-{last}"
         before, lines, after = (
             tuple(line[:_MOST_LINE_CHARS] for line in self.lines[one:other])
             for one, other in (
@@ -102,9 +123,13 @@ class _SentDocument:
         """Return the number of each line, or of the page that it is on."""
         if self.what == "line":
             return list(range(self.first, self.first + len(self.lines)))
-        numbers, page = [], self.first
+        numbers = []
+        page = self.first
         for line in self.lines:
-            page = int(found[1][:7]) if (found := PAGE_LINE.fullmatch(line)) else page
+            if found := PAGE_LINE.fullmatch(line):
+                page = int(found[1][:7])
+            else:
+                page = page
             numbers.append(page)
         return numbers
 
@@ -140,7 +165,11 @@ def _named(reply: str, kept: Sequence[_SentDocument]) -> Iterator[CitedPlace]:
     names = {one.name for one in kept}
     for mention, _ in zip(_MENTION.finditer(reply), range(_MOST_LOOKED_AT), strict=False):
         name = _document_of(reply, mention, names)
-        first, what = int(mention[2]), "page" if mention[1] else "line"
+        first = int(mention[2])
+        if mention[1]:
+            what = "page"
+        else:
+            what = "line"
         places = (
             one.named(what, first, int(mention[3] or first)) for one in kept if one.name == name
         )
@@ -160,7 +189,9 @@ def _document_of(reply: str, mention: re.Match[str], names: Iterable[str]) -> st
         only = list(names)
     else:
         only = []
-    return only[0] if len(only) == 1 else ""
+    if len(only) == 1:
+        return only[0]
+    return ""
 
 
 def _alike(sentences: Sequence[str], kept: Sequence[_SentDocument]) -> Iterator[CitedPlace]:

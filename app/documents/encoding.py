@@ -128,18 +128,20 @@ def _utf_8(raw: bytes) -> str | None:
     if n_wrong == 0 or _strict(raw, "utf-8") is not None:
         return text
     n_right = len(re.findall(r"[^\x00-\x7f\ufffd]", text))
-    return (
-        text
-        if n_right >= 8 * n_wrong or (n_right and n_wrong == 1 and text[-1] == "\ufffd")
-        else None
-    )
+    if n_right >= 8 * n_wrong or (n_right and n_wrong == 1 and text[-1] == "\ufffd"):
+        return text
+    return None
 
 
 def _wide(raw: bytes) -> str | None:
     """Return UTF-16 or UTF-32 without a mark, the one with more characters of ASCII; both have some in each text."""
-    best, most = None, 0
+    best = None
+    most = 0
     for encoding in ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be"):
-        unit = 4 if "32" in encoding else 2
+        if "32" in encoding:
+            unit = 4
+        else:
+            unit = 2
         if len(raw) % unit and len(raw) < _LEAST_CUT_BYTES:
             continue
         sample = raw[: min(len(raw), _SAMPLE_BYTES) // unit * unit]
@@ -153,15 +155,22 @@ def _wide(raw: bytes) -> str | None:
         )
         n_usual = len(re.findall(r"[\t\n\r -~\u3000-\u3002]", text))
         if n_usual > most and 50 * n_strange <= len(text):
-            best, most = encoding, n_usual
-    return _mostly(raw, best) if best else None
+            best = encoding
+            most = n_usual
+    if best:
+        return _mostly(raw, best)
+    return None
 
 
 def _said(raw: bytes) -> str | None:
     """Return the text in the encoding that the file's beginning names."""
     for match in _SAID.finditer(raw[:_SAID_BYTES]):
         encoding = _python_name((match[1] or match[2]).decode("ascii"))
-        text = _mostly(raw, encoding) if encoding in _OLD else None  # it is not UTF-8
+        # it is not UTF-8
+        if encoding in _OLD:
+            text = _mostly(raw, encoding)
+        else:
+            text = None
         if text is not None:
             return text
     return None
@@ -173,23 +182,24 @@ def _detected(raw: bytes) -> str:
     words = b" ".join(found)[:_SAMPLE_BYTES]
     if _has_signs_only(words):
         return raw.decode("cp1252", "replace")
-    n_letters, n_high = (
-        len(re.findall(rb"[A-Za-z]", words)),
-        len(re.findall(rb"[\x80-\xff]", words)),
-    )
+    n_letters = len(re.findall(rb"[A-Za-z]", words))
+    n_high = len(re.findall(rb"[\x80-\xff]", words))
     western = ("cp1252",) if len(found) < _FEW_WORDS and n_letters > n_high else ()
     for encoding in (*western, *_likely(words)):
         text = _mostly(raw, encoding)
         if text is not None and _makes_sense(words.decode(encoding, "replace")):
             return text
-    return raw.decode("cp1252", "replace") if 5 * n_high <= len(words) else ""
+    if 5 * n_high <= len(words):
+        return raw.decode("cp1252", "replace")
+    return ""
 
 
 def _has_signs_only(words: bytes) -> bool:
     """Whether everything outside ASCII is a sign of windows-1252 that is where such a sign may be."""
     padded = b" " + words + b" "
     for match in re.finditer(rb"[\x80-\xff]", padded):
-        byte, at = match[0][0], match.start()
+        byte = match[0][0]
+        at = match.start()
         is_in_word = padded[at - 1 : at].isalpha() and padded[at + 1 : at + 2].isalpha()
         if byte not in _SIGNS or (is_in_word and byte not in _WITHIN_WORDS):
             return False

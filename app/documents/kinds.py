@@ -159,10 +159,14 @@ def _kind_of(head: bytes) -> str:
     if _is_plain(head):
         return ""
     if head.startswith(b"RIFF") and head[8:12] in (b"WEBP", b"WAVE", b"AVI "):
-        return "picture" if head[8:12] == b"WEBP" else "recording"
+        if head[8:12] == b"WEBP":
+            return "picture"
+        return "recording"
     if head[4:8] == b"ftyp":
         is_picture = head[8:12] in (b"heic", b"heix", b"mif1", b"avif", b"msf1")
-        return "picture" if is_picture else "recording"
+        if is_picture:
+            return "picture"
+        return "recording"
     if head[:2] == b"BM" and head[6:10] == b"\0\0\0\0":
         return "picture"
     if head[:2] == b"MZ" and b"\0" in head[:64]:

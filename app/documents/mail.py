@@ -69,7 +69,10 @@ def _words(message: EmailMessage) -> tuple[str, int]:
             plain.append(_content(part))
         elif not pages or part.get("Content-Disposition") is not None:
             pages.append(html_text(io.BytesIO(_payload(part).encode("utf-8", "replace"))))
-    words = "\n".join(plain) if any(one.strip() for one in plain) else "\n".join(pages)
+    if any(one.strip() for one in plain):
+        words = "\n".join(plain)
+    else:
+        words = "\n".join(pages)
     return words, n_attachments
 
 

@@ -49,7 +49,8 @@ class Meaning:
     """
 
     def __init__(self, path: Path | None, find_model: Callable[[], EmbeddingFile | None]) -> None:
-        self._path, self._find_model = path, find_model
+        self._path = path
+        self._find_model = find_model
 
     def learn(self, document: str, texts: Sequence[str], goes_on: Callable[[], bool]) -> bool:
         """Make the vectors of a document's passages that are not there yet.
@@ -92,7 +93,8 @@ class Meaning:
 
     def likeness(self, question: str, texts: Sequence[str]) -> list[float | None]:
         """Return for each text how alike its meaning is to a question's, -1 to 1; None where that is not known."""
-        file, keys = self._find_model(), [_key(text) for text in texts]
+        file = self._find_model()
+        keys = [_key(text) for text in texts]
         unknown: list[float | None] = [None] * len(texts)
         if file is None or self._path is None or not question.strip() or not self._path.exists():
             return unknown
@@ -155,8 +157,13 @@ def _vector(model: Model, text: str) -> Any:
 def _product(asked: Any, value: bytes) -> float | None:
     import numpy as np
 
-    other = np.frombuffer(value, "<f2").astype(np.float32) if len(value) == 2 * len(asked) else None
-    return None if other is None or not np.isfinite(other).all() else float(asked @ other)
+    if len(value) == 2 * len(asked):
+        other = np.frombuffer(value, "<f2").astype(np.float32)
+    else:
+        other = None
+    if other is None or not np.isfinite(other).all():
+        return None
+    return float(asked @ other)
 
 
 def _key(text: str) -> bytes:

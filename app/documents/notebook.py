@@ -65,7 +65,9 @@ def _cells(content: Any) -> list[dict[str, Any]]:
 
 
 def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    if isinstance(value, list):
+        return value
+    return []
 
 
 def _language(content: dict[str, Any]) -> str:
@@ -75,11 +77,10 @@ def _language(content: dict[str, Any]) -> str:
             about = metadata.get(key)
         else:
             about = None
-        name = (
-            about.get("name" if key == "language_info" else "language")
-            if isinstance(about, dict)
-            else None
-        )
+        if isinstance(about, dict):
+            name = about.get("name" if key == "language_info" else "language")
+        else:
+            name = None
         if isinstance(name, str) and name.isalnum() and len(name) <= 20:
             return name
     return ""
@@ -91,11 +92,10 @@ def _output(output: Any) -> tuple[str, int]:
         return "", 0
     if output.get("output_type") in ("error", "pyerr"):
         lines = output.get("traceback")
-        words = (
-            "\n".join(line for line in lines if isinstance(line, str))
-            if isinstance(lines, list)
-            else ""
-        )
+        if isinstance(lines, list):
+            words = "\n".join(line for line in lines if isinstance(line, str))
+        else:
+            words = ""
         return _fenced(words or f"{output.get('ename')}: {output.get('evalue')}"), 0
     if "text" in output and "data" not in output:
         return _fenced(_joined(output["text"])), 0
@@ -128,4 +128,6 @@ def _joined(source: Any) -> str:
     """Return a text that notebooks keep whole or as a list of lines."""
     if isinstance(source, list):
         return "".join(line for line in source if isinstance(line, str))
-    return source if isinstance(source, str) else ""
+    if isinstance(source, str):
+        return source
+    return ""

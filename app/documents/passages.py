@@ -18,7 +18,8 @@ from app.documents.text_file import PAGE_LINE, attached
 from app.text import figures
 from app.text.record import record
 
-K1, B = 1.2, 0.75
+K1 = 1.2
+B = 0.75
 RANK_CONSTANT = 60
 OUTSTANDING = 3.0
 """From how many standard deviations above the mean on the likeness of a passage says that it answers."""
@@ -44,14 +45,16 @@ class Passage:
     @property
     def place(self) -> str:
         """Where it is: the lines, or the pages of a PDF."""
-        what, first, last = "line", self.first, self.last
+        what = "line"
+        first = self.first
+        last = self.last
         if self.document.path.suffix.lower() == ".pdf":
-            what, first, last = (
-                "page",
-                _page(self.document, self.first),
-                _page(self.document, self.last),
-            )
-        return f"{what} {first}" if first == last else f"{what}s {first}-{last}"
+            what = "page"
+            first = _page(self.document, self.first)
+            last = _page(self.document, self.last)
+        if first == last:
+            return f"{what} {first}"
+        return f"{what}s {first}-{last}"
 
     @property
     def in_message(self) -> str:
@@ -132,7 +135,8 @@ def fitting(
         index for index, passage in enumerate(passages) if in_context and passage.text in in_context
     }
     alike = likeness(question, [passage.text for passage in passages])
-    ranks, best = joined_ranks(scores, alike), max(scores, default=0.0)
+    ranks = joined_ranks(scores, alike)
+    best = max(scores, default=0.0)
     candidates = set(range(len(passages))) - known
     if known:
         outstanding = _outstanding(alike)
@@ -155,14 +159,16 @@ def fitting(
 def cut(document: Document, most_chars: int) -> Iterator[Passage]:
     """Cut a document into passages: where a paragraph ends, or where one becomes too long."""
     begun: list[str] = []
-    first, n_chars = 1, 0
+    first = 1
+    n_chars = 0
     for number, line in enumerate(document.text.split("\n"), 1):
         for start in range(0, max(1, len(line)), most_chars):
             piece = line[start : start + most_chars]
             is_break = n_chars > most_chars // 2 and not piece.strip()
             if begun and (is_break or n_chars + len(piece) > most_chars):
                 yield Passage(document, first, max(first, number - (start == 0)), "\n".join(begun))
-                begun, n_chars = [], 0
+                begun = []
+                n_chars = 0
             if not begun:
                 first = number
             begun.append(piece)
@@ -175,7 +181,10 @@ def _joined(passages: Sequence[Passage]) -> list[Passage]:
     """Make one of passages that follow on each other."""
     joined: list[Passage] = []
     for passage in passages:
-        before = joined[-1] if joined else None
+        if joined:
+            before = joined[-1]
+        else:
+            before = None
         if (
             before is not None
             and before.document is passage.document
@@ -195,7 +204,9 @@ def _page(document: Document, line: int) -> int:
         for one in document.text.split("\n")[:line]
         if (match := PAGE_LINE.fullmatch(one))
     ]
-    return pages[-1] if pages else 1
+    if pages:
+        return pages[-1]
+    return 1
 
 
 @record
@@ -242,16 +253,15 @@ def for_message(
     if not passages:
         return []
     name = f"passages of {figures.counted(len(documents), 'file')}"
-    in_message, own = (
-        " ".join(one.in_message for one in passages),
-        "\n".join(one.text for one in passages),
-    )
+    in_message = " ".join(one.in_message for one in passages)
+    own = "\n".join(one.text for one in passages)
     return [FileText(name, in_message, own)]
 
 
 def announcement(documents: Sequence[Document], n_ctx: int, prefill_tps: float) -> str:
     """Say what documents will cost before they are read."""
-    n, (most, later) = n_tokens(documents), _passages_tokens(n_ctx)
+    n = n_tokens(documents)
+    (most, later) = _passages_tokens(n_ctx)
     if len(documents) == 1:
         what = documents[0].name
     else:
@@ -272,4 +282,6 @@ def _passages_tokens(n_ctx: int) -> tuple[int, int]:
 
 
 def _duration(n: int, prefill_tps: float) -> str:
-    return f", about {figures.whole_seconds(n / prefill_tps)} to read" if prefill_tps > 0 else ""
+    if prefill_tps > 0:
+        return f", about {figures.whole_seconds(n / prefill_tps)} to read"
+    return ""

@@ -88,8 +88,14 @@ def pdf_text(file: BinaryIO, text: BoundedText | None = None) -> str:
 def _has_unknown_letters(page: PageObject) -> bool:
     """Whether all fonts of a page number their shapes and do not say which letters these are."""
     resources = page.get("/Resources")
-    fonts = resources.get_object().get("/Font") if resources is not None else None
-    fonts = fonts.get_object() if fonts is not None else None
+    if resources is not None:
+        fonts = resources.get_object().get("/Font")
+    else:
+        fonts = None
+    if fonts is not None:
+        fonts = fonts.get_object()
+    else:
+        fonts = None
     if not isinstance(fonts, dict) or not fonts:
         return False
     return all(_is_unknown(font.get_object()) for font in list(fonts.values())[:_MOST_FONTS])
@@ -147,7 +153,10 @@ def whole_words(text: str) -> str:
 def _annotations(page: PageObject) -> Iterator[str]:
     """Yield lines for filled fields, comments and typed-on text of a page."""
     annotations = page.get("/Annots")
-    annotations = annotations.get_object() if annotations is not None else ()
+    if annotations is not None:
+        annotations = annotations.get_object()
+    else:
+        annotations = ()
     if not isinstance(annotations, list):
         return
     for reference in annotations[:_MOST_ANNOTATIONS]:
@@ -173,7 +182,10 @@ def _field(annotation: Any) -> str:
         if not isinstance(annotation, dict):
             break
         names += filter(None, [_line(annotation.get("/T"))])
-        value = annotation.get("/V") if value is None else value
+        if value is None:
+            value = annotation.get("/V")
+        else:
+            value = value
         flags = annotation.get("/Ff")
         is_hidden = is_hidden or bool(isinstance(flags, int) and flags & 1 << 13)
         parent = annotation.get("/Parent")
@@ -195,8 +207,6 @@ def _line(value: Any) -> str:
     """Return a text of a PDF's objects; "" for anything else."""
     if hasattr(value, "get_object"):
         value = value.get_object()
-    return (
-        str(value).replace("\r\n", "\n").replace("\r", "\n").strip()
-        if isinstance(value, str)
-        else ""
-    )
+    if isinstance(value, str):
+        return str(value).replace("\r\n", "\n").replace("\r", "\n").strip()
+    return ""

@@ -280,7 +280,10 @@ def _named(texts: dict[Path, str], ratio: float = 1.0) -> tuple[Document, ...]:
     n_pairs = Counter(path.parts[-2:] for path in texts)
     documents = []
     for path, text in texts.items():
-        name = path.name if n_files[path.name] == 1 else "/".join(path.parts[-2:])
+        if n_files[path.name] == 1:
+            name = path.name
+        else:
+            name = "/".join(path.parts[-2:])
         if n_pairs[path.parts[-2:]] != 1:
             name = str(path)
         documents.append(Document(name, path, text, round(ratio * about_tokens(text))))
@@ -301,15 +304,18 @@ def _found(
         try:
             yield from _files(os.path.expanduser(name), troubles, tick)
         except (OSError, ValueError) as error:
-            reason = (
-                error.strerror if isinstance(error, OSError) and error.strerror else "is not a path"
-            )
+            if isinstance(error, OSError) and error.strerror:
+                reason = error.strerror
+            else:
+                reason = "is not a path"
             troubles.append(f"{shown}: {reason} (name a text file)")
 
 
 def _existing(name: str) -> str:
     """Return a name after an @ without what ends the sentence, unless a file is called so."""
-    return name if _exists(name) else name.rstrip(".,;:!?)")
+    if _exists(name):
+        return name
+    return name.rstrip(".,;:!?)")
 
 
 def _exists(name: str) -> bool:
@@ -437,11 +443,10 @@ def _converted(
     if code == FAILED:
         raise Refusal(f"{shown}: {clean_line(raw.decode('utf-8', 'replace'), 200)}")
     is_late = code in (-signal.SIGKILL, -getattr(signal, "SIGXCPU", signal.SIGKILL))
-    reason = (
-        f"takes more than {CPU_S} s of processor time"
-        if is_late
-        else "is more than its reader can bear"
-    )
+    if is_late:
+        reason = f"takes more than {CPU_S} s of processor time"
+    else:
+        reason = "is more than its reader can bear"
     raise Refusal(f"{shown}: {reason} (save it as text)")
 
 

@@ -71,22 +71,23 @@ def without_data(text: str) -> str:
 
     In place of each picture or other file there is a note.
     """
-    return _DATA.sub(_data_note, text) if "data:" in text or "DATA:" in text else text
+    if "data:" in text or "DATA:" in text:
+        return _DATA.sub(_data_note, text)
+    return text
 
 
 def _data_note(match: re.Match[str]) -> str:
-    n_bytes = (
-        len(match[2]) * 3 // 4 if match[0][:60].lower().find(";base64") >= 0 else len(match[2])
-    )
+    if match[0][:60].lower().find(";base64") >= 0:
+        n_bytes = len(match[2]) * 3 // 4
+    else:
+        n_bytes = len(match[2])
     return f"[{match[1] or 'data'}, {size(n_bytes)}, left out]"
 
 
 def _drawing_note(match: re.Match[str]) -> str:
-    return (
-        f"[drawing, {size(len(match[0]))}, left out]"
-        if len(match[0]) > _LEAST_DRAWING_CHARS
-        else match[0]
-    )
+    if len(match[0]) > _LEAST_DRAWING_CHARS:
+        return f"[drawing, {size(len(match[0]))}, left out]"
+    return match[0]
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -94,9 +95,10 @@ def open_file(path: Path) -> BinaryIO:
     try:
         return open_regular(path, follows_links=True)
     except (OSError, ValueError) as error:
-        reason = (
-            error.strerror if isinstance(error, OSError) and error.strerror else "is not a path"
-        )
+        if isinstance(error, OSError) and error.strerror:
+            reason = error.strerror
+        else:
+            reason = "is not a path"
         raise Refusal(f"{clean_line(str(path), 200)}: {reason} (name a text file)") from error
 
 
@@ -122,7 +124,10 @@ def bounded(file: BinaryIO, most_bytes: int, shown: str, is_beginning: bool = Fa
 
 def cleaned(text: str, shown: str) -> str:
     """Return the text as it may reach a terminal, without empty lines around it. Raises Refusal: it is empty."""
-    text = _ESCAPE_SEQUENCE.sub("", text) if "\x1b" in text else text
+    if "\x1b" in text:
+        text = _ESCAPE_SEQUENCE.sub("", text)
+    else:
+        text = text
     text = text.replace("\x0b", "\n").replace("\x0c", "\n")
     text = clean_text(plain_letters(text)).strip("\n")
     if not _VISIBLE.search(text):
@@ -179,8 +184,12 @@ def files_of(message: str) -> Iterator[tuple[str, str]]:
         fence = f"\n{heading[2]}"
         end = message.find(f"{fence}\n", heading.end() - 1)
         if end < 0:  # nothing was asked after it
-            end = len(message) - len(fence) if message.endswith(fence) else 0
-        name, text = heading[1], message[heading.end() : end]
+            if message.endswith(fence):
+                end = len(message) - len(fence)
+            else:
+                end = 0
+        name = heading[1]
+        text = message[heading.end() : end]
         if attached(name, text)[:-1] != message[at : end + len(fence)]:
             break
         yield name, text

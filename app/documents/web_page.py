@@ -109,8 +109,11 @@ class _Page:
 
     def __init__(self, source: str, text: BoundedText) -> None:
         self.text = text
-        self._source, self._at = source, 0
-        self._unshown, self._depth, self._pre = "", 0, 0
+        self._source = source
+        self._at = 0
+        self._unshown = ""
+        self._depth = 0
+        self._pre = 0
         self._lists: list[_PageList] = []
         self._before = ""
         """Number of a list item whose words have not begun."""
@@ -131,14 +134,21 @@ class _Page:
 
     def _markup(self) -> None:
         """Pass over what begins with a ``<``. What has no end goes to the end of the page, as in a browser."""
-        at, source = self._at, self._source
+        at = self._at
+        source = self._source
         if source.startswith("<!--", at):
             short = next((end for end in ("<!-->", "<!--->") if source.startswith(end, at)), "")
-            self._at = at + len(short) if short else self._after("-->", at + 4)
+            if short:
+                self._at = at + len(short)
+            else:
+                self._at = self._after("-->", at + 4)
         elif source.startswith("<![CDATA[", at):
             end = source.find("]]>", at)
             self._data(source[at + 9 : end if end >= 0 else len(source)], is_literal=True)
-            self._at = end + 3 if end >= 0 else len(source)
+            if end >= 0:
+                self._at = end + 3
+            else:
+                self._at = len(source)
         elif source.startswith(("<!", "<?"), at):
             self._at = self._after(">", at)
         elif source.startswith("</", at):
@@ -152,7 +162,8 @@ class _Page:
             self._tag(name)
 
     def _tag(self, name: re.Match[str]) -> None:
-        tag, end = name[0].lower(), self._end_of_tag(name.end())
+        tag = name[0].lower()
+        end = self._end_of_tag(name.end())
         attributes = self._source[name.end() : end]
         self._at = end + 1
         if self._unshown in _OPEN_ENDED and (
@@ -164,14 +175,18 @@ class _Page:
         elif (
             tag not in _EMPTY and not attributes.endswith("/") and self._is_hidden(tag, attributes)
         ):
-            self._unshown, self._depth = tag, 1
+            self._unshown = tag
+            self._depth = 1
         self._pre += tag == "pre"
         self._break(tag)
         if not self._unshown:
             self._begin(tag, attributes[:_ATTRIBUTES_CHARS])
         if tag in _RAW and not attributes.endswith("/"):
             close = re.compile(rf"</{tag}(?=[\s/>])", re.I).search(self._source, self._at)
-            stop = close.start() if close else len(self._source)
+            if close:
+                stop = close.start()
+            else:
+                stop = len(self._source)
             self._data(self._source[self._at : stop])
             self._at = stop
 
@@ -187,7 +202,10 @@ class _Page:
             self._is_in_paragraph = True
         elif tag == "a" and self._is_in_paragraph:
             address = _attribute(attributes, "href")
-            self._address = address if _WEB_ADDRESS.fullmatch(address) else ""
+            if _WEB_ADDRESS.fullmatch(address):
+                self._address = address
+            else:
+                self._address = ""
         elif tag == "img" and (description := _attribute(attributes, "alt").strip()):
             self._data(f"[image: {description}]")
 
@@ -199,22 +217,35 @@ class _Page:
         css = _LIST_STYLE.search(_attribute(attributes, "style"))
         if css is not None:
             name = css[1].lower()
-        style = "" if name in _UNNUMBERED else _STYLES.get(name, "decimal")
-        step = -1 if _REVERSED.search(attributes) else 1
+        if name in _UNNUMBERED:
+            style = ""
+        else:
+            style = _STYLES.get(name, "decimal")
+        if _REVERSED.search(attributes):
+            step = -1
+        else:
+            step = 1
         start = _whole_number(_attribute(attributes, "start"))
         if start is None:
-            start = 1 if step > 0 else self._n_items()
+            if step > 0:
+                start = 1
+            else:
+                start = self._n_items()
         self._lists.append(_PageList(start, step, style))
 
     def _n_items(self) -> int:
         """Return how many items the list has that has just begun."""
-        n_items, depth = 0, 1
+        n_items = 0
+        depth = 1
         for mark in _LIST_TAG.finditer(self._source, self._at, self._at + _COUNTED_CHARS):
             is_item = mark[2].lower() == "li"
             if is_item:
                 n_items += depth == 1 and not mark[1]
             else:
-                depth += -1 if mark[1] else 1
+                if mark[1]:
+                    depth += -1
+                else:
+                    depth += 1
             if not depth:
                 break
         return n_items
@@ -243,7 +274,9 @@ class _Page:
             close = source.find(mark[1], mark.end())
             if close < 0:  # a forgotten quote does not hide the rest of the page
                 end = source.find(">", mark.end())
-                return end if end >= 0 else len(source)
+                if end >= 0:
+                    return end
+                return len(source)
             at = close + 1
         return len(source)
 
@@ -287,7 +320,9 @@ class _Page:
 
     def _after(self, mark: str, at: int) -> int:
         end = self._source.find(mark, at)
-        return end + len(mark) if end >= 0 else len(self._source)
+        if end >= 0:
+            return end + len(mark)
+        return len(self._source)
 
 
 def _attribute(attributes: str, name: str) -> str:
@@ -303,7 +338,9 @@ def _whole_number(text: str) -> int | None:
     if not re.fullmatch(r"\s*[+-]?[0-9]{1,10}\s*", text):
         return None
     number = int(text)
-    return number if abs(number) < LARGEST else None
+    if abs(number) < LARGEST:
+        return number
+    return None
 
 
 def html_text(file: BinaryIO, text: BoundedText | None = None) -> str:

@@ -152,10 +152,21 @@ class _Document:
         kinds = [kind for _, kind, _ in self._related if kind in _PICTURES]
         n_pictures = kinds.count("image")
         n_others = len(kinds) - n_pictures
-        names = [counted(n_pictures, "picture")] if n_pictures else []
-        names += [counted(n_others, "chart or other object")] if n_others == 1 else []
-        names += [f"{n_others} charts and other objects"] if n_others > 1 else []
-        return f"not read: {' and '.join(names)}" if names else ""
+        if n_pictures:
+            names = [counted(n_pictures, "picture")]
+        else:
+            names = []
+        if n_others == 1:
+            names += [counted(n_others, "chart or other object")]
+        else:
+            names += []
+        if n_others > 1:
+            names += [f"{n_others} charts and other objects"]
+        else:
+            names += []
+        if names:
+            return f"not read: {' and '.join(names)}"
+        return ""
 
     def _paragraph_numbers(self) -> ParagraphNumbers:
         """Return the numbers of lists; none where their parts are damaged."""
@@ -167,7 +178,9 @@ class _Document:
 
     def _raw(self, kind: str) -> bytes:
         parts = self._parts(kind)
-        return self._archive.read(parts[0]) if parts else b""
+        if parts:
+            return self._archive.read(parts[0])
+        return b""
 
     def _main_part(self) -> str:
         parts = [place for _, kind, place in self._archive.related("") if kind == "officeDocument"]
@@ -197,16 +210,27 @@ class _Document:
     def _chunk(self, relation: str) -> str:
         """Return the text of a page that is in the document as it was written elsewhere."""
         place = next((place for one, _, place in self._related if one == relation), "")
-        raw = self._archive.read(place) if place else b""
+        if place:
+            raw = self._archive.read(place)
+        else:
+            raw = b""
         if raw.lstrip()[:13].lower() == b"mime-version:":
             pages = [
                 part
                 for part in email.message_from_bytes(raw).walk()
                 if part.get_content_subtype() == "html"
             ]
-            content = pages[0].get_payload(decode=True) if pages else None
-            raw = content if isinstance(content, bytes) else b""
-        return html_text(io.BytesIO(raw)) if b"<" in raw and not raw.startswith(b"PK") else ""
+            if pages:
+                content = pages[0].get_payload(decode=True)
+            else:
+                content = None
+            if isinstance(content, bytes):
+                raw = content
+            else:
+                raw = b""
+        if b"<" in raw and not raw.startswith(b"PK"):
+            return html_text(io.BytesIO(raw))
+        return ""
 
 
 def _main_by_type(archive: _Archive) -> list[str]:

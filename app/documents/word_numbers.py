@@ -117,7 +117,10 @@ class ParagraphNumbers:
         style = style or self._default_style
         if not instance_id:
             instance_id, style_level = self._place_of_style(style)
-            level = style_level if level is None else level
+            if level is None:
+                level = style_level
+            else:
+                level = level
         instance = self._instances.get(instance_id)
         if instance is None:
             return ""
@@ -142,7 +145,10 @@ class ParagraphNumbers:
             style = self._styles.get(name)
             if style is None:
                 break
-            level = style.level if level is None else level
+            if level is None:
+                level = style.level
+            else:
+                level = level
             if style.instance_id:
                 return style.instance_id, level
             name = style.base
@@ -183,7 +189,10 @@ class ParagraphNumbers:
             if upper in levels:
                 counts.setdefault(upper, instance.starts.get(upper, levels[upper].start))
         for lower in range(level + 1, _LEVELS):
-            restart = levels[lower].restart if lower in levels else None
+            if lower in levels:
+                restart = levels[lower].restart
+            else:
+                restart = None
             if restart is None or 0 < level + 1 <= restart:
                 counts.pop(lower, None)
 
@@ -197,18 +206,24 @@ class ParagraphNumbers:
             index = int(match[1]) - 1
             if index not in levels or index > level:
                 return ""
-            style = "decimal" if own.is_legal else _STYLES.get(levels[index].style, "decimal")
+            if own.is_legal:
+                style = "decimal"
+            else:
+                style = _STYLES.get(levels[index].style, "decimal")
             return written_number(counts.get(index, levels[index].start), style)
 
         text = _PLACE.sub(number, own.text[:_MOST_TEXT_CHARS]).strip()
-        return f"{text} " if text else ""
+        if text:
+            return f"{text} "
+        return ""
 
 
 class _NumberingReader:
     """Reads the part of the lists."""
 
     def __init__(self, lists: dict[str, _WordList], instances: dict[str, _Instance]) -> None:
-        self._lists, self._instances = lists, instances
+        self._lists = lists
+        self._instances = instances
         self._open: list[str] = []
         self._list = _WordList()
         self._instance = _Instance()
@@ -223,7 +238,10 @@ class _NumberingReader:
     def _begin(self, name: str, attributes: Attributes) -> None:
         self._open.append(name)
         value = attributes.get("val", "")
-        parent = self._open[-2] if len(self._open) > 1 else ""
+        if len(self._open) > 1:
+            parent = self._open[-2]
+        else:
+            parent = ""
         if name == "abstractNum":
             self._list = self._lists[attributes.get("abstractNumId", "")] = _WordList()
             self._is_in_instance = False
@@ -247,7 +265,10 @@ class _NumberingReader:
 
     def _begin_level(self, index: int) -> None:
         self._level = _Level()
-        levels = self._instance.levels if self._is_in_instance else self._list.levels
+        if self._is_in_instance:
+            levels = self._instance.levels
+        else:
+            levels = self._list.levels
         if 0 <= index < _LEVELS:
             levels[index] = self._level
 
@@ -303,11 +324,16 @@ def _read_styles(raw: bytes, styles: dict[str, _Style]) -> str:
 
 
 def _index(text: str) -> int:
-    return int(text) if re.fullmatch(r"[0-9]{1,2}", text) else -1
+    if re.fullmatch(r"[0-9]{1,2}", text):
+        return int(text)
+    return -1
 
 
 def _start(text: str) -> int:
-    number = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else 1
+    if re.fullmatch(r"[0-9]{1,10}", text):
+        number = int(text)
+    else:
+        number = 1
     return min(number, LARGEST)
 
 

@@ -79,8 +79,12 @@ class Story:
         next_number: NextNumber | None = None,
         address: Callable[[str], str] | None = None,
     ) -> None:
-        self._text, self._numbers, self._chunk, self._kind = text, numbers, chunk, kind
-        self._next_number, self._address = next_number, address
+        self._text = text
+        self._numbers = numbers
+        self._chunk = chunk
+        self._kind = kind
+        self._next_number = next_number
+        self._address = address
         self._style = self._list_id = ""
         self._level: int | None = None
         self._before = ""
@@ -105,7 +109,10 @@ class Story:
         parse_part(raw, self._begin, self._end, self._letters)
 
     def _begin(self, name: str, attributes: Attributes) -> None:
-        parent = self._open[-1] if self._open else ""
+        if self._open:
+            parent = self._open[-1]
+        else:
+            parent = ""
         self._open.append(name)
         if name == "p":
             self._style = self._list_id = self._before = ""
@@ -147,7 +154,10 @@ class Story:
         elif self._open[-4:-1] == ["p", "pPr", "numPr"] and name == "numId":
             self._list_id = value
         elif self._open[-4:-1] == ["p", "pPr", "numPr"] and name == "ilvl":
-            self._level = int(value) if value in tuple("012345678") else None
+            if value in tuple("012345678"):
+                self._level = int(value)
+            else:
+                self._level = None
 
     def _is_passed_over(self, name: str, attributes: Attributes) -> bool:
         """Whether an element is another version of what was read, or nothing that is read."""
@@ -186,7 +196,8 @@ class Story:
         elif name in ("m:begChr", "m:endChr") and self._fences:
             self._fences[-1][name == "m:endChr"] = attributes.get("val", "")
         elif name == "m:e" and parent == "m:d":
-            fence, self._fences[-1][0] = self._fences[-1][0], "|"
+            fence = self._fences[-1][0]
+            self._fences[-1][0] = "|"
             return fence
         elif name == "m:e" and parent == "m:rad":
             return "("
@@ -196,7 +207,10 @@ class Story:
         depth = len(self._open)
         self._open.pop()
         if self._hidden_at:
-            self._hidden_at = 0 if depth == self._hidden_at else self._hidden_at
+            if depth == self._hidden_at:
+                self._hidden_at = 0
+            else:
+                self._hidden_at = self._hidden_at
             if (
                 name == "pPr"
                 and not self._hidden_at
@@ -271,4 +285,6 @@ def _symbol(font: str, code: str) -> str:
     is_private = 0xF000 <= place <= 0xF0FF
     if font.lower() in _FONTS:
         return _FONTS[font.lower()].get(place & 0xFF if is_private else place, _UNKNOWN)
-    return _UNKNOWN if is_private or not 0x20 <= place <= 0xFFFD else chr(place)
+    if is_private or not 0x20 <= place <= 0xFFFD:
+        return _UNKNOWN
+    return chr(place)

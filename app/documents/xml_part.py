@@ -45,4 +45,6 @@ def parse_part(
 
 def _local(name: str) -> str:
     space, _, local = name.rpartition(" ")
-    return f"m:{local}" if space.endswith("/math") else local
+    if space.endswith("/math"):
+        return f"m:{local}"
+    return local

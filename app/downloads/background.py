@@ -27,7 +27,8 @@ class BackgroundDownload:
 
     def take(self, job: PullJob) -> None:
         """Look after a download that has been started."""
-        self.job, self._is_told = job, False
+        self.job = job
+        self._is_told = False
 
     def stop(self) -> None:
         """Stop it; what came is kept."""
@@ -55,7 +56,9 @@ class BackgroundDownload:
     @property
     def title(self) -> str:
         """Name of the download, clean."""
-        return clean_line(self.job.again, 60) if self.job is not None else ""
+        if self.job is not None:
+            return clean_line(self.job.again, 60)
+        return ""
 
     def take_ending(self, is_seen: bool = False) -> tuple[str, bool] | None:
         """Return once how it ended, and whether badly; None where nothing need be said, as on its own screen."""

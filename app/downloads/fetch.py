@@ -66,7 +66,9 @@ class DownloadProgress:
     @property
     def left_s(self) -> float | None:
         """Time left at this rate; None for unknown."""
-        return (self.total_bytes - self.done_bytes) / self.rate_bps if self.rate_bps > 0 else None
+        if self.rate_bps > 0:
+            return (self.total_bytes - self.done_bytes) / self.rate_bps
+        return None
 
 
 Report = Callable[[DownloadProgress], object]
@@ -130,7 +132,8 @@ def make_plan(files: tuple[RemoteFile, ...], directory: Path) -> DownloadPlan:
 def download(plan: DownloadPlan, web: Web, report: Report) -> list[Path]:
     """Download the files one by one; return where they are. Raises Stopped: parts are kept; DownloadError; OSError."""
     plan.directory.mkdir(parents=True, exist_ok=True)
-    done, paths = 0, []
+    done = 0
+    paths = []
     for remote in plan.files:
         paths.append(_Download(remote, plan, done, web, report).run())
         done += remote.size_bytes
@@ -143,8 +146,11 @@ class _Download:
     def __init__(
         self, remote: RemoteFile, plan: DownloadPlan, before_bytes: int, web: Web, report: Report
     ) -> None:
-        self._remote, self._plan, self._web = remote, plan, web
-        self._before_bytes, self._report = before_bytes, report
+        self._remote = remote
+        self._plan = plan
+        self._web = web
+        self._before_bytes = before_bytes
+        self._report = report
         self._marks: deque[tuple[float, int]] = deque()
         self._may_resume = True
         """Whether the server is asked for the rest of the file: one that answered wrongly is asked for the whole."""
@@ -180,7 +186,9 @@ class _Download:
 
     def _fill(self, part: PartFile) -> None:
         """Ask for what is missing until nothing is; attempts that bring nothing new are counted."""
-        fruitless, waited_s, most_bytes = 0, 0.0, part.size_bytes
+        fruitless = 0
+        waited_s = 0.0
+        most_bytes = part.size_bytes
         while part.left_bytes:
             n_restarts = self._n_restarts
             try:
@@ -192,17 +200,17 @@ class _Download:
                 if self._n_restarts > n_restarts:
                     most_bytes = 0
                 if part.size_bytes - most_bytes >= _FRUIT_BYTES:
-                    fruitless, waited_s, self._may_resume = 0, 0.0, True
+                    fruitless = 0
+                    waited_s = 0.0
+                    self._may_resume = True
                 else:
                     fruitless += 1
                 most_bytes = max(most_bytes, part.size_bytes)
                 pause_s = pause_before_retry(error, fruitless, waited_s)
                 if isinstance(error, StatusError) and error.status == 416 and self._may_resume:
                     # it does not give the rest; perhaps it gives the whole
-                    self._may_resume, pause_s = (
-                        False,
-                        0.0,
-                    )
+                    self._may_resume = False
+                    pause_s = 0.0
                 if pause_s is None:
                     raise
                 waited_s += pause_s
@@ -232,7 +240,8 @@ class _Download:
 
     def _check_answer(self, response: Response, part: PartFile) -> None:
         """Refuse what cannot be the file, or the rest of it."""
-        headers, name = response.headers, self._remote.name
+        headers = response.headers
+        name = self._remote.name
         if headers.get_content_type() == "text/html":
             raise DownloadError(f"{name}: what came is a web page, not a model (a login page in between?)",
                                 exit_codes.BAD_DATA)  # fmt: skip
@@ -254,7 +263,8 @@ class _Download:
 
     def _pass_over(self, response: Response, part: PartFile) -> None:
         """The server sends the whole: what is here stays as far as it is the same, whatever else may come."""
-        done, name = 0, self._remote.name
+        done = 0
+        name = self._remote.name
         etag = _strong_etag(response.headers.get("ETag", ""))
         while done < part.size_bytes:
             piece = response.read(min(_PIECE_BYTES, part.size_bytes - done))
@@ -277,7 +287,10 @@ class _Download:
 
     def _check_link(self, response: Response) -> None:
         """Refuse at once what the hub itself calls another file; elsewhere a tag is no sha256."""
-        linked = response.linked["X-Linked-ETag"] if response.linked is not None else None
+        if response.linked is not None:
+            linked = response.linked["X-Linked-ETag"]
+        else:
+            linked = None
         stated = _strong_etag(linked or "").strip('"')
         if re.fullmatch(r"[0-9a-f]{64}", stated) and stated != self._remote.sha256:
             raise DownloadError(f"{self._remote.name}: the hub sends another file than it described: try again",
@@ -289,12 +302,14 @@ class _Download:
             self._marks.append((now_s, done_bytes))
             while len(self._marks) > 2 and now_s - self._marks[0][0] > _RATE_WINDOW_S:
                 self._marks.popleft()
-        first_s, first_bytes = self._marks[0] if self._marks else (now_s, done_bytes)
-        rate_bps = (
-            (done_bytes - first_bytes) / (now_s - first_s)
-            if now_s > first_s and stage == "download"
-            else 0.0
-        )
+        if self._marks:
+            first_s, first_bytes = self._marks[0]
+        else:
+            first_s, first_bytes = (now_s, done_bytes)
+        if now_s > first_s and stage == "download":
+            rate_bps = (done_bytes - first_bytes) / (now_s - first_s)
+        else:
+            rate_bps = 0.0
         done = self._before_bytes + done_bytes
         self._report(
             DownloadProgress(
@@ -305,7 +320,9 @@ class _Download:
 
 def _strong_etag(text: str) -> str:
     """Return a tag that If-Range may carry; weak ones promise nothing about bytes."""
-    return text if re.fullmatch(r'"[!#-~]{1,200}"', text) else ""
+    if re.fullmatch(r'"[!#-~]{1,200}"', text):
+        return text
+    return ""
 
 
 def _has_size(path: Path, size_bytes: int) -> bool:

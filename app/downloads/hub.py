@@ -78,8 +78,14 @@ def token() -> str:
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         if os.environ.get(name):
             return _sound_token(os.environ[name])
-    given, directory = os.environ.get("HF_TOKEN_PATH"), hugging_face_home()
-    path = Path(given) if given else directory / "token" if directory else None
+    given = os.environ.get("HF_TOKEN_PATH")
+    directory = hugging_face_home()
+    if given:
+        path = Path(given)
+    elif directory:
+        path = directory / "token"
+    else:
+        path = None
     if path is None:
         return ""
     try:
@@ -99,8 +105,10 @@ def read_repository(
     """Ask the hub for a repository's files. Raises DownloadError: it cannot be had, or the answer is none."""
     content, siblings, place = ask(web, name, revision, base)
     files = filter(None, (remote_file(one, place, SAFE_NAME) for one in siblings))
-    gguf, licence = table_in(content, "gguf"), table_in(content, "cardData").get("license")
-    total, architecture = gguf.get("total"), gguf.get("architecture")
+    gguf = table_in(content, "gguf")
+    licence = table_in(content, "cardData").get("license")
+    total = gguf.get("total")
+    architecture = gguf.get("architecture")
     return Repository(
         name,
         tuple(sorted(files, key=lambda file: file.name)),
@@ -129,11 +137,17 @@ def ask(
         raise DownloadError(
             f"{name}: the hub's answer is not what a hub says (a login page in between?)"
         ) from None
-    siblings = content.get("siblings") if isinstance(content, dict) else None
+    if isinstance(content, dict):
+        siblings = content.get("siblings")
+    else:
+        siblings = None
     if not isinstance(siblings, list):
         raise DownloadError(f"{name}: the hub's answer lists no files", exit_codes.BAD_DATA)
     commit = content.get("sha")
-    version = commit if isinstance(commit, str) and _COMMIT.fullmatch(commit) else revision
+    if isinstance(commit, str) and _COMMIT.fullmatch(commit):
+        version = commit
+    else:
+        version = revision
     return (
         content,
         siblings[:_MOST_FILES],
@@ -143,14 +157,16 @@ def ask(
 
 def remote_file(sibling: Any, base: str, names: re.Pattern[str]) -> RemoteFile | None:
     """Return a file of a list that can be downloaded and checked, if its name is one of ``names``."""
-    path, lfs = (
-        sibling.get("rfilename") if isinstance(sibling, dict) else None,
-        table_in(sibling, "lfs"),
-    )
+    if isinstance(sibling, dict):
+        path = sibling.get("rfilename")
+    else:
+        path = None
+    lfs = table_in(sibling, "lfs")
     if not isinstance(path, str):
         return None
     *directories, name = path.split("/")
-    sha256, size_bytes = lfs.get("sha256") or lfs.get("oid"), lfs.get("size", sibling.get("size"))
+    sha256 = lfs.get("sha256") or lfs.get("oid")
+    size_bytes = lfs.get("size", sibling.get("size"))
     is_sound = (
         is_safe_name(name, names)
         and all(_SAFE_DIRECTORY.fullmatch(one) and one not in (".", "..") for one in directories)
@@ -159,7 +175,9 @@ def remote_file(sibling: Any, base: str, names: re.Pattern[str]) -> RemoteFile |
         and type(size_bytes) is int
         and 0 < size_bytes < LARGEST_FILE_BYTES
     )
-    return RemoteFile(name, base + quote(path), size_bytes, str(sha256)) if is_sound else None
+    if is_sound:
+        return RemoteFile(name, base + quote(path), size_bytes, str(sha256))
+    return None
 
 
 def is_safe_name(name: str, names: re.Pattern[str] = SAFE_NAME) -> bool:
@@ -173,10 +191,17 @@ def is_safe_name(name: str, names: re.Pattern[str] = SAFE_NAME) -> bool:
 
 def table_in(values: Any, name: str) -> dict[str, Any]:
     """Return the object that an answer has under a name; {} where that is none."""
-    found = values.get(name) if isinstance(values, dict) else None
-    return found if isinstance(found, dict) else {}
+    if isinstance(values, dict):
+        found = values.get(name)
+    else:
+        found = None
+    if isinstance(found, dict):
+        return found
+    return {}
 
 
 def _sound_token(text: str) -> str:
     text = text.strip()
-    return text if re.fullmatch(r"[!-~]{1,200}", text) else ""
+    if re.fullmatch(r"[!-~]{1,200}", text):
+        return text
+    return ""

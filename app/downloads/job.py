@@ -61,13 +61,18 @@ class PullJob:
         was_accepted: whether somebody said yes to the price.
     """
 
-    word, heading, begins, kept = "download", "Download", "downloads", "; what came is kept"
-    done, not_done = "here and checked", "not downloaded"
+    word = "download"
+    heading = "Download"
+    begins = "downloads"
+    kept = "; what came is kept"
+    done = "here and checked"
+    not_done = "not downloaded"
 
     def __init__(self, what: str, settings: Settings) -> None:
         self.what = what
         self._settings = settings
-        self._answered, self._stopped = threading.Event(), threading.Event()
+        self._answered = threading.Event()
+        self._stopped = threading.Event()
         self._web: Web | None = None
         self.was_accepted = False
         self.state = JobState()
@@ -90,7 +95,9 @@ class PullJob:
     def price_lines(self) -> list[str]:
         """Write what will happen, before it does; its name while that is not known."""
         prepared = self.state.prepared
-        return price_lines(prepared) if prepared is not None else [self.what]
+        if prepared is not None:
+            return price_lines(prepared)
+        return [self.what]
 
     def refusal(self) -> str:
         """Say why this cannot be begun here; "" where it can."""
@@ -98,17 +105,22 @@ class PullJob:
         if prepared is not None and prepared.trouble:
             return f"not downloaded: {prepared.trouble}; `jalopy pull {self.what} --anyway` does it all the same"
         is_too_large = prepared is not None and prepared.plan.is_too_large
-        return f"{self.not_done}: there is not enough room on that disk" if is_too_large else ""
+        if is_too_large:
+            return f"{self.not_done}: there is not enough room on that disk"
+        return ""
 
     @property
     def again(self) -> str:
         """What to ask for to get the same again."""
         prepared = self.state.prepared
-        return prepared.again if prepared is not None else self.what
+        if prepared is not None:
+            return prepared.again
+        return self.what
 
     def left(self) -> str:
         """Say what became of it when everything ended, and how it goes on."""
-        what, again = clean_line(self.again, 60), clean_line(self.again, 400)
+        what = clean_line(self.again, 60)
+        again = clean_line(self.again, 400)
         return f"the download of {what} was stopped; what came is kept: `jalopy pull {again}` goes on from there"
 
     def proceed(self) -> None:
@@ -134,7 +146,10 @@ class PullJob:
         except Stopped as error:
             self._note(stage=Stage.STOPPED, trouble=str(error))
         except Exception as error:
-            line = bug_line(error) if exit_code_of(error) is None else str(error)
+            if exit_code_of(error) is None:
+                line = bug_line(error)
+            else:
+                line = str(error)
             self._note(stage=Stage.FAILED, trouble=clean_line(line, 280))
 
     def _ask(self, prepared: Prepared) -> bool:

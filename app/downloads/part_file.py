@@ -76,7 +76,8 @@ class PartFile:
     def keep(self, n_bytes: int) -> None:
         """Throw away what follows the first bytes."""
         os.ftruncate(self._fd, n_bytes)
-        self._hash, self.size_bytes = hashlib.sha256(), n_bytes
+        self._hash = hashlib.sha256()
+        self.size_bytes = n_bytes
         self.hash_existing()
 
     def note_version(self, etag: str) -> None:
@@ -139,7 +140,10 @@ class PartFile:
         return self.final
 
     def _no_model(self, piece: bytes) -> DownloadError:
-        what = "a web page" if piece.lstrip()[:1] == b"<" else "something else"
+        if piece.lstrip()[:1] == b"<":
+            what = "a web page"
+        else:
+            what = "something else"
         return DownloadError(f"{self.remote.name}: what came is {what}, not a model (a login page in between?)",
                              exit_codes.BAD_DATA)  # fmt: skip
 
@@ -174,9 +178,10 @@ class PartFile:
             self.note_version("")
         else:
             etag = note.get("etag")
-            self.etag = (
-                etag if isinstance(etag, str) and etag.isprintable() and etag.isascii() else ""
-            )
+            if isinstance(etag, str) and etag.isprintable() and etag.isascii():
+                self.etag = etag
+            else:
+                self.etag = ""
 
 
 def part_bytes(directory: Path, remote: RemoteFile) -> int:

@@ -121,13 +121,17 @@ def carry_out(prepared: Prepared, web: Web, report: Report) -> tuple[Path, Model
 def price_lines(prepared: Prepared) -> list[str]:
     """Write what will happen, before it does."""
     plan = prepared.plan
-    n_files = f" in {len(plan.files)} files" if len(plan.files) > 1 else ""
+    if len(plan.files) > 1:
+        n_files = f" in {len(plan.files)} files"
+    else:
+        n_files = ""
     what = f"{prepared.title} {prepared.quantization}".strip()
-    free = f", {figures.size(plan.free_bytes)} free there" if plan.free_bytes is not None else ""
-    outlook, takes = (
-        outlook_text(prepared.outlook, names_context=False),
-        prepared.takes or _duration(plan.left_bytes),
-    )
+    if plan.free_bytes is not None:
+        free = f", {figures.size(plan.free_bytes)} free there"
+    else:
+        free = ""
+    outlook = outlook_text(prepared.outlook, names_context=False)
+    takes = prepared.takes or _duration(plan.left_bytes)
     lines = (
         f"{what} ({prepared.why}): {figures.size(plan.total_bytes)}{n_files}{takes}",
         f"{figures.size(plan.here_bytes)} of it are here already" if plan.here_bytes else "",
@@ -165,7 +169,9 @@ def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> 
 
 
 def _duration(n_bytes: int) -> str:
-    return f", {figures.time_on_a_line(n_bytes)}" if n_bytes else ""
+    if n_bytes:
+        return f", {figures.time_on_a_line(n_bytes)}"
+    return ""
 
 
 def _prepare_wheel(text: str, web: Web, sha256: str, directory: Path) -> Prepared:
@@ -178,7 +184,8 @@ def _prepare_wheel(text: str, web: Web, sha256: str, directory: Path) -> Prepare
 
 def _require_hash(choice: Choice, sha256: str) -> None:
     """Refuse what the hub says is another file than the user wants."""
-    file, n_files = choice.files[0], len(choice.files)
+    file = choice.files[0]
+    n_files = len(choice.files)
     name = clean_line(file.name, 80)
     if n_files > 1:
         raise DownloadError(f"{name}: this model is in {n_files} files, and --sha256 is of one (leave it out)",
@@ -232,8 +239,14 @@ def progress_text(now: DownloadProgress) -> str:
     done = f"{figures.size(now.done_bytes)} of {figures.size(now.total_bytes)}"
     if now.stage == "check":
         return f"checking what is here: {done}"
-    rate = f" · {figures.size(now.rate_bps)}/s" if now.rate_bps else ""
-    left = f" · about {figures.whole_seconds(now.left_s)} left" if now.left_s is not None else ""
+    if now.rate_bps:
+        rate = f" · {figures.size(now.rate_bps)}/s"
+    else:
+        rate = ""
+    if now.left_s is not None:
+        left = f" · about {figures.whole_seconds(now.left_s)} left"
+    else:
+        left = ""
     return f"{done}{rate}{left}"
 
 
@@ -287,12 +300,16 @@ def parse_wanted(text: str, hub: str) -> Wanted:
 
 def _wanted_of_hub(text: str, path: str) -> Wanted:
     """Read the path of a repository's page or of one of its files; a revision may hold slashes, written as %2F."""
-    page, file = _HUB_PAGE.fullmatch(path), _HUB_FILE.fullmatch(path)
+    page = _HUB_PAGE.fullmatch(path)
+    file = _HUB_FILE.fullmatch(path)
     match = file or page
     if match is None or not _REPOSITORY.fullmatch(unquote(match["name"])):
         raise DownloadError(f"{text}: is no repository or file of the hub (name OWNER/REPO, or copy a file's address)",
                             exit_codes.USAGE)  # fmt: skip
-    file_path = unquote(file["path"]) if file else ""
+    if file:
+        file_path = unquote(file["path"])
+    else:
+        file_path = ""
     return Wanted(
         unquote(match["name"]), file_path=file_path, revision=unquote(match["revision"] or "main")
     )
@@ -304,7 +321,10 @@ def choices_of(repository: Repository) -> list[Choice]:
     for file in repository.files:
         if not re.search(r"mmproj|imatrix", file.name, re.IGNORECASE):
             part = part_name(file.name)
-            name = f"{part.stem}/{part.count}" if part else file.name
+            if part:
+                name = f"{part.stem}/{part.count}"
+            else:
+                name = file.name
             groups.setdefault(f"{file.url.rpartition('/')[0]}/{name}", []).append(file)
     choices = []
     for files in groups.values():
@@ -319,8 +339,10 @@ def choices_of(repository: Repository) -> list[Choice]:
 
 def type_of(file_name: str) -> str:
     """Return the type a file's name ends with, in capitals; "" for none."""
-    found = _TYPE.findall(file_name)
-    return found[-1].upper().replace("FP16", "F16") if found else ""
+    types: list[str] = _TYPE.findall(file_name)
+    if types:
+        return types[-1].upper().replace("FP16", "F16")
+    return ""
 
 
 def choose(
@@ -386,5 +408,8 @@ def _advised(
 
 def _named(choices: Iterable[Choice]) -> str:
     names = sorted({one.quantization or one.files[0].name for one in choices})
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    if len(names) > _MOST_NAMED:
+        more = f" and {len(names) - _MOST_NAMED} more"
+    else:
+        more = ""
     return clean_line(", ".join(names[:_MOST_NAMED]) + more, 200)

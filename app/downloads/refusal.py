@@ -59,24 +59,42 @@ class StatusError(DownloadError):
             message,
             exit_codes.UNREADABLE if status < 500 and status != 429 else exit_codes.IO_ERROR,
         )
-        self.status, self.pause_s = status, pause_s
+        self.status = status
+        self.pause_s = pause_s
 
 
 def pause_before_retry(error: DownloadError, attempt: int, waited_s: float = 0.0) -> float | None:
     """Return how long to wait before trying again, ``attempt`` of them in vain; None where that would not help."""
     if attempt >= MOST_RETRIES or (isinstance(error, StatusError) and error.status not in _RETRIED):
         return None
-    wanted_s = error.pause_s if isinstance(error, StatusError) else None
-    pause_s = float(2**attempt) if wanted_s is None else wanted_s
-    return pause_s if pause_s <= LONGEST_PAUSE_S and waited_s + pause_s <= LONGEST_WAIT_S else None
+    if isinstance(error, StatusError):
+        wanted_s = error.pause_s
+    else:
+        wanted_s = None
+    if wanted_s is None:
+        pause_s = float(2**attempt)
+    else:
+        pause_s = wanted_s
+    if pause_s <= LONGEST_PAUSE_S and waited_s + pause_s <= LONGEST_WAIT_S:
+        return pause_s
+    return None
 
 
 def refused(status: int, headers: Message, url: str, has_token: bool, is_hub: bool) -> StatusError:
     """Make the exception for an answer that is none; ``is_hub``: it is the hub's own, not of a server it leads to."""
-    pause_s = pause_s_of(headers) if status in _RETRIED else None
-    words = _hub_words(status, headers, has_token) if is_hub else _other_words(status)
+    if status in _RETRIED:
+        pause_s = pause_s_of(headers)
+    else:
+        pause_s = None
+    if is_hub:
+        words = _hub_words(status, headers, has_token)
+    else:
+        words = _other_words(status)
     if status == 429:
-        when = f"in {whole_seconds(pause_s)}" if pause_s else "later"
+        if pause_s:
+            when = f"in {whole_seconds(pause_s)}"
+        else:
+            when = "later"
         words = f"too many requests: try again {when}{'' if has_token else '; with HF_TOKEN set it allows more'}"
     return StatusError(f"{host_of(url)}: {words}", status, pause_s)
 
@@ -85,11 +103,9 @@ def _hub_words(status: int, headers: Message, has_token: bool) -> str:
     code = (headers.get("X-Error-Code") or "").strip()
     if code == "GatedRepo":
         terms = "gated: accept its terms on its page first"
-        return (
-            f"{terms}; this token has no right to it"
-            if has_token
-            else f"{terms}, then set HF_TOKEN"
-        )
+        if has_token:
+            return f"{terms}; this token has no right to it"
+        return f"{terms}, then set HF_TOKEN"
     if "disabled" in (headers.get("X-Error-Message") or "").lower():
         return "access to it is disabled"
     by_code = {
@@ -100,19 +116,16 @@ def _hub_words(status: int, headers: Message, has_token: bool) -> str:
     if code in by_code and status == 404:
         return by_code[code]
     if status == 401:
-        token = (
-            "the token is not accepted, or has no right to it"
-            if has_token
-            else "it asks for a token: set HF_TOKEN"
-        )
+        if has_token:
+            token = "the token is not accepted, or has no right to it"
+        else:
+            token = "it asks for a token: set HF_TOKEN"
         return f"there is no such repository, or {token}"
     if status == 403:
         return f"access is refused{': the token has no right to it' if has_token else ': it may ask for a token'}"
-    return (
-        "there is no such repository or file: check the name"
-        if status == 404
-        else _other_words(status)
-    )
+    if status == 404:
+        return "there is no such repository or file: check the name"
+    return _other_words(status)
 
 
 def _other_words(status: int) -> str:
@@ -145,7 +158,8 @@ def host_of(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2] or url
 
 
-_NOT_YET_VALID, _EXPIRED = 9, 10
+_NOT_YET_VALID = 9
+_EXPIRED = 10
 _SELF_SIGNED = 18
 _UNKNOWN_AUTHORITY = (2, 19, 20, 21)
 _OTHER_HOST = (62, 63, 64)

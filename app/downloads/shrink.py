@@ -34,7 +34,11 @@ _LOOK_S = 0.5
 class ShrinkJob(PullJob):
     """Makes one smaller file."""
 
-    heading, begins, kept, done, not_done = "A smaller one", "makes it", "", "made", "not made"
+    heading = "A smaller one"
+    begins = "makes it"
+    kept = ""
+    done = "made"
+    not_done = "not made"
     word = "smaller file"
 
     def __init__(self, entry: ModelEntry, settings: Settings) -> None:
@@ -72,14 +76,18 @@ class ShrinkJob(PullJob):
             "--type",
             kind,
         ]
-        nice = ["nice"] if os.name == "posix" else []
+        if os.name == "posix":
+            nice = ["nice"]
+        else:
+            nice = []
         child = subprocess.Popen(
             [*nice, *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
-        self._child, begun_s = child, time.monotonic()
+        self._child = child
+        begun_s = time.monotonic()
         while True:
             try:
                 _, said = child.communicate(timeout=_LOOK_S)

@@ -62,11 +62,10 @@ def find_source(what: str, web: Web, parent: Path) -> ModelSource:
         )
     content, siblings, place = hub.ask(web, wanted.repository, wanted.revision)
     if content.get("disabled") is True or (content.get("gated") and not web.has_token):
-        why = (
-            "access to it is disabled"
-            if content.get("disabled") is True
-            else "accept its terms, then set HF_TOKEN"
-        )
+        if content.get("disabled") is True:
+            why = "access to it is disabled"
+        else:
+            why = "accept its terms, then set HF_TOKEN"
         raise DownloadError(f"{wanted.repository}: {why}", exit_codes.UNSUPPORTED)
     top = [
         one for one in siblings if isinstance(one, dict) and "/" not in str(one.get("rfilename"))
@@ -77,7 +76,10 @@ def find_source(what: str, web: Web, parent: Path) -> ModelSource:
                             exit_codes.BAD_DATA)  # fmt: skip
     small = []
     for one in siblings:
-        kept = remote_file(one, place, _DESCRIPTIONS) if one in top else None
+        if one in top:
+            kept = remote_file(one, place, _DESCRIPTIONS)
+        else:
+            kept = None
         if kept is not None:
             large.append(kept)
         elif (found := _small_file(one, place)) is not None:
@@ -93,7 +95,9 @@ def _small_file(sibling: Any, place: str) -> SmallFile | None:
     if not isinstance(path, str) or not isinstance(blob, str):
         return None
     is_wanted = _DESCRIPTIONS.fullmatch(path) and _BLOB.fullmatch(blob)
-    return SmallFile(path, place + quote(path), blob) if is_wanted else None
+    if is_wanted:
+        return SmallFile(path, place + quote(path), blob)
+    return None
 
 
 def fetch_source(source: ModelSource, web: Web, report: Report) -> Path:

@@ -52,11 +52,15 @@ class _BoundedReader(io.RawIOBase):
     """
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket, until_s: float) -> None:
-        self._raw, self._sock, self._until_s, self._left_bytes = raw, sock, until_s, MOST_LINE_BYTES
+        self._raw = raw
+        self._sock = sock
+        self._until_s = until_s
+        self._left_bytes = MOST_LINE_BYTES
 
     def allow(self, n_bytes: int) -> None:
         """Let so many bytes of the body come at any time."""
-        self._until_s, self._left_bytes = math.inf, n_bytes + MOST_LINE_BYTES
+        self._until_s = math.inf
+        self._left_bytes = n_bytes + MOST_LINE_BYTES
 
     def readable(self) -> bool:
         return True
@@ -64,12 +68,16 @@ class _BoundedReader(io.RawIOBase):
     def readinto(self, buffer: Any) -> int | None:
         if self._left_bytes <= 0:
             raise EndlessLinesError("its answer does not end")
-        n = self._raw.readinto(buffer) if self._until_s == math.inf else self._read_in_time(buffer)
+        if self._until_s == math.inf:
+            n = self._raw.readinto(buffer)
+        else:
+            n = self._read_in_time(buffer)
         self._left_bytes -= n or 0
         return n
 
     def _read_in_time(self, buffer: Any) -> int | None:
-        left_s, usual_s = self._until_s - time.monotonic(), self._sock.gettimeout()
+        left_s = self._until_s - time.monotonic()
+        usual_s = self._sock.gettimeout()
         if left_s <= 0:
             raise TimeoutError
         self._sock.settimeout(min(left_s, usual_s or left_s))
@@ -118,13 +126,16 @@ class Response:
     """An answer whose body is read in pieces."""
 
     def __init__(self, answered: http.client.HTTPResponse, url: str) -> None:
-        self._answered, self.url = answered, url
-        self.status, self.headers = answered.status, answered.headers
+        self._answered = answered
+        self.url = url
+        self.status = answered.status
+        self.headers = answered.headers
         self.linked: Message | None = None
         """Headers of the last redirect that led here; None for none."""
         self.may_be_slow = False
         """Whether a body may come as slowly as it is written."""
-        self._since_s, self._n_bytes = time.monotonic(), 0
+        self._since_s = time.monotonic()
+        self._n_bytes = 0
 
     def read(self, n_bytes: int) -> bytes:
         """Return the next bytes, b"" at the end. Raises ConnectionCut: hardly any come; DownloadError: no end comes."""
@@ -143,14 +154,17 @@ class Response:
                 raise ConnectionCut(
                     f"{host_of(self.url)}: sends hardly anything (less than 1 kB/s for two minutes)"
                 )
-            self._since_s, self._n_bytes = now_s, 0
+            self._since_s = now_s
+            self._n_bytes = 0
         return piece
 
     @property
     def length(self) -> int | None:
         """How many bytes the body has, as far as the server says so."""
         stated = (self.headers.get("Content-Length") or "").strip()
-        return int(stated) if _LENGTH.fullmatch(stated) else None
+        if _LENGTH.fullmatch(stated):
+            return int(stated)
+        return None
 
     def close(self) -> None:
         """Give the connection up."""
@@ -174,13 +188,12 @@ class Web:
         silence_s: float | None = None,
     ) -> None:
         self.has_token = bool(token)
-        self._token, self._token_host, self._timeout_s, self.pause = (
-            token,
-            token_host,
-            timeout_s,
-            pause,
-        )
-        self._headers_s, self._silence_s = headers_s, silence_s
+        self._token = token
+        self._token_host = token_host
+        self._timeout_s = timeout_s
+        self.pause = pause
+        self._headers_s = headers_s
+        self._silence_s = silence_s
         self._open: socket.socket | None = None
         """The connection: one request is sent at a time."""
         self._has_given_up = False
@@ -230,12 +243,13 @@ class Web:
     def size_at(self, url: str, most_bytes: int) -> int:
         """Return how large a file is. Raises DownloadError: it is a web page, of unknown size, or too large."""
         with closing(self.with_retries(lambda: self.get(url))) as response:
-            is_page, size_bytes = (
-                response.headers.get_content_type() == "text/html",
-                response.length or 0,
-            )
+            is_page = response.headers.get_content_type() == "text/html"
+            size_bytes = response.length or 0
         if is_page or not 0 < size_bytes < most_bytes:
-            problem = "is too large" if size_bytes else "does not say how large it is"
+            if size_bytes:
+                problem = "is too large"
+            else:
+                problem = "does not say how large it is"
             raise DownloadError(
                 f"{url}: {'is a web page, not a model' if is_page else problem}",
                 exit_codes.BAD_DATA,
@@ -258,7 +272,9 @@ class Web:
 
     def _body_once(self, url: str) -> bytes:
         response = self.get(url)
-        started_s, pieces, n_bytes = time.monotonic(), [], 0
+        started_s = time.monotonic()
+        pieces = []
+        n_bytes = 0
         with closing(response):
             while piece := response.read(1 << 16):
                 pieces.append(piece)
@@ -288,9 +304,10 @@ class Web:
         if self._token and _may_have_token(urlsplit(url), self._token_host):
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         # What is meant for this machine, a token perhaps, is no proxy's business.
-        proxies = (
-            [urllib.request.ProxyHandler({})] if urlsplit(url).hostname in THIS_MACHINE else []
-        )
+        if urlsplit(url).hostname in THIS_MACHINE:
+            proxies = [urllib.request.ProxyHandler({})]
+        else:
+            proxies = []
         opener = urllib.request.build_opener(_AnyStatus, _Connecting(self._answer), *proxies)
         if self._has_given_up:
             raise ConnectionCut(f"{host_of(url)}: nothing is wanted any more")

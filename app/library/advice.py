@@ -20,7 +20,8 @@ USUAL_TYPE = "Q4_K_M"
 """Fewer bits than this cost more sense than they bring speed."""
 CHAT_CONTEXT = 4096
 """Tokens of context that advice reckons with."""
-_SMALLEST_PARAMETERS, _MOST_PARAMETERS = 1e6, 2e12
+_SMALLEST_PARAMETERS = 1e6
+_MOST_PARAMETERS = 2e12
 
 
 @record
@@ -76,7 +77,10 @@ def memory_rows() -> tuple[MemoryRow, ...]:
 def parameters_of(size: str) -> float:
     """Read a size as people write it: "8B", "0.5b", "135M". Raises Refusal: it is no size."""
     match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([bBmM])\s*", size)
-    value = float(match[1]) * (1e9 if match[2] in "bB" else 1e6) if match else 0.0
+    if match:
+        value = float(match[1]) * (1e9 if match[2] in "bB" else 1e6)
+    else:
+        value = 0.0
     if not _SMALLEST_PARAMETERS <= value <= _MOST_PARAMETERS:
         raise Refusal(f"--size is {size!r}: write parameters as 8B or 135M", exit_codes.USAGE)
     return value
@@ -97,7 +101,10 @@ def needs_of_size(parameters: float, quantization: str, kv: str = "f16") -> Mode
     n_bytes = parameters * bits / 8
     inner = parameters - shape.embedding * scale
     # Most of a mix is made of one type: Q4_K of Q4_K_M.
-    kernel = quantization if quantization in QUANTS else re.sub(r"_[SML]$", "", quantization)
+    if quantization in QUANTS:
+        kernel = quantization
+    else:
+        kernel = re.sub(r"_[SML]$", "", quantization)
     return ModelNeeds(
         name=f"a model of {parameters / 1e9:.3g}B",
         quantization=quantization,
@@ -133,11 +140,10 @@ def best_type(
     It is the usual one: most of the sense at the best speed. Where that does not fit or is not there, it is the one
     with most bits that still keeps up with a reader, else what fits. ``among``: types there are; None for four bits on.
     """
-    there = (
-        _four_bits_or_more()
-        if among is None
-        else [one for one in bits_per_weight() if one in set(among)]
-    )
+    if among is None:
+        there = _four_bits_or_more()
+    else:
+        there = [one for one in bits_per_weight() if one in set(among)]
     trials = {one: _try(parameters, one, memory, rates) for one in there}
     fitting = [one for one, trial in trials.items() if trial.verdict == "yes"]
     fast = [one for one in fitting if (trials[one].decode_tps or 0) >= READING_TPS]
@@ -161,13 +167,19 @@ def better_quality(
 def best_suggestion(found: Sequence[Suggestion]) -> Suggestion | None:
     """Return the largest size that keeps up with a reader, else the fastest."""
     fast = [one for one in found if (one.fit.decode_tps or 0) >= READING_TPS]
-    return fast[0] if fast else found[-1] if found else None
+    if fast:
+        return fast[0]
+    if found:
+        return found[-1]
+    return None
 
 
 def row_for(total_bytes: int) -> MemoryRow | None:
     """Return the row of the table that a machine belongs to; firmware and graphics keep a part of what is built in."""
     fitting = [row for row in memory_rows() if total_bytes >= 0.88 * row.gib * (1 << 30)]
-    return fitting[-1] if fitting else None
+    if fitting:
+        return fitting[-1]
+    return None
 
 
 def _four_bits_or_more() -> list[str]:

@@ -100,7 +100,8 @@ def _described(gguf: GGUFFile) -> ModelHeader:
         licence=_text(metadata.get("general.license.name") or metadata.get("general.license")),
     )
     try:
-        needs, config = needs_of(gguf), read_config(gguf)
+        needs = needs_of(gguf)
+        config = read_config(gguf)
         memory = {name: memory_needs(config, kv_type) for name, kv_type in KV_TYPES.items()}
     except Exception as error:
         return replace(header, reason=_reason(error, gguf.path))
@@ -125,7 +126,9 @@ def _reason(error: Exception, path: Path) -> str:
 
 
 def _text(value: Any) -> str:
-    return value[:_LONGEST_TEXT] if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value[:_LONGEST_TEXT]
+    return ""
 
 
 VERSION = 2
@@ -185,7 +188,9 @@ class HeaderCache:
         if content.get("valid_for") != self._valid_for:
             return {}
         models = content.get("models")
-        return models if isinstance(models, dict) else {}
+        if isinstance(models, dict):
+            return models
+        return {}
 
 
 def embedding_file(settings: Settings) -> EmbeddingFile | None:

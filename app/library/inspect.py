@@ -108,10 +108,14 @@ def _template(metadata: Mapping[str, Any]) -> str:
     from engine.prompt.chat_template import MAX_SOURCE_CHARS  # a longer one is not used
 
     text = metadata.get("tokenizer.chat_template")
-    text = text if isinstance(text, str) else ""
-    cut = (
-        f"\n… (cut here, of {count(len(text))} characters)" if len(text) > MAX_SOURCE_CHARS else ""
-    )
+    if isinstance(text, str):
+        text = text
+    else:
+        text = ""
+    if len(text) > MAX_SOURCE_CHARS:
+        cut = f"\n… (cut here, of {count(len(text))} characters)"
+    else:
+        cut = ""
     return screen_text(text[:MAX_SOURCE_CHARS]) + cut
 
 
@@ -140,7 +144,10 @@ def report_lines(report: Mapping[str, Any], shows_template: bool = False) -> Ite
     types = ", ".join(
         f"{row['type']} ({row['tensors']} tensors, {size(row['bytes'])})" for row in report["types"]
     )
-    files = f" in {report['n_files']} files" if report["n_files"] > 1 else ""
+    if report["n_files"] > 1:
+        files = f" in {report['n_files']} files"
+    else:
+        files = ""
     yield f"  GGUF version {report['gguf_version']}, {size(report['file_bytes'])}{files}, {report['n_tensors']} tensors"
     yield f"  parameters: {parameters(report['parameters'])} ({count(report['parameters'])})"
     yield f"  types: {types}"
@@ -190,7 +197,10 @@ def _tokenizer_lines(tokenizer: Mapping[str, Any], is_whole: bool) -> Iterable[s
     yield from _key_lines(
         {key: value for key, value in tokenizer.items() if key != "special" and value is not None}
     )
-    shown = special if is_whole else special[:_FIRST_SPECIAL]
+    if is_whole:
+        shown = special
+    else:
+        shown = special[:_FIRST_SPECIAL]
     if shown:
         yield from _table(["id", "text", "roles"], list(shown))
     if len(special) > len(shown):
@@ -199,10 +209,19 @@ def _tokenizer_lines(tokenizer: Mapping[str, Any], is_whole: bool) -> Iterable[s
 
 def _template_lines(template: str, is_whole: bool) -> Iterable[str]:
     # a tab is shown as two characters
-    most_chars = 2 * len(template) if is_whole else _TEMPLATE_LINE_CHARS
-    lines = [clean_line(line, most_chars) for line in template.split("\n")] if template else []
+    if is_whole:
+        most_chars = 2 * len(template)
+    else:
+        most_chars = _TEMPLATE_LINE_CHARS
+    if template:
+        lines = [clean_line(line, most_chars) for line in template.split("\n")]
+    else:
+        lines = []
     yield "chat template:" if lines else "chat template: none in the file"
-    shown = lines if is_whole else lines[:_FIRST_TEMPLATE_LINES]
+    if is_whole:
+        shown = lines
+    else:
+        shown = lines[:_FIRST_TEMPLATE_LINES]
     yield from (f"  {line}" for line in shown)
     if len(lines) > len(shown):
         yield f"  ... {len(lines) - len(shown)} more lines (--template shows them)"
@@ -218,12 +237,12 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict) and set(value) == {"first", "length"}:
         return f"{count(value['length'])} elements: {', '.join(map(str, value['first']))}, ..."
     if isinstance(value, list):
-        return (
-            " x ".join(map(str, value))
-            if all(isinstance(one, int) for one in value)
-            else ", ".join(map(str, value))
-        )
-    return "-" if value is None else str(value)
+        if all(isinstance(one, int) for one in value):
+            return " x ".join(map(str, value))
+        return ", ".join(map(str, value))
+    if value is None:
+        return "-"
+    return str(value)
 
 
 def _table(columns: list[str], rows: list[dict[str, Any]]) -> Iterable[str]:
@@ -294,7 +313,9 @@ def rope_of(
 def _one_or_all(values: list[Any]) -> Any:
     """The value that all layers share, or the list of their values; None for none."""
     different = list(dict.fromkeys(values))
-    return different[0] if len(different) == 1 else different or None
+    if len(different) == 1:
+        return different[0]
+    return different or None
 
 
 def tokenizer_of(tokenizer: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -327,6 +348,8 @@ def tokenizer_of(tokenizer: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def _part(name: str, match: re.Match[str] | None) -> str:
     if match is None:
-        return "output head" if name.startswith("output.") else "embedding"
+        if name.startswith("output."):
+            return "output head"
+        return "embedding"
     word = name[match.end() :].partition("_")[0]
     return _PARTS.get(word, "other")

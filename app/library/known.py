@@ -104,7 +104,11 @@ def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
             if decode_tps is not None:
                 fitting.append((model, decode_tps))
     fast = [model for model, decode_tps in fitting if decode_tps >= advice.READING_TPS]
-    return fast[-1] if fast else fitting[0][0] if fitting else None
+    if fast:
+        return fast[-1]
+    if fitting:
+        return fitting[0][0]
+    return None
 
 
 def advised_model(settings: Settings) -> KnownModel:
@@ -125,11 +129,10 @@ def real_model_line(settings: Settings, get_key: str = "", models_key: str = "")
         if not is_starter(one.path)
     ]
     if (best := _best_here(here)) is not None:
-        how = (
-            f"{models_key} or /model {best.title} opens it"
-            if models_key
-            else f"`jalopy run {best.title}`"
-        )
+        if models_key:
+            how = f"{models_key} or /model {best.title} opens it"
+        else:
+            how = f"`jalopy run {best.title}`"
         return f"A real model answers this: {best.title}, which is here: {how}"
     offered = offers(lister, here)
     if not offered:
@@ -197,7 +200,10 @@ def _better(found: Suggestion | None, chosen: str) -> str:
     """Say which type gives better answers, and what that costs; "" for none."""
     if found is None or found.quantization == chosen:
         return ""
-    tps = f", about {figures.rate(found.fit.decode_tps)} tok/s" if found.fit.decode_tps else ""
+    if found.fit.decode_tps:
+        tps = f", about {figures.rate(found.fit.decode_tps)} tok/s"
+    else:
+        tps = ""
     return f"better quality, slower: {found.quantization} ({figures.size(found.file_bytes)}{tps})"
 
 
@@ -208,8 +214,14 @@ def advice_line(lister: Lister) -> str:
     best = advice.best_suggestion(advice.suggestions(lister.memory, lister.rates))
     if best is None:
         return ""
-    speed = f", {lister.rates.read_gbps:.0f} GB/s" if lister.rates.read_gbps else ""
-    tps = f", about {figures.rate(best.fit.decode_tps)} tok/s" if best.fit.decode_tps else ""
+    if lister.rates.read_gbps:
+        speed = f", {lister.rates.read_gbps:.0f} GB/s"
+    else:
+        speed = ""
+    if best.fit.decode_tps:
+        tps = f", about {figures.rate(best.fit.decode_tps)} tok/s"
+    else:
+        tps = ""
     return f"({figures.size(lister.memory.available_bytes)} free{speed}): {best.size} {best.quantization}{tps}"
 
 
@@ -223,7 +235,8 @@ def machine_line(threads: int, get_key: str, now_gbps: float = 0.0, is_quiet: bo
     from engine.measure.fit import MachineRates
 
     gbps = known_read_gbps(threads)
-    memory, rates = memory_for_models(), MachineRates(gbps or None)
+    memory = memory_for_models()
+    rates = MachineRates(gbps or None)
     found = advice.suggestions(memory, rates)
     best = advice.best_suggestion(found)
     if not gbps or best is None:
@@ -233,9 +246,15 @@ def machine_line(threads: int, get_key: str, now_gbps: float = 0.0, is_quiet: bo
         f"~{figures.rate(one.fit.decode_tps or 0)} tok/s with {one.size}" for one in shown
     )
     words = busy_words(now_gbps, gbps, is_quiet)
-    busy = f" at best ({words})" if words else ""
+    if words:
+        busy = f" at best ({words})"
+    else:
+        busy = ""
     known = best_known(memory, rates)
-    get = f"; {get_key} gets {known.name}" if known is not None else ""
+    if known is not None:
+        get = f"; {get_key} gets {known.name}"
+    else:
+        get = ""
     return (
         f"This machine reads memory at {gbps:.0f} GB/s{busy}: {speeds}. Models up to {best.size} "
         f"are comfortable{get}"

@@ -166,9 +166,11 @@ class Lister:
         from engine.measure.fit import fit
 
         found = fit(needs, self.memory, self.rates)
-        decode_tps, prefill_tps = found.decode_tps, found.prefill_tps
+        decode_tps = found.decode_tps
+        prefill_tps = found.prefill_tps
         if usual is not None:
-            decode_tps, prefill_tps = usual.decode_tps, usual.prefill_tps or prefill_tps
+            decode_tps = usual.decode_tps
+            prefill_tps = usual.prefill_tps or prefill_tps
         return Outlook(
             found.verdict,
             found.needed_bytes,
@@ -183,8 +185,10 @@ def make_lister(settings: Settings, rates: MachineRates | None = None) -> Lister
     """Look at this machine's memory as it is now, at speeds of earlier replies, and at its rates or typical ones."""
     from app.library.measure import memory_for_models
 
-    threads, history = usual_threads(settings), ReplyHistory(paths.speeds_file())
-    rates, gbps = rates or rates_or_typical(threads), known_read_gbps(threads)
+    threads = usual_threads(settings)
+    history = ReplyHistory(paths.speeds_file())
+    rates = rates or rates_or_typical(threads)
+    gbps = known_read_gbps(threads)
     return Lister(
         memory_for_models(),
         rates,

@@ -56,10 +56,15 @@ class EngineReadings:
 
 def busy_words(now_gbps: float | None, best_gbps: float | None, is_quiet: bool) -> str:
     """Say that other programs use the memory or the cores: "machine busy now: 0.4 of usual"; "" where they do not."""
-    share = now_gbps / best_gbps if now_gbps and best_gbps else 1.0
+    if now_gbps and best_gbps:
+        share = now_gbps / best_gbps
+    else:
+        share = 1.0
     if share < BUSY_SHARE:
         return f"machine busy now: {max(share, 0.1):.1f} of usual"
-    return "" if is_quiet else "machine busy now"
+    if is_quiet:
+        return ""
+    return "machine busy now"
 
 
 def measure(
@@ -78,7 +83,8 @@ def measure(
 
         threads = threads or min(MOST_THREADS, host.cores().default_threads)
         rates = known = fitting.MachineRates()
-        conditions, watch = Conditions(), watch_machine()
+        conditions = Conditions()
+        watch = watch_machine()
         if host.available_memory_bytes() >= LEAST_FREE_BYTES:
             with nullcontext(crew) if crew is not None else closing(Crew()) as used:
                 watch.begin()

@@ -45,7 +45,9 @@ def named_model(given: str, directories: Sequence[str]) -> Path:
     found = called(
         given, find_files(places(directories)), lambda file: title_of(file, headers().header(file))
     )
-    return path if found is None else found.path
+    if found is None:
+        return path
+    return found.path
 
 
 def called(

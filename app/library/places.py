@@ -61,7 +61,9 @@ def newly_listed(model_path: Path | str, directories: Sequence[str]) -> str:
             return ""
     n_models = len(find_files([Place("", folder, depth=0)]))
     others = f"also lists {_label(folder, _expanded('~'))} from now on: {n_models} models"
-    return f"{others}; model_directories in your settings names more places" if n_models > 1 else ""
+    if n_models > 1:
+        return f"{others}; model_directories in your settings names more places"
+    return ""
 
 
 def download_directory(directories: Sequence[str]) -> Path | None:
@@ -105,7 +107,9 @@ def _all_places(directories: Sequence[str]) -> Iterator[Place]:
 
 
 def _label(path: Path, home: Path | None) -> str:
-    return f"~/{path.relative_to(home)}" if home and home in path.parents else str(path)
+    if home and home in path.parents:
+        return f"~/{path.relative_to(home)}"
+    return str(path)
 
 
 def _opened_in() -> list[Path]:
@@ -133,11 +137,9 @@ def _lm_studios_pointer() -> str:
     """Return the one line of the file that says where it lives."""
     pointer = _expanded("~/.lmstudio-home-pointer")
     with contextlib.suppress(OSError, ValueError):
-        return (
-            (read_bounded(pointer, _MOST_POINTER_BYTES) or b"").decode("utf-8").strip()
-            if pointer
-            else ""
-        )
+        if pointer:
+            return (read_bounded(pointer, _MOST_POINTER_BYTES) or b"").decode("utf-8").strip()
+        return ""
     return ""
 
 
@@ -159,11 +161,14 @@ def _expanded(text: str) -> Path | None:
         path = Path(text).expanduser()
     except RuntimeError:  # a home that is not known
         return None
-    return path if path.is_absolute() else None
+    if path.is_absolute():
+        return path
+    return None
 
 
 _MODEL_LAYER = "application/vnd.ollama.image.model"
-_DEFAULT_HOST, _DEFAULT_NAMESPACE = "registry.ollama.ai", "library"
+_DEFAULT_HOST = "registry.ollama.ai"
+_DEFAULT_NAMESPACE = "library"
 _MOST_MANIFEST_BYTES = 1 << 20
 _MOST_MANIFESTS = 5_000
 _LEVELS = 4
@@ -184,7 +189,10 @@ def _manifests(store: Path) -> Iterator[tuple[str, ...]]:
     """Yield host, namespace, name and tag of each manifest in order; links to directories are not followed."""
     for place, folders, names in os.walk(store):
         above = Path(place).relative_to(store).parts
-        folders[:] = sorted(folders) if len(above) < _LEVELS - 1 else []
+        if len(above) < _LEVELS - 1:
+            folders[:] = sorted(folders)
+        else:
+            folders[:] = []
         if len(above) == _LEVELS - 1:
             yield from ((*above, name) for name in sorted(names))
 
@@ -194,7 +202,9 @@ def _model_digest(manifest: Path) -> str:
     for layer in layers if isinstance(layers, list) else []:
         if isinstance(layer, dict) and layer.get("mediaType") == _MODEL_LAYER:
             match = _DIGEST.fullmatch(str(layer.get("digest")))
-            return match[1] if match else ""
+            if match:
+                return match[1]
+            return ""
     return ""
 
 
@@ -203,7 +213,9 @@ def _short_name(parts: tuple[str, ...]) -> str:
     host, namespace, name, tag = parts
     short = f"{name}:{tag}"
     if host == _DEFAULT_HOST:
-        return short if namespace == _DEFAULT_NAMESPACE else f"{namespace}/{short}"
+        if namespace == _DEFAULT_NAMESPACE:
+            return short
+        return f"{namespace}/{short}"
     return f"{host}/{namespace}/{short}"
 
 
@@ -235,7 +247,10 @@ def find_files(places: Iterable[Place]) -> list[FoundFile]:
     """Return the models of all places, each file once, in the order of the places and by name."""
     found: dict[tuple[int, int], FoundFile] = {}
     for place in places:
-        models = _in_ollama(place.path) if place.is_ollama else _in_directory(place)
+        if place.is_ollama:
+            models = _in_ollama(place.path)
+        else:
+            models = _in_directory(place)
         for title, parts in sorted(models, key=lambda model: model[0].lower()):
             first = parts[0][1]
             found.setdefault((first.st_dev, first.st_ino), _found(title, parts, place.label))
@@ -245,7 +260,9 @@ def find_files(places: Iterable[Place]) -> list[FoundFile]:
 def file_at(path: Path, place: str) -> FoundFile | None:
     """Return the file at a path, wherever it is; None where there is none."""
     status = _regular(path)
-    return _found(path.stem, [(path, status)], place) if status is not None else None
+    if status is not None:
+        return _found(path.stem, [(path, status)], place)
+    return None
 
 
 def _found(title: str, parts: _Parts, place: str) -> FoundFile:
@@ -268,7 +285,10 @@ def _in_directory(place: Place) -> Iterator[tuple[str, _Parts]]:
         status = _regular(path)
         if status is not None:
             part = part_name(path.name)
-            key = (path.parent, part.stem, part.count) if part else (path.parent, path.name, 0)
+            if part:
+                key = (path.parent, part.stem, part.count)
+            else:
+                key = (path.parent, path.name, 0)
             models.setdefault(key, []).append((path, status))
     for (_, name, count), parts in models.items():
         yield (
@@ -280,7 +300,8 @@ def _in_directory(place: Place) -> Iterator[tuple[str, _Parts]]:
 def _gguf_files(directory: Path, depth: int) -> Iterator[Path]:
     """Walk down, each directory once, files before directories."""
     seen: set[tuple[int, int]] = set()
-    pending, n_left = [(directory, depth)], MOST_ENTRIES
+    pending = [(directory, depth)]
+    n_left = MOST_ENTRIES
     while pending and n_left > 0:
         place, levels = pending.pop(0)
         try:
@@ -316,4 +337,6 @@ def _regular(path: Path) -> os.stat_result | None:
         status = path.stat()
     except (OSError, ValueError):
         return None
-    return status if stat.S_ISREG(status.st_mode) else None
+    if stat.S_ISREG(status.st_mode):
+        return status
+    return None

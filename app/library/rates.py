@@ -45,7 +45,9 @@ def rates_or_typical(threads: int) -> MachineRates:
     from engine.measure.fit import MachineRates  # NumPy, which no first frame waits for
 
     known = load_rates(threads)
-    return known if known.read_gbps else MachineRates(TYPICAL_READ_GBPS)
+    if known.read_gbps:
+        return known
+    return MachineRates(TYPICAL_READ_GBPS)
 
 
 def remember_rates(threads: int, rates: MachineRates, is_quiet: bool = True) -> MachineRates:

@@ -28,9 +28,12 @@ from app.text.clean_text import clean_line
 from app.text.record import record
 
 NO_SPEED = "not measured yet (jalopy bench MODEL)"
-_WRITES, _READS = "usually writes", "usually reads"
+_WRITES = "usually writes"
+_READS = "usually reads"
 _NAME_CHARS = 48
-_WIDTH, _ROW, _MARGIN = 640, 30, 28
+_WIDTH = 640
+_ROW = 30
+_MARGIN = 28
 _STYLE = (
     "text{font-family:ui-monospace,monospace;font-size:15px;fill:#e8e2d6}.label{fill:#9a9384}"
     ".big{font-size:30px;font-weight:bold;fill:#e0a458}.name{font-size:18px;font-weight:bold}"
@@ -54,9 +57,18 @@ class Card:
     def rows(self) -> list[tuple[str, str]]:
         """Return labels and values in order."""
         speeds = self.speeds
-        writes = f"{figures.rate(speeds.decode_tps)} tok/s" if speeds.decode_tps else NO_SPEED
-        reads = f"{figures.rate(speeds.prefill_tps)} tok/s" if speeds.prefill_tps else ""
-        model = f"{self.model} · {self.quantization}" if self.model else ""
+        if speeds.decode_tps:
+            writes = f"{figures.rate(speeds.decode_tps)} tok/s"
+        else:
+            writes = NO_SPEED
+        if speeds.prefill_tps:
+            reads = f"{figures.rate(speeds.prefill_tps)} tok/s"
+        else:
+            reads = ""
+        if self.model:
+            model = f"{self.model} · {self.quantization}"
+        else:
+            model = ""
         found = [
             ("model", model),
             (_WRITES, writes if model else ""),
@@ -78,10 +90,16 @@ def report(settings: Settings, model: str | None = None, out: str = "") -> int:
         Refusal: the file is not written.
     """
     path = choose_model(model, settings)
-    header = read_header(Path(path)) if path else ModelHeader()
+    if path:
+        header = read_header(Path(path))
+    else:
+        header = ModelHeader()
     if header.reason:
         raise Refusal(f"jalopy report: {header.reason}", exit_codes.BAD_DATA)
-    weights_bytes = header.needs.weights_bytes if header.needs is not None else 0
+    if header.needs is not None:
+        weights_bytes = header.needs.weights_bytes
+    else:
+        weights_bytes = 0
     speeds = known_speeds(header.name, header.quantization, weights_bytes)
     today = today_line(header.name, header.quantization, weights_bytes, speeds)
     card = card_of(header.name, header.quantization, (speeds.threads, 0), speeds, today)
@@ -97,15 +115,20 @@ def card_of(
 ) -> Card:
     """Return the card of a model, its name or path untrusted; ``threads``: how many write and read, 0 for unknown."""
     decode, prefill = threads
-    said = str(decode) if prefill in (0, decode) else f"{decode} write, {prefill} read"
+    if prefill in (0, decode):
+        said = str(decode)
+    else:
+        said = f"{decode} write, {prefill} read"
     name = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
-    name, quantization = clean_line(name, _NAME_CHARS), clean_line(quantization, 12)
+    name = clean_line(name, _NAME_CHARS)
+    quantization = clean_line(quantization, 12)
     return Card(name, quantization, said if decode else "", speeds, _machine(decode), today)
 
 
 def report_of_chat(bridge: EngineBridge, turns: Turns) -> Card:
     """Return the open model's card with its usual speeds. Raises Refusal: none is open."""
-    model, in_use = turns.model, bridge.threads
+    model = turns.model
+    in_use = bridge.threads
     if model is None or in_use is None:
         raise Refusal("no model is loaded: /model PATH opens one")
     speeds = known_speeds(model.full_name, model.quantization, model.weights_bytes)
@@ -206,7 +229,10 @@ def _machine(threads: int) -> tuple[tuple[str, str], ...]:
 
     cores = host.cores()
     counted = figures.counted(cores.n_physical, "core")
-    logical = f", {len(cores.logical)} threads" if cores.n_siblings > 0 else ""
+    if cores.n_siblings > 0:
+        logical = f", {len(cores.logical)} threads"
+    else:
+        logical = ""
     gbps = known_read_gbps(threads or cores.default_threads)
     return (
         ("processor", clean_line(cores.name, _NAME_CHARS)),
@@ -217,5 +243,8 @@ def _machine(threads: int) -> tuple[tuple[str, str], ...]:
 
 
 def _text(x: int, y: int, words: str, kind: str = "") -> str:
-    name = f' class="{kind}"' if kind else ""
+    if kind:
+        name = f' class="{kind}"'
+    else:
+        name = ""
     return f'<text x="{x}" y="{y}"{name}>{escape(words)}</text>'

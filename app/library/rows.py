@@ -17,7 +17,8 @@ ESTIMATE = "~"
 """Comes before every speed that was not measured with the model itself."""
 LEGEND = f"{ESTIMATE} estimate from this machine's measurements; without it: measured with the model itself"
 NO_RATES = f"{ESTIMATE} typical speeds: other programs are busy now, and this machine is measured in a quiet moment"
-_LEAST_TITLE, _MOST_TITLE = 14, 44
+_LEAST_TITLE = 14
+_MOST_TITLE = 44
 _MOST_TYPES = 3
 
 
@@ -71,20 +72,22 @@ def row(entry: ModelEntry, columns: int) -> str:
 def context(outlook: Outlook | None, trained: int) -> str:
     """Write the largest context that has room, and the trained one where that is more."""
     if outlook is None or not outlook.largest_ctx:
-        return f"-/{figures.short_tokens(trained)}" if trained else "-"
+        if trained:
+            return f"-/{figures.short_tokens(trained)}"
+        return "-"
     largest = figures.short_tokens(outlook.largest_ctx)
-    return (
-        largest if outlook.largest_ctx >= trained else f"{largest}/{figures.short_tokens(trained)}"
-    )
+    if outlook.largest_ctx >= trained:
+        return largest
+    return f"{largest}/{figures.short_tokens(trained)}"
 
 
 def speed(outlook: Outlook, tokens_per_s: float | None) -> str:
     """Write a speed, with a sign before one that is only estimated."""
     if not tokens_per_s:
         return "-"
-    return (
-        figures.rate(tokens_per_s) if outlook.is_measured else f"{ESTIMATE}{_about(tokens_per_s)}"
-    )
+    if outlook.is_measured:
+        return figures.rate(tokens_per_s)
+    return f"{ESTIMATE}{_about(tokens_per_s)}"
 
 
 def details(entry: ModelEntry) -> list[str]:
@@ -102,11 +105,10 @@ def details(entry: ModelEntry) -> list[str]:
         f"list of {entry.listed_on}" if entry.listed_on else "",
         f"calls itself {entry.name}" if entry.name and entry.name != entry.title else "",
     ]
-    where = (
-        clean_line(entry.served.server if entry.served else str(entry.path), 400)
-        if entry.is_here
-        else f"not here: jalopy pull {entry.repository}"
-    )
+    if entry.is_here:
+        where = clean_line(entry.served.server if entry.served else str(entry.path), 400)
+    else:
+        where = f"not here: jalopy pull {entry.repository}"
     lines = [where, " · ".join(part for part in parts if part)]
     return [
         line
@@ -120,7 +122,9 @@ def mix(type_bytes: Mapping[str, int]) -> str:
     total = sum(type_bytes.values())
     shares = [(name, round(100 * n_bytes / total)) for name, n_bytes in type_bytes.items() if total]
     parts = [f"{name} {share} %" for name, share in shares if share][:_MOST_TYPES]
-    return ", ".join(parts) if len(parts) > 1 else ""
+    if len(parts) > 1:
+        return ", ".join(parts)
+    return ""
 
 
 def outlook_text(outlook: Outlook | None, names_context: bool = True) -> str:
@@ -136,9 +140,18 @@ def outlook_text(outlook: Outlook | None, names_context: bool = True) -> str:
     }[outlook.verdict]
     if not outlook.decode_tps:
         return fits
-    basis = "measured here" if outlook.is_measured else "an estimate"
-    write = figures.rate if outlook.is_measured else _about
-    reads = f", reads {write(outlook.prefill_tps)}" if outlook.prefill_tps else ""
+    if outlook.is_measured:
+        basis = "measured here"
+    else:
+        basis = "an estimate"
+    if outlook.is_measured:
+        write = figures.rate
+    else:
+        write = _about
+    if outlook.prefill_tps:
+        reads = f", reads {write(outlook.prefill_tps)}"
+    else:
+        reads = ""
     return f"{fits}; writes about {write(outlook.decode_tps)} tok/s{reads} ({basis})"
 
 
@@ -153,7 +166,9 @@ def _about(tokens_per_s: float) -> str:
         return figures.rate(tokens_per_s)
     if tokens_per_s < 999.5:
         return f"{tokens_per_s:.0f}"
-    return f"{tokens_per_s / 1000:.1f}k" if tokens_per_s < 9950 else f"{tokens_per_s / 1000:.0f}k"
+    if tokens_per_s < 9950:
+        return f"{tokens_per_s / 1000:.1f}k"
+    return f"{tokens_per_s / 1000:.0f}k"
 
 
 def _title_width(columns: int) -> int:

@@ -43,7 +43,8 @@ class ModelScan:
     """One look at everything. ``also``: files that are listed wherever they are, with what to call their place."""
 
     def __init__(self, settings: Settings, also: Mapping[Path, str] | None = None) -> None:
-        self._settings, self._also = settings, also or {}
+        self._settings = settings
+        self._also = also or {}
         self._is_wanted = True
         self.found = ScanResult()
 
@@ -88,7 +89,10 @@ class ModelScan:
 
         def show(n_read: int, is_done: bool = False) -> None:
             rows = in_order(here)
-            entries = (*rows, *offers(lister, rows)) if is_done else tuple(rows)
+            if is_done:
+                entries = (*rows, *offers(lister, rows))
+            else:
+                entries = tuple(rows)
             self.found = replace(found, entries=entries, n_read=n_read, is_done=is_done)
 
         show(0)

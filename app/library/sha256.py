@@ -17,9 +17,11 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 def sha256_of(path: Path, progress: Callable[[int, int, float], None] | None = None) -> str:
     """Hash a file. ``progress``: called with (bytes done, bytes in all, seconds left) after every megabyte."""
-    digest, started_s = hashlib.sha256(), time.monotonic()
+    digest = hashlib.sha256()
+    started_s = time.monotonic()
     with path.open("rb", buffering=0) as file:
-        total, done = os.fstat(file.fileno()).st_size, 0
+        total = os.fstat(file.fileno()).st_size
+        done = 0
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
             done += len(chunk)
@@ -34,7 +36,9 @@ def stated_sha256(path: Path) -> str:
     if real.parent.name != "blobs":
         return ""
     name = real.name.removeprefix("sha256-")
-    return name if _DIGEST.fullmatch(name) else ""
+    if _DIGEST.fullmatch(name):
+        return name
+    return ""
 
 
 def given_sha256(text: str, command: str) -> str:

@@ -43,5 +43,8 @@ def is_on_battery() -> bool:
     """Whether the machine runs on battery as far as can be told."""
     import psutil
 
-    battery = or_none(psutil.sensors_battery) if hasattr(psutil, "sensors_battery") else None
+    if hasattr(psutil, "sensors_battery"):
+        battery = or_none(psutil.sensors_battery)
+    else:
+        battery = None
     return battery is not None and battery.power_plugged is False

@@ -37,7 +37,8 @@ class MachineMonitor:
         self._processor = Processor(source, sysfs)
         # the system's files on this process, which alone tell allocated memory from files
         own = procfs / "self"
-        self._status, self._disk = own / "status", DiskRate(own / "io")
+        self._status = own / "status"
+        self._disk = DiskRate(own / "io")
         self._allocated = Paced(self._read_allocated, MEMORY_PERIOD_S)
         self._set_facts(None)
         self._spent_s: dict[int, float] = {}
@@ -57,14 +58,18 @@ class MachineMonitor:
         self, now_s: float, facts: ModelFacts | None, interface_share: float | None
     ) -> MachineSample:
         """Look at everything once; loads and rates speak for the time since the last call."""
-        interval_s = now_s - self._before_s if self._before_s is not None else 0.0
+        if self._before_s is not None:
+            interval_s = now_s - self._before_s
+        else:
+            interval_s = 0.0
         self._before_s = now_s
         loads = or_none(lambda: self._loads.since_before(interval_s))
         processor = self._processor
         clock_ghz, most_clock_ghz = processor.clock_ghz(now_s, loads.cores if loads else ())
         if facts is not self._facts:
             self._set_facts(facts)
-        weights, kv = self._weights.get(now_s), self._kv.get(now_s)
+        weights = self._weights.get(now_s)
+        kv = self._kv.get(now_s)
         read_from_disk = self._disk.since_last(now_s)
         return MachineSample(
             at_s=now_s,
@@ -105,12 +110,17 @@ class MachineMonitor:
         """Return what is left of allocated memory without the cache, and without weights that were copied."""
         if allocated is None:
             return None
-        copied = weights if self._facts is not None and self._facts.weights_mode == "huge" else 0
+        if self._facts is not None and self._facts.weights_mode == "huge":
+            copied = weights
+        else:
+            copied = 0
         return max(0, allocated - copied - kv)
 
     def _swap_used_bytes(self) -> int | None:
         swap = self._source.swap_memory()
-        return int(swap.used) if swap.total else None
+        if swap.total:
+            return int(swap.used)
+        return None
 
     def _read_allocated(self) -> int | None:
         """Return what the program allocated; None where that is not told from files in memory."""

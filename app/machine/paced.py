@@ -21,7 +21,9 @@ class Paced(Generic[Reading]):
         period_s: float,
         cost_clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._read, self._period_s, self._cost_clock = read, period_s, cost_clock
+        self._read = read
+        self._period_s = period_s
+        self._cost_clock = cost_clock
         self._due_s = float("-inf")
         self._value: Reading | None = None
 
@@ -52,8 +54,12 @@ class Rate:
 
     def since_last(self, now_s: float) -> float | None:
         """Return the rate since the last call; None at the first, and where the system does not count."""
-        total, before = or_none(self._count), self._before
-        self._before = None if total is None else (now_s, total)
+        total = or_none(self._count)
+        before = self._before
+        if total is None:
+            self._before = None
+        else:
+            self._before = (now_s, total)
         if total is None or before is None or now_s <= before[0]:
             return None
         return max(0.0, total - before[1]) / (now_s - before[0])

@@ -15,7 +15,9 @@ except ImportError:  # Windows
 
 def major_faults() -> int | None:
     """Return how many there were since the start of the process; None where the system does not count them."""
-    return None if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+    if resource is None:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
 LEAST_DISK_BYTES_PER_S = 1 << 20
@@ -47,16 +49,17 @@ class FaultLog:
     @property
     def total(self) -> int | None:
         """All faults of the reply; None where the system does not count them."""
-        return (
-            None if self._before is None else self.prompt + sum(count for _, count in self.tokens)
-        )
+        if self._before is None:
+            return None
+        return self.prompt + sum(count for _, count in self.tokens)
 
     def note(self, token: int) -> None:
         """Book what came since the last call to a token, 0 for the prompt."""
         now = major_faults()
         if now is None or self._before is None or now == self._before:
             return
-        count, self._before = now - self._before, now
+        count = now - self._before
+        self._before = now
         if token == 0:
             self.prompt += count
         else:

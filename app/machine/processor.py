@@ -37,7 +37,8 @@ class CoreLoads:
     """Loads from the differences of processor times."""
 
     def __init__(self, source: Any, own_cpu: Callable[[], float] = time.process_time) -> None:
-        self._source, self._own_cpu = source, own_cpu
+        self._source = source
+        self._own_cpu = own_cpu
         self._before: tuple[list[tuple[float, float]], float, float] | None = None
         """Busy and all seconds of each core, seconds stolen from all, own seconds."""
 
@@ -47,7 +48,8 @@ class CoreLoads:
         cores = [_spent(times) for times in times_of_cores]
         stolen_s = sum(getattr(times, "steal", 0.0) for times in times_of_cores)
         own_s = self._own_cpu()
-        before, self._before = self._before, (cores, stolen_s, own_s)
+        before = self._before
+        self._before = (cores, stolen_s, own_s)
         if before is None or len(before[0]) != len(cores) or interval_s <= 0:
             return None
         spent = [
@@ -90,7 +92,10 @@ class Processor:
         busy = [
             current for current, load in zip(currents, loads, strict=False) if load >= BUSY_LOAD
         ]
-        present = sum(busy) / len(busy) if busy and len(currents) == len(loads) else max(currents)
+        if busy and len(currents) == len(loads):
+            present = sum(busy) / len(busy)
+        else:
+            present = max(currents)
         most = max(most for _, most in clocks)
         # Some drivers name the clock without boost; what is exceeded is not the most there can be.
         return present, most if most >= present * _EXCEEDED_BELOW else None
@@ -98,8 +103,13 @@ class Processor:
     def throttled(self, now_s: float) -> int | None:
         """Return how often cores were slowed down for heat since the last call."""
         count = self._throttles.get(now_s)
-        before, self._throttled_before = self._throttled_before, count
-        return None if count is None else max(0, count - before) if before is not None else 0
+        before = self._throttled_before
+        self._throttled_before = count
+        if count is None:
+            return None
+        if before is not None:
+            return max(0, count - before)
+        return 0
 
     def forget_throttles(self) -> None:
         """Count from the next look on."""
@@ -115,7 +125,10 @@ class Processor:
     def _read_temperature(self) -> float | None:
         chips = self._source.sensors_temperatures()
         name = next((name for name in _CHIPS if chips.get(name)), None)
-        found = [sensor.current for sensor in chips[name]] if name else []
+        if name:
+            found = [sensor.current for sensor in chips[name]]
+        else:
+            found = []
         sane = [value for value in found if math.isfinite(value) and 0 < value < 150]
         return max(sane, default=None)
 
@@ -125,7 +138,9 @@ class Processor:
             for path in self._cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
         ]
         known = [count for count in counts if count is not None]
-        return sum(known) if known else None
+        if known:
+            return sum(known)
+        return None
 
     def _read_governor(self) -> Governor | None:
         policy = min(self._cpus.glob("cpu[0-9]*/cpufreq"), default=None)

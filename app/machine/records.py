@@ -109,7 +109,9 @@ class Ceiling:
     @property
     def memory_tps(self) -> float:
         """Tokens per second that the memory would allow, as it was measured."""
-        return self.read_gbps * 1e9 / self.bytes_per_token if self.bytes_per_token > 0 else 0.0
+        if self.bytes_per_token > 0:
+            return self.read_gbps * 1e9 / self.bytes_per_token
+        return 0.0
 
     @property
     def is_beaten(self) -> bool:
@@ -123,7 +125,9 @@ class Ceiling:
 
     def share(self, tps: float) -> float:
         """Return which part of it is reached, 0 to 1."""
-        return min(1.0, tps / self.tps) if self.tps > 0 else 0.0
+        if self.tps > 0:
+            return min(1.0, tps / self.tps)
+        return 0.0
 
 
 def ceiling_at(

@@ -155,19 +155,17 @@ class ReplyHistory:
     def _load(self) -> None:
         content = self._file.read()  # what is damaged is left out, and replaced by the next reply
         for key, rows in _entries(content.get("replies")).items():
-            replies = (
-                [reply for row in rows if (reply := _reply_of(row))]
-                if isinstance(rows, list)
-                else []
-            )
+            if isinstance(rows, list):
+                replies = [reply for row in rows if (reply := _reply_of(row))]
+            else:
+                replies = []
             if replies:
                 self._replies[key] = replies[-MOST_REPLIES:]
         for key, kept in _entries(content.get("rates")).items():
-            rates = (
-                {name: rate for name, rate in kept.items() if _is_rate(name, rate)}
-                if isinstance(kept, dict)
-                else {}
-            )
+            if isinstance(kept, dict):
+                rates = {name: rate for name, rate in kept.items() if _is_rate(name, rate)}
+            else:
+                rates = {}
             if rates:
                 self._rates[key] = rates
 
@@ -229,7 +227,9 @@ def _reply_of(row: object) -> PastReply | None:
     """Return the reply that a row is of; None for a row that is not sound."""
     with suppress(ValueError):
         reply = PastReply(*checked(_ROW, row))
-        return reply if _is_sound(reply) else None
+        if _is_sound(reply):
+            return reply
+        return None
     return None
 
 

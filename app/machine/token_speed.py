@@ -38,9 +38,14 @@ def rate_over(times_s: Sequence[float], now_s: float, window_s: float) -> float:
     last_s = times_s[n - 1]
     gap_s = last_s - times_s[n - 2]
     # Within the usual gap nothing is late yet, and the figure does not sag between two tokens.
-    end_s = now_s if now_s - last_s > gap_s else last_s
+    if now_s - last_s > gap_s:
+        end_s = now_s
+    else:
+        end_s = last_s
     elapsed_s = end_s - times_s[first]
-    return (n - 1 - first) / elapsed_s if elapsed_s > 0 else 0.0
+    if elapsed_s > 0:
+        return (n - 1 - first) / elapsed_s
+    return 0.0
 
 
 class RateHistory:
@@ -57,7 +62,9 @@ class RateHistory:
     def follow(self, times_s: Sequence[float]) -> None:
         """Count what has come since the last call; another list begins a new reply."""
         if times_s is not self._times_s:
-            self._times_s, self._counted, self._tokens = times_s, 0, []
+            self._times_s = times_s
+            self._counted = 0
+            self._tokens = []
         n = len(times_s)
         for i in range(max(1, self._counted), n):
             self._spread(times_s[i - 1] - times_s[0], times_s[i] - times_s[0])
@@ -72,7 +79,10 @@ class RateHistory:
         covered_s = ended_s - (len(rates) - 1) * BUCKET_S
         if covered_s < BUCKET_S / 4 and len(rates) > 1:
             return rates[:-1]  # too little of it to call it a rate
-        rates[-1] = self._tokens[-1] / covered_s if covered_s > 0 else 0.0
+        if covered_s > 0:
+            rates[-1] = self._tokens[-1] / covered_s
+        else:
+            rates[-1] = 0.0
         return rates
 
     def _spread(self, begin_s: float, end_s: float) -> None:
@@ -115,7 +125,9 @@ class StutterWatch:
     @property
     def median_gap_s(self) -> float:
         """Seconds between neighbouring tokens; 0 before there are two."""
-        return self._gaps_s[len(self._gaps_s) // 2] if self._gaps_s else 0.0
+        if self._gaps_s:
+            return self._gaps_s[len(self._gaps_s) // 2]
+        return 0.0
 
     def follow(self, times_s: Sequence[float]) -> None:
         """Look at what has come since the last call; another list begins a new reply."""
@@ -142,7 +154,8 @@ class StutterWatch:
         return explained
 
     def _look_at(self, token: int, begin_s: float, end_s: float) -> None:
-        gap_s, median_s = end_s - begin_s, self.median_gap_s
+        gap_s = end_s - begin_s
+        median_s = self.median_gap_s
         is_slow = gap_s > TIMES_THE_MEDIAN * median_s and gap_s - median_s > LEAST_EXCESS_S
         if len(self._gaps_s) >= LEAST_GAPS and is_slow:
             self.count += 1
@@ -177,7 +190,9 @@ def cause_of(stutter: Stutter, faults: Mapping[int, int], samples: Sequence[Mach
     seen = [sample for sample in samples[first:] if sample.at_s - sample.interval_s < stutter.end_s]
     if not seen:
         is_past = not samples or samples[-1].at_s >= stutter.end_s
-        return "cause not recorded (view closed)" if is_past else "looking for the cause"
+        if is_past:
+            return "cause not recorded (view closed)"
+        return "looking for the cause"
     return _cause_in(seen, samples) or "no cause seen"
 
 
@@ -207,4 +222,6 @@ def _usual_clock_ghz(samples: Sequence[MachineSample]) -> float:
         for sample in samples
         if sample.clock_ghz and max(sample.core_loads, default=1.0) >= BUSY_LOAD
     ]
-    return statistics.median_high(clocks) if clocks else 0.0
+    if clocks:
+        return statistics.median_high(clocks)
+    return 0.0

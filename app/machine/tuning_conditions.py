@@ -50,7 +50,9 @@ class Conditions:
     @property
     def crowding_cores(self) -> float | None:
         """Cores' worth of time that other programs took, if it was enough to matter."""
-        return self.others_cores if self.is_crowded else None
+        if self.is_crowded:
+            return self.others_cores
+        return None
 
     def joined(self, other: Conditions) -> Conditions:
         """Return those of both spans: what spoils one spoils what was found in the two."""
@@ -88,7 +90,8 @@ class ConditionsWatch:
         own_cpu: Callable[[], float] = time.process_time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._source, self._clock = source, clock
+        self._source = source
+        self._clock = clock
         self._loads = CoreLoads(source, own_cpu)
         self._began_s = 0.0
         self._swapped: int | None = None
@@ -107,12 +110,14 @@ class ConditionsWatch:
         if self._found is None:
             loads = or_none(lambda: self._loads.since_before(self._clock() - self._began_s))
             swapped = self._read_swapped()
-            moved = (
-                swapped - self._swapped
-                if swapped is not None and self._swapped is not None
-                else None
-            )
-            others_cores = loads.others_cores if loads is not None else None
+            if swapped is not None and self._swapped is not None:
+                moved = swapped - self._swapped
+            else:
+                moved = None
+            if loads is not None:
+                others_cores = loads.others_cores
+            else:
+                others_cores = None
             self._found = Conditions(self._on_battery or self.is_on_battery(), moved, others_cores)
         return self._found
 
@@ -123,7 +128,9 @@ class ConditionsWatch:
 
     def _read_swapped(self) -> int | None:
         swap = or_none(lambda: self._source.swap_memory())
-        return int(swap.sin + swap.sout) if swap is not None else None
+        if swap is not None:
+            return int(swap.sin + swap.sout)
+        return None
 
 
 def watch_machine() -> ConditionsWatch:

@@ -17,7 +17,8 @@ import time
 
 FAILED = b"\0"
 """Before the reason why the server does not start, on its standard output."""
-_SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36
+_SET_DEATH_SIGNAL = 1
+_SET_SUBREAPER = 36
 _MOST_WORDS_BYTES = 4096
 """Limit on what is kept of the server's standard error: its last bytes."""
 _READ_BYTES = 1 << 16

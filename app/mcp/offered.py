@@ -76,9 +76,15 @@ class UsableTools:
             tool = served_tool(item)
             if isinstance(tool, ServedTool) and self.tools.get(tool.name) == tool:
                 continue
-            reason = tool if isinstance(tool, str) else self._no_room_for(tool)
+            if isinstance(tool, str):
+                reason = tool
+            else:
+                reason = self._no_room_for(tool)
             if reason:
-                name = item.get("name") if isinstance(item, dict) else None
+                if isinstance(item, dict):
+                    name = item.get("name")
+                else:
+                    name = None
                 self.leave_out(
                     clean_line(name, 40) if isinstance(name, str) else "(no name)", reason
                 )
@@ -107,7 +113,8 @@ def served_tool(item: Any) -> ServedTool | str:
     """Return a tool as a server describes it, or the reason why it cannot be used."""
     if not isinstance(item, dict):
         return "is no description of a tool"
-    name, schema = item.get("name"), item.get("inputSchema")
+    name = item.get("name")
+    schema = item.get("inputSchema")
     if not isinstance(name, str) or not 0 < len(name) <= MOST_NAME_CHARS or not name.isprintable():
         return "its name is none"
     about = next(
@@ -118,21 +125,29 @@ def served_tool(item: Any) -> ServedTool | str:
         ),
         "",
     )
-    schema = {} if schema is None or schema == [] else schema  # PHP writes an empty object as []
+    # PHP writes an empty object as []
+    if schema is None or schema == []:
+        schema = {}
+    else:
+        schema = schema
     if not isinstance(schema, dict):
         return "its parameters are described by no schema"
     if is_deep(schema):
         return "its schema is nested too deeply"
     if len(json.dumps(schema)) > MOST_SCHEMA_CHARS:
         return f"its schema is larger than {size(MOST_SCHEMA_CHARS)}"
-    kind, properties = schema.get("type") or "object", schema.get("properties") or {}
+    kind = schema.get("type") or "object"
+    properties = schema.get("properties") or {}
     if not isinstance(properties, dict) or (
         kind != "object" and not (isinstance(kind, list) and "object" in kind)
     ):
         return "its schema is of no object"
     called = model_name(name)
     parameters = _plain_schema({**schema, "type": "object", "properties": properties})
-    own_name = name if called != name else ""
+    if called != name:
+        own_name = name
+    else:
+        own_name = ""
     return ServedTool(called, clean_text(about[:MOST_DESCRIPTION_CHARS]), parameters, own_name)
 
 
@@ -180,7 +195,12 @@ def model_name(name: str) -> str:
 def in_words(result: Mapping[str, Any]) -> str:
     """Return what a call gave, as the model reads it: all kinds of content that the protocol has."""
     content = result.get("content")
-    parts = content if isinstance(content, list) else [] if content is None else [content]
+    if isinstance(content, list):
+        parts = content
+    elif content is None:
+        parts = []
+    else:
+        parts = [content]
     words = [_part(part) for part in parts]
     structured = result.get("structuredContent", result.get("toolResult"))
     if is_deep(structured):
@@ -193,7 +213,10 @@ def in_words(result: Mapping[str, Any]) -> str:
 def _part(part: Any) -> str:
     if isinstance(part, str):
         return part
-    kind = part.get("type") if isinstance(part, dict) else None
+    if isinstance(part, dict):
+        kind = part.get("type")
+    else:
+        kind = None
     if kind == "text" and isinstance(part.get("text"), str):
         return str(part["text"])
     if kind in ("image", "audio"):
@@ -233,12 +256,17 @@ def _resource_text(resource: Mapping[str, Any]) -> str | None:
 def _data(part: Mapping[str, Any], name: str) -> str:
     """Describe data in base64: "image/png, 1.2K"."""
     data = part.get(name)
-    n_bytes = len(data) * 3 // 4 if isinstance(data, str) else 0
+    if isinstance(data, str):
+        n_bytes = len(data) * 3 // 4
+    else:
+        n_bytes = 0
     return f"{_line(part.get('mimeType')) or 'of an unknown kind'}, {size(n_bytes)}"
 
 
 def _line(value: Any) -> str:
-    return clean_line(value, _SHOWN_CHARS) if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return clean_line(value, _SHOWN_CHARS)
+    return ""
 
 
 def _says(part: Any, value: Any) -> bool:

@@ -29,9 +29,11 @@ _LARGEST_LINES = 8
 
 It is a multiple of the largest line that is kept.
 """
-_MOST_WORDS_BYTES, _WORDS_S = 8192, 1.0
+_MOST_WORDS_BYTES = 8192
+_WORDS_S = 1.0
 """Limits on reading the last words of a server that has ended."""
-_MOST_WORD_LINES, _MOST_WORD_CHARS = 3, 120
+_MOST_WORD_LINES = 3
+_MOST_WORD_CHARS = 120
 _ENDING_S = 1.0
 """What the guard takes to end everything is a hundredth of it."""
 _NO_WORDS = ("Traceback (most recent call last)", "Node.js v", "usage: ")
@@ -108,7 +110,8 @@ class Pipe:
         """Write a line."""
         assert self.child is not None
         assert self.child.stdin is not None
-        pipe, left = self.child.stdin.fileno(), memoryview(json.dumps(message).encode() + b"\n")
+        pipe = self.child.stdin.fileno()
+        left = memoryview(json.dumps(message).encode() + b"\n")
         while left:
             self._look(wait)
             if select.select([], [pipe], [], LOOK_S)[1]:
@@ -136,7 +139,10 @@ class Pipe:
             said = json.loads(line.decode("utf-8", "replace").lstrip("\ufeff"))
         except (ValueError, RecursionError):
             said = None
-        batch = said if isinstance(said, list) else [said]
+        if isinstance(said, list):
+            batch = said
+        else:
+            batch = [said]
         found = [one for one in batch if isinstance(one, dict)]
         self.n_skipped += bool(line.strip()) and not found
         return found
@@ -144,7 +150,8 @@ class Pipe:
     def _read_line(self, wait: Wait, room: int, most_bytes: int) -> bytes:
         assert self.child is not None
         assert self.child.stdout is not None
-        pipe, searched = self.child.stdout.fileno(), 0
+        pipe = self.child.stdout.fileno()
+        searched = 0
         while (end := self._unread.find(b"\n", searched)) < 0:
             searched = len(self._unread)
             if searched > most_bytes:
@@ -215,7 +222,10 @@ class Pipe:
         try:
             wait.look()
         except Fault as fault:
-            skipped = f" ({self.n_skipped} of its lines were no JSON)" if self.n_skipped else ""
+            if self.n_skipped:
+                skipped = f" ({self.n_skipped} of its lines were no JSON)"
+            else:
+                skipped = ""
             raise Fault(f"{fault}{skipped}") from None
 
 

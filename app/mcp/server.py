@@ -30,7 +30,8 @@ from app.text.record import record
 PROTOCOL = "2025-06-18"
 _MOST_PAGES = 1000
 """Limit on the pages of a list of tools."""
-_PROGRESS, _TOOLS_CHANGED = "notifications/progress", "notifications/tools/list_changed"
+_PROGRESS = "notifications/progress"
+_TOOLS_CHANGED = "notifications/tools/list_changed"
 _NOT_FOUND = -32601
 """JSON-RPC's code for a method that is not known."""
 
@@ -78,7 +79,8 @@ class ToolServer:
     ) -> None:
         self.name = clean_line(name, 40)
         self._transport = Pipe(transport) if isinstance(transport, Sequence) else transport
-        self._limits, self._is_stopped = limits, is_stopped
+        self._limits = limits
+        self._is_stopped = is_stopped
         self._n_requests = 0
         self._own_names: dict[str, str] = {}
         """The server's names of tools that models call otherwise."""
@@ -275,9 +277,9 @@ def _words_of(error: Any) -> str:
     if not isinstance(message, str) or not message:
         return json.dumps(error)
     more = error.get("data")
-    return (
-        f"{message}: {more}" if isinstance(more, str) and more and more not in message else message
-    )
+    if isinstance(more, str) and more and more not in message:
+        return f"{message}: {more}"
+    return message
 
 
 def _error_result(words: str) -> dict[str, Any]:

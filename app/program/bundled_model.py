@@ -11,7 +11,9 @@ WHAT_IT_IS = "This is the starter model: very small, it comes with Jalopy, and i
 def starter_file() -> Path | None:
     """Return the bundled model's file, or None where an installation lacks it."""
     path = paths.bundled("starter") / "starter.gguf"
-    return path if path.is_file() else None
+    if path.is_file():
+        return path
+    return None
 
 
 def is_starter(path: Path | str) -> bool:
@@ -26,5 +28,8 @@ def is_starter(path: Path | str) -> bool:
 def model_path(given: str) -> Path:
     """Return the file that a user means: ``starter`` is the bundled model where no file has that name."""
     path = paths.expanded(given)
-    bundled = starter_file() if given == NAME and not path.is_file() else None
+    if given == NAME and not path.is_file():
+        bundled = starter_file()
+    else:
+        bundled = None
     return bundled or path

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 from contextlib import suppress
 
-_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
+_MMAP_THRESHOLD = -3
+_ARENA_MAX = -8
 """Parameters of glibc's ``mallopt``."""
 LARGE_BLOCK_BYTES = 1 << 20
 MOST_ARENAS = 2

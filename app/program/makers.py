@@ -31,8 +31,13 @@ class Family:
 
     def values(self, mode: ThinkingMode) -> Mapping[str, float]:
         """Return what holds for a reply in a mode of thinking."""
-        has_thought = self.thinks if mode.is_on is None else mode.is_on
-        return self.thinking if has_thought and self.thinking is not None else self.sampling
+        if mode.is_on is None:
+            has_thought = self.thinks
+        else:
+            has_thought = mode.is_on
+        if has_thought and self.thinking is not None:
+            return self.thinking
+        return self.sampling
 
 
 def advice_of(metadata: Mapping[str, Any], mode: ThinkingMode) -> Advice:
@@ -40,11 +45,10 @@ def advice_of(metadata: Mapping[str, Any], mode: ThinkingMode) -> Advice:
     from engine.sampling.advice import sampling_advice  # imports numpy
 
     family = family_of(metadata)
-    advice = (
-        {name: (value, Source.MAKER) for name, value in family.values(mode).items()}
-        if family
-        else {}
-    )
+    if family:
+        advice = {name: (value, Source.MAKER) for name, value in family.values(mode).items()}
+    else:
+        advice = {}
     return advice | {
         name: (value, Source.MODEL) for name, value in sampling_advice(metadata).items()
     }
@@ -69,4 +73,6 @@ def known_families() -> tuple[Family, ...]:
 
 def _plain(name: object) -> str:
     is_usable = isinstance(name, str) and len(name) <= _MOST_NAME_CHARS
-    return "-".join(str(name).lower().split()) if is_usable else ""
+    if is_usable:
+        return "-".join(str(name).lower().split())
+    return ""

@@ -23,7 +23,10 @@ def page(topic: str) -> str:
     names = topics()
     if topic.lower() not in names:
         near = difflib.get_close_matches(topic.lower(), names, n=1, cutoff=0.0)
-        nearest = f" (nearest: {near[0]})" if near else ""
+        if near:
+            nearest = f" (nearest: {near[0]})"
+        else:
+            nearest = ""
         raise Refusal(
             f"the manual has no topic {clean_line(topic, 40)!r}{nearest}; "
             f"it has: {', '.join(names)}"

@@ -33,7 +33,10 @@ def add_ignored(path: Path, error: Exception, consequence: str) -> None:
     if is_missing or str(path) in _ignored:
         return
     _ignored.add(str(path))
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    if isinstance(error, OSError) and error.strerror:
+        reason = error.strerror
+    else:
+        reason = str(error)
     add(path, clean_line(f"{path}: {reason}: {consequence}", _MOST_CHARS))
 
 

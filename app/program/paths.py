@@ -32,7 +32,9 @@ def _place(kind: str, name: str = "") -> Callable[[], Path | None]:
 
     def place() -> Path | None:
         directory = _platform_directory(kind)
-        return directory / name if directory else None
+        if directory:
+            return directory / name
+        return None
 
     return place
 
@@ -99,7 +101,9 @@ def _platform_directory(kind: str) -> Path | None:
     except (OSError, RuntimeError, KeyError):
         return None
     # Without a home directory the answer still begins with "~": a folder of that name must not appear.
-    return path if path.is_absolute() else None
+    if path.is_absolute():
+        return path
+    return None
 
 
 # Under PYTHONSAFEPATH the first place is not the current directory.

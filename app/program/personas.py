@@ -49,8 +49,14 @@ def load_persona(name: str) -> Persona:
     files = _files()
     if name not in files:
         near = difflib.get_close_matches(name, files, n=1, cutoff=0.5)
-        listed = clean_line(f"known: {', '.join(files)}", 200) if files else how_to_add()
-        hint = f"nearest: {near[0]}" if near else listed
+        if files:
+            listed = clean_line(f"known: {', '.join(files)}", 200)
+        else:
+            listed = how_to_add()
+        if near:
+            hint = f"nearest: {near[0]}"
+        else:
+            hint = listed
         raise Refusal(
             f"there is no persona or preset {clean_line(name, 60)!r} ({hint})", exit_codes.USAGE
         )
@@ -102,11 +108,9 @@ def save_persona(name: str, persona: Persona) -> str:
 def how_to_add() -> str:
     """Return what to do to have a persona."""
     place = paths.personas_dir()
-    return (
-        f"put NAME.md or NAME.txt into {place}"
-        if place
-        else "there is no home directory to keep them in"
-    )
+    if place:
+        return f"put NAME.md or NAME.txt into {place}"
+    return "there is no home directory to keep them in"
 
 
 def read_system_file(path: Path) -> str:

@@ -62,7 +62,10 @@ def refuse(error: BaseException) -> int:
     code = exit_code_of(error)
     if code is None:
         log = log_crash(error)
-        where = f"details in {log}" if log else "no log could be written"
+        if log:
+            where = f"details in {log}"
+        else:
+            where = "no log could be written"
         say(f"jalopy: internal error: {type(error).__name__}: {error} ({where})")
         return exit_codes.INTERNAL
     say(line_of(error))
@@ -71,15 +74,20 @@ def refuse(error: BaseException) -> int:
 
 def line_of(error: BaseException) -> str:
     """Return the line of an error that is meant to be shown."""
-    line = str(error) if hasattr(error, "exit_code") else _of_system(error)[1]
-    return line if line.startswith(("jalopy: ", "jalopy ")) else f"jalopy: {line}"
+    if hasattr(error, "exit_code"):
+        line = str(error)
+    else:
+        line = _of_system(error)[1]
+    if line.startswith(("jalopy: ", "jalopy ")):
+        return line
+    return f"jalopy: {line}"
 
 
 def shown_line(error: BaseException) -> str:
     """Return the line of any error as a screen shows it: a refusal's own words, or a bug by its type, logged."""
-    return (
-        bug_line(error) if exit_code_of(error) is None else line_of(error).removeprefix("jalopy: ")
-    )
+    if exit_code_of(error) is None:
+        return bug_line(error)
+    return line_of(error).removeprefix("jalopy: ")
 
 
 def _of_system(error: BaseException) -> tuple[int | None, str]:
@@ -87,9 +95,10 @@ def _of_system(error: BaseException) -> tuple[int | None, str]:
     if isinstance(error, MemoryError) or _needs_thread(error) or _needs_memory(error):
         return exit_codes.NO_MEMORY, _refused_words(error)
     if isinstance(error, OSError):
-        file = (
-            f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
-        )
+        if isinstance(error.filename, (str, bytes)):
+            file = f"{os.fsdecode(error.filename)}: "
+        else:
+            file = ""
         return exit_codes.IO_ERROR, f"{file}{error.strerror or error}"
     if part := _unreadable_part(error):
         return exit_codes.IO_ERROR, f"a part of the program cannot be loaded: {part}"

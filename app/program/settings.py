@@ -25,19 +25,20 @@ MOST_THREADS = 128
 _MAX_COUNT = 2**31 - 1
 _MOST_SHOWN = 10**40
 _TOOL_SERVER_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
-_HEADER_NAME, _HEADER = (
-    re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"),
-    re.compile(r"[ -~]{0,4096}"),
-)
-_TEXT, _ENVIRONMENT_NAME = re.compile(r"[^\0]*"), re.compile(r"[^=\0]+")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_HEADER = re.compile(r"[ -~]{0,4096}")
+_TEXT = re.compile(r"[^\0]*")
+_ENVIRONMENT_NAME = re.compile(r"[^=\0]+")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,99})?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[a-z0-9_.\[\]:-]{1,200}", re.IGNORECASE)
 AUTO = "auto"
 """Leaves a choice to the program."""
 THINKING_WORDS = "auto, on, off, low, medium, high, or the most tokens of a thought"
-OFFER, NEW = "offer", "new"
+OFFER = "offer"
+NEW = "new"
 """What a start does with the last conversation."""
-DEFAULT_WEIGHTS, DEFAULT_KV_TYPE = "mmap", "f16"
+DEFAULT_WEIGHTS = "mmap"
+DEFAULT_KV_TYPE = "f16"
 """Format of the KV cache before anything was measured."""
 
 
@@ -234,17 +235,23 @@ class Settings:
     @property
     def kv_states_quota_bytes(self) -> int:
         """Limit on all saved states together; 0 where none are kept."""
-        return int(self.kv_states_quota_gb * (1 << 30)) if self.keep_kv_states == "on" else 0
+        if self.keep_kv_states == "on":
+            return int(self.kv_states_quota_gb * (1 << 30))
+        return 0
 
     @property
     def weights_or_default(self) -> str:
         """How weights come into memory where nothing is remembered for the model."""
-        return DEFAULT_WEIGHTS if self.weights == AUTO else self.weights
+        if self.weights == AUTO:
+            return DEFAULT_WEIGHTS
+        return self.weights
 
     @property
     def kv_type_or_default(self) -> str:
         """The format of the KV cache where nothing is remembered for the model."""
-        return DEFAULT_KV_TYPE if self.kv_type == AUTO else self.kv_type
+        if self.kv_type == AUTO:
+            return DEFAULT_KV_TYPE
+        return self.kv_type
 
 
 @cache
@@ -330,7 +337,9 @@ def typed_value(settings: Settings, key: str, text: str) -> object:
     text = text.strip()
     if wanted is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]
-    return text if wanted is str else as_number(text)
+    if wanted is str:
+        return text
+    return as_number(text)
 
 
 def as_number(text: str) -> object:
@@ -390,11 +399,10 @@ def _checked_values(values: Mapping[str, Any], source: str) -> Iterator[tuple[st
                 f"{source}: {name} is {_kind(value)}; it must be a table: [{name}]",
                 exit_codes.BAD_DATA,
             )
-        inner = (
-            {f"{name}.{key}": one for key, one in value.items()}
-            if name in _TABLES
-            else {name: value}
-        )
+        if name in _TABLES:
+            inner = {f"{name}.{key}": one for key, one in value.items()}
+        else:
+            inner = {name: value}
         for key, one in inner.items():
             if key not in _rules() or "." in name:
                 raise SettingsError(
@@ -404,26 +412,30 @@ def _checked_values(values: Mapping[str, Any], source: str) -> Iterator[tuple[st
 
 
 def _nearest(dotted: str) -> str:
-    keys, name = setting_keys(), dotted.rpartition(".")[2]
+    keys = setting_keys()
+    name = dotted.rpartition(".")[2]
     for key in keys:
         if key.rpartition(".")[2] == name:
-            return (
-                f" (it belongs into its table: {key})"
-                if "." in key
-                else f" (it belongs to the top: {key})"
-            )
+            if "." in key:
+                return f" (it belongs into its table: {key})"
+            return f" (it belongs to the top: {key})"
     near = difflib.get_close_matches(dotted, keys, n=1, cutoff=0.5)
     short_names = {key.rpartition(".")[2]: key for key in keys}
     near = near or [
         short_names[n] for n in difflib.get_close_matches(name, short_names, n=1, cutoff=0.5)
     ]
-    return f" (nearest: {near[0]})" if near else f" (known: {', '.join(keys)})"
+    if near:
+        return f" (nearest: {near[0]})"
+    return f" (known: {', '.join(keys)})"
 
 
 def _checked(key: str, value: object, where: str) -> Any:
     """Return the value in the setting's type, or say what is allowed."""
     wanted, rules = _rules()[key]
-    kind, choices, least, most = rules["kind"], rules["choices"], rules["least"], rules["most"]
+    kind = rules["kind"]
+    choices = rules["choices"]
+    least = rules["least"]
+    most = rules["most"]
     if kind == "tool servers":
         return _tool_servers(value, where)
     # TOML writes 1 where 1.0 is meant; an integer of 400 digits has no float.
@@ -476,7 +488,10 @@ def _tool_server(name: str, given: Any, where: str) -> ToolServerSetting:
         raise _wrong_server(f"{where!a} is no name", "1 to 40 letters, digits, _ and -")
     both = {"always", "timeout_s"}
     kinds = ({"command", "environment", *both}, {"url", "headers", "key_variable", *both})
-    keys = set(given) if isinstance(given, Mapping) else set()
+    if isinstance(given, Mapping):
+        keys = set(given)
+    else:
+        keys = set()
     for key in sorted(keys - set(_SERVER_RULES)):
         hint = _OF_OTHERS.get(key, f"known: {', '.join(_SERVER_RULES)}")
         raise SettingsError(
@@ -497,7 +512,9 @@ def _unchanging(value: Any) -> Any:
     """Return a value of a server's table with tuples in place of lists and tables."""
     if isinstance(value, Mapping):
         return tuple(value.items())
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(value)
+    return value
 
 
 _OF_OTHERS = {
@@ -520,7 +537,12 @@ def _are_texts(
     """Whether that is a list of texts, or a table of them by such names."""
     if names is not None and not (isinstance(found, Mapping) and all(map(names.fullmatch, found))):
         return False
-    values = found.values() if names is not None else found if isinstance(found, list) else [None]
+    if names is not None:
+        values = found.values()
+    elif isinstance(found, list):
+        values = found
+    else:
+        values = [None]
     return all(isinstance(one, str) and texts.fullmatch(one) for one in values)
 
 
@@ -567,13 +589,18 @@ def _allowed(wanted: Any, rules: Mapping[str, Any]) -> str:
         return ", ".join(f'"{choice}"' for choice in rules["choices"])
     if wanted is str:
         return "text"
-    noun = "a whole number" if wanted is int else "a number"
+    if wanted is int:
+        noun = "a whole number"
+    else:
+        noun = "a number"
     return f"{noun} from {rules['least']} to {rules['most']}"
 
 
 def _kind(value: object) -> str:
     if isinstance(value, bool):
-        return "true" if value else "false"
+        if value:
+            return "true"
+        return "false"
     if isinstance(value, str):
         return f'"{value[:40]}"'
     if isinstance(value, int) and abs(value) > _MOST_SHOWN:
@@ -581,5 +608,7 @@ def _kind(value: object) -> str:
     if isinstance(value, (int, float)):
         return str(value)
     if isinstance(value, (dict, list)):
-        return "a table" if isinstance(value, dict) else "a list"
+        if isinstance(value, dict):
+            return "a table"
+        return "a list"
     return "a date or time"

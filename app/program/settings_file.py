@@ -77,7 +77,10 @@ def _rewritten(path: Path, key: str, value: object) -> str:
         if value is None:
             holder.pop(name, None)
         else:
-            holder[name] = list(value) if isinstance(value, tuple) else value
+            if isinstance(value, tuple):
+                holder[name] = list(value)
+            else:
+                holder[name] = value
         return tomlkit.dumps(document)
     except (TOMLKitError, ValueError) as error:
         raise SettingsError(f"{path}: cannot be changed here: {error} (an editor can)") from None

@@ -32,7 +32,9 @@ def read_json_object(path: Path, most_bytes: int) -> dict[str, Any]:
         content = json.loads(read_bounded(path, most_bytes) or b"null")
     except (OSError, ValueError, RecursionError):
         return {}
-    return content if isinstance(content, dict) else {}
+    if isinstance(content, dict):
+        return content
+    return {}
 
 
 def append_file(path: Path, content: bytes) -> int:
@@ -81,7 +83,9 @@ class JsonFile:
     """
 
     def __init__(self, path: Path | None, version: int, most_bytes: int) -> None:
-        self._path, self._version, self._most_bytes = path, version, most_bytes
+        self._path = path
+        self._version = version
+        self._most_bytes = most_bytes
 
     def load(self) -> dict[str, Any]:
         """Return the object, {} where none is kept. Raises OSError, or ValueError with a reason: it cannot be used."""
@@ -94,7 +98,10 @@ class JsonFile:
             content = json.loads(raw)
         except (ValueError, RecursionError):
             raise DamagedFileError("not sound JSON") from None
-        version = content.get("version") if isinstance(content, dict) else None
+        if isinstance(content, dict):
+            version = content.get("version")
+        else:
+            version = None
         if type(version) is int and version < self._version:
             raise OlderFileError("written by an older version of the program")
         if type(version) is not int:
@@ -141,9 +148,12 @@ def checked(kind: Any, value: Any, *late: type) -> Any:
 
     Raises ValueError: it is none. ``late``: classes that a record names and does not import.
     """
-    parts, is_record = get_args(kind), is_dataclass(kind)
+    parts = get_args(kind)
+    is_record = is_dataclass(kind)
     if type(None) in parts:
-        return None if value is None else checked(parts[0], value, *late)
+        if value is None:
+            return None
+        return checked(parts[0], value, *late)
     if is_record and isinstance(value, dict):
         fields = _kinds_of(kind, late)
         try:

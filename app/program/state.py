@@ -113,8 +113,11 @@ def remember_model(model_path: Path | str) -> str | None:
 
 def remember_opened_model(model_path: Path | str) -> str | None:
     """Note that a model was opened by a command that begins no chat; returns a line where that failed."""
-    path, opened = os.path.abspath(model_path), load_state()[0].opened_models
-    return None if path in opened else _note(opened_models=(*opened, path)[-MOST_OPENED:])
+    path = os.path.abspath(model_path)
+    opened = load_state()[0].opened_models
+    if path in opened:
+        return None
+    return _note(opened_models=(*opened, path)[-MOST_OPENED:])
 
 
 def remember_theme(name: str) -> str | None:
@@ -124,7 +127,10 @@ def remember_theme(name: str) -> str | None:
 
 def remember_thinking(model_key: str, mode: str) -> str | None:
     """Note how much a model shall think, or forget it where it is left to the model; returns a line on failure."""
-    kept = mode if ThinkingMode.parse(mode) != ThinkingMode() else None
+    if ThinkingMode.parse(mode) != ThinkingMode():
+        kept = mode
+    else:
+        kept = None
     return _note(thinking=_with(load_state()[0].thinking, model_key, kept))
 
 

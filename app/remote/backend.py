@@ -35,7 +35,8 @@ from app.text.record import record
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.tools.calls import ToolCall
 
-CHAT, COMPLETIONS = "/chat/completions", "/completions"
+CHAT = "/chat/completions"
+COMPLETIONS = "/completions"
 _VERSION = "/v1"
 _FIELDS = {"repeat_window": "repeat_last_n", "dry_window": "dry_penalty_last_n"}
 """Names of sampling parameters where the API's differ from the settings'."""
@@ -68,12 +69,10 @@ class RemoteBackend:
         sampling: Callable[[], Mapping[str, float]],
         exchange: Callable[[RemoteModel, str], Exchange] = Exchange,
     ) -> None:
-        self._wire, self._options, self._sampling, self._exchange = (
-            wire,
-            options,
-            sampling,
-            exchange,
-        )
+        self._wire = wire
+        self._options = options
+        self._sampling = sampling
+        self._exchange = exchange
         self._tools = EngineTools(wire, options)
         self._open: _Open | None = None
         self._used_tokens = 0
@@ -129,7 +128,8 @@ class RemoteBackend:
 
     def unload(self) -> None:
         """Forget the server."""
-        self._open, self._wire.thinking = None, ""
+        self._open = None
+        self._wire.thinking = ""
         self.settle()
 
     def look_at(self, place: ModelPlace) -> None:
@@ -155,7 +155,8 @@ class RemoteBackend:
                 if not isinstance(error, StatusError) or error.status not in _UNLISTED:
                     raise
                 if tried is places[-1]:
-                    tried, found = place, _unlisted(place, error)
+                    tried = place
+                    found = _unlisted(place, error)
         self._seen = place, _Open(replace(tried, name=found.name), found.n_ctx, key)
 
     def open(self, opening: Opening) -> None:
@@ -206,7 +207,11 @@ class RemoteBackend:
 
     def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> None:
         """Run calls on this machine."""
-        meter, n_ctx = self._wire.status.meter, self._open.n_ctx if self._open is not None else 0
+        meter = self._wire.status.meter
+        if self._open is not None:
+            n_ctx = self._open.n_ctx
+        else:
+            n_ctx = 0
         try:
             self._tools.call(calls, allowed, n_ctx, _within)
         finally:
@@ -226,16 +231,21 @@ class RemoteBackend:
             )
         tools: Sequence[Mapping[str, Any]] = ()
         body: dict[str, Any]
-        begun = _beginning(request.begun) if request.begun is not None else None
+        if request.begun is not None:
+            begun = _beginning(request.begun)
+        else:
+            begun = None
         if request.plain is not None:
-            path, body = COMPLETIONS, {"prompt": request.plain}
+            path = COMPLETIONS
+            body = {"prompt": request.plain}
         else:
             started = self._tools.started()
             if started is None:
                 self.settle()
                 return
             tools = started
-            path, body = CHAT, self._conversation(request, begun)
+            path = CHAT
+            body = self._conversation(request, begun)
             if tools:
                 body["tools"] = list(tools)
         exchange = self._exchange(opened.model, opened.key)
@@ -268,11 +278,9 @@ class RemoteBackend:
         thinking = ThinkingMode.parse(self._wire.thinking)
         if thinking.level:
             return {"reasoning_effort": thinking.level}
-        return (
-            {}
-            if thinking.is_on is None
-            else {"chat_template_kwargs": {"enable_thinking": thinking.is_on}}
-        )
+        if thinking.is_on is None:
+            return {}
+        return {"chat_template_kwargs": {"enable_thinking": thinking.is_on}}
 
     def _how(self) -> dict[str, Any]:
         """Return what the user has set; the rest is the server's choice."""
@@ -282,7 +290,10 @@ class RemoteBackend:
             given["dry_penalty_last_n"] = -1
         if not given.get("max_tokens", 1):
             del given["max_tokens"]
-        form = self._options.form.form if self._options.form is not None else None
+        if self._options.form is not None:
+            form = self._options.form.form
+        else:
+            form = None
         return {
             **given,
             **_form_fields(form),
@@ -331,7 +342,10 @@ def _chosen(wanted: RemoteModel, listed: Sequence[Listed]) -> Listed:
     if exact or len(like) == 1:
         return (exact or like)[0]
     names = ", ".join(clean_line(one.name, 40) for one in listed[:_MOST_NAMED])
-    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    if len(listed) > _MOST_NAMED:
+        more = f" and {len(listed) - _MOST_NAMED} more"
+    else:
+        more = ""
     raise Refusal(
         f"{wanted.host}: has no model {clean_line(wanted.name, 60)} (it has: {names}{more})"
     )
@@ -348,17 +362,18 @@ def _unlisted(wanted: RemoteModel, error: StatusError) -> Listed:
 def _within(text: str, room: int) -> str:
     """Cut a text to about a number of tokens, which only the server could count."""
     n_chars = room * _TOKEN_CHARS
-    return (
-        text
-        if len(text) <= n_chars
-        else f"{text[:n_chars]}\n[cut: {n_chars} of {len(text)} characters]"
-    )
+    if len(text) <= n_chars:
+        return text
+    return f"{text[:n_chars]}\n[cut: {n_chars} of {len(text)} characters]"
 
 
 def _notices(opened: _Open) -> tuple[str, ...]:
     """Warn where others can read what is written."""
     if opened.model.is_private:
         return ()
-    withheld = "; the key is not sent" if opened.key else ""
+    if opened.key:
+        withheld = "; the key is not sent"
+    else:
+        withheld = ""
     cure = "https, or an SSH tunnel, hides it"
     return (f"{opened.model.host}: what is written goes there unencrypted{withheld} ({cure})",)

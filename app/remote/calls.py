@@ -22,7 +22,9 @@ class _CallPart:
     """A call as far as it has come."""
 
     def __init__(self, at: Any, call_id: str, name: str) -> None:
-        self.at, self.call_id, self.name = at, call_id, name
+        self.at = at
+        self.call_id = call_id
+        self.name = name
         self.arguments = ""
         self.is_whole = False
         """Whether its arguments came as an object."""
@@ -49,7 +51,8 @@ class CallCollector:
     def push(self, delta: Mapping[str, Any]) -> None:
         """Take a part. What would be too much for a call, or for a reply, is dropped."""
         function = table_in(delta, "function") or delta
-        name, call_id = text_of(function.get("name")), text_of(delta.get("id"))[:_MOST_ID_CHARS]
+        name = text_of(function.get("name"))
+        call_id = text_of(delta.get("id"))[:_MOST_ID_CHARS]
         part = self._part_of(delta.get("index"), call_id, name)
         arguments = next(
             (function[key] for key in ("arguments", "parameters", "input") if key in function), None
@@ -60,20 +63,30 @@ class CallCollector:
         if function is not delta:
             part.function_returned.push(returned_fields(function))
         if isinstance(arguments, dict):
-            part.arguments, part.is_whole = json.dumps(arguments, ensure_ascii=False), True
+            part.arguments = json.dumps(arguments, ensure_ascii=False)
+            part.is_whole = True
         elif not part.is_whole:
             part.arguments += text_of(arguments)
-        self._n_chars += len(text_of(arguments)) if not part.is_whole else len(part.arguments)
+        if not part.is_whole:
+            self._n_chars += len(text_of(arguments))
+        else:
+            self._n_chars += len(part.arguments)
 
     def _part_of(self, at: Any, call_id: str, name: str) -> _CallPart | None:
         """Return the call that a part belongs to, perhaps a new one; None where there is no room for it."""
-        at = at if type(at) is int else None
-        last = self._parts[-1] if self._parts else None
+        if type(at) is int:
+            at = at
+        else:
+            at = None
+        if self._parts:
+            last = self._parts[-1]
+        else:
+            last = None
         known = [one for one in self._parts if at is not None and one.at == at]
         known = known or [
             one for one in self._parts if at is None and call_id and one.call_id == call_id
         ]
-        found = known[-1] if known else last if at is None and not call_id and not name else None
+        found = known[-1] if known else (last if at is None and not call_id and not name else None)
         if found is not None and name and found.name and self._is_new(found, call_id, name):
             found = None
         if found is None:
@@ -81,7 +94,8 @@ class CallCollector:
                 return None
             found = _CallPart(at, call_id, name)
             self._parts.append(found)
-        found.name, found.call_id = found.name or name, found.call_id or call_id
+        found.name = found.name or name
+        found.call_id = found.call_id or call_id
         return found
 
     def _is_new(self, found: _CallPart, call_id: str, name: str) -> bool:

@@ -64,8 +64,11 @@ class Exchange:
         limits: Limits = Limits(),  # noqa: B008 - it does not change
     ) -> None:
         self.model = model
-        self._server, self.host = model.server, model.host
-        self._key, self._is_private, self._limits = key, model.is_private, limits
+        self._server = model.server
+        self.host = model.host
+        self._key = key
+        self._is_private = model.is_private
+        self._limits = limits
         self.is_cancelled = False
         self._web: Web | None = None
         self._until_s = self._text_s = 0.0
@@ -89,9 +92,10 @@ class Exchange:
         try:
             response = self._ask(path, request)
         except StatusError as error:
-            other = (
-                _old_form(request) if _OLD_FORM in str(error) else without_fields(request, error)
-            )
+            if _OLD_FORM in str(error):
+                other = _old_form(request)
+            else:
+                other = without_fields(request, error)
             if other is None:
                 raise self._hinted(error, request) from None
             response = self._ask(path, other)
@@ -110,7 +114,11 @@ class Exchange:
 
     def _checked(self, found: Iterator[Any]) -> Iterator[Delta]:
         """Yield what each object says, until the reply has ended and its figures are there."""
-        n_chars, is_over, is_unknown, has_deltas, until_s = 0, False, False, False, self._until_s
+        n_chars = 0
+        is_over = False
+        is_unknown = False
+        has_deltas = False
+        until_s = self._until_s
         try:
             for event in found:
                 if (error := error_in(event)) is not None:
@@ -121,10 +129,8 @@ class Exchange:
                 if piece.is_whole and has_deltas:  # it says once more what has come
                     piece = Delta(finish=piece.finish, figures=piece.figures)
                 said = len(piece.answer) + len(piece.thought) + len(piece.calls)
-                is_unknown, has_deltas = (
-                    is_unknown or piece.is_unknown,
-                    has_deltas or bool(said and not piece.is_whole),
-                )
+                is_unknown = is_unknown or piece.is_unknown
+                has_deltas = has_deltas or bool(said and not piece.is_whole)
                 n_chars += said
                 if n_chars > _MOST_TEXT_CHARS:
                     raise DownloadError(f"{self.host}: the answer does not end")
@@ -149,18 +155,23 @@ class Exchange:
 
     def _wait(self, silence_s: float, until_s: float | None = None) -> None:
         """Wait so long for the next byte, and until then for all of it."""
-        self._until_s = time.monotonic() + silence_s if until_s is None else until_s
+        if until_s is None:
+            self._until_s = time.monotonic() + silence_s
+        else:
+            self._until_s = until_s
         if self._web is not None:
             self._web.hurry(silence_s)
 
     def _send(self, path: str, body: bytes | None, silence_s: float, whole_s: float) -> Response:
-        limits, url = self._limits, self._server + path
+        limits = self._limits
+        url = self._server + path
         self._web = web = Web(
             self._key, self.host, limits.connecting_s, silence_s, silence_s=silence_s
         )
         if self.is_cancelled:
             web.give_up()
-        self._text_s, self._until_s = time.monotonic(), time.monotonic() + whole_s
+        self._text_s = time.monotonic()
+        self._until_s = time.monotonic() + whole_s
         response = self._posted(web, url, body)
         if response.status not in _ANSWERS:
             with closing(response):
@@ -207,15 +218,22 @@ class Exchange:
                 )
 
     def _refused(self, response: Response) -> DownloadError:
-        status, pause_s = response.status, pause_s_of(response.headers)
+        status = response.status
+        pause_s = pause_s_of(response.headers)
         if status in REDIRECTS:
             return DownloadError(f"{self.host}: redirects to {_target_of(response)}")
         said = self._said(response)
-        when = f" (try again in {whole_seconds(pause_s)})" if pause_s else ""
+        if pause_s:
+            when = f" (try again in {whole_seconds(pause_s)})"
+        else:
+            when = ""
         return StatusError(f"{self.host}: {self._reason(status, said)}{when}", status, pause_s)
 
     def _reason(self, status: int, said: str) -> str:
-        more = f": {said}" if said else ""
+        if said:
+            more = f": {said}"
+        else:
+            more = ""
         if status in (401, 403):
             if not self._key:
                 return f"asks for a key: set {VARIABLE}"
@@ -223,11 +241,9 @@ class Exchange:
                 return "asks for a key, which is not sent unencrypted to another machine (use https or an SSH tunnel)"
             return f"does not accept the key{more}"
         if status == 404:
-            return (
-                f"not found{more}"
-                if said
-                else "there is nothing: is the address right? It usually ends in /v1"
-            )
+            if said:
+                return f"not found{more}"
+            return "there is nothing: is the address right? It usually ends in /v1"
         if status == 429:
             return f"too many requests{more}"
         return f"answers with status {status}{more}"
@@ -254,7 +270,9 @@ class Exchange:
 def _old_form(request: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return a request for a form as llama-cpp-python takes it; None where none is asked for."""
     schema = table_in(table_in(request.get("response_format"), "json_schema"), "schema")
-    return {**request, "response_format": {"type": _OLD_FORM, "schema": schema}} if schema else None
+    if schema:
+        return {**request, "response_format": {"type": _OLD_FORM, "schema": schema}}
+    return None
 
 
 def _target_of(response: Response) -> str:

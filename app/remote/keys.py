@@ -20,9 +20,14 @@ def find_key(host: str, variable: str = VARIABLE) -> str:
 
     ``variable``: of the environment; "" for none.
     """
-    given, source = os.environ.get(variable, "").strip() if variable else "", variable
+    if variable:
+        given = os.environ.get(variable, "").strip()
+    else:
+        given = ""
+    source = variable
     if not given:
-        given, source = _from_keyring(host).strip(), "the keyring"
+        given = _from_keyring(host).strip()
+        source = "the keyring"
     if given and not _SOUND.fullmatch(given):
         raise Refusal(f"the key in {source} holds characters that no key has", exit_codes.USAGE)
     return given

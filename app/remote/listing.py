@@ -45,7 +45,10 @@ def models_of(exchange: Exchange) -> list[Listed]:
             (answer[name] for name in ("data", "models") if isinstance(answer.get(name), list)),
             None,
         )
-        found = [] if found is None and "data" in answer and answer["data"] is None else found
+        if found is None and "data" in answer and answer["data"] is None:
+            found = []
+        else:
+            found = found
     if not isinstance(found, list):
         raise DownloadError(
             f"{exchange.host}: does not list models as the API does: is the address right?"
@@ -55,7 +58,12 @@ def models_of(exchange: Exchange) -> list[Listed]:
 
 
 def _listed(entry: Any) -> Listed:
-    entry = {"id": entry} if isinstance(entry, str) else entry if isinstance(entry, dict) else {}
+    if isinstance(entry, str):
+        entry = {"id": entry}
+    elif isinstance(entry, dict):
+        entry = entry
+    else:
+        entry = {}
     name = next(filter(None, (text_of(entry.get(key)) for key in ("id", "model", "name"))), "")
     holders = (entry, table_in(entry, "meta"))
     sizes = (count_of(holder.get(key)) for holder in holders for key in _CONTEXT_NAMES)

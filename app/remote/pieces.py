@@ -57,9 +57,13 @@ class Delta:
 
 def piece_of(event: Any) -> Delta:
     """Take what counts from an object of a stream, or from a whole answer."""
-    event = event if isinstance(event, dict) else {}
+    if isinstance(event, dict):
+        event = event
+    else:
+        event = {}
     choice = _choice(event)
-    delta, message = choice.get("delta"), choice.get("message", event.get("message"))
+    delta = choice.get("delta")
+    message = choice.get("message", event.get("message"))
     said: dict[str, Any] = (
         delta if isinstance(delta, dict) and delta else message if isinstance(message, dict) else {}
     )
@@ -82,7 +86,10 @@ def piece_of(event: Any) -> Delta:
 
 def _choice(event: dict[str, Any]) -> dict[str, Any]:
     choices = event.get("choices")
-    found = [one for one in choices if isinstance(one, dict)] if isinstance(choices, list) else []
+    if isinstance(choices, list):
+        found = [one for one in choices if isinstance(one, dict)]
+    else:
+        found = []
     return next((one for one in found if one.get("index") in (0, None)), found[0] if found else {})
 
 
@@ -113,7 +120,10 @@ def _whole_text(value: Any, depth: int = 0) -> str:
 
 def _calls(said: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
     found = said.get("tool_calls")
-    found = found if isinstance(found, list) else [found]
+    if isinstance(found, list):
+        found = found
+    else:
+        found = [found]
     old = said.get("function_call")
     for one in (*found, {"function": old} if isinstance(old, dict) else None):
         if isinstance(one, dict):
@@ -126,8 +136,12 @@ def _finish(choice: dict[str, Any], said: dict[str, Any], event: dict[str, Any])
         for name in ("finish_reason", "stop_reason", "done_reason"):
             word = text_of(place.get(name)).strip()[:40]
             if word.lower() not in _NO_FINISH:
-                return LENGTH if word.lower() in _LENGTHS else word
-    return "stop" if event.get("done") is True else ""
+                if word.lower() in _LENGTHS:
+                    return LENGTH
+                return word
+    if event.get("done") is True:
+        return "stop"
+    return ""
 
 
 def text_of(value: Any) -> str:
@@ -141,14 +155,14 @@ def count_of(value: Any) -> int | None:
     """Return a number of tokens; None for anything else."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return value if type(value) is int and 0 <= value < MOST_COUNT else None
+    if type(value) is int and 0 <= value < MOST_COUNT:
+        return value
+    return None
 
 
 def _figures(event: dict[str, Any], choice: dict[str, Any]) -> Figures | None:
-    usage, timings = (
-        table_in(event, "usage") or table_in(choice, "usage"),
-        table_in(event, "timings"),
-    )
+    usage = table_in(event, "usage") or table_in(choice, "usage")
+    timings = table_in(event, "timings")
     if not usage and not timings:
         return None
     milliseconds: Any = timings.get("prompt_ms")
@@ -177,7 +191,9 @@ def error_in(event: Any) -> Any:
         event.get("status"),
     ) or event.get("error_code")
     is_error = is_error or text_of(choice.get("finish_reason")).lower() == "error"
-    return event if is_error else None
+    if is_error:
+        return event
+    return None
 
 
 def words_of(answer: Any, depth: int = 0) -> str:
@@ -200,5 +216,7 @@ def words_of(answer: Any, depth: int = 0) -> str:
         if words := words_of(answer.get(name), depth + 1):
             # what a gateway was told in its turn
             raw = words_of(table_in(answer, "metadata").get("raw"), depth + 1)
-            return f"{words}: {raw}" if raw and name == "message" else words
+            if raw and name == "message":
+                return f"{words}: {raw}"
+            return words
     return ""

@@ -54,7 +54,10 @@ class FieldCollector:
     def push(self, fields: Mapping[str, Any]) -> None:
         """Take the fields of the next piece."""
         for name, value in fields.items():
-            self._n_chars += len(value) if isinstance(value, str) else _size_of(value)
+            if isinstance(value, str):
+                self._n_chars += len(value)
+            else:
+                self._n_chars += _size_of(value)
             if self._n_chars > MOST_CHARS or len(self._fields) > _MOST_FIELDS:
                 return
             self._fields[name] = _joined(self._fields.get(name), value)
@@ -62,16 +65,16 @@ class FieldCollector:
     @property
     def fields(self) -> dict[str, Any]:
         """The whole fields; empty if there are too many."""
-        return (
-            self._fields
-            if self._n_chars <= MOST_CHARS and len(self._fields) <= _MOST_FIELDS
-            else {}
-        )
+        if self._n_chars <= MOST_CHARS and len(self._fields) <= _MOST_FIELDS:
+            return self._fields
+        return {}
 
 
 def _size_of(value: Any) -> int:
     """Return the length of a value as JSON; more than is kept if it is nested too deeply."""
-    return MOST_CHARS + 1 if is_deep(value) else len(json.dumps(value))
+    if is_deep(value):
+        return MOST_CHARS + 1
+    return len(json.dumps(value))
 
 
 def _joined(before: Any, value: Any) -> Any:
@@ -82,7 +85,10 @@ def _joined(before: Any, value: Any) -> Any:
         return {**before, **{name: _merged(before.get(name), one) for name, one in value.items()}}
     if not isinstance(value, list):
         return value
-    items = list(before) if isinstance(before, list) else []
+    if isinstance(before, list):
+        items = list(before)
+    else:
+        items = []
     for item in value:
         if items and _is_continued(items[-1], item):
             items[-1] = _continued(items[-1], item)
@@ -101,7 +107,9 @@ def _merged(before: Any, value: Any) -> Any:
             **before,
             **{name: _merged(before.get(name), entry) for name, entry in value.items()},
         }
-    return before if value in _EMPTY else value
+    if value in _EMPTY:
+        return before
+    return value
 
 
 def _is_continued(before: Any, item: Any) -> bool:

@@ -26,7 +26,8 @@ _MOST_LINES = 1 << 20
 _EMPTY_LINES = re.compile(rb"[\r\n]{3,}")
 _PIECE_BYTES = 1 << 16
 _BOM = b"\xef\xbb\xbf"
-_ANY_HEADER, _NO_HEADER = zlib.MAX_WBITS | 32, -zlib.MAX_WBITS
+_ANY_HEADER = zlib.MAX_WBITS | 32
+_NO_HEADER = -zlib.MAX_WBITS
 """Of zlib: gzip or deflate, told by the header; deflate without the header that it should have."""
 _MESSAGES = (b"", b"message", b"error")
 """Names of events that have JSON."""
@@ -68,7 +69,8 @@ def unpacked(body: Iterable[bytes], encoding: str, host: str) -> Iterator[bytes]
                 yield out
             piece = unpacker.unconsumed_tail
             if unpacker.eof:  # another part may follow; some servers end with zeros
-                piece, unpacker = unpacker.unused_data.lstrip(b"\0"), None
+                piece = unpacker.unused_data.lstrip(b"\0")
+                unpacker = None
 
 
 def _begun(piece: bytes) -> tuple[Any, bytes]:
@@ -160,7 +162,10 @@ class _Held:
 
     def flush(self) -> Iterator[Any]:
         """The event is over. Raises DownloadError: it is no JSON."""
-        data, parts, self.lines, self._n_bytes = b"\n".join(self.lines), self.lines, [], 0
+        data = b"\n".join(self.lines)
+        parts = self.lines
+        self.lines = []
+        self._n_bytes = 0
         if self.is_error and data and not self.is_plain:  # an error may be plain words
             yield from self._told(data.decode("utf-8", "replace"), False)
         elif data:
@@ -183,7 +188,8 @@ class _Held:
 
     def _told(self, value: Any, is_plain: bool) -> Iterator[Any]:
         """Yield a value, or those of an array of chunks."""
-        self.n_plain, self.n_events = self.n_plain + is_plain, self.n_events + (not is_plain)
+        self.n_plain = self.n_plain + is_plain
+        self.n_events = self.n_events + (not is_plain)
         if self.is_error and not (isinstance(value, dict) and value.get("error")):
             value = {"error": value}
         yield from value if isinstance(value, list) else (value,)
@@ -191,7 +197,10 @@ class _Held:
 
 def _lines(body: Iterable[bytes], host: str, most_bytes: int) -> Iterator[bytes]:
     """Yield lines as they end, in LF, CR or both; blanks at their ends are dropped."""
-    held, ends_in_cr, is_first, n_lines = bytearray(), False, True, 0
+    held = bytearray()
+    ends_in_cr = False
+    is_first = True
+    n_lines = 0
     for piece in body:
         if ends_in_cr and piece.startswith(b"\n"):
             piece = piece[1:]
@@ -203,7 +212,10 @@ def _lines(body: Iterable[bytes], host: str, most_bytes: int) -> Iterator[bytes]
         # else a line that comes byte by byte would be looked through for each
         if b"\n" in piece or b"\r" in piece:
             lines = _EMPTY_LINES.sub(b"\n\n", held).splitlines()
-            held = bytearray() if piece.endswith((b"\n", b"\r")) else bytearray(lines.pop())
+            if piece.endswith((b"\n", b"\r")):
+                held = bytearray()
+            else:
+                held = bytearray(lines.pop())
             n_lines += len(lines)
             if n_lines > _MOST_LINES:
                 raise DownloadError(f"{host}: the answer does not end")
@@ -238,5 +250,8 @@ def parsed(data: bytes, host: str) -> Any:
     try:
         return _loaded(data)
     except ValueError:
-        kind = "a web page" if data.lstrip()[:1] == b"<" else "something else"
+        if data.lstrip()[:1] == b"<":
+            kind = "a web page"
+        else:
+            kind = "something else"
         raise NoJsonError(host, kind) from None

@@ -37,11 +37,13 @@ from app.remote.stream import NoJsonError, events, unpacked
 from app.text.clean_text import clean_line
 from app.text.figures import whole_seconds
 
-_SESSION, _VERSION = "Mcp-Session-Id", "MCP-Protocol-Version"
+_SESSION = "Mcp-Session-Id"
+_VERSION = "MCP-Protocol-Version"
 _CONNECTING_S = 10.0
 _LATER_S = 1.0
 """A connection waits longer than a request, which then ends by the words for that."""
-_ENDING_S, _LEAVING_S = 5.0, 0.3
+_ENDING_S = 5.0
+_LEAVING_S = 0.3
 """Limits on saying that a session is over, and on waiting for that; a server forgets it sooner or later."""
 _READ_BYTES = 1 << 16
 _MOST_ID_CHARS = 1024
@@ -127,7 +129,9 @@ class ToolAddress:
             ending.daemon = True
             ending.start()
             ending.join(_LEAVING_S)
-        self.is_open, self._session, self._version = False, "", ""
+        self.is_open = False
+        self._session = ""
+        self._version = ""
 
     def _web(self, patience_s: float) -> Web:
         return Web(
@@ -226,7 +230,8 @@ class ToolAddress:
         wait.look()
         web = self._web(wait.left_s + _LATER_S)
         headers = {"Content-Type": "application/json", "Accept": _ACCEPTED, **self._all_headers()}
-        is_over, cut_by = threading.Event(), list[Exception]()
+        is_over = threading.Event()
+        cut_by = list[Exception]()
         watcher = threading.Thread(target=_watch, args=(web, wait, is_over, cut_by), daemon=True)
         watcher.start()
         try:
@@ -254,9 +259,15 @@ class ToolAddress:
         """
         status = response.status
         answer = self._refusal_body(response)
-        error = answer.get("error") if isinstance(answer, dict) else None
+        if isinstance(answer, dict):
+            error = answer.get("error")
+        else:
+            error = None
         words = clean_line(words_of(answer), _MOST_WORDS_CHARS)
-        more = f": {words}" if words else ""
+        if words:
+            more = f": {words}"
+        else:
+            more = ""
         if self._has_lost_session(status, words):
             raise self._lost(more)
         if status in (401, 403):
@@ -281,11 +292,9 @@ class ToolAddress:
                 return value
         except DownloadError:
             is_text = response.headers.get_content_type() == "text/plain"
-            return (
-                body.decode("utf-8", "replace")
-                if is_text and not body.lstrip().startswith(b"<")
-                else ""
-            )
+            if is_text and not body.lstrip().startswith(b"<"):
+                return body.decode("utf-8", "replace")
+            return ""
         return ""
 
     def _wanted_key(self) -> str:
@@ -310,7 +319,8 @@ class ToolAddress:
         return SessionLost(f"has lost the session{more}")
 
     def _body(self, response: Response, most_bytes: int) -> Iterator[bytes]:
-        n_bytes, encoding = 0, response.headers.get("Content-Encoding") or ""
+        n_bytes = 0
+        encoding = response.headers.get("Content-Encoding") or ""
         for piece in unpacked(iter(lambda: response.read(_READ_BYTES), b""), encoding, self._host):
             n_bytes += len(piece)
             if n_bytes > most_bytes:

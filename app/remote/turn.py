@@ -25,7 +25,8 @@ from engine.prompt.tools.formats import format_of
 from engine.prompt.tools.split import CallSplitter
 
 _LEAST_ECHO_CHARS = 16
-OPENED, CLOSED = "<think>\n", "\n</think>\n\n"
+OPENED = "<think>\n"
+CLOSED = "\n</think>\n\n"
 """Around a thought that a server tells apart, in the raw text of a reply."""
 _CALL_FORMAT = format_of("<tool_call>")
 """In which calls are in the raw text of a reply, and in which servers without a parser of their own leave them."""
@@ -55,14 +56,20 @@ class ReplyBeginning:
     @property
     def sent(self) -> str:
         """Text that the server goes on from: templates leave out a thought that has ended."""
-        return self.raw if self.is_thought else self.answer
+        if self.is_thought:
+            return self.raw
+        return self.answer
 
 
 class _Echo:
     """The beginning of a reply that is continued, which some servers say again; a short one may well come twice."""
 
     def __init__(self, begun: str) -> None:
-        self._left, self._held = begun if len(begun) >= _LEAST_ECHO_CHARS else "", ""
+        if len(begun) >= _LEAST_ECHO_CHARS:
+            self._left = begun
+        else:
+            self._left = ""
+        self._held = ""
 
     def push(self, text: str) -> str:
         """Return what of a piece is new; it is held back while it may be the echo."""
@@ -75,7 +82,9 @@ class _Echo:
 
     def flush(self) -> str:
         """Return what was held back, but for a whole echo."""
-        new, self._left, self._held = self._held.removeprefix(self._left), "", ""
+        new = self._held.removeprefix(self._left)
+        self._left = ""
+        self._held = ""
         return new
 
 
@@ -95,7 +104,10 @@ class RemoteTurn:
         tells_pieces: bool = False,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        self._wire, self._exchange, self._path, self._request = wire, exchange, path, request
+        self._wire = wire
+        self._exchange = exchange
+        self._path = path
+        self._request = request
         self._begun = begun or ReplyBeginning()
         self._pieces: list[str] = []
         self._is_in_thought = False
@@ -110,7 +122,10 @@ class RemoteTurn:
         )
         self.calls: tuple[ToolCall, ...] = ()
         """Of tools, with which a whole reply ends."""
-        raw = begun.raw if begun is not None else None
+        if begun is not None:
+            raw = begun.raw
+        else:
+            raw = None
         self._text = ReplyText(
             self._emit, self.meter, "", raw, self._begun.thinking, self._splitter, tells_pieces
         )
@@ -147,7 +162,10 @@ class RemoteTurn:
                 return False
         self.meter.finish_reason = self.meter.finish_reason or "stop"
         self._text.finish()
-        calls_at = self._find_calls() if self.meter.ending is Ending.COMPLETE else 0
+        if self.meter.ending is Ending.COMPLETE:
+            calls_at = self._find_calls()
+        else:
+            calls_at = 0
         figures = self.meter.figures()
         fields = self._server_fields()
         self._emit(
@@ -161,12 +179,14 @@ class RemoteTurn:
         """Return what the server needs back of a whole reply; None if it needs nothing."""
         if self.meter.ending is not Ending.COMPLETE:
             return None
-        call_fields = (
-            tuple(self._collector.returned)
-            if len(self._collector.returned) == len(self.calls)
-            else ()
-        )
-        call_fields = call_fields if any(call_fields) else ()
+        if len(self._collector.returned) == len(self.calls):
+            call_fields = tuple(self._collector.returned)
+        else:
+            call_fields = ()
+        if any(call_fields):
+            call_fields = call_fields
+        else:
+            call_fields = ()
         message = self._returned.fields
         if not message and not call_fields:
             return None
@@ -182,18 +202,22 @@ class RemoteTurn:
 
     def _find_calls(self) -> int:
         """Note the calls of a whole reply, each with an id, and return where in its text they begin."""
-        found = self._splitter.calls if self._splitter is not None else []
+        if self._splitter is not None:
+            found = self._splitter.calls
+        else:
+            found = []
         told, _ = self._collector.calls()
-        ids = [one.call_id for one in told] if len(told) == len(found) else []
+        if len(told) == len(found):
+            ids = [one.call_id for one in told]
+        else:
+            ids = []
         ids += [secrets.token_hex(5)[:9] for _ in found[len(ids) :]]
         self.calls = tuple(
             replace(one, call_id=call_id) for one, call_id in zip(found, ids, strict=True)
         )
-        return (
-            len(self.written()[1]) - self._splitter.tail_chars
-            if self._splitter is not None and found
-            else 0
-        )
+        if self._splitter is not None and found:
+            return len(self.written()[1]) - self._splitter.tail_chars
+        return 0
 
     def _fail(self, error: BaseException) -> bool:
         self.meter.finish_reason = "error"
@@ -207,7 +231,10 @@ class RemoteTurn:
         return True
 
     def _take(self, piece: Delta) -> None:
-        piece = replace(piece, answer=self._echo.push(piece.answer)) if piece.answer else piece
+        if piece.answer:
+            piece = replace(piece, answer=self._echo.push(piece.answer))
+        else:
+            piece = piece
         text = "".join(self._raw(piece))
         if piece.answer or piece.thought:
             if not self.meter.token_times_s:
@@ -218,7 +245,10 @@ class RemoteTurn:
             self._pieces.append(text)
             self._text.push(text)
         if piece.finish:
-            self.meter.finish_reason = LENGTH if piece.finish == LENGTH else "stop"
+            if piece.finish == LENGTH:
+                self.meter.finish_reason = LENGTH
+            else:
+                self.meter.finish_reason = "stop"
         if piece.figures is not None:
             self._note(piece.figures)
         for part in piece.calls:
@@ -237,7 +267,8 @@ class RemoteTurn:
 
     def _note(self, said: Figures) -> None:
         """Take the server's figures; its time for the prompt goes before the one that was measured here."""
-        meter, times_s = self.meter, self.meter.token_times_s
+        times_s = self.meter.token_times_s
+        meter = self.meter
         meter.prompt_tokens = said.prompt_tokens or meter.prompt_tokens
         meter.reused_tokens = min(said.cached_tokens or meter.reused_tokens, meter.prompt_tokens)
         meter.read_tokens = meter.prompt_tokens - meter.reused_tokens

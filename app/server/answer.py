@@ -67,7 +67,9 @@ class Answering:
         """
         if order.is_chat:
             return self.local.n_held(order.messages)
-        return self.local.session.reusable(order.prompt) if not isinstance(order.prompt, str) else 0
+        if not isinstance(order.prompt, str):
+            return self.local.session.reusable(order.prompt)
+        return 0
 
     def answer(self, job: Job) -> Ended:
         """Compute the reply and tell its pieces.
@@ -76,9 +78,13 @@ class Answering:
             ApiError: the prompt cannot be used; nothing was computed.
             Exception: whatever the engine raises.
         """
-        order, local = job.order, self.local
+        order = job.order
+        local = self.local
         may_call = order.tools is not None and order.tools.may_call
-        how = local.model.chat_template.call_format if may_call else None
+        if may_call:
+            how = local.model.chat_template.call_format
+        else:
+            how = None
         if may_call and how is None:
             raise unsupported(
                 "tools", "cannot be used: this model's chat template has none (serve another model)"
@@ -102,11 +108,14 @@ class Answering:
         self, job: Job, prompt: TurnPrompt, how: CallFormat | None, constraint: Constraint | None
     ) -> Ended:
         """Write the reply to a prompt."""
-        order, local, chat = job.order, self.local, prompt.chat
+        order = job.order
+        local = self.local
+        chat = prompt.chat
         telling = _Telling(
             job, local.model, opened_by(prompt.opening) if chat is not None else None, how
         )
-        settings, usual = local.settings, self.sampling
+        settings = local.settings
+        usual = self.sampling
         if chat is not None:
             usual = opening.make_sampling(settings, local.model, chat.thinking)
         sampling = replace(usual, **resolved(order.sampling, local.model.tokenizer))
@@ -133,10 +142,8 @@ class Answering:
         meter = reply.meter
         reason = _REASONS.get(meter.finish_reason, "cancelled")
         if chat is not None and reason != "cancelled":
-            raw, calls_at = (
-                order.begun + reply.text,
-                len(order.begun + reply.text) - telling.tail_chars,
-            )
+            raw = order.begun + reply.text
+            calls_at = len(order.begun + reply.text) - telling.tail_chars
             ids = (*reply.after, *reply.ids)
             local.note_reply(
                 Said(
@@ -149,7 +156,10 @@ class Answering:
                     calls_at,
                 )
             )
-        doubt = telling.call_doubt if reason == "stop" else ""
+        if reason == "stop":
+            doubt = telling.call_doubt
+        else:
+            doubt = ""
         if telling.calls and reason == "stop":
             reason = "tool_calls"
         counts = len(reply.prompt_ids), meter.reused_tokens, meter.tokens, telling.n_thought
@@ -166,7 +176,10 @@ class Answering:
         self, job: Job, prompt: TurnPrompt, how: CallFormat | None
     ) -> Iterator[Constraint | None]:
         """Follow the reply's form or fence, after what a continued one has of it; ends with a client that leaves."""
-        begun = prompt.earlier.ids if prompt.earlier is not None else ()
+        if prompt.earlier is not None:
+            begun = prompt.earlier.ids
+        else:
+            begun = ()
         form = reply_form(self.local.model.tokenizer, job.order.form, job.order.tools, how)
         if form is None:
             yield self.local.fence(prompt)
@@ -202,15 +215,19 @@ class Answering:
         sizes = (
             f"{size}, but the context holds {self.local.session.n_ctx} tokens, the answer included"
         )
-        param = "messages" if order.is_chat else "prompt"
+        if order.is_chat:
+            param = "messages"
+        else:
+            param = "prompt"
         return ApiError(f"the prompt has {sizes}", param=param, code="context_length_exceeded")
 
     def _prompt(self, order: Order) -> TurnPrompt:
         local = self.local
         if order.is_chat:
-            thinking = (
-                self.thinking if order.thinking is None else ThinkingMode.parse(order.thinking)
-            )
+            if order.thinking is None:
+                thinking = self.thinking
+            else:
+                thinking = ThinkingMode.parse(order.thinking)
             if order.form is not None or (order.tools is not None and order.tools.must):
                 thinking = ThinkingMode(False)  # the form is that of the whole reply
             knows_tools = local.model.chat_template.call_format is not None
@@ -220,7 +237,8 @@ class Answering:
             return local.prompt(
                 Request(said, Begun(Said(ASSISTANT, order.begun)) if order.begun else None)
             )
-        tokenizer, prompt = local.model.tokenizer, order.prompt
+        tokenizer = local.model.tokenizer
+        prompt = order.prompt
         ids = list(tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
         if not ids:
             raise invalid("prompt", "holds no token")
@@ -233,7 +251,8 @@ class _Telling:
     """Tells a reply as clients take it: thought, answer and calls apart, each token's chances with its text."""
 
     def __init__(self, job: Job, model: Model, opened: Any, how: CallFormat | None) -> None:
-        self._job, self._tokenizer = job, model.tokenizer
+        self._job = job
+        self._tokenizer = model.tokenizer
         self._tools = job.order.tools
         has_form = job.order.form is not None  # in which what looks like a call is none
         self._calls = (
@@ -257,12 +276,16 @@ class _Telling:
     @property
     def call_doubt(self) -> str:
         """Why what looks like a call is none; "" where nothing does."""
-        return self._calls.doubt if self._calls is not None else ""
+        if self._calls is not None:
+            return self._calls.doubt
+        return ""
 
     @property
     def tail_chars(self) -> int:
         """Characters of the reply from its first call on."""
-        return self._calls.tail_chars if self._calls is not None and self.calls else 0
+        if self._calls is not None and self.calls:
+            return self._calls.tail_chars
+        return 0
 
     @property
     def _is_thinking(self) -> bool:
@@ -296,21 +319,30 @@ class _Telling:
     def _tell(self, answer: str, thought: str = "", is_last: bool = False) -> None:
         calls: tuple[ToolCall, ...] = ()
         if self._calls is not None:
-            told, rest = self._calls.push(answer), self._calls.flush() if is_last else Told()
-            answer, calls = told.text + rest.text, self._named(told.calls + rest.calls)
+            told = self._calls.push(answer)
+            if is_last:
+                rest = self._calls.flush()
+            else:
+                rest = Told()
+            answer = told.text + rest.text
+            calls = self._named(told.calls + rest.calls)
         if not answer and not thought and not calls:
             return
         self.answer += answer
-        chances = tuple(self._pending) if answer else ()
+        if answer:
+            chances = tuple(self._pending)
+        else:
+            chances = ()
         if answer or calls:
             self._pending.clear()
         self._job.tell(ReplyPiece(answer, thought, chances, calls))
 
     def _named(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
         """Return the calls that are told, each with an id."""
-        most = (
-            1 - len(self.calls) if self._tools is not None and self._tools.takes_one else len(calls)
-        )
+        if self._tools is not None and self._tools.takes_one:
+            most = 1 - len(self.calls)
+        else:
+            most = len(calls)
         told = tuple(replace(one, call_id=secrets.token_hex(5)[:9]) for one in calls[:most])
         self.calls += told
         return told
@@ -319,5 +351,8 @@ class _Telling:
         self, token_id: int, logprob: float, top: tuple[TokenChance, ...] = ()
     ) -> TokenChance:
         raw = self._tokenizer.token_bytes(token_id)
-        text = raw.decode("utf-8", "replace") if raw else self._tokenizer.token_text(token_id)
+        if raw:
+            text = raw.decode("utf-8", "replace")
+        else:
+            text = self._tokenizer.token_text(token_id)
         return TokenChance(text, raw, logprob, top)

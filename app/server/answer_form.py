@@ -71,7 +71,9 @@ def read_form(fields: Fields) -> AnswerForm | None:
     forms = [form for form in found if form is not None]
     if len(forms) > 1:
         raise invalid(forms[1].name, f"and {forms[0].name} are both given")
-    return forms[0] if forms else None
+    if forms:
+        return forms[0]
+    return None
 
 
 def read_format(form: Fields | None, is_flat: bool = False) -> AnswerForm | None:
@@ -103,9 +105,9 @@ def read_format(form: Fields | None, is_flat: bool = False) -> AnswerForm | None
     elif kind == "grammar":
         text = _first_text(form, ("grammar", "value"), "a grammar in GBNF or Lark")
     form.ignore_rest()
-    return (
-        _bounded(kind if kind in (REGEX, GRAMMAR) else SCHEMA, text, form.where) if text else None
-    )
+    if text:
+        return _bounded(kind if kind in (REGEX, GRAMMAR) else SCHEMA, text, form.where)
+    return None
 
 
 def _first_text(form: Fields, names: tuple[str, ...], what: str) -> str:
@@ -156,16 +158,16 @@ def _schema(fields: Fields, name: str) -> str:
 
 
 def _read_schema(fields: Fields, name: str) -> AnswerForm | None:
-    return (
-        _bounded(SCHEMA, _schema(fields, name), fields.place(name))
-        if fields.any(name) not in (None, "")
-        else None
-    )
+    if fields.any(name) not in (None, ""):
+        return _bounded(SCHEMA, _schema(fields, name), fields.place(name))
+    return None
 
 
 def _read_text(fields: Fields, name: str, kind: str) -> AnswerForm | None:
     text = fields.text(name)
-    return _bounded(kind, text, fields.place(name)) if text else None
+    if text:
+        return _bounded(kind, text, fields.place(name))
+    return None
 
 
 def _read_choice(fields: Fields, name: str) -> AnswerForm | None:
@@ -288,7 +290,10 @@ def _call_rules(
                 texts = json.dumps(part.schema), json.dumps(part.fallback)
                 schemas.append(ToolSchema(f"v{len(schemas)}", name, *texts))
         calls.append(" ".join(parts))
-    more = '("\\n" call)*' if how.closing and not tools.takes_one else ""
+    if how.closing and not tools.takes_one:
+        more = '("\\n" call)*'
+    else:
+        more = ""
     text = "\n".join([f"calls: call {more}", f"call: {' | '.join(calls)}", *rules])
     return text, tuple(schemas)
 

@@ -25,11 +25,16 @@ class ApiError(Exception):
     ) -> None:
         self.message = clean_line(message, MOST_CHARS)
         super().__init__(self.message)
-        self.status, self.param, self.code = status, param, code
+        self.status = status
+        self.param = param
+        self.code = code
 
     def body(self) -> dict[str, Any]:
         """Return the object that is sent."""
-        kind = "server_error" if self.status >= 500 else "invalid_request_error"
+        if self.status >= 500:
+            kind = "server_error"
+        else:
+            kind = "invalid_request_error"
         return {
             "error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         }

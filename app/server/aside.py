@@ -31,8 +31,10 @@ class Aside:
         self, work: Callable[[Any], Any], error_of: Callable[[BaseException], BaseException]
     ) -> None:
         self.future: Future[Any] = Future()
-        self._work, self._error_of = work, error_of
-        self._goes_on, self._rests = threading.Semaphore(0), threading.Semaphore(0)
+        self._work = work
+        self._error_of = error_of
+        self._goes_on = threading.Semaphore(0)
+        self._rests = threading.Semaphore(0)
         self._until_s = 0.0
         self._has_begun = False
 

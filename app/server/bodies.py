@@ -26,7 +26,10 @@ class CompletionBody:
 
     def __init__(self, order: Order, model_id: str) -> None:
         self._order = order
-        kind = "chat.completion" if order.is_chat else "text_completion"
+        if order.is_chat:
+            kind = "chat.completion"
+        else:
+            kind = "text_completion"
         self._whole = {
             "id": f"{'chatcmpl' if order.is_chat else 'cmpl'}-{secrets.token_hex(12)}",
             "object": kind,
@@ -36,7 +39,8 @@ class CompletionBody:
         self._chunk = {**self._whole, "object": f"{kind}.chunk" if order.is_chat else kind}
         if order.tells_usage:
             self._chunk["usage"] = None
-        self._n_chars, self._n_calls = Counter[int](), Counter[int]()
+        self._n_chars = Counter[int]()
+        self._n_calls = Counter[int]()
         """Of each answer, by its index."""
         self._ended: list[Ended] = []
 
@@ -69,17 +73,18 @@ class CompletionBody:
         tokens, too, where that is asked for."""
         is_chat = self._order.is_chat
         if isinstance(happening, PromptTaken):
-            return (
-                [self._piece(at, {"delta": {"role": "assistant", "content": ""}})]
-                if is_chat
-                else []
-            )
+            if is_chat:
+                return [self._piece(at, {"delta": {"role": "assistant", "content": ""}})]
+            return []
         if isinstance(happening, ReplyPiece):
             content: dict[str, Any] = (
                 {"delta": self._delta(at, happening)} if is_chat else {"text": happening.answer}
             )
             return [self._piece(at, content, happening.chances)]
-        content = {"delta": {}} if is_chat else {"text": ""}
+        if is_chat:
+            content = {"delta": {}}
+        else:
+            content = {"text": ""}
         events = [self._piece(at, content | remarks(happening), (), happening.reason)]
         self._ended.append(happening)
         if self._order.tells_usage and len(self._ended) == self._order.n_replies:
@@ -155,7 +160,10 @@ class CompletionBody:
 def remarks(ended: Ended) -> dict[str, Any]:
     """Return what is odd about a reply: that it was ended since it repeated itself, by vLLM's name; and why what looks
     like a call is none."""
-    repeated = {"stop_reason": "repetition"} if ended.n_repeated_chars else {}
+    if ended.n_repeated_chars:
+        repeated = {"stop_reason": "repetition"}
+    else:
+        repeated = {}
     return repeated | ({"not_a_call": ended.call_doubt} if ended.call_doubt else {})
 
 
@@ -168,7 +176,10 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _chance(chance: TokenChance, with_top: bool = False) -> dict[str, Any]:
-    top = {"top_logprobs": [_chance(other) for other in chance.top]} if with_top else {}
+    if with_top:
+        top = {"top_logprobs": [_chance(other) for other in chance.top]}
+    else:
+        top = {}
     return {
         "token": chance.text,
         "logprob": chance.logprob,

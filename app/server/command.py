@@ -17,7 +17,8 @@ from app.program.small_file import read_text
 from app.text.clean_text import clean_line
 
 KEY_VARIABLE = "JALOPY_API_KEY"
-LEAST_KEY_CHARS, MOST_KEY_CHARS = 16, 512
+LEAST_KEY_CHARS = 16
+MOST_KEY_CHARS = 512
 _MOST_KEY_FILE_BYTES = 4096
 _MOST_NAME_CHARS = 100
 IDLE_MINUTES = 15
@@ -66,7 +67,11 @@ def serve(
     with listen(host, port) as listener:
         model_id = alias or (model_id_of(path) if model and path else "")
         idle_s = 60.0 * (IDLE_MINUTES if idle_minutes is None else idle_minutes)
-        served, names = Path(path) if path else None, (host, *allow_host)
+        if path:
+            served = Path(path)
+        else:
+            served = None
+        names = (host, *allow_host)
         return Running(
             served, settings, listener, model_id, names, api_key, most_waiting, most_at_once, idle_s
         ).run()
@@ -74,9 +79,9 @@ def serve(
 
 def model_id_of(path: str | Path) -> str:
     """Return the name by which clients know a model: that of its file."""
-    return (
-        "starter" if is_starter(path) else clean_line(Path(path).stem, _MOST_NAME_CHARS) or "model"
-    )
+    if is_starter(path):
+        return "starter"
+    return clean_line(Path(path).stem, _MOST_NAME_CHARS) or "model"
 
 
 def is_loopback(host: str) -> bool:
@@ -101,7 +106,10 @@ def listen(host: str, port: int) -> socket.socket:
             listener.close()
             raise
     except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        if isinstance(error, OSError) and error.strerror:
+            why = error.strerror
+        else:
+            why = str(error)
         cure = "choose another --host or --port"
         raise Refusal(f"jalopy serve: {host}:{port}: {why} ({cure})", exit_codes.IO_ERROR) from None
     return listener
@@ -125,7 +133,10 @@ def _api_key(file: str) -> str:
         and " " not in key
     )
     if not is_right:
-        where = f"--api-key-file {file}" if file else KEY_VARIABLE
+        if file:
+            where = f"--api-key-file {file}"
+        else:
+            where = KEY_VARIABLE
         form = f"{LEAST_KEY_CHARS} to {MOST_KEY_CHARS} letters, figures and signs without a space"
         raise Refusal(f"jalopy serve: {where}: the key must be {form}", exit_codes.BAD_DATA)
     return key

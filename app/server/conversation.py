@@ -35,7 +35,10 @@ def arranged(
     """
     found = _joined(_with_results(_joined(said, ASSISTANT), place, message), ASSISTANT)
     n_system = next((at for at, one in enumerate(found) if one.role != SYSTEM), len(found))
-    begun = found.pop().text if found and found[-1].role == ASSISTANT else ""
+    if found and found[-1].role == ASSISTANT:
+        begun = found.pop().text
+    else:
+        begun = ""
     system = "\n\n".join(one.text for one in found[:n_system] if one.text)
     found = [*([Said(SYSTEM, system)] if system else []), *found[n_system:]]
     return tuple(found) or (Said(USER, ""),), begun
@@ -60,9 +63,14 @@ def _with_results(said: Sequence[Said], place: str, message: str) -> list[Said]:
     found: list[Said] = []
     starts = [at for at, one in enumerate(said) if one.role == ASSISTANT or at == 0]
     for start, end in zip(starts, [*starts[1:], len(said)], strict=True):
-        results, others, unanswered = [], [], list(said[start].calls)
+        results = []
+        others = []
+        unanswered = list(said[start].calls)
         for one in said[start:end]:
-            call = _call_of(one, unanswered) if one.role == TOOL else None
+            if one.role == TOOL:
+                call = _call_of(one, unanswered)
+            else:
+                call = None
             if call is not None:
                 unanswered.remove(call)
                 results.append(
@@ -80,7 +88,10 @@ def _with_results(said: Sequence[Said], place: str, message: str) -> list[Said]:
 
 def _call_of(result: Said, unanswered: Sequence[ToolCall]) -> ToolCall | None:
     """Return the call that a result answers: the one with its id, or the next one where it names none."""
-    wanted = result.results[0].call_id if result.results else ""
+    if result.results:
+        wanted = result.results[0].call_id
+    else:
+        wanted = ""
     if not wanted:
         return next(iter(unanswered), None)
     return next((call for call in unanswered if call.call_id == wanted), None)
@@ -89,11 +100,13 @@ def _call_of(result: Said, unanswered: Sequence[ToolCall]) -> ToolCall | None:
 def as_taken(said: Sequence[Said], takes: Takes) -> tuple[Said, ...]:
     """Return a conversation in an order that a template takes; what it has no place for becomes a user's turn."""
     n_system = int(said[0].role == SYSTEM)
-    first, later = list(said[:n_system]), list(said[n_system:])
+    first = list(said[:n_system])
+    later = list(said[n_system:])
     if any(one.role == SYSTEM for one in later) and not takes((USER, ASSISTANT, SYSTEM, USER)):
         later = [Said(USER, one.text) if one.role == SYSTEM else one for one in later]
     if not later and not takes((SYSTEM,)):
-        first, later = [], [Said(USER, one.text) for one in first]
+        later = [Said(USER, one.text) for one in first]
+        first = []
     if later and later[0].role == ASSISTANT and not takes((ASSISTANT, USER)):
         later = [Said(USER, ""), *later]
     pairs = {one.role for one, other in pairwise(later) if one.role == other.role}

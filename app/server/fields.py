@@ -33,7 +33,11 @@ _INDEX = re.compile(r"\[\d+\]")
 
 def read_json(body: bytes) -> Fields:
     """Return the object in a request's body. Raises ApiError: it is not JSON, or not an object."""
-    parse_int = _bounded_int if _has_long_number(body) else None  # each number costs a call then
+    # each number costs a call then
+    if _has_long_number(body):
+        parse_int = _bounded_int
+    else:
+        parse_int = None
     try:
         value = json.loads(
             body.decode("utf-8").removeprefix(_BOM),
@@ -71,7 +75,8 @@ class Fields:
     def __init__(
         self, values: Mapping[str, Any], where: str = "", ignored: set[str] | None = None
     ) -> None:
-        self._values, self.where = values, where
+        self._values = values
+        self.where = where
         self.taken: set[str] = set()
         self.ignored: set[str] = set() if ignored is None else ignored
 
@@ -96,7 +101,9 @@ class Fields:
 
     def place(self, name: str) -> str:
         """The field's place in the request, as ``messages[2].content``."""
-        return f"{self.where}.{name}" if self.where else name
+        if self.where:
+            return f"{self.where}.{name}"
+        return name
 
     def any(self, name: str) -> Any:
         """Return a field of any type, None where it is absent."""
@@ -115,12 +122,16 @@ class Fields:
     def text(self, name: str, default: str | None = None) -> str | None:
         """Return a string of whole characters."""
         value = self._checked(name, str, "a string of whole characters", is_whole_text)
-        return default if value is None else value
+        if value is None:
+            return default
+        return value
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return true or false."""
         value = self._checked(name, bool, "true or false")
-        return default if value is None else value
+        if value is None:
+            return default
+        return value
 
     def number(self, name: str, least: float, most: float) -> float | None:
         """Return a number within limits."""
@@ -128,7 +139,9 @@ class Fields:
         value = self._checked(
             name, kind, f"a number from {least:g} to {most:g}", lambda it: least <= it <= most
         )
-        return None if value is None else float(value)
+        if value is None:
+            return None
+        return float(value)
 
     def whole(self, name: str, least: int, most: int) -> int | None:
         """Return a whole number within limits; it may be written as 4.0."""
@@ -156,7 +169,9 @@ class Fields:
     def table(self, name: str) -> Fields | None:
         """Return an object within this one."""
         value = self._checked(name, dict, "an object")
-        return None if value is None else Fields(value, self.place(name), self.ignored)
+        if value is None:
+            return None
+        return Fields(value, self.place(name), self.ignored)
 
     def items(self, name: str, most: int) -> Sequence[Any] | None:
         """Return a list of limited length."""
@@ -212,7 +227,9 @@ def whole_text(text: str) -> str:
 
 def as_whole(value: Any) -> Any:
     """Return a whole number that is written as 4.0 as one, everything else as it is."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def kind_of(value: object) -> str:
@@ -220,9 +237,13 @@ def kind_of(value: object) -> str:
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, str):
-        return f'"{value[:40]}"' if len(value) <= 40 else f'"{value[:40]}…"'
+        if len(value) <= 40:
+            return f'"{value[:40]}"'
+        return f'"{value[:40]}…"'
     if isinstance(value, (int, float)):
-        return f"{value:g}" if isinstance(value, float) else str(value)
+        if isinstance(value, float):
+            return f"{value:g}"
+        return str(value)
     if isinstance(value, list):
         return f"a list with {len(value)} items"
     return "an object"

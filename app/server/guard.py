@@ -73,7 +73,9 @@ class Guard:
         note: Callable[[Scope, int], object],
         origins: Collection[str],
     ) -> None:
-        self._app, self._api_key, self._note = app, api_key.encode(), note
+        self._api_key = api_key.encode()
+        self._app = app
+        self._note = note
         self._names = {"localhost", *(name.lower() for name in names)}
         self._origins = {origin.lower() for origin in origins}
         self._requests = OpenRequests()
@@ -208,7 +210,10 @@ def host_name(host: str) -> str:
     """
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
-    name = host.rpartition(":")[0] if host.count(":") == 1 else host
+    if host.count(":") == 1:
+        name = host.rpartition(":")[0]
+    else:
+        name = host
     return name.lower().removesuffix(".")
 
 
@@ -237,14 +242,19 @@ def _error_of(error: Exception, scope: Scope) -> ApiError:
 
 def _refusal(error: ApiError, scope: Scope) -> JsonBody:
     """Return the answer that says what is wrong, in the words of the API that was asked."""
-    body = {"error": error.message} if scope["path"].startswith("/api/") else error.body()
+    if scope["path"].startswith("/api/"):
+        body = {"error": error.message}
+    else:
+        body = error.body()
     return JsonBody(body, error.status, _HEADERS.get(error.status))
 
 
 def _address(scope: Scope) -> str:
     """Return the address of a client; "" where it is not known."""
     client = scope.get("client")
-    return str(client[0]) if client else ""
+    if client:
+        return str(client[0])
+    return ""
 
 
 def _cut(scope: Scope) -> None:
@@ -255,14 +265,22 @@ def _cut(scope: Scope) -> None:
 def host_and_path(target: str) -> tuple[str | None, str]:
     """Return the host of a request that names its whole address, as proxies' clients do, else None; and the path."""
     found = _WHOLE_ADDRESS.fullmatch(target)
-    return (found[1], found[2] or "/") if found else (None, target)
+    if found:
+        return (found[1], found[2] or "/")
+    return (None, target)
 
 
 def meant_path(path: str) -> str:
     """Return a path of the server for the ways in which clients write it; others as they are."""
     plain = _SLASHES.sub("/", path)
-    plain = plain[:-1] if len(plain) > 1 and plain.endswith("/") else plain
-    rest = _VERSIONS.sub("", plain, count=1) if plain.startswith("/v1") else plain
+    if len(plain) > 1 and plain.endswith("/"):
+        plain = plain[:-1]
+    else:
+        plain = plain
+    if plain.startswith("/v1"):
+        rest = _VERSIONS.sub("", plain, count=1)
+    else:
+        rest = plain
     if any(rest == one or rest.startswith(f"{one}/") for one in API):
         return f"/v1{rest}"
     return rest or plain

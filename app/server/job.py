@@ -52,7 +52,8 @@ class ReplyPiece:
     def without_end(self, n_chars: int) -> ReplyPiece:
         """Return this without its last characters: of the answer, and of the thought where that is shorter."""
         n_answer = min(n_chars, len(self.answer))
-        answer, n_thought = self.answer[: len(self.answer) - n_answer], n_chars - n_answer
+        answer = self.answer[: len(self.answer) - n_answer]
+        n_thought = n_chars - n_answer
         return ReplyPiece(
             answer, self.thought[: max(0, len(self.thought) - n_thought)], self.chances, self.calls
         )
@@ -92,7 +93,10 @@ class Job:
     def __init__(
         self, order: Order, peer: str, index: int, tell: Callable[[Happening], object]
     ) -> None:
-        self.order, self.peer, self.index, self.tell = order, peer, index, tell
+        self.order = order
+        self.peer = peer
+        self.index = index
+        self.tell = tell
         self._running: Stoppable | None = None
         self.is_cancelled = False
         self.is_waiting = True
@@ -145,7 +149,10 @@ class Asked:
         found = [await self._came.get()]
         while not self._came.empty():
             at, one = self._came.get_nowait()
-            joined = _joined(found[-1][1], one) if at == found[-1][0] else None
+            if at == found[-1][0]:
+                joined = _joined(found[-1][1], one)
+            else:
+                joined = None
             if joined is None:
                 found.append((at, one))
             else:

@@ -28,7 +28,10 @@ _NAME_RULE = f"1 to {MOST_NAME_CHARS} letters, digits, _, - or ."
 _NO_NAME_CHARS = re.compile(r"[^A-Za-z0-9_.-]+")
 _NAMELESS = "unknown"
 """Name of a tool in place of one that is empty."""
-AUTO, NONE, REQUIRED, ANY = "auto", "none", "required", "any"
+AUTO = "auto"
+NONE = "none"
+REQUIRED = "required"
+ANY = "any"
 _ROLES = {
     "system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT, "tool": TOOL, "function": TOOL,
 }  # fmt: skip
@@ -87,7 +90,10 @@ def read_message(message: Fields) -> Said:
             if item is not None
         )
         old = message.table("function_call")
-        calls += (read_call(old, ""),) if old is not None and not calls else ()
+        if old is not None and not calls:
+            calls += (read_call(old, ""),)
+        else:
+            calls += ()
     results = (CallResult("", "", read_id(message, "tool_call_id")),) if role == TOOL else ()
     for name in _OF_REPLIES:
         message.any(name)
@@ -105,7 +111,9 @@ def read_id(item: Fields, name: str) -> str:
     call_id = item.any(name)
     if call_id is not None and not isinstance(call_id, (str, int)):
         raise item.wrong(name, "a string")
-    return "" if call_id is None else str(call_id)
+    if call_id is None:
+        return ""
+    return str(call_id)
 
 
 def read_text(message: Fields, name: str, is_result: bool = False) -> str:
@@ -204,7 +212,7 @@ def read_tools(fields: Fields) -> Tools | None:
     offered = tuple(tools.values())
     if choice.mode == NONE:
         return Tools(offered, may_call=False)
-    must = (choice.name,) if choice.name else tuple(tools) if choice.mode == REQUIRED else ()
+    must = (choice.name,) if choice.name else (tuple(tools) if choice.mode == REQUIRED else ())
     return Tools(offered, must, takes_one or bool(must))
 
 
@@ -231,8 +239,13 @@ def _choice(fields: Fields) -> _Choice:
         return _Choice()
     if not isinstance(given, dict):
         word = fields.text("tool_choice") or AUTO
-        mode = REQUIRED if word == ANY else word
-        return _Choice(mode) if mode in (AUTO, NONE, REQUIRED) else _Choice(REQUIRED, word)
+        if word == ANY:
+            mode = REQUIRED
+        else:
+            mode = word
+        if mode in (AUTO, NONE, REQUIRED):
+            return _Choice(mode)
+        return _Choice(REQUIRED, word)
     choice = fields.item(given, "tool_choice")
     takes_one = choice.flag("disable_parallel_tool_use")
     kind = choice.text("type", "function")
@@ -312,7 +325,10 @@ def _parameters(function: Fields, name: str) -> dict[str, Any]:
             given = None
     if not isinstance(given, dict):
         raise function.wrong(field, f'a JSON schema of type "object" for the tool "{name}"')
-    schema = {"type": "object", "properties": {}} if not field else dict(given)
+    if not field:
+        schema = {"type": "object", "properties": {}}
+    else:
+        schema = dict(given)
     if is_deep(schema):
         function.note_ignored(f"parameters of tool {name} beyond a depth of {MOST_DEPTH}")
         schema = _cut(schema, MOST_DEPTH - 2)
@@ -330,9 +346,13 @@ def _parameters(function: Fields, name: str) -> dict[str, Any]:
 def _cut(value: Any, depth: int) -> Any:
     """Return a value of JSON without what is nested deeper."""
     if isinstance(value, dict):
-        return {key: _cut(item, depth - 1) for key, item in value.items()} if depth else {}
+        if depth:
+            return {key: _cut(item, depth - 1) for key, item in value.items()}
+        return {}
     if isinstance(value, list):
-        return [_cut(item, depth - 1) for item in value] if depth else []
+        if depth:
+            return [_cut(item, depth - 1) for item in value]
+        return []
     return value
 
 
@@ -372,7 +392,10 @@ def _arguments(given: Any) -> str:
     value = given
     if isinstance(given, str):
         try:
-            value = load_json(given) if given.strip() else {}
+            if given.strip():
+                value = load_json(given)
+            else:
+                value = {}
         except ValueError:
             value = given
     if value in (None, []):

@@ -53,7 +53,8 @@ class OpenModel:
     opening: asyncio.Task[None]
 
     def __init__(self, name: str, path: Path, header: ModelHeader, make_engine: MakeEngine) -> None:
-        self.name, self.header = name, header
+        self.name = name
+        self.header = header
         self._make_engine = partial(make_engine, path)
         self.engine = self._make_engine()
         self.used_s = time.monotonic()
@@ -71,7 +72,9 @@ class OpenModel:
     def n_ctx(self) -> int:
         """Tokens of a context; 0 while it is not open, or where it writes no text."""
         served = self.engine.served
-        return served.local.session.n_ctx if served is not None else 0
+        if served is not None:
+            return served.local.session.n_ctx
+        return 0
 
     @property
     def is_idle(self) -> bool:
@@ -111,10 +114,15 @@ class Models:
         idle_s: float,
         on_opened: Callable[[OpenModel], object],
     ) -> None:
-        self.settings, self._make_engine, self._path = settings, make_engine, path
-        self.only, self._idle_s, self._on_opened = only, idle_s, on_opened
+        self.settings = settings
+        self._make_engine = make_engine
+        self._path = path
+        self.only = only
+        self._idle_s = idle_s
+        self._on_opened = on_opened
         self.opened: dict[str, OpenModel] = {}
-        self._changing, self._searching = asyncio.Lock(), asyncio.Lock()
+        self._changing = asyncio.Lock()
+        self._searching = asyncio.Lock()
         """Held while memory is made free and taken, and while models are searched for."""
         self._listed: Mapping[str, tuple[FoundFile, ModelHeader]] = {}
         self._listed_s = -LISTED_S
@@ -159,15 +167,17 @@ class Models:
         if not wanted and self.last_used is not None:
             return self.last_used.name
         for listed in (self._listed, await self.listed()):
-            name = _named(wanted, listed) if wanted else self._usual(listed)
+            if wanted:
+                name = _named(wanted, listed)
+            else:
+                name = self._usual(listed)
             if name:
                 return name
         n_more = max(0, len(listed) - 10)
-        names = (
-            f"{', '.join(list(listed)[:10])}{f' and {n_more} more' if n_more else ''}"
-            if listed
-            else "none"
-        )
+        if listed:
+            names = f"{', '.join(list(listed)[:10])}{f' and {n_more} more' if n_more else ''}"
+        else:
+            names = "none"
         raise ApiError(
             f'there is no model "{wanted[:60]}" here (served: {names})',
             404,
@@ -190,7 +200,8 @@ class Models:
         model = self.opened.get(name) or self._begin(
             name, self._listed[name][0].path, self._listed[name][1]
         )
-        model.n_wanted, model.unloads = model.n_wanted + 1, unloads
+        model.n_wanted = model.n_wanted + 1
+        model.unloads = unloads
         try:
             await asyncio.shield(model.opening)
         except asyncio.CancelledError:
@@ -213,10 +224,15 @@ class Models:
         """Return how long a model stays open if no one uses it, in seconds; None for as long as the server runs."""
         if self.only or not (self._idle_s or model.unloads):
             return None
-        return 0.0 if model.unloads else max(0.0, self._idle_s - (time.monotonic() - model.used_s))
+        if model.unloads:
+            return 0.0
+        return max(0.0, self._idle_s - (time.monotonic() - model.used_s))
 
     def _find(self) -> Mapping[str, tuple[FoundFile, ModelHeader]]:
-        usual = file_at(self._path, "") if self._path is not None else None
+        if self._path is not None:
+            usual = file_at(self._path, "")
+        else:
+            usual = None
         if self.only:
             file = usual or FoundFile(Path(self.only), self.only, 0, 0, "")
             return {self.only: (file, HeaderCache().header(file) if usual else ModelHeader())}
@@ -228,7 +244,10 @@ class Models:
         return models_by_name(files)
 
     def _usual(self, listed: Mapping[str, tuple[FoundFile, ModelHeader]]) -> str:
-        usual = self._path.resolve() if self._path is not None else None
+        if self._path is not None:
+            usual = self._path.resolve()
+        else:
+            usual = None
         return next(
             (name for name, (file, _) in listed.items() if file.path.resolve() == usual), ""
         )
@@ -273,7 +292,8 @@ class Models:
         if header.needs is None:
             return True
         claimed = sum(one.engine.claimed_bytes for one in self.opened.values())
-        memory, n_ctx = fitting.machine_memory(), self.settings.context_size or None
+        memory = fitting.machine_memory()
+        n_ctx = self.settings.context_size or None
         needed = fitting.fit(header.needs, memory, fitting.MachineRates(), n_ctx).needed_bytes
         return needed <= memory.available_bytes - claimed
 
@@ -330,4 +350,6 @@ def _named(wanted: str, listed: Mapping[str, tuple[FoundFile, ModelHeader]]) -> 
         found = called(short, [file for file, _ in listed.values()], lambda file: names[file.path])
     except Refusal as refusal:
         raise ApiError(str(refusal), 404, "model", "model_not_found") from None
-    return names[found.path] if found is not None else ""
+    if found is not None:
+        return names[found.path]
+    return ""

@@ -48,7 +48,8 @@ def generate_order(fields: Fields, only: str) -> Order:
     """Read a request for ``/api/generate``; ``only``: see ``take_model``. Raises ApiError: it is wrong."""
     fields = fields.opened()
     refuse_unsupported(fields, _NEUTRAL)
-    prompt, system = _text(fields, "prompt"), _text(fields, "system")
+    prompt = _text(fields, "prompt")
+    system = _text(fields, "system")
     if fields.flag("raw") or not prompt:
         return _order(fields, only, prompt=prompt)
     said = Said(USER, prompt)
@@ -102,7 +103,8 @@ class ChatBody:
     in_lines = True
 
     def __init__(self, order: Order, model_id: str) -> None:
-        self._model_id, self._since_s = model_id, time.monotonic()
+        self._model_id = model_id
+        self._since_s = time.monotonic()
 
     @property
     def still_here(self) -> dict[str, Any]:

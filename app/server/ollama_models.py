@@ -60,7 +60,8 @@ class OllamaModels:
 
     async def opened(self, request: Request) -> Response:
         """List those that are open."""
-        listed, found = await self._models.listed(), []
+        listed = await self._models.listed()
+        found = []
         for name, model in self._models.opened.items():
             if name in listed and model.n_ctx:
                 left_s = self._models.left_s(model)
@@ -77,9 +78,13 @@ class OllamaModels:
         template = await asyncio.wrap_future(
             in_background(lambda: _template_of(file.path), "template")
         )
-        about, family = _entry(name, file, header), clean_line(header.architecture, 24)
+        about = _entry(name, file, header)
+        family = clean_line(header.architecture, 24)
         opened = self._models.opened.get(name)
-        n_ctx = opened.n_ctx if opened is not None else 0
+        if opened is not None:
+            n_ctx = opened.n_ctx
+        else:
+            n_ctx = 0
         if not n_ctx and header.needs is not None:
             n_ctx = self._models.settings.context_size or fitting.default_context(header.needs)
         info = {"general.architecture": family, "general.parameter_count": header.parameters}
@@ -109,7 +114,11 @@ def _model_of(body: bytes) -> str:
 
 
 def _entry(name: str, file: FoundFile, header: ModelHeader) -> dict[str, Any]:
-    tagged, family = name if ":" in name else name + LATEST, clean_line(header.architecture, 24)
+    if ":" in name:
+        tagged = name
+    else:
+        tagged = name + LATEST
+    family = clean_line(header.architecture, 24)
     identity = f"{file.path} {file.size_bytes} {file.mtime_ns}".encode("utf-8", "replace")
     return {
         "name": tagged,
@@ -135,4 +144,6 @@ def _template_of(path: Path) -> str:
             template = gguf.metadata.get("tokenizer.chat_template")
     except Exception:  # who opens it is told what is wrong with it
         return ""
-    return template if isinstance(template, str) else ""
+    if isinstance(template, str):
+        return template
+    return ""

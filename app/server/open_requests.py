@@ -115,7 +115,9 @@ class OpenRequests:
             for index, request in enumerate(self._requests)
             if request.stuck_since_s is not None and request.stuck_since_s <= until_s
         ]
-        return min(stuck)[2] if stuck else None
+        if stuck:
+            return min(stuck)[2]
+        return None
 
     def _cut(self, request: OpenRequest) -> None:
         self.end(request)
@@ -124,7 +126,9 @@ class OpenRequests:
 
 def _kept_bytes(request: OpenRequest) -> int:
     """Return the bytes that are kept of a body: none of one that is too large."""
-    return request.body_bytes if request.body_bytes <= MOST_BODY_BYTES else 0
+    if request.body_bytes <= MOST_BODY_BYTES:
+        return request.body_bytes
+    return 0
 
 
 def _too_many(message: str) -> ApiError:

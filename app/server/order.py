@@ -94,9 +94,9 @@ class Order:
     def of_reply(self, index: int) -> Order:
         """Return the request for one of its replies, those to the first prompt first."""
         prompt = index // self.n_answers
-        return (
-            replace(self, prompt=self.more_prompts[prompt - 1], more_prompts=()) if prompt else self
-        )
+        if prompt:
+            return replace(self, prompt=self.more_prompts[prompt - 1], more_prompts=())
+        return self
 
     @property
     def is_chat(self) -> bool:
@@ -231,12 +231,18 @@ def refuse_unsupported(fields: Fields, neutral_values: Mapping[str, Any]) -> Non
     """Refuse what asks for something that is not done here: all but the value that asks for nothing."""
     for name, neutral in neutral_values.items():
         value = as_whole(fields.any(name))
-        allowed = neutral if isinstance(neutral, tuple) else (neutral,)
+        if isinstance(neutral, tuple):
+            allowed = neutral
+        else:
+            allowed = (neutral,)
         is_neutral = any(type(value) is type(choice) and value == choice for choice in allowed)
         if value is None or is_neutral:
             continue
         choices = " or ".join(str(choice) for choice in allowed if choice != "")
-        way_out = f"allowed: {choices}" if choices else "leave it out"
+        if choices:
+            way_out = f"allowed: {choices}"
+        else:
+            way_out = "leave it out"
         raise unsupported(fields.place(name), f"is not supported ({way_out})")
 
 
@@ -258,7 +264,10 @@ def _thinking(fields: Fields) -> str | None:
     variables = fields.table("chat_template_kwargs") or Fields({})
     for name in ("enable_thinking", "thinking"):
         if variables.has(name):
-            effort = "on" if variables.flag(name) else "off"
+            if variables.flag(name):
+                effort = "on"
+            else:
+                effort = "off"
     variables.ignore_rest()
     return effort
 

@@ -54,7 +54,11 @@ class ResponseBody:
             ]
         if isinstance(happening, ReplyPiece):
             return self._add(happening)
-        events = [] if self._items else self._begin(_Item("answer"))  # an empty answer is one too
+        # an empty answer is one too
+        if self._items:
+            events = []
+        else:
+            events = self._begin(_Item("answer"))
         events += self._close_last()
         finished = self._finished(happening)
         return [*events, self._event(f"response.{finished['status']}", response=finished)]
@@ -86,18 +90,18 @@ class ResponseBody:
         added = self._event(
             "response.output_item.added", output_index=at, item=item.body(is_done=False)
         )
-        return (
-            [added]
-            if item.call
-            else [added, self._of_part("response.content_part.added", part=item.part())]
-        )
+        if item.call:
+            return [added]
+        return [added, self._of_part("response.content_part.added", part=item.part())]
 
     def _close_last(self) -> list[dict[str, Any]]:
         if not self._items:
             return []
-        item, at = self._items[-1], len(self._items) - 1
+        item = self._items[-1]
+        at = len(self._items) - 1
         if item.call:
-            name, arguments = item.call.name, item.call.arguments
+            name = item.call.name
+            arguments = item.call.arguments
             ends = [
                 self._of_item(
                     "response.function_call_arguments.done", name=name, arguments=arguments
@@ -146,9 +150,14 @@ class _Item:
     """A thought, an answer or a call in the output."""
 
     def __init__(self, kind: str, call: ToolCall | None = None) -> None:
-        self.kind, self.call, self.texts = kind, call, list[str]()
+        self.texts = list[str]()
+        self.kind = kind
+        self.call = call
         self.id = f"{_PREFIXES[kind]}_{secrets.token_hex(16)}"
-        self.name = "output_text" if kind == "answer" else "reasoning_text"
+        if kind == "answer":
+            self.name = "output_text"
+        else:
+            self.name = "reasoning_text"
         self.more: dict[str, Any] = {"logprobs": []} if kind == "answer" else {}
         """Fields that an answer's events have without being asked for."""
 
@@ -169,10 +178,16 @@ class _Item:
         """Return it, without its text while that comes."""
         status = {"id": self.id, "status": "completed" if is_done else "in_progress"}
         if self.call:
-            arguments = self.call.arguments if is_done else ""
+            if is_done:
+                arguments = self.call.arguments
+            else:
+                arguments = ""
             named = {"call_id": self.call.call_id, "name": self.call.name, "arguments": arguments}
             return {"type": "function_call", **status, **named}
-        content = [self.part()] if is_done else []
+        if is_done:
+            content = [self.part()]
+        else:
+            content = []
         if self.kind == "answer":
             return {"type": "message", **status, "role": "assistant", "content": content}
         return {"type": "reasoning", **status, "summary": [], "content": content}

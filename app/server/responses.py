@@ -33,7 +33,8 @@ _IGNORED = ("include", "truncation", "max_tool_calls", "client_metadata")
 """What the answer does not depend on, or a server that stores nothing has nothing for."""
 _LEFT_OUT = ("reasoning", "item_reference", "compaction")
 """Items of ours that clients send back: the tokens of a thought are kept, and nothing is stored that could be meant."""
-_CALL, _RESULT = "function_call", "function_call_output"
+_CALL = "function_call"
+_RESULT = "function_call_output"
 
 
 def response_order(fields: Fields, only: str) -> Order:
@@ -88,7 +89,10 @@ def _said(fields: Fields) -> list[Said]:
     wanted = "a text, or a list of messages, the last one of the user"
     if given is None or given in ("", []):
         raise fields.missing("input", wanted)
-    said = [Said(SYSTEM, whole_text(instructions))] if instructions else []
+    if instructions:
+        said = [Said(SYSTEM, whole_text(instructions))]
+    else:
+        said = []
     if isinstance(given, str):
         return [*said, Said(USER, whole_text(given))]
     if not isinstance(given, list) or len(given) > MOST_MESSAGES:

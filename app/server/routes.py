@@ -86,7 +86,9 @@ class Routes:
     """Answers with the engine's help, or about it."""
 
     def __init__(self, models: Models, metrics: Metrics, bodies: BodyReader) -> None:
-        self._models, self._metrics, self._bodies = models, metrics, bodies
+        self._models = models
+        self._metrics = metrics
+        self._bodies = bodies
         self._started = int(time.time())
         self._ignored: set[str] = set()
         """Fields that the log has named."""
@@ -102,7 +104,10 @@ class Routes:
         if order.is_empty:
             await self._models.open(name)
             return JsonBody(body.whole([(ReplyPiece(), Ended("load"))]))
-        peer = request.client.host if request.client is not None else ""
+        if request.client is not None:
+            peer = request.client.host
+        else:
+            peer = ""
         if not order.is_streamed:
             asked = await self._ask(order, name, peer)
             async with watched(request.receive, asked.drop):
@@ -166,7 +171,8 @@ class Routes:
 
     async def model(self, request: Request) -> Response:
         """Tell about a model."""
-        wanted, only = request.path_params["model_id"], self._models.only
+        wanted = request.path_params["model_id"]
+        only = self._models.only
         if only and wanted != only:
             why = f'there is no model "{wanted[:60]}" here (served: {only}, whatever name a request has)'
             raise ApiError(why, 404, "model", "model_not_found")
@@ -174,7 +180,8 @@ class Routes:
 
     async def metrics(self, request: Request) -> Response:
         """Return the counters."""
-        engines, used = [one.engine for one in self._models.opened.values()], self._models.last_used
+        engines = [one.engine for one in self._models.opened.values()]
+        used = self._models.last_used
         text = self._metrics.text(
             requests_running=sum(one.n_running for one in engines),
             requests_waiting=sum(one.n_waiting for one in engines),
@@ -186,7 +193,8 @@ class Routes:
         """Tell what llama-server tells about a model."""
         opened = await self._models.open(request.query_params.get("model", ""))
         served = opened.served
-        model, tokenizer = served.local.model, served.local.model.tokenizer
+        tokenizer = served.local.model.tokenizer
+        model = served.local.model
         sampling = asdict(served.sampling)
         for theirs, ours in LLAMA_SERVER_NAMES.items():
             sampling[theirs] = sampling.pop(ours)
@@ -289,13 +297,22 @@ class Routes:
             GoneError: the client has left.
         """
         n_left = len(asked.jobs)
-        first_s = IN_LINE_S if asked.is_waiting else STILL_HERE_S
-        patience_s = first_s if is_streamed else None
+        if asked.is_waiting:
+            first_s = IN_LINE_S
+        else:
+            first_s = STILL_HERE_S
+        if is_streamed:
+            patience_s = first_s
+        else:
+            patience_s = None
         try:
             while n_left:
                 try:
                     came = await asyncio.wait_for(asked.next(), patience_s)
-                    patience_s = STILL_HERE_S if is_streamed else None
+                    if is_streamed:
+                        patience_s = STILL_HERE_S
+                    else:
+                        patience_s = None
                 except asyncio.TimeoutError:
                     patience_s = STILL_HERE_S
                     yield 0, None
@@ -315,7 +332,10 @@ class Routes:
         if ended.error is not None:
             log(f"reply broken off: {ended.error.message}")
             return
-        tps = (ended.tokens - 1) / ended.write_s if ended.write_s > 0 and ended.tokens > 1 else 0.0
+        if ended.write_s > 0 and ended.tokens > 1:
+            tps = (ended.tokens - 1) / ended.write_s
+        else:
+            tps = 0.0
         how = f"{ended.reason}: {ended.prompt_tokens} prompt tokens, {ended.cached_tokens} of them cached"
         log(f"reply {how}; {ended.tokens} written at {tps:.1f} tok/s")
 

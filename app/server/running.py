@@ -76,7 +76,8 @@ class Running:
         most_at_once: int = 1,
         idle_s: float = 0.0,
     ) -> None:
-        self._listener, self._model_id = listener, model_id
+        self._listener = listener
+        self._model_id = model_id
         self._loop: asyncio.AbstractEventLoop | None = None
         make_engine = partial(
             ServedEngine, settings=settings, most_waiting=most_waiting, most_at_once=most_at_once
@@ -107,7 +108,8 @@ class Running:
         """Answer until a signal comes; returns the exit code. Raises Exception: the model cannot be opened."""
         for name in ("uvicorn", "asyncio"):
             logger = logging.getLogger(name)
-            logger.handlers, logger.propagate = [_FaultLines(logging.ERROR)], False
+            logger.handlers = [_FaultLines(logging.ERROR)]
+            logger.propagate = False
         asyncio.run(self._run())
         if self._failure is not None:
             raise self._failure
@@ -120,11 +122,10 @@ class Running:
             for number, code in exit_codes.BY_SIGNAL.items():
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     loop.add_signal_handler(number, self._end, code)
-        what = (
-            "opening the model"
-            if self._model_id
-            else "each model is opened when a request names it; ctrl+c ends it"
-        )
+        if self._model_id:
+            what = "opening the model"
+        else:
+            what = "each model is opened when a request names it; ctrl+c ends it"
         log(f"{self._model_id or 'this machine'} at {_url(self._listener)}: {what}")
         task = self._models.start()
         task.add_done_callback(self._note_ended)
@@ -142,19 +143,20 @@ class Running:
     def _tell_opened(self, model: OpenModel) -> None:
         for notice in model.engine.model.notices:
             log(notice)
-        served, size = model.engine.served, "vectors of texts only"
+        served = model.engine.served
+        size = "vectors of texts only"
         if served is not None:
             if served.local.model.chat_template.call_format is None:
                 log(f"{model.name}: the chat template has no tools: requests with some are refused")
-            at_once = (
-                f"{model.engine.n_slots} requests at once, " if model.engine.n_slots > 1 else ""
-            )
+            if model.engine.n_slots > 1:
+                at_once = f"{model.engine.n_slots} requests at once, "
+            else:
+                at_once = ""
             size = f"{at_once}context of {count(model.n_ctx)} tokens, {served.local.model.threads} threads"
-        where = (
-            f" at {_url(self._listener)}: ready ({size}); ctrl+c ends it"
-            if self._model_id
-            else f": open ({size})"
-        )
+        if self._model_id:
+            where = f" at {_url(self._listener)}: ready ({size}); ctrl+c ends it"
+        else:
+            where = f": open ({size})"
         log(f"{model.name}{where}")
 
     def _end(self, code: int) -> None:
@@ -225,12 +227,16 @@ class _Connection(H11Protocol):
     @property
     def address(self) -> str:
         """Address of the client."""
-        return self.client[0] if self.client else ""
+        if self.client:
+            return self.client[0]
+        return ""
 
     @property
     def _waiting_since_s(self) -> float:
         """When the request began that has not come whole, or when something came last."""
-        return self._since_s if self._is_awaited else self._heard_s
+        if self._is_awaited:
+            return self._since_s
+        return self._heard_s
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
@@ -326,13 +332,19 @@ class _FaultLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a fault's line without its traceback, which may hold what was said."""
-        kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
+        if record.exc_info and record.exc_info[0]:
+            kind = record.exc_info[0].__name__
+        else:
+            kind = ""
         log(f"fault: {record.msg} {kind}".strip())
 
 
 def _note_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     error = context.get("exception")
-    kind = f": {type(error).__name__}" if error is not None else ""
+    if error is not None:
+        kind = f": {type(error).__name__}"
+    else:
+        kind = ""
     log(f"fault: {context.get('message', '')}{kind}")
 
 

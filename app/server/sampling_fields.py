@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 MOST_COUNT = 2**31 - 1
 MOST_BIASES = 10_000
-MOST_BREAKERS, MOST_BREAKER_CHARS = 64, 100
+MOST_BREAKERS = 64
+MOST_BREAKER_CHARS = 100
 FORBIDDEN = 1e9
 """``false`` in place of a bias takes this off a logit."""
 LLAMA_SERVER_NAMES = {
@@ -40,7 +41,10 @@ def read_sampling(fields: Fields) -> dict[str, Any]:
     chosen["dry_window"] = fields.whole("dry_penalty_last_n", -1, MOST_COUNT)
     chosen["dry_breakers"] = _breakers(fields)
     chosen["logit_bias"] = _biases(fields)
-    chosen["ignore_eos"] = fields.flag("ignore_eos") if fields.has("ignore_eos") else None
+    if fields.has("ignore_eos"):
+        chosen["ignore_eos"] = fields.flag("ignore_eos")
+    else:
+        chosen["ignore_eos"] = None
     chosen["seed"] = fields.whole("seed", -(2**63), 2**64 - 1)
     chosen = {name: value for name, value in chosen.items() if value is not None}
     if "repetition_penalty" in chosen:  # vLLM's name
@@ -67,11 +71,10 @@ def resolved(chosen: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
     if "logit_bias" in values:
         named: list[tuple[int, float]] = []
         for name, bias in values["logit_bias"]:
-            ids = (
-                [name]
-                if isinstance(name, int)
-                else tokenizer.encode(name, bos=False, special=False)
-            )
+            if isinstance(name, int):
+                ids = [name]
+            else:
+                ids = tokenizer.encode(name, bos=False, special=False)
             named += [(one, bias) for one in ids if one >= 0]
         values["logit_bias"] = tuple(named)
     return values

@@ -47,7 +47,10 @@ class _Place:
     """Where the conversation of the requests is: in no file, but its states are kept if conversations are."""
 
     def __init__(self, settings: Settings) -> None:
-        self.state_path = paths.states_dir() if settings.save_conversations == "on" else None
+        if settings.save_conversations == "on":
+            self.state_path = paths.states_dir()
+        else:
+            self.state_path = None
         self.state_trouble = ""
 
 
@@ -85,7 +88,9 @@ class ServedEngine:
     def __init__(
         self, path: Path, settings: Settings, most_waiting: int, most_at_once: int
     ) -> None:
-        self._path, self._settings, self._most_at_once = path, settings, most_at_once
+        self._path = path
+        self._settings = settings
+        self._most_at_once = most_at_once
         self._line: WaitingLine[Job] = WaitingLine(most_waiting)
         self._dealing = threading.Lock()
         """Held while it is decided who answers."""
@@ -182,7 +187,8 @@ class ServedEngine:
                 slot = max(free, key=partial(_suitability, job))
                 self._n_dealt += 1
                 job.is_waiting = False
-                slot.running, slot.n_dealt = job, self._n_dealt
+                slot.running = job
+                slot.n_dealt = self._n_dealt
                 slot.host.submit(partial(self._answer, slot, job))
 
     def aside(self, work: Callable[[Any], Any]) -> Aside:
@@ -293,7 +299,10 @@ class ServedEngine:
         states = slot.answering.states
         try:
             is_dropped = job.is_cancelled or self._is_closing  # the end may not have seen this one
-            ended = Ended("cancelled") if is_dropped else slot.answering.answer(job)
+            if is_dropped:
+                ended = Ended("cancelled")
+            else:
+                ended = slot.answering.answer(job)
         except Cancelled:  # before anything was computed
             ended = Ended("cancelled")
         except (
@@ -310,14 +319,16 @@ class ServedEngine:
         self._drop_old_states()
 
     def _drop_old_states(self) -> None:
-        quota_bytes, now_s = self._settings.kv_states_quota_bytes, time.monotonic()
+        quota_bytes = self._settings.kv_states_quota_bytes
+        now_s = time.monotonic()
         if quota_bytes and now_s - self._dropped_states_s >= DROP_STATES_PERIOD_S:
             self._dropped_states_s = now_s
             in_background(partial(drop_oldest_states, quota_bytes), "quota")
 
     def _do_asides(self) -> bool:
         """Work at short work for a slice; whether more of it waits."""
-        model, until_s = self.model, time.monotonic() + SLICE_S
+        model = self.model
+        until_s = time.monotonic() + SLICE_S
         while model is not None and self._asides and time.monotonic() < until_s:
             aside = self._asides.popleft()
             if not aside.advance(model, until_s):

@@ -25,7 +25,8 @@ MOST_TOKENIZED_CHARS = 1 << 18
 _MOST_IDS = 1 << 18
 MOST_TEXTS = 2048
 """Limit on the texts of a request, as OpenAI's."""
-_FLOAT, _BASE64 = "float", "base64"
+_FLOAT = "float"
+_BASE64 = "base64"
 
 
 @record
@@ -45,7 +46,8 @@ def tokenize_work(fields: Fields) -> Work:
         raise ApiError(
             f"content is longer than {MOST_TOKENIZED_CHARS} characters", 413, "content", "too_long"
         )
-    adds_special, parses_special = fields.flag("add_special"), fields.flag("parse_special", True)
+    adds_special = fields.flag("add_special")
+    parses_special = fields.flag("parse_special", True)
     with_pieces = fields.flag("with_pieces")
 
     def compute(name: str, model: Any) -> dict[str, Any]:
@@ -91,11 +93,10 @@ def embedding_work(fields: Fields) -> Work:
         vectors, n_tokens = _vectors(model, texts, n_wanted)
         data: list[dict[str, Any]] = []
         for index, one in enumerate(vectors):
-            told = (
-                one.tolist()
-                if form == _FLOAT
-                else base64.b64encode(one.astype("<f4").tobytes()).decode()
-            )
+            if form == _FLOAT:
+                told = one.tolist()
+            else:
+                told = base64.b64encode(one.astype("<f4").tobytes()).decode()
             data.append({"object": "embedding", "index": index, "embedding": told})
         return {"object": "list", "data": data, "model": name, "usage": _usage(n_tokens)}
 
@@ -157,11 +158,15 @@ def rerank_work(fields: Fields) -> Work:
     returns_documents = fields.flag("return_documents")
 
     def compute(name: str, model: Any) -> dict[str, Any]:
-        results, n_tokens = [], 0
+        results = []
+        n_tokens = 0
         for index, text in enumerate(texts):
             ids = model.pair_ids(query, text)
             score = _computed(f"documents[{index}]", model.embedder.rank, ids)
-            document = {"document": {"text": text}} if returns_documents else {}
+            if returns_documents:
+                document = {"document": {"text": text}}
+            else:
+                document = {}
             results.append({"index": index, "relevance_score": score, **document})
             n_tokens += len(ids)
         results.sort(key=lambda one: -one["relevance_score"])
@@ -208,11 +213,16 @@ def _vectors(
 
     With ``truncates``, a text that is too long has the vector of its beginning.
     """
-    embedder, vectors, n_tokens = model.embedder, [], 0
+    embedder = model.embedder
+    vectors = []
+    n_tokens = 0
     if n_wanted is not None and n_wanted > embedder.dim:
         raise invalid("dimensions", f"is {n_wanted}: this model has {embedder.dim}")
     for text in texts:
-        ids = _truncated_ids(model, text) if truncates else _ids(model, text)
+        if truncates:
+            ids = _truncated_ids(model, text)
+        else:
+            ids = _ids(model, text)
         vectors.append(_shortened(_computed("input", embedder.embed, ids), n_wanted))
         n_tokens += len(ids)
     return vectors, n_tokens
@@ -228,7 +238,8 @@ def _truncated_ids(model: Any, text: str | list[int]) -> list[int]:
 
     The token that ends a text is among them.
     """
-    tokenizer, n_ctx = model.tokenizer, model.embedder.n_ctx
+    tokenizer = model.tokenizer
+    n_ctx = model.embedder.n_ctx
     if isinstance(text, list):
         return text  # whoever counts tokens is told that there are too many
     # what is behind them has no place
@@ -236,7 +247,9 @@ def _truncated_ids(model: Any, text: str | list[int]) -> list[int]:
     if len(ids) <= n_ctx:
         return ids
     has_end = tokenizer.add_eos and tokenizer.eos_id is not None
-    return [*ids[: n_ctx - 1], ids[-1]] if has_end else ids[:n_ctx]
+    if has_end:
+        return [*ids[: n_ctx - 1], ids[-1]]
+    return ids[:n_ctx]
 
 
 def _shortened(vector: np.ndarray[Any, Any], n: int | None) -> np.ndarray[Any, Any]:
@@ -244,7 +257,9 @@ def _shortened(vector: np.ndarray[Any, Any], n: int | None) -> np.ndarray[Any, A
     if n is None or n == len(vector):
         return vector
     length = float(np.linalg.norm(vector[:n]))
-    return vector[:n] / length if length else vector[:n]
+    if length:
+        return vector[:n] / length
+    return vector[:n]
 
 
 def _computed(place: str, compute: Callable[[list[int]], Any], ids: list[int]) -> Any:
@@ -253,7 +268,10 @@ def _computed(place: str, compute: Callable[[list[int]], Any], ids: list[int]) -
     except EngineError as error:
         if type(error) not in (EngineError, ContextFullError):
             raise
-        code = "context_length_exceeded" if isinstance(error, ContextFullError) else "invalid_value"
+        if isinstance(error, ContextFullError):
+            code = "context_length_exceeded"
+        else:
+            code = "invalid_value"
         raise ApiError(f"{place}: {error}", param=place, code=code) from None
 
 

@@ -142,13 +142,23 @@ class EventStream(Response):
         ends_with_done: bool,
         in_lines: bool,
     ) -> None:
-        kind = "application/x-ndjson" if in_lines else "text/event-stream"
+        if in_lines:
+            kind = "application/x-ndjson"
+        else:
+            kind = "text/event-stream"
         super().__init__(
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, media_type=kind
         )
         del self.headers["content-length"]
-        self._encoded = _line if in_lines else _event
-        self._objects, self._last = objects, b"data: [DONE]\n\n" if ends_with_done else b""
+        if in_lines:
+            self._encoded = _line
+        else:
+            self._encoded = _event
+        self._objects = objects
+        if ends_with_done:
+            self._last = b"data: [DONE]\n\n"
+        else:
+            self._last = b""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send them as they come."""
@@ -168,7 +178,10 @@ def _line(one: dict[str, Any] | None) -> bytes:
 def _event(one: dict[str, Any] | None) -> bytes:
     if one is None:
         return b": still here\n\n"
-    name = f"event: {one['type']}\n".encode() if "type" in one else b""
+    if "type" in one:
+        name = f"event: {one['type']}\n".encode()
+    else:
+        name = b""
     return name + b"data: " + _as_json(one) + b"\n\n"
 
 

@@ -76,7 +76,10 @@ class _MarkLimit:
             return text
         kept = []
         for character in text:
-            self._marks_in_row = self._marks_in_row + 1 if _is_mark(character) else 0
+            if _is_mark(character):
+                self._marks_in_row = self._marks_in_row + 1
+            else:
+                self._marks_in_row = 0
             if self._marks_in_row <= MAX_MARKS:
                 kept.append(character)
         return "".join(kept)
@@ -108,7 +111,10 @@ class TextCleaner:
 
     def flush(self) -> str:
         """Return what was held back; call it once at the end of the text."""
-        rest = "␍" if self.is_holding else ""
+        if self.is_holding:
+            rest = "␍"
+        else:
+            rest = ""
         self.is_holding = False
         self._marks = _MarkLimit()
         return rest
@@ -190,7 +196,9 @@ def clean_line(text: str, limit: int = 120) -> str:
     considered = text[: 2 * limit]  # a huge name costs no more than a long one
     line = screen_text(considered).strip("\n").replace("\n", "\\n").replace("\t", "\\t")
     is_whole = len(line) <= limit and len(considered) == len(text)
-    return line if is_whole else line[: limit - 1] + "…"
+    if is_whole:
+        return line
+    return line[: limit - 1] + "…"
 
 
 def _signed(text: str, start: int) -> str:
@@ -201,7 +209,9 @@ def _signed(text: str, start: int) -> str:
 
     def sign(match: re.Match[str]) -> str:
         position = match.start()
-        return match[0] if position < start or _is_in_place(text, position) else REPLACEMENT
+        if position < start or _is_in_place(text, position):
+            return match[0]
+        return REPLACEMENT
 
     return _DOUBTFUL.sub(sign, text)
 
@@ -212,7 +222,10 @@ def _is_in_place(text: str, position: int) -> bool:
     It belongs to a flag, or chooses the form of the character before it.
     """
     character = text[position]
-    previous = text[position - 1 : position] if position else ""
+    if position:
+        previous = text[position - 1 : position]
+    else:
+        previous = ""
     if "\ufe00" <= character <= "\ufe0f":
         return previous != "" and not previous.isspace() and not _SELECTOR.match(previous)
     if "\U000e0100" <= character <= "\U000e01ef":

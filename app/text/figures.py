@@ -12,7 +12,9 @@ def rate(tokens_per_s: float) -> str:
     """Write a rate: two decimals below 1, one below 100, none above."""
     if tokens_per_s < 1:
         return f"{tokens_per_s:.2f}"
-    return f"{tokens_per_s:.1f}" if tokens_per_s < 99.95 else f"{tokens_per_s:,.0f}"
+    if tokens_per_s < 99.95:
+        return f"{tokens_per_s:.1f}"
+    return f"{tokens_per_s:,.0f}"
 
 
 def seconds(duration_s: float) -> str:
@@ -36,10 +38,15 @@ def whole_seconds(duration_s: float) -> str:
 
 def size(n_bytes: float) -> str:
     """Write a size in powers of 1024: "118M", "4.2G"."""
-    value, unit = float(n_bytes), 0
+    value = float(n_bytes)
+    unit = 0
     while value >= 1023.5 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    decimals = 1 if value < 9.95 and unit > 0 else 0
+        value = value / 1024
+        unit = unit + 1
+    if value < 9.95 and unit > 0:
+        decimals = 1
+    else:
+        decimals = 0
     return f"{value:.{decimals}f}{_UNITS[unit]}"
 
 
@@ -63,26 +70,34 @@ def parameters(n: int) -> str:
     for unit, factor in (("B", 1e9), ("M", 1e6), ("K", 1e3)):
         if n >= 0.9995 * factor:
             value = n / factor
-            return f"{value:.1f}{unit}" if value < 9.95 else f"{value:.0f}{unit}"
+            if value < 9.95:
+                return f"{value:.1f}{unit}"
+            return f"{value:.0f}{unit}"
     return str(n)
 
 
 def short_tokens(n: int) -> str:
     """Write a context in the units models are named by, rounded down: "128k" for 131,072."""
-    return f"{n // 1024}k" if n >= 1024 else str(n)
+    if n >= 1024:
+        return f"{n // 1024}k"
+    return str(n)
 
 
 def bar(done: int, total: int, width: int) -> str:
     """Draw progress in ``width`` cells of two glyphs that every terminal font has."""
-    filled = width * min(done, total) // total if total > 0 else 0
+    if total > 0:
+        filled = width * min(done, total) // total
+    else:
+        filled = 0
     return "█" * filled + "░" * (width - filled)
 
 
 def back(n_tokens: int, duration_s: float, read_s: float | None) -> str:
     """Write what a saved state brought back, and how long reading the same would have taken where that was long."""
-    instead = (
-        f" instead of about {whole_seconds(read_s or 0)}" if saves_much(duration_s, read_s) else ""
-    )
+    if saves_much(duration_s, read_s):
+        instead = f" instead of about {whole_seconds(read_s or 0)}"
+    else:
+        instead = ""
     return f"{count(n_tokens)} tokens back in {seconds(duration_s)}{instead}"
 
 
@@ -93,16 +108,25 @@ def saves_much(duration_s: float, read_s: float | None) -> bool:
 
 def dropped_turns(n_turns: int, n_tokens: int, read_tokens: int, read_s: float | None) -> str:
     """Write what went of a full context, and what is read again for it."""
-    turns = "the oldest turn" if n_turns == 1 else f"the oldest {n_turns} turns"
+    if n_turns == 1:
+        turns = "the oldest turn"
+    else:
+        turns = f"the oldest {n_turns} turns"
     again = f"{count(read_tokens)} tokens are read"
-    how_long = f", about {whole_seconds(read_s)}" if read_s else ""
+    if read_s:
+        how_long = f", about {whole_seconds(read_s)}"
+    else:
+        how_long = ""
     went = f"{turns}, {count(n_tokens)} tokens, dropped from it, not from the conversation"
     return f"The context was full: {went}. {again}{how_long}"
 
 
 def context_nearly_full(used: int, n_ctx: int, may_grow: bool) -> str:
     """Write how full the context is, and what happens when it is full; ``may_grow``: the model knows a larger one."""
-    more = ", a larger context_size holds more" if may_grow else ""
+    if may_grow:
+        more = ", a larger context_size holds more"
+    else:
+        more = ""
     return (
         f"The context is {100 * used // n_ctx} % full: {count(n_ctx - used)} tokens left. Then the oldest turns are "
         f"dropped from it, never the system prompt; /new starts again{more}."

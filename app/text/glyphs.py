@@ -94,4 +94,6 @@ def choose_glyphs(environ: Mapping[str, str] = os.environ, encoding: str | None 
 
 def cut(text: str, width: int) -> str:
     """Shorten a text to ``width`` columns, with a sign where something is missing."""
-    return text if len(text) <= width else text[: max(0, width - 1)] + choose_glyphs().cut
+    if len(text) <= width:
+        return text
+    return text[: max(0, width - 1)] + choose_glyphs().cut

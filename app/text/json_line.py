@@ -22,7 +22,9 @@ def plain_values(value: Any, most_chars: int = 4096, most_items: int | None = No
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
+        if math.isfinite(value):
+            return value
+        return str(value)
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if isinstance(value, str):
@@ -39,9 +41,14 @@ def plain_values(value: Any, most_chars: int = 4096, most_items: int | None = No
     if not isinstance(value, Sequence) and not hasattr(value, "tolist"):
         return clean_line(str(value), most_chars)
     is_whole = most_items is None or len(value) <= most_items
-    shown = value if is_whole else value[:_FIRST_ELEMENTS]
+    if is_whole:
+        shown = value
+    else:
+        shown = value[:_FIRST_ELEMENTS]
     plain = [
         plain_values(one, most_chars, most_items)
         for one in getattr(shown, "tolist", lambda: shown)()
     ]
-    return plain if is_whole else {"first": plain, "length": len(value)}
+    if is_whole:
+        return plain
+    return {"first": plain, "length": len(value)}

@@ -64,7 +64,9 @@ def _compile_init(cls: type[Any]) -> Any:
 
 def _parameter(one: Field[Any]) -> str:
     has_default = one.default is not MISSING or one.default_factory is not MISSING
-    return f"{one.name}=default_{one.name}" if has_default else one.name
+    if has_default:
+        return f"{one.name}=default_{one.name}"
+    return one.name
 
 
 def _value(one: Field[Any]) -> str:

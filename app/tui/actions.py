@@ -63,17 +63,24 @@ class Action:
         """The Textual action that carries it out."""
         if self.shows:
             return f"app.show({self.shows!r})"
-        return f"press({self.name!r})" if self.scope == "message" else self.name
+        if self.scope == "message":
+            return f"press({self.name!r})"
+        return self.name
 
     @property
     def written(self) -> str:
         """The command with its argument, as help shows it; "" for none."""
-        return f"/{self.command} {self.argument}".rstrip() if self.slash else ""
+        if self.slash:
+            return f"/{self.command} {self.argument}".rstrip()
+        return ""
 
     @property
     def usage(self) -> str:
         """How to write the command."""
-        example = f", for example /{self.command} {self.example}" if self.example else ""
+        if self.example:
+            example = f", for example /{self.command} {self.example}"
+        else:
+            example = ""
         return f"usage: {self.written}{example}"
 
     @property
@@ -253,7 +260,8 @@ def nearest_command(word: str) -> str:
 
 def nearest_name(word: str, names: Iterable[str]) -> str:
     """Return the name that a word begins, or else looks most like; "" where neither is so."""
-    word, names = word.lower(), list(names)
+    word = word.lower()
+    names = list(names)
     begun = [name for name in names if word and name.startswith(word)]
     return next(iter(begun or difflib.get_close_matches(word, names, n=1, cutoff=0.55)), "")
 

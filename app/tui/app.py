@@ -272,7 +272,10 @@ class JalopyApp(App[None], inherit_bindings=False):
         if not self.screen_stack:  # screens go away before the timers do
             return
         store = self.chat.at_hand.store
-        mended = store.take_chat_notice() if store is not None else ""
+        if store is not None:
+            mended = store.take_chat_notice()
+        else:
+            mended = ""
         for line in filter(None, [mended, *notices.take_all()]):
             self.chat.note(line, True)
 
@@ -326,7 +329,10 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Remember the theme for the next start; one chosen for a console suits no other terminal."""
         if name is None:
             return
-        trouble = None if is_console() else state.remember_theme(name)
+        if is_console():
+            trouble = None
+        else:
+            trouble = state.remember_theme(name)
         if trouble:
             self.chat.note(trouble, True)
         elif self.live.now.theme not in ("", name):
@@ -417,14 +423,14 @@ class JalopyApp(App[None], inherit_bindings=False):
         if isinstance(error, WorkerFailed):
             error = error.error  # where it happened, and what
         if self.crash_line is None:
-            line = (
-                bug_line(error)
-                if error is not None
-                else "internal error: unknown error (not logged)"
-            )
+            if error is not None:
+                line = bug_line(error)
+            else:
+                line = "internal error: unknown error (not logged)"
             self.crash_line = f"jalopy: {line}"
             if error is not None and exit_code_of(error) == exit_codes.NO_MEMORY:
-                self.crash_line, self.crash_code = line_of(error), exit_codes.NO_MEMORY
+                self.crash_line = line_of(error)
+                self.crash_code = exit_codes.NO_MEMORY
         self._keep_unsent()
         self._return_code = self.crash_code
         self._close_messages_no_wait()

@@ -80,7 +80,10 @@ def dropped_command(pasted: str) -> str:
         return f"/read {quoted_names(paths)}"
     if not paths:
         return ""
-    command = "model" if paths[0].lower().endswith(_FILES["model"]) else "read"
+    if paths[0].lower().endswith(_FILES["model"]):
+        command = "model"
+    else:
+        command = "read"
     return f"/{command} {paths[0]}"
 
 
@@ -95,7 +98,10 @@ def dropped_files(pasted: str) -> list[str]:
     paths: list[str] = []
     for line in text.splitlines():
         path = _dropped_file(line.strip())
-        paths += [path] if path else map(_dropped_file, _dropped_words(line))
+        if path:
+            paths += [path]
+        else:
+            paths += map(_dropped_file, _dropped_words(line))
         if len(paths) > MOST_DROPPED or "" in paths:
             return []
     return paths
@@ -131,13 +137,18 @@ def _dropped_file(word: str) -> str:
     else:
         path = re.sub(r"\\(.)", r"\1", word)
     is_file = os.path.isabs(path) and path.isprintable() and os.path.isfile(path)
-    return path if is_file else ""
+    if is_file:
+        return path
+    return ""
 
 
 def _command_of(typed: str) -> tuple[str, str]:
     """Return the command that an argument is typed for, by its name; "" without one."""
     split = split_command(typed)
-    action = find_command(split[0]) if split and not typed.endswith("\n") else None
+    if split and not typed.endswith("\n"):
+        action = find_command(split[0])
+    else:
+        action = None
     if split is None or action is None or not typed.startswith(f"/{split[0]} "):
         return "", ""
     return action.command, typed[len(split[0]) + 2 :].lstrip()
@@ -152,7 +163,10 @@ def _references(before: str, word: str) -> list[Offered]:
     offered = []
     for path in _paths(word.lstrip('"')):
         is_folder = path.endswith("/")
-        text = f"@{_quoted(path)}" if is_folder else f"{os.path.basename(path)} "
+        if is_folder:
+            text = f"@{_quoted(path)}"
+        else:
+            text = f"{os.path.basename(path)} "
         offered.append(
             Offered(before + text, clean_line(path, 200), attaches="" if is_folder else path)
         )

@@ -46,11 +46,9 @@ class Draft:
     @property
     def referred(self) -> list[str]:
         """The files that the text names, whether they exist or not."""
-        return (
-            [name for name in referred(self.shown) if name in self.references]
-            if self.references
-            else []
-        )
+        if self.references:
+            return [name for name in referred(self.shown) if name in self.references]
+        return []
 
     @property
     def files_line(self) -> str:
@@ -75,7 +73,8 @@ class Draft:
 
         They are ordered by their texts, which begin with their names: what was read of them once serves again.
         """
-        at, folds = files_end(self.shown, self.folds), dict(self.folds)
+        at = files_end(self.shown, self.folds)
+        folds = dict(self.folds)
         chips = [chip for *_, chip in chip_spans(self.shown[:at], folds)]
         for file in files:
             chip = write_chip(1 + highest_number(folds), file.text, file.name)
@@ -92,7 +91,8 @@ class Draft:
         for chip, paste in self.used_folds().items():
             before, found, after = text.partition(paste)
             if found:
-                text, folds[chip] = f"{before}{chip}{after}", paste
+                text = f"{before}{chip}{after}"
+                folds[chip] = paste
         return Draft(text, folds, self.references)
 
 
@@ -103,8 +103,10 @@ def typed_references(typed: frozenset[str], before: str, after: str, key: str) -
     """
     if "@" not in after:
         return typed
-    old, new = Counter(referred_so_far(before)), Counter(referred_so_far(after))
-    came, left = new - old, typed.intersection(old - new)
+    old = Counter(referred_so_far(before))
+    new = Counter(referred_so_far(after))
+    came = new - old
+    left = typed.intersection(old - new)
     return typed.union(
         name for name in came if _is_from(name, left, len(key)) or (not name and key == "@")
     )
@@ -132,7 +134,9 @@ def after_chips(shown: str, folds: Mapping[str, str]) -> int:
         if shown[at:start].strip():
             break
         at = end
-    return len(shown) - len(shown[at:].lstrip()) if at else 0
+    if at:
+        return len(shown) - len(shown[at:].lstrip())
+    return 0
 
 
 def files_end(shown: str, folds: Mapping[str, str]) -> int:
@@ -162,8 +166,14 @@ def is_large(text: str) -> bool:
 def write_chip(number: int, text: str, name: str = "") -> str:
     """Write the chip for a paste, "[pasted 1: 3.1 kB, 42 lines]", or for a file, "[file 1: notes.txt, 3.1 kB, ...]"."""
     n_lines = text.count("\n") + (not text.endswith("\n"))
-    lines = "1 line" if n_lines == 1 else f"{n_lines:,} lines"
-    name = re.sub(r"[\[\]\n]", "_", name)[:_NAME_CHARS] + ", " if name else ""
+    if n_lines == 1:
+        lines = "1 line"
+    else:
+        lines = f"{n_lines:,} lines"
+    if name:
+        name = re.sub(r"[\[\]\n]", "_", name)[:_NAME_CHARS] + ", "
+    else:
+        name = ""
     words = f"[{'file' if name else 'pasted'} {number}: {name}{_size(len(text.encode('utf-8', 'replace')))}, {lines}]"
     return words.replace(" ", NBSP)
 

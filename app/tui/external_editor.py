@@ -52,11 +52,17 @@ async def edit_text(text: str, environ: Mapping[str, str]) -> str:
                 file.write(text.encode("utf-8", "replace"))
             code = await _run([*command, str(path)])
             if code != 0:
-                ending = f"code {code}" if code > 0 else f"signal {-code}"
+                if code > 0:
+                    ending = f"code {code}"
+                else:
+                    ending = f"signal {-code}"
                 raise Refusal(f"{name} ended with {ending}: the prompt stays as it was")
             return _read_back(path)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        if isinstance(error, OSError) and error.strerror:
+            reason = error.strerror
+        else:
+            reason = str(error)
         raise Refusal(f"{name}: {clean_line(reason)} (see $VISUAL and $EDITOR)") from None
 
 

@@ -63,12 +63,16 @@ class Keymap:
     def first_key(self, action_id: str) -> str:
         """Return the key to name in a hint, as people write it; "" for none."""
         keys = self.keys_of(action_id)
-        return show_key(keys[0]) if keys else ""
+        if keys:
+            return show_key(keys[0])
+        return ""
 
     def hint(self, action_id: str, words: str) -> str:
         """Return the key with what it does, as "Esc back"; "" where the action has none."""
         key = self.first_key(action_id)
-        return f"{key} {words}" if key else ""
+        if key:
+            return f"{key} {words}"
+        return ""
 
     def key_or_command(self, action_id: str) -> str:
         """Return the key to name in a sentence, or the slash command of an action that has no key."""
@@ -129,9 +133,10 @@ def _nearest_action(wanted: str) -> str:
 
 def _parse_keys(path: Path, action_id: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str):
-        value = (
-            [part for part in value.split(",") if part.strip()] if value.strip() != "," else [","]
-        )
+        if value.strip() != ",":
+            value = [part for part in value.split(",") if part.strip()]
+        else:
+            value = [","]
     if not isinstance(value, list) or not all(isinstance(key, str) for key in value):
         raise _wrong(path, f"{action_id} must be a key or a list of keys", 'for example "ctrl+j"')
     return tuple(dict.fromkeys(_parse_key(path, action_id, key) for key in value))
@@ -141,7 +146,10 @@ def _parse_key(path: Path, action_id: str, text: str) -> str:
     """Return a key in Textual's name for it: modifiers in order, signs by their Unicode name."""
     *modifiers, name = [_ALIASES.get(part, part) for part in _split_key(text.strip())]
     names = _key_names()
-    plain = name if len(name) == 1 and set(modifiers) <= {"shift"} else name.lower()
+    if len(name) == 1 and set(modifiers) <= {"shift"}:
+        plain = name
+    else:
+        plain = name.lower()
     if plain not in names or not set(modifiers) <= set(_MODIFIERS):
         known = [
             *names.values(),
@@ -150,7 +158,8 @@ def _parse_key(path: Path, action_id: str, text: str) -> str:
         near = difflib.get_close_matches(text.lower(), known, n=1, cutoff=0.0)
         raise _wrong(path, f"{action_id}: {text!r} is not a key", f"nearest: {near[0]}")
     if modifiers == ["shift"] and len(plain) == 1 and plain.isalpha():
-        modifiers, plain = [], plain.upper()
+        modifiers = []
+        plain = plain.upper()
     if ACTIONS[action_id].scope in _TYPED_SCOPES and not modifiers and _is_typed(names[plain]):
         raise _wrong(
             path, f"{action_id}: {text!r} could not be typed any more", "add ctrl+ or alt+"
@@ -160,7 +169,10 @@ def _parse_key(path: Path, action_id: str, text: str) -> str:
 
 def _split_key(text: str) -> list[str]:
     """Split "ctrl+shift+a" at its signs; "+" itself is a key. Only a letter alone may be large."""
-    name = "+" if text.endswith("+") else text.rpartition("+")[2].strip()
+    if text.endswith("+"):
+        name = "+"
+    else:
+        name = text.rpartition("+")[2].strip()
     modifiers = text.removesuffix(name).lower().split("+")
     return [
         *(part.strip() for part in modifiers if part.strip()),
@@ -209,7 +221,10 @@ def default_file() -> str:
         for action in ACTIONS.values():
             if action.scope == scope:
                 keys = [f'"{key}"' for key in action.keys.split(",") if key]
-                value = f"[{', '.join(keys)}]" if len(keys) > 1 else "".join(keys) or '""'
+                if len(keys) > 1:
+                    value = f"[{', '.join(keys)}]"
+                else:
+                    value = "".join(keys) or '""'
                 lines.append(f"# {action.title}.\n{action.name} = {value}")
     return "\n".join(lines) + "\n"
 

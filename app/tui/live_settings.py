@@ -31,14 +31,19 @@ class LiveSettings:
     def __init__(
         self, now: Settings, bridge: EngineBridge, show_theme: Callable[[str], object]
     ) -> None:
-        self.now, self._bridge, self._show_theme = now, bridge, show_theme
+        self.now = now
+        self._bridge = bridge
+        self._show_theme = show_theme
 
     def change(self, key: str, value: object) -> str:
         """Write a setting, None for its default, and use it if possible; return a line on it, or raise ``Refusal``."""
         in_file = settings_file.changed(self.now, key, value)
         new = value_of(in_file, key)
         shown = written(new) or "nothing"
-        what = f"{key} = {shown}" if value is not None else f"{key} is the default again"
+        if value is not None:
+            what = f"{key} = {shown}"
+        else:
+            what = f"{key} is the default again"
         return (
             f"{what}, {'from now on' if self._take(key, new, in_file) else 'from the next start'}"
         )

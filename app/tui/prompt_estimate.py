@@ -33,7 +33,9 @@ class PromptEstimator:
     def prefill_tps(self) -> float | None:
         """Prompt tokens read per second over the last few prompts."""
         seconds = sum(read_s for _, read_s in self._reads)
-        return sum(tokens for tokens, _ in self._reads) / seconds if seconds > 0 else None
+        if seconds > 0:
+            return sum(tokens for tokens, _ in self._reads) / seconds
+        return None
 
     def forget_model(self) -> None:
         """Another model has other tokens and another speed."""
@@ -43,7 +45,9 @@ class PromptEstimator:
 
     def forget_text(self) -> None:
         """Forget the counted draft: it was sent or dropped."""
-        self._text, self._tokens, self._ready_tokens = None, 0, 0
+        self._text = None
+        self._tokens = 0
+        self._ready_tokens = 0
 
     def learn_read(self, tokens: int, seconds: float) -> None:
         """Record that reading ``tokens`` tokens of a prompt took ``seconds``."""
@@ -52,20 +56,22 @@ class PromptEstimator:
 
     def suppose(self, text: str, tokens: int) -> None:
         """Take this for the tokens of a text until the engine has counted."""
-        self._text, self._tokens, self._ready_tokens, self._is_exact = text, tokens, 0, False
+        self._text = text
+        self._tokens = tokens
+        self._ready_tokens = 0
+        self._is_exact = False
 
     def learn_count(self, text: str, tokens: int, ready_tokens: int) -> None:
         """The engine counted this text."""
         if self._text is not None and self._is_exact:
-            more_bytes, more_tokens = _n_bytes(text) - _n_bytes(self._text), tokens - self._tokens
+            more_bytes = _n_bytes(text) - _n_bytes(self._text)
+            more_tokens = tokens - self._tokens
             if abs(more_bytes) >= _LEAST_BYTES_TO_LEARN and more_bytes * more_tokens > 0:
                 self.bytes_per_token = more_bytes / more_tokens
-        self._text, self._tokens, self._ready_tokens, self._is_exact = (
-            text,
-            tokens,
-            ready_tokens,
-            True,
-        )
+        self._text = text
+        self._tokens = tokens
+        self._ready_tokens = ready_tokens
+        self._is_exact = True
 
     def line(self, text: str) -> str:
         """Say for the prompt's corner what sending this text would cost: "840 tokens, 768 read ahead, about 2 s"."""

@@ -58,7 +58,8 @@ class PromptHistory:
     def older(self, current: Draft) -> Draft | None:
         """Step back; None at the oldest. From what is no entry the way begins at the newest, and leads back to it."""
         if not self.is_showing(current):
-            self._position, self._kept = len(self._entries), current
+            self._position = len(self._entries)
+            self._kept = current
         if self._position == 0:
             return None
         self._position -= 1
@@ -119,7 +120,9 @@ def keep_unsent(file: Path | None, drafts: Sequence[Draft]) -> str:
         append_file(file, b"".join(kept))
     except OSError as error:
         return f"{file}: {error.strerror}"
-    return f"{file}: is full" if len(kept) < len(drafts) else ""
+    if len(kept) < len(drafts):
+        return f"{file}: is full"
+    return ""
 
 
 def take_unsent(file: Path | None) -> list[Draft]:
@@ -179,9 +182,7 @@ def _parse_draft(line: bytes) -> Draft | None:
                 if isinstance(named, list)
                 else ()
             )
-            return (
-                Draft(draft.shown, draft.used_folds(), frozenset(references))
-                if shown.strip()
-                else None
-            )
+            if shown.strip():
+                return Draft(draft.shown, draft.used_folds(), frozenset(references))
+            return None
     return None

@@ -40,15 +40,24 @@ class ShelfReading:
     def __init__(
         self, bridge: EngineBridge, turns: Turns, at_hand: AtHand, live: LiveSettings
     ) -> None:
-        self._bridge, self._turns, self._live = bridge, turns, live
-        root = at_hand.store.root if at_hand.store is not None else None
+        self._bridge = bridge
+        self._turns = turns
+        self._live = live
+        if at_hand.store is not None:
+            root = at_hand.store.root
+        else:
+            root = None
         # kept with the conversations
-        vectors = root / "passage-vectors.db" if root is not None else None
+        if root is not None:
+            vectors = root / "passage-vectors.db"
+        else:
+            vectors = None
         self.meaning = Meaning(vectors, self._embedding_file)
         self._learning: Future[bool] | None = None
         self._learned: set[str] = set()
         """Documents whose vectors are there, as far as they can be made."""
-        self._store, self._quota_bytes = at_hand.store, at_hand.quota_bytes
+        self._store = at_hand.store
+        self._quota_bytes = at_hand.quota_bytes
         self.listing: Future[tuple[Shelved, ...]] | None = None
         """What is on the shelf; None where that is to be found out."""
         self._known: dict[str, DocumentRead] = {}
@@ -73,7 +82,9 @@ class ShelfReading:
 
     def known(self, document: Shelved) -> DocumentRead | None:
         """How much of a document is saved for the open model; None where that is not known yet."""
-        return self._known.get(document.key) if self._holds_for == self._wants_for else None
+        if self._holds_for == self._wants_for:
+            return self._known.get(document.key)
+        return None
 
     def tokens(self, document: Shelved) -> int:
         """How many tokens the open model makes of a document, about."""
@@ -98,14 +109,17 @@ class ShelfReading:
         ]
         look = partial(_listed, self._store, self.meaning, deleted, frozenset(chain(*others)))
         self.listing = in_background(look, "shelf")
-        self._known, self._tried, self._learned = {}, {}, set()
+        self._known = {}
+        self._tried = {}
+        self._learned = set()
         self._quiet_since_s = self._bridge.now_s() - QUIET_S
 
     def note_change(self) -> None:
         """Other documents may be on the shelf now, and there may be room again."""
         self.listing = None
         if self.trouble:
-            self.trouble, self._tried = "", {}
+            self.trouble = ""
+            self._tried = {}
 
     def give_way(self) -> None:
         """Read nothing now: somebody types."""
@@ -115,13 +129,15 @@ class ShelfReading:
 
     def note(self, event: DocumentRead) -> None:
         """The engine tells how far it is."""
-        self._known[event.key], self.trouble = event, event.trouble or self.trouble
+        self.trouble = event.trouble or self.trouble
+        self._known[event.key] = event
         if event.is_broken_off:
             self._tried.pop(event.key, None)
 
     def go_on(self, is_quiet: bool) -> None:
         """Hand the next document to the engine, once it was quiet for long enough; costs nothing otherwise."""
-        bridge, model = self._bridge, self._turns.model
+        bridge = self._bridge
+        model = self._turns.model
         if bridge.idle_work.is_pending:
             return
         self._is_at_work = False
@@ -142,7 +158,9 @@ class ShelfReading:
 
     def _hand_over(self, store: Store) -> None:
         if self._holds_for != self._wants_for:
-            self._holds_for, self._known, self._tried = self._wants_for, {}, {}
+            self._holds_for = self._wants_for
+            self._known = {}
+            self._tried = {}
         if self.listing is None:
             self.listing = in_background(partial(_listed, store, self.meaning), "shelf")
         if not self.listing.done() or self.listing.exception() is not None or store.root is None:
@@ -160,7 +178,8 @@ class ShelfReading:
             state = store.root / wanted.conversations[0]
             is_read = uncounted is None
             if self._bridge.read_document(WantedDocument(wanted.key, request, state, is_read)):
-                self._is_at_work, self._tried[wanted.key] = True, is_read
+                self._is_at_work = True
+                self._tried[wanted.key] = is_read
         else:
             self._learn_next(self.listing.result())
 

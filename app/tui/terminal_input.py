@@ -117,13 +117,16 @@ class TerminalInput:
         """Take what was read."""
         if not data:
             return
-        quiet_s, self._came_s = self._clock() - self._came_s, self._clock()
+        quiet_s = self._clock() - self._came_s
+        self._came_s = self._clock()
         if quiet_s >= BURST_PAUSE_S:
             self._is_in_burst = False
-        passed_on, self._passed_on = self._passed_on, b""
+        passed_on = self._passed_on
+        self._passed_on = b""
         if passed_on and self._is_continued(passed_on, data, quiet_s):
             self._held = passed_on  # it was only held up on its way
-        data, self._held = self._held + data, b""
+        data = self._held + data
+        self._held = b""
         while data:
             data = yield from (
                 self._take_typed(data) if self._pasted is None else self._take_pasted(data)
@@ -150,7 +153,10 @@ class TerminalInput:
         Only the last line end is Enter: lines that were pasted meanwhile came without marks, and must not be sent one
         by one. Reports of the terminal, such as that it has the focus, may come after it.
         """
-        end = _LAST_LINE_END.search(data) if self._pasted is None else None
+        if self._pasted is None:
+            end = _LAST_LINE_END.search(data)
+        else:
+            end = None
         if end is not None:
             data = data[: end.start()] + b"\r" + data[end.start() + 1 :]
         return self.feed(data)
@@ -161,14 +167,19 @@ class TerminalInput:
         if self._pasted is not None:
             yield from self._look_after_paste(self._pasted, quiet_s)
         elif self._held in KEYS_TOO and quiet_s >= constants.ESCAPE_DELAY:
-            self._passed_on, self._held = self._held, b""
+            self._passed_on = self._held
+            self._held = b""
             yield from self._type(self._passed_on)
         elif self._held and quiet_s >= (
             REPLY_PATIENCE_S if is_reply(self._held) else KEYS_PATIENCE_S
         ):
-            held, self._held = self._held, b""
+            held = self._held
+            self._held = b""
             is_begun = held.startswith((ESC + b"[", ESC + b"O")) and len(held) <= _MOST_BEGUN_BYTES
-            self._passed_on = held if is_begun else b""
+            if is_begun:
+                self._passed_on = held
+            else:
+                self._passed_on = b""
             if held.startswith(STRING_BEGINNINGS) and not is_reply(held):
                 yield from self._type(held[:2])
                 yield from self.feed(held[2:])
@@ -234,19 +245,27 @@ class TerminalInput:
         if end < 0:
             del self._pasted[MOST_PASTE_BYTES : max(MOST_PASTE_BYTES, len(self._pasted) - overlap)]
             return b""
-        pasted, rest = self._pasted[:end], bytes(self._pasted[end + len(_PASTE_END) :])
-        self._pasted, self._is_unended, self._n_kept = None, False, 0
+        pasted = self._pasted[:end]
+        rest = bytes(self._pasted[end + len(_PASTE_END) :])
+        self._pasted = None
+        self._is_unended = False
+        self._n_kept = 0
         if pasted:
             yield _paste(pasted)
         return rest
 
     def _look_after_paste(self, pasted: bytearray, quiet_s: float) -> Iterator[Message]:
         """Hand a paste over that goes on for too long without its end, and find out whether it has one."""
-        patience_s = KEY_PAUSE_S if self._is_unended else PASTE_PATIENCE_S
+        if self._is_unended:
+            patience_s = KEY_PAUSE_S
+        else:
+            patience_s = PASTE_PATIENCE_S
         if quiet_s < patience_s or (self._is_unended and len(pasted) == self._n_kept):
             return
         if self._is_unended and _ONE_KEY.fullmatch(pasted):
-            self._pasted, self._is_unended, self._n_kept = None, False, 0
+            self._pasted = None
+            self._is_unended = False
+            self._n_kept = 0
             yield from self.feed(bytes(pasted))
             return
         self._n_kept = next(
@@ -268,7 +287,9 @@ def _paste(pasted: bytes | bytearray) -> Message:
 def _paste_of(text: str) -> Message:
     """Make what was pasted harmless: terminals send a line break as CR, and control characters are shown."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return PasteRefused() if len(text) > MAX_PASTE_CHARS else Paste(clean_text(text))
+    if len(text) > MAX_PASTE_CHARS:
+        return PasteRefused()
+    return Paste(clean_text(text))
 
 
 class TerminalDriver(LinuxDriver):
@@ -347,7 +368,9 @@ def _read_waiting(handle: int) -> bytes:
         (n_bytes,) = struct.unpack("i", fcntl.ioctl(handle, termios.FIONREAD, bytes(4)))
     except OSError:
         return b""
-    return os.read(handle, n_bytes) if n_bytes > 0 else b""
+    if n_bytes > 0:
+        return os.read(handle, n_bytes)
+    return b""
 
 
 def _fail(error: BaseException) -> None:

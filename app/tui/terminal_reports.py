@@ -36,7 +36,9 @@ _BEGUN_CONTROL = re.compile(rb"\x1b\[[0-?]*[ -/]*")
 _MOST_CODE = 0x10FFFF
 _UNTYPED_CODES = frozenset((*range(32), *range(0x7F, 0xA0), *range(0xD800, 0xF900)))
 """Controls, halves of characters, and the private numbers of keys without text."""
-_SHIFT, _CAPS_LOCK, _NUM_LOCK = 1, 64, 128
+_SHIFT = 1
+_CAPS_LOCK = 64
+_NUM_LOCK = 128
 _RELEASED = 3
 _OTHER_KEY = 27
 """Number by which xterm's modifyOtherKeys reports a key; its character is where others have the text."""
@@ -61,37 +63,46 @@ def sequence_end(data: bytes, at: int) -> int:
         return _control_end(data, at)
     if rest == b"O":
         follows = data[at + 2 : at + 3]
-        return 0 if not follows else at + 3 if follows.isalpha() else at + 2
+        if not follows:
+            return 0
+        if follows.isalpha():
+            return at + 3
+        return at + 2
     if data[at : at + 2] in STRING_BEGINNINGS:
         return _string_end(data, at)
     n_bytes = 1 + (rest >= b"\xc2") + (rest >= b"\xe0") + (rest >= b"\xf0")
     tail = re.compile(rb"[\x80-\xbf]{0,%d}" % (n_bytes - 1)).match(data, at + 2)
     assert tail is not None
-    return (
-        0 if tail.end() == len(data) < at + 1 + n_bytes else tail.end() if rest != ESC else at + 1
-    )
+    if tail.end() == len(data) < at + 1 + n_bytes:
+        return 0
+    if rest != ESC:
+        return tail.end()
+    return at + 1
 
 
 def _control_end(data: bytes, at: int) -> int:
     if old := _OLD_MOUSE.match(data, at):
-        return (
-            old.end()
-            if len(old[0]) == len(b"\x1b[M???")
-            else 0
-            if old.end() == len(data)
-            else old.end()
-        )
+        if len(old[0]) == len(b"\x1b[M???"):
+            return old.end()
+        if old.end() == len(data):
+            return 0
+        return old.end()
     if mouse := _MOUSE.match(data, at):
         if data[mouse.end() : mouse.end() + 1] in (b"M", b"m"):
             return mouse.end() + 1
         if data[mouse.end() :] in _BEGUN_WORDS:
             return 0
-    whole = _CONTROL.match(data, at) if data[at:] != b"\x1b[[" else None
+    if data[at:] != b"\x1b[[":
+        whole = _CONTROL.match(data, at)
+    else:
+        whole = None
     if whole:
         return whole.end()
     begun = _BEGUN_CONTROL.match(data, at)
     assert begun is not None
-    return 0 if begun.end() == len(data) or data[at:] == b"\x1b[[" else begun.end()
+    if begun.end() == len(data) or data[at:] == b"\x1b[[":
+        return 0
+    return begun.end()
 
 
 def _string_end(data: bytes, at: int) -> int:
@@ -100,7 +111,9 @@ def _string_end(data: bytes, at: int) -> int:
         return 0
     if end[0] != ESC:
         return end.end()
-    return end.end() + 1 if data[end.end() : end.end() + 1] == b"\\" else end.start()
+    if data[end.end() : end.end() + 1] == b"\\":
+        return end.end() + 1
+    return end.start()
 
 
 def is_reply(begun: bytes) -> bool:
@@ -119,7 +132,9 @@ def harmless(sequence: bytes) -> str:
     if is_key or _HARMLESS.fullmatch(text):
         return text
     key = _KEY.fullmatch(text)
-    return _key(*key.groups("")) if key else ""
+    if key:
+        return _key(*key.groups(""))
+    return ""
 
 
 _STRINGS = tuple(beginning.decode("ascii") for beginning in STRING_BEGINNINGS)
@@ -139,7 +154,8 @@ def _key(codes: str, states: str, texts: str, end: str) -> str:
     if not typed and not is_named and not _is_typed(code):
         return ""
     is_large = bool(held & _SHIFT) != bool(held & _CAPS_LOCK)
-    is_shifted, held = bool(held & _SHIFT), held & ~(_CAPS_LOCK | _NUM_LOCK)
+    is_shifted = bool(held & _SHIFT)
+    held = held & ~(_CAPS_LOCK | _NUM_LOCK)
     if not typed and not is_named and not held & ~_SHIFT:
         typed = _typed_by(code, shifted, is_shifted, is_large)
     text = ":".join(map(str, typed))
@@ -151,8 +167,12 @@ def _typed_by(code: int, shifted: int, is_shifted: bool, is_large: bool) -> list
     large = chr(code).upper()
     # no letter: what shift makes of it depends on the keyboard
     if large == chr(code) or len(large) > 1:
-        return [shifted] if is_shifted and _is_typed(shifted) else []
-    return [shifted if _is_typed(shifted) else ord(large)] if is_large else [code]
+        if is_shifted and _is_typed(shifted):
+            return [shifted]
+        return []
+    if is_large:
+        return [shifted if _is_typed(shifted) else ord(large)]
+    return [code]
 
 
 def _named_key(code: int, held: int, texts: str, end: str) -> str:

@@ -52,7 +52,8 @@ class LineBar(ScrollBarRender):
     @classmethod
     def render_bar(cls, *sizes: Any, **more: Any) -> Segments:
         """Return the bar's cells, each with what a click there does."""
-        bar, mark = super().render_bar(*sizes, **more), choose_glyphs().upright
+        bar = super().render_bar(*sizes, **more)
+        mark = choose_glyphs().upright
         for at, (text, style, _) in enumerate(bar.segments):
             if style is not None and style.reverse:
                 bar.segments[at] = Segment(
@@ -76,7 +77,8 @@ def stop_and_go_on_between_events(driver: Driver) -> None:
     for ever. Where a process is continued that did not stop itself (``kill -CONT``, cpulimit, tmux), it starts a second
     pair of threads: both read the keys, and the modes to restore at the end are lost. Remove when it does not.
     """
-    stop, go_on = signal.getsignal(signal.SIGTSTP), signal.getsignal(signal.SIGCONT)
+    stop = signal.getsignal(signal.SIGTSTP)
+    go_on = signal.getsignal(signal.SIGCONT)
     loop = asyncio.get_running_loop()
 
     def resume() -> None:
@@ -136,7 +138,8 @@ class ThriftyCompositor(Compositor):
             ]
             if changed:
                 in_front.append(shown)
-                first, last = min(part.y for part in changed), max(part.bottom for part in changed)
+                first = min(part.y for part in changed)
+                last = max(part.bottom for part in changed)
                 rows = Region(shown.x, first, shown.width, last - first)
                 yield region, rows, widget.render_lines(rows.translate(-region.offset))
 
@@ -254,7 +257,8 @@ def make_thrifty(screen: Screen[Any]) -> None:
     it does not.
     """
     screen._compositor = ThriftyCompositor()
-    size, app = screen.app.size, screen.app
+    size = screen.app.size
+    app = screen.app
     at_hand = ((size.width, app.HORIZONTAL_BREAKPOINTS), (size.height, app.VERTICAL_BREAKPOINTS))
     names = {
         name

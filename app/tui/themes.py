@@ -103,9 +103,10 @@ def load_user_themes() -> tuple[list[Theme], str]:
             f"{directory}: {n_unread} of {len(files)} themes are not read ({MOST_USER_THEMES} at "
             "most)"
         )
-    others = (
-        f" (and {counted(len(troubles) - 1, 'other line')} like this)" if len(troubles) > 1 else ""
-    )
+    if len(troubles) > 1:
+        others = f" (and {counted(len(troubles) - 1, 'other line')} like this)"
+    else:
+        others = ""
     return themes, f"{troubles[0]}{others}" if troubles else ""
 
 
@@ -140,7 +141,10 @@ def _check_keys(name: str, values: dict[str, Any]) -> None:
     for key in values:
         if key not in known:
             nearest = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            if nearest:
+                hint = f"; did you mean {nearest[0]}?"
+            else:
+                hint = ""
             raise ThemeError(f"{name}: {clean_line(key, 40)} is not a key of a theme{hint}")
     for key in ("dark", *_REQUIRED_COLOURS):
         if key not in values:
@@ -207,7 +211,8 @@ def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
         )
         mixed = (worst, worst.blend(middle, 0.5), middle, middle.blend(best, 0.5), best)
         levels = [colour.hex for colour in mixed]
-        ground, ink = Color.parse(variables["background"]), Color.parse(variables["foreground"])
+        ground = Color.parse(variables["background"])
+        ink = Color.parse(variables["foreground"])
         areas = [
             ground.blend(colour, _AREA).hex for colour in (*mixed, Color.parse(variables["accent"]))
         ]
@@ -251,7 +256,9 @@ def choose_theme(wanted: str, available: Iterable[str], has_few_colours: bool) -
     names = set(available)
     if has_few_colours and wanted in ("", DEFAULT_THEME) and CONSOLE_THEME in names:
         return CONSOLE_THEME
-    return wanted if wanted in names else DEFAULT_THEME
+    if wanted in names:
+        return wanted
+    return DEFAULT_THEME
 
 
 def no_such_theme(name: str, available: Iterable[str]) -> str:

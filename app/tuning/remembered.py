@@ -53,7 +53,10 @@ class Recalled:
 
 def kv_type_of(wanted: str, choice: TunedChoice | None) -> str:
     """Return the format of the KV cache: the one wished for, or the one remembered if it is as exact, or AUTO."""
-    faster = choice.kv_type if choice is not None else ""
+    if choice is not None:
+        faster = choice.kv_type
+    else:
+        faster = ""
     if wanted != AUTO or faster in ("", DEFAULT_KV_TYPE) or not KV_TYPES[faster].is_exact:
         return wanted
     return faster
@@ -61,10 +64,14 @@ def kv_type_of(wanted: str, choice: TunedChoice | None) -> str:
 
 def recall(kept: ProgramState, place: TuningPlace) -> Recalled:
     """Return what holds here, and whether it is in doubt."""
-    own, other = place.key(place.on_battery), place.key(not place.on_battery)
+    own = place.key(place.on_battery)
+    other = place.key(not place.on_battery)
     if own in kept.tuned_threads:
         measured = kept.tuned_when.get(own)
-        kernels = {measured.kernels, place.kernels} if measured is not None else set()
+        if measured is not None:
+            kernels = {measured.kernels, place.kernels}
+        else:
+            kernels = set()
         doubt = "threads were tuned with another version of the engine"
         return Recalled(
             kept.tuned_threads[own],
@@ -81,7 +88,10 @@ def recall(kept: ProgramState, place: TuningPlace) -> Recalled:
 
 def keys_to_remember(place: TuningPlace, measured: Measured | None) -> tuple[str, str]:
     """Return the name to remember a choice under, and one that must not be in its way; "" for none."""
-    on_battery = place.on_battery if measured is None else measured.on_battery
+    if measured is None:
+        on_battery = place.on_battery
+    else:
+        on_battery = measured.on_battery
     return place.key(on_battery), place.key(
         place.on_battery
     ) if on_battery != place.on_battery else ""
@@ -91,7 +101,8 @@ def _machine_doubt(kept: ProgramState, place: TuningPlace) -> str:
     """Find the model tuned on the same processor with other cores to use, the newest first."""
     for key in reversed(list(kept.tuned_threads)):
         machine, _, model = key.removesuffix(_ON_BATTERY).partition(" | ")
-        then, now = machine.rsplit(", ", _FIELDS), place.machine.rsplit(", ", _FIELDS)
+        then = machine.rsplit(", ", _FIELDS)
+        now = place.machine.rsplit(", ", _FIELDS)
         if model == place.model and then[0] == now[0] and then != now:
             changed = [(a, b) for a, b in zip_longest(then[1:], now[1:], fillvalue="") if a != b]
             was, is_now = (
@@ -109,22 +120,30 @@ def _shown(field: str) -> str:
     if plus and slow != "0":
         return f"{fast} fast and {slow} efficiency cores"
     if count == "quota":
-        return "no quota" if noun == "none" else f"a quota of {_counted(noun, 'CPUs')}"
-    return _counted(fast, noun) if noun else field
+        if noun == "none":
+            return "no quota"
+        return f"a quota of {_counted(noun, 'CPUs')}"
+    if noun:
+        return _counted(fast, noun)
+    return field
 
 
 def _counted(count: str, noun: str) -> str:
-    return (
-        f"no {noun}"
-        if count == "0"
-        else f"{count} {noun.removesuffix('s') if count == '1' else noun}"
-    )
+    if count == "0":
+        return f"no {noun}"
+    return f"{count} {noun.removesuffix('s') if count == '1' else noun}"
 
 
 def equal_counts(curve: Curve) -> frozenset[int]:
     """Return the counts as fast as the best one within the spread of the measurements; none if it is the only one."""
-    found = curve.point(curve.best) if curve.best is not None else None
-    best = found.tps if found is not None else None
+    if curve.best is not None:
+        found = curve.point(curve.best)
+    else:
+        found = None
+    if found is not None:
+        best = found.tps
+    else:
+        best = None
     if best is None:
         return frozenset()
     alike = {
@@ -135,7 +154,9 @@ def equal_counts(curve: Curve) -> frozenset[int]:
         and point.tps.low <= best.high
         and best.low <= point.tps.high
     }
-    return frozenset(alike) if len(alike) > 1 else frozenset()
+    if len(alike) > 1:
+        return frozenset(alike)
+    return frozenset()
 
 
 def _best_count(report: TuningReport, phase: str, now: int) -> int:
@@ -161,9 +182,10 @@ def choice_to_remember(
     report: TuningReport, now: TunedChoice, remembered: TunedChoice | None
 ) -> TunedChoice:
     """Return this choice; fields that were not measured keep their remembered value, whatever the settings say."""
-    weights, kv_type = (
-        (remembered.weights, remembered.kv_type) if remembered is not None else ("", "")
-    )
+    if remembered is not None:
+        weights, kv_type = (remembered.weights, remembered.kv_type)
+    else:
+        weights, kv_type = ("", "")
     return best_choice(report, replace(now, weights=weights, kv_type=kv_type))
 
 
@@ -172,14 +194,17 @@ def measured_of(
 ) -> Measured | None:
     """Return under which circumstances a choice was measured; None if it was not, but made by hand."""
     curve = report.curve("decode")
-    point = curve.point(choice.decode) if curve is not None else None
-    return (
-        Measured(kernels, conditions.on_battery)
-        if point is not None and point.tps is not None
-        else None
-    )
+    if curve is not None:
+        point = curve.point(choice.decode)
+    else:
+        point = None
+    if point is not None and point.tps is not None:
+        return Measured(kernels, conditions.on_battery)
+    return None
 
 
 def _best_option(report: TuningReport, part: str) -> str:
     comparison = report.comparison(part)
-    return comparison.best if comparison is not None and comparison.is_measured else ""
+    if comparison is not None and comparison.is_measured:
+        return comparison.best
+    return ""

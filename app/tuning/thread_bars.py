@@ -95,7 +95,9 @@ def _judged(point: Point, best: int | None, equal: frozenset[int]) -> tuple[Curv
         return CurveRole.EQUAL, "equal"
     if point.n_threads == best:
         return CurveRole.BEST, "best"
-    return (CurveRole.DROPPED, "slow") if point.is_dropped else (CurveRole.PLAIN, "")
+    if point.is_dropped:
+        return (CurveRole.DROPPED, "slow")
+    return (CurveRole.PLAIN, "")
 
 
 def _bar(point: Point, cells: int, most_tps: float, glyphs: Glyphs) -> str:
@@ -118,9 +120,12 @@ def pinning_line(report: TuningReport) -> str:
     ]
     if not gains:
         return ""
-    verdict = (
-        "" if report.pinned is None else ": faster" if report.pinned else ": no gain that counts"
-    )
+    if report.pinned is None:
+        verdict = ""
+    elif report.pinned:
+        verdict = ": faster"
+    else:
+        verdict = ": no gain that counts"
     return f"Fixing each thread to one core: {', '.join(gains)}{verdict if report.is_over else ''}"
 
 
@@ -151,7 +156,10 @@ _CELL = 19
 
 def option_lines(comparison: Comparison, in_use: str, glyphs: Glyphs) -> list[BarLine]:
     """Draw one comparison: heading, what it takes, and a line for each way that was measured."""
-    title = "weights" if comparison.part == "weights" else "KV cache"
+    if comparison.part == "weights":
+        title = "weights"
+    else:
+        title = "KV cache"
     lines = [
         BarLine(
             f" {title:<9}{'writing':<{_CELL}}{'reading, tok/s':<{_CELL}}".rstrip(),
@@ -170,7 +178,10 @@ def option_lines(comparison: Comparison, in_use: str, glyphs: Glyphs) -> list[Ba
 
 
 def _option_line(option: Option, comparison: Comparison, in_use: str, glyphs: Glyphs) -> BarLine:
-    mark = glyphs.here if option.name == in_use else " "
+    if option.name == in_use:
+        mark = glyphs.here
+    else:
+        mark = " "
     is_best = option.name == comparison.best and comparison.is_measured
     cells = "".join(f"{_cell(option, phase, glyphs):<{_CELL}}" for phase in _PHASES)
     text = f"{mark} {option.name:<8}{cells}{'best' if is_best else ''}"
@@ -178,13 +189,16 @@ def _option_line(option: Option, comparison: Comparison, in_use: str, glyphs: Gl
 
 
 def _cell(option: Option, phase: str, glyphs: Glyphs) -> str:
-    tps, gain = option.tps.get(phase), option.gain.get(phase)
+    tps = option.tps.get(phase)
+    gain = option.gain.get(phase)
     if tps is None:
         return "-"
     median = figures.rate(tps.median)
     decimals = len(median.partition(".")[2])
     shown = f"{median:>5} {glyphs.plus_minus}{tps.half_width:.{decimals}f}"
-    return f"{shown:<11} {100 * (gain.median - 1):+.0f} %" if gain is not None else shown
+    if gain is not None:
+        return f"{shown:<11} {100 * (gain.median - 1):+.0f} %"
+    return shown
 
 
 def lookahead_lines(found: Mapping[str, Lookahead]) -> list[str]:
@@ -192,10 +206,9 @@ def lookahead_lines(found: Mapping[str, Lookahead]) -> list[str]:
     lines = []
     for quant, one in found.items():
         is_usual = one.gbps <= one.usual_gbps
-        how = (
-            f", as usual: {one.gbps:.1f}"
-            if is_usual
-            else f": {one.gbps:.1f} instead of {one.usual_gbps:.1f}"
-        )
+        if is_usual:
+            how = f", as usual: {one.gbps:.1f}"
+        else:
+            how = f": {one.gbps:.1f} instead of {one.usual_gbps:.1f}"
         lines.append(f"{quant}: {one.way}{how} GB/s")
     return lines

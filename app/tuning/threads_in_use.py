@@ -40,8 +40,14 @@ def parse_threads(text: str, in_use: ThreadsInUse) -> TunedChoice:
 
 def describe(choice: TunedChoice) -> str:
     """Say how many threads write and read, and where the weights are if that is not the usual place."""
-    pinned = ", each fixed to one core" if choice.pinned else ""
-    huge = ", weights in huge pages" if choice.weights == "huge" else ""
+    if choice.pinned:
+        pinned = ", each fixed to one core"
+    else:
+        pinned = ""
+    if choice.weights == "huge":
+        huge = ", weights in huge pages"
+    else:
+        huge = ""
     return f"{counted(choice.decode, 'thread')} to write, {choice.prefill} to read the prompt{pinned}{huge}"
 
 

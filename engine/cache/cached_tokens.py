@@ -33,7 +33,8 @@ class CacheWatch:
     def take(self) -> int:
         """Return the same as ``stands``, and reset."""
         with self._lock:
-            stands, self._stands = self._stands, UNTOUCHED
+            stands = self._stands
+            self._stands = UNTOUCHED
             return stands
 
 
@@ -61,7 +62,9 @@ class CachedTokens:
     def n_settled(self) -> int:
         """Number of permanent tokens."""
         n_settled = self._n_settled
-        return len(self.ids) if n_settled is None else n_settled
+        if n_settled is None:
+            return len(self.ids)
+        return n_settled
 
     def settled(self) -> list[int]:
         """Return the ids of the permanent tokens, without those of ``trying``."""
@@ -71,7 +74,10 @@ class CachedTokens:
     def trying(self) -> Iterator[None]:
         """Tokens appended inside are temporary."""
         before = self._n_settled
-        self._n_settled = len(self.ids) if before is None else before
+        if before is None:
+            self._n_settled = len(self.ids)
+        else:
+            self._n_settled = before
         try:
             yield
         finally:

@@ -16,12 +16,14 @@ def block_of(width: int) -> int:
 
 def multiplied(heads: Floats) -> Floats:
     """Return each block of (..., head_dim) float32 times the normalised matrix, which is its own inverse."""
-    width, stride = heads.shape[-1], 1
+    width = heads.shape[-1]
+    stride = 1
     block = block_of(width)
     found: Floats = heads * np.float32(block**-0.5)
     while stride < block:
         pairs = found.reshape(*heads.shape[:-1], width // (2 * stride), 2, stride)
-        first, second = pairs[..., 0, :], pairs[..., 1, :]
+        first = pairs[..., 0, :]
+        second = pairs[..., 1, :]
         found = np.stack([first + second, first - second], axis=-2).reshape(heads.shape)
         stride *= 2
     return found

@@ -30,8 +30,10 @@ class HybridMemory:
     """
 
     def __init__(self, cache: KVCache, states: RecurrentStates) -> None:
-        self.cache, self.states = cache, states
-        self.n_bytes, self.fixed_bytes = cache.n_bytes + states.n_bytes, states.n_bytes
+        self.cache = cache
+        self.states = states
+        self.fixed_bytes = states.n_bytes
+        self.n_bytes = cache.n_bytes + states.n_bytes
         self.state_bytes = states.size_bytes
         self.layout_version = cache.layout_version | STATE_VERSION << 16
         self.may_overrun = False
@@ -95,7 +97,9 @@ class HybridMemory:
     def resident_bytes(self) -> int | None:
         """Bytes that are in memory; None if the system does not tell."""
         found = self.cache.resident_bytes()
-        return None if found is None else found + self.states.held_bytes
+        if found is None:
+            return None
+        return found + self.states.held_bytes
 
     # ---- saved states
 

@@ -91,10 +91,8 @@ def kv_needs(config: ModelConfig, kv_type: KVType) -> MemoryNeeds:
 
 
 def _position_bytes(attention: Attention, kv_type: KVType) -> int:
-    keys, values = (
-        kv_type.keys.bytes_of(attention.key_dim),
-        kv_type.values.bytes_of(attention.value_dim),
-    )
+    keys = kv_type.keys.bytes_of(attention.key_dim)
+    values = kv_type.values.bytes_of(attention.value_dim)
     return attention.n_kv_heads * (keys + values)
 
 
@@ -122,9 +120,12 @@ class KVCache:
         rotations: Mapping[Rope, Rotation],
         key_weights: Mapping[int, Floats] | None = None,
     ) -> None:
-        self.kv_type, self.layout_version, self.may_overrun = kv_type, LAYOUT_VERSION, True
+        self.kv_type = kv_type
+        self.layout_version = LAYOUT_VERSION
+        self.may_overrun = True
         self.fixed_bytes = self.state_bytes = 0
-        self.max_seq_len, self._is_placed = _whole(max_seq_len), bool(config.learned_positions)
+        self.max_seq_len = _whole(max_seq_len)
+        self._is_placed = bool(config.learned_positions)
         self.n_bytes = kv_needs(config, kv_type).bytes_for(self.max_seq_len)
         self._memory = Memory(self.n_bytes, fills_slowly=True)
         self.layers: dict[int, LayerCache] = {}
@@ -133,7 +134,10 @@ class KVCache:
             if attention.kv_of is not None:
                 self.layers[number] = self.layers[attention.kv_of]
                 continue
-            rotation = None if attention.rope is None else rotations[attention.rope]
+            if attention.rope is None:
+                rotation = None
+            else:
+                rotation = rotations[attention.rope]
             weight = (key_weights or {}).get(number)
             n_slots = self.max_seq_len
             if attention.kept_window is not None:
@@ -181,7 +185,10 @@ class KVCache:
 
         What the rings hold is copied once that is necessary.
         """
-        self._kept = _Kept(n) if self._ring_parts else None
+        if self._ring_parts:
+            self._kept = _Kept(n)
+        else:
+            self._kept = None
 
     def release(self) -> None:
         """Keep no position any longer, and free the copy."""
@@ -194,12 +201,15 @@ class KVCache:
         kept = self._kept
         if kept is not None and kept.reach is not None:
             there = min(n, kept.n)
-            return there if kept.reach.reaches(there) else 0
+            if kept.reach.reaches(there):
+                return there
+            return 0
         return 0
 
     def rewind(self, n: int) -> int:
         """Go back to n; to a kept position or to the start where a ring does not reach back so far."""
-        there, kept = self.reachable(n), self._kept
+        there = self.reachable(n)
+        kept = self._kept
         if kept is not None and there <= kept.n:
             if there and kept.rows is not None and kept.reach is not None:
                 for part, rows in zip(self._ring_parts, kept.rows, strict=True):
@@ -226,7 +236,10 @@ class KVCache:
     def shift(self, n_keep: int, n_drop: int, length: int) -> None:
         """Move the positions after the dropped ones down; keys are rotated by each layer's own rotation."""
         for layer in self._own:
-            held = 0 if layer.window is None else self._reach.first(layer.n_slots)
+            if layer.window is None:
+                held = 0
+            else:
+                held = self._reach.first(layer.n_slots)
             first = max(n_keep + n_drop, held)
             context_shift.drop_positions(layer, first - n_drop, n_drop, length)
         self._reach.shift(n_keep, n_drop, length)
@@ -295,7 +308,9 @@ class KVCache:
             (last for first, last, size in parts if size < self.copied_bytes(first, last)),
             default=0,
         )
-        return n if RingReach(self._reach.rings, lost=lost).reaches(n) else 0
+        if RingReach(self._reach.rings, lost=lost).reaches(n):
+            return n
+        return 0
 
     def copy_in(self, first: int, last: int, data: Bytes) -> None:
         """Restore the result of ``copy_out`` for the same positions, in order from the first; beyond the cache none.
@@ -303,7 +318,9 @@ class KVCache:
         Go back to the end by ``rewind`` then: it says whether enough was restored.
         """
         is_all = len(data) == self.copied_bytes(first, last)
-        n, upto, at = _whole(last) - first, min(_whole(last), self.max_seq_len), 0
+        n = _whole(last) - first
+        upto = min(_whole(last), self.max_seq_len)
+        at = 0
         for part in self._parts if is_all else self._whole_parts:
             size = part.copied_bytes(n)
             if first < upto:

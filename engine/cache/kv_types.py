@@ -39,7 +39,9 @@ class ElementType:
 
     def n_scales(self, width: int) -> int:
         """Number of scales of one position of a head of ``width`` elements."""
-        return width // self.group if self.group else 0
+        if self.group:
+            return width // self.group
+        return 0
 
     def elements_bytes(self, width: int) -> int:
         """Bytes of one position of a head of ``width`` elements, without scales."""
@@ -51,7 +53,10 @@ class ElementType:
 
     def unpack(self, items: Array, scales: Array | None) -> Floats:
         """Convert the result of ``pack`` back to (..., n) float32."""
-        elements = items if self.unpack_items is None else self.unpack_items(items)
+        if self.unpack_items is None:
+            elements = items
+        else:
+            elements = self.unpack_items(items)
         floats: Floats = elements.astype("f4")
         if scales is not None:
             floats *= scales.repeat(self.group, axis=-1)
@@ -68,9 +73,9 @@ class KVType:
     @property
     def name(self) -> str:
         """In settings, as "f16" or, of two kinds, "q8_0/q4_0"; with _ for / the end of the kernels' file."""
-        return (
-            self.keys.name if self.keys is self.values else f"{self.keys.name}/{self.values.name}"
-        )
+        if self.keys is self.values:
+            return self.keys.name
+        return f"{self.keys.name}/{self.values.name}"
 
     @property
     def is_exact(self) -> bool:
@@ -144,7 +149,8 @@ def _scaled(groups: Floats, most: float, top: Floats) -> tuple[Array, Array]:
     return np.rint(groups * inverse[..., None]), (top / np.float64(most)).astype(np.float32)
 
 
-F16, F32 = ElementType("f16", "f2", 16, _pack_f16), ElementType("f32", "f4", 32, _pack_f32)
+F16 = ElementType("f16", "f2", 16, _pack_f16)
+F32 = ElementType("f32", "f4", 32, _pack_f32)
 Q8_0 = ElementType("q8_0", "i1", 8, _pack_q8_0, group=32)
 Q4_0 = ElementType("q4_0", "u1", 4, _pack_q4_0, 32, _unpack_q4_0)
 KV_TYPES: dict[str, KVType] = {

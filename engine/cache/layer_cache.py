@@ -41,11 +41,14 @@ class Heads:
         memory: Memory,
         at: tuple[int, int],
     ) -> None:
-        self._type, self._n_heads, self.width = element_type, n_heads, width
+        self._type = element_type
+        self._n_heads = n_heads
+        self.width = width
         self.n_slots = n_slots
         self.head_bytes = n_slots * element_type.elements_bytes(width)
         self.scale_bytes = 4 * n_slots * element_type.n_scales(width)
-        self.address, self.scales_address = memory.address + at[0], memory.address + at[1]
+        self.scales_address = memory.address + at[1]
+        self.address = memory.address + at[0]
         self.elements = memory.array(np.uint8, (n_heads, self.head_bytes), at[0])
         self.scales = memory.array(np.uint8, (n_heads, self.scale_bytes), at[1])
 
@@ -59,7 +62,8 @@ class Heads:
 
     def read_tiles(self, first: int, last: int) -> Floats:
         """Keys of some positions: (n_heads, last - first, width) float32."""
-        from_tile, upto_tile = first // POSITIONS, -(-last // POSITIONS)
+        from_tile = first // POSITIONS
+        upto_tile = -(-last // POSITIONS)
         tile = np.arange(from_tile, upto_tile) % (self.n_slots // POSITIONS)
         items, scales = (_rows(tiles[:, tile]) for tiles in self._tiles())
         found = self._type.unpack(items, scales if self.scale_bytes else None)
@@ -75,11 +79,10 @@ class Heads:
 
     def _tiles(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Items as (n_heads, n_tiles, n_items, 8), scales as (n_heads, n_tiles, n_scales, 8)."""
-        shape, n_scales = (
-            (self._n_heads, self.n_slots // POSITIONS),
-            self._type.n_scales(self.width),
-        )
-        items, scales = self.elements.view(self._type.dtype), self.scales.view(np.float32)
+        shape = (self._n_heads, self.n_slots // POSITIONS)
+        n_scales = self._type.n_scales(self.width)
+        items = self.elements.view(self._type.dtype)
+        scales = self.scales.view(np.float32)
         return items.reshape(*shape, -1, POSITIONS), scales.reshape(*shape, n_scales, POSITIONS)
 
 
@@ -111,12 +114,11 @@ class LayerCache:
         at: int,
         key_weight: Floats | None = None,
     ) -> None:
-        self.window, self.n_slots = attention.kept_window, n_slots
-        self.rotation, self.key_weight, self.has_hadamard = (
-            rotation,
-            key_weight,
-            kv_type.has_hadamard,
-        )
+        self.window = attention.kept_window
+        self.n_slots = n_slots
+        self.rotation = rotation
+        self.key_weight = key_weight
+        self.has_hadamard = kv_type.has_hadamard
         n_heads = attention.n_kv_heads
         types = (kv_type.keys, attention.key_dim), (kv_type.values, attention.value_dim)
         elements = [n_heads * n_slots * one.elements_bytes(width) for one, width in types]

@@ -22,7 +22,8 @@ class MemoryNeeds:
     state_bytes: int = 0
 
     def __add__(self, other: MemoryNeeds) -> MemoryNeeds:
-        rings, fixed = tuple(sorted(self.rings + other.rings)), self.fixed_bytes + other.fixed_bytes
+        rings = tuple(sorted(self.rings + other.rings))
+        fixed = self.fixed_bytes + other.fixed_bytes
         states = self.state_bytes + other.state_bytes
         return MemoryNeeds(self.position_bytes + other.position_bytes, fixed, rings, states)
 
@@ -39,11 +40,13 @@ class MemoryNeeds:
 
     def largest_context(self, n_bytes: int) -> int:
         """Return the largest context, a multiple of eight tokens, that fits into ``n_bytes``; 0 if none does."""
-        left, n_ctx = max(0, n_bytes - self.fixed_bytes), 0
+        left = max(0, n_bytes - self.fixed_bytes)
+        n_ctx = 0
         each = self.position_bytes + sum(ring_bytes for _, ring_bytes in self.rings)
         for most, ring_bytes in self.rings:
             if left < (most - n_ctx) * each:
                 break
             left -= (most - n_ctx) * each
-            n_ctx, each = most, each - ring_bytes
+            n_ctx = most
+            each = each - ring_bytes
         return (n_ctx + left // max(1, each)) // 8 * 8

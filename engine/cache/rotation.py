@@ -31,7 +31,8 @@ class Rotation:
         first = np.arange(len(self.frequencies)) * self.pair_step
         second = first + self.pair_distance
         cos, sin = (f(positions * self.frequencies).astype(np.float32) for f in (np.cos, np.sin))
-        x, y = keys[..., first], keys[..., second]
+        x = keys[..., first]
+        y = keys[..., second]
         keys[..., first], keys[..., second] = x * cos - y * sin, x * sin + y * cos
 
 
@@ -43,9 +44,10 @@ def rotation_of(rope: Rope, weights: Weights | None = None, n_ctx: int = 0) -> R
     """
     pairs = np.arange(0, rope.dim, 2, dtype=np.float64)
     frequencies = _stretched(rope, rope.theta ** (-pairs / rope.dim))
-    factors = (
-        rope.long_factors if rope.long_factors and n_ctx > rope.original_context else rope.factors
-    )
+    if rope.long_factors and n_ctx > rope.original_context:
+        factors = rope.long_factors
+    else:
+        factors = rope.factors
     if weights is not None and weights.get(factors):
         frequencies = frequencies / weights.float32(factors)[0].astype(np.float64)
     return Rotation(
@@ -103,7 +105,9 @@ def unstretchable(config: ModelConfig, weights: Weights) -> str:
         for one in ropes
     ):
         return "its file stretches its rope already"
-    return "" if min(one.theta for one in ropes) > 1 else "the base of its rope is not above 1"
+    if min(one.theta for one in ropes) > 1:
+        return ""
+    return "the base of its rope is not above 1"
 
 
 def stretched(config: ModelConfig, n_ctx: int) -> ModelConfig:

@@ -144,14 +144,21 @@ class RecurrentStates:
     def reachable(self, n: int) -> int:
         """Return where ``rewind(n)`` would go back to."""
         found = [0, self._at.end, self.kept_before(n)]
-        found += [self._at.before] if self._at.before is not None else []
-        found += [self._pin.n] if self._pin is not None else []
+        if self._at.before is not None:
+            found += [self._at.before]
+        else:
+            found += []
+        if self._pin is not None:
+            found += [self._pin.n]
+        else:
+            found += []
         return max(one for one in found if one <= n)
 
     def rewind(self, n: int) -> int:
         """Go back to n tokens, or to the nearest state before that; returns where."""
         self._is_walking = False
-        there, at = self.reachable(n), self._at
+        there = self.reachable(n)
+        at = self._at
         if there != at.end:
             if there == at.before:
                 self._at = _Standing(1 - at.slot, there)
@@ -169,7 +176,10 @@ class RecurrentStates:
             (one for one in (*self._kept, *([self._pin] if self._pin else [])) if one.n == n), None
         )
         self._at = _Standing(slot, -1)  # a copy made in the meantime finds the slot changed
-        self._slots[slot][:] = found.data if found is not None and n else 0
+        if found is not None and n:
+            self._slots[slot][:] = found.data
+        else:
+            self._slots[slot][:] = 0
         self._at = _Standing(slot, n)
 
     def jump(self, n: int) -> None:
@@ -180,7 +190,10 @@ class RecurrentStates:
         end = self._at.end
         if end and self._most:
             known = next((one for one in self._kept if one.n == end), None)
-            data = known.data if known is not None else self._slots[self._at.slot].copy()
+            if known is not None:
+                data = known.data
+            else:
+                data = self._slots[self._at.slot].copy()
             self._insert(Checkpoint(end, data, is_turn or (known is not None and known.is_turn)))
 
     def _insert(self, new: Checkpoint) -> None:
@@ -193,7 +206,9 @@ class RecurrentStates:
 
     def _saved(self) -> list[Checkpoint]:
         turns = [one for one in self._kept if one.is_turn]
-        return turns if len(turns) <= MOST_SAVED else [turns[0], *turns[1 - MOST_SAVED :]]
+        if len(turns) <= MOST_SAVED:
+            return turns
+        return [turns[0], *turns[1 - MOST_SAVED :]]
 
     def stop(self, after: int, upto: int) -> int:
         """Return the first position after ``after`` whose state shall be saved, at most ``upto``."""
@@ -209,7 +224,8 @@ class RecurrentStates:
         if found is not None:
             out[:] = found.data
             return True
-        at, walks = self._at, self._walks
+        at = self._at
+        walks = self._walks
         if at.end != n:
             return False
         out[:] = self._slots[at.slot]
@@ -231,7 +247,9 @@ def _least_missed(kept: Sequence[Checkpoint]) -> int:
     def cost(i: int) -> tuple[bool, float]:
         return kept[i].is_turn, (kept[i + 1].n - starts[i]) / (end - kept[i].n)
 
-    return min(range(len(kept) - 1), key=cost) if len(kept) > 1 else 0
+    if len(kept) > 1:
+        return min(range(len(kept) - 1), key=cost)
+    return 0
 
 
 def _aligned(n_bytes: int) -> int:

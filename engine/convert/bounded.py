@@ -48,7 +48,10 @@ def read_object(path: Path, most_bytes: int = MAX_SETTINGS_BYTES) -> dict[str, A
         ConversionError: it cannot be read, is too large, or holds something else.
     """
     content = read_bytes(path, most_bytes)
-    return None if content is None else parse_object(content, path.name)
+    if content is None:
+        return None
+    settings: dict[str, Any] = parse_object(content, path.name)
+    return settings
 
 
 def parse_object(
@@ -171,7 +174,12 @@ class JsonObject:
     def ids(self, name: str) -> list[int]:
         """Return the ids of tokens under a name, of one or of several; they may be of no token."""
         value = self.get(name)
-        listed = value if isinstance(value, list) else [] if value is None else [value]
+        if isinstance(value, list):
+            listed = value
+        elif value is None:
+            listed = []
+        else:
+            listed = [value]
         if not all(type(one) is int for one in listed):
             raise self.fail_value(name, "a token's id, or a list of them")
         return listed
@@ -204,7 +212,9 @@ class JsonObject:
         value = self.get(names)
         if value is None and default is None:
             raise self.fail(f"{self._place}{names.split('|')[0]} is missing")
-        return default if value is None else value
+        if value is None:
+            return default
+        return value
 
 
 def is_utf8(text: str) -> bool:
@@ -222,7 +232,9 @@ def is_utf8(text: str) -> bool:
 def shown_value(value: Any) -> str:
     """Return a value for a message: cut if it is long, of lists and objects only their kind."""
     if isinstance(value, (list, dict)):
-        return "a list" if isinstance(value, list) else "an object"
+        if isinstance(value, list):
+            return "a list"
+        return "an object"
     return shown(str(value))
 
 

@@ -258,7 +258,10 @@ def _no_model(directory: Path) -> ConversionError:
             f"{name}: has no config.json (name a directory of Hugging Face's form)"
         )
     base = adapter.get("base_model_name_or_path")
-    model = f" of {shown(base)}" if isinstance(base, str) else ""
+    if isinstance(base, str):
+        model = f" of {shown(base)}"
+    else:
+        model = ""
     advice = "merge it into its model with PEFT's merge_and_unload, or get its GGUF file and give that to --lora"
     return ConversionError(f"{name}: is an adapter (LoRA){model}, not a model ({advice})")
 
@@ -287,7 +290,9 @@ def _main_type(made: Sequence[MadeTensor]) -> str:
         if len(one.shape) > 1:
             sizes[one.source.dtype] += math.prod(one.shape)
     found = max(sizes, key=lambda name: sizes[name])
-    return "F16" if found == "F32" else found
+    if found == "F32":
+        return "F16"
+    return found
 
 
 def _header_bytes(found: Conversion) -> int:
@@ -300,7 +305,10 @@ def _header_bytes(found: Conversion) -> int:
         if isinstance(value, np.ndarray):
             total_bytes += value.nbytes
         elif isinstance(value, (str, bytes)):
-            total_bytes += len(value) if isinstance(value, bytes) else len(value.encode())
+            if isinstance(value, bytes):
+                total_bytes += len(value)
+            else:
+                total_bytes += len(value.encode())
         elif isinstance(value, Sequence):
             total_bytes += sum(len(item) + _LENGTH_BYTES for item in value)
     return total_bytes

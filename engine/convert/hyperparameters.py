@@ -118,7 +118,9 @@ def rope_of(config: JsonObject, kind: str = "full_attention") -> JsonObject:
 
 def _describe_rope(config: JsonObject, described: Described) -> None:
     """Add base, turned elements, and what stretches positions."""
-    rope, keys, head_dim = rope_of(config), described.keys, described.head_dim
+    rope = rope_of(config)
+    keys = described.keys
+    head_dim = described.head_dim
     theta = rope.number("rope_theta", config.number("rotary_emb_base|rope_base", 10000.0))
     share = rope.number("partial_rotary_factor", config.number("rotary_pct|rope_pct", 1.0))
     keys |= {"rope.freq_base": theta, "rope.dimension_count": int(share * head_dim)}
@@ -139,17 +141,16 @@ def _describe_rope(config: JsonObject, described: Described) -> None:
             rope, theta, keys["rope.dimension_count"], original
         )
     elif kind in ("longrope", "su"):
-        n_pairs, stretch = (
-            keys["rope.dimension_count"] // 2,
-            keys["context_length"] / max(1, original),
-        )
+        n_pairs = keys["rope.dimension_count"] // 2
+        stretch = keys["context_length"] / max(1, original)
         for name, length in zip(_FACTORS[1:], ("short", "long"), strict=True):
             described.tensors[name] = np.array(
                 rope.numbers(f"{length}_factor", n_pairs), np.float32
             )
-        usual = (
-            math.sqrt(1 + math.log(stretch) / math.log(original)) if stretch > 1 < original else 1.0
-        )
+        if stretch > 1 < original:
+            usual = math.sqrt(1 + math.log(stretch) / math.log(original))
+        else:
+            usual = 1.0
         keys |= {
             "rope.scaling.type": "longrope",
             "rope.scaling.original_context_length": original,

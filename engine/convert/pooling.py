@@ -30,11 +30,17 @@ def pooling_keys(directory: Path) -> dict[str, int]:
         ConversionError: it is done in a way that a GGUF file cannot say.
     """
     content = read_bytes(directory / "modules.json", MAX_SETTINGS_BYTES)
-    modules = [] if content is None else parse_json(content, "modules.json")
+    if content is None:
+        modules = []
+    else:
+        modules = parse_json(content, "modules.json")
     if not isinstance(modules, list):
         raise ConversionError("modules.json: is not a list in JSON (get the file again)")
     for one in modules:
-        kind, place = (one.get("type"), one.get("path")) if isinstance(one, dict) else (None, None)
+        if isinstance(one, dict):
+            kind, place = (one.get("type"), one.get("path"))
+        else:
+            kind, place = (None, None)
         if not (
             isinstance(kind, str)
             and kind.endswith(".Pooling")

@@ -85,19 +85,21 @@ def _applied(read: JsonObject, cuts: list[Cut]) -> list[str]:
 def _cuts(read: JsonObject, node: Any) -> list[Cut]:
     """Return the steps of a description."""
     if not isinstance(node, dict):
-        kind_of_node = (
-            "no pre_tokenizer"
-            if node is None
-            else f"{shown_value(node)} in place of a pre_tokenizer"
-        )
+        if node is None:
+            kind_of_node = "no pre_tokenizer"
+        else:
+            kind_of_node = f"{shown_value(node)} in place of a pre_tokenizer"
         raise read.fail(f"has {kind_of_node} (get a GGUF file of this model)")
-    kind, parts = node.get("type"), node.get("pretokenizers")
+    kind = node.get("type")
+    parts = node.get("pretokenizers")
     if kind == "Sequence" and isinstance(parts, list) and len(parts) <= _MOST_STEPS:
         if any(isinstance(part, dict) and part.get("type") == "Sequence" for part in parts):
             raise read.fail("pre_tokenizer has a sequence in a sequence, which is not supported")
         return [cut for part in parts for cut in _cuts(read, part)]
     if kind == "ByteLevel" and node.get("add_prefix_space") is not True:
-        return [_cut(read, _GPT2)] if node.get("use_regex", True) else []
+        if node.get("use_regex", True):
+            return [_cut(read, _GPT2)]
+        return []
     if kind == "Digits":
         return [_cut(read, r"\p{N}" if node.get("individual_digits") else r"\p{N}+")]
     if kind == "Punctuation" and node.get("behavior", "Isolated") in ("Isolated", "Contiguous"):
@@ -113,8 +115,12 @@ def _split(read: JsonObject, node: Mapping[str, Any]) -> Cut:
     import regex
 
     found = node.get("pattern")
-    pattern = found if isinstance(found, dict) else {}
-    expression, text = pattern.get("Regex"), pattern.get("String")
+    if isinstance(found, dict):
+        pattern = found
+    else:
+        pattern = {}
+    expression = pattern.get("Regex")
+    text = pattern.get("String")
     if isinstance(text, str):
         expression = regex.escape(text)
     drops_gaps = node.get("behavior") == "Removed" and node.get("invert") is True
@@ -139,12 +145,16 @@ def _cut(read: JsonObject, expression: str, drops_gaps: bool = False) -> Cut:
         raise read.fail("pre_tokenizer has an expression that cannot be read") from None
 
     def cut(text: str, until_s: float) -> list[str]:
-        pieces, at = [], 0
+        pieces = []
+        at = 0
         for match in pattern.finditer(text, timeout=max(0.001, until_s - time.monotonic())):
-            pieces += (
-                [text[at : match.start()], match.group()] if not drops_gaps else [match.group()]
-            )
+            if not drops_gaps:
+                pieces += [text[at : match.start()], match.group()]
+            else:
+                pieces += [match.group()]
             at = match.end()
-        return pieces if drops_gaps else [*pieces, text[at:]]
+        if drops_gaps:
+            return pieces
+        return [*pieces, text[at:]]
 
     return cut

@@ -16,11 +16,9 @@ from engine.convert.bounded import JsonObject, shown_value
 from engine.convert.hyperparameters import Described, rope_of
 
 More = Callable[[JsonObject, Described], None]
-_SILU, _GELU, _RELU2 = (
-    ("silu", "swish"),
-    ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast"),
-    ("relu2",),
-)
+_SILU = ("silu", "swish")
+_GELU = ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast")
+_RELU2 = ("relu2",)
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,10 @@ def _sliding(period: int = 0) -> More:
             return
         described.keys["attention.sliding_window"] = config.integer("sliding_window")
         n_layers = described.keys["block_count"]
-        usual = [number % period != period - 1 for number in range(n_layers)] if period else []
+        if period:
+            usual = [number % period != period - 1 for number in range(n_layers)]
+        else:
+            usual = []
         if config.get("layer_types") is not None:
             slides = _sliding_layers(config, n_layers)
             if slides != usual:
@@ -109,18 +110,21 @@ def _own_rope(config: JsonObject, described: Described) -> None:
     """Windows have a base of their own."""
     own = rope_of(config, "sliding_attention")
     is_own = "sliding_attention" in config.under("rope_parameters").values
-    theta = own.number("rope_theta") if is_own else config.number("rope_local_base_freq", 10000.0)
+    if is_own:
+        theta = own.number("rope_theta")
+    else:
+        theta = config.number("rope_local_base_freq", 10000.0)
     described.keys["rope.freq_base_swa"] = theta
 
 
 def _scaled_by_head(config: JsonObject, described: Described) -> None:
     """Queries are divided by the root of a number that GGUF does not name: a head's width, or the share of a head."""
-    wide, n_heads = described.keys["embedding_length"], described.n_heads
-    usual = (
-        {described.head_dim, wide / n_heads}
-        if described.keys["block_count"] in (46, 62)
-        else {described.head_dim}
-    )
+    wide = described.keys["embedding_length"]
+    n_heads = described.n_heads
+    if described.keys["block_count"] in (46, 62):
+        usual = {described.head_dim, wide / n_heads}
+    else:
+        usual = {described.head_dim}
     if config.number("query_pre_attn_scalar", described.head_dim) not in usual:
         raise config.fail(
             "query_pre_attn_scalar is not the width of a head, which a GGUF file cannot say"

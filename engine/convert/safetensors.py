@@ -185,7 +185,10 @@ def _check_layout(file: ModelFile, start: int, tensors: Mapping[str, SourceTenso
     at = start
     for name, tensor in sorted(tensors.items(), key=lambda one: (one[1].at, one[1].size_bytes)):
         if tensor.at != at:
-            what = "overlaps the one before it" if tensor.at < at else "has a hole before it"
+            if tensor.at < at:
+                what = "overlaps the one before it"
+            else:
+                what = "has a hole before it"
             raise ConversionError(
                 f"{file.shown_name}: tensor {shown(name)} {what} (damaged? get the file again)"
             )
@@ -223,7 +226,10 @@ def _read_index(path: Path) -> dict[str, str] | None:
 def _only_file(directory: Path) -> Path:
     """Return the one file of a directory without index."""
     usual = directory / "model.safetensors"
-    found = [usual] if usual.exists() else sorted(directory.glob("*.safetensors"))
+    if usual.exists():
+        found = [usual]
+    else:
+        found = sorted(directory.glob("*.safetensors"))
     if len(found) == 1:
         return found[0]
     name = shown(directory.name)

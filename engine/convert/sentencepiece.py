@@ -14,10 +14,16 @@ from typing import Any
 
 from engine.errors import ConversionError
 
-UNIGRAM, BPE = 1, 2
+UNIGRAM = 1
+BPE = 2
 MAX_PIECES = 1 << 21
-_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_PIECES = 1
+_TRAINER = 2
+_NORMALIZER = 3
+_VARINT = 0
+_FIXED64 = 1
+_BYTES = 2
+_FIXED32 = 5
 _NORMAL = 1
 
 
@@ -66,7 +72,8 @@ def parse_sentencepiece(content: bytes, name: str) -> SentencePieceModel:
                 (trainer if number == _TRAINER else normalizer).update(
                     _some_fields(value, (2, 3, 4))
                 )
-        model_type, rules = trainer.get(3, UNIGRAM), _bytes(normalizer.get(2, b""))
+        model_type = trainer.get(3, UNIGRAM)
+        rules = _bytes(normalizer.get(2, b""))
         if (
             not pieces
             or model_type not in (UNIGRAM, BPE)
@@ -100,9 +107,10 @@ def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
             value: Any
             value, at = _varint(data, at)
         else:
-            size, at = (
-                _varint(data, at) if kind == _BYTES else ({_FIXED64: 8, _FIXED32: 4}[kind], at)
-            )
+            if kind == _BYTES:
+                size, at = _varint(data, at)
+            else:
+                size, at = ({_FIXED64: 8, _FIXED32: 4}[kind], at)
             value = data[at : at + size]
             if len(value) != size:
                 raise ValueError

@@ -46,7 +46,10 @@ class Piece:
 
     def rows(self) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
         """Yield the rows as float32, some at a time; what was read does not stay in memory."""
-        n_rows = len(self.values) if self.order is None else len(self.order)
+        if self.order is None:
+            n_rows = len(self.values)
+        else:
+            n_rows = len(self.order)
         step = max(1, _CHUNK_ELEMENTS // max(1, self.values.shape[1]))
         for first in range(0, n_rows, step):
             wanted = slice(first, first + step)
@@ -95,7 +98,8 @@ def made_tensors(
         ConversionError: a tensor has a type that cannot be read, or a name that the architecture does not know.
     """
     names = _Names(recipe.architecture, described.keys["block_count"])
-    made, groups = [], defaultdict[str, dict[int, SourceTensor]](dict)
+    made = []
+    groups = defaultdict[str, dict[int, SourceTensor]](dict)
     for source_name, source in sources.items():
         if _NOT_NEEDED.fullmatch(source_name) or (
             is_tied and source_name.endswith("lm_head.weight")
@@ -123,7 +127,8 @@ class _Names:
         from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
         kind = next(kind for kind, name in MODEL_ARCH_NAMES.items() if name == architecture)
-        self._map, self._architecture = get_tensor_name_map(kind, n_blocks), architecture
+        self._map = get_tensor_name_map(kind, n_blocks)
+        self._architecture = architecture
 
     def of(self, name: str, source: SourceTensor) -> str:
         plain = name.removeprefix("module.").replace("_orig_mod.", "")
@@ -142,7 +147,9 @@ class _Names:
 
 
 def _standing_for(prefix: re.Match[str]) -> str:
-    return "" if prefix[0] == "bert." else "model."
+    if prefix[0] == "bert.":
+        return ""
+    return "model."
 
 
 def _made(
@@ -159,7 +166,10 @@ def _made(
     shape = values.shape
     while len(shape) > 1 and shape[0] == 1:
         shape = shape[1:]
-    added = recipe.norm_added if source_name.endswith("norm.weight") else 0.0
+    if source_name.endswith("norm.weight"):
+        added = recipe.norm_added
+    else:
+        added = 0.0
     order = None
     for letter, n_heads in (("q", described.n_heads), ("k", described.n_kv_heads)):
         if recipe.is_turned and f".attn_{letter}." in name:
@@ -167,7 +177,9 @@ def _made(
     if recipe.is_by_head and ".attn_qkv." in name:
         order = _by_kind(values.shape[0], described.n_heads)
     if order is not None and len(shape) == 1:
-        values, order = values[order][None, :], None  # a bias is one row
+        # a bias is one row
+        values = values[order][None, :]
+        order = None
     return MadeTensor(name, shape, [Piece(source, values.reshape(-1, shape[-1]), order, added)])
 
 

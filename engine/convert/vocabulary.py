@@ -29,14 +29,17 @@ from engine.errors import ConversionError, shown
 from engine.gguf.header import MAX_STRINGS
 from engine.tokenizer.vocabulary import END_TEXTS, MAX_TOKEN_CHARS, TokenType
 
-JSON, MODEL, SETTINGS = "tokenizer.json", "tokenizer.model", "tokenizer_config.json"
+JSON = "tokenizer.json"
+MODEL = "tokenizer.model"
+SETTINGS = "tokenizer_config.json"
 MAX_MODEL_BYTES = 32 << 20
 """Limit on a file of SentencePiece: 260,000 pieces take 5 MB."""
 MAX_RULES_BYTES = 8 << 20
 """Limit on the table of rewritten characters; those in use have a quarter of a megabyte."""
 MAX_TEMPLATE_BYTES = 1 << 20
 SPACE = "\u2581"
-_ADDED_SCORE, _UNUSED_SCORE = -1000.0, -10000.0
+_ADDED_SCORE = -1000.0
+_UNUSED_SCORE = -10000.0
 _SPECIAL_IDS = {
     "bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding", "cls": "cls", "mask": "mask",
 }  # fmt: skip
@@ -64,8 +67,12 @@ class Tokens:
 
     def put(self, token_id: int, text: str | bytes, kind: int, score: float = 0.0) -> None:
         """Give an id a token."""
-        self.texts[token_id] = text.encode() if isinstance(text, str) else text
-        self.types[token_id], self.scores[token_id] = kind, score
+        if isinstance(text, str):
+            self.texts[token_id] = text.encode()
+        else:
+            self.texts[token_id] = text
+        self.types[token_id] = kind
+        self.scores[token_id] = score
 
 
 def vocabulary_keys(directory: Path, config: JsonObject, n_tokens: int) -> dict[str, Any]:
@@ -120,11 +127,10 @@ def _read_tokens(directory: Path) -> Tokens:
     tokenizer = JsonObject(found or {}, JSON)
     model = tokenizer.under("model")
     kind = model.word("type", "BPE" if "merges" in model.values else "")
-    content = (
-        read_bytes(directory / MODEL, MAX_MODEL_BYTES)
-        if found is None or model.flag("byte_fallback", False)
-        else None
-    )
+    if found is None or model.flag("byte_fallback", False):
+        content = read_bytes(directory / MODEL, MAX_MODEL_BYTES)
+    else:
+        content = None
     if content is not None:
         return _of_sentencepiece(content, tokenizer)
     if found is None:
@@ -144,7 +150,8 @@ def _read_tokens(directory: Path) -> Tokens:
 
 def _of_bpe(tokenizer: JsonObject, model: JsonObject) -> Tokens:
     """Byte-level BPE keeps its merges; that of SentencePiece becomes scores."""
-    vocabulary, merges = _vocabulary(model), _merges(model)
+    vocabulary = _vocabulary(model)
+    merges = _merges(model)
     if model.flag("byte_fallback", False):
         return _of_piece_merges(tokenizer, vocabulary, merges)
     normalizer = tokenizer.under("normalizer").word("type", "NFC")
@@ -172,7 +179,10 @@ def _of_piece_merges(
         rank.setdefault(left + right, len(rank))
     for text, token_id in vocabulary.items():
         is_byte = len(text) == 6 and text.startswith("<0x") and text.endswith(">")
-        kind = TokenType.BYTE if is_byte else TokenType.NORMAL
+        if is_byte:
+            kind = TokenType.BYTE
+        else:
+            kind = TokenType.NORMAL
         tokens.put(token_id, text, kind, 0.0 if is_byte else -float(rank.get(text, len(rank))))
     unknown = tokenizer.under("model").word("unk_token")
     _add(tokens, tokenizer.objects("added_tokens"))
@@ -184,7 +194,8 @@ def _of_piece_merges(
 
 def _begins_with_space(tokenizer: JsonObject) -> bool:
     """Whether a text is read as if a space were before it."""
-    normalizer, cutter = tokenizer.under("normalizer"), tokenizer.under("pre_tokenizer")
+    normalizer = tokenizer.under("normalizer")
+    cutter = tokenizer.under("pre_tokenizer")
     prepends = any(
         step.get("type") == "Prepend" for step in (normalizer, *normalizer.objects("normalizers"))
     )
@@ -194,13 +205,17 @@ def _begins_with_space(tokenizer: JsonObject) -> bool:
 
 
 def _of_unigram(tokenizer: JsonObject, model: JsonObject) -> Tokens:
-    tokens, pieces = Tokens("t5"), model.get("vocab")
+    tokens = Tokens("t5")
+    pieces = model.get("vocab")
     unknown = model.integer("unk_id", 0)
     if not isinstance(pieces, list) or not pieces:
         raise tokenizer.fail("model.vocab is no list of pieces (get the file again)")
     for token_id, piece in enumerate(pieces):
         is_sound = isinstance(piece, list) and len(piece) == 2 and _is_token(piece[0])
-        score = JsonObject({"score": piece[1]}, JSON).number("score") if is_sound else 0.0
+        if is_sound:
+            score = JsonObject({"score": piece[1]}, JSON).number("score")
+        else:
+            score = 0.0
         if not is_sound:
             raise tokenizer.fail(f"model.vocab has no sound piece {token_id} (get the file again)")
         tokens.put(
@@ -250,7 +265,12 @@ def _of_wordpiece(tokenizer: JsonObject, model: JsonObject) -> Tokens:
     tokens = Tokens("bert")
     for text, token_id in _vocabulary(model).items():
         is_marked = text.startswith("[") and text.endswith("]")
-        whole = text if is_marked else text[2:] if text.startswith("##") else SPACE + text
+        if is_marked:
+            whole = text
+        elif text.startswith("##"):
+            whole = text[2:]
+        else:
+            whole = SPACE + text
         tokens.put(token_id, whole, TokenType.NORMAL)
     _add(tokens, tokenizer.objects("added_tokens"))
     normalizer = tokenizer.under("normalizer")
@@ -328,7 +348,8 @@ def _add_tokens(tokens: Tokens, settings: JsonObject) -> None:
 def _add(tokens: Tokens, added: Sequence[JsonObject], score: float = 0.0) -> None:
     """Give tokens that were added to a vocabulary their types: control tokens, and text that is never cut."""
     for entry in added:
-        token_id, text = entry.get("id"), entry.get("content")
+        token_id = entry.get("id")
+        text = entry.get("content")
         if not _is_id(token_id) or not _is_token(text):
             values = f"id {shown_value(token_id)} and content {shown_value(text)}"
             raise entry.fail(f"added_tokens has no sound entry of {values} (get the file again)")
@@ -354,7 +375,8 @@ def _seems_special(text: str) -> bool:
 
 def _special_ids(settings: JsonObject, config: JsonObject, tokens: Tokens) -> dict[str, int]:
     """Return the ids of special tokens, by the tokenizer's settings, or else by the model's."""
-    ids, keys = {text: token_id for token_id, text in tokens.texts.items()}, {}
+    ids = {text: token_id for token_id, text in tokens.texts.items()}
+    keys = {}
     for name, key in _SPECIAL_IDS.items():
         text = _special_text(settings, f"{name}_token")
         token_id = ids.get(text.encode("utf-8", "replace"))
@@ -407,7 +429,9 @@ def _around(post: Sequence[JsonObject]) -> tuple[bool | None, bool | None]:
 def _post_steps(tokenizer: JsonObject) -> Sequence[JsonObject]:
     """Return the steps that put marks around a text: those of a sequence, or the only one."""
     post = tokenizer.under("post_processor")
-    return [post] if post.get("processors") is None else post.objects("processors")
+    if post.get("processors") is None:
+        return [post]
+    return post.objects("processors")
 
 
 def _further_ends(
@@ -416,11 +440,10 @@ def _further_ends(
     """Return what ends a reply by the generation's settings and is not known by its text."""
     name = "generation_config.json"
     generation = JsonObject(read_object(directory / name) or {}, name)
-    ends = (
-        generation.ids("eos_token_id")
-        if generation.get("eos_token_id") is not None
-        else config.ids("eos_token_id")
-    )
+    if generation.get("eos_token_id") is not None:
+        ends = generation.ids("eos_token_id")
+    else:
+        ends = config.ids("eos_token_id")
     known = {text.encode() for text in END_TEXTS}
     further = [
         one
@@ -444,7 +467,9 @@ def _templates(directory: Path, settings: JsonObject) -> dict[str, Any]:
     if not isinstance(found, list):
         text = holder.word("chat_template")
         holder.check_texts("chat_template", [text])
-        return {"tokenizer.chat_template": text} if found is not None else {}
+        if found is not None:
+            return {"tokenizer.chat_template": text}
+        return {}
     named = {
         one["name"]: one["template"]
         for one in found

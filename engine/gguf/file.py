@@ -48,7 +48,8 @@ class ModelFile:
 
     def close(self) -> None:
         """Close the descriptor, and the map unless arrays still use it. Closing twice is harmless."""
-        fd, self._fd = self._fd, -1
+        fd = self._fd
+        self._fd = -1
         if fd >= 0:
             os.close(fd)
         with suppress(BufferError):  # an array still uses the map, which is freed together with it
@@ -78,7 +79,10 @@ def _open_regular(path: Path, name: str) -> int:
     if stat.S_ISREG(mode):
         return fd
     os.close(fd)
-    kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
+    if stat.S_ISDIR(mode):
+        kind = "a directory"
+    else:
+        kind = "not a regular file"
     raise FileUnreadableError(f"{name}: is {kind} (name a .gguf file)")
 
 

@@ -31,8 +31,11 @@ _SMALLEST_TENSOR_BYTES = (
     8 + 1 + 4 + 8 + 4 + 8
 )  # name length, name, n_dims, one dimension, type, offset
 
-U32, U64 = Struct("<I"), Struct("<Q")
-_BOOL, _STRING, _ARRAY = 7, 8, 9
+U32 = Struct("<I")
+U64 = Struct("<Q")
+_BOOL = 7
+_STRING = 8
+_ARRAY = 9
 _NUMBERS = {
     0: Struct("<B"), 1: Struct("<b"), 2: Struct("<H"), 3: Struct("<h"), 4: U32, 5: Struct("<i"), 6: Struct("<f"),
     _BOOL: Struct("<B"), 10: U64, 11: Struct("<q"), 12: Struct("<d"),
@@ -58,7 +61,8 @@ class Header:
         self.end = min(file.size_bytes, MAX_HEADER_BYTES)
         self.at = 0
         self.strings_left = MAX_STRINGS
-        self.keeps_strings, self.keeps_types = keeps_strings, keeps_types
+        self.keeps_strings = keeps_strings
+        self.keeps_types = keeps_types
         self._name = file.shown_name
 
     def fail(self, problem: str, error: type[EngineError] = GGUFError) -> EngineError:
@@ -135,7 +139,9 @@ class Header:
 
 
 def _number(value: int) -> str:
-    return str(value) if value < 1 << 64 else "2^64 or more"
+    if value < 1 << 64:
+        return str(value)
+    return "2^64 or more"
 
 
 def amount(n_bytes: int) -> str:
@@ -184,8 +190,12 @@ def _read_value(header: Header, kind: int, field: str) -> Any:
     if kind == _BOOL and value > 1:
         raise header.fail(f"{field} is a bool of value {value}")
     if header.keeps_types:
-        return np.bool_(value) if kind == _BOOL else np.dtype(_DTYPES[kind]).type(value)
-    return bool(value) if kind == _BOOL else value
+        if kind == _BOOL:
+            return np.bool_(value)
+        return np.dtype(_DTYPES[kind]).type(value)
+    if kind == _BOOL:
+        return bool(value)
+    return value
 
 
 def _read_array(header: Header, field: str) -> StringArray | StringCount | np.ndarray[Any, Any]:

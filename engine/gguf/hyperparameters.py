@@ -104,7 +104,9 @@ class Hyperparameters:
 
     def positive_or_none(self, name: str) -> float | None:
         """Read a float above zero that may be missing."""
-        return None if self.raw(name) is None else self.positive(name)
+        if self.raw(name) is None:
+            return None
+        return self.positive(name)
 
     def flag(self, name: str, default: bool) -> bool:
         """Read a bool."""
@@ -124,7 +126,9 @@ class Hyperparameters:
         value = self.raw(name)
         if value is None and default is None:
             raise self.fail(f"{self.key(name)} is missing")
-        return default if value is None else value
+        if value is None:
+            return default
+        return value
 
     def _bounded(self, name: str, value: Any, least: int, most: int) -> int:
         if not isinstance(value, int) or isinstance(value, bool):

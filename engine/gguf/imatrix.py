@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 Values = np.ndarray[Any, np.dtype[np.float32]]
 
-SUMS, COUNTS = ".in_sum2", ".counts"
+SUMS = ".in_sum2"
+COUNTS = ".counts"
 MOST_BYTES = 1 << 30
 """Limit on a file: a model of a trillion parameters has a tenth."""
 
@@ -109,7 +110,8 @@ def _read(gguf: GGUFFile) -> Iterable[tuple[str, Values]]:
     for name in gguf.tensors:
         if name.endswith(SUMS):
             matrix = name.removesuffix(SUMS)
-            sums, counts = _floats(gguf, name), _floats(gguf, matrix + COUNTS)
+            sums = _floats(gguf, name)
+            counts = _floats(gguf, matrix + COUNTS)
             if counts.size != sums.size // sums.shape[-1]:
                 raise GGUFError(
                     f"{gguf.shown_name}: {matrix} has {counts.size} counts for {sums.shape} sums (damaged)"
@@ -139,7 +141,10 @@ def _read_old(file: ModelFile) -> Iterable[tuple[str, Values]]:
     def number(least: int) -> int:
         nonlocal at
         at += 4
-        value = int(struct.unpack("<i", file.map[at - 4 : at])[0]) if at <= file.size_bytes else -1
+        if at <= file.size_bytes:
+            value = int(struct.unpack("<i", file.map[at - 4 : at])[0])
+        else:
+            value = -1
         if not least <= value <= file.size_bytes:
             raise GGUFError(
                 f"{file.shown_name}: is no file of importance, or damaged at byte {at - 4} (make it again)"
@@ -150,7 +155,8 @@ def _read_old(file: ModelFile) -> Iterable[tuple[str, Values]]:
         length = number(1)
         name = file.map[at : at + length].decode("utf-8", "replace")
         at += length
-        n_calls, n_values = number(0), number(1)
+        n_calls = number(0)
+        n_values = number(1)
         if at + 4 * n_values > file.size_bytes:
             raise GGUFError(
                 f"{file.shown_name}: ends within the values of a matrix (cut off: make it again)"

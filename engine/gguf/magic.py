@@ -75,7 +75,9 @@ def other_format(start: bytes) -> str:
         if text.startswith(magic):
             return what
     magic, what = _MAGIC_AT_4
-    return what if start[4:8] == magic else ""
+    if start[4:8] == magic:
+        return what
+    return ""
 
 
 def _is_safetensors(start: bytes) -> bool:

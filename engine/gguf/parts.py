@@ -48,7 +48,8 @@ def part_name(file_name: str) -> PartName | None:
     match = _PART_NAME.fullmatch(file_name)
     if match is None:
         return None
-    number, count = int(match["number"]), int(match["count"])
+    number = int(match["number"])
+    count = int(match["count"])
     if not 1 <= number <= count <= MOST_PARTS:
         return None
     return PartName(match["stem"], number, count)
@@ -89,11 +90,10 @@ def read_parts(first: GGUFFile, n_parts: int, read_one: Callable[[Path], GGUFFil
 def _checked_name(first: GGUFFile, n_parts: int) -> PartName:
     name = part_name(first.path.name)
     if name is None or name.count != n_parts:
-        wanted = (
-            f"NAME-00001-of-{n_parts:05}.gguf"
-            if n_parts <= MOST_PARTS
-            else f"at most {MOST_PARTS} parts"
-        )
+        if n_parts <= MOST_PARTS:
+            wanted = f"NAME-00001-of-{n_parts:05}.gguf"
+        else:
+            wanted = f"at most {MOST_PARTS} parts"
         raise _fail(
             first,
             f"split.count is {n_parts}, which the file's name does not say (expected: {wanted})",
@@ -119,7 +119,7 @@ def _check_number(part: GGUFFile, number: int, n_parts: int) -> None:
         value = part.metadata.get(key)
         if value is not None or number > 1:
             found = (
-                value if type(value) is int else "missing" if value is None else "not an integer"
+                value if type(value) is int else ("missing" if value is None else "not an integer")
             )
             if found != wanted:
                 raise _fail(

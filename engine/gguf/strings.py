@@ -48,7 +48,8 @@ class StringArray(Sequence[bytes]):
     """
 
     def __init__(self, raw: bytes, ends: np.ndarray[Any, np.dtype[np.uint32]]) -> None:
-        self._raw, self._ends = raw, ends
+        self._raw = raw
+        self._ends = ends
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -74,7 +75,8 @@ class StringArray(Sequence[bytes]):
         """All strings with zero bytes between, equal to ``b"\\0".join``, without creating each string."""
         if not len(self):
             return b""
-        content, keeps = np.frombuffer(self._raw, np.uint8).copy(), np.ones(len(self._raw), bool)
+        content = np.frombuffer(self._raw, np.uint8).copy()
+        keeps = np.ones(len(self._raw), bool)
         lengths_at = np.concatenate(([0], self._ends[:-1].astype(np.int64)))
         for k in range(_LENGTH_BYTES):
             keeps[lengths_at + k] = False
@@ -85,7 +87,9 @@ class StringArray(Sequence[bytes]):
 
 def joined(strings: Sequence[bytes]) -> bytes:
     """Strings with zero bytes between; many vocabularies have tokens of newlines."""
-    return strings.joined() if isinstance(strings, StringArray) else b"\0".join(strings)
+    if isinstance(strings, StringArray):
+        return strings.joined()
+    return b"\0".join(strings)
 
 
 class StringsCutError(ValueError):
@@ -93,7 +97,8 @@ class StringsCutError(ValueError):
 
     def __init__(self, at: int, index: int) -> None:
         super().__init__(f"string {index} at {at}")
-        self.at, self.index = at, index
+        self.at = at
+        self.index = index
 
 
 def end_of_strings(data: mmap.mmap, at: int, end: int, count: int) -> int:
@@ -110,19 +115,24 @@ def end_of_strings(data: mmap.mmap, at: int, end: int, count: int) -> int:
 def read_strings(data: mmap.mmap, at: int, end: int, count: int) -> StringArray:
     """Find ``count`` strings that begin at ``at``. Raises StringsCutError: they do not end before ``end``."""
     found = [(ends - at).astype(np.uint32) for ends in _ends(data, at, end, count)]
-    ends = np.concatenate(found) if found else np.zeros(0, np.uint32)
+    if found:
+        ends = np.concatenate(found)
+    else:
+        ends = np.zeros(0, np.uint32)
     return StringArray(data[at : at + int(ends[-1]) if count else at], ends)
 
 
 def _ends(data: mmap.mmap, at: int, end: int, count: int) -> Iterator[Ends]:
     """Yield the offsets of the strings' ends, some at a time."""
-    left, n_breaks = count, 0
+    left = count
+    n_breaks = 0
     while left > _FEW:
         window_end = min(end, at + _WINDOW_BYTES)
         ends = _stride(data, at, window_end, left)
         if ends.size:
             yield ends
-            left, at = left - ends.size, int(ends[-1])
+            left = left - ends.size
+            at = int(ends[-1])
             if window_end - at < _LONGEST_PLAIN_BYTES or left <= _FEW:
                 continue  # the window is used up, or few strings are left
         # A file that breaks every stride is stepped through in growing pieces, so that it cannot slow the reader down.
@@ -130,14 +140,16 @@ def _ends(data: mmap.mmap, at: int, end: int, count: int) -> Iterator[Ends]:
         n_walked = min(left, n_breaks * _MORE_AT_A_BREAK)
         ends = _walk(data, at, end, n_walked, count - left)
         yield ends
-        left, at = left - n_walked, int(ends[-1])
+        left = left - n_walked
+        at = int(ends[-1])
     if left:
         yield _walk(data, at, end, left, count - left)
 
 
 def _walk(data: mmap.mmap, at: int, end: int, n_steps: int, index: int) -> Ends:
     """Step over strings one by one; returns where each ends."""
-    length_at, ends = _LENGTH.unpack_from, []
+    length_at = _LENGTH.unpack_from
+    ends = []
     for step in range(n_steps):
         if (
             end - at < _LENGTH_BYTES
@@ -160,9 +172,10 @@ def _stride(data: mmap.mmap, at: int, end: int, most: int) -> Ends:
     )  # before numpy 2, a sum with a scalar would stay in eight bits
     ends: Ends = at + starts + _LENGTH_BYTES + lengths
     follows = ends[:-1] == at + starts[1:]
-    n_steps = (
-        int(np.argmin(follows)) + 1 if follows.size and not follows.all() else int(starts.size)
-    )
+    if follows.size and not follows.all():
+        n_steps = int(np.argmin(follows)) + 1
+    else:
+        n_steps = int(starts.size)
     n_steps = min(n_steps, most)
     if ends[n_steps - 1] > end:
         n_steps -= 1

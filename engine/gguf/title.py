@@ -29,12 +29,21 @@ def model_title(metadata: Mapping[str, Any], path: Path) -> str:
     """
     found = metadata.get("general.name")
     part = part_name(path.name)
-    name, stem = found if isinstance(found, str) else "", part.stem if part else path.stem
+    if isinstance(found, str):
+        name = found
+    else:
+        name = ""
+    if part:
+        stem = part.stem
+    else:
+        stem = path.stem
     usual = _USUAL_NAME.fullmatch(stem[:_LONGEST])
     if usual and _plain(usual["title"]) != _plain(name):
         return usual["title"]
     words = re.findall(r"\w+", name[:_LONGEST].replace("_", " "))
-    return stem if all(map(_SAYS_NOTHING.fullmatch, words)) or re.search(r"[/\\]", name) else name
+    if all(map(_SAYS_NOTHING.fullmatch, words)) or re.search(r"[/\\]", name):
+        return stem
+    return name
 
 
 def _plain(name: str) -> str:

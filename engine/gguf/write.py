@@ -56,7 +56,9 @@ class TensorWriter:
     def __init__(
         self, file: BufferedWriter, path: Path, tensors: Sequence[TensorToWrite], alignment: int
     ) -> None:
-        self._file, self._path, self._alignment = file, path, alignment
+        self._file = file
+        self._path = path
+        self._alignment = alignment
         self._waiting = [tensor.size_bytes for tensor in reversed(tensors)]
         self._left_bytes = 0
         self._next()
@@ -150,9 +152,10 @@ def _refusing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = (
-            "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another folder"
-        )
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            advice = "make room"
+        else:
+            advice = "choose another folder"
         raise FileUnwritableError(
             f"{shown(path.name)}: cannot be written: {error.strerror} ({advice})"
         ) from None
@@ -178,7 +181,9 @@ def _described(metadata: Mapping[str, Any], tensors: Sequence[TensorToWrite]) ->
 
 
 def _encoded(text: str | bytes) -> bytes:
-    return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    if isinstance(text, str):
+        return text.encode("utf-8", "surrogateescape")
+    return text
 
 
 def _typed(value: Any) -> tuple[Any, Any, Any]:
@@ -199,4 +204,6 @@ def _typed(value: Any) -> tuple[Any, Any, Any]:
 def _kind(dtype: np.dtype[Any]) -> Any:
     from gguf import GGUFValueType as Kind
 
-    return Kind.BOOL if dtype.kind == "b" else Kind[dtype.name.upper()]
+    if dtype.kind == "b":
+        return Kind.BOOL
+    return Kind[dtype.name.upper()]

@@ -21,7 +21,8 @@ def add(op, thread, n_threads):
 def add_normed(op, thread, n_threads):
     """x += rmsnorm(branch); every thread finds the root of every token and adds its own share of elements."""
     x, branch, n = vec.load_words(op, (F.x, F.branch, F.n))
-    weight, eps = vec.load_i64(op + F.weight), vec.load_f64(op + F.eps)
+    weight = vec.load_i64(op + F.weight)
+    eps = vec.load_f64(op + F.eps)
     first, last = share(n, 256, thread, n_threads)
     for t in range(n_tokens_of(op)):
         row = 4 * t * n

@@ -36,10 +36,8 @@ def stream(op, thread, n_threads):
     """Drop the pages that one matrix has for itself, and ask for another. The last thread does it."""
     if thread == n_threads - 1:
         first, n_bytes = vec.load_words(op, (STREAM.last, STREAM.last_bytes))
-        begin, end = (
-            (first + vec.PAGE_BYTES - 1) & -vec.PAGE_BYTES,
-            (first + n_bytes) & -vec.PAGE_BYTES,
-        )
+        begin = (first + vec.PAGE_BYTES - 1) & -vec.PAGE_BYTES
+        end = (first + n_bytes) & -vec.PAGE_BYTES
         if begin < end:
             vec.drop_pages(begin, end - begin)
         ask_for(vec.load_i64(op + STREAM.next), vec.load_i64(op + STREAM.next_bytes))

@@ -100,10 +100,12 @@ def multiply_heads(
 ):
     """The same for any number of heads; the first that are taken ask."""
     address, row_bytes = rows
-    zero, h = vec.splat_f32x8(0.0), 0
+    zero = vec.splat_f32x8(0.0)
+    h = 0
     while h < n_heads:
         taken = heads_at_once(n_heads - h)
-        rows, to = (address + h * row_bytes, row_bytes), out + h * out_row_bytes
+        rows = (address + h * row_bytes, row_bytes)
+        to = out + h * out_row_bytes
         if taken == 6:
             sums = no_sums(zero, 6, N_FEW)
             multiply_rows(
@@ -225,7 +227,8 @@ def attend_chunk(
     head_dim = vec.load_i64(op + F.head_dim)
     k_row, k_scale_row, v_row, v_scale_row = row_bytes(cache, head_dim)
     keys, k_scales, values, v_scales = places(cache, op, kv_head, first)
-    query_bytes, scores = 4 * head_dim, room + 4 * ROWS * head_dim
+    query_bytes = 4 * head_dim
+    scores = room + 4 * ROWS * head_dim
     for h in range(n_heads):
         take_query(op, first_head + h, room + h * query_bytes)
     for p in range(0, end - first, KEYS_AT_ONCE):
@@ -261,13 +264,16 @@ def attend_parts(cache, op, thread, n_threads):
     pos = vec.load_i64(vec.load_i64(op + F.step) + STEP.start_pos)
     n_heads, n_kv_heads = vec.load_words(op, (F.n_heads, F.n_kv_heads))
     head_dim, max_chunks = vec.load_words(op, (F.head_dim, F.max_chunks))
-    group, part_bytes = n_heads // n_kv_heads, 4 * (HEADER + head_dim)
+    group = n_heads // n_kv_heads
+    part_bytes = 4 * (HEADER + head_dim)
     room = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
     seen = first_seen(op, pos)
-    first_chunk, n_chunks = seen // CHUNK, pos // CHUNK + 1 - seen // CHUNK
+    first_chunk = seen // CHUNK
+    n_chunks = pos // CHUNK + 1 - seen // CHUNK
     first_item, end_item = share(n_chunks * n_kv_heads, 1, thread, n_threads)
     for item in range(first_item, end_item):
-        kv_head, chunk = item // n_chunks, item % n_chunks
+        kv_head = item // n_chunks
+        chunk = item % n_chunks
         first = max(seen - seen % 8, (first_chunk + chunk) * CHUNK)
         end = min((first_chunk + chunk + 1) * CHUNK, pos + 1)
         later = min(item + 1, end_item - 1)

@@ -61,10 +61,8 @@ class Rows(NamedTuple):
 def room_of(op, thread):
     """Share the thread's scratch."""
     head_dim = vec.load_i64(op + F.head_dim)
-    query_bytes, result_bytes = (
-        4 * head_dim,
-        4 * (HEADER + (head_dim + WIDEST_KEYS - 1) // WIDEST_KEYS * WIDEST_KEYS),
-    )
+    query_bytes = 4 * head_dim
+    result_bytes = 4 * (HEADER + (head_dim + WIDEST_KEYS - 1) // WIDEST_KEYS * WIDEST_KEYS)
     queries = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
     scores = queries + ROWS * query_bytes
     results = scores + ROWS * SCORE_ROW_BYTES
@@ -88,7 +86,8 @@ def store_spans(op, rows, spans):
     for row in range(0, rows.n, TILE_ROWS):
         pos, _ = query_of(op, rows, row)
         last_pos, _ = query_of(op, rows, min(row + TILE_ROWS, rows.n) - 1)
-        seen, last = first_seen(op, pos), last_seen(op, last_pos)
+        seen = first_seen(op, pos)
+        last = last_seen(op, last_pos)
         vec.store_i64(spans + 16 * (row // TILE_ROWS), seen - seen % 8)
         vec.store_i64(spans + 16 * (row // TILE_ROWS) + 8, last + 8 - last % 8)
 
@@ -137,7 +136,8 @@ def convert_keys(cache, head_dim, keys, scales, n, to):
     _, _, load_k, _, _, _ = cache
     k_row, scale_row, _, _ = row_bytes(cache, head_dim)
     for p in range(0, min(n, KEYS), 8):
-        tile, tile_scales = keys + p * k_row, scales + p * scale_row
+        tile = keys + p * k_row
+        tile_scales = scales + p * scale_row
         for i in range(head_dim):
             vec.store_f32x8(to + 4 * (KEYS * i + p), load_k(tile, tile_scales, i))
 
@@ -158,13 +158,12 @@ def convert_values(cache, head_dim, values, scales, n, first, to):
 @inner
 def attend_chunk(cache, op, rows, room, first, end):
     """Attend to positions first <= p < end of one chunk; ``first`` is a multiple of eight."""
-    head_dim, n_tiles = vec.load_i64(op + F.head_dim), (rows.n + TILE_ROWS - 1) // TILE_ROWS
+    head_dim = vec.load_i64(op + F.head_dim)
+    n_tiles = (rows.n + TILE_ROWS - 1) // TILE_ROWS
     k_row, k_scale_row, _, _ = row_bytes(cache, head_dim)
     keys, k_scales, values, v_scales = places(cache, op, rows.kv_head, first)
-    tile_query_bytes, tile_result_bytes = (
-        TILE_ROWS * room.query_bytes,
-        TILE_ROWS * room.result_bytes,
-    )
+    tile_query_bytes = TILE_ROWS * room.query_bytes
+    tile_result_bytes = TILE_ROWS * room.result_bytes
     for p in range(0, end - first, KEYS):
         convert_keys(
             cache,
@@ -197,7 +196,8 @@ def attend_chunk(cache, op, rows, room, first, end):
             )  # fmt: skip
     for row in range(rows.n):
         acc = room.joined + row * room.result_bytes
-        top, total = vec.splat_f32x8(vec.load_f32(acc)), vec.splat_f32x8(vec.load_f32(acc + 4))
+        top = vec.splat_f32x8(vec.load_f32(acc))
+        total = vec.splat_f32x8(vec.load_f32(acc + 4))
         top, total = join_chunk(
             top, total, acc + 4 * HEADER, room.results + row * room.result_bytes, head_dim
         )
@@ -213,7 +213,8 @@ def attend_rows(cache, op, rows, room):
     store_spans(op, rows, room.spans)
     pos, _ = query_of(op, rows, 0)
     last_pos, _ = query_of(op, rows, rows.n - 1)
-    seen, last = first_seen(op, pos), last_seen(op, last_pos)
+    seen = first_seen(op, pos)
+    last = last_seen(op, last_pos)
     for chunk in range(seen // CHUNK, last // CHUNK + 1):
         first = max(chunk * CHUNK, seen - seen % 8)
         attend_chunk(cache, op, rows, room, first, min((chunk + 1) * CHUNK, last + 1))
@@ -230,10 +231,13 @@ def attend_tokens(cache, op, thread, n_threads):
 
     The record names a range of KV heads, so that one operation stays short.
     """
-    step, room = vec.load_i64(op + F.step), room_of(op, thread)
+    step = vec.load_i64(op + F.step)
+    room = room_of(op, thread)
     n_tokens, start_pos = vec.load_words(step, (STEP.n_tokens, STEP.start_pos))
     group = vec.load_i64(op + F.n_heads) // vec.load_i64(op + F.n_kv_heads)
-    n_queries, threads = n_tokens * group, max(n_threads, 1)  # a step of 0 would raise
+    # a step of 0 would raise
+    n_queries = n_tokens * group
+    threads = max(n_threads, 1)
     n_lists = (n_queries + ROWS - 1) // ROWS
     n_lists += -n_lists % threads
     each = (n_queries + TILE_ROWS * n_lists - 1) // (TILE_ROWS * n_lists) * TILE_ROWS

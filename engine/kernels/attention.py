@@ -28,7 +28,8 @@ HAS_ROOM = HAS_ARM64 or "avx" in FEATURES
 def row_bytes(cache, head_dim):
     """Bytes of one position of a head: of its key, the key's scales, its value, the value's scales."""
     k_bits, k_block, _, v_bits, v_block, _ = cache
-    k_scales, v_scales = (head_dim + k_block - 1) // k_block, (head_dim + v_block - 1) // v_block
+    k_scales = (head_dim + k_block - 1) // k_block
+    v_scales = (head_dim + v_block - 1) // v_block
     return head_dim * k_bits >> 3, 4 * k_scales, head_dim * v_bits >> 3, 4 * v_scales
 
 
@@ -53,7 +54,8 @@ def places(cache, op, kv_head, position):
 @inner
 def take_query(op, query, to):
     """Copy a query of all tokens' heads, times the factor of scores."""
-    head_dim, factor = vec.load_i64(op + F.head_dim), vec.splat_f32x8(vec.load_f64(op + F.scale))
+    head_dim = vec.load_i64(op + F.head_dim)
+    factor = vec.splat_f32x8(vec.load_f64(op + F.scale))
     at = vec.load_i64(op + F.x) + 4 * head_dim * query
     for i in range(0, head_dim, 8):
         vec.store_f32x8(to + 4 * i, vec.fmul(vec.load_f32x8(at + 4 * i), factor))
@@ -102,7 +104,9 @@ def weigh(op, head, pos, scores, first, end, result):
         scores: of positions first <= p < end; both are multiples of eight.
         result: its header gets maximum and sum.
     """
-    n, cap, slopes = end - first, vec.load_f64(op + F.soft_cap), vec.load_i64(op + F.slopes)
+    n = end - first
+    cap = vec.load_f64(op + F.soft_cap)
+    slopes = vec.load_i64(op + F.slopes)
     if cap != 0.0:
         cap_scores(scores, n, cap)
     if slopes != 0:
@@ -116,7 +120,8 @@ def weigh(op, head, pos, scores, first, end, result):
     for i in range(0, n, 8):
         top = vec.fmax(vec.load_f32x8(scores + 4 * i), top)
     largest = vec.max_f32x8(top)
-    minus, total = vec.splat_f32x8(largest), vec.splat_f32x8(0.0)
+    minus = vec.splat_f32x8(largest)
+    total = vec.splat_f32x8(0.0)
     for i in range(0, n, 8):
         score = vec.load_f32x8(scores + 4 * i)
         weight = zero_unless_above(exp_lanes(vec.fsub(score, minus)), score, masked)
@@ -129,7 +134,8 @@ def weigh(op, head, pos, scores, first, end, result):
 @inner
 def begin_joined(op, head, acc):
     """Clear ``acc``; maximum and sum of no chunk, or of the head's sink, a score that weighs in the sum alone."""
-    sinks, zero = vec.load_i64(op + F.sinks), vec.splat_f32x8(0.0)
+    sinks = vec.load_i64(op + F.sinks)
+    zero = vec.splat_f32x8(0.0)
     for i in range(0, vec.load_i64(op + F.head_dim), 8):
         vec.store_f32x8(acc + 4 * i, zero)
     if sinks == 0:
@@ -142,7 +148,8 @@ def join_chunk(top, total, acc, result, head_dim):
     """Join one more chunk's result to maximum, sum and ``acc``; returns the two."""
     more = vec.splat_f32x8(vec.load_f32(result))
     largest = vec.fmax(more, top)
-    kept, added = exp_lanes(vec.fsub(top, largest)), exp_lanes(vec.fsub(more, largest))
+    kept = exp_lanes(vec.fsub(top, largest))
+    added = exp_lanes(vec.fsub(more, largest))
     for i in range(0, head_dim, 8):
         part = vec.load_f32x8(result + 4 * (HEADER + i))
         vec.store_f32x8(

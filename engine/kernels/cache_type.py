@@ -30,7 +30,8 @@ class Kept(NamedTuple):
 def cache_kernels(module, keys, values):
     """Make ``store``, which writes k and v of the step's tokens; and attention, of one token up to partial results
     (``attention_parts``) and of a block of tokens."""
-    (k_bits, k_block, load_k, store_k), (v_bits, v_block, load_v, store_v) = keys, values
+    (k_bits, k_block, load_k, store_k) = keys
+    (v_bits, v_block, load_v, store_v) = values
 
     def store(op, thread, n_threads):
         store_heads(store_k, k_bits, k_block, store_v, v_bits, v_block, op, thread, n_threads)

@@ -13,7 +13,8 @@ from engine.kernels.records import CHOOSE as F
 from engine.kernels.records import SCORES
 from engine.kernels.share import n_tokens_of
 
-SIGMOID, OF_CHOSEN = SCORES.index("sigmoid"), SCORES.index("softmax of chosen")
+SIGMOID = SCORES.index("sigmoid")
+OF_CHOSEN = SCORES.index("softmax of chosen")
 LEAST_SUM = 6.103515625e-5
 """Lower limit of the sum that weights are divided by."""
 MASKED = -math.inf
@@ -37,7 +38,8 @@ def softmax(x, n, out):
 @inner
 def take_best(scores, n, taken, n_taken):
     """The place of the best of n f32 whose place is not among the taken (i32); the first of equals."""
-    best, best_score = -1, np.float32(0.0)
+    best = -1
+    best_score = np.float32(0.0)
     for i in range(n):
         score = vec.load_f32(scores + 4 * i)
         if best < 0 or score > best_score:
@@ -45,7 +47,8 @@ def take_best(scores, n, taken, n_taken):
             for k in range(n_taken):
                 is_free = is_free and vec.load_i32(taken + 4 * k) != i
             if is_free:
-                best, best_score = i, score
+                best = i
+                best_score = score
     return best
 
 
@@ -54,11 +57,13 @@ def mask_groups(scores, n, n_groups, n_used, room):
     """Leave the scores of the groups whose two best sum up to most; all others become -infinity."""
     n_each = n // n_groups
     for g in range(n_groups):
-        first, second = np.float32(MASKED), np.float32(MASKED)
+        first = np.float32(MASKED)
+        second = np.float32(MASKED)
         for i in range(n_each):
             score = vec.load_f32(scores + 4 * (g * n_each + i))
             if score > first:
-                first, second = score, first
+                second = first
+                first = score
             elif score > second:
                 second = score
         vec.store_f32(room + 4 * g, first + second)
@@ -78,7 +83,9 @@ def mask_groups(scores, n, n_groups, n_used, room):
 def choose(op, logits, ids, weights, room):
     """One token; ``room`` holds four words of four bytes for each expert."""
     n, n_used, score = vec.load_words(op, (F.n_experts, F.n_used, F.score))
-    probabilities, scores, bias = room, room + 4 * n, vec.load_i64(op + F.bias)
+    probabilities = room
+    scores = room + 4 * n
+    bias = vec.load_i64(op + F.bias)
     if score == SIGMOID:
         for i in range(n):
             vec.store_f32(
@@ -108,7 +115,8 @@ def choose(op, logits, ids, weights, room):
         vec.store_f32(weights + 4 * k, vec.load_f32(probabilities + 4 * best))
     if score == OF_CHOSEN:
         softmax(weights, n_used, weights)
-    factor, factors = vec.load_f64(op + F.scale), vec.load_i64(op + F.factors)
+    factor = vec.load_f64(op + F.scale)
+    factors = vec.load_i64(op + F.factors)
     if vec.load_i64(op + F.renormalised) != 0:
         total = np.float32(0.0)
         for k in range(n_used):

@@ -62,7 +62,8 @@ def convolved(op, taps, n_channels, weights, row, row_bytes, t, c, before):
     """
     if t < taps - 1:
         return convolved_with_state(op, t, c, before)
-    inputs, weights = row - (taps - 1) * row_bytes + 4 * c, weights + 4 * c
+    inputs = row - (taps - 1) * row_bytes + 4 * c
+    weights = weights + 4 * c
     found = vec.splat_f32x8(0.0)
     for j in range(taps):
         found = vec.fma(
@@ -76,13 +77,12 @@ def convolved(op, taps, n_channels, weights, row, row_bytes, t, c, before):
 @kernel
 def short_convolution(op, thread, n_threads):
     """out = gate * convolution(x * values)."""
-    n_tokens, n_channels = n_tokens_of(op), vec.load_i64(op + F.n_channels)
+    n_tokens = n_tokens_of(op)
+    n_channels = vec.load_i64(op + F.n_channels)
     x, values, gate = vec.load_words(op, (F.x, F.values, F.gate))
-    row_bytes, out, before = (
-        4 * vec.load_i64(op + F.stride),
-        vec.load_i64(op + F.out),
-        state_before(op),
-    )
+    row_bytes = 4 * vec.load_i64(op + F.stride)
+    out = vec.load_i64(op + F.out)
+    before = state_before(op)
     taps, weights = vec.load_words(op, (F.taps, F.weights))
     first, last = share(n_channels, 8, thread, n_threads)
     for t in range(n_tokens):
@@ -113,14 +113,13 @@ def lengthen(head, head_dim, eps, length):
 @kernel
 def convolution(op, thread, n_threads):
     """x = silu(convolution(x) + bias), then the lengths of heads; whole heads are dealt to the threads."""
-    n_tokens, head_dim = n_tokens_of(op), vec.load_i64(op + F.head_dim)
+    n_tokens = n_tokens_of(op)
+    head_dim = vec.load_i64(op + F.head_dim)
     x, bias, n_normed, n_scaled = vec.load_words(op, (F.x, F.bias, F.n_normed, F.n_scaled))
     taps, n_channels, weights = vec.load_words(op, (F.taps, F.n_channels, F.weights))
-    row_bytes, eps, before = (
-        4 * vec.load_i64(op + F.stride),
-        vec.load_f64(op + F.eps),
-        state_before(op),
-    )
+    row_bytes = 4 * vec.load_i64(op + F.stride)
+    eps = vec.load_f64(op + F.eps)
+    before = state_before(op)
     first, last = share(n_channels // head_dim, 1, thread, n_threads)
     keep_inputs(op, before, n_tokens, first * head_dim, last * head_dim)
     for t in range(n_tokens - 1, -1, -1):

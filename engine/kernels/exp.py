@@ -4,7 +4,8 @@ from engine import simd as vec
 from engine.jit import inner
 
 LOG2_E = 1.44269504088896341
-LN2_HIGH, LN2_LOW = 0.693145751953125, 1.42860682030941723e-6
+LN2_HIGH = 0.693145751953125
+LN2_LOW = 1.42860682030941723e-6
 """ln 2 in two parts; the first has so few digits that its products with integers are exact (Cody and Waite 1980)."""
 
 

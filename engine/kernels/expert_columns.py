@@ -16,10 +16,8 @@ def spread_columns(op, thread, n_threads):
     first, last = share(dim, 256, thread, n_threads)
     for t in range(n_tokens_of(op)):
         for k in range(n_used):
-            to, source = (
-                out + 4 * dim * vec.load_i32(columns + 4 * (t * n_used + k)),
-                x + 4 * dim * t,
-            )
+            to = out + 4 * dim * vec.load_i32(columns + 4 * (t * n_used + k))
+            source = x + 4 * dim * t
             for i in range(first, last, 8):
                 vec.store_f32x8(to + 4 * i, vec.load_f32x8(source + 4 * i))
 

@@ -24,8 +24,10 @@ def gated_norm(op, thread, n_threads):
     eps = vec.load_f64(op + F.eps)
     first, last = share(n_tokens_of(op) * n_heads, 1, thread, n_threads)
     for i in range(first, last):
-        t, head = i // n_heads, i % n_heads
-        x, weight = vec.load_i64(op + F.x) + 4 * i * head_dim, weights + head * weight_step
+        t = i // n_heads
+        head = i % n_heads
+        x = vec.load_i64(op + F.x) + 4 * i * head_dim
+        weight = weights + head * weight_step
         gate = vec.load_i64(op + F.gate) + 4 * (
             t * vec.load_i64(op + F.gate_stride) + head * head_dim
         )

@@ -13,9 +13,11 @@ from engine.kernels.records import GATE as F
 from engine.kernels.records import XIELU
 from engine.kernels.share import n_tokens_of, share
 
-LINEAR, CUBIC = -2 * (2 / math.pi) ** 0.5, -2 * (2 / math.pi) ** 0.5 * 0.044715
+LINEAR = -2 * (2 / math.pi) ** 0.5
+CUBIC = -2 * (2 / math.pi) ** 0.5 * 0.044715
 """0.5 (1 + tanh(u)) is 1 / (1 + exp(-2 u)); these are the coefficients of -2 u."""
-STEEPNESS, LIMIT = 1.702, 7.0
+STEEPNESS = 1.702
+LIMIT = 7.0
 """Of GPT-OSS's gate."""
 STEEP = -1e38
 """A number below zero times this is above one, but for those that float32 no longer holds in full."""
@@ -34,10 +36,12 @@ def gated(f):
         whole = last - last % vec.LANES
         for t in range(n_tokens_of(op)):
             for i in range(first, whole, vec.LANES):
-                at, up_at = gate + 4 * (t * n + i), up + 4 * (t * up_stride + i)
+                at = gate + 4 * (t * n + i)
+                up_at = up + 4 * (t * up_stride + i)
                 vec.store_lanes(at, f(vec.load_lanes(at), vec.load_lanes(up_at)))
             for i in range(whole, last):
-                at, up_at = gate + 4 * (t * n + i), up + 4 * (t * up_stride + i)
+                at = gate + 4 * (t * n + i)
+                up_at = up + 4 * (t * up_stride + i)
                 value = f(vec.splat_f32x8(vec.load_f32(at)), vec.splat_f32x8(vec.load_f32(up_at)))
                 vec.store_f32(at, vec.first_lane(value))
 
@@ -121,8 +125,10 @@ swiglu, sigmoid_gate, geglu, reglu, clamped_swiglu, gelu, squared_relu = kernels
 @inner
 def xielu_of(x, above, below, slope, bound):
     """The parabola of what is above zero, the exponential of what is below, and the line of both."""
-    nought, one = vec.splat_f32x8(0.0), vec.splat_f32x8(1.0)
-    positive, negative = vec.fmax(nought, x), vec.fmin(nought, x)
+    nought = vec.splat_f32x8(0.0)
+    one = vec.splat_f32x8(1.0)
+    positive = vec.fmax(nought, x)
+    negative = vec.fmin(nought, x)
     is_negative = vec.fmin(one, vec.fmax(nought, vec.fmul(x, vec.splat_f32x8(STEEP))))
     bend = vec.fmul(
         vec.fsub(vec.fsub(exp_lanes(vec.fmin(bound, negative)), one), negative), is_negative
@@ -134,14 +140,10 @@ def xielu_of(x, above, below, slope, bound):
 def xielu(op, thread, n_threads):
     """up = xielu(up) (Huang and Schlag 2024, arXiv:2411.13010)."""
     up, n = vec.load_words(op, (XIELU.up, XIELU.n))
-    above, below = (
-        vec.splat_f32x8(vec.load_f64(op + XIELU.above)),
-        vec.splat_f32x8(vec.load_f64(op + XIELU.below)),
-    )
-    slope, bound = (
-        vec.splat_f32x8(vec.load_f64(op + XIELU.slope)),
-        vec.splat_f32x8(vec.load_f64(op + XIELU.bound)),
-    )
+    above = vec.splat_f32x8(vec.load_f64(op + XIELU.above))
+    below = vec.splat_f32x8(vec.load_f64(op + XIELU.below))
+    slope = vec.splat_f32x8(vec.load_f64(op + XIELU.slope))
+    bound = vec.splat_f32x8(vec.load_f64(op + XIELU.bound))
     first, last = share(n, 256, thread, n_threads)
     whole = last - last % 8
     for t in range(n_tokens_of(op)):

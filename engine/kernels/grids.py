@@ -29,7 +29,11 @@ from engine.kernels.tiles import NARROW, WIDE
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import FOURS_OFFSET, SUMS_FOURS
 
-FOURS, EIGHTS, SIGNS, SCALES, ROOM_BYTES = 0, 64, 128, 160, 192
+FOURS = 0
+EIGHTS = 64
+SIGNS = 128
+SCALES = 160
+ROOM_BYTES = 192
 """Places in the room: 64 offsets of entries of four weights, or 32 of eight; 32 bytes of signs; 16 int16 scales."""
 ROOM_STEP = 256
 """From a block's room to the next one's: what was just written can be read in smaller parts only after a while."""
@@ -54,11 +58,10 @@ def store_signs_of_words(words, room):
     """Signs of 32 weights in each int32: four times seven bits."""
     first = vec.and_(words, vec.splat_i32x8(0x7F))
     second = vec.and_(vec.shift_left_i32(words, 1), vec.splat_i32x8(0x7F00))
-    third, last = vec.shift_left_i32(words, 2), vec.shift_left_i32(words, 3)
-    third, last = (
-        vec.and_(third, vec.splat_i32x8(0x7F0000)),
-        vec.and_(last, vec.splat_i32x8(0x7F000000)),
-    )
+    third = vec.shift_left_i32(words, 2)
+    last = vec.shift_left_i32(words, 3)
+    third = vec.and_(third, vec.splat_i32x8(0x7F0000))
+    last = vec.and_(last, vec.splat_i32x8(0x7F000000))
     vec.store_i8x32(
         room + SIGNS,
         even_signs(vec.bytes_of_i32x8(vec.or_(vec.or_(first, second), vec.or_(third, last)))),
@@ -174,7 +177,8 @@ def unpack_words(prepare, weights, d_of, signed, block, out):
     for j in range(vec.rolled(8)):
         w, signs = weights(block, room, j)
         w = signed(w, signs)
-        low, high = vec.load_i16(room + SCALES + 4 * j), vec.load_i16(room + SCALES + 4 * j + 2)
+        low = vec.load_i16(room + SCALES + 4 * j)
+        high = vec.load_i16(room + SCALES + 4 * j + 2)
         store_scaled(out + 64 * j, w, low, high)
     vec.store_f32(out + tiles_of_words.ROW_D, vec.first_lane(d_of(block, ONE)))
 
@@ -207,15 +211,14 @@ def store_sixteen(low, high, scale, out):
 @inner
 def dequantize_grid(prepare, weights, d_of, signed, block, out):
     """Write the 256 weights of a block as f32; the room is the end of what is written."""
-    room, d = out + 1024 - ROOM_BYTES, vec.first_lane(d_of(block, ONE))
+    room = out + 1024 - ROOM_BYTES
+    d = vec.first_lane(d_of(block, ONE))
     prepare(block, room)
     for j in range(vec.rolled(8)):
         w, signs = weights(block, room, j)
         w = signed(w, signs)
-        low, high = (
-            d * vec.load_i16(room + SCALES + 4 * j),
-            d * vec.load_i16(room + SCALES + 4 * j + 2),
-        )
+        low = d * vec.load_i16(room + SCALES + 4 * j)
+        high = d * vec.load_i16(room + SCALES + 4 * j + 2)
         store_sixteen(vec.first_bytes_f32(w), vec.second_bytes_f32(w), low, out + 128 * j)
         store_sixteen(vec.third_bytes_f32(w), vec.fourth_bytes_f32(w), high, out + 128 * j + 64)
 
@@ -234,10 +237,8 @@ class GridKind(NamedTuple):
     start: Callable[..., Any]
 
 
-SIGNED, RAISED = (
-    GridKind(times_signed, turned, start_at_zero),
-    GridKind(times_raised, lowered, start_lowered),
-)
+SIGNED = GridKind(times_signed, turned, start_at_zero)
+RAISED = GridKind(times_raised, lowered, start_lowered)
 
 
 def half_times(factor):
@@ -273,17 +274,23 @@ def grid_type(module, block_bytes, kind, scale_of, prepare, weights, d_of):
 
     @inner
     def start(shared, column, state):
-        (_, room, i), (_, _, _, sums), (_, acc) = shared, column, state
+        (_, room, i) = shared
+        (_, _, _, sums) = column
+        (_, acc) = state
         return start_of(room, sums + SUMS_K_BYTES * i), acc
 
     @inner
     def add(shared, column, state):
-        ((w, signs, scale), at), (_, q, _, _), (t, acc) = shared, column, state
+        ((w, signs, scale), at) = shared
+        (_, q, _, _) = column
+        (t, acc) = state
         return vec.add(t, vec.maddwd(times(w, signs, vec.load_i8x32(q + at)), scale)), acc
 
     @inner
     def fold(shared, column, state):
-        (block, _, i), (_, _, d, _), (t, acc) = shared, column, state
+        (block, _, i) = shared
+        (_, _, d, _) = column
+        (t, acc) = state
         return t, vec.fma(d_of(block, vec.load_f32(d + 4 * i)), vec.f32_of_i32x8(t), acc)
 
     @inner

@@ -44,7 +44,8 @@ def group_tokens(op, thread, n_threads):
         pad = min(vec.load_i64(op + F.pad), COLUMNS_AT_ONCE)
         n_chosen = n_tokens_of(op) * vec.load_i64(op + F.n_used)
         count_tokens(ids, n_chosen, n_experts, counts)
-        n_entries, first = 0, 0
+        n_entries = 0
+        first = 0
         for e in range(n_experts):
             n_tokens = vec.load_i64(counts + 8 * e)
             if n_tokens > 0:
@@ -67,10 +68,8 @@ def group_tokens(op, thread, n_threads):
 def each_expert(op, thread, n_threads):
     """Every thread calls the kernel with a record of its own."""
     table, patches, n_patches = vec.load_words(op, (EACH.table, EACH.patches, EACH.n_patches))
-    record, code = (
-        vec.load_i64(op + EACH.room) + EACH_BYTES * thread,
-        vec.load_i64(op + EACH.kernel),
-    )
+    record = vec.load_i64(op + EACH.room) + EACH_BYTES * thread
+    code = vec.load_i64(op + EACH.kernel)
     for i in range(vec.load_i64(table)):
         entry = table + EXPERT_BYTES * (i + 1)
         number, first = vec.load_words(entry, (EXPERT.number, EXPERT.first))

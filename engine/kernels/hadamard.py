@@ -26,7 +26,8 @@ def spread(at, n_bytes, factor):
         ):  # a step that may be 0 would make the loop one that raises
             pair = at + 2 * step * number
             for first in range(pair, pair + step, 32):
-                x, y = vec.load_f32x8(first), vec.load_f32x8(first + step)
+                x = vec.load_f32x8(first)
+                y = vec.load_f32x8(first + step)
                 vec.store_f32x8(first, vec.fadd(x, y))
                 vec.store_f32x8(first + step, vec.fsub(x, y))
         step *= 2
@@ -35,8 +36,10 @@ def spread(at, n_bytes, factor):
 @kernel
 def hadamard(op, thread, n_threads):
     """Heads of all tokens are dealt to the threads as ``rope`` deals them; each has one block or several."""
-    n_heads, head_bytes = vec.load_i64(op + F.n_heads), 4 * vec.load_i64(op + F.head_dim)
-    x, block_bytes = vec.load_i64(op + F.x), 4 * vec.load_i64(op + F.block)
+    n_heads = vec.load_i64(op + F.n_heads)
+    head_bytes = 4 * vec.load_i64(op + F.head_dim)
+    x = vec.load_i64(op + F.x)
+    block_bytes = 4 * vec.load_i64(op + F.block)
     factor = vec.splat_f32x8(vec.load_f64(op + F.factor))
     first, last = share(n_tokens_of(op) * n_heads, 1, thread, n_threads)
     for number in range((last - first) * head_bytes // block_bytes):

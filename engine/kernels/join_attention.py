@@ -15,7 +15,8 @@ def join_attention(op, thread, n_threads):
     """Heads are dealt to the threads; ``x`` holds the chunks' results."""
     pos = vec.load_i64(vec.load_i64(op + F.step) + STEP.start_pos)
     head_dim, max_chunks = vec.load_words(op, (F.head_dim, F.max_chunks))
-    n_chunks, part_bytes = pos // CHUNK + 1 - first_seen(op, pos) // CHUNK, 4 * (HEADER + head_dim)
+    n_chunks = pos // CHUNK + 1 - first_seen(op, pos) // CHUNK
+    part_bytes = 4 * (HEADER + head_dim)
     first, last = share(vec.load_i64(op + F.n_heads), 1, thread, n_threads)
     for head in range(first, last):
         result = vec.load_i64(op + F.x) + head * max_chunks * part_bytes

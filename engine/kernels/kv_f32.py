@@ -25,5 +25,6 @@ def store_head(x, head_dim, at, step, scales, scale_step):
         vec.store_f32(at + 4 * step * i, vec.load_f32(x + 4 * i))
 
 
-keys, values = Kept(32, UNSCALED, load_k, store_head), Kept(32, UNSCALED, load_v, store_head)
+keys = Kept(32, UNSCALED, load_k, store_head)
+values = Kept(32, UNSCALED, load_v, store_head)
 store, attention_parts, attention = cache_kernels(__name__, keys, values)

@@ -46,20 +46,24 @@ def nibble(x, inverse):
 def store_head(x, head_dim, at, step, scales, scale_step):
     """Write one position of one head."""
     for g in range(head_dim // BLOCK):
-        x_at, to = x + 4 * BLOCK * g, at + step * BLOCK // 2 * g
-        top, highest = largest(x_at, BLOCK), vec.load_f32(x_at)
+        x_at = x + 4 * BLOCK * g
+        to = at + step * BLOCK // 2 * g
+        top = largest(x_at, BLOCK)
+        highest = vec.load_f32(x_at)
         for i in range(1, BLOCK):
             highest = max(highest, vec.load_f32(x_at + 4 * i))
         furthest = top if highest == top else -top
         vec.store_f32(scales + scale_step * g, furthest / -8.0)
         inverse = -8.0 / furthest if top > 0.0 else 0.0
         for i in range(BLOCK // 2):
-            low, high = x_at + 4 * (i + (i & 8)), x_at + 4 * (i + (i & 8) + 8)
+            low = x_at + 4 * (i + (i & 8))
+            high = x_at + 4 * (i + (i & 8) + 8)
             vec.store_i8(
                 to + step * i,
                 nibble(vec.load_f32(low), inverse) | nibble(vec.load_f32(high), inverse) << 4,
             )
 
 
-keys, values = Kept(4, BLOCK, load_k, store_head), Kept(4, BLOCK, load_v, store_head)
+keys = Kept(4, BLOCK, load_k, store_head)
+values = Kept(4, BLOCK, load_v, store_head)
 store, attention_parts, attention = cache_kernels(__name__, keys, values)

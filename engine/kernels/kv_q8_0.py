@@ -31,7 +31,8 @@ def load_v(row, scales, i):
 def store_head(x, head_dim, at, step, scales, scale_step):
     """Write one position of one head."""
     for g in range(head_dim // BLOCK):
-        x_at, to = x + 4 * BLOCK * g, at + step * BLOCK * g
+        x_at = x + 4 * BLOCK * g
+        to = at + step * BLOCK * g
         top = largest(x_at, BLOCK)
         vec.store_f32(scales + scale_step * g, top / 127.0)
         inverse = 127.0 / top if top > 0.0 else 0.0
@@ -39,5 +40,6 @@ def store_head(x, head_dim, at, step, scales, scale_step):
             vec.store_i8(to + step * i, round(vec.load_f32(x_at + 4 * i) * inverse))
 
 
-keys, values = Kept(8, BLOCK, load_k, store_head), Kept(8, BLOCK, load_v, store_head)
+keys = Kept(8, BLOCK, load_k, store_head)
+values = Kept(8, BLOCK, load_v, store_head)
 store, attention_parts, attention = cache_kernels(__name__, keys, values)

@@ -19,7 +19,8 @@ def mean_of(x, dim):
 @inner
 def inverse_deviation(x, mean, dim, eps):
     """1 / sqrt(mean((x - mean)^2) + eps)."""
-    middle, total = vec.splat_f32x8(mean), vec.splat_f32x8(0.0)
+    middle = vec.splat_f32x8(mean)
+    total = vec.splat_f32x8(0.0)
     for i in range(0, dim, 8):
         distance = vec.fsub(vec.load_f32x8(x + 4 * i), middle)
         total = vec.fma(distance, distance, total)
@@ -29,7 +30,8 @@ def inverse_deviation(x, mean, dim, eps):
 @inner
 def norm_by(x, mean, inverse, weight, bias, out, first, last):
     """out = (x - mean) * inverse * weight, + bias unless that is 0, for elements first <= i < last."""
-    middle, factor = vec.splat_f32x8(mean), vec.splat_f32x8(inverse)
+    middle = vec.splat_f32x8(mean)
+    factor = vec.splat_f32x8(inverse)
     for at in range(4 * first, 4 * last, 32):
         normed = vec.fmul(
             vec.fmul(vec.fsub(vec.load_f32x8(x + at), middle), factor), vec.load_f32x8(weight + at)
@@ -46,7 +48,8 @@ def layernorm(op, thread, n_threads):
     eps = vec.load_f64(op + F.eps)
     first, last = share(dim, 256, thread, n_threads)
     for t in range(n_tokens_of(op)):
-        x, out = vec.load_i64(op + F.x) + 4 * t * dim, vec.load_i64(op + F.out) + 4 * t * dim
+        x = vec.load_i64(op + F.x) + 4 * t * dim
+        out = vec.load_i64(op + F.out) + 4 * t * dim
         mean = mean_of(x, dim)
         norm_by(x, mean, inverse_deviation(x, mean, dim, eps), weight, bias, out, first, last)
 
@@ -60,6 +63,7 @@ def layernorm_heads(op, thread, n_threads):
     eps = vec.load_f64(op + ROPE.eps)
     first, last = share(n_tokens_of(op) * n_heads, 1, thread, n_threads)
     for i in range(first, last):
-        head, row = x + 4 * i * head_dim, weight + 4 * (i % n_heads) * head_dim
+        head = x + 4 * i * head_dim
+        row = weight + 4 * (i % n_heads) * head_dim
         mean = mean_of(head, head_dim)
         norm_by(head, mean, inverse_deviation(head, mean, head_dim, eps), row, 0, head, 0, head_dim)

@@ -30,16 +30,23 @@ from engine.kernels.rows import (
 from engine.kernels.tiles import HIGH_DIGITS, TILE_BYTES, TILE_SUMS, Tiles, bytes_at, each_columns
 from engine.machine.level import FOURS_OFFSET, SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
 
-ROW_SCALES, ROW_MINIMA, ROW_D, ROW_DMIN = 256, 320, 352, 356
+ROW_SCALES = 256
+ROW_MINIMA = 320
+ROW_D = 352
+ROW_DMIN = 356
 """Byte offsets in an unpacked row: 256 + 64 + 32 + 4 + 4 = 360 of the 384."""
-_SCALES, _MINIMA, _D, _DMIN = 16 * ROW_SCALES, 16 * ROW_MINIMA, 16 * ROW_D, 16 * ROW_DMIN
+_SCALES = 16 * ROW_SCALES
+_MINIMA = 16 * ROW_MINIMA
+_D = 16 * ROW_D
+_DMIN = 16 * ROW_DMIN
 """The same in a tile, whose rows are side by side."""
 
 
 @inner
 def add_two(a, b, p, q):
     """Two products, then two sums: in turn, sums take the multipliers' places on processors that add everywhere."""
-    p, q = vec.in_turn(p), vec.in_turn(q)
+    p = vec.in_turn(p)
+    q = vec.in_turn(q)
     return vec.in_turn(vec.add(a, p)), vec.in_turn(vec.add(b, q))
 
 
@@ -48,11 +55,14 @@ def add_products(tile, y, s):
     """Products of four unsigned weights of sixteen rows with four columns, added to i16x16: columns of the first eight
     rows, then of the others."""
     a0, a1, a2, a3, b0, b1, b2, b3 = s
-    low, high = vec.load_i8x32(tile), vec.load_i8x32(tile + 32)
-    y0, y1 = vec.broadcast_4_bytes(y), vec.broadcast_4_bytes(y + 4)
+    low = vec.load_i8x32(tile)
+    high = vec.load_i8x32(tile + 32)
+    y0 = vec.broadcast_4_bytes(y)
+    y1 = vec.broadcast_4_bytes(y + 4)
     a0, b0 = add_two(a0, b0, vec.maddubs(low, y0), vec.maddubs(high, y0))
     a1, b1 = add_two(a1, b1, vec.maddubs(low, y1), vec.maddubs(high, y1))
-    y2, y3 = vec.broadcast_4_bytes(y + 8), vec.broadcast_4_bytes(y + 12)
+    y2 = vec.broadcast_4_bytes(y + 8)
+    y3 = vec.broadcast_4_bytes(y + 12)
     a2, b2 = add_two(a2, b2, vec.maddubs(low, y2), vec.maddubs(high, y2))
     a3, b3 = add_two(a3, b3, vec.maddubs(low, y3), vec.maddubs(high, y3))
     return a0, a1, a2, a3, b0, b1, b2, b3
@@ -80,8 +90,10 @@ def add_products_of_32(tile, y, s):
 def add_products_of_two_columns(tile, y, s):
     """``add_products`` with two columns."""
     a0, a1, b0, b1 = s
-    low, high = vec.load_i8x32(tile), vec.load_i8x32(tile + 32)
-    y0, y1 = vec.broadcast_4_bytes(y), vec.broadcast_4_bytes(y + 4)
+    low = vec.load_i8x32(tile)
+    high = vec.load_i8x32(tile + 32)
+    y0 = vec.broadcast_4_bytes(y)
+    y1 = vec.broadcast_4_bytes(y + 4)
     a0, b0 = add_two(a0, b0, vec.maddubs(low, y0), vec.maddubs(high, y0))
     a1, b1 = add_two(a1, b1, vec.maddubs(low, y1), vec.maddubs(high, y1))
     return a0, a1, b0, b1
@@ -91,16 +103,21 @@ def add_products_of_two_columns(tile, y, s):
 def sum_two_columns(n_products, group, tile, y, totals):
     """``sum_by_words`` for two of the columns: next to the sums of four there is no register left for totals."""
     zero = vec.splat_i16x16(0)
-    t0, t1, u0, u1 = vec.splat_i32x8(0), vec.splat_i32x8(0), vec.splat_i32x8(0), vec.splat_i32x8(0)
+    t0 = vec.splat_i32x8(0)
+    t1 = vec.splat_i32x8(0)
+    u0 = vec.splat_i32x8(0)
+    u1 = vec.splat_i32x8(0)
     for k in range(0, 256, n_products):
         s = (zero, zero, zero, zero)
         for n in range(k, k + n_products, 4):
             s = add_products_of_two_columns(tile + 16 * n, y + 4 * n, s)
         a0, a1, b0, b1 = s
         scale = vec.load_i16x16(tile + _SCALES + 64 * (k // group))
-        t0, t1 = vec.add(t0, vec.maddwd(a0, scale)), vec.add(t1, vec.maddwd(a1, scale))
+        t0 = vec.add(t0, vec.maddwd(a0, scale))
+        t1 = vec.add(t1, vec.maddwd(a1, scale))
         scale = vec.load_i16x16(tile + _SCALES + 64 * (k // group) + 32)
-        u0, u1 = vec.add(u0, vec.maddwd(b0, scale)), vec.add(u1, vec.maddwd(b1, scale))
+        u0 = vec.add(u0, vec.maddwd(b0, scale))
+        u1 = vec.add(u1, vec.maddwd(b1, scale))
     vec.store_i32x8(totals, t0)
     vec.store_i32x8(totals + 32, u0)
     vec.store_i32x8(totals + 64, t1)
@@ -152,8 +169,10 @@ def sum_whole(n_products, group, tile, y, totals):
         for n in range(0, group, 16):
             t = sixteen_weights(tile + 16 * (k + n), y + 4 * (k + n), t)
         scale = vec.shift_lanes_right(vec.load_i32x16(tile + _SCALES + 64 * (k // group)), 16)
-        t0, t1 = vec.add(t0, vec.mul(t[0], scale)), vec.add(t1, vec.mul(t[1], scale))
-        t2, t3 = vec.add(t2, vec.mul(t[2], scale)), vec.add(t3, vec.mul(t[3], scale))
+        t0 = vec.add(t0, vec.mul(t[0], scale))
+        t1 = vec.add(t1, vec.mul(t[1], scale))
+        t2 = vec.add(t2, vec.mul(t[2], scale))
+        t3 = vec.add(t3, vec.mul(t[3], scale))
     vec.store_i32x16(totals, t0)
     vec.store_i32x16(totals + 64, t1)
     vec.store_i32x16(totals + 128, t2)
@@ -314,7 +333,8 @@ def four_columns_k(sum_four, n_products, group, scaling):
         sum_four(n_products, group, tile, y, room)
         for n in range(4):
             at = i * padded + c + n
-            d_y, sums_y = vec.load_f32(d + 4 * at), sums + SUMS_K_BYTES * at
+            d_y = vec.load_f32(d + 4 * at)
+            sums_y = sums + SUMS_K_BYTES * at
             add_rows(keep, scaled, tile, room + 64 * n, sums_y, d_y, acc + 64 * n)
 
     return each_columns(bytes_at, columns)
@@ -326,7 +346,8 @@ def add_two_columns(scaled, kept, totals, d_y, sums, acc, n):
     for m in range(2):
         at = totals + 64 * (n + m)
         t = vec.add(load_ints(at), vec.shift_lanes_left(load_ints(at + SUMS_BYTES), 7))
-        value, out = scaled(kept, t, sums + SUMS_K_BYTES * (n + m)), acc + 64 * (n + m)
+        value = scaled(kept, t, sums + SUMS_K_BYTES * (n + m))
+        out = acc + 64 * (n + m)
         store_floats(
             out, vec.fma(value, splat_floats(vec.load_f32(d_y + 4 * (n + m))), load_floats(out))
         )
@@ -342,24 +363,28 @@ def sixteen_columns_k(scaling):
     @inner
     def walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room):
         _, d, sums, _, padded = view
-        turn, before, at, to = (
-            0,
-            tiles,
-            i * padded,
-            room + 4 * SUMS_BYTES,
-        )  # at first nothing, to where no one reads
+        # at first nothing, to where no one reads
+        turn = 0
+        before = tiles
+        at = i * padded
+        to = room + 4 * SUMS_BYTES
         for c in range(0, n_tokens, 16):
             y = bytes_at(view, c, i, n_live)
             for n in range(n_tiles):
                 tile = tiles + TILE_BYTES * n
-                out, totals = room + 2 * SUMS_BYTES * turn, room + 2 * SUMS_BYTES * (1 - turn)
+                out = room + 2 * SUMS_BYTES * turn
+                totals = room + 2 * SUMS_BYTES * (1 - turn)
                 kept = keep(before)
                 multiply_digits(
                     add_two_columns, scaled, kept, totals, d + 4 * at, sums + SUMS_K_BYTES * at, to,
                     y, tile, tile + HIGH_DIGITS, out,
                 )  # fmt: skip
-                turn, before, at, to = 1 - turn, tile, i * padded + c, acc + TILE_SUMS * n + 64 * c
-        kept, totals = keep(before), room + 2 * SUMS_BYTES * (1 - turn)
+                turn = 1 - turn
+                before = tile
+                at = i * padded + c
+                to = acc + TILE_SUMS * n + 64 * c
+        kept = keep(before)
+        totals = room + 2 * SUMS_BYTES * (1 - turn)
         for n in range(0, vec.rolled(16), 2):
             add_two_columns(scaled, kept, totals, d + 4 * at, sums + SUMS_K_BYTES * at, to, n)
 

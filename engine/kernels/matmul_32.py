@@ -24,9 +24,11 @@ from engine.kernels.rows import (
 from engine.kernels.tiles import TILE_BYTES, TILE_SUMS, Tiles, bytes_at, each_columns, leave_tile
 from engine.machine.level import SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
 
-ROW_D, ROW_M = 256, 288
+ROW_D = 256
+ROW_M = 288
 """Byte offsets in an unpacked row: 256 + 32 + 32 = 320 of the 384."""
-_D, _M = 16 * ROW_D, 16 * ROW_M
+_D = 16 * ROW_D
+_M = 16 * ROW_M
 """The same in a tile, whose rows are side by side."""
 
 
@@ -192,12 +194,11 @@ def sixteen_columns_32(value):
     @inner
     def walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room):
         _, d, sums, _, padded = view
-        turn, scales, at, to = (
-            0,
-            tiles + _D,
-            32 * i * padded,
-            room + 4 * SUMS_BYTES,
-        )  # at first to where no one reads
+        # at first to where no one reads
+        turn = 0
+        scales = tiles + _D
+        at = 32 * i * padded
+        to = room + 4 * SUMS_BYTES
         for c in range(0, n_tokens, 16):
             y = bytes_at(view, c, i, n_live)
             for n in range(n_tiles):
@@ -208,7 +209,9 @@ def sixteen_columns_32(value):
                         value, scales, room + SUMS_BYTES * (1 - turn), d + at, sums + at, to
                     )
                     finish_32(y + 32 * b, n_live, tile + 512 * b, room + SUMS_BYTES * turn)
-                    turn, scales, at = 1 - turn, tile + _D + 64 * b, 4 * ((8 * i + b) * padded + c)
+                    turn = 1 - turn
+                    scales = tile + _D + 64 * b
+                    at = 4 * ((8 * i + b) * padded + c)
                     to = acc + TILE_SUMS * n + 64 * c
         add_sixteen(value, scales, room + SUMS_BYTES * (1 - turn), d + at, sums + at, to)
 

@@ -38,12 +38,12 @@ def floats_at(view, c, i, n_live):
 def add_products(tile, y, stride, t):
     """Products of one weight of sixteen rows with four columns, added to f32x8."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = t
-    low, high = vec.load_f32x8(tile), vec.load_f32x8(tile + 32)
-    y0, y1 = vec.splat_f32x8(vec.load_f32(y)), vec.splat_f32x8(vec.load_f32(y + stride))
-    y2, y3 = (
-        vec.splat_f32x8(vec.load_f32(y + 2 * stride)),
-        vec.splat_f32x8(vec.load_f32(y + 3 * stride)),
-    )
+    low = vec.load_f32x8(tile)
+    high = vec.load_f32x8(tile + 32)
+    y0 = vec.splat_f32x8(vec.load_f32(y))
+    y1 = vec.splat_f32x8(vec.load_f32(y + stride))
+    y2 = vec.splat_f32x8(vec.load_f32(y + 2 * stride))
+    y3 = vec.splat_f32x8(vec.load_f32(y + 3 * stride))
     lows = vec.fma(low, y0, a0), vec.fma(low, y1, a1), vec.fma(low, y2, a2), vec.fma(low, y3, a3)
     return lows, (
         vec.fma(high, y0, b0),

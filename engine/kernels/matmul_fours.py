@@ -20,13 +20,20 @@ def no_products():
 def four_weights_in_halves(tile, y, t):
     """Products of four weights of sixteen rows with four columns, added to i32x8."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = t
-    low, high = vec.load_i8x32(tile), vec.load_i8x32(tile + 32)
-    y0, y1 = vec.broadcast_4_bytes(y), vec.broadcast_4_bytes(y + 4)
-    a0, b0 = vec.in_order(vec.add_fours(a0, low, y0)), vec.in_order(vec.add_fours(b0, high, y0))
-    a1, b1 = vec.in_order(vec.add_fours(a1, low, y1)), vec.in_order(vec.add_fours(b1, high, y1))
-    y2, y3 = vec.broadcast_4_bytes(y + 8), vec.broadcast_4_bytes(y + 12)
-    a2, b2 = vec.in_order(vec.add_fours(a2, low, y2)), vec.in_order(vec.add_fours(b2, high, y2))
-    a3, b3 = vec.in_order(vec.add_fours(a3, low, y3)), vec.in_order(vec.add_fours(b3, high, y3))
+    low = vec.load_i8x32(tile)
+    high = vec.load_i8x32(tile + 32)
+    y0 = vec.broadcast_4_bytes(y)
+    y1 = vec.broadcast_4_bytes(y + 4)
+    a0 = vec.in_order(vec.add_fours(a0, low, y0))
+    b0 = vec.in_order(vec.add_fours(b0, high, y0))
+    a1 = vec.in_order(vec.add_fours(a1, low, y1))
+    b1 = vec.in_order(vec.add_fours(b1, high, y1))
+    y2 = vec.broadcast_4_bytes(y + 8)
+    y3 = vec.broadcast_4_bytes(y + 12)
+    a2 = vec.in_order(vec.add_fours(a2, low, y2))
+    b2 = vec.in_order(vec.add_fours(b2, high, y2))
+    a3 = vec.in_order(vec.add_fours(a3, low, y3))
+    b3 = vec.in_order(vec.add_fours(b3, high, y3))
     return (a0, a1, a2, a3), (b0, b1, b2, b3)
 
 

@@ -131,7 +131,8 @@ def split_line(weights, first, last, high):
             upper half of such a product is the product.
     """
     w = vec.load_i8x64(weights)
-    a, b = vec.mul_upper(vec.first_rows_i8(w), first), vec.mul_upper(vec.last_rows_i8(w), last)
+    a = vec.mul_upper(vec.first_rows_i8(w), first)
+    b = vec.mul_upper(vec.last_rows_i8(w), last)
     low = vec.splat_i16x32(127)
     vec.store_i8x64(weights, vec.bytes_in_turn(vec.and_(a, low), vec.and_(b, low)))
     vec.store_i8x64(
@@ -150,7 +151,8 @@ def split_tile(group, tile, scales, high):
     """
     for g in range(vec.rolled(256 // group)):
         words = vec.shift_lanes_left(vec.load_i16x32(scales + 64 * g), 8)
-        first, last = vec.words_of_first_rows(words), vec.words_of_last_rows(words)
+        first = vec.words_of_first_rows(words)
+        last = vec.words_of_last_rows(words)
         for k in range(0, 16 * group, 64):
             at = 16 * group * g + k
             split_line(tile + at, first, last, high + at)

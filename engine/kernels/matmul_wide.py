@@ -47,11 +47,14 @@ def add_pair(tile, y, t):
     """Products of two weights of sixteen rows with four columns, added to i32x8: columns of the first eight rows, then
     of the others."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = t
-    low, high = vec.load_i16x16(tile), vec.load_i16x16(tile + 32)
-    y0, y1 = two_activations(y), two_activations(y + 8)
+    low = vec.load_i16x16(tile)
+    high = vec.load_i16x16(tile + 32)
+    y0 = two_activations(y)
+    y1 = two_activations(y + 8)
     a0, b0 = add_two(a0, b0, vec.maddwd(low, y0), vec.maddwd(high, y0))
     a1, b1 = add_two(a1, b1, vec.maddwd(low, y1), vec.maddwd(high, y1))
-    y2, y3 = two_activations(y + 16), two_activations(y + 24)
+    y2 = two_activations(y + 16)
+    y3 = two_activations(y + 24)
     a2, b2 = add_two(a2, b2, vec.maddwd(low, y2), vec.maddwd(high, y2))
     a3, b3 = add_two(a3, b3, vec.maddwd(low, y3), vec.maddwd(high, y3))
     return (a0, a1, a2, a3), (b0, b1, b2, b3)

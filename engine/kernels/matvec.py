@@ -107,7 +107,8 @@ def rows_apart(one, four_rows):
     """
 
     def matvec(op, thread, n_threads):
-        room, turn = room_of(op, thread), 0
+        room = room_of(op, thread)
+        turn = 0
         while turn < n_threads:
             apart, first, last, turn = claim(op, thread, n_threads, turn)
             for row in range(first, first + apart):
@@ -123,7 +124,8 @@ def rows_in_order(one, is_few):
 
     def rows(op, thread, n_threads):
         n_columns = n_tokens_of(op) if is_few else 1
-        room, turn = room_of(op, thread), 0
+        room = room_of(op, thread)
+        turn = 0
         while turn < n_threads:
             first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
             for row in range(first, last):
@@ -141,7 +143,9 @@ def rows_with_few(one, two, four):
     """
 
     def few(op, thread, n_threads):
-        n_tokens, room, turn = n_tokens_of(op), room_of(op, thread), 0
+        n_tokens = n_tokens_of(op)
+        room = room_of(op, thread)
+        turn = 0
         while turn < n_threads:
             first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
             for row in range(first, last):
@@ -168,7 +172,8 @@ def side_by_side(n, phase):
 
     @inner
     def both(shared, columns, state):
-        (first, second), (a, b) = columns, state
+        (first, second) = columns
+        (a, b) = state
         return half(shared, first, a), half(shared, second, b)
 
     return both
@@ -246,7 +251,8 @@ def places_of(op, row, chunk_bytes):
 def row_of_blocks(n, phases):
     """Make what computes a row with n columns: (op, c, row, room) -> None."""
     column, *steps, chunk_bytes, may_overlap = phases
-    begin, (clear, add, leave) = columns_from(n, column), (side_by_side(n, one) for one in steps)
+    begin = columns_from(n, column)
+    (clear, add, leave) = (side_by_side(n, one) for one in steps)
 
     @inner
     def row_with_columns(op, c, row, room):
@@ -269,7 +275,10 @@ def matvec_and_few(phases):
     @inner
     def four_rows(op, row, apart):
         y = column(op, 0)
-        a0, a1, a2, a3 = clear(op, y, y), clear(op, y, y), clear(op, y, y), clear(op, y, y)
+        a0 = clear(op, y, y)
+        a1 = clear(op, y, y)
+        a2 = clear(op, y, y)
+        a3 = clear(op, y, y)
         block, last, row_bytes, n_chunks, ahead = places_of(op, row, chunk_bytes)
         far = apart * row_bytes
         for i in range(n_chunks):

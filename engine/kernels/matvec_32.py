@@ -40,7 +40,10 @@ def eight_blocks(pair, fold, block_bytes, block, y):
             registers of activations one holds the first sixteen of both blocks, the other the rest.
         fold: ``fold_i16`` or ``fold_i16_soon`` where ``pair`` returns i16x16, ``fold_i32`` where it returns i32x8.
     """
-    one, two, three, far = block_bytes, 2 * block_bytes, 3 * block_bytes, block + 4 * block_bytes
+    one = block_bytes
+    two = 2 * block_bytes
+    three = 3 * block_bytes
+    far = block + 4 * block_bytes
     return fold(
         pair(block, far, vec.load_i8x32(y), vec.load_i8x32(y + 32)),
         pair(block + one, far + one, vec.load_i8x32(y + 64), vec.load_i8x32(y + 96)),
@@ -64,12 +67,14 @@ def eight_groups(weights, sums_of, block_bytes, block, y):
     Args:
         weights: (block, other) -> lower sixteen bytes of two blocks, one in each half, and the upper ones.
     """
-    one, two, three, far = block_bytes, 2 * block_bytes, 3 * block_bytes, block + 4 * block_bytes
-    (w0, w4), (w1, w5) = by_block(*weights(block, far)), by_block(*weights(block + one, far + one))
-    (w2, w6), (w3, w7) = (
-        by_block(*weights(block + two, far + two)),
-        by_block(*weights(block + three, far + three)),
-    )
+    one = block_bytes
+    two = 2 * block_bytes
+    three = 3 * block_bytes
+    far = block + 4 * block_bytes
+    (w0, w4) = by_block(*weights(block, far))
+    (w1, w5) = by_block(*weights(block + one, far + one))
+    (w2, w6) = by_block(*weights(block + two, far + two))
+    (w3, w7) = by_block(*weights(block + three, far + three))
     y0, y4 = by_block(vec.load_i8x32(y), vec.load_i8x32(y + 32))
     y1, y5 = by_block(vec.load_i8x32(y + 64), vec.load_i8x32(y + 96))
     y2, y6 = by_block(vec.load_i8x32(y + 128), vec.load_i8x32(y + 160))
@@ -132,7 +137,8 @@ def matvec_and_few_32(dot8, dot1, block_bytes, block_size=32):
 
     @inner
     def add(shared, column, acc):
-        (block, i), (_, q, d, sums) = shared, column
+        (block, i) = shared
+        (_, q, d, sums) = column
         return dot8(block, q + 256 * i, d + 32 * i, sums + 32 * i, acc)
 
     phases = Phases(
@@ -145,7 +151,8 @@ def matvec_and_few_32(dot8, dot1, block_bytes, block_size=32):
     )
 
     def rows(whole_rows, is_few):
-        whole_rows, short_rows = inner(whole_rows), inner(rows_in_order(short_row, is_few))
+        whole_rows = inner(whole_rows)
+        short_rows = inner(rows_in_order(short_row, is_few))
 
         def rows_of_any_length(op, thread, n_threads):
             if vec.load_i64(op + F.n_cols) < 256:

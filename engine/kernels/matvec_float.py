@@ -28,11 +28,10 @@ def matvec_and_few_float(load8, load1, item_bytes):
 
     @inner
     def finish_row(op, c, row, y, a):
-        n_cols, w = (
-            vec.load_i64(op + F.n_cols),
-            vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes),
-        )
-        (a0, a1, a2, a3), rest = a, np.float32(0.0)
+        n_cols = vec.load_i64(op + F.n_cols)
+        w = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
+        (a0, a1, a2, a3) = a
+        rest = np.float32(0.0)
         for k in range(n_cols & ~31, n_cols & ~7, 8):
             a0 = vec.fma(load8(w + item_bytes * k), vec.load_f32x8(y + 4 * k), a0)
         for k in range(n_cols & ~7, n_cols):
@@ -43,7 +42,8 @@ def matvec_and_few_float(load8, load1, item_bytes):
     def one(op, c, row, room):
         n_cols, ahead = vec.load_words(op, (F.n_cols, F.ahead))
         w = vec.load_i64(op + F.weights) + row * vec.load_i64(op + F.row_bytes)
-        y, zero = vec.load_i64(op + F.q) + 4 * c * n_cols, vec.splat_f32x8(0.0)
+        y = vec.load_i64(op + F.q) + 4 * c * n_cols
+        zero = vec.splat_f32x8(0.0)
         a = zero, zero, zero, zero
         for k in range(0, n_cols & ~31, 32):
             ask_ahead(w + item_bytes * k, ahead, 32 * item_bytes)
@@ -53,11 +53,9 @@ def matvec_and_few_float(load8, load1, item_bytes):
     @inner
     def two_rows(op, row, apart):
         n_cols, ahead, row_bytes, y = vec.load_words(op, (F.n_cols, F.ahead, F.row_bytes, F.q))
-        w, far, zero = (
-            vec.load_i64(op + F.weights) + row * row_bytes,
-            apart * row_bytes,
-            vec.splat_f32x8(0.0),
-        )
+        w = vec.load_i64(op + F.weights) + row * row_bytes
+        far = apart * row_bytes
+        zero = vec.splat_f32x8(0.0)
         a = b = zero, zero, zero, zero
         for k in range(0, n_cols & ~31, 32):
             at = w + item_bytes * k

@@ -71,7 +71,8 @@ def sixteen_groups(half, block, y, s):
 @inner
 def two_bit_fields(at):
     """Four registers of 32 bytes, of bits 0-1, 2-3, 4-5 and 6-7 of those at an address."""
-    both, mask = vec.load_i8x32(at), vec.splat_i8x32(3)
+    both = vec.load_i8x32(at)
+    mask = vec.splat_i8x32(3)
     return (
         vec.and_(both, mask),
         vec.and_(vec.shift_right(both, 2), mask),
@@ -125,7 +126,9 @@ def phases_k(dot, block_bytes, y_bytes=256):
 
     @inner
     def add(shared, column, state):
-        (block, i), (_, q, d, sums), (acc, acc_min) = shared, column, state
+        (block, i) = shared
+        (_, q, d, sums) = column
+        (acc, acc_min) = state
         return dot(
             block, q + y_bytes * i, vec.load_f32(d + 4 * i), sums + SUMS_K_BYTES * i, acc, acc_min
         )
@@ -157,36 +160,44 @@ def rows_in_twos_k(dots, one, block_bytes):
         # Neighbours: the scales before their weights are unpacked in one register, and memory is asked for both in the
         # order of addresses: two streams of a row each were half as fast.
         _, q, d, sums = columns_k(op, 0)
-        a, b, low = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+        a = vec.splat_f32x8(0.0)
+        b = vec.splat_f32x8(0.0)
+        low = vec.splat_f32x8(0.0)
         weights, row_bytes, ahead, n_cols = vec.load_words(
             op, (F.weights, F.row_bytes, F.ahead, F.n_cols)
         )
-        block, other = weights + row * row_bytes, weights + (row + 1) * row_bytes
+        block = weights + row * row_bytes
+        other = weights + (row + 1) * row_bytes
         asked = other
         for i in range(n_cols // 256):
             ask_ahead(asked, ahead, 2 * block_bytes)
             asked += 2 * block_bytes
-            y, d_y, sums_y = q + 256 * i, vec.load_f32(d + 4 * i), sums + SUMS_K_BYTES * i
+            y = q + 256 * i
+            d_y = vec.load_f32(d + 4 * i)
+            sums_y = sums + SUMS_K_BYTES * i
             a, b, low = dots(block, other, y, d_y, sums_y, a, b, low, room)
-            block, other = block + block_bytes, other + block_bytes
+            block = block + block_bytes
+            other = other + block_bytes
         finish_two(op, row, row + 1, a, b, low)
 
     @inner
     def two_pairs(op, row, apart, room):
         _, q, d, sums = columns_k(op, 0)
-        a0, a1, a2, a3 = (
-            vec.splat_f32x8(0.0),
-            vec.splat_f32x8(0.0),
-            vec.splat_f32x8(0.0),
-            vec.splat_f32x8(0.0),
-        )
-        low01, low23 = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+        a0 = vec.splat_f32x8(0.0)
+        a1 = vec.splat_f32x8(0.0)
+        a2 = vec.splat_f32x8(0.0)
+        a3 = vec.splat_f32x8(0.0)
+        low01 = vec.splat_f32x8(0.0)
+        low23 = vec.splat_f32x8(0.0)
         weights, row_bytes, ahead, n_cols = vec.load_words(
             op, (F.weights, F.row_bytes, F.ahead, F.n_cols)
         )
-        block, far = weights + row * row_bytes, apart * row_bytes
+        block = weights + row * row_bytes
+        far = apart * row_bytes
         for i in range(n_cols // 256):
-            y, d_y, sums_y = q + 256 * i, vec.load_f32(d + 4 * i), sums + SUMS_K_BYTES * i
+            y = q + 256 * i
+            d_y = vec.load_f32(d + 4 * i)
+            sums_y = sums + SUMS_K_BYTES * i
             ask_ahead(block, ahead, block_bytes)
             ask_ahead(block + far, ahead, block_bytes)
             a0, a1, low01 = dots(block, block + far, y, d_y, sums_y, a0, a1, low01, room)
@@ -200,7 +211,8 @@ def rows_in_twos_k(dots, one, block_bytes):
         finish_two(op, row + 2 * apart, row + 3 * apart, a2, a3, low23)
 
     def matvec(op, thread, n_threads):
-        room, turn = room_of(op, thread), 0
+        room = room_of(op, thread)
+        turn = 0
         while turn < n_threads:
             apart, first, last, turn = claim(op, thread, n_threads, turn)
             for row in range(first, first + apart):
@@ -244,11 +256,10 @@ def row_of_units(n, phases, first, prepare, unit, unit_size, block_bytes):
         prepare: (block, room, i, n_blocks) -> address, before each block.
         unit: (block, prepared, j) -> what all columns meet of ``unit_size`` weights.
     """
-    begin, (clear, start, add, fold, leave) = (
-        columns_from(n, columns_k),
-        (side_by_side(n, one) for one in phases),
-    )
-    n_units, is_rolled = 256 // unit_size, n > 1
+    begin = columns_from(n, columns_k)
+    (clear, start, add, fold, leave) = (side_by_side(n, one) for one in phases)
+    n_units = 256 // unit_size
+    is_rolled = n > 1
 
     @inner
     def row_with_columns(op, c, row, room):

@@ -94,10 +94,8 @@ def nibbles_and_bits_at(qs, qh):
 
     @inner
     def of_two(block, other):
-        (low, high), bits = (
-            nibbles_of_two(block + qs, other + qs),
-            vec.broadcast_two_4_bytes(block + qh, other + qh),
-        )
+        (low, high) = nibbles_of_two(block + qs, other + qs)
+        bits = vec.broadcast_two_4_bytes(block + qh, other + qh)
         return vec.or_(low, vec.fifth_bits_low(bits)), vec.or_(high, vec.fifth_bits_high(bits))
 
     @inner
@@ -191,8 +189,11 @@ def lowered_type(
     Args:
         scale, scales: (block) -> d of a block, and (block, stride) -> those of eight.
     """
-    of_one, first, last = weights.of_one, weights.first, weights.last
-    (pair, of_eight, sum_block), lower = products_of(weights, block_bytes), times_minus(offset)
+    of_one = weights.of_one
+    first = weights.first
+    last = weights.last
+    (pair, of_eight, sum_block) = products_of(weights, block_bytes)
+    lower = times_minus(offset)
 
     @inner
     def dot8(block, y, d_y, sums, acc):
@@ -220,16 +221,16 @@ def lowered_type(
             vec.store_f32(out + 4 * k, d * (first(block, k) - offset))
             vec.store_f32(out + 4 * (k + 16), d * (last(block, k) - offset))
 
-    rows, tiles = (
-        matvec_and_few_32(dot8, dot1, block_bytes),
-        tiles_32(sum_block, lowered_by(offset)),
-    )
+    rows = matvec_and_few_32(dot8, dot1, block_bytes)
+    tiles = tiles_32(sum_block, lowered_by(offset))
     return type_kernels(module, 32, block_bytes, dequantize, rows, unpack_row, tiles)
 
 
 def minimum_type(module, block_bytes, weights):
     """Make the four kernels of a type with d * weight + m, two f16 that a block begins with."""
-    of_one, first, last = weights.of_one, weights.first, weights.last
+    of_one = weights.of_one
+    first = weights.first
+    last = weights.last
     pair, of_eight, sum_block = products_of(weights, block_bytes)
 
     @inner
@@ -242,7 +243,8 @@ def minimum_type(module, block_bytes, weights):
 
     @inner
     def dot1(block, y, d_y, sums):
-        product, total = np.float32(one_block_i16(pair, block, y)), np.float32(vec.load_i32(sums))
+        product = np.float32(one_block_i16(pair, block, y))
+        total = np.float32(vec.load_i32(sums))
         return (vec.load_f16(block) * product + vec.load_f16(block + 2) * total) * vec.load_f32(d_y)
 
     @inner
@@ -255,10 +257,12 @@ def minimum_type(module, block_bytes, weights):
 
     @inner
     def dequantize(block, out):
-        d, m = vec.load_f16(block), vec.load_f16(block + 2)
+        d = vec.load_f16(block)
+        m = vec.load_f16(block + 2)
         for k in range(16):
             vec.store_f32(out + 4 * k, d * first(block, k) + m)
             vec.store_f32(out + 4 * (k + 16), d * last(block, k) + m)
 
-    rows, tiles = matvec_and_few_32(dot8, dot1, block_bytes), tiles_32(sum_block, WITH_MINIMUM)
+    rows = matvec_and_few_32(dot8, dot1, block_bytes)
+    tiles = tiles_32(sum_block, WITH_MINIMUM)
     return type_kernels(module, 32, block_bytes, dequantize, rows, unpack_row, tiles)

@@ -6,7 +6,8 @@ from engine.kernels.matvec import PAGE_AHEAD_BYTES, ask_page
 from engine.kernels.records import PROBE as F
 from engine.kernels.share import share
 
-FAR_BYTES, NEAR_BYTES = 8192, 1024
+FAR_BYTES = 8192
+NEAR_BYTES = 1024
 
 
 @kernel
@@ -15,16 +16,22 @@ def read_all(op, thread, n_threads):
     n_places = vec.load_i64(op + F.n_places)
     ahead = FAR_BYTES if n_places == 1 else NEAR_BYTES
     first, last = share(vec.load_i64(op + F.n_bytes), 4096, thread, n_threads)
-    address, each = vec.load_i64(op + F.address) + first, (last - first) // n_places
-    a, b, c, d = vec.splat_i8x32(0), vec.splat_i8x32(0), vec.splat_i8x32(0), vec.splat_i8x32(0)
+    address = vec.load_i64(op + F.address) + first
+    each = (last - first) // n_places
+    a = vec.splat_i8x32(0)
+    b = vec.splat_i8x32(0)
+    c = vec.splat_i8x32(0)
+    d = vec.splat_i8x32(0)
     for i in range(0, each, 128):
         for place in range(n_places):
             at = address + place * each + i
             ask_page(at + PAGE_AHEAD_BYTES, 128)
             vec.prefetch_l2(at + ahead)
             vec.prefetch_l2(at + ahead + 64)
-            a, b = vec.xor(a, vec.load_i8x32(at)), vec.xor(b, vec.load_i8x32(at + 32))
-            c, d = vec.xor(c, vec.load_i8x32(at + 64)), vec.xor(d, vec.load_i8x32(at + 96))
+            a = vec.xor(a, vec.load_i8x32(at))
+            b = vec.xor(b, vec.load_i8x32(at + 32))
+            c = vec.xor(c, vec.load_i8x32(at + 64))
+            d = vec.xor(d, vec.load_i8x32(at + 96))
     vec.store_i8x32(vec.load_i64(op + F.out) + 128 * thread, vec.xor(vec.xor(a, b), vec.xor(c, d)))
 
 

@@ -18,10 +18,12 @@ from engine.kernels.tiles import COLUMNS_AT_ONCE, SIDE_BY_SIDE
 def largest(x, n):
     """Largest magnitude of n f32, a multiple of 8; NaN if any is NaN or infinite, so that a scale made of it is too."""
     zero = vec.splat_f32x8(0.0)
-    top, broken = zero, zero
+    top = zero
+    broken = zero
     for i in range(0, n, 8):
         v = vec.load_f32x8(x + 4 * i)
-        top, broken = vec.fmax(vec.fabs(v), top), vec.fma(v, zero, broken)
+        top = vec.fmax(vec.fabs(v), top)
+        broken = vec.fma(v, zero, broken)
     return vec.max_f32x8(top) + vec.sum_f32x8(broken)
 
 
@@ -97,7 +99,8 @@ def put_planes_4(q, n, padded, t, k, low, high):
 @inner
 def in_columns(n, padded, t, k):
     """Place of value k of token t with ``SIDE_BY_SIDE`` tokens side by side (``buffers.in_columns``)."""
-    first, column = k & ~255, t & (SIDE_BY_SIDE - 1)
+    first = k & ~255
+    column = t & (SIDE_BY_SIDE - 1)
     return (
         first * padded
         + (t - column) * min(256, n - first)

@@ -30,7 +30,9 @@ EACH_BYTES = 256
 """Room of a thread for the record of one expert."""
 STRIP = 32
 """Columns of a recurrent layer's matrix that are worked off at once."""
-LOOK_PAGES, LOOK_NEAR, LOOK_APART = 1, 2, 4
+LOOK_PAGES = 1
+LOOK_NEAR = 2
+LOOK_APART = 4
 """Flags of how decode reads ahead: also the first lines of each page; into the first level of the cache, not the
 second; four rows at a time that are a quarter of a claim apart, so that memory is read in four places."""
 LOOK_FLAGS = LOOK_PAGES | LOOK_NEAR | LOOK_APART
@@ -49,7 +51,8 @@ RMSNORM = record("step x weight out dim eps bias")
 """out[(token), dim] = x / rms(x) * weight, + bias unless that is 0, f32; of ``layernorm`` x - mean for x."""
 QUANTIZE = record("step x n q d sums")
 """int8 activations: q[(token), n], scales d f32, sums of groups."""
-SUMS_K_BYTES, SUMS_OF_32 = 48, 32
+SUMS_K_BYTES = 48
+SUMS_OF_32 = 32
 """Of 256 activations in q8_k form: bytes of their int16 sums; those of 16 come first, and those of 32 begin here."""
 MATMUL = record(
     "step weights row_bytes n_rows n_cols q d sums out out_stride add add_stride scratch scratch_bytes claims ahead"

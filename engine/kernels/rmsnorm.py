@@ -9,10 +9,13 @@ from engine.kernels.share import n_tokens_of, share
 @inner
 def inverse_rms(x, dim, eps):
     """1 / sqrt(mean(x^2) + eps) of ``dim`` f32, a multiple of 8."""
-    even, odd = vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+    even = vec.splat_f32x8(0.0)
+    odd = vec.splat_f32x8(0.0)
     for i in range(0, dim - 8, 16):
-        low, high = vec.load_f32x8(x + 4 * i), vec.load_f32x8(x + 4 * i + 32)
-        even, odd = vec.fma(low, low, even), vec.fma(high, high, odd)
+        low = vec.load_f32x8(x + 4 * i)
+        high = vec.load_f32x8(x + 4 * i + 32)
+        even = vec.fma(low, low, even)
+        odd = vec.fma(high, high, odd)
     if dim & 8:
         last = vec.load_f32x8(x + 4 * (dim - 8))
         even = vec.fma(last, last, even)
@@ -24,7 +27,8 @@ def scale_by(x, weight, bias, inverse, out, first, last):
     """out = x * inverse * weight, + bias unless that is 0, for elements first <= i < last."""
     factor = vec.splat_f32x8(inverse)
     for at in range(4 * first, 4 * last, 32):
-        normed, scale = vec.fmul(vec.load_f32x8(x + at), factor), vec.load_f32x8(weight + at)
+        normed = vec.fmul(vec.load_f32x8(x + at), factor)
+        scale = vec.load_f32x8(weight + at)
         if bias != 0:
             vec.store_f32x8(out + at, vec.fma(normed, scale, vec.load_f32x8(bias + at)))
         else:

@@ -19,7 +19,8 @@ def angles(op, thread, n_threads):
     step, n_pairs, frequencies, span = vec.load_words(
         op, (ANGLES.step, ANGLES.n_pairs, ANGLES.frequencies, ANGLES.span)
     )
-    magnitude, growth = vec.load_f64(op + ANGLES.magnitude), vec.load_f64(op + ANGLES.growth)
+    magnitude = vec.load_f64(op + ANGLES.magnitude)
+    growth = vec.load_f64(op + ANGLES.growth)
     start_pos = vec.load_i64(step + STEP.start_pos)
     first, last = share(n_tokens_of(op), 1, thread, n_threads)
     for t in range(first, last):
@@ -35,9 +36,12 @@ def angles(op, thread, n_threads):
 def rotate(head, angles_at, n_pairs, pair_step, pair_distance):
     """Turn each pair of one head; pairs are neighbours (llama) or half a head apart (qwen), distances in elements."""
     for i in range(n_pairs):
-        cos, sin = vec.load_f32(angles_at + 4 * i), vec.load_f32(angles_at + 4 * (n_pairs + i))
-        a, b = head + 4 * i * pair_step, head + 4 * (i * pair_step + pair_distance)
-        x, y = vec.load_f32(a), vec.load_f32(b)
+        cos = vec.load_f32(angles_at + 4 * i)
+        sin = vec.load_f32(angles_at + 4 * (n_pairs + i))
+        a = head + 4 * i * pair_step
+        b = head + 4 * (i * pair_step + pair_distance)
+        x = vec.load_f32(a)
+        y = vec.load_f32(b)
         vec.store_f32(a, x * cos - y * sin)
         vec.store_f32(b, x * sin + y * cos)
 

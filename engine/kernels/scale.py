@@ -31,7 +31,9 @@ def capped(x, cap):
 @kernel
 def soft_cap(op, thread, n_threads):
     """x = cap * tanh(x / cap)."""
-    x, n, cap = vec.load_i64(op + F.x), vec.load_i64(op + F.n), vec.load_f64(op + F.factor)
+    x = vec.load_i64(op + F.x)
+    n = vec.load_i64(op + F.n)
+    cap = vec.load_f64(op + F.factor)
     first, last = share(n, 256, thread, n_threads)
     whole = last - last % 8
     for t in range(n_tokens_of(op)):
@@ -46,8 +48,11 @@ def soft_cap(op, thread, n_threads):
 @kernel
 def clamp(op, thread, n_threads):
     """x = max(-bound, min(x, bound)) of n elements, a multiple of 8."""
-    x, n, bound = vec.load_i64(op + F.x), vec.load_i64(op + F.n), vec.load_f64(op + F.factor)
-    low, high = vec.splat_f32x8(-bound), vec.splat_f32x8(bound)
+    x = vec.load_i64(op + F.x)
+    n = vec.load_i64(op + F.n)
+    bound = vec.load_f64(op + F.factor)
+    low = vec.splat_f32x8(-bound)
+    high = vec.splat_f32x8(bound)
     first, last = share(n * n_tokens_of(op), 256, thread, n_threads)
     for i in range(first, last, 8):
         vec.store_f32x8(x + 4 * i, vec.fmax(low, vec.fmin(high, vec.load_f32x8(x + 4 * i))))

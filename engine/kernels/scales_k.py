@@ -21,14 +21,18 @@ from engine.kernels.records import SUMS_K_BYTES, SUMS_OF_32
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import HAS_ARM64
 
-SIX, FOUR, TWO = 0x3F3F3F3F, 0x0F0F0F0F, 0x03030303
+SIX = 0x3F3F3F3F
+FOUR = 0x0F0F0F0F
+TWO = 0x03030303
 """Masks of the lower bits of four bytes."""
 
 
 @inner
 def scale_words(block):
     """The eight scales and eight minima of a block, a byte each: (scales 0..3, 4..7, minima 0..3, 4..7) as u32."""
-    u0, u1, u2 = vec.load_u32(block + 4), vec.load_u32(block + 8), vec.load_u32(block + 12)
+    u0 = vec.load_u32(block + 4)
+    u1 = vec.load_u32(block + 8)
+    u2 = vec.load_u32(block + 12)
     return (
         u0 & SIX,
         (u2 & FOUR) | (((u0 >> 6) & TWO) << 4),
@@ -61,10 +65,8 @@ def scale_of(room, j):
 def add_groups(block, groups, d_y, sums, acc, acc_min):
     """Add a block's sums of sub-blocks, a lane each, times their scales; and its minima."""
     s_low, s_high, m_low, m_high = scale_words(block)
-    s, m = (
-        vec.i32_of_i16x8(vec.widen_8_bytes(s_low, s_high)),
-        vec.i32_of_i16x8(vec.widen_8_bytes(m_low, m_high)),
-    )
+    s = vec.i32_of_i16x8(vec.widen_8_bytes(s_low, s_high))
+    m = vec.i32_of_i16x8(vec.widen_8_bytes(m_low, m_high))
     d = vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y))
     minima = vec.mul(m, vec.i32_of_i16x8(vec.load_i16x8(sums + SUMS_OF_32)))
     acc_min = vec.fma(vec.second_f32(d), vec.f32_of_i32x8(minima), acc_min)
@@ -110,18 +112,18 @@ def start_shared(shared, column, state):
 @inner
 def add_shared(shared, column, state):
     """A phase: 64 weights with their two scale registers, ``at`` bytes from a column's first activation."""
-    ((even, odd, even_scale, odd_scale), at), (_, q, _, _), (t, acc, acc_min) = (
-        shared,
-        column,
-        state,
-    )
+    ((even, odd, even_scale, odd_scale), at) = shared
+    (_, q, _, _) = column
+    (t, acc, acc_min) = state
     return vec.add(t, scaled_pair(even, odd, q + at, even_scale, odd_scale)), acc, acc_min
 
 
 @inner
 def fold_shared(shared, column, state):
     """A phase: a block's integers, the products times d, the minima times dmin."""
-    (block, room, i), (_, _, d_y, sums), (t, acc, acc_min) = shared, column, state
+    (block, room, i) = shared
+    (_, _, d_y, sums) = column
+    (t, acc, acc_min) = state
     d = vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(vec.load_f32(d_y + 4 * i)))
     sums_y = vec.load_i16x8(sums + SUMS_K_BYTES * i + SUMS_OF_32)
     minima = vec.i32x8_of_i32x4(vec.maddwd_128(vec.load_i16x8(room + 32), sums_y))
@@ -171,10 +173,8 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
     def dot(block, y, d_y, sums, acc, acc_min):
         """Add one block's products with 256 activations, and its minima times their sums."""
         s_low, s_high, m_low, m_high = scale_words(block)
-        s, m = (
-            vec.widen_u8x16(vec.four_u32(s_low, s_high, s_low, s_high)),
-            vec.widen_8_bytes(m_low, m_high),
-        )
+        s = vec.widen_u8x16(vec.four_u32(s_low, s_high, s_low, s_high))
+        m = vec.widen_8_bytes(m_low, m_high)
         d = vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y))
         minima = vec.i32x8_of_i32x4(vec.maddwd_128(m, vec.load_i16x8(sums + SUMS_OF_32)))
         acc_min = vec.fma(vec.second_f32(d), vec.f32_of_i32x8(minima), acc_min)
@@ -193,12 +193,10 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
         """Sums of the four sub-blocks of one half, a lane each."""
         w0, w1 = pair_of(block, 2 * n)
         w2, w3 = pair_of(block, 2 * n + 1)
-        y0, y1, y2, y3 = (
-            vec.load_i8x32(y),
-            vec.load_i8x32(y + 32),
-            vec.load_i8x32(y + 64),
-            vec.load_i8x32(y + 96),
-        )
+        y0 = vec.load_i8x32(y)
+        y1 = vec.load_i8x32(y + 32)
+        y2 = vec.load_i8x32(y + 64)
+        y3 = vec.load_i8x32(y + 96)
         return sums_of(w0, w1, w2, w3, y0, y1, y2, y3)
 
     @inner
@@ -223,13 +221,15 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
     @inner
     def dots(block, other, y, d_y, sums, acc, other_acc, acc_min, room):
         """``dot`` of the blocks of two rows, whose scales and minima are unpacked together."""
-        fields, zero = scales_of_two(block, other), vec.splat_i8x32(0)
+        fields = scales_of_two(block, other)
+        zero = vec.splat_i8x32(0)
         s = vec.as_i16x16(vec.interleave_low_i8(fields, zero))
         vec.store_i16x16(room, vec.interleave_low_i16(s, s))
         vec.store_i16x16(room + 32, vec.interleave_high_i16(s, s))
         vec.written()
         four = vec.splat_f32x4(d_y)
-        d, e = vec.fmul(vec.load_f16x4(block), four), vec.fmul(vec.load_f16x4(other), four)
+        d = vec.fmul(vec.load_f16x4(block), four)
+        e = vec.fmul(vec.load_f16x4(other), four)
         sums_y = vec.as_i16x16(vec.broadcast_16_bytes(sums + SUMS_OF_32))
         minima = vec.maddwd(vec.as_i16x16(vec.interleave_high_i8(fields, zero)), sums_y)
         acc_min = vec.fma(
@@ -266,10 +266,12 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
     def dequantize(block, out):
         """Write the 256 weights of a block as f32."""
         s_low, s_high, m_low, m_high = scale_words(block)
-        d, dmin = vec.load_f16(block), vec.load_f16(block + 2)
+        d = vec.load_f16(block)
+        dmin = vec.load_f16(block + 2)
         for j in range(8):
             s, m = (s_low, m_low) if j < 4 else (s_high, m_high)
-            scale, minimum = d * ((s >> (8 * (j & 3))) & 255), dmin * ((m >> (8 * (j & 3))) & 255)
+            scale = d * ((s >> (8 * (j & 3))) & 255)
+            minimum = dmin * ((m >> (8 * (j & 3))) & 255)
             for k in range(32):
                 vec.store_f32(out + 4 * (32 * j + k), scale * weight(block, j, k) - minimum)
 

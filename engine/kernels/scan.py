@@ -53,19 +53,23 @@ def delta_net(op, thread, n_threads):
     step = vec.load_i64(op + F.step)
     n_tokens, slot = vec.load_words(step, (STEP.n_tokens, STEP.slot))
     n_rows, head_dim, n_heads = vec.load_words(op, (F.n_rows, F.head_dim, F.n_heads))
-    row_bytes, out_bytes = 4 * vec.load_i64(op + F.stride), 4 * n_heads * head_dim
+    row_bytes = 4 * vec.load_i64(op + F.stride)
+    out_bytes = 4 * n_heads * head_dim
     each = head_dim // STRIP
     first, last = share(n_heads * each, 1, thread, n_threads)
     for i in range(first, last):
-        head, strip = i // each, i % each
+        head = i // each
+        strip = i % each
         place = vec.load_i64(op + F.state) + 4 * STRIP * n_rows * i
         before = place + slot * vec.load_i64(op + F.slot_bytes)
         after = place + (1 - slot) * vec.load_i64(op + F.slot_bytes)
         at = 4 * key_head(op, head) * n_rows
-        q, k = vec.load_i64(op + F.q) + at, vec.load_i64(op + F.k) + at
+        q = vec.load_i64(op + F.q) + at
+        k = vec.load_i64(op + F.k) + at
         v = vec.load_i64(op + F.v) + 4 * (head * head_dim + strip * STRIP)
         out = vec.load_i64(op + F.out) + 4 * (head * head_dim + strip * STRIP)
-        decay, rate = vec.load_i64(op + F.decay) + 4 * head, vec.load_i64(op + F.rate) + 4 * head
+        decay = vec.load_i64(op + F.decay) + 4 * head
+        rate = vec.load_i64(op + F.rate) + 4 * head
         known = no_strip()
         for row in range(n_rows):
             to = (
@@ -82,7 +86,8 @@ def delta_net(op, thread, n_threads):
             if t + AHEAD < n_tokens:
                 ask_for_token(n_rows, AHEAD * row_bytes, q, k, v, out + AHEAD * out_bytes)
             following = k + row_bytes if t + 1 < n_tokens else k
-            answer, known = no_strip(), no_strip()
+            answer = no_strip()
+            known = no_strip()
             for row in range(n_rows):
                 m = times(fades, load_strip(before + 4 * STRIP * row))
                 m = plus_times(m, vec.load_f32(k + 4 * row), learned)
@@ -90,14 +95,13 @@ def delta_net(op, thread, n_threads):
                 answer = plus_times(answer, vec.load_f32(q + 4 * row), m)
                 known = plus_times(known, vec.load_f32(following + 4 * row), m)
             store_strip(out, answer)
-            before, q, k, v, out = (
-                after,
-                q + row_bytes,
-                k + row_bytes,
-                v + row_bytes,
-                out + out_bytes,
-            )
-            decay, rate = decay + 4 * n_heads, rate + 4 * n_heads
+            before = after
+            q = q + row_bytes
+            k = k + row_bytes
+            v = v + row_bytes
+            out = out + out_bytes
+            decay = decay + 4 * n_heads
+            rate = rate + 4 * n_heads
 
 
 @inner
@@ -108,17 +112,13 @@ def narrow(op, columns, width, n_tokens, q, k, v, out, decay, rate, skip):
         columns: (before, after), where the eight begin; rows are ``width`` columns long.
     """
     n_rows, n_heads = vec.load_words(op, (F.n_rows, F.n_heads))
-    row_bytes, out_bytes = (
-        4 * vec.load_i64(op + F.stride),
-        4 * n_heads * vec.load_i64(op + F.head_dim),
-    )
+    row_bytes = 4 * vec.load_i64(op + F.stride)
+    out_bytes = 4 * n_heads * vec.load_i64(op + F.head_dim)
     before, after = columns
     for _ in range(n_tokens):
-        fades, x, answer = (
-            vec.splat_f32x8(vec.load_f32(decay)),
-            vec.load_f32x8(v),
-            vec.splat_f32x8(0.0),
-        )
+        fades = vec.splat_f32x8(vec.load_f32(decay))
+        x = vec.load_f32x8(v)
+        answer = vec.splat_f32x8(0.0)
         d = vec.fmul(vec.splat_f32x8(vec.load_f32(rate)), x)
         for row in range(n_rows):
             m = vec.fmul(fades, vec.load_f32x8(before + 4 * width * row))
@@ -126,8 +126,13 @@ def narrow(op, columns, width, n_tokens, q, k, v, out, decay, rate, skip):
             vec.store_f32x8(after + 4 * width * row, m)
             answer = vec.fma(vec.splat_f32x8(vec.load_f32(q + 4 * row)), m, answer)
         vec.store_f32x8(out, vec.fma(vec.splat_f32x8(skip), x, answer))
-        before, q, k, v, out = after, q + row_bytes, k + row_bytes, v + row_bytes, out + out_bytes
-        decay, rate = decay + 4 * n_heads, rate + 4 * n_heads
+        before = after
+        q = q + row_bytes
+        k = k + row_bytes
+        v = v + row_bytes
+        out = out + out_bytes
+        decay = decay + 4 * n_heads
+        rate = rate + 4 * n_heads
 
 
 @kernel
@@ -136,19 +141,23 @@ def selective_scan(op, thread, n_threads):
     step = vec.load_i64(op + F.step)
     n_tokens, slot = vec.load_words(step, (STEP.n_tokens, STEP.slot))
     n_rows, head_dim, n_heads = vec.load_words(op, (F.n_rows, F.head_dim, F.n_heads))
-    row_bytes, out_bytes = 4 * vec.load_i64(op + F.stride), 4 * n_heads * head_dim
+    row_bytes = 4 * vec.load_i64(op + F.stride)
+    out_bytes = 4 * n_heads * head_dim
     each = (head_dim + STRIP - 1) // STRIP
     first, last = share(n_heads * each, 1, thread, n_threads)
     for i in range(first, last):
-        head, start = i // each, i % each * STRIP
+        head = i // each
+        start = i % each * STRIP
         place = vec.load_i64(op + F.state) + 4 * n_rows * (head * head_dim + start)
         before = place + slot * vec.load_i64(op + F.slot_bytes)
         after = place + (1 - slot) * vec.load_i64(op + F.slot_bytes)
         at = 4 * key_head(op, head) * n_rows
-        q, k = vec.load_i64(op + F.q) + at, vec.load_i64(op + F.k) + at
+        q = vec.load_i64(op + F.q) + at
+        k = vec.load_i64(op + F.k) + at
         v = vec.load_i64(op + F.v) + 4 * (head * head_dim + start)
         out = vec.load_i64(op + F.out) + 4 * (head * head_dim + start)
-        decay, rate = vec.load_i64(op + F.decay) + 4 * head, vec.load_i64(op + F.rate) + 4 * head
+        decay = vec.load_i64(op + F.decay) + 4 * head
+        rate = vec.load_i64(op + F.rate) + 4 * head
         skip = vec.load_f32(vec.load_i64(op + F.skip) + 4 * head)
         width = min(STRIP, head_dim - start)
         if width < STRIP:
@@ -170,7 +179,9 @@ def selective_scan(op, thread, n_threads):
         for t in range(n_tokens):
             if t + AHEAD < n_tokens:
                 ask_for_token(n_rows, AHEAD * row_bytes, q, k, v, out + AHEAD * out_bytes)
-            fades, x, answer = vec.load_f32(decay), load_strip(v), no_strip()
+            fades = vec.load_f32(decay)
+            x = load_strip(v)
+            answer = no_strip()
             learned = times(vec.load_f32(rate), x)
             for row in range(n_rows):
                 m = times(fades, load_strip(before + 4 * STRIP * row))
@@ -178,14 +189,13 @@ def selective_scan(op, thread, n_threads):
                 store_strip(after + 4 * STRIP * row, m)
                 answer = plus_times(answer, vec.load_f32(q + 4 * row), m)
             store_strip(out, plus_times(answer, skip, x))
-            before, q, k, v, out = (
-                after,
-                q + row_bytes,
-                k + row_bytes,
-                v + row_bytes,
-                out + out_bytes,
-            )
-            decay, rate = decay + 4 * n_heads, rate + 4 * n_heads
+            before = after
+            q = q + row_bytes
+            k = k + row_bytes
+            v = v + row_bytes
+            out = out + out_bytes
+            decay = decay + 4 * n_heads
+            rate = rate + 4 * n_heads
 
 
 @kernel

@@ -20,21 +20,21 @@ def store_heads(store_k, k_bits, k_block, store_v, v_bits, v_block, op, thread, 
     k_cache, v_cache, k_scales, v_scales = vec.load_words(
         op, (F.k_cache, F.v_cache, F.k_scales, F.v_scales)
     )
-    k_row, v_row, k_item_bytes = head_dim * k_bits >> 3, head_dim * v_bits >> 3, max(8, k_bits) >> 3
-    k_scale_row, v_scale_row = (
-        4 * ((head_dim + k_block - 1) // k_block),
-        4 * ((head_dim + v_block - 1) // v_block),
-    )
+    k_row = head_dim * k_bits >> 3
+    v_row = head_dim * v_bits >> 3
+    k_item_bytes = max(8, k_bits) >> 3
+    k_scale_row = 4 * ((head_dim + k_block - 1) // k_block)
+    v_scale_row = 4 * ((head_dim + v_block - 1) // v_block)
     first, last = share(n_tokens_of(op) * n_kv_heads, 1, thread, n_threads)
     for i in range(first, last):
         slot = (
             i % n_kv_heads * n_slots
             + (vec.load_i64(step + STEP.start_pos) + i // n_kv_heads) % n_slots
         )
-        tile, lane, at = slot // 8 * 8, slot % 8, 4 * i * head_dim
-        k_at, k_scale_at = (
-            k_cache + tile * k_row + lane * k_item_bytes,
-            k_scales + tile * k_scale_row + 4 * lane,
-        )
+        tile = slot // 8 * 8
+        lane = slot % 8
+        at = 4 * i * head_dim
+        k_at = k_cache + tile * k_row + lane * k_item_bytes
+        k_scale_at = k_scales + tile * k_scale_row + 4 * lane
         store_k(x + at, head_dim, k_at, 8, k_scale_at, 32)
         store_v(v + at, head_dim, v_cache + slot * v_row, 1, v_scales + slot * v_scale_row, 4)

@@ -38,21 +38,25 @@ def store_strip_of_four(at, s):
 @inner
 def minus_of_four(a, b):
     """a - b."""
-    (a0, a1, a2, a3), (b0, b1, b2, b3) = a, b
+    (a0, a1, a2, a3) = a
+    (b0, b1, b2, b3) = b
     return vec.fsub(a0, b0), vec.fsub(a1, b1), vec.fsub(a2, b2), vec.fsub(a3, b3)
 
 
 @inner
 def times_of_four(x, s):
     """A number times a strip."""
-    (s0, s1, s2, s3), x = s, vec.splat_f32x8(x)
+    (s0, s1, s2, s3) = s
+    x = vec.splat_f32x8(x)
     return vec.fmul(x, s0), vec.fmul(x, s1), vec.fmul(x, s2), vec.fmul(x, s3)
 
 
 @inner
 def plus_times_of_four(a, x, s):
     """a + x s."""
-    (a0, a1, a2, a3), (s0, s1, s2, s3), x = a, s, vec.splat_f32x8(x)
+    (a0, a1, a2, a3) = a
+    (s0, s1, s2, s3) = s
+    x = vec.splat_f32x8(x)
     return vec.fma(x, s0, a0), vec.fma(x, s1, a1), vec.fma(x, s2, a2), vec.fma(x, s3, a3)
 
 
@@ -79,21 +83,25 @@ def store_strip_of_two(at, s):
 @inner
 def minus_of_two(a, b):
     """a - b."""
-    (a0, a1), (b0, b1) = a, b
+    (a0, a1) = a
+    (b0, b1) = b
     return vec.fsub(a0, b0), vec.fsub(a1, b1)
 
 
 @inner
 def times_of_two(x, s):
     """A number times a strip."""
-    (s0, s1), x = s, vec.splat_f32x16(x)
+    (s0, s1) = s
+    x = vec.splat_f32x16(x)
     return vec.fmul(x, s0), vec.fmul(x, s1)
 
 
 @inner
 def plus_times_of_two(a, x, s):
     """a + x s."""
-    (a0, a1), (s0, s1), x = a, s, vec.splat_f32x16(x)
+    (a0, a1) = a
+    (s0, s1) = s
+    x = vec.splat_f32x16(x)
     return vec.fma(x, s0, a0), vec.fma(x, s1, a1)
 
 

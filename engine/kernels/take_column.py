@@ -26,10 +26,9 @@ def copy(op, thread, n_threads):
     out, out_stride, out_step = vec.load_words(op, (COPY.out, COPY.out_stride, COPY.out_step))
     first, last = share(n_tokens_of(op) * n_heads, 1, thread, n_threads)
     for i in range(first, last):
-        t, head = i // n_heads, i % n_heads
-        source, target = (
-            x + 4 * (t * x_stride + head * x_step),
-            out + 4 * (t * out_stride + head * out_step),
-        )
+        t = i // n_heads
+        head = i % n_heads
+        source = x + 4 * (t * x_stride + head * x_step)
+        target = out + 4 * (t * out_stride + head * out_step)
         for k in range(0, 4 * n, 32):
             vec.store_f32x8(target + k, vec.load_f32x8(source + k))

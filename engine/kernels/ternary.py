@@ -21,7 +21,8 @@ def products_of_128(w, y):
 @inner
 def scaled_weights(w, d, out):
     """Write 32 weights as f32."""
-    w, d = vec.sub(w, vec.splat_i8x32(1)), vec.splat_f32x8(d)
+    w = vec.sub(w, vec.splat_i8x32(1))
+    d = vec.splat_f32x8(d)
     vec.store_f32x8(out, vec.fmul(vec.first_bytes_f32(w), d))
     vec.store_f32x8(out + 32, vec.fmul(vec.second_bytes_f32(w), d))
     vec.store_f32x8(out + 64, vec.fmul(vec.third_bytes_f32(w), d))
@@ -66,7 +67,8 @@ def ternary_type(module, block_bytes, halves):
 
     @inner
     def dequantize(block, out):
-        (first, last), d = halves(block), vec.load_f16(block + block_bytes - 2)
+        (first, last) = halves(block)
+        d = vec.load_f16(block + block_bytes - 2)
         dequantize_half(first, d, out)
         dequantize_half(last, d, out + 512)
 

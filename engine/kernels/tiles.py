@@ -31,7 +31,8 @@ MAX_TOKENS = 512
 TILES = 2
 """Tiles that run over the same activations: these then come from memory half as often, and both tiles still fit into a
 32 kB cache next to them."""
-NARROW, WIDE = 384, 544
+NARROW = 384
+WIDE = 544
 """Bytes of an unpacked row: of 256 weights as int8, or as int16."""
 HIGH_DIGITS = ROWS * NARROW
 """Where a tile of the narrow kind has 4096 bytes for the second digits of its weights (``matmul_sixteens``)."""
@@ -71,7 +72,8 @@ def _columns_at(item_bytes):
     return place
 
 
-bytes_at, words_at = _columns_at(1), _columns_at(2)
+bytes_at = _columns_at(1)
+words_at = _columns_at(2)
 """Where int8 products find them, and int16 products."""
 
 
@@ -148,9 +150,12 @@ def matmul_tiles(unpack_row, kind, source_bytes):
 
     def matmul(op, thread, n_threads):
         weights, row_bytes, n_cols = vec.load_words(op, (F.weights, F.row_bytes, F.n_cols))
-        view, n_tokens = load_columns(op), n_tokens_of(op)
+        view = load_columns(op)
+        n_tokens = n_tokens_of(op)
         scratch = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
-        room, tiles, acc = scratch + _ROOM, scratch + _TILES, scratch + _SUMS
+        room = scratch + _ROOM
+        tiles = scratch + _TILES
+        acc = scratch + _SUMS
         if HAS_AMX:
             vec.shape_tiles()
         turn = 0
@@ -207,17 +212,20 @@ def clear_columns(acc, n_tokens):
 @inner
 def store_columns(op, row, n_rows, acc, n_tokens):
     """Write up to sixteen rows of every column, with the bias or residual added where the record names one."""
-    stride, out = 4 * vec.load_i64(op + F.out_stride), vec.load_i64(op + F.out) + 4 * row
-    add, add_stride = vec.load_i64(op + F.add), 4 * vec.load_i64(op + F.add_stride)
+    stride = 4 * vec.load_i64(op + F.out_stride)
+    out = vec.load_i64(op + F.out) + 4 * row
+    add = vec.load_i64(op + F.add)
+    add_stride = 4 * vec.load_i64(op + F.add_stride)
     for c in range(n_tokens):
-        at, to, more = acc + 4 * ROWS * c, out + c * stride, add + 4 * row + c * add_stride
+        at = acc + 4 * ROWS * c
+        to = out + c * stride
+        more = add + 4 * row + c * add_stride
         if n_rows == ROWS:
-            low, high = vec.load_f32x8(at), vec.load_f32x8(at + 32)
+            low = vec.load_f32x8(at)
+            high = vec.load_f32x8(at + 32)
             if add != 0:
-                low, high = (
-                    vec.fadd(low, vec.load_f32x8(more)),
-                    vec.fadd(high, vec.load_f32x8(more + 32)),
-                )
+                low = vec.fadd(low, vec.load_f32x8(more))
+                high = vec.fadd(high, vec.load_f32x8(more + 32))
             vec.store_f32x8(to, low)
             vec.store_f32x8(to + 32, high)
         else:

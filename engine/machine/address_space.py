@@ -18,7 +18,9 @@ def limit_bytes() -> int | None:
     except ImportError:  # Windows
         return None
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return None if limit in (resource.RLIM_INFINITY, -1) else limit
+    if limit in (resource.RLIM_INFINITY, -1):
+        return None
+    return limit
 
 
 def blame(limit: int) -> str:

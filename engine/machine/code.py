@@ -51,24 +51,23 @@ def _cache_directory() -> Path | None:
     """
     named = os.environ.get("JALOPY_CACHE_DIR")
     try:
-        home = (
-            Path(named).absolute() / _own_name()
-            if named
-            else Path(platformdirs.user_cache_dir("jalopy"))
-        )
+        if named:
+            home = Path(named).absolute() / _own_name()
+        else:
+            home = Path(platformdirs.user_cache_dir("jalopy"))
         directory = home / f"kernels-{VERSION}"
         make_private(directory)
     except (OSError, RuntimeError):
         return None
-    return (
-        directory
-        if is_safe_for_code(directory) and os.access(directory, os.W_OK | os.X_OK)
-        else None
-    )
+    if is_safe_for_code(directory) and os.access(directory, os.W_OK | os.X_OK):
+        return directory
+    return None
 
 
 def _own_name() -> str:
-    return f"jalopy-{os.geteuid()}" if hasattr(os, "geteuid") else "jalopy"
+    if hasattr(os, "geteuid"):
+        return f"jalopy-{os.geteuid()}"
+    return "jalopy"
 
 
 CACHE_DIRECTORY = _cache_directory()

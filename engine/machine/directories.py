@@ -83,7 +83,8 @@ def _is_own_group(group_id: int) -> bool:
     import pwd
 
     try:
-        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(group_id)
+        user = pwd.getpwuid(os.geteuid())
+        group = grp.getgrgid(group_id)
     except KeyError:
         return False
     return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}

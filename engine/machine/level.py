@@ -70,9 +70,14 @@ def _without(text: str, names: set[str]) -> str:
 def _features() -> str:
     """The processor's features, or those named by NUMBA_CPU_FEATURES; AMX only where Linux gives its registers."""
     named = os.environ.get("NUMBA_CPU_FEATURES")
-    text = _host_features() if named is None else named
+    if named is None:
+        text = _host_features()
+    else:
+        text = named
     is_allowed = not {"+amx-tile", "+amx-int8"} <= {*text.split(",")} or tiles.may_be_used()
-    return text if is_allowed else _without(text, {"amx-tile", "amx-int8"})
+    if is_allowed:
+        return text
+    return _without(text, {"amx-tile", "amx-int8"})
 
 
 COMPILED_FEATURES = _features()
@@ -82,8 +87,10 @@ FEATURES = frozenset(word[1:] for word in COMPILED_FEATURES.split(",") if word.s
 
 def traits(features: frozenset[str], arm64: bool) -> tuple[bool, ...]:
     """What kernels of some features look like: two sets with the same traits have the same forms and layouts."""
-    avx, avx2 = "avx" in features, "avx2" in features
-    fma, f16c = arm64 or (avx and "fma" in features), arm64 or (avx and "f16c" in features)
+    avx = "avx" in features
+    avx2 = "avx2" in features
+    fma = arm64 or (avx and "fma" in features)
+    f16c = arm64 or (avx and "f16c" in features)
     vnni = avx2 and ("avxvnni" in features or {"avx512vnni", "avx512vl"} <= features)
     vnni_512 = vnni and {"avx512vnni", "avx512bw"} <= features
     amx = vnni_512 and {"amx-tile", "amx-int8"} <= features

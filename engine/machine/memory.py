@@ -40,7 +40,10 @@ class Memory:
             raise MemoryPlanError(
                 f"the system gives no {shown_bytes(n_bytes)} of memory: {reason}"
             ) from None
-        advice = "MADV_NOHUGEPAGE" if fills_slowly else "MADV_HUGEPAGE"
+        if fills_slowly:
+            advice = "MADV_NOHUGEPAGE"
+        else:
+            advice = "MADV_HUGEPAGE"
         if self.n_bytes >= _HUGE_PAGE_BYTES and hasattr(mmap, advice):
             with suppress(OSError):  # a kernel without huge pages; small pages serve as well
                 self._map.madvise(getattr(mmap, advice))
@@ -53,10 +56,12 @@ class Memory:
             mappings = Path("/proc/self/smaps").read_text().splitlines()
         except OSError:
             return 0
-        inside, total = False, 0
+        inside = False
+        total = 0
         for line in mappings:
             if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
-                start, end = int(found[1], 16), int(found[2], 16)
+                start = int(found[1], 16)
+                end = int(found[2], 16)
                 inside = start < self.address + self.n_bytes and self.address < end
             elif inside and line.startswith("AnonHugePages:"):
                 total += 1024 * int(line.split()[1])

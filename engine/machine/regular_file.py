@@ -29,7 +29,10 @@ def open_regular(path: Path, follows_links: bool = False) -> BinaryIO:
     flags = safe_flags(os.O_RDONLY)
     if follows_links:
         flags &= ~getattr(os, "O_NOFOLLOW", 0)
-    status = os.stat(path) if follows_links else os.lstat(path)
+    if follows_links:
+        status = os.stat(path)
+    else:
+        status = os.lstat(path)
     _require_regular(path, status.st_mode)  # opening a device may have an effect
     handle = os.open(path, flags)
     try:
@@ -48,7 +51,9 @@ def read_regular(path: Path, most_bytes: int, follows_links: bool = False) -> by
     """
     with open_regular(path, follows_links) as file:
         content = file.read(most_bytes + 1)
-    return content if len(content) <= most_bytes else None
+    if len(content) <= most_bytes:
+        return content
+    return None
 
 
 def _require_regular(path: Path, mode: int) -> None:

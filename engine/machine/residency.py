@@ -49,14 +49,19 @@ def resident_bytes(view: np.ndarray[Any, np.dtype[np.uint8]], most_pages: int = 
         length = ctypes.c_size_t(min(count * mmap.PAGESIZE, len(view) - start))
         if mincore(address, length, pages.ctypes.data_as(ctypes.c_void_p)) != 0:
             return None
-        seen, resident = seen + count, resident + int((pages & 1).sum())
-    return min(len(view), round(n_pages * resident / seen) * mmap.PAGESIZE) if seen else 0
+        seen = seen + count
+        resident = resident + int((pages & 1).sum())
+    if seen:
+        return min(len(view), round(n_pages * resident / seen) * mmap.PAGESIZE)
+    return 0
 
 
 def _parts(n_pages: int, most_pages: int) -> list[tuple[int, int]]:
     """Return (first page, number of pages) of each part to examine."""
     if not most_pages or n_pages <= most_pages:
-        return [(0, n_pages)] if n_pages else []
+        if n_pages:
+            return [(0, n_pages)]
+        return []
     n_parts = max(1, most_pages // PART_PAGES)
     return [(i * (n_pages - PART_PAGES) // max(1, n_parts - 1), PART_PAGES) for i in range(n_parts)]
 
@@ -66,12 +71,11 @@ def pages_without(n_bytes: int, ranges: Iterable[tuple[int, int]]) -> list[tuple
 
     A page that is partly outside counts whole, so that every span begins on a page.
     """
-    spans, start = [], 0
+    spans = []
+    start = 0
     for first, end in sorted(ranges):
-        first_page, end_page = (
-            -(-first // mmap.PAGESIZE) * mmap.PAGESIZE,
-            end // mmap.PAGESIZE * mmap.PAGESIZE,
-        )
+        first_page = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
+        end_page = end // mmap.PAGESIZE * mmap.PAGESIZE
         if first_page < end_page:
             spans.append((start, first_page))
             start = end_page
@@ -88,7 +92,8 @@ def read_in_order(
         progress: called with (bytes done, bytes in all) after every few megabytes.
     """
     buffer = memoryview(bytearray(STEP_BYTES))
-    done, size_bytes = 0, sum(end - first for _, first, end in places)
+    done = 0
+    size_bytes = sum(end - first for _, first, end in places)
     try:
         for path, first, end in places:
             with path.open("rb", buffering=0) as file:

@@ -6,7 +6,9 @@ import sys
 
 def may_be_used() -> bool:
     """Ask for them; False where the system does not give them."""
-    arch_prctl, permission, tile_data = 158, 0x1023, 18
+    arch_prctl = 158
+    permission = 0x1023
+    tile_data = 18
     return sys.platform == "linux" and not ctypes.CDLL(None).syscall(
         arch_prctl, permission, tile_data
     )

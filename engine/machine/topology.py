@@ -59,7 +59,9 @@ class Cores:
         """Kind of CPU that the last of ``n_threads`` threads runs on: "core", "efficiency core" or "sibling"."""
         if n_threads <= self.n_fast:
             return "core"
-        return "efficiency core" if n_threads <= self.n_physical else "sibling"
+        if n_threads <= self.n_physical:
+            return "efficiency core"
+        return "sibling"
 
     @property
     def identity(self) -> str:
@@ -107,11 +109,12 @@ def cpu_quota(root: Path = ROOT) -> int | None:
     """Whole CPUs granted by this process's control groups (version 2 or 1), all levels; None without a limit."""
     limits = [*map(_quota, cgroup_files("cpu.max", root))]
     periods = cgroup_files("cpu.cfs_period_us", root, "cpu")
-    limits += [
-        _quota(f"{n} {of}") for n, of in zip(cgroup_files("cpu.cfs_quota_us", root, "cpu"), periods)
-    ]  # noqa: B905
+    quotas = cgroup_files("cpu.cfs_quota_us", root, "cpu")
+    limits += [_quota(f"{quota} {period}") for quota, period in zip(quotas, periods, strict=False)]
     found = [limit for limit in limits if limit is not None]
-    return min(found) if found else None
+    if found:
+        return min(found)
+    return None
 
 
 def cgroup_files(name: str, root: Path = ROOT, controller: str = "") -> list[str]:
@@ -154,7 +157,9 @@ def _efficiency_cores(physical: Sequence[int], root: Path) -> set[int]:
         _listed(_read(root / "sys/devices/cpu_atom/cpus"))
     )  # how Linux tells hybrid Intel cores apart
     slow = {cpu for cpu in physical if cpu in atoms} or _slow_by_figure(physical, root)
-    return slow if len(slow) < len(physical) else set()
+    if len(slow) < len(physical):
+        return slow
+    return set()
 
 
 def _slow_by_figure(physical: Sequence[int], root: Path) -> set[int]:
@@ -184,7 +189,9 @@ def _cgroup_place(root: Path, controller: str) -> str | None:
         parts = row.split(":", 2)
         if len(parts) == 3 and wanted(parts[1]):
             return parts[2]
-    return None if controller else "/"
+    if controller:
+        return None
+    return "/"
 
 
 def _up_to(place: Path, top: Path) -> Iterable[Path]:

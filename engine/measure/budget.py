@@ -84,8 +84,11 @@ class Budget:
         importance: Mapping[str, Floats],
         keep: Mapping[str, str],
     ) -> None:
-        self._session, self._weights, self._importance = session, model.weights, importance
-        self._keep, self._n_threads = keep, model.prefill_threads
+        self._session = session
+        self._weights = model.weights
+        self._importance = importance
+        self._keep = keep
+        self._n_threads = model.prefill_threads
         tensors = self._weights.tensors
         self._names = [
             name for name, one in tensors.items() if may_shrink(name, (one.n_rows, one.n_cols))
@@ -103,7 +106,8 @@ class Budget:
         Args:
             ids: of a text; as many as there is room for count.
         """
-        total, measured = 2 * len(self._names), {}
+        total = 2 * len(self._names)
+        measured = {}
         for group, harm in _harms(self._session, self._weights, ids, self._groups, self._n_threads):
             measured[group] = harm
             yield sum(len(self._groups[one]) for one in measured), total
@@ -141,11 +145,10 @@ def _choices(
         is_kept: it must get the one type that is given.
         importance: mean squares of its columns' inputs, (n_cols,) or n_experts times as many; None: all are alike.
     """
-    columns = (
-        np.ones((1, tensor.n_cols), np.float32)
-        if importance is None
-        else importance.reshape(-1, tensor.n_cols)
-    )
+    if importance is None:
+        columns = np.ones((1, tensor.n_cols), np.float32)
+    else:
+        columns = importance.reshape(-1, tensor.n_cols)
     n_parts = len(columns)
     rows = np.unique(np.linspace(0, tensor.n_rows - 1, N_ROWS).astype(np.int64))
     parts = rows * n_parts // tensor.n_rows
@@ -164,7 +167,9 @@ def _choices(
             back = _through(some, kind, None if importance is None else columns[part])
             error += float((columns[part] * (some - back) ** 2).sum(dtype=np.float64))
         found.append(TypeCost(kind, n_bytes, error / whole))
-    return found if is_kept and found else [*found, TypeCost(tensor.quant, tensor.size_bytes, 0.0)]
+    if is_kept and found:
+        return found
+    return [*found, TypeCost(tensor.quant, tensor.size_bytes, 0.0)]
 
 
 def _through(values: Floats, kind: str, importance: Floats | None, n_threads: int = 1) -> Floats:
@@ -216,8 +221,11 @@ def _harms(
 
 def _disturbed(tensor: Tensor, n_threads: int) -> tuple[Memory, float]:
     """Return a tensor with noise in its own type, and the relative square error that is."""
-    memory, rng = Memory(tensor.size_bytes), np.random.default_rng(0)
-    n_at_once, error, whole = max(1, _SLICE // tensor.n_cols), 0.0, 0.0
+    memory = Memory(tensor.size_bytes)
+    rng = np.random.default_rng(0)
+    n_at_once = max(1, _SLICE // tensor.n_cols)
+    error = 0.0
+    whole = 0.0
     for first in range(0, tensor.n_rows, n_at_once):
         n = min(n_at_once, tensor.n_rows - first)
         values = dequantised(tensor.part(first, n), np.arange(n))
@@ -262,7 +270,8 @@ def fit(
     for name, after in waiting:
         tried = _greedy(hulls | {name: hulls[name][hulls[name].index(after) :]}, harm, most_bytes)
         if tried is not None and _cost(tried[0], harm) < _cost(best, harm):
-            best, hulls = tried[0], hulls | {name: hulls[name][hulls[name].index(after) :]}
+            best = tried[0]
+            hulls = hulls | {name: hulls[name][hulls[name].index(after) :]}
     return {name: one.kind for name, one in best.items()}
 
 
@@ -283,7 +292,8 @@ def _greedy(
     for _, name, after in sorted(steps, key=lambda step: (-step[0], step[2].n_bytes)):
         more_bytes = after.n_bytes - chosen[name].n_bytes
         if name not in waiting and more_bytes <= left_bytes:
-            chosen[name], left_bytes = after, left_bytes - more_bytes
+            left_bytes = left_bytes - more_bytes
+            chosen[name] = after
         else:
             waiting.setdefault(name, after)
     return chosen, list(waiting.items())
@@ -312,7 +322,10 @@ def _slope(before: TypeCost, after: TypeCost) -> float:
 def _known(measured: Mapping[str, float], groups: Mapping[str, Sequence[str]]) -> dict[str, float]:
     """Give each tensor its group's harm; the median of the others where it could not be measured."""
     known = [value for value in measured.values() if not np.isnan(value)]
-    usual = float(np.median(known)) if known else 1.0
+    if known:
+        usual = float(np.median(known))
+    else:
+        usual = 1.0
     return {
         name: usual if np.isnan(measured[group]) else measured[group]
         for group, names in groups.items()

@@ -46,10 +46,12 @@ def matmul_error(tensor: Tensor, columns: int) -> float:
         tensor.name, tensor.quant, min(N_ROWS, tensor.n_rows), tensor.n_cols, tensor.row_bytes,
         min(N_ROWS, tensor.n_rows) * tensor.row_bytes, tensor.address,
     )  # fmt: skip
-    step, scratch = Memory(128), Memory(MATMUL_SCRATCH_BYTES)
+    step = Memory(128)
+    scratch = Memory(MATMUL_SCRATCH_BYTES)
     step.array(np.int64, (16,))[STEP.n_tokens // 8] = columns
     weights = dequantised(rows, np.arange(rows.n_rows)).astype(np.float64)
-    x, out = Activations("x", rows.n_cols, columns), Activations("out", rows.n_rows, columns)
+    x = Activations("x", rows.n_cols, columns)
+    out = Activations("out", rows.n_rows, columns)
     x.array()[:columns] = np.random.default_rng(0).standard_normal(
         (columns, rows.n_cols), np.float32
     )

@@ -197,7 +197,9 @@ def largest_context(needs: ModelNeeds, available_bytes: int) -> int:
     """Return the largest context that fits next to the weights, in tokens; 0 if below ``SMALLEST_CONTEXT``."""
     free = available_bytes - needs.weights_bytes - RESERVE_BYTES
     n_ctx = min(needs.context_length, needs.memory.largest_context(free))
-    return n_ctx if n_ctx >= min(SMALLEST_CONTEXT, needs.context_length) else 0
+    if n_ctx >= min(SMALLEST_CONTEXT, needs.context_length):
+        return n_ctx
+    return 0
 
 
 def machine_memory() -> MachineMemory:
@@ -208,7 +210,9 @@ def machine_memory() -> MachineMemory:
 def _verdict(needed_bytes: int, memory: MachineMemory) -> str:
     if needed_bytes <= memory.available_bytes:
         return "yes"
-    return "tight" if needed_bytes <= memory.total_bytes - SYSTEM_BYTES else "no"
+    if needed_bytes <= memory.total_bytes - SYSTEM_BYTES:
+        return "tight"
+    return "no"
 
 
 def _decode_tps(needs: ModelNeeds, rates: MachineRates, memory_bytes: int) -> float | None:
@@ -224,7 +228,9 @@ def _decode_tps(needs: ModelNeeds, rates: MachineRates, memory_bytes: int) -> fl
         if not read_gbps:
             return None
         seconds += memory_bytes / (DECODE_SHARE * read_gbps) / 1e9
-    return 1 / seconds if seconds > 0 else None
+    if seconds > 0:
+        return 1 / seconds
+    return None
 
 
 def _prefill_tps(needs: ModelNeeds, rates: MachineRates) -> float | None:
@@ -234,7 +240,9 @@ def _prefill_tps(needs: ModelNeeds, rates: MachineRates) -> float | None:
     seconds = sum(
         n / (rates.prefill_gops.get(quant) or assumed) / 1e9 for quant, n in needs.products.items()
     )
-    return 1 / (seconds * OTHER_PREFILL_WORK) if seconds > 0 else None
+    if seconds > 0:
+        return 1 / (seconds * OTHER_PREFILL_WORK)
+    return None
 
 
 def _matrices(gguf: GGUFFile) -> dict[str, TensorInfo]:

@@ -67,17 +67,20 @@ class _Inputs:
         """Add the inputs of a product that is about to run."""
         assert product.weight is not None
         assert product.reads is not None
-        name, x = product.weight.name, product.reads
-        before, self._before = self._before, (name, x)
+        name = product.weight.name
+        x = product.reads
+        before = self._before
+        self._before = (name, x)
         if before == self._before or not (name.startswith("blk.") and name.endswith(".weight")):
             return  # a product in parts is one product
         if self._read.setdefault(name, x) is not x:
             self._of_heads.add(name)
             return
         feed_forward = self._layers[int(name.split(".")[1])].feed_forward
-        n_parts = (
-            feed_forward.n_experts if product.each and isinstance(feed_forward, Experts) else 1
-        )
+        if product.each and isinstance(feed_forward, Experts):
+            n_parts = feed_forward.n_experts
+        else:
+            n_parts = 1
         squares = self.squares.setdefault(name, np.zeros((n_parts, x.n)))
         counts = self._counts.setdefault(name, np.zeros(n_parts))
         for part, first, n in (

@@ -49,7 +49,9 @@ class _Mean:
     """A mean that grows."""
 
     def __init__(self) -> None:
-        self.n, self._sum, self._squares = 0, 0.0, 0.0
+        self.n = 0
+        self._sum = 0.0
+        self._squares = 0.0
 
     def add(self, value: float) -> None:
         self.n += 1
@@ -77,7 +79,10 @@ def chunks_of(ids: Sequence[int], n_chunk: int, tokenizer: Tokenizer) -> list[li
         ids: of the text, with the begin-of-text token where the model wants one.
         n_chunk: tokens of a chunk, at least 8.
     """
-    first = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
+    if tokenizer.add_bos and tokenizer.bos_id is not None:
+        first = [tokenizer.bos_id]
+    else:
+        first = []
     starts = range(0, len(ids) - n_chunk + 1, n_chunk)
     return [[*first, *ids[at + len(first) : at + n_chunk]] for at in starts]
 
@@ -96,7 +101,10 @@ def measure(
         Cancelled: ``cancel`` was called on a session.
         EngineError: the same errors as ``Session.feed``.
     """
-    losses, losses_of_other, divergence, same = _Mean(), _Mean(), _Mean(), _Mean()
+    losses = _Mean()
+    losses_of_other = _Mean()
+    divergence = _Mean()
+    same = _Mean()
     for chunk in chunks:
         half = len(chunk) // 2
         targets = chunk[half + 1 :]
@@ -107,7 +115,8 @@ def measure(
             continue
         both = zip(_rows(session, chunk[:-1], half), _rows(other, chunk[:-1], half), strict=True)
         for (row, row_of_other), target in zip(both, targets, strict=True):
-            found, wanted = _log_probabilities(row), _log_probabilities(row_of_other)
+            found = _log_probabilities(row)
+            wanted = _log_probabilities(row_of_other)
             losses.add(-float(found[target]))
             losses_of_other.add(-float(wanted[target]))
             divergence.add(float(np.sum(np.exp(wanted) * (wanted - found), dtype=np.float64)))

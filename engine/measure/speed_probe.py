@@ -50,7 +50,8 @@ def measure_rates(
     crew.rearm()
     weights = Memory(MATRIX_BYTES)
     weights.bytes[:] = SOME_NUMBER
-    decode, prefill = {}, {}
+    decode = {}
+    prefill = {}
     for quant in quants:
         decode[quant] = decode_gbps(crew, quant, weights, threads, progress)
         prefill[quant] = prefill_gops(crew, quant, weights, prefill_threads, progress)
@@ -81,10 +82,14 @@ def _best_s(
     crew: Crew, matrix: Tensor, columns: int, threads: int, progress: ProgressCallback | None
 ) -> float:
     """Seconds of one product, the best of a few after one that warms up."""
-    step, tokens, scratch = Memory(128), Memory(4 * columns), Memory(MATMUL_SCRATCH_BYTES * threads)
+    step = Memory(128)
+    tokens = Memory(4 * columns)
+    scratch = Memory(MATMUL_SCRATCH_BYTES * threads)
     words = step.array(np.int64, (16,))
-    words[STEP.tokens // 8], words[STEP.n_tokens // 8] = tokens.address, columns
-    x, out = Activations("x", matrix.n_cols, columns), Activations("out", matrix.n_rows, columns)
+    words[STEP.tokens // 8] = tokens.address
+    words[STEP.n_tokens // 8] = columns
+    x = Activations("x", matrix.n_cols, columns)
+    out = Activations("out", matrix.n_rows, columns)
     x.array()[:] = 1.0
     plan = Plan(step.address, columns, (scratch.address, MATMUL_SCRATCH_BYTES), threads)
     plan.quantize(x, matrix)

@@ -169,7 +169,8 @@ def why_refused(name: str) -> str:
 
 
 def _architecture(metadata: Mapping[str, Any], file_name: str) -> str:
-    value, kind = metadata.get("general.architecture"), metadata.get("general.type")
+    value = metadata.get("general.architecture")
+    kind = metadata.get("general.type")
     if isinstance(kind, str) and kind in KINDS:  # these need not say of which architecture they are
         raise UnsupportedArchitectureError(
             f"{file_name}: general.type is '{kind}': this is {KINDS[kind]}"

@@ -5,7 +5,8 @@ from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
 
-LAYERS_OF_13B, ALIBI = 40, 8.0
+LAYERS_OF_13B = 40
+ALIBI = 8.0
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

@@ -38,7 +38,10 @@ def all_of(*lists: TensorList) -> TensorList:
 
 def outer_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict[str, TensorSpec]:
     """Embedding, last norm, and the head; without ``output.weight`` the embedding serves as head too."""
-    norm = {} if config.bare_norms else {f"{norm_name}.weight": TensorSpec((config.dim,))}
+    if config.bare_norms:
+        norm = {}
+    else:
+        norm = {f"{norm_name}.weight": TensorSpec((config.dim,))}
     names = {
         "position_embd.weight": config.learned_positions,
         "token_types.weight": config.token_types,
@@ -64,12 +67,14 @@ def decoder_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict
     for number, layer in enumerate(config.layers):
         block = f"blk.{number}."
         if layer.norm_before and not config.bare_norms:
-            names = ["attn"] if layer.mixers else []
-            names += (
-                ["ffn"]
-                if layer.feed_forward is not None and (not layer.side_by_side or layer.own_norms)
-                else []
-            )
+            if layer.mixers:
+                names = ["attn"]
+            else:
+                names = []
+            if layer.feed_forward is not None and (not layer.side_by_side or layer.own_norms):
+                names += ["ffn"]
+            else:
+                names += []
             tensors |= {block + f"{name}_norm.weight": TensorSpec((config.dim,)) for name in names}
         if layer.norm_after:
             tensors |= {block + name: TensorSpec((config.dim,)) for name in steps.NORMS_AFTER}
@@ -95,11 +100,10 @@ def attention_tensors(block: str, attention: Attention, dim: int) -> dict[str, T
         **projections(block, attention, ".weight", (dim,)),
         block + "attn_output.weight": TensorSpec((dim, attention.out_dim)),
     }
-    widths = (
-        (attention.q_dim, attention.k_dim)
-        if attention.whole_norms
-        else (attention.key_dim, attention.key_dim)
-    )
+    if attention.whole_norms:
+        widths = (attention.q_dim, attention.k_dim)
+    else:
+        widths = (attention.key_dim, attention.key_dim)
     if attention.head_norms or attention.whole_norms:
         tensors |= {
             block + f"attn_{x}_norm.weight": TensorSpec((n,))
@@ -150,7 +154,9 @@ def feed_forward_tensors(block: str, feed_forward: FeedForward, dim: int) -> dic
 
 def expert_tensors(block: str, experts: Experts, dim: int) -> dict[str, TensorSpec]:
     """Router and experts of one layer: each kind of matrix of all experts is one tensor, gate and up may be one."""
-    n, hidden, share = experts.n_experts, experts.hidden_dim, experts.read_share
+    n = experts.n_experts
+    hidden = experts.hidden_dim
+    share = experts.read_share
     gate, up, both = (f"{block}ffn_{name}_exps.weight" for name in ("gate", "up", "gate_up"))
     inner = {
         gate: TensorSpec((n, hidden, dim), read_share=share, instead_of=both),
@@ -165,10 +171,11 @@ def expert_tensors(block: str, experts: Experts, dim: int) -> dict[str, TensorSp
         block + "ffn_down_exps.weight": TensorSpec((n, dim, hidden), read_share=share),
     }
     if experts.shared is not None:
-        shared, kind = (
-            dense_tensors(block, experts.shared, dim),
-            "" if experts.norms_apart else "_shexp",
-        )
+        shared = dense_tensors(block, experts.shared, dim)
+        if experts.norms_apart:
+            kind = ""
+        else:
+            kind = "_shexp"
         tensors |= {
             f"{name.rpartition('.')[0]}{kind}.{name.rpartition('.')[2]}": one
             for name, one in shared.items()
@@ -185,9 +192,11 @@ def expert_biases(config: ModelConfig) -> dict[str, TensorSpec]:
     """Biases of the router and of each expert's matrices."""
     tensors: dict[str, TensorSpec] = {}
     for number, layer in enumerate(config.layers):
-        experts, block = layer.feed_forward, f"blk.{number}."
+        experts = layer.feed_forward
+        block = f"blk.{number}."
         if isinstance(experts, Experts):
-            n, share = experts.n_experts, experts.read_share
+            n = experts.n_experts
+            share = experts.read_share
             widths = {"gate": experts.hidden_dim, "up": experts.hidden_dim, "down": config.dim}
             tensors[block + "ffn_gate_inp.bias"] = TensorSpec((n,))
             tensors |= {
@@ -214,9 +223,15 @@ def choice_biases(config: ModelConfig) -> dict[str, TensorSpec]:
 def dense_tensors(block: str, feed_forward: Dense, dim: int) -> dict[str, TensorSpec]:
     """Matrices of one layer's feed-forward."""
     hidden = feed_forward.hidden_dim
-    gate = {} if feed_forward.has_no_gate or feed_forward.is_fused else {"gate": hidden}
+    if feed_forward.has_no_gate or feed_forward.is_fused:
+        gate = {}
+    else:
+        gate = {"gate": hidden}
     widths = {**gate, "up": 2 * hidden if feed_forward.is_fused else hidden}
-    norm = {"ffn_sub_norm.weight": TensorSpec((hidden,))} if feed_forward.norm_within else {}
+    if feed_forward.norm_within:
+        norm = {"ffn_sub_norm.weight": TensorSpec((hidden,))}
+    else:
+        norm = {}
     return {
         **{block + f"ffn_{name}.weight": TensorSpec((n, dim)) for name, n in widths.items()},
         **{block + name: spec for name, spec in norm.items()},
@@ -250,10 +265,17 @@ def other_biases(config: ModelConfig, required: bool = True) -> dict[str, Tensor
     """Biases of the other projections of every layer."""
     tensors: dict[str, TensorSpec] = {}
     for number, layer in enumerate(config.layers):
-        block, form = f"blk.{number}.", layer.feed_forward
-        widths = {"attn_output": config.dim} if number in config.attentions else {}
+        block = f"blk.{number}."
+        form = layer.feed_forward
+        if number in config.attentions:
+            widths = {"attn_output": config.dim}
+        else:
+            widths = {}
         if isinstance(form, Dense):
-            gate = {} if form.has_no_gate else {"ffn_gate": form.hidden_dim}
+            if form.has_no_gate:
+                gate = {}
+            else:
+                gate = {"ffn_gate": form.hidden_dim}
             widths |= {**gate, "ffn_up": form.hidden_dim, "ffn_down": config.dim}
         tensors |= {f"{block}{name}.bias": TensorSpec((n,), required) for name, n in widths.items()}
     return tensors

@@ -74,7 +74,10 @@ def post_norm_layers(d: Decoder) -> None:
         d.plan.barrier()
         d.plan.phase = "norms"
         is_last = number == d.config.n_layers - 1
-        out = d.buffers.vector("vectors", d.config.dim) if is_last else d.x
+        if is_last:
+            out = d.buffers.vector("vectors", d.config.dim)
+        else:
+            out = d.x
         steps.normed_by(d, x, f"blk.{number}.layer_output_norm", out)
         d.plan.barrier()
 

@@ -12,12 +12,14 @@ PERIOD = 4
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    window, slides = reading.window(read), reading.sliding_layers(read, PERIOD)
+    window = reading.window(read)
+    slides = reading.sliding_layers(read, PERIOD)
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-        mixer = (
-            replace(attention, window=window) if slides[number] else replace(attention, rope=None)
-        )
+        if slides[number]:
+            mixer = replace(attention, window=window)
+        else:
+            mixer = replace(attention, rope=None)
         return Layer(mixer, feed_forward, side_by_side=True)
 
     scale = reading.multiplier(read, "logit_scale", None)

@@ -52,8 +52,14 @@ class Decoder:
     @property
     def layers(self) -> list[tuple[int, Layer]]:
         """The layers of this part, by number; of the last that stores, each part has its own share."""
-        first = self.config.last_storing if self.part is Part.LAST else 0
-        end = self.config.last_storing + 1 if self.part is Part.STORED else self.config.n_layers
+        if self.part is Part.LAST:
+            first = self.config.last_storing
+        else:
+            first = 0
+        if self.part is Part.STORED:
+            end = self.config.last_storing + 1
+        else:
+            end = self.config.n_layers
         return list(enumerate(self.config.layers))[first:end]
 
     def asks(self, layer: int) -> bool:

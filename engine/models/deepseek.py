@@ -14,10 +14,8 @@ from engine.models.base import (
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope turns neighbouring elements; the first layers may have no experts."""
-    scale, norm = (
-        reading.multiplier(read, "expert_weights_scale"),
-        read.flag("expert_weights_norm", default=False),
-    )
+    scale = reading.multiplier(read, "expert_weights_scale")
+    norm = read.flag("expert_weights_norm", default=False)
     layers = reading.next_to_shared(read, Router(renormalised=norm, scale=scale))
     return reading.decoder_config(
         read, layers, neighbours=True, factors="rope_freqs.weight", has_experts=True

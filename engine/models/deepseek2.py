@@ -17,10 +17,8 @@ QUERY_RANK = "attention.q_lora_rank"
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs neighbours; the first layers have no experts."""
     n_blocks = read.integer("block_count", 1, reading.MAX_LAYERS)
-    layers, mixers = (
-        reading.next_to_shared(read, _router(read, n_blocks)),
-        [_attention(read)] * n_blocks,
-    )
+    layers = reading.next_to_shared(read, _router(read, n_blocks))
+    mixers = [_attention(read)] * n_blocks
     return reading.decoder_config(
         read, layers, neighbours=True, has_experts=True, has_predictors=True, mixers=mixers
     )
@@ -54,7 +52,10 @@ def _attention(read: Hyperparameters) -> Attention:
     key_dim, value_dim = (
         head_width(read, f"attention.{name}_length_mla") for name in ("key", "value")
     )
-    query_rank = head_width(read, QUERY_RANK) if is_ranked else 0
+    if is_ranked:
+        query_rank = head_width(read, QUERY_RANK)
+    else:
+        query_rank = 0
     return latent_attention(read, _rope, Latent(0, key_dim, value_dim, query_rank))
 
 
@@ -81,7 +82,8 @@ def latent_attention(
             f"{key} is {rank}: with {turned} turned elements at most {reading.MAX_HEAD_DIM} are supported"
         )
     rope, factor = rope_of(read, turned)
-    n_heads, width = read.integer("attention.head_count", 1, reading.MAX_HEADS), turned + rank
+    n_heads = read.integer("attention.head_count", 1, reading.MAX_HEADS)
+    width = turned + rank
     scale = factor**2 * latent.key_dim**-0.5
     return Attention(n_heads, 1, width, width, rope, scale, latent=replace(latent, rank=rank))
 
@@ -110,17 +112,16 @@ def head_width(read: Hyperparameters, name: str, default: int | None = None) -> 
 
 def _rope(read: Hyperparameters, turned: int) -> tuple[Rope, float]:
     """The rope, and what queries and keys are multiplied by in place of what their turned parts would be."""
-    rope, factor = (
-        reading.rope(read, turned, neighbours=True),
-        read.positive("rope.scaling.attn_factor", 1.0),
-    )
+    rope = reading.rope(read, turned, neighbours=True)
+    factor = read.positive("rope.scaling.attn_factor", 1.0)
     if rope.yarn is None:
         return rope, factor
-    log_multiplier, stretch = (
-        read.number(LOG_MULTIPLIER, 0.0),
-        math.log(max(1.0, rope.scaling_factor)),
-    )
-    magnitude = factor if log_multiplier else factor * sharpness(rope.scaling_factor)
+    log_multiplier = read.number(LOG_MULTIPLIER, 0.0)
+    stretch = math.log(max(1.0, rope.scaling_factor))
+    if log_multiplier:
+        magnitude = factor
+    else:
+        magnitude = factor * sharpness(rope.scaling_factor)
     return replace(rope, magnitude=magnitude), magnitude * (1 + log_multiplier * stretch)
 
 

@@ -17,10 +17,8 @@ from engine.models.base import (
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope turns neighbouring elements; the first layers, and all but each ``step``-th, have no experts."""
-    first, step = (
-        reading.leading_dense(read),
-        read.integer("interleave_moe_layer_step", 1, reading.MAX_LAYERS),
-    )
+    first = reading.leading_dense(read)
+    step = read.integer("interleave_moe_layer_step", 1, reading.MAX_LAYERS)
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
         if number < first or (number + 1) % step:

@@ -8,19 +8,26 @@ from engine.models import reading
 from engine.models.base import Architecture, all_of, decoder_tensors, rope_factors
 
 LAYERS_OF_32B = 64
-WINDOW, PERIOD = 4096, 4
+WINDOW = 4096
+PERIOD = 4
 """Of the 32B, where the file does not say."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the two halves of a head, of queries and keys that are normed."""
     slides = reading.sliding_layers(read, PERIOD)
-    window = reading.window(read, WINDOW) if len(slides) == LAYERS_OF_32B else None
+    if len(slides) == LAYERS_OF_32B:
+        window = reading.window(read, WINDOW)
+    else:
+        window = None
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         mixer = replace(attention, head_norms=True)
         if window is not None:
-            mixer = replace(mixer, window=window) if slides[number] else replace(mixer, rope=None)
+            if slides[number]:
+                mixer = replace(mixer, window=window)
+            else:
+                mixer = replace(mixer, rope=None)
         return Layer(mixer, feed_forward, norm_before=False, norm_after=True)
 
     return reading.decoder_config(read, layer, neighbours=False, factors="rope_freqs.weight")

@@ -23,8 +23,10 @@ def routed_feed_forward(
         shared: what every token passes next to them, or None; means nothing afterwards.
         routed: what the router reads; None for x.
     """
-    plan, rows = d.plan, ExpertRows(d.plan, d.buffers, experts, x.n)
-    gate_and_up, down = _products(d, layer, experts, rows), d.weight(layer, "ffn_down_exps.weight")
+    rows = ExpertRows(d.plan, d.buffers, experts, x.n)
+    plan = d.plan
+    gate_and_up = _products(d, layer, experts, rows)
+    down = d.weight(layer, "ffn_down_exps.weight")
     readers = [weights for weights, *_ in gate_and_up]
     shared_gate = _score(d, layer, x, readers if plan.one_column else [], experts, routed or x)
     products = d.buffers.vector("router", experts.n_experts)
@@ -57,7 +59,9 @@ def _factors(d: Decoder, layer: int) -> int:
     """Address of each expert's factor, or 0: up and down are linear, so both scales may come last."""
     names = [f"blk.{layer}.ffn_{name}_exps.scale" for name in ("up", "down")]
     found = [d.weights.float32(name) for name in names if d.weights.get(name) is not None]
-    return d.buffers.constant(names[0], np.prod(found, axis=0)) if found else 0
+    if found:
+        return d.buffers.constant(names[0], np.prod(found, axis=0))
+    return 0
 
 
 def _products(
@@ -93,7 +97,8 @@ def _score(
         readers: what reads x, next to them.
         routed: what they read.
     """
-    plan, router = d.plan, d.weight(layer, "ffn_gate_inp.weight")
+    plan = d.plan
+    router = d.weight(layer, "ffn_gate_inp.weight")
     products = [
         (
             router,
@@ -115,4 +120,6 @@ def _score(
     for weight, out, bias in products:
         plan.matmul(weight, routed, out, bias)
     plan.barrier()
-    return products[-1][1] if experts.shared_is_gated else None
+    if experts.shared_is_gated:
+        return products[-1][1]
+    return None

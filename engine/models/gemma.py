@@ -7,7 +7,8 @@ from engine.models.base import Architecture, decoder_tensors
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    layers, scale = reading.layer_maker(form={"gate": "gelu"}), reading.width(read) ** 0.5
+    layers = reading.layer_maker(form={"gate": "gelu"})
+    scale = reading.width(read) ** 0.5
     return reading.decoder_config(read, layers, neighbours=False, embedding_scale=scale)
 
 

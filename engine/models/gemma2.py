@@ -7,8 +7,10 @@ from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
 
-WINDOW, PERIOD = 4096, 2
-SCORE_CAP, LOGIT_CAP = 50.0, 30.0
+WINDOW = 4096
+PERIOD = 2
+SCORE_CAP = 50.0
+LOGIT_CAP = 30.0
 """Where the file does not say."""
 LAYERS_OF_27B = 46
 """The model whose queries are scaled by the width of the model instead of the head's."""
@@ -16,17 +18,16 @@ LAYERS_OF_27B = 46
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the two halves of a head; that of windows may have a base of its own."""
-    dim, window, slides = (
-        reading.width(read),
-        reading.window(read, WINDOW),
-        reading.sliding_layers(read, PERIOD),
-    )
+    dim = reading.width(read)
+    window = reading.window(read, WINDOW)
+    slides = reading.sliding_layers(read, PERIOD)
     cap = read.positive(reading.SCORE_CAP, SCORE_CAP)
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-        scale = (
-            attention.scale if len(slides) != LAYERS_OF_27B else (dim / attention.n_heads) ** -0.5
-        )
+        if len(slides) != LAYERS_OF_27B:
+            scale = attention.scale
+        else:
+            scale = (dim / attention.n_heads) ** -0.5
         mixer = replace(attention, scale=scale, soft_cap=cap)
         if slides[number]:
             assert attention.rope is not None

@@ -15,16 +15,18 @@ LAYERS_OF_27B = 62
 
 def read_config(read: Hyperparameters, is_encoder: bool = False) -> ModelConfig:
     """Rope pairs the two halves of a head; that of windows is never stretched."""
-    dim, window = reading.width(read), reading.window_or_none(read)
+    dim = reading.width(read)
+    window = reading.window_or_none(read)
     slides = reading.sliding_layers(read, PERIOD)
     theta = read.positive("rope.freq_base_swa", 10000.0)
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         whole = attention.rope
         assert whole is not None
-        scale = (
-            attention.scale if len(slides) != LAYERS_OF_27B else (dim / attention.n_heads) ** -0.5
-        )
+        if len(slides) != LAYERS_OF_27B:
+            scale = attention.scale
+        else:
+            scale = (dim / attention.n_heads) ** -0.5
         mixer = replace(
             attention,
             head_norms=True,

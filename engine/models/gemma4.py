@@ -19,18 +19,18 @@ from engine.models.decoder import Decoder, Part
 from engine.plan.buffers import Activations
 from engine.weights.weights import TensorSpec
 
-PATTERN, SHARED, WIDTH = (
-    "sliding_window_pattern",
-    "shared_kv_layers",
-    "embedding_length_per_layer_input",
-)
+PATTERN = "sliding_window_pattern"
+SHARED = "shared_kv_layers"
+WIDTH = "embedding_length_per_layer_input"
 FACTORS = "rope_freqs.weight"
 THETA_OF_WINDOWS = 10000.0
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the two halves of a head; that of windows is never stretched."""
-    dim, window, slides = reading.width(read), reading.window(read), _slides(read)
+    dim = reading.width(read)
+    window = reading.window(read)
+    slides = _slides(read)
     n_storing = len(slides) - read.integer(
         f"attention.{SHARED}", 0, max(0, len(slides) - 2), default=0
     )
@@ -99,7 +99,8 @@ def _has_experts(read: Hyperparameters, prefix: str) -> bool:
 
 def _slides(read: Hyperparameters) -> list[bool]:
     """Which layers have a window: the file must say it of each."""
-    key, n_layers = f"attention.{PATTERN}", read.integer("block_count", 1, reading.MAX_LAYERS)
+    key = f"attention.{PATTERN}"
+    n_layers = read.integer("block_count", 1, reading.MAX_LAYERS)
     value = read.raw(key)
     if value is None:
         raise read.fail(f"{read.key(key)} is missing")
@@ -120,7 +121,10 @@ def _head_of_windows(read: Hyperparameters, whole: Rope) -> tuple[int, Rope]:
         if width != [*widths, width][0]:
             raise read.fail(f"{read.key(name)} is {width}, keys have {widths[0]}: must be equal")
         widths.append(width)
-    default = whole.dim if whole.dim <= widths[0] else None
+    if whole.dim <= widths[0]:
+        default = whole.dim
+    else:
+        default = None
     dim = read.integer("rope.dimension_count_swa", 2, widths[0], default=default)
     if dim % 2:
         raise read.fail(f"{read.key('rope.dimension_count_swa')} is {dim}: must be even")
@@ -164,7 +168,8 @@ def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
                 tensors[block + name] = replace(
                     spec, required=False, read_share=0.0, stays_in_file=True
                 )
-    width, n_layers = config.per_layer_width, config.n_layers
+    width = config.per_layer_width
+    n_layers = config.n_layers
     if not width:
         return tensors
     tensors["per_layer_token_embd.weight"] = TensorSpec(
@@ -187,7 +192,10 @@ def _factors(config: ModelConfig) -> list[tuple[str, TensorSpec]]:
 def _compose(d: Decoder) -> None:
     """Token ids to residual stream."""
     steps.embedding(d)
-    inputs = _inputs(d) if d.config.per_layer_width else None
+    if d.config.per_layer_width:
+        inputs = _inputs(d)
+    else:
+        inputs = None
     steps.each_layer(d, end_layer=partial(_end_layer, d, inputs))
 
 
@@ -201,11 +209,14 @@ def _inputs(d: Decoder) -> Activations | None:
 
     Both are left sqrt(2) too large, and the norm after takes that back.
     """
-    plan, config, numbers = d.plan, d.config, _asking(d)
+    plan = d.plan
+    config = d.config
+    numbers = _asking(d)
     if not numbers:
         return None
     width = config.per_layer_width
-    first, n = numbers[0] * width, len(numbers) * width
+    first = numbers[0] * width
+    n = len(numbers) * width
     start = d.x
     if d.part is Part.LAST:
         start = d.buffers.vector("start", config.dim, 1)
@@ -240,7 +251,8 @@ def _end_layer(d: Decoder, inputs: Activations | None, layer: int) -> None:
     if inputs is not None:
         width = d.config.per_layer_width
         gate = d.buffers.vector("gate of inputs", width)
-        down, up = d.weight(layer, "inp_gate.weight"), d.weight(layer, "proj.weight")
+        down = d.weight(layer, "inp_gate.weight")
+        up = d.weight(layer, "proj.weight")
         plan.phase = "feed-forward"
         plan.quantize(d.x, down)
         plan.barrier()

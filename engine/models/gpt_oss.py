@@ -23,14 +23,18 @@ NORM = "post_attention_norm"
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the two halves of a head; it is stretched in layers with windows, too."""
-    window, slides = reading.window(read), reading.sliding_layers(read, PERIOD)
+    window = reading.window(read)
+    slides = reading.sliding_layers(read, PERIOD)
     theta = read.positive_or_none("rope.freq_base_swa")
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
         mixer = replace(attention, sinks=True)
         if slides[number]:
             assert attention.rope is not None
-            rope = attention.rope if theta is None else replace(attention.rope, theta=theta)
+            if theta is None:
+                rope = attention.rope
+            else:
+                rope = replace(attention.rope, theta=theta)
             mixer = replace(mixer, window=window, rope=rope)
         width = reading.expert_width(read)
         return Layer(

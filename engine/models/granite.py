@@ -30,7 +30,10 @@ def granite_config(
     scale = read.number("attention.scale", 0.0)  # 0 means the usual one
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
-        form = feed_forward(dense) if feed_forward else dense
+        if feed_forward:
+            form = feed_forward(dense)
+        else:
+            form = dense
         if recurrent is not None and not attention.n_kv_heads:
             return Layer(recurrent, form)
         mixer = replace(

@@ -14,7 +14,8 @@ from engine.weights.weights import Tensor, TensorSpec
 
 def tensors(block: str, attention: Attention, latent: Latent, dim: int) -> dict[str, TensorSpec]:
     """Projections of one layer's attention; those of keys and values are a matrix for each head."""
-    n, rank = attention.n_heads, latent.rank
+    n = attention.n_heads
+    rank = latent.rank
     queries = {"attn_q.weight": TensorSpec((n * latent.key_dim, dim))}
     if latent.query_rank:
         queries = {
@@ -33,7 +34,8 @@ def tensors(block: str, attention: Attention, latent: Latent, dim: int) -> dict[
 
 def _made_of(attention: Attention, latent: Latent) -> dict[str, TensorSpec]:
     """Tensors that keys and values are made by."""
-    n, plain = attention.n_heads, latent.plain_dim(attention)
+    n = attention.n_heads
+    plain = latent.plain_dim(attention)
     if latent.is_joint:
         return {"attn_kv_b.weight": TensorSpec((n * (plain + latent.value_dim), latent.rank))}
     return {
@@ -46,13 +48,16 @@ def _of_heads(
     d: Decoder, layer: int, attention: Attention, latent: Latent
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Each head's matrix that queries are multiplied by, and that of values."""
-    heads, plain, n_rows = range(attention.n_heads), latent.plain_dim(attention), latent.value_dim
+    heads = range(attention.n_heads)
+    plain = latent.plain_dim(attention)
+    n_rows = latent.value_dim
     if latent.is_joint:
         both = d.weight(layer, "attn_kv_b.weight")
         keys = d.buffers.turn_over(both, len(heads), plain)
         values = [both.part(head * (plain + n_rows) + plain, n_rows) for head in heads]
     else:
-        keys, all_values = d.weight(layer, "attn_k_b.weight"), d.weight(layer, "attn_v_b.weight")
+        keys = d.weight(layer, "attn_k_b.weight")
+        all_values = d.weight(layer, "attn_v_b.weight")
         values = [all_values.part(head * n_rows, n_rows) for head in heads]
     return [keys.part(head * latent.rank, latent.rank) for head in heads], values
 
@@ -61,16 +66,25 @@ def attend(
     d: Decoder, layer: int, attention: Attention, latent: Latent, x: Activations
 ) -> Activations | None:
     """The heads' results side by side, after a barrier; None where what is kept of x is all that is wanted."""
-    plan, n = d.plan, attention.n_heads
-    asks, stores = d.asks(layer), d.stores(layer, attention)
+    plan = d.plan
+    n = attention.n_heads
+    asks = d.asks(layer)
+    stores = d.stores(layer, attention)
     queries = d.buffers.vector("queries", n * latent.key_dim)
-    compressed = (
-        d.buffers.vector("compressed queries", latent.query_rank) if latent.query_rank else queries
-    )
+    if latent.query_rank:
+        compressed = d.buffers.vector("compressed queries", latent.query_rank)
+    else:
+        compressed = queries
     both = d.buffers.vector("latent and turned", attention.key_dim)
     first = d.weight(layer, "attn_q_a.weight" if latent.query_rank else "attn_q.weight")
-    products = [(first, compressed)] if asks else []
-    products += [(d.weight(layer, "attn_kv_a_mqa.weight"), both)] if stores else []
+    if asks:
+        products = [(first, compressed)]
+    else:
+        products = []
+    if stores:
+        products += [(d.weight(layer, "attn_kv_a_mqa.weight"), both)]
+    else:
+        products += []
     plan.quantize(x, *(weight for weight, _ in products))
     plan.barrier()
     plan.phase = "qkv"
@@ -78,10 +92,8 @@ def attend(
         plan.matmul(weight, x, out)
     plan.barrier()
     if asks and latent.query_rank:
-        normed, second = (
-            d.buffers.vector("normed queries", latent.query_rank),
-            d.weight(layer, "attn_q_b.weight"),
-        )
+        normed = d.buffers.vector("normed queries", latent.query_rank)
+        second = d.weight(layer, "attn_q_b.weight")
         plan.rmsnorm(compressed, d.weight(layer, "attn_q_a_norm.weight"), normed, d.config.norm_eps)
         plan.quantize(normed, second)
         plan.barrier()
@@ -97,17 +109,21 @@ def attend(
     attended = d.buffers.vector("attended", attention.out_dim)
     plan.attention(layer, attention, q, attended)
     plan.barrier()
-    out, turned = d.buffers.vector("heads", n * latent.value_dim), attention.key_dim - latent.rank
+    out = d.buffers.vector("heads", n * latent.value_dim)
+    turned = attention.key_dim - latent.rank
     _each_head(d, of_values, (attended, attention.key_dim, turned), (out, latent.value_dim, 0))
     return out
 
 
 def _store(d: Decoder, layer: int, attention: Attention, latent: Latent, both: Activations) -> None:
     """Norm the latent vector, turn the other part, and keep them in the order of the cache."""
-    plan, rank, rope = d.plan, latent.rank, attention.rope
+    plan = d.plan
+    rank = latent.rank
+    rope = attention.rope
     assert rope is not None
     turned = attention.key_dim - rank
-    raw, normed = d.buffers.vector("latent", rank), d.buffers.vector("normed latent", rank)
+    raw = d.buffers.vector("latent", rank)
+    normed = d.buffers.vector("normed latent", rank)
     keys = d.buffers.vector("k", attention.key_dim)
     plan.copy(both, (0, 0), raw, (0, 0), rank)
     plan.copy(both, (rank, 0), keys, (0, 0), turned)
@@ -127,13 +143,14 @@ def _absorbed(
     d: Decoder, weights: list[Tensor], attention: Attention, latent: Latent, queries: Activations
 ) -> Activations:
     """Queries as the cache's keys are: the turned part, and the rest times the keys' matrix of its head."""
-    plan, n, width, rope = d.plan, attention.n_heads, attention.key_dim, attention.rope
+    plan = d.plan
+    n = attention.n_heads
+    width = attention.key_dim
+    rope = attention.rope
     assert rope is not None
-    q, plain, turned = (
-        d.buffers.vector("q", n * width),
-        latent.plain_dim(attention),
-        width - latent.rank,
-    )
+    q = d.buffers.vector("q", n * width)
+    plain = latent.plain_dim(attention)
+    turned = width - latent.rank
     plan.copy(queries, (plain, latent.key_dim), q, (0, width), turned, n)
     _each_head(d, weights, (queries, latent.key_dim, 0), (q, width, turned))
     plan.rope(q, width, d.rotations[rope], d.query_angles(rope))
@@ -153,7 +170,9 @@ def _each_head(
     Args:
         source, target: (vector, from one head in it to the next, first element of a head's part).
     """
-    plan, (x, step, first), (out, out_step, out_first) = d.plan, source, target
+    plan = d.plan
+    (x, step, first) = source
+    (out, out_step, out_first) = target
     parts = [d.buffers.vector(f"head {head}", one.n_cols) for head, one in enumerate(weights)]
     for head, part in enumerate(parts):
         plan.copy(x, (head * step + first, 0), part, (0, 0), part.n)

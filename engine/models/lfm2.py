@@ -21,11 +21,15 @@ def lfm2_config(
     Args:
         feed_forward: makes what layer i has in place of a dense one; None where all have that.
     """
-    dim, taps = reading.width(read), recurrent.taps(read, "shortconv.l_cache")
+    dim = reading.width(read)
+    taps = recurrent.taps(read, "shortconv.l_cache")
     window = reading.window_or_none(read)
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
-        form = feed_forward(number, dense) if feed_forward else dense
+        if feed_forward:
+            form = feed_forward(number, dense)
+        else:
+            form = dense
         if not attention.n_kv_heads:
             return Layer(ShortConvolution(dim, taps), form)
         return Layer(replace(attention, head_norms=True, window=window), form)

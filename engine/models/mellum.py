@@ -13,7 +13,8 @@ PERIOD = 4
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the two halves of a head; that of windows is never stretched."""
-    window, slides = reading.window_or_none(read), reading.sliding_layers(read, PERIOD)
+    window = reading.window_or_none(read)
+    slides = reading.sliding_layers(read, PERIOD)
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
         router = Router(renormalised=True, scale=reading.multiplier(read, "expert_weights_scale"))

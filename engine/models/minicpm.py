@@ -11,12 +11,15 @@ from engine.models.base import (
     rope_factors,
 )
 
-EMBEDDING_SCALE, DEPTH_SCALE, BASE_WIDTH = 12.0, 1.4, 256
+EMBEDDING_SCALE = 12.0
+DEPTH_SCALE = 1.4
+BASE_WIDTH = 256
 """Of the published models: branches are multiplied by DEPTH_SCALE / sqrt(layers), logits by BASE_WIDTH / width."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    n_layers, dim = read.integer("block_count", 1, reading.MAX_LAYERS), reading.width(read)
+    n_layers = read.integer("block_count", 1, reading.MAX_LAYERS)
+    dim = reading.width(read)
     return reading.decoder_config(
         read,
         neighbours=True,

@@ -15,7 +15,8 @@ def _rope(read: Hyperparameters, turned: int) -> Rope:
 
 def _read(read: Hyperparameters) -> ModelConfig:
     mixer = joint_attention(read, _rope, head_width(read, QUERY_RANK))
-    n_layers, dim = read.integer("block_count", 1, reading.MAX_LAYERS), reading.width(read)
+    n_layers = read.integer("block_count", 1, reading.MAX_LAYERS)
+    dim = reading.width(read)
     return reading.decoder_config(
         read,
         neighbours=False,

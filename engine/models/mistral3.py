@@ -16,10 +16,8 @@ from engine.models.base import (
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope turns neighbouring elements of whole heads, and what turns queries lets them grow."""
-    growth, original = (
-        read.number("attention.temperature_scale", 0.0),
-        reading.original_context(read),
-    )
+    growth = read.number("attention.temperature_scale", 0.0)
+    original = reading.original_context(read)
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         rope = attention.rope

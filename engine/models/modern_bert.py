@@ -43,7 +43,10 @@ def _layers(d: Decoder) -> None:
     for number, layer in d.layers:
         assert isinstance(layer.mixer, Attention)
         assert layer.feed_forward is not None
-        x = steps.norm(d, number, "attn_norm") if number else d.x
+        if number:
+            x = steps.norm(d, number, "attn_norm")
+        else:
+            x = d.x
         mixed = steps.self_attention(d, number, layer.mixer, x)
         assert mixed is not None
         steps.residual(d, mixed)

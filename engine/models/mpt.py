@@ -20,7 +20,10 @@ def _read(read: Hyperparameters) -> ModelConfig:
         for name in ("max_alibi_bias", "clamp_kqv")
     )
     is_learned = "position_embd.weight" in read.tensors
-    n_positions = read.integer("context_length", 1, reading.MAX_CONTEXT_LENGTH) if is_learned else 0
+    if is_learned:
+        n_positions = read.integer("context_length", 1, reading.MAX_CONTEXT_LENGTH)
+    else:
+        n_positions = 0
     layers = reading.layer_maker(
         mixer={"rope": None, "alibi": alibi or 0.0, "bound": bound}, form=reading.UNGATED
     )

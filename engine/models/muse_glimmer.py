@@ -7,13 +7,15 @@ from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
 
-PERIOD, EPS_AFTER = 4, 1e-8
+PERIOD = 4
+EPS_AFTER = 1e-8
 """Every fourth layer attends to everything, unless the file says otherwise; what norms after branches add."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope turns neighbouring elements of layers with a window; the others tell no positions apart."""
-    window, slides = reading.window(read), reading.sliding_layers(read, PERIOD)
+    window = reading.window(read)
+    slides = reading.sliding_layers(read, PERIOD)
     theta = read.positive_or_none("rope.freq_base_swa")
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:

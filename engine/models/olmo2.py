@@ -13,7 +13,8 @@ PERIOD = 4
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the two halves of a head; that of windows is never stretched."""
-    window, slides = reading.window_or_none(read), reading.sliding_layers(read, PERIOD)
+    window = reading.window_or_none(read)
+    slides = reading.sliding_layers(read, PERIOD)
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         mixer = replace(attention, whole_norms=True)

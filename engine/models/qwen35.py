@@ -29,7 +29,8 @@ PERIOD = 4
 
 def recurrent_layers(read: Hyperparameters) -> list[bool]:
     """Which layers are recurrent: as a list says, or all but each n-th, the last of its period."""
-    key, n_blocks = "attention.recurrent_layers", read.integer("block_count", 1, reading.MAX_LAYERS)
+    key = "attention.recurrent_layers"
+    n_blocks = read.integer("block_count", 1, reading.MAX_LAYERS)
     value = read.raw(key)
     if value is None:
         period = read.integer("full_attention_interval", 1, reading.MAX_LAYERS, default=PERIOD)
@@ -50,10 +51,14 @@ def qwen35_config(
         delta_net: of a family that has another one.
         feed_forward: makes what layers have in place of a dense one; None where they have that.
     """
-    is_recurrent, mixer = recurrent_layers(read), delta_net or recurrent.delta_net_of(read)
+    is_recurrent = recurrent_layers(read)
+    mixer = delta_net or recurrent.delta_net_of(read)
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
-        form = feed_forward(dense) if feed_forward else dense
+        if feed_forward:
+            form = feed_forward(dense)
+        else:
+            form = dense
         if is_recurrent[number]:
             return Layer(mixer, form)
         return Layer(replace(attention, head_norms=True, gated=True), form)

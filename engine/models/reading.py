@@ -28,9 +28,12 @@ MAX_DIM = 1 << 20
 MAX_HEADS = 1 << 10
 MAX_HEAD_DIM = 1 << 10
 MAX_CONTEXT_LENGTH = 1 << 30
-MAX_EXPERTS, MAX_USED = 1 << 10, 64
-RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
-SCORE_CAP, LOGIT_CAP = "attn_logit_softcapping", "final_logit_softcapping"
+MAX_EXPERTS = 1 << 10
+MAX_USED = 64
+RMS_EPS = "attention.layer_norm_rms_epsilon"
+LAYER_EPS = "attention.layer_norm_epsilon"
+SCORE_CAP = "attn_logit_softcapping"
+LOGIT_CAP = "final_logit_softcapping"
 SCALINGS = "none", "linear", "yarn", "longrope"
 LayerMaker = Callable[[int, Attention, Dense], Layer]
 LayerFields = Mapping[str, Any]
@@ -38,7 +41,8 @@ NO_FIELDS: LayerFields = {}
 UNGATED: LayerFields = {"gate": "gelu", "has_no_gate": True}
 SQUARED: LayerFields = {"gate": "relu squared", "has_no_gate": True}
 """Feed-forwards without a gate, by what they make of ``up``."""
-MEAN, RANK = "mean", "rank"
+MEAN = "mean"
+RANK = "rank"
 POOLINGS = "", MEAN, "cls", "last", RANK
 """By the number in the file (ggml-org/llama.cpp, ``llama.h``)."""
 MAX_LABELS = 1 << 10
@@ -87,11 +91,14 @@ def decoder_config(
     refuse_what_is_no_whole_model(read, is_encoder)
     if not has_experts:
         refuse_experts(read)
-    n_blocks, dim = read.integer("block_count", 1, MAX_LAYERS), width(read)
-    ignored = (
-        read.integer("nextn_predict_layers", 0, n_blocks - 1, default=0) if has_predictors else 0
-    )
-    n_layers, layer = n_blocks - ignored, layer or layer_maker()
+    n_blocks = read.integer("block_count", 1, MAX_LAYERS)
+    dim = width(read)
+    if has_predictors:
+        ignored = read.integer("nextn_predict_layers", 0, n_blocks - 1, default=0)
+    else:
+        ignored = 0
+    n_layers = n_blocks - ignored
+    layer = layer or layer_maker()
     mixers = mixers or attentions(read, n_blocks, dim, neighbours, factors, is_hybrid)
     hidden = read.per_layer("feed_forward_length", n_blocks, 0 if has_bare_mixers else 1, MAX_DIM)
     return ModelConfig(
@@ -144,7 +151,10 @@ def attentions(
     Args:
         is_hybrid: layers without key heads are described, too; they do not attend.
     """
-    least = 0 if is_hybrid else 1
+    if is_hybrid:
+        least = 0
+    else:
+        least = 1
     heads = read.per_layer("attention.head_count", n_layers, least, MAX_HEADS)
     kv_heads = heads
     if read.raw("attention.head_count_kv") is not None:
@@ -188,7 +198,8 @@ def rope(read: Hyperparameters, head_dim: int, neighbours: bool, factors: str = 
     dim = read.integer("rope.dimension_count", 2, head_dim, default=head_dim)
     if dim % 2:
         raise read.fail(f"{read.key('rope.dimension_count')} is {dim}: must be even")
-    kind, magnitude = scaling_kind(read), read.positive("rope.scaling.attn_factor", 1.0)
+    kind = scaling_kind(read)
+    magnitude = read.positive("rope.scaling.attn_factor", 1.0)
     plain = Rope(
         read.positive("rope.freq_base", 10000.0), dim, neighbours, 1.0, factors, magnitude=magnitude
     )
@@ -199,7 +210,9 @@ def rope(read: Hyperparameters, head_dim: int, neighbours: bool, factors: str = 
     factor = read.positive(
         "rope.scaling.factor", default=read.positive("rope.scale_linear", default=1.0)
     )
-    return yarn(read, plain, factor) if kind == "yarn" else replace(plain, scaling_factor=factor)
+    if kind == "yarn":
+        return yarn(read, plain, factor)
+    return replace(plain, scaling_factor=factor)
 
 
 def longrope(read: Hyperparameters, plain: Rope) -> Rope:
@@ -218,7 +231,8 @@ def yarn(read: Hyperparameters, plain: Rope, factor: float) -> Rope:
         raise read.fail(f"{read.key('rope.freq_base')} is {plain.theta}: must be above 1 for YaRN")
     log_multiplier = read.number("rope.scaling.yarn_log_multiplier", 0.0)
     gained = sharpness(factor) / (sharpness(factor, log_multiplier) if log_multiplier else 1.0)
-    fast, slow = _beta(read, "fast", 32.0), _beta(read, "slow", 1.0)
+    fast = _beta(read, "fast", 32.0)
+    slow = _beta(read, "slow", 1.0)
     return replace(
         plain,
         scaling_factor=factor,
@@ -293,7 +307,10 @@ def expert_width(read: Hyperparameters, dense: Dense | None = None) -> int:
         dense: where the file does not say, those used are as wide together; None where it must say.
     """
     used = read.integer("expert_used_count", 1, MAX_USED)
-    default = None if dense is None else max(1, dense.hidden_dim // used)
+    if dense is None:
+        default = None
+    else:
+        default = max(1, dense.hidden_dim // used)
     return read.integer("expert_feed_forward_length", 1, MAX_DIM, default=default)
 
 
@@ -349,12 +366,16 @@ def multiplier(read: Hyperparameters, name: str, default: float | None = 1.0) ->
     Args:
         default: where the file does not say; None where it must.
     """
-    return read.positive(name, default) if read.number(name, default) else 1.0
+    if read.number(name, default):
+        return read.positive(name, default)
+    return 1.0
 
 
 def number_or_none(read: Hyperparameters, name: str) -> float | None:
     """Read a number above 0; a file's 0 means none."""
-    return read.positive(name) if read.number(name, 0.0) else None
+    if read.number(name, 0.0):
+        return read.positive(name)
+    return None
 
 
 def sliding_layers(read: Hyperparameters, period: int, dense: int = -1) -> list[bool]:
@@ -364,7 +385,8 @@ def sliding_layers(read: Hyperparameters, period: int, dense: int = -1) -> list[
         period: layers of it, where the file does not say.
         dense: the one of each period that does not.
     """
-    key, n_layers = "attention.sliding_window_pattern", read.integer("block_count", 1, MAX_LAYERS)
+    key = "attention.sliding_window_pattern"
+    n_layers = read.integer("block_count", 1, MAX_LAYERS)
     if isinstance(read.raw(key), np.ndarray):
         return layer_flags(read, key, "a number or ")
     period = read.integer(key, 1, MAX_LAYERS, default=period)
@@ -377,7 +399,8 @@ def layer_flags(read: Hyperparameters, name: str, or_else: str = "") -> list[boo
     Args:
         or_else: what else the value may be, for the message.
     """
-    value, n_layers = read.raw(name), read.integer("block_count", 1, MAX_LAYERS)
+    value = read.raw(name)
+    n_layers = read.integer("block_count", 1, MAX_LAYERS)
     is_list = isinstance(value, np.ndarray) and len(value) == n_layers
     if not is_list or value.dtype.kind not in "biu" or not np.isin(value, (0, 1)).all():
         raise read.fail(f"{read.key(name)} must be {or_else}{n_layers} bools")
@@ -457,7 +480,10 @@ def refuse_what_is_no_whole_model(read: Hyperparameters, is_encoder: bool) -> No
         )
     causal = read.raw("attention.causal")
     if causal is not None and causal is not (not is_encoder):
-        wanted = "false" if is_encoder else "true"
+        if is_encoder:
+            wanted = "false"
+        else:
+            wanted = "true"
         raise read.fail(
             f"{read.key('attention.causal')} is not {wanted}: not supported in {read.architecture}"
         )

@@ -28,7 +28,8 @@ def delta_net_of(read: Hyperparameters, is_grouped: bool = False) -> DeltaNet:
         raise read.fail(
             f"{read.key('ssm.state_size')} is {head_dim}: must be a multiple of {STRIP}"
         )
-    n_keys, n_values = _heads(read, "ssm.group_count"), _heads(read, "ssm.time_step_rank")
+    n_keys = _heads(read, "ssm.group_count")
+    n_values = _heads(read, "ssm.time_step_rank")
     if n_values % n_keys:
         groups = read.key("ssm.group_count")
         raise read.fail(
@@ -57,7 +58,8 @@ def mamba2_of(read: Hyperparameters) -> Mamba2:
     Raises:
         EngineError: the heads contradict each other, or the kernels do not know their width.
     """
-    n_heads, n_groups = _heads(read, "ssm.time_step_rank"), _heads(read, "ssm.group_count")
+    n_heads = _heads(read, "ssm.time_step_rank")
+    n_groups = _heads(read, "ssm.group_count")
     inner = read.integer("ssm.inner_size", 1, reading.MAX_DIM)
     if n_heads % n_groups:
         heads = read.key("ssm.time_step_rank")
@@ -80,7 +82,9 @@ def mamba2_of(read: Hyperparameters) -> Mamba2:
 
 def mamba_tensors(block: str, mixer: Mamba2, dim: int) -> dict[str, TensorSpec]:
     """Tensors of one layer's Mamba-2."""
-    n_heads, channels, groups = mixer.n_heads, mixer.n_channels, mixer.n_groups
+    n_heads = mixer.n_heads
+    channels = mixer.n_channels
+    groups = mixer.n_groups
     found = {
         "ssm_in.weight": TensorSpec((mixer.in_dim, dim)),
         "ssm_conv1d.weight": TensorSpec((channels, mixer.taps), is_vectors=True),
@@ -145,9 +149,11 @@ def short_convolution(
     d: Decoder, layer: int, mixer: ShortConvolution, x: Activations
 ) -> tuple[Tensor, Activations]:
     """c * convolution(b * y) with b, c and y projections of x."""
-    plan, n = d.plan, mixer.n_channels
+    plan = d.plan
+    n = mixer.n_channels
     w_in = d.weight(layer, "shortconv.in_proj.weight")
-    projected, convolved = d.buffers.vector("projected", 3 * n), d.buffers.vector("convolved", n)
+    projected = d.buffers.vector("projected", 3 * n)
+    convolved = d.buffers.vector("convolved", n)
     plan.quantize(x, w_in)
     plan.barrier()
     plan.phase = "convolution"
@@ -162,7 +168,9 @@ def delta_net(
     d: Decoder, layer: int, mixer: DeltaNet, x: Activations
 ) -> tuple[Tensor, Activations]:
     """Query each value head's state matrix; the answers are normed and gated."""
-    plan, heads, width = d.plan, mixer.n_value_heads, mixer.head_dim
+    plan = d.plan
+    heads = mixer.n_value_heads
+    width = mixer.head_dim
     sizes = {
         "attn_qkv.weight": mixer.n_channels,
         "attn_gate.weight": mixer.out_dim,
@@ -170,11 +178,9 @@ def delta_net(
     }
     made = {name: d.buffers.vector(name, n) for name, n in sizes.items()}
     weights = {name: d.weight(layer, name) for name in sizes}
-    (qkv, gate, *raw), decay, rate = (
-        made.values(),
-        d.buffers.vector("decay", heads),
-        d.buffers.vector("rate", heads),
-    )
+    (qkv, gate, *raw) = made.values()
+    decay = d.buffers.vector("decay", heads)
+    rate = d.buffers.vector("rate", heads)
     answers = d.buffers.vector("answers", mixer.out_dim)
     plan.quantize(x, *weights.values())
     plan.barrier()
@@ -186,7 +192,8 @@ def delta_net(
     keys = mixer.n_key_heads
     lengths = HeadLengths(width, 2 * keys, keys, width**-0.5, d.config.norm_eps)
     plan.convolution(_place(d, layer, "ssm_conv1d", mixer.taps), qkv, (0, qkv.n), heads=lengths)
-    bias, factor = d.weight(layer, "ssm_dt.bias"), d.weight(layer, "ssm_a")
+    bias = d.weight(layer, "ssm_dt.bias")
+    factor = d.weight(layer, "ssm_a")
     each = heads // keys
     if mixer.is_grouped:  # of each key head, the rates of its value heads and then their times
         plan.rates((raw[0], each), bias, factor, (raw[0], 0), decay, rate, (each, 2 * each))
@@ -205,9 +212,14 @@ def delta_net(
 
 def mamba2(d: Decoder, layer: int, mixer: Mamba2, x: Activations) -> tuple[Tensor, Activations]:
     """Query each head's state matrix; the answers are gated, and normed where the file has a norm."""
-    plan, heads, inner, keys = d.plan, mixer.n_heads, mixer.out_dim, mixer.n_groups * mixer.key_dim
-    w_in, projected = d.weight(layer, "ssm_in.weight"), d.buffers.vector("ssm_in", mixer.in_dim)
-    decay, rate = d.buffers.vector("decay", heads), d.buffers.vector("rate", heads)
+    plan = d.plan
+    heads = mixer.n_heads
+    inner = mixer.out_dim
+    keys = mixer.n_groups * mixer.key_dim
+    w_in = d.weight(layer, "ssm_in.weight")
+    projected = d.buffers.vector("ssm_in", mixer.in_dim)
+    decay = d.buffers.vector("decay", heads)
+    rate = d.buffers.vector("rate", heads)
     answers = d.buffers.vector("answers", inner)
     plan.quantize(x, w_in)
     plan.barrier()
@@ -218,7 +230,8 @@ def mamba2(d: Decoder, layer: int, mixer: Mamba2, x: Activations) -> tuple[Tenso
     mixed = inner, mixer.n_channels
     place = _place(d, layer, "ssm_conv1d", mixer.taps)
     plan.convolution(place, projected, mixed, d.optional(layer, "ssm_conv1d.bias"))
-    bias, factor = d.weight(layer, "ssm_dt.bias"), d.weight(layer, "ssm_a")
+    bias = d.weight(layer, "ssm_dt.bias")
+    factor = d.weight(layer, "ssm_a")
     plan.rates((projected, sum(mixed)), bias, factor, None, decay, rate)
     plan.barrier()
     matrices = ScanPlace(layer, mixer.window_floats, mixer.key_dim, mixer.n_groups, is_grouped=True)

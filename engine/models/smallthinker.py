@@ -12,14 +12,21 @@ PERIOD = 4
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    window, slides = reading.window_or_none(read), reading.sliding_layers(read, PERIOD, dense=0)
+    window = reading.window_or_none(read)
+    slides = reading.sliding_layers(read, PERIOD, dense=0)
     theta = read.positive_or_none("rope.freq_base_swa")
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
         if window is not None:
-            rope = attention.rope if number % PERIOD else None
+            if number % PERIOD:
+                rope = attention.rope
+            else:
+                rope = None
             if slides[number]:
-                rope = rope if theta is None or rope is None else replace(rope, theta=theta)
+                if theta is None or rope is None:
+                    rope = rope
+                else:
+                    rope = replace(rope, theta=theta)
                 attention = replace(attention, window=window)
             attention = replace(attention, rope=rope)
         router = replace(reading.keyed_router(read), renormalised=True)

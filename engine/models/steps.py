@@ -60,11 +60,10 @@ def each_layer(
         end_layer: writes what ends a layer, by its number.
     """
     for number, layer in d.layers:
-        own = (
-            norm(d, number, ffn_norm, "normed of its own")
-            if layer.own_norms and d.asks(number)
-            else None
-        )
+        if layer.own_norms and d.asks(number):
+            own = norm(d, number, ffn_norm, "normed of its own")
+        else:
+            own = None
         if (
             isinstance(layer.feed_forward, Experts)
             and layer.feed_forward.routes_first
@@ -72,7 +71,10 @@ def each_layer(
         ):
             d.plan.copy(d.x, (0, 0), d.buffers.vector(ROUTED, d.config.dim), (0, 0), d.config.dim)
         if d.mixes(number):
-            x = norm(d, number, mixer_norm) if layer.norm_before else d.x
+            if layer.norm_before:
+                x = norm(d, number, mixer_norm)
+            else:
+                x = d.x
             for mixer in layer.mixers:
                 mixed = mix(d, number, mixer, x)
                 if mixed is None:
@@ -83,7 +85,10 @@ def each_layer(
         if layer.feed_forward is None:
             continue
         if not layer.side_by_side:  # else x is still what attention has read
-            x = norm(d, number, ffn_norm) if layer.norm_before else d.x
+            if layer.norm_before:
+                x = norm(d, number, ffn_norm)
+            else:
+                x = d.x
         residual(
             d, feed_forward(d, number, layer.feed_forward, own or x), _norm_after(d, number, 1)
         )
@@ -92,7 +97,9 @@ def each_layer(
 
 
 def _norm_after(d: Decoder, layer: int, branch: int) -> Tensor | None:
-    return d.weight(layer, NORMS_AFTER[branch]) if d.config.layers[layer].norm_after else None
+    if d.config.layers[layer].norm_after:
+        return d.weight(layer, NORMS_AFTER[branch])
+    return None
 
 
 def embedding(d: Decoder) -> None:
@@ -116,7 +123,10 @@ def embedding(d: Decoder) -> None:
 
 def _begin(d: Decoder) -> None:
     """The residual stream of the step's tokens, with what some models do to their embeddings."""
-    out = d.buffers.vector("embedded", d.config.dim) if d.config.embedding_norm else d.x
+    if d.config.embedding_norm:
+        out = d.buffers.vector("embedded", d.config.dim)
+    else:
+        out = d.x
     look_up(d, out)
     if d.config.learned_positions:
         d.plan.add_positions(
@@ -148,12 +158,16 @@ def norm(d: Decoder, layer: int, name: str, place: str = "normed") -> Activation
 
 def normed_by(d: Decoder, x: Activations, name: str, out: Activations) -> None:
     """Out = a vector of the stream, normed by the weights of a name, and by its bias where the file has one."""
-    weight, bias = (
-        d.weights.get(name + ".weight") or d.weights.get(name),
-        d.weights.get(name + ".bias"),
-    )
-    ones = 0 if weight else d.buffers.constant(f"ones {x.n}", np.ones(x.n, np.float32))
-    norm = d.plan.layernorm if d.config.layer_norm else d.plan.rmsnorm
+    weight = d.weights.get(name + ".weight") or d.weights.get(name)
+    bias = d.weights.get(name + ".bias")
+    if weight:
+        ones = 0
+    else:
+        ones = d.buffers.constant(f"ones {x.n}", np.ones(x.n, np.float32))
+    if d.config.layer_norm:
+        norm = d.plan.layernorm
+    else:
+        norm = d.plan.rmsnorm
     norm(x, weight=weight or ones, bias=bias, out=out, eps=d.stream_eps)
 
 
@@ -167,7 +181,9 @@ def mix(d: Decoder, layer: int, mixer: Mixer, x: Activations) -> Activations | N
     """Apply a layer's mixer to x; None as for ``self_attention``."""
     if isinstance(mixer, Attention) and mixer.latent is not None:
         heads = latent.attend(d, layer, mixer, mixer.latent, x)
-        return None if heads is None else product(d, d.weight(layer, "attn_output.weight"), heads)
+        if heads is None:
+            return None
+        return product(d, d.weight(layer, "attn_output.weight"), heads)
     if isinstance(mixer, Attention):
         return self_attention(d, layer, mixer, x)
     return product(d, *recurrent.mix(d, layer, mixer, x))
@@ -194,11 +210,10 @@ def self_attention(
         for letter, weight, out, bias in zip("qkv", weights, (q, k, v), biases, strict=True)
         if weight and wanted[letter]
     ]
-    gate = (
-        d.buffers.vector("q gate", attention.q_dim)
-        if attention.gated or attention.gated_apart
-        else None
-    )
+    if attention.gated or attention.gated_apart:
+        gate = d.buffers.vector("q gate", attention.q_dim)
+    else:
+        gate = None
     if gate is not None and attention.gated_apart and wanted["q"]:
         products.append((d.weight(layer, "attn_gate.weight"), gate, None))
     plan.quantize(x, *(weight for weight, _, _ in products))
@@ -220,7 +235,8 @@ def self_attention(
     if (
         attention.gated and gate is not None
     ):  # the threads have the same heads when they norm and turn them: no barrier
-        both, q = q, d.buffers.vector("q", attention.q_dim)
+        both = q
+        q = d.buffers.vector("q", attention.q_dim)
         if wanted["q"]:
             plan.split_heads(both, attention.key_dim, q, gate)
     _norm_and_turn(
@@ -252,10 +268,19 @@ def _norm_and_turn(
     d: Decoder, layer: int, attention: Attention, heads: Mapping[str, Activations]
 ) -> None:
     """Norm queries and keys, by their letters, and turn them by their positions, each as far as the layer does."""
-    plan, rope, width, eps = d.plan, attention.rope, attention.key_dim, d.config.norm_eps
-    angles_of = {"q": d.query_angles(rope), "k": d.angles(rope)} if rope is not None else {}
+    plan = d.plan
+    rope = attention.rope
+    width = attention.key_dim
+    eps = d.config.norm_eps
+    if rope is not None:
+        angles_of = {"q": d.query_angles(rope), "k": d.angles(rope)}
+    else:
+        angles_of = {}
     turned = [(x, angles_of.get(letter)) for letter, x in heads.items()]
-    rotation = d.rotations[rope] if rope is not None else None
+    if rope is not None:
+        rotation = d.rotations[rope]
+    else:
+        rotation = None
     norms = [d.optional(layer, f"attn_{letter}_norm.weight") for letter in heads]
     if attention.whole_norms:
         for (x, _), norm in zip(turned, norms, strict=True):
@@ -283,15 +308,22 @@ def feed_forward(d: Decoder, layer: int, form: FeedForward, x: Activations) -> A
         return dense_feed_forward(d, layer, form, x)
     if form.norms_apart:
         return _normed_apart(d, layer, form, x)
-    shared = dense_feed_forward(d, layer, form.shared, x, "_shexp") if form.shared else None
-    routed = d.buffers.vector(ROUTED, d.config.dim) if form.routes_first else None
+    if form.shared:
+        shared = dense_feed_forward(d, layer, form.shared, x, "_shexp")
+    else:
+        shared = None
+    if form.routes_first:
+        routed = d.buffers.vector(ROUTED, d.config.dim)
+    else:
+        routed = None
     return experts.routed_feed_forward(d, layer, form, x, shared, routed)
 
 
 def _normed_apart(d: Decoder, layer: int, form: Experts, x: Activations) -> Activations:
     """norm(shared feed-forward of x) + norm(experts), which read the stream through a norm of their own."""
     assert form.shared is not None
-    plan, dim = d.plan, d.config.dim
+    plan = d.plan
+    dim = d.config.dim
     shared = dense_feed_forward(d, layer, form.shared, x)
     plan.phase = "norms"
     out, routed = (d.buffers.vector(name, dim) for name in ("normed branch", ROUTED))
@@ -317,12 +349,11 @@ def dense_feed_forward(
     Args:
         kind: what the tensors' names end with.
     """
-    plan, n = d.plan, dense.hidden_dim
+    plan = d.plan
+    n = dense.hidden_dim
     gate, up = (d.buffers.vector(name, n) for name in ("gate", "up"))
-    w_up, w_down = (
-        d.weight(layer, f"ffn_up{kind}.weight"),
-        d.weight(layer, f"ffn_down{kind}.weight"),
-    )
+    w_up = d.weight(layer, f"ffn_up{kind}.weight")
+    w_down = d.weight(layer, f"ffn_down{kind}.weight")
     products = [(w_up, up, d.optional(layer, f"ffn_up{kind}.bias"))]
     if dense.is_fused:
         products = [(w_up.part(0, n), gate, None), (w_up.part(n, n), up, None)]
@@ -342,7 +373,10 @@ def dense_feed_forward(
         plan.activate(dense.gate, up)
     else:
         plan.gate(dense.gate, gate, up)
-    hidden = up if dense.has_no_gate else gate
+    if dense.has_no_gate:
+        hidden = up
+    else:
+        hidden = gate
     if dense.norm_within:
         plan.barrier()
         hidden = _normed_within(d, layer, "ffn_sub_norm", hidden)
@@ -394,7 +428,9 @@ def output_head(d: Decoder, norm_name: str = "output_norm") -> None:
 
     What embeds texts wants no logits, but every token's normed vector.
     """
-    plan, buffers, dim = d.plan, d.buffers, d.config.dim
+    plan = d.plan
+    buffers = d.buffers
+    dim = d.config.dim
     if not d.n_logits:
         normed_by(d, d.x, norm_name, buffers.vector("vectors", dim))
         plan.barrier()

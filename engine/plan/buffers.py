@@ -96,8 +96,12 @@ def row_places(n: int) -> tuple[int, np.ndarray[Any, np.dtype[np.intp]]]:
     Returns:
         (values that a token has room for, place of each of the n values).
     """
-    places, whole = np.arange(n), n - n % 256
-    room = whole + 256 if whole and whole < n else n
+    places = np.arange(n)
+    whole = n - n % 256
+    if whole and whole < n:
+        room = whole + 256
+    else:
+        room = n
     places[whole:] += room - n
     return room, places
 
@@ -167,7 +171,8 @@ def in_pairs(
     assert form.offsets is not None
     q = in_rows(q, q.shape[1])
     n_tokens, n = q.shape
-    n_bytes, whole = 256 * form.item_bytes, n // 256 * 256
+    n_bytes = 256 * form.item_bytes
+    whole = n // 256 * 256
     chunks = np.zeros((n_tokens, n // 256, n_bytes), np.int8)
     chunks[:, :, form.offsets] = q[:, :whole].reshape(n_tokens, -1, 256)
     if form.item_bytes == 2:
@@ -216,8 +221,14 @@ class Activations:
         if name not in self._forms:
             form = FORMS[name]
             room, _ = row_places(self.n)
-            n = min(self._few, self.columns) * room if form.in_rows else self.columns * self.n
-            n_groups = n // form.group if form.group else 0
+            if form.in_rows:
+                n = min(self._few, self.columns) * room
+            else:
+                n = self.columns * self.n
+            if form.group:
+                n_groups = n // form.group
+            else:
+                n_groups = 0
             parts = [
                 Memory(form.item_bytes * n),
                 Memory(4 * n_groups),
@@ -231,8 +242,14 @@ class Activations:
         if name == "f32":
             return Quantized(4 * self.n, 0, 0)
         form = FORMS[name]
-        n = row_places(self.n)[0] if form.in_rows else self.n
-        n_groups = n // form.group if form.group else 0
+        if form.in_rows:
+            n = row_places(self.n)[0]
+        else:
+            n = self.n
+        if form.group:
+            n_groups = n // form.group
+        else:
+            n_groups = 0
         return Quantized(form.item_bytes * n, 4 * n_groups, form.sums_bytes * n_groups)
 
     def array(self) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -249,7 +266,8 @@ class Activations:
         """
         if name == "f32":
             return self.array()[:n_tokens].astype(np.float64)
-        form, parts = FORMS[name], self._forms[name][1]
+        form = FORMS[name]
+        parts = self._forms[name][1]
         if not form.group:
             return parts[0].array(np.float32, (n_tokens, self.n)).astype(np.float64)
         if not form.in_rows:
@@ -257,7 +275,10 @@ class Activations:
         room, places = row_places(self.n)
         scales = parts[1].array(np.float32, (n_tokens, room // form.group)).astype(np.float64)
         kept = parts[0].array(np.int8, (n_tokens, room * form.item_bytes))
-        rows = kept[:, places] if form.offsets is None else out_of_pairs(kept, form, self.n)
+        if form.offsets is None:
+            rows = kept[:, places]
+        else:
+            rows = out_of_pairs(kept, form, self.n)
         decoded: np.ndarray[Any, np.dtype[np.float64]] = (
             rows.astype(np.float64) * scales[:, places // form.group]
         )
@@ -306,7 +327,8 @@ class TurnedOver:
     @property
     def tensor(self) -> Tensor:
         """All of them as one matrix, each after the one before."""
-        n, width = self.n_parts * self.source.n_cols, 4 * self.n_first
+        n = self.n_parts * self.source.n_cols
+        width = 4 * self.n_first
         return Tensor(
             f"{self.source.name} turned over",
             "F32",

@@ -36,7 +36,9 @@ def clock_ghz(crew: Crew) -> float | None:
     if not level.HAS_X86:
         return None
     crew.rearm()
-    out, record, table = Memory(64), Memory(24), Memory(24)
+    out = Memory(64)
+    record = Memory(24)
+    table = Memory(24)
     words = [0] * 3
     for name, value in (
         ("address", out.address),

@@ -33,11 +33,10 @@ def dequantised(
     """Return rows of a matrix, by their numbers: (len(rows), n_cols) float32."""
     from engine.ahead import address_of  # imports llvmlite, which opening a model does not need
 
-    tokens, out = (
-        np.ascontiguousarray(rows, np.int32),
-        np.empty((len(rows), tensor.n_cols), np.float32),
-    )
-    step, record = np.zeros(16, np.int64), np.zeros(len(EMBED), np.int64)
+    tokens = np.ascontiguousarray(rows, np.int32)
+    out = np.empty((len(rows), tensor.n_cols), np.float32)
+    step = np.zeros(16, np.int64)
+    record = np.zeros(len(EMBED), np.int64)
     step[STEP.tokens // 8], step[STEP.n_tokens // 8] = tokens.ctypes.data, len(rows)
     n_blocks = tensor.n_cols // QUANT_TYPES[tensor.quant].block_size
     record[[at // 8 for at in EMBED]] = (
@@ -50,9 +49,7 @@ def dequantised(
 def fill(matrices: Iterable[TurnedOver]) -> None:
     """Make matrices of the weights that they are made of."""
     for one in matrices:
-        n, first = (
-            one.n_parts,
-            np.arange(one.source.n_rows).reshape(one.n_parts, -1)[:, : one.n_first],
-        )
+        n = one.n_parts
+        first = np.arange(one.source.n_rows).reshape(one.n_parts, -1)[:, : one.n_first]
         rows = dequantised(one.source, first.ravel()).reshape(n, one.n_first, one.source.n_cols)
         one.memory.array(np.float32, (n, one.source.n_cols, one.n_first))[:] = rows.swapaxes(1, 2)

@@ -41,7 +41,9 @@ class ExpertRows:
     """
 
     def __init__(self, plan: Plan, buffers: Buffers, experts: Experts, dim: int) -> None:
-        self._plan, self._buffers, self._experts = plan, buffers, experts
+        self._plan = plan
+        self._buffers = buffers
+        self._experts = experts
         n_columns, few = (self._n_columns(tokens) for tokens in (buffers.columns, FEW_COLUMNS))
         self.inputs = self.results = buffers.vector("expert columns", dim, n_columns, few)
         self.gate, self.up = (
@@ -72,7 +74,9 @@ class ExpertRows:
             bias: of each expert, for the choice alone.
             factors: address of what each expert's result is multiplied by, or 0.
         """
-        plan, one, router = self._plan, self._experts, self._experts.router
+        plan = self._plan
+        one = self._experts
+        router = self._experts.router
         plan.row(
             "choose experts", records.CHOOSE, logits=logits.address, bias=bias.address if bias else 0,
             n_experts=one.n_experts, n_used=one.n_used, score=SCORES.index(router.score),
@@ -136,15 +140,24 @@ class ExpertRows:
             first, n_rows: of the rows of one expert, those that are multiplied.
             bias: of all experts, in the same way.
         """
-        plan, n = self._plan, self._experts.n_experts
-        before, n_added, read = len(plan.operations), len(plan.added), self._has_columns(x)
+        plan = self._plan
+        n = self._experts.n_experts
+        before = len(plan.operations)
+        n_added = len(plan.added)
+        read = self._has_columns(x)
         plan.matmul(weights.part(first, n_rows), x, out, bias, plan.columns * self._experts.n_used)
         for operation in plan.operations[before:]:
             weight = operation.weight
             assert weight is not None
             if weight.name == weights.name:
-                patches = self._form_patches(x, plan.form(weights)) if read else {}
-                patches |= {"add": (bias.row_bytes, 0, 0)} if bias else {}
+                if read:
+                    patches = self._form_patches(x, plan.form(weights))
+                else:
+                    patches = {}
+                if bias:
+                    patches |= {"add": (bias.row_bytes, 0, 0)}
+                else:
+                    patches |= {}
                 self._multiply_each(operation, weights.size_bytes // n, out.n, patches)
             else:  # an adapter's
                 self._multiply_each(
@@ -153,7 +166,8 @@ class ExpertRows:
         for operation in plan.added[n_added:]:
             weight = operation.weight
             assert weight is not None
-            step, n_bytes = (0, 4 * out.n, 0), weights.n_rows // n * weight.row_bytes
+            step = (0, 4 * out.n, 0)
+            n_bytes = weights.n_rows // n * weight.row_bytes
             self._multiply_each(
                 operation, n_bytes, out.n, {"q": (0, 4 * weight.n_cols, 0), "add": step}
             )
@@ -193,7 +207,9 @@ class ExpertRows:
         else:
             self._plan.gate(self._experts.gate, self.gate, self.up)
         self._run_for_each(self._plan.operations[-1], {"gate": step, "up": step})
-        return self.up if self._experts.has_no_gate else self.gate
+        if self._experts.has_no_gate:
+            return self.up
+        return self.gate
 
     def join(
         self, shared: Activations | None, shared_gate: Activations | None, out: Activations

@@ -7,7 +7,10 @@ from engine import simd as vec
 from engine.jit import inner, kernel
 from engine.kernels.records import BARRIER, CREW, QUIT
 
-ROW_BYTES, ROW_KERNEL, ROW_RECORD, ROW_FLAGS = 24, 0, 8, 16
+ROW_BYTES = 24
+ROW_KERNEL = 0
+ROW_RECORD = 8
+ROW_FLAGS = 16
 
 SPIN_CYCLES = 200_000
 """About 80 microseconds: longer than any imbalance, shorter than a time slice."""
@@ -36,7 +39,8 @@ def wait_at_barrier(state, n_threads, lead, spin):
         if vec.atomic_load(state + CREW.waiters) != 0:
             vec.wake_all(state + CREW.epoch)
         return verdict, spin
-    begin, next_spin = vec.cycles(), min(2 * spin, SPIN_CYCLES)
+    begin = vec.cycles()
+    next_spin = min(2 * spin, SPIN_CYCLES)
     now = vec.atomic_load(state + CREW.epoch)
     while now == epoch:
         if vec.cycles() - begin < spin:
@@ -69,7 +73,8 @@ def walk(table, n_operations, state, thread, n_threads):
 @inner
 def walk_timed(table, n_operations, state, n_threads, times):
     """``walk`` for the lead, adding each row's cycles, barrier included, to ``times`` (n_operations int64)."""
-    before, spin = vec.cycles(), SPIN_CYCLES
+    before = vec.cycles()
+    spin = SPIN_CYCLES
     for i in range(n_operations):
         row = table + i * ROW_BYTES
         vec.call_kernel(
@@ -89,7 +94,8 @@ def walk_timed(table, n_operations, state, n_threads, times):
 def lead(state, thread, n_threads):
     """Run one walk of the state's table with the crew, as its first thread, and note whether it was cancelled."""
     call_followers(state, n_threads)
-    table, n_operations = vec.load_i64(state + CREW.table), vec.load_i64(state + CREW.n_operations)
+    table = vec.load_i64(state + CREW.table)
+    n_operations = vec.load_i64(state + CREW.n_operations)
     vec.store_i64(state + CREW.cancelled, walk(table, n_operations, state, thread, n_threads))
 
 
@@ -97,7 +103,8 @@ def lead(state, thread, n_threads):
 def lead_timed(state, thread, n_threads):
     """``lead`` that also notes where the time goes; the plain variant carries no trace of it."""
     call_followers(state, n_threads)
-    table, n_operations = vec.load_i64(state + CREW.table), vec.load_i64(state + CREW.n_operations)
+    table = vec.load_i64(state + CREW.table)
+    n_operations = vec.load_i64(state + CREW.n_operations)
     times = vec.load_i64(state + CREW.times)
     vec.store_i64(state + CREW.cancelled, walk_timed(table, n_operations, state, n_threads, times))
 

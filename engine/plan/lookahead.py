@@ -74,13 +74,19 @@ class Lookahead:
     def way(self) -> str:
         """The choice in words, such as "prefetch 8 kB and pages"."""
         far = abs(self.ahead & ~LOOK_FLAGS)
-        way = f"prefetch {far / 1024:g} kB" if far else ""
+        if far:
+            way = f"prefetch {far / 1024:g} kB"
+        else:
+            way = ""
         if self.ahead < 0:
             way += ", non-temporal"
         if self.ahead & LOOK_NEAR:
             way += " into L1"
         if self.ahead & LOOK_PAGES:
-            way += " and pages" if way else "prefetch pages"
+            if way:
+                way += " and pages"
+            else:
+                way += "prefetch pages"
         if self.ahead & LOOK_APART:
             way += ", four rows at once"
         return way or "no prefetch"
@@ -89,12 +95,16 @@ class Lookahead:
 def ahead_of(quant: str, reading: Reading = FROM_MEMORY) -> int:
     """Return what decode uses for a weight type: what was measured, else the default."""
     found = remembered().get(reading.key(quant))
-    return usual() if found is None else found.ahead
+    if found is None:
+        return usual()
+    return found.ahead
 
 
 def usual() -> int:
     """Return what is used until something was measured: Intel's processors read faster in four places."""
-    return USUAL_OF_INTEL if is_intel() else USUAL
+    if is_intel():
+        return USUAL_OF_INTEL
+    return USUAL
 
 
 @cache
@@ -132,11 +142,16 @@ def _kept() -> dict[str, Any]:
     """Return what the file holds, unchecked, by processor: several may share a directory."""
     path = _path()
     try:
-        raw = read_regular(path, _MOST_FILE_BYTES) if path is not None else None
+        if path is not None:
+            raw = read_regular(path, _MOST_FILE_BYTES)
+        else:
+            raw = None
         content = json.loads(raw or b"{}")
     except (OSError, ValueError, RecursionError):
         return {}
-    return content if isinstance(content, dict) else {}
+    if isinstance(content, dict):
+        return content
+    return {}
 
 
 def _checked(values: Any) -> Lookahead | None:
@@ -153,7 +168,9 @@ def _checked(values: Any) -> Lookahead | None:
 def _path() -> Path | None:
     from engine.machine.code import CACHE_DIRECTORY
 
-    return CACHE_DIRECTORY / FILE_NAME if CACHE_DIRECTORY is not None else None
+    if CACHE_DIRECTORY is not None:
+        return CACHE_DIRECTORY / FILE_NAME
+    return None
 
 
 @cache

@@ -47,7 +47,9 @@ EACH = "each expert"
 """The kernel that runs a row's own kernel for each expert."""
 FUNCTIONS = {"gelu": "gelu", "relu squared": "squared relu"}
 """Kernel of each function of a feed-forward without a gate, but for the one that has parameters."""
-DECODE, FEW, BLOCK = "matvec", "few", "matmul"
+DECODE = "matvec"
+FEW = "few"
+BLOCK = "matmul"
 """Kernels of matrix products: for one token, for up to ``FEW_COLUMNS`` with the same bits, and for many."""
 PRODUCTS_PER_OPERATION = 1 << 31
 """A prefill matmul of more products is split by rows: cancelling waits for one operation."""
@@ -164,11 +166,17 @@ class Plan:
         lanes: Sequence[Lane] = (),
         parts: Sequence[int] = (),
     ) -> None:
-        self.products = DECODE if columns == 1 else FEW if columns <= FEW_COLUMNS else BLOCK
+        if columns == 1:
+            self.products = DECODE
+        elif columns <= FEW_COLUMNS:
+            self.products = FEW
+        else:
+            self.products = BLOCK
         self.operations: list[Operation] = []
         self.phase = "embedding"
         self._step = step
-        self._lanes, self._steps_of_parts = lanes, parts
+        self._lanes = lanes
+        self._steps_of_parts = parts
         self._column = 0
         """That the next rows begin with."""
         self._columns = columns
@@ -200,13 +208,17 @@ class Plan:
 
     def adapt(self, low_ranks: Mapping[str, LowRank], buffers: Buffers) -> None:
         """Let adapters change the products that are written from now on; ``buffers`` hold what is between."""
-        self._low_ranks, self._buffers = low_ranks, buffers
+        self._low_ranks = low_ranks
+        self._buffers = buffers
 
     def _add(
         self, kernel: str, record: Any, matrix: Tensor | None = None, **arguments: int
     ) -> None:
         arguments["step"] = self._step
-        n_rows = arguments.get("n_rows", 1) if matrix is not None else 0
+        if matrix is not None:
+            n_rows = arguments.get("n_rows", 1)
+        else:
+            n_rows = 0
         self.operations.append(Operation(kernel, arguments, record, self.phase, matrix, n_rows))
         self._product = None
 
@@ -219,7 +231,8 @@ class Plan:
         Args:
             step: its address; no more tokens than the plan has columns.
         """
-        before, self._step = self._step, step
+        before = self._step
+        self._step = step
         try:
             yield
         finally:
@@ -272,9 +285,11 @@ class Plan:
         step = self._step
         self.barrier()
         for column, lane in enumerate(self._lanes):
-            self._step, self._column = lane.step, column
+            self._step = lane.step
+            self._column = column
             yield lane
-        self._step, self._column = step, 0
+        self._step = step
+        self._column = 0
         self.barrier()
 
     def _at(self, x: Activations, first: int = 0) -> int:
@@ -347,7 +362,10 @@ class Plan:
         bias: Tensor | None = None,
     ) -> None:
         """Scale to unit root mean square, then by weight, which may be an address; plus a bias."""
-        address = weight if isinstance(weight, int) else weight.address
+        if isinstance(weight, int):
+            address = weight
+        else:
+            address = weight.address
         self._add(
             "rmsnorm", records.RMSNORM, x=x.address, weight=address, out=out.address, dim=x.n, eps=bits(eps),
             bias=bias.address if bias else 0,
@@ -362,7 +380,10 @@ class Plan:
         bias: Tensor | None = None,
     ) -> None:
         """Take the mean off and scale to unit deviation, then by weight, which may be an address; plus a bias."""
-        address = weight if isinstance(weight, int) else weight.address
+        if isinstance(weight, int):
+            address = weight
+        else:
+            address = weight.address
         self._add(
             "layernorm", records.RMSNORM, x=x.address, weight=address, out=out.address, dim=x.n, eps=bits(eps),
             bias=bias.address if bias else 0,
@@ -373,10 +394,8 @@ class Plan:
         for form in dict.fromkeys(self.form(reader) for reader in readers):
             if form != "f32":
                 for column in self._each_part():
-                    made, address = (
-                        x.form(form).after(column, x.column_bytes(form)),
-                        x.address + 4 * column * x.n,
-                    )
+                    made = x.form(form).after(column, x.column_bytes(form))
+                    address = x.address + 4 * column * x.n
                     self._add(
                         f"quantize {form}", records.QUANTIZE, x=address, n=x.n, q=made.q, d=made.d, sums=made.sums,
                     )  # fmt: skip
@@ -400,7 +419,8 @@ class Plan:
             first: element of ``out`` that the product begins with.
             columns: the most that a walk has of them, where they are not its tokens.
         """
-        n_before, begin = len(self.operations), out.address + 4 * first
+        n_before = len(self.operations)
+        begin = out.address + 4 * first
         added = self._low_rank(weight, x, out, begin, columns)
         n_first = len(self.operations)
         self._multiply(
@@ -462,7 +482,8 @@ class Plan:
             f"low rank of {weight.name.split('.', 2)[-1]} {weight.first_row}", low.rank, out.columns
         )
         self._multiply(low.down.part(0, low.rank), x, "f32", inner, inner.address, (0, 0), columns)
-        up, at = low.up.part(weight.first_row, weight.n_rows), len(self.operations)
+        up = low.up.part(weight.first_row, weight.n_rows)
+        at = len(self.operations)
         self._multiply(up, inner, "f32", out, begin, (begin, out.n), columns)
         added = self.operations[at:]
         del self.operations[at:]
@@ -598,7 +619,8 @@ class Plan:
         Args:
             sinks: one more score for each head.
         """
-        n_heads, head_dim = attention.n_heads, attention.key_dim
+        n_heads = attention.n_heads
+        head_dim = attention.key_dim
         words = {
             "n_heads": n_heads, "n_kv_heads": attention.n_kv_heads, "head_dim": head_dim,
             "scale": bits(attention.scale), "window": attention.window or 0,
@@ -842,7 +864,10 @@ class Plan:
                 operation.each["kernel"], kernel = kernel, addresses[EACH]
             record = np.frombuffer(operation.record_bytes(), np.uint8)
             arguments.bytes[i * RECORD_BYTES : (i + 1) * RECORD_BYTES] = record
-            flags = BARRIER if operation.barrier else 0
+            if operation.barrier:
+                flags = BARRIER
+            else:
+                flags = 0
             rows[i] = kernel, arguments.address + i * RECORD_BYTES, flags
         table = Memory(rows.nbytes)
         table.array(np.int64, rows.shape)[:] = rows
@@ -858,7 +883,8 @@ def scratch_bytes_per_thread(config: ModelConfig) -> int:
 
 
 def _cache_words(cache: KVCache, layer: int) -> dict[str, int]:
-    keys, values = cache.layers[layer].keys, cache.layers[layer].values
+    keys = cache.layers[layer].keys
+    values = cache.layers[layer].values
     assert keys.width == values.width, "the kernels know one width of heads"
     return {
         "k_cache": keys.address, "v_cache": values.address, "n_slots": keys.n_slots,

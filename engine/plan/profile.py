@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 PROBE_BYTES = 256 << 20
 """Bytes read by the probe; far more than any cache."""
 _FILL_STEP_BYTES = 16 << 20
-SAMPLING, CALLER = "sampling", "caller"
+SAMPLING = "sampling"
+CALLER = "caller"
 """Phases of a reply outside its walks: checking logits and choosing a token; what the consumer of tokens took."""
 
 
@@ -45,7 +46,9 @@ class PhaseTime:
     @property
     def gbps(self) -> float:
         """Weights read, in gigabytes a second."""
-        return self.weight_bytes / self.seconds / 1e9 if self.seconds > 0 else 0.0
+        if self.seconds > 0:
+            return self.weight_bytes / self.seconds / 1e9
+        return 0.0
 
 
 class ProfileTable:
@@ -73,7 +76,8 @@ class ProfileTable:
     def reset(self) -> None:
         """Begin again from zero."""
         self._cycles[:] = 0
-        self.n_walks, self.seconds = 0, 0.0
+        self.n_walks = 0
+        self.seconds = 0.0
 
     def phases(self) -> list[PhaseTime]:
         """Time by phase, in the order of the plan; the wall clock gives the length of a cycle."""
@@ -162,11 +166,13 @@ def read_bandwidth_gbps(
         MemoryPlanError: the system does not give the memory.
     """
     crew.rearm()
-    data, out = Memory(PROBE_BYTES), Memory(128 * n_threads)
+    data = Memory(PROBE_BYTES)
+    out = Memory(128 * n_threads)
     for start in range(0, PROBE_BYTES, _FILL_STEP_BYTES):
         _give_way(is_unwanted)
         data.bytes[start : start + _FILL_STEP_BYTES] = 1
-    record, table = Memory(8 * len(PROBE)), Memory(24)
+    record = Memory(8 * len(PROBE))
+    table = Memory(24)
     words = record.array(np.int64, (len(PROBE),))
     for name, value in (("address", data.address), ("n_bytes", PROBE_BYTES), ("out", out.address)):
         words[getattr(PROBE, name) // 8] = value
@@ -175,7 +181,10 @@ def read_bandwidth_gbps(
     seconds = []
     for i in range(rounds + 1):
         _give_way(is_unwanted)
-        words[PROBE.n_places // 8] = 4 if i & 1 else 1
+        if i & 1:
+            words[PROBE.n_places // 8] = 4
+        else:
+            words[PROBE.n_places // 8] = 1
         before_s = time.perf_counter()
         crew.walk_whole((table.address, 1), n_threads)
         seconds.append(time.perf_counter() - before_s)

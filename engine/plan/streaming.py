@@ -55,7 +55,8 @@ def _uses(operations: list[Operation], names: Collection[str]) -> list[_Use]:
         if one.record is records.MATMUL and one.weight is not None and one.weight.name in names:
             address = one.arguments["weights"]
             use = found.setdefault(one.weight.name, _Use(i, i, address, address))
-            use.last_row, use.address = i, min(use.address, address)
+            use.last_row = i
+            use.address = min(use.address, address)
             use.end = max(use.end, address + one.n_rows * one.weight.row_bytes)
     return list(found.values())
 

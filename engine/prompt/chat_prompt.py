@@ -131,7 +131,10 @@ class ChatPrompt:
 
     def start(self, system: str | None) -> None:
         """Begin a new conversation; ``system``: the system prompt; None or empty for none."""
-        self.messages = [Message("system", system)] if system else []
+        if system:
+            self.messages = [Message("system", system)]
+        else:
+            self.messages = []
         self._now = time.time()
         self._text = ""
         self._ids: list[int] = []
@@ -143,17 +146,17 @@ class ChatPrompt:
     def opening(self) -> str:
         """The text that the template printed after the last user message of the last ``prompt_ids``."""
         places = self._user_messages()
-        return self._text[places[-1].stop :] if places else self._text[-_OPENING_CHARS:]
+        if places:
+            return self._text[places[-1].stop :]
+        return self._text[-_OPENING_CHARS:]
 
     @property
     def thought_budget_tokens(self) -> int | None:
         """Limit on the next reply's thought in tokens: the mode's, or its level's where the template has no levels."""
         mode = self.thinking
-        return (
-            mode.budget_tokens
-            if self._template.knows_levels or not mode.level
-            else LEVEL_BUDGETS_TOKENS.get(mode.level)
-        )
+        if self._template.knows_levels or not mode.level:
+            return mode.budget_tokens
+        return LEVEL_BUDGETS_TOKENS.get(mode.level)
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -161,11 +164,9 @@ class ChatPrompt:
 
         Valid after ``prompt_ids``, which tests whether the template can be used.
         """
-        return (
-            ()
-            if self._template.source is not None
-            else tuple(t for t in CHATML_TAGS if t not in self._control)
-        )
+        if self._template.source is not None:
+            return ()
+        return tuple(t for t in CHATML_TAGS if t not in self._control)
 
     def turn_starts(self) -> list[int]:
         """Return the index in the last ``prompt_ids`` where each user message begins, approximately.
@@ -200,7 +201,8 @@ class ChatPrompt:
 
         The system message is skipped: templates may put it anywhere.
         """
-        places, pos = [], 0
+        places = []
+        pos = 0
         for message in self.messages:
             if message.role == "system":
                 continue
@@ -253,7 +255,8 @@ class ChatPrompt:
         """
         end_of_words = 1 + max(text.rfind(space) for space in " \t\n")
         kept = text[: max(end_of_words, len(text) - _LONGEST_WORD_CHARS)].rstrip()
-        here, further = self._ids_with(kept or "?"), self._ids_with(kept + _ANY_CONTINUATION)
+        here = self._ids_with(kept or "?")
+        further = self._ids_with(kept + _ANY_CONTINUATION)
         shared = next(
             (i for i, (a, b) in enumerate(zip(here, further, strict=False)) if a != b), len(here)
         )
@@ -294,8 +297,14 @@ class ChatPrompt:
         if self.messages and not self._awaits_reply:
             raise ValueError("a reply cannot follow another")
         if calls:
-            content = text if before_calls is None else before_calls
-            written = text if before_calls is not None else ""
+            if before_calls is None:
+                content = text
+            else:
+                content = before_calls
+            if before_calls is not None:
+                written = text
+            else:
+                written = ""
             self.messages.append(Message("assistant", content, tuple(calls), written=written))
         else:
             self.messages.append(Message("assistant", text))
@@ -317,7 +326,8 @@ class ChatPrompt:
                 return (*ids[:n_whole], *rest)
             n_chars += len(piece)
             if not stream.is_within_character:
-                n_whole, whole_chars = n + 1, n_chars
+                n_whole = n + 1
+                whole_chars = n_chars
         return tuple(ids)
 
     def take_reply(self) -> TakenReply:
@@ -339,9 +349,13 @@ class ChatPrompt:
 
     def restore(self, saved: SavedChat) -> None:
         """Go back to a snapshot."""
-        self.messages, self._replies = list(saved.messages), list(saved.replies)
-        self._is_settled, self._swaps = saved.is_settled, dict(saved.swaps)
-        self._text, self._ids, self._marks = saved.text, list(saved.ids), list(saved.marks)
+        self.messages = list(saved.messages)
+        self._replies = list(saved.replies)
+        self._is_settled = saved.is_settled
+        self._swaps = dict(saved.swaps)
+        self._text = saved.text
+        self._ids = list(saved.ids)
+        self._marks = list(saved.marks)
 
     def rewind(self, n_messages: int) -> None:
         """Keep the first messages and drop the others; the tokens of kept messages are unchanged.
@@ -361,9 +375,14 @@ class ChatPrompt:
 
     def tokenise_again(self) -> None:
         """Tokenise from the beginning, for tools that have changed; every reply keeps the ids that were generated."""
-        messages, replies = self.messages, iter(self._replies)
-        self.messages, self._replies = [], []
-        self._text, self._ids, self._marks, self._is_settled = "", [], [], True
+        messages = self.messages
+        replies = iter(self._replies)
+        self.messages = []
+        self._replies = []
+        self._text = ""
+        self._ids = []
+        self._marks = []
+        self._is_settled = True
         for message in messages:
             if message.role == "assistant":
                 if self._awaits_reply:  # there may be a reply that nothing is before
@@ -397,9 +416,13 @@ class ChatPrompt:
     def _render(self) -> str:
         """Return the conversation as the template prints it, control tokens in messages swapped out."""
         contents = "".join(part for message in self.messages for part in _texts(message))
-        contents += json.dumps(list(self.tools), ensure_ascii=False) if self.tools else ""
+        if self.tools:
+            contents += json.dumps(list(self.tools), ensure_ascii=False)
+        else:
+            contents += ""
         if any(swap in contents for swap in self._swaps.values()):
-            before, self._swaps = self._swaps, self._choose_swaps(contents)
+            before = self._swaps
+            self._swaps = self._choose_swaps(contents)
             self._text = self._text.translate(
                 {ord(swap): self._swaps[first] for first, swap in before.items()}
             )
@@ -441,7 +464,8 @@ class ChatPrompt:
         return found
 
     def _guarded_result(self, result: CallResult) -> dict[str, Any]:
-        content, name = self._guard(result.text), self._guard(result.name)
+        content = self._guard(result.text)
+        name = self._guard(result.name)
         return {
             "role": "tool",
             "content": content,
@@ -455,11 +479,9 @@ class ChatPrompt:
             return self._guard(value)
         if isinstance(value, Mapping):
             return {self._guard(str(key)): self._guard_values(one) for key, one in value.items()}
-        return (
-            [self._guard_values(one) for one in value]
-            if isinstance(value, (list, tuple))
-            else value
-        )
+        if isinstance(value, (list, tuple)):
+            return [self._guard_values(one) for one in value]
+        return value
 
     def _choose_swaps(self, contents: str) -> dict[str, str]:
         """Map the first characters of control tokens to private-use characters that occur nowhere else."""
@@ -523,14 +545,20 @@ class ChatPrompt:
         shared_chars = _shared_chars(self._text, rendered)
         while self._marks and self._marks[-1].needs_chars > shared_chars:
             self._marks.pop()
-        mark = self._marks[-1] if self._marks else _Mark(0, 0, 0, True)
+        if self._marks:
+            mark = self._marks[-1]
+        else:
+            mark = _Mark(0, 0, 0, True)
         self._text = self._text[: mark.chars]
         del self._ids[mark.n_ids :]
 
     def _append(self, rendered: str) -> None:
         """Tokenise the rendered text after the part that has tokens already."""
         tokenizer = self._tokenizer
-        after_special = self._marks[-1].after_special if self._marks else True
+        if self._marks:
+            after_special = self._marks[-1].after_special
+        else:
+            after_special = True
         base = len(self._text)
         fragments = tokenizer.split(rendered[base:], special=True)
         printed_bos = bool(fragments) and fragments[0].token_id == tokenizer.bos_id
@@ -541,7 +569,8 @@ class ChatPrompt:
                 self._ids += tokenizer.encode_text(self._restore(fragment.text), after_special)
             else:
                 # Text before a special token has the same tokens whatever follows the special token.
-                start, end = base + fragment.start, base + fragment.end
+                start = base + fragment.start
+                end = base + fragment.end
                 self._marks.append(_Mark(end, start, len(self._ids), after_special))
                 self._ids.append(fragment.token_id)
             after_special = fragment.token_id is not None
@@ -586,7 +615,8 @@ def _end_of_reply(rendered: str, start: int, reply: str) -> int | None:
 
 def _shared_chars(one: str, other: str) -> int:
     """Return the length of the longest common prefix; a binary search keeps the comparison in compiled code."""
-    low, high = 0, min(len(one), len(other))
+    low = 0
+    high = min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
         if one[low:middle] == other[low:middle]:

@@ -29,7 +29,8 @@ CHATML_TAGS = ("<|im_end|>", "<|im_start|>")
 _USER_NEEDLE = "qvuserqv"
 _SYSTEM_NEEDLE = "qvsystemqv"
 _PROBE = {"role": "user", "content": _USER_NEEDLE}
-_TOOL_NEEDLE, _VALUE_NEEDLE = "qvtoolqv", "qvvalueqv"
+_TOOL_NEEDLE = "qvtoolqv"
+_VALUE_NEEDLE = "qvvalueqv"
 _TOOL = {
     "type": "function",
     "function": {
@@ -205,7 +206,9 @@ class ChatTemplate:
         try:
             switch = self._switch(thinking)
             text = self._render(messages, add_generation_prompt, now, switch.variables, tools)
-            return text + switch.opening if add_generation_prompt else text
+            if add_generation_prompt:
+                return text + switch.opening
+            return text
         except TemplateError as error:
             raise TemplateError(
                 f"{self._file_name}: the chat template {error} (start a new conversation or change the message)"
@@ -247,7 +250,10 @@ class ChatTemplate:
         has_switch = text != self._render(
             [_PROBE], True, None, self._switch(ThinkingMode(True)).variables
         )
-        marker = None if has_switch or closed_by(text) else mentioned_in(self.source)
+        if has_switch or closed_by(text):
+            marker = None
+        else:
+            marker = mentioned_in(self.source)
         return _Switch(variables, marker.empty if marker is not None else "")
 
     def _render(
@@ -298,11 +304,9 @@ class ChatTemplate:
                 continue
             if _TOOL_NEEDLE in text and _VALUE_NEEDLE in text:
                 return self._calls
-        return (
-            _Calls(found, are_written=found.write is not None)
-            if found.write is not None
-            else _Calls(None)
-        )
+        if found.write is not None:
+            return _Calls(found, are_written=found.write is not None)
+        return _Calls(None)
 
     def _probe(self) -> None:
         """Find out on first use whether the template works at all, and what it does with a system message."""
@@ -314,8 +318,12 @@ class ChatTemplate:
         reason = self._why_unusable()
         for tools, wants_parts in _OTHER_FORMS:
             if reason and reason.startswith(_MAY_BE_THE_FORM):
-                self._tools, self._wants_parts = tools, wants_parts
-                reason = reason if self._why_unusable() else None
+                self._tools = tools
+                self._wants_parts = wants_parts
+                if self._why_unusable():
+                    reason = reason
+                else:
+                    reason = None
         if reason:
             self._fall_back(reason)
             return
@@ -335,12 +343,17 @@ class ChatTemplate:
         prints = (
             _USER_NEEDLE in text and f"'{_USER_NEEDLE}'" not in text
         )  # and not as Python writes a list
-        return None if prints else _PRINTS_NOTHING
+        if prints:
+            return None
+        return _PRINTS_NOTHING
 
     def _fall_back(self, reason: str) -> None:
         self.source = None
         self._probed = True
-        what = f"the chat template {reason}" if reason else "has no chat template"
+        if reason:
+            what = f"the chat template {reason}"
+        else:
+            what = "has no chat template"
         self._notice = f"{self._file_name}: {what}; using ChatML"
         self.close()
 
@@ -349,10 +362,14 @@ def _as_template_sees(
     message: Mapping[str, Any], how: _Calls | None, wants_parts: bool
 ) -> dict[str, Any]:
     """Return a message with thought and answer apart where it consists of channels, and its calls as is usual."""
-    role, content = message["role"], message["content"]
+    role = message["role"]
+    content = message["content"]
     seen: dict[str, Any] = {"role": role, "content": content}
     calls = message.get("tool_calls")
-    parts = parts_of_channels(content) if role == "assistant" else None
+    if role == "assistant":
+        parts = parts_of_channels(content)
+    else:
+        parts = None
     if parts is not None:
         thought, answer = parts
         seen["content"] = answer
@@ -381,7 +398,10 @@ def _as_template_sees(
 
 def _call_seen(call: Mapping[str, Any], has_text: bool) -> dict[str, Any]:
     function = call["function"]
-    arguments = function["arguments"] if has_text else json.loads(function["arguments"])
+    if has_text:
+        arguments = function["arguments"]
+    else:
+        arguments = json.loads(function["arguments"])
     return {
         "id": call["id"],
         "type": "function",

@@ -23,7 +23,10 @@ def mapped(schema: Any, change: Change) -> Any:
     """
     if isinstance(schema, list):
         return [mapped(one, change) for one in schema]
-    changed = change(schema) if isinstance(schema, Mapping) else None
+    if isinstance(schema, Mapping):
+        changed = change(schema)
+    else:
+        changed = None
     if changed is None:
         return schema
     return {key: _mapped_value(key, value, change) for key, value in changed.items()}
@@ -43,9 +46,18 @@ def moved(schema: Any, place: str, root: Any = None) -> Any:
     Args:
         root: what it refers to; itself by default.
     """
-    root = schema if root is None else root
-    own_id = root.get("$id") if isinstance(root, Mapping) else None
-    own_id = own_id.removesuffix("#") if isinstance(own_id, str) else ""
+    if root is None:
+        root = schema
+    else:
+        root = root
+    if isinstance(root, Mapping):
+        own_id = root.get("$id")
+    else:
+        own_id = None
+    if isinstance(own_id, str):
+        own_id = own_id.removesuffix("#")
+    else:
+        own_id = ""
 
     def change(one: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if isinstance(one.get("$id"), str):
@@ -65,25 +77,29 @@ def moved(schema: Any, place: str, root: Any = None) -> Any:
 def resolved(schema: Any, root: Any) -> Mapping[str, Any]:
     """Return what a schema refers to, if that is in the root; the schema itself where it refers to nothing there."""
     for _ in range(_MOST_HOPS):
-        reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+        if isinstance(schema, Mapping):
+            reference = schema.get("$ref")
+        else:
+            reference = None
         if not isinstance(reference, str) or not reference.startswith("#/"):
             break
         target = root
         for step in reference[2:].split("/"):
-            target = (
-                target.get(step.replace("~1", "/").replace("~0", "~"))
-                if isinstance(target, Mapping)
-                else None
-            )
+            if isinstance(target, Mapping):
+                target = target.get(step.replace("~1", "/").replace("~0", "~"))
+            else:
+                target = None
         if not isinstance(target, Mapping):
             break
         schema = target
-    return schema if isinstance(schema, Mapping) else {}
+    if isinstance(schema, Mapping):
+        return schema
+    return {}
 
 
 def lifted(schema: Any, root: Any) -> Any:
     """Return a schema from inside the root as a complete one, with all that it refers to."""
     found = moved(schema, _WHOLE, root)
-    return (
-        schema if found == schema else {"allOf": [found], "$defs": {"whole": moved(root, _WHOLE)}}
-    )
+    if found == schema:
+        return schema
+    return {"allOf": [found], "$defs": {"whole": moved(root, _WHOLE)}}

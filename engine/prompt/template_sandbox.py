@@ -128,7 +128,10 @@ def _limit(**limits: int) -> None:
         if what is None:
             continue
         _, hard = resource.getrlimit(what)
-        amount = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
+        if hard == resource.RLIM_INFINITY:
+            amount = amount
+        else:
+            amount = min(amount, hard)
         with contextlib.suppress(
             ValueError
         ):  # macOS knows the limit on memory and refuses it; those on time hold

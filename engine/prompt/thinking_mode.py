@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-AUTO, ON, OFF = "auto", "on", "off"
+AUTO = "auto"
+ON = "on"
+OFF = "off"
 LEVELS = ("low", "medium", "high")
 MOST_BUDGET_TOKENS = 1 << 20
 
@@ -54,7 +56,9 @@ class ThinkingMode:
             word.isascii() and word.isdigit() and len(word) <= 7 and int(word) <= MOST_BUDGET_TOKENS
         ):
             raise ValueError(text)
-        return cls(True, budget_tokens=int(word)) if int(word) else cls(False)
+        if int(word):
+            return cls(True, budget_tokens=int(word))
+        return cls(False)
 
     def __str__(self) -> str:
         """Write the mode in the words that ``parse`` takes."""
@@ -68,7 +72,9 @@ class ThinkingMode:
     def next_best(self) -> ThinkingMode | None:
         """The mode to ask for where a template refuses this one; None for the template's own."""
         if self.level:
-            return ThinkingMode(True, "high") if self.level == "medium" else ThinkingMode(True)
+            if self.level == "medium":
+                return ThinkingMode(True, "high")
+            return ThinkingMode(True)
         return None
 
     def variables(self, source: str) -> dict[str, Any]:
@@ -81,7 +87,10 @@ class ThinkingMode:
             return {}
         found: dict[str, Any] = {"enable_thinking": self.is_on, "thinking": self.is_on}
         if _is_quoted("disabled", source):
-            found["thinking_mode"] = "enabled" if self.is_on else "disabled"
+            if self.is_on:
+                found["thinking_mode"] = "enabled"
+            else:
+                found["thinking_mode"] = "disabled"
         if not self.is_on or self.budget_tokens is not None:
             found["thinking_budget"] = self.budget_tokens or 0
         wanted = self.level or (

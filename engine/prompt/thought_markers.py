@@ -131,7 +131,10 @@ def parts_of_channels(reply: str) -> tuple[str, str] | None:
         if not marker.again or not reply.lstrip().startswith((marker.opening, marker.answer)):
             continue
         thought, found, answer = reply.rpartition(marker.answer)
-        thought = thought if found else reply
+        if found:
+            thought = thought
+        else:
+            thought = reply
         for text in (marker.opening, marker.closing, marker.again):
             thought = thought.replace(text, "")
         return thought, answer if found else ""

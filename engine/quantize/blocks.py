@@ -17,7 +17,8 @@ SOURCE, IMPORTANCE, OUT, N_BLOCKS, BLOCKS_PER_ROW, ROOM = range(0, 48, 8)
 
 def signed(bits):
     """Return the rounding to signed codes of some bits."""
-    least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    least = -(1 << (bits - 1))
+    most = (1 << (bits - 1)) - 1
 
     @inner
     def rounded(v):
@@ -41,10 +42,12 @@ def halved(v, address):
 @inner
 def groups(write_group, op):
     """Take eight blocks at a time, the last eight together with some that were done."""
-    source, importance, out, room = (
-        vec.load_i64(op + SOURCE), vec.load_i64(op + IMPORTANCE), vec.load_i64(op + OUT), vec.load_i64(op + ROOM)
-    )  # fmt: skip
-    n_blocks, blocks_per_row = vec.load_i64(op + N_BLOCKS), vec.load_i64(op + BLOCKS_PER_ROW)
+    source = vec.load_i64(op + SOURCE)
+    importance = vec.load_i64(op + IMPORTANCE)
+    out = vec.load_i64(op + OUT)
+    room = vec.load_i64(op + ROOM)
+    n_blocks = vec.load_i64(op + N_BLOCKS)
+    blocks_per_row = vec.load_i64(op + BLOCKS_PER_ROW)
     for at in range(0, n_blocks, 8):
         first = min(at, n_blocks - 8)
         load_group(source, importance, first, n_blocks, blocks_per_row, 32, room)
@@ -55,7 +58,8 @@ def groups(write_group, op):
 def nibbles(out, room, block):
     """Write the lower four bits of a block's codes: the first 16 in the low nibbles, the others in the high ones."""
     for i in range(16):
-        low, high = lane(room + CODES + 32 * i, block), lane(room + CODES + 32 * (i + 16), block)
+        low = lane(room + CODES + 32 * i, block)
+        high = lane(room + CODES + 32 * (i + 16), block)
         vec.store_u8(out + i, (low & 15) | ((high & 15) << 4))
 
 
@@ -73,7 +77,8 @@ def signed_group(rounded, reach, type_bytes, has_fifth):
 
     @inner
     def write_group(out, first, room, is_weighted):
-        x, offset = room + VALUES, vec.splat_f32x8(reach)
+        x = room + VALUES
+        offset = vec.splat_f32x8(reach)
         d = halved(
             scale_only(rounded, reach, x, room + WEIGHTS, 32, 5 if is_weighted else 2, 0.2),
             room + SCALES,
@@ -97,12 +102,15 @@ def group_with_minimum(most, type_bytes, has_fifth):
 
     @inner
     def write_group(out, first, room, is_weighted):
-        x, zero, limit = room + VALUES, vec.splat_f32x8(0.0), vec.splat_f32x8(most)
+        x = room + VALUES
+        zero = vec.splat_f32x8(0.0)
+        limit = vec.splat_f32x8(most)
         first_try, n_tries = (-1.0, 21) if is_weighted else (-0.6, 9)
         d, m, _, _, _ = scale_and_minimum(
             x, room + WEIGHTS, 32, most, True, first_try, 0.15, n_tries
         )
-        d, m = halved(d, room + SCALES), halved(m, room + MINIMA)
+        d = halved(d, room + SCALES)
+        m = halved(m, room + MINIMA)
         over = inverse(d)
         for i in range(32):
             q = nearest(vec.fmul(vec.fsub(vec.load_f32x8(x + 32 * i), m), over), zero, limit)
@@ -149,11 +157,10 @@ def entries_group(out, first, room, is_weighted):
         nibbles(at + 2, room, block)
 
 
-write_q4_0, write_q5_0 = (
-    signed_group(signed_4, 8.0, 18, False),
-    signed_group(signed_5, 16.0, 22, True),
-)
-write_q4_1, write_q5_1 = group_with_minimum(15.0, 20, False), group_with_minimum(31.0, 24, True)
+write_q4_0 = signed_group(signed_4, 8.0, 18, False)
+write_q5_0 = signed_group(signed_5, 16.0, 22, True)
+write_q4_1 = group_with_minimum(15.0, 20, False)
+write_q5_1 = group_with_minimum(31.0, 24, True)
 
 
 @kernel

@@ -78,7 +78,8 @@ def quantise_file(
         | {"general.quantization_version": np.uint32(QUANTIZATION_VERSION)}
         | dict(metadata)
     )
-    done, square_error = 0, 0.0
+    done = 0
+    square_error = 0.0
     with ThreadPoolExecutor(n_threads) as pool, writing(path, kept, table) as out:
         for one in table:
             tensor = weights.tensors[one.name]
@@ -96,7 +97,10 @@ def quantise_file(
             if progress is not None:
                 progress(done)
     n_values = sum(int(np.prod(one.shape, dtype=object)) for one in changed)
-    rmse = float(np.sqrt(square_error / n_values)) if n_values else 0.0
+    if n_values:
+        rmse = float(np.sqrt(square_error / n_values))
+    else:
+        rmse = 0.0
     return Written(
         sum(one.size_bytes for one in table), rmse, Counter(one.type_name for one in table)
     )
@@ -105,11 +109,10 @@ def quantise_file(
 def _check(gguf: GGUFFile, wanted: TensorToWrite) -> None:
     source = gguf.tensors[wanted.name].type_name
     if source not in QUANTS or wanted.type_name not in WRITABLE:
-        what = (
-            f"is {source}, which cannot be read"
-            if source not in QUANTS
-            else f"cannot be made {wanted.type_name}"
-        )
+        if source not in QUANTS:
+            what = f"is {source}, which cannot be read"
+        else:
+            what = f"cannot be made {wanted.type_name}"
         raise UnsupportedQuantError(
             f"{gguf.shown_name}: tensor {wanted.name} {what} (keep it: --keep)"
         )
@@ -131,7 +134,10 @@ def _slices(
     gguf: GGUFFile, tensor: Tensor, importance: Floats | None
 ) -> Iterator[tuple[Tensor, Floats | None]]:
     """Yield a tensor in slices with the importance of its columns; none has rows of two experts."""
-    n_parts = 1 if importance is None else importance.size // tensor.n_cols
+    if importance is None:
+        n_parts = 1
+    else:
+        n_parts = importance.size // tensor.n_cols
     if importance is not None and (
         importance.size != n_parts * tensor.n_cols or not n_parts or tensor.n_rows % n_parts
     ):
@@ -140,11 +146,10 @@ def _slices(
     n_rows = tensor.n_rows // n_parts
     n_at_once = max(1, _SLICE // tensor.n_cols)
     for part in range(n_parts):
-        columns = (
-            None
-            if importance is None
-            else importance[part * tensor.n_cols : (part + 1) * tensor.n_cols]
-        )
+        if importance is None:
+            columns = None
+        else:
+            columns = importance[part * tensor.n_cols : (part + 1) * tensor.n_cols]
         for first in range(0, n_rows, n_at_once):
             n = min(n_at_once, n_rows - first)
             yield tensor.part(part * n_rows + first, n) if tensor.n_rows > 1 else tensor, columns

@@ -11,7 +11,9 @@ from engine import simd as vec
 from engine.jit import inner
 from engine.simd.types import call
 
-VALUES, WEIGHTS, CODES = 0, 1024, 2048
+VALUES = 0
+WEIGHTS = 1024
+CODES = 2048
 SCALES, MINIMA, XQ, Q_SUM, QQ = range(3072, 3392, 64)
 ROOM_BYTES = 3392
 """Of a thread: 256 values, their weights and their codes, and of 16 blocks scales, minima and sums; all float32."""
@@ -74,5 +76,6 @@ def lane(address, k):
 @inner
 def code(room, size, k):
     """Code of value k, of blocks of ``size`` values."""
-    block, i = k // size, k % size
+    block = k // size
+    i = k % size
     return lane(room + CODES + 32 * size * (block >> 3), 8 * i + (block & 7))

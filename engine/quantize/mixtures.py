@@ -110,7 +110,8 @@ def mixture(
     Returns:
         name -> type, in layers' order.
     """
-    plain, facts = MIXES[MIXTURES[mix]][0], _facts(metadata, tensors, has_importance)
+    plain = MIXES[MIXTURES[mix]][0]
+    facts = _facts(metadata, tensors, has_importance)
     roles = {name: _role(name) for name in sorted(tensors, key=_place)}
     n_values = sum(role == "value" for role in roles.values())
     counts = dict.fromkeys(("value", "down"), 0)
@@ -141,15 +142,19 @@ def _facts(
 
     def number(key: str) -> int:
         value = metadata.get(f"{architecture}.{key}", 0)
-        first = value[0] if isinstance(value, np.ndarray) and value.size else value
-        return int(first) if isinstance(first, (int, np.integer)) else 0
+        if isinstance(value, np.ndarray) and value.size:
+            first = value[0]
+        else:
+            first = value
+        if isinstance(first, (int, np.integer)):
+            return int(first)
+        return 0
 
     n_heads = number("attention.head_count")
-    n_heads_kv = (
-        number("attention.head_count_kv")
-        if f"{architecture}.attention.head_count_kv" in metadata
-        else n_heads
-    )
+    if f"{architecture}.attention.head_count_kv" in metadata:
+        n_heads_kv = number("attention.head_count_kv")
+    else:
+        n_heads_kv = n_heads
     is_tied = "output.weight" not in tensors
     return Facts(
         str(architecture),
@@ -170,7 +175,9 @@ def _place(name: str) -> tuple[int, str]:
 
 def _layer(name: str) -> int | None:
     found = re.match(r"blk\.(\d{1,9})\.", name)
-    return int(found[1]) if found else None
+    if found:
+        return int(found[1])
+    return None
 
 
 def _role(name: str) -> Role:
@@ -185,7 +192,9 @@ def _fitting(type_name: str, n_cols: int) -> str:
     """Return a type whose blocks make whole rows."""
     if n_cols % TYPES_BY_NAME[type_name].block_size:
         type_name = _SMALLER_BLOCKS.get(type_name, type_name)
-    return "F16" if n_cols % TYPES_BY_NAME[type_name].block_size else type_name
+    if n_cols % TYPES_BY_NAME[type_name].block_size:
+        return "F16"
+    return type_name
 
 
 def _gets_more(layer: int, n_layers: int) -> bool:
@@ -211,7 +220,9 @@ def _of_role(
         is_eight = (
             facts.is_like_falcon or n_cols % TYPES_BY_NAME[plain].block_size or plain == "Q8_0"
         )
-        return "Q8_0" if is_eight else "Q6_K"
+        if is_eight:
+            return "Q8_0"
+        return "Q6_K"
     if role == "value":
         counts[role] += 1
         return _value_type(counts[role] - 1, n_values, mix, plain, facts)
@@ -219,7 +230,10 @@ def _of_role(
         return "Q8_0"
     if role == "down":
         counts[role] += 1
-        layer = _layer(name) if facts.n_experts > 1 else None
+        if facts.n_experts > 1:
+            layer = _layer(name)
+        else:
+            layer = None
         return _down_type(counts[role] - 1 if layer is None else layer, mix, plain, facts)
     if role == "attention out":
         return _attention_out_type(mix, plain, facts)
@@ -231,9 +245,15 @@ def _value_type(index: int, n_values: int, mix: str, plain: str, facts: Facts) -
         return "Q8_0"
     chosen = plain
     if mix == "Q2_K":
-        chosen = "Q4_K" if facts.shares_heads else "Q3_K"
+        if facts.shares_heads:
+            chosen = "Q4_K"
+        else:
+            chosen = "Q3_K"
     elif mix == "Q3_K_M":
-        chosen = "Q5_K" if index < 2 else "Q4_K"
+        if index < 2:
+            chosen = "Q5_K"
+        else:
+            chosen = "Q4_K"
     elif (
         mix == "Q3_K_L"
         or (mix in ("IQ4_NL", "IQ4_XS") and facts.shares_heads)
@@ -242,20 +262,34 @@ def _value_type(index: int, n_values: int, mix: str, plain: str, facts: Facts) -
         chosen = "Q5_K"
     elif mix in ("Q4_K_M", "Q5_K_M") and _gets_more(index, n_values):
         chosen = "Q6_K"
-    return "Q5_K" if facts.has_seventy_billion and chosen in ("Q3_K", "Q4_K") else chosen
+    if facts.has_seventy_billion and chosen in ("Q3_K", "Q4_K"):
+        return "Q5_K"
+    return chosen
 
 
 def _down_type(layer: int, mix: str, plain: str, facts: Facts) -> str:
-    n, is_falcon = facts.n_layers, facts.is_like_falcon
-    is_first, gets_more = layer < n // 8, _gets_more(layer, n)
+    n = facts.n_layers
+    is_falcon = facts.is_like_falcon
+    is_first = layer < n // 8
+    gets_more = _gets_more(layer, n)
     if mix == "Q2_K":
         return "Q3_K"
     if mix == "Q3_K_M":
-        return "Q5_K" if layer < n // 16 else "Q4_K" if gets_more or not is_falcon else "Q3_K"
+        if layer < n // 16:
+            return "Q5_K"
+        if gets_more or not is_falcon:
+            return "Q4_K"
+        return "Q3_K"
     if mix == "Q3_K_L":
-        return "Q4_K" if is_falcon else "Q5_K"
+        if is_falcon:
+            return "Q4_K"
+        return "Q5_K"
     if mix == "Q4_K_M" and is_falcon:
-        return "Q6_K" if layer < n // 16 else "Q5_K" if gets_more else "Q4_K"
+        if layer < n // 16:
+            return "Q6_K"
+        if gets_more:
+            return "Q5_K"
+        return "Q4_K"
     if mix in ("Q4_K_M", "Q5_K_M") and gets_more:
         return "Q6_K"
     if is_first and mix in ("IQ4_NL", "IQ4_XS") and not facts.has_importance:
@@ -263,17 +297,19 @@ def _down_type(layer: int, mix: str, plain: str, facts: Facts) -> str:
     if is_first and mix == "Q4_K_S" and not is_falcon:
         return "Q5_K"
     if is_first and mix in ("Q4_0", "Q5_0") and facts.has_importance:
-        return "Q4_1" if mix == "Q4_0" else "Q5_1"
+        if mix == "Q4_0":
+            return "Q4_1"
+        return "Q5_1"
     return plain
 
 
 def _attention_out_type(mix: str, plain: str, facts: Facts) -> str:
     if facts.is_like_falcon:
-        return "Q4_K" if mix == "Q3_K_L" else plain
+        if mix == "Q3_K_L":
+            return "Q4_K"
+        return plain
     if facts.n_experts == 8:
-        return (
-            "Q5_K"
-            if mix in ("Q2_K", "Q3_K_S", "Q3_K_M", "IQ4_NL", "Q4_K_S", "Q4_K_M", "IQ4_XS")
-            else plain
-        )
+        if mix in ("Q2_K", "Q3_K_S", "Q3_K_M", "IQ4_NL", "Q4_K_S", "Q4_K_M", "IQ4_XS"):
+            return "Q5_K"
+        return plain
     return {"Q2_K": "Q3_K", "Q3_K_M": "Q4_K", "Q3_K_L": "Q5_K"}.get(mix, plain)

@@ -53,15 +53,19 @@ def quantise_rows(
     layout = TYPES_BY_NAME[type_name]
     n_rows, n_cols = values.shape
     out = np.empty((n_rows, n_cols // layout.block_size * layout.type_size), np.uint8)
-    work = (
-        _cast(type_name) if type_name in CASTS else _kernel(type_name, _scaled(importance), n_cols)
-    )
+    if type_name in CASTS:
+        work = _cast(type_name)
+    else:
+        work = _kernel(type_name, _scaled(importance), n_cols)
     n_at_once = max(1, _CHUNK // n_cols, -(-_FEWEST_BLOCKS * layout.block_size // n_cols))
     firsts = range(0, n_rows, n_at_once)
 
     def do(first: int) -> None:
         part = values[first : first + n_at_once]
-        most = np.finfo(np.float32).max if type_name in ("F32", "BF16") else MOST
+        if type_name in ("F32", "BF16"):
+            most = np.finfo(np.float32).max
+        else:
+            most = MOST
         if not np.abs(part).max() <= most:
             raise BrokenModelError(f"holds NaN, infinity or a value above {most:.5g}")
         work(part, out[first : first + n_at_once])
@@ -88,7 +92,10 @@ def _cast(type_name: str) -> Callable[[Floats, Bytes], None]:
 
 def _scaled(importance: Floats | None) -> Floats | None:
     """Make importance about one, and nowhere zero: a block that nothing used is not lost."""
-    mean = 0.0 if importance is None else float(np.mean(importance, dtype=np.float64))
+    if importance is None:
+        mean = 0.0
+    else:
+        mean = float(np.mean(importance, dtype=np.float64))
     if importance is None or mean <= 0:
         return None
     return np.ascontiguousarray(importance / mean + 1e-4, np.float32)

@@ -18,10 +18,8 @@ def largest(x, n):
     top = magnitude = vec.splat_f32x8(0.0)
     for i in range(n):
         v = vec.load_f32x8(x + 32 * i)
-        top, magnitude = (
-            where_above(vec.fabs(v), magnitude, v, top),
-            vec.fmax(vec.fabs(v), magnitude),
-        )
+        top = where_above(vec.fabs(v), magnitude, v, top)
+        magnitude = vec.fmax(vec.fabs(v), magnitude)
     return where_above(magnitude, vec.splat_f32x8(TINY), top, vec.splat_f32x8(0.0))
 
 
@@ -33,7 +31,8 @@ def products(rounded, x, w, n, factor):
         v = vec.load_f32x8(x + 32 * i)
         q = rounded(vec.fmul(v, factor))
         wq = vec.fmul(vec.load_f32x8(w + 32 * i), q)
-        xq, qq = vec.fma(wq, v, xq), vec.fma(wq, q, qq)
+        xq = vec.fma(wq, v, xq)
+        qq = vec.fma(wq, q, qq)
     return xq, qq
 
 
@@ -54,7 +53,8 @@ def scale_only(rounded, reach, x, w, n, n_steps, step):
             )
             found = vec.fmul(xq, inverse(qq))
             gain = vec.fmul(found, xq)
-            scale, best = where_above(gain, best, found, scale), vec.fmax(gain, best)
+            scale = where_above(gain, best, found, scale)
+            best = vec.fmax(gain, best)
     return scale
 
 
@@ -64,7 +64,8 @@ def ends(x, n):
     low = high = vec.load_f32x8(x)
     for i in range(1, n):
         v = vec.load_f32x8(x + 32 * i)
-        low, high = vec.fmin(v, low), vec.fmax(v, high)
+        low = vec.fmin(v, low)
+        high = vec.fmax(v, high)
     return low, high
 
 
@@ -74,7 +75,8 @@ def sums(x, w, n):
     total = of_x = vec.splat_f32x8(0.0)
     for i in range(n):
         weight = vec.load_f32x8(w + 32 * i)
-        total, of_x = vec.fadd(total, weight), vec.fma(weight, vec.load_f32x8(x + 32 * i), of_x)
+        total = vec.fadd(total, weight)
+        of_x = vec.fma(weight, vec.load_f32x8(x + 32 * i), of_x)
     return total, of_x
 
 
@@ -89,7 +91,8 @@ def scale_and_minimum(x, w, n, most, is_free, first, step, n_steps):
     Returns:
         scales, minima, and of the codes that they belong to the sums of w x q, w q and w q^2.
     """
-    zero, limit = vec.splat_f32x8(0.0), vec.splat_f32x8(most)
+    zero = vec.splat_f32x8(0.0)
+    limit = vec.splat_f32x8(most)
     low, high = ends(x, n)
     if not is_free:
         low = vec.fmin(low, zero)
@@ -98,7 +101,9 @@ def scale_and_minimum(x, w, n, most, is_free, first, step, n_steps):
         width, vec.splat_f32x8(TINY), vec.fdiv(vec.splat_f32x8(1.0), width), zero
     )
     w_sum, x_sum = sums(x, w, n)
-    best, scale, minimum = vec.splat_f32x8(-1.0), zero, low
+    best = vec.splat_f32x8(-1.0)
+    scale = zero
+    minimum = low
     best_xq = best_q = best_qq = zero
     for k in range(n_steps):
         factor = vec.fmul(per_unit, vec.splat_f32x8(most + first + step * k))
@@ -107,7 +112,9 @@ def scale_and_minimum(x, w, n, most, is_free, first, step, n_steps):
             v = vec.load_f32x8(x + 32 * i)
             q = nearest(vec.fmul(vec.fsub(v, low), factor), zero, limit)
             wq = vec.fmul(vec.load_f32x8(w + 32 * i), q)
-            q_sum, qq, xq = vec.fadd(q_sum, wq), vec.fma(wq, q, qq), vec.fma(wq, v, xq)
+            q_sum = vec.fadd(q_sum, wq)
+            qq = vec.fma(wq, q, qq)
+            xq = vec.fma(wq, v, xq)
         both = vec.fmul(w_sum, qq)
         left = vec.fsub(
             both, vec.fmul(q_sum, q_sum)
@@ -116,13 +123,14 @@ def scale_and_minimum(x, w, n, most, is_free, first, step, n_steps):
         s = vec.fmul(vec.fsub(vec.fmul(w_sum, xq), vec.fmul(x_sum, q_sum)), over)
         m = vec.fmul(vec.fsub(vec.fmul(qq, x_sum), vec.fmul(q_sum, xq)), over)
         if not is_free:
-            s, m = where_above(zero, m, s, vec.fmul(xq, inverse(qq))), vec.fmin(m, zero)
+            s = where_above(zero, m, s, vec.fmul(xq, inverse(qq)))
+            m = vec.fmin(m, zero)
         gain = vec.fma(s, xq, vec.fmul(m, x_sum))
         gain = where_above(s, zero, gain, best)
-        scale, minimum = where_above(gain, best, s, scale), where_above(gain, best, m, minimum)
-        best_xq, best_q = (
-            where_above(gain, best, xq, best_xq),
-            where_above(gain, best, q_sum, best_q),
-        )
-        best_qq, best = where_above(gain, best, qq, best_qq), vec.fmax(gain, best)
+        scale = where_above(gain, best, s, scale)
+        minimum = where_above(gain, best, m, minimum)
+        best_xq = where_above(gain, best, xq, best_xq)
+        best_q = where_above(gain, best, q_sum, best_q)
+        best_qq = where_above(gain, best, qq, best_qq)
+        best = vec.fmax(gain, best)
     return scale, minimum, best_xq, best_q, best_qq

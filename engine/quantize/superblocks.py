@@ -40,14 +40,17 @@ from engine.quantize.weights import load_group
 @inner
 def superblocks(size, search, write, op):
     """Take a block at a time: search its sub-blocks' scales eight by eight, and write it."""
-    source, importance, out, room = (
-        vec.load_i64(op + SOURCE), vec.load_i64(op + IMPORTANCE), vec.load_i64(op + OUT), vec.load_i64(op + ROOM)
-    )  # fmt: skip
-    n_blocks, per_row = vec.load_i64(op + N_BLOCKS), vec.load_i64(op + BLOCKS_PER_ROW)
+    source = vec.load_i64(op + SOURCE)
+    importance = vec.load_i64(op + IMPORTANCE)
+    out = vec.load_i64(op + OUT)
+    room = vec.load_i64(op + ROOM)
+    n_blocks = vec.load_i64(op + N_BLOCKS)
+    per_row = vec.load_i64(op + BLOCKS_PER_ROW)
     n_sub = 256 // size
     for b in range(n_blocks):
         for group in range(n_sub // 8):
-            first, at = n_sub * b + 8 * group, room + 32 * size * group
+            first = n_sub * b + 8 * group
+            at = room + 32 * size * group
             load_group(source, importance, first, n_sub * n_blocks, n_sub * per_row, size, at)
             search(at, room + 32 * group)
         write(out, b, room)
@@ -80,17 +83,17 @@ def best_scale(rounded, room, size, d):
     """The best scale of a block whose scales have codes, once its values have codes too; d gives these."""
     total_xq = total_qq = np.float32(0.0)
     for group in range(32 // size):
-        scale, at = vec.load_f32x8(room + SCALES + 32 * group), room + 32 * size * group
-        over, xq, qq = (
-            inverse(vec.fmul(scale, vec.splat_f32x8(d))),
-            vec.splat_f32x8(0.0),
-            vec.splat_f32x8(0.0),
-        )
+        scale = vec.load_f32x8(room + SCALES + 32 * group)
+        at = room + 32 * size * group
+        over = inverse(vec.fmul(scale, vec.splat_f32x8(d)))
+        xq = vec.splat_f32x8(0.0)
+        qq = vec.splat_f32x8(0.0)
         for i in range(size):
             v = vec.load_f32x8(at + VALUES + 32 * i)
             q = rounded(vec.fmul(v, over))
             wq = vec.fmul(vec.load_f32x8(at + WEIGHTS + 32 * i), q)
-            xq, qq = vec.fma(wq, v, xq), vec.fma(wq, q, qq)
+            xq = vec.fma(wq, v, xq)
+            qq = vec.fma(wq, q, qq)
         total_xq += vec.sum_f32x8(vec.fmul(scale, xq))
         total_qq += vec.sum_f32x8(vec.fmul(vec.fmul(scale, scale), qq))
     return vec.round_to_f16(total_xq / total_qq if total_qq > 0 else d)
@@ -121,22 +124,30 @@ def codes_of(rounded, offset, room, size, d):
 @inner
 def best_scale_and_minimum(room, size, most, d, dmin):
     """The same with minima, and the minima's scale; a value is ``d scale q - dmin minimum``."""
-    zero, limit = vec.splat_f32x8(0.0), vec.splat_f32x8(most)
+    zero = vec.splat_f32x8(0.0)
+    limit = vec.splat_f32x8(most)
     aa = ab = bb = xa = xb = 0.0
     for group in range(32 // size):
-        scale, minimum = (
-            vec.load_f32x8(room + SCALES + 32 * group),
-            vec.load_f32x8(room + MINIMA + 32 * group),
-        )
+        scale = vec.load_f32x8(room + SCALES + 32 * group)
+        minimum = vec.load_f32x8(room + MINIMA + 32 * group)
         over = inverse(vec.fmul(scale, vec.splat_f32x8(d)))
         low = vec.fmul(minimum, vec.splat_f32x8(dmin))
-        at, xq, qq, q_sum, x_sum, total = room + 32 * size * group, zero, zero, zero, zero, zero
+        at = room + 32 * size * group
+        xq = zero
+        qq = zero
+        q_sum = zero
+        x_sum = zero
+        total = zero
         for i in range(size):
-            v, w = vec.load_f32x8(at + VALUES + 32 * i), vec.load_f32x8(at + WEIGHTS + 32 * i)
+            v = vec.load_f32x8(at + VALUES + 32 * i)
+            w = vec.load_f32x8(at + WEIGHTS + 32 * i)
             q = nearest(vec.fmul(vec.fadd(v, low), over), zero, limit)
             wq = vec.fmul(w, q)
-            xq, qq, q_sum = vec.fma(wq, v, xq), vec.fma(wq, q, qq), vec.fadd(q_sum, wq)
-            x_sum, total = vec.fma(w, v, x_sum), vec.fadd(total, w)
+            xq = vec.fma(wq, v, xq)
+            qq = vec.fma(wq, q, qq)
+            q_sum = vec.fadd(q_sum, wq)
+            x_sum = vec.fma(w, v, x_sum)
+            total = vec.fadd(total, w)
         aa += vec.sum_f32x8(vec.fmul(vec.fmul(scale, scale), qq))
         ab += vec.sum_f32x8(vec.fmul(vec.fmul(scale, minimum), q_sum))
         bb += vec.sum_f32x8(vec.fmul(vec.fmul(minimum, minimum), total))
@@ -144,7 +155,8 @@ def best_scale_and_minimum(room, size, most, d, dmin):
         xb += vec.sum_f32x8(vec.fmul(minimum, x_sum))
     over = aa * bb - ab * ab
     if over > 1e-4 * aa * bb:
-        new, new_min = (xa * bb - ab * xb) / over, (xa * ab - aa * xb) / over
+        new = (xa * bb - ab * xb) / over
+        new_min = (xa * ab - aa * xb) / over
         if new > 0 and new_min >= 0:
             return vec.round_to_f16(np.float32(new)), vec.round_to_f16(np.float32(new_min))
     return d, dmin
@@ -173,7 +185,8 @@ def fit_scale_and_minimum(room, size, most, most_scale):
 @inner
 def codes_above_minimum(room, size, most, d, dmin):
     """Leave the codes of a block's values."""
-    zero, limit = vec.splat_f32x8(0.0), vec.splat_f32x8(most)
+    zero = vec.splat_f32x8(0.0)
+    limit = vec.splat_f32x8(most)
     for group in range(32 // size):
         at = room + 32 * size * group
         over = inverse(vec.fmul(vec.load_f32x8(room + SCALES + 32 * group), vec.splat_f32x8(d)))
@@ -217,7 +230,8 @@ def search_both(most, size, first, step, n_steps):
 def twos(out, room, size):
     """Write the lower two bits of 256 codes: of each half 32 bytes, of weights p, p + 32, p + 64 and p + 96."""
     for k in range(64):
-        n, p = k >> 5, k & 31
+        n = k >> 5
+        p = k & 31
         bits = 0
         for j in range(4):
             bits |= (code(room, size, 128 * n + 32 * j + p) & 3) << (2 * j)
@@ -250,7 +264,8 @@ def write_q3_k(out, b, room):
         vec.store_u8(at + p, bits)
     twos(at + 32, room, 16)
     for g in range(8):
-        low, high = lane(room + SCALES, g) + 32, lane(room + SCALES, g + 8) + 32
+        low = lane(room + SCALES, g) + 32
+        high = lane(room + SCALES, g + 8) + 32
         vec.store_u8(at + 96 + g, (low & 15) | ((high & 15) << 4))
     for g in range(4):
         bits = 0
@@ -264,8 +279,10 @@ def write_q3_k(out, b, room):
 def write_sixes(out, room):
     """Write eight scales and eight minima of six bits each."""
     for j in range(4):
-        s, m = lane(room + SCALES, j), lane(room + MINIMA, j)
-        s4, m4 = lane(room + SCALES, j + 4), lane(room + MINIMA, j + 4)
+        s = lane(room + SCALES, j)
+        m = lane(room + MINIMA, j)
+        s4 = lane(room + SCALES, j + 4)
+        m4 = lane(room + MINIMA, j + 4)
         vec.store_u8(out + j, s | ((s4 >> 4) << 6))
         vec.store_u8(out + j + 4, m | ((m4 >> 4) << 6))
         vec.store_u8(out + j + 8, (s4 & 15) | ((m4 & 15) << 4))
@@ -275,8 +292,10 @@ def write_sixes(out, room):
 def nibble_pairs(out, room):
     """Write the lower four bits of 256 codes: two sub-blocks share 32 bytes."""
     for k in range(128):
-        j, p = k >> 5, k & 31
-        low, high = code(room, 32, 64 * j + p), code(room, 32, 64 * j + 32 + p)
+        j = k >> 5
+        p = k & 31
+        low = code(room, 32, 64 * j + p)
+        high = code(room, 32, 64 * j + 32 + p)
         vec.store_u8(out + k, (low & 15) | ((high & 15) << 4))
 
 
@@ -316,11 +335,15 @@ def write_q6_k(out, b, room):
     d = fit_scale(signed_6, room, 16, -128.0, 127.0)
     codes_of(signed_6, 32.0, room, 16, d)
     for k in range(128):
-        n, j, p = k >> 6, (k >> 5) & 1, k & 31
-        low, high = code(room, 16, 128 * n + 32 * j + p), code(room, 16, 128 * n + 64 + 32 * j + p)
+        n = k >> 6
+        j = (k >> 5) & 1
+        p = k & 31
+        low = code(room, 16, 128 * n + 32 * j + p)
+        high = code(room, 16, 128 * n + 64 + 32 * j + p)
         vec.store_u8(at + k, (low & 15) | ((high & 15) << 4))
     for k in range(64):
-        n, p = k >> 5, k & 31
+        n = k >> 5
+        p = k & 31
         bits = 0
         for j in range(4):
             bits |= (code(room, 16, 128 * n + 32 * j + p) >> 4) << (2 * j)
@@ -336,7 +359,8 @@ def write_iq4_xs(out, b, room):
     at = out + 136 * b
     d = fit_scale(entry_of, room, 32, -32.0, 31.0)
     codes_of(number_of, 0.0, room, 32, d)
-    high, low = 0, 0
+    high = 0
+    low = 0
     for j in range(8):
         s = lane(room + SCALES, j) + 32
         high |= (s >> 4) << (2 * j)
@@ -346,7 +370,8 @@ def write_iq4_xs(out, b, room):
     vec.store_i32(at + 4, low)
     for j in range(8):
         for p in range(16):
-            first, second = code(room, 32, 32 * j + p), code(room, 32, 32 * j + 16 + p)
+            first = code(room, 32, 32 * j + p)
+            second = code(room, 32, 32 * j + 16 + p)
             vec.store_u8(at + 8 + 16 * j + p, first | (second << 4))
 
 

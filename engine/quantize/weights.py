@@ -12,7 +12,8 @@ def load_group(source, importance, first, n_blocks, blocks_per_row, n, room):
     A value's weight is its size, added to twice what is usual in its block; times the importance of its column, where
     that is known. Source of the idea: ggml-quants.c, quantize_row_q4_K_impl.
     """
-    x, w = room + VALUES, room + WEIGHTS
+    x = room + VALUES
+    w = room + WEIGHTS
     turn(source, first, n_blocks, n, x)
     total = vec.splat_f32x8(0.0)
     for i in range(n):

@@ -16,7 +16,8 @@ from engine.jit import inner
 from engine.kernels.grid_tables import GRIDS
 from engine.kernels.grids import EIGHTS, RAISED, SCALES, SIGNS, grid_type, raised_of, two_scales
 
-QH, SCALE_WORDS = 32, 48
+QH = 32
+SCALE_WORDS = 48
 FACTOR = np.float32(0.125)
 
 grid = vec.table(GRIDS["IQ1_S"].table)

@@ -23,7 +23,8 @@ from engine.kernels.grids import (
     raised_of,
 )
 
-QS, QH = 2, 34
+QS = 2
+QH = 34
 
 grid = vec.table(GRIDS["IQ1_S"].table)
 upper_bit_places = vec.constant_i16x16([1 << 11, 1 << 8, 1 << 5, 1 << 2] * 4)

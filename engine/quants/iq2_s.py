@@ -24,7 +24,10 @@ from engine.kernels.grids import (
     two_scales,
 )
 
-QS, SIGN_BYTES, QH, SCALE_BYTES = 2, 34, 66, 74
+QS = 2
+SIGN_BYTES = 34
+QH = 66
+SCALE_BYTES = 74
 
 grid = vec.table(GRIDS["IQ2_S"].table)
 upper_bit_places = vec.constant_i16x16([1 << 11, 1 << 9, 1 << 7, 1 << 5] * 4)

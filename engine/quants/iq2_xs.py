@@ -22,7 +22,8 @@ from engine.kernels.grids import (
     two_scales,
 )
 
-QS, SCALE_BYTES = 2, 66
+QS = 2
+SCALE_BYTES = 66
 
 grid = vec.table(GRIDS["IQ2_XS"].table)
 
@@ -30,7 +31,8 @@ grid = vec.table(GRIDS["IQ2_XS"].table)
 @inner
 def prepare(block, room):
     """Fill the room."""
-    low, high = vec.load_i16x16(block + QS), vec.load_i16x16(block + QS + 32)
+    low = vec.load_i16x16(block + QS)
+    high = vec.load_i16x16(block + QS + 32)
     vec.store_i8x32(
         room + SIGNS,
         even_signs(vec.low_bytes_of(vec.shift_right(low, 9), vec.shift_right(high, 9))),

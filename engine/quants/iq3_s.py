@@ -24,7 +24,10 @@ from engine.kernels.grids import (
     signs_of,
 )
 
-QS, QH, SIGN_BYTES, SCALE_BYTES = 2, 66, 74, 106
+QS = 2
+QH = 66
+SIGN_BYTES = 74
+SCALE_BYTES = 106
 
 grid = vec.table(GRIDS["IQ3_S"].table)
 ninth_bit_places = vec.constant_i16x16([1 << (11 - k) for k in range(8)] * 2)

@@ -22,7 +22,8 @@ from engine.kernels.grids import (
     store_signs_of_words,
 )
 
-QS, WORDS = 2, 66
+QS = 2
+WORDS = 66
 
 grid = vec.table(GRIDS["IQ3_XXS"].table)
 

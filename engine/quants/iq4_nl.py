@@ -32,7 +32,8 @@ entries, weights, first, last, _ = entries_at(2, VALUES)
 @inner
 def pair(block, other, y_low, y_high):
     """Products of two blocks as i32x8, one block in each half; the weights' signs move to the activations."""
-    (low, high), ones = entries(block, other), vec.splat_i16x16(1)
+    (low, high) = entries(block, other)
+    ones = vec.splat_i16x16(1)
     return vec.add(
         vec.maddwd(vec.maddubs(vec.abs_i8(low), vec.with_sign_of(y_low, low)), ones),
         vec.maddwd(vec.maddubs(vec.abs_i8(high), vec.with_sign_of(y_high, high)), ones),

@@ -22,8 +22,11 @@ from engine.machine.level import FOURS_OFFSET, HAS_ARM64, SUMS_FOURS
 from engine.quants.iq4_nl import VALUES
 
 BLOCK_BYTES = 136
-SCALES_H, SCALES_L, QS = 2, 4, 8
-FOUR, TWO = 0x0F0F0F0F, 0x03030303
+SCALES_H = 2
+SCALES_L = 4
+QS = 8
+FOUR = 0x0F0F0F0F
+TWO = 0x03030303
 """Masks of the lower bits of four bytes."""
 
 codebook = vec.constant_i8x32(VALUES * 2)
@@ -32,7 +35,8 @@ codebook = vec.constant_i8x32(VALUES * 2)
 @inner
 def scale_words(block):
     """The eight scales of a block as they are stored, a byte each: (0, 2, 4, 6) and (1, 3, 5, 7) as u32."""
-    low, high = vec.load_u32(block + SCALES_L), vec.load_u16(block + SCALES_H)
+    low = vec.load_u32(block + SCALES_L)
+    high = vec.load_u16(block + SCALES_H)
     high = (high | (high << 8)) & 0x00FF00FF
     high = (high | (high << 4)) & FOUR
     return (low & FOUR) | ((high & TWO) << 4), ((low >> 4) & FOUR) | (((high >> 2) & TWO) << 4)
@@ -48,7 +52,8 @@ def spread(half):
 def scales_in_order(block):
     """The eight scales as int16."""
     even, odd = scale_words(block)
-    low, high = spread(even) | (spread(odd) << 8), spread(even >> 16) | (spread(odd >> 16) << 8)
+    low = spread(even) | (spread(odd) << 8)
+    high = spread(even >> 16) | (spread(odd >> 16) << 8)
     return vec.sub(vec.widen_8_bytes(low, high), vec.low_half_i16(vec.splat_i16x16(32)))
 
 
@@ -136,7 +141,8 @@ def unpack_row_words(block, out, n_live):
     """Write one row's part of a tile, weights times the scale of their sub-block."""
     even, odd = scale_words(block)
     for j in range(vec.rolled(8)):
-        w, word = weights(block, j), odd if j & 1 else even
+        w = weights(block, j)
+        word = odd if j & 1 else even
         scale = ((word >> (8 * (j >> 1))) & 255) - 32
         store_scaled(out + 64 * j, w, scale, scale)
     vec.store_f32(out + tiles_of_words.ROW_D, vec.load_f16(block))
@@ -159,7 +165,8 @@ def unpack_row_bytes(block, out, n_live):
 @inner
 def dequantize(block, out):
     """Write the 256 weights of a block as f32."""
-    d, high = vec.load_f16(block), vec.load_u16(block + SCALES_H)
+    d = vec.load_f16(block)
+    high = vec.load_u16(block + SCALES_H)
     for j in range(8):
         low = (vec.load_u8(block + SCALES_L + (j >> 1)) >> (4 * (j & 1))) & 15
         scale = d * ((low | (((high >> (2 * j)) & 3) << 4)) - 32)

@@ -29,7 +29,8 @@ from engine.quants.mxfp4 import OFFSET, RAISED_VALUES, VALUES
 
 BLOCK_BYTES = 36
 
-values, raised_values = vec.constant_i8x32(VALUES * 2), vec.constant_i8x32(RAISED_VALUES * 2)
+values = vec.constant_i8x32(VALUES * 2)
+raised_values = vec.constant_i8x32(RAISED_VALUES * 2)
 
 
 @inner
@@ -42,8 +43,10 @@ def scale(block, k):
 @inner
 def sixteens_in_lanes(qs, table):
     """The weights of a block by a table: first and third sixteen, second and fourth."""
-    low, high = vec.and_(qs, vec.splat_i8x32(15)), vec.high_nibbles(qs)
-    low, high = vec.lookup16(table, low), vec.lookup16(table, high)
+    low = vec.and_(qs, vec.splat_i8x32(15))
+    high = vec.high_nibbles(qs)
+    low = vec.lookup16(table, low)
+    high = vec.lookup16(table, high)
     return vec.even_quads(low, high), vec.odd_quads(low, high)
 
 
@@ -128,7 +131,8 @@ def columns_by_fours(view, tile, y, c, i, n_live, acc, room):
     for g in range(n_live // 16):
         t = sum_16_u5(tile + 256 * g, y + 64 * g)
         store_sums_of_16(room, y + 64 * g)
-        at, scales = d + 4 * ((8 * i + (g >> 1)) * padded + c), tile + 16 * ROW_D + 64 * g
+        at = d + 4 * ((8 * i + (g >> 1)) * padded + c)
+        scales = tile + 16 * ROW_D + 64 * g
         add_tile(value, scales, t, at, room, acc)
 
 

@@ -81,10 +81,8 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * k, d if vec.load_u8(block + 2 + (k >> 3)) >> (k & 7) & 1 else -d)
 
 
-rows, tiles = (
-    matvec_and_few_32(dot8, dot1, BLOCK_BYTES, block_size=128),
-    tiles_32(sum_32_u4, lowered_by(1)),
-)
+rows = matvec_and_few_32(dot8, dot1, BLOCK_BYTES, block_size=128)
+tiles = tiles_32(sum_32_u4, lowered_by(1))
 embed, matvec, few, matmul = type_kernels(
     __name__, 128, BLOCK_BYTES, dequantize, rows, unpack_row, tiles
 )

@@ -42,7 +42,9 @@ def pair(block, other, y):
 @inner
 def dot8(block, y, d_y, sums, acc):
     """Add the products of four blocks with 256 activations."""
-    one, two, three = block + BLOCK_BYTES, block + 2 * BLOCK_BYTES, block + 3 * BLOCK_BYTES
+    one = block + BLOCK_BYTES
+    two = block + 2 * BLOCK_BYTES
+    three = block + 3 * BLOCK_BYTES
     t = vec.sub(
         vec.fold_neighbours(pair(block, two, y), pair(one, three, y + 128)), vec.load_i32x8(sums)
     )
@@ -85,10 +87,8 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * k, d * (weight(block, k) - 1))
 
 
-rows, tiles = (
-    matvec_and_few_32(dot8, dot1, BLOCK_BYTES, block_size=64),
-    tiles_32(sum_32_u4, lowered_by(1)),
-)
+rows = matvec_and_few_32(dot8, dot1, BLOCK_BYTES, block_size=64)
+tiles = tiles_32(sum_32_u4, lowered_by(1))
 embed, matvec, few, matmul = type_kernels(
     __name__, 64, BLOCK_BYTES, dequantize, rows, unpack_row, tiles
 )

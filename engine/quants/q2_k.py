@@ -25,7 +25,9 @@ from engine.kernels.matvec_k import four_groups, matvec_and_few_k, two_bit_field
 from engine.kernels.type_kernels import type_kernels
 
 BLOCK_BYTES = 84
-QS, D, DMIN = 16, 80, 82
+QS = 16
+D = 80
+DMIN = 82
 
 
 @inner
@@ -82,16 +84,19 @@ def unpack_row(block, out, n_live):
 @inner
 def dequantize(block, out):
     """Write the 256 weights of a block as f32."""
-    d, dmin = vec.load_f16(block + D), vec.load_f16(block + DMIN)
+    d = vec.load_f16(block + D)
+    dmin = vec.load_f16(block + DMIN)
     for g in range(16):
         both = vec.load_u8(block + g)
-        scale, minimum = d * (both & 15), dmin * (both >> 4)
+        scale = d * (both & 15)
+        minimum = dmin * (both >> 4)
         for k in range(16 * g, 16 * g + 16):
             q = (vec.load_u8(block + QS + 32 * (k >> 7) + (k & 31)) >> (2 * ((k >> 5) & 3))) & 3
             vec.store_f32(out + 4 * k, scale * q - minimum)
 
 
-rows, tiles = matvec_and_few_k(dot, BLOCK_BYTES), tiles_k(16, 16, minima_scaling)
+rows = matvec_and_few_k(dot, BLOCK_BYTES)
+tiles = tiles_k(16, 16, minima_scaling)
 embed, matvec, few, matmul = type_kernels(
     __name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles
 )

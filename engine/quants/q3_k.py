@@ -24,19 +24,20 @@ from engine.kernels.matvec_k import matvec_and_few_k, sixteen_groups
 from engine.kernels.type_kernels import type_kernels
 
 BLOCK_BYTES = 110
-QS, SCALES, D = 32, 96, 108
-FOUR, TWO = 0x0F0F0F0F, 0x03030303
+QS = 32
+SCALES = 96
+D = 108
+FOUR = 0x0F0F0F0F
+TWO = 0x03030303
 """Masks of the lower bits of four bytes."""
 
 
 @inner
 def scales(block):
     """The sixteen scales of a block, as they are stored: bytes from 0 to 63."""
-    u0, u1, u2 = (
-        vec.load_u32(block + SCALES),
-        vec.load_u32(block + SCALES + 4),
-        vec.load_u32(block + SCALES + 8),
-    )
+    u0 = vec.load_u32(block + SCALES)
+    u1 = vec.load_u32(block + SCALES + 4)
+    u2 = vec.load_u32(block + SCALES + 8)
     return vec.four_u32(
         (u0 & FOUR) | ((u2 & TWO) << 4),
         (u1 & FOUR) | (((u2 >> 2) & TWO) << 4),
@@ -69,8 +70,10 @@ def even_and_odd_scales(block):
 @inner
 def half(block, n):
     """Weights of one half of a block as bytes from 0 to 7: four registers of 32."""
-    qs, mask = vec.load_i8x32(block + QS + 32 * n), vec.shift_right(vec.load_i8x32(block), 4 * n)
-    two, four = vec.splat_i8x32(3), vec.splat_i8x32(4)
+    qs = vec.load_i8x32(block + QS + 32 * n)
+    mask = vec.shift_right(vec.load_i8x32(block), 4 * n)
+    two = vec.splat_i8x32(3)
+    four = vec.splat_i8x32(4)
     return (
         vec.or_(vec.and_(qs, two), vec.and_(vec.shift_left(mask, 2), four)),
         vec.or_(vec.and_(vec.shift_right(qs, 2), two), vec.and_(vec.shift_left(mask, 1), four)),
@@ -118,7 +121,8 @@ def dequantize(block, out):
             vec.store_f32(out + 4 * k, scale * (two + 4 * one - 4))
 
 
-rows, tiles = matvec_and_few_k(dot, BLOCK_BYTES), tiles_k(16, 16, offset_scaling)
+rows = matvec_and_few_k(dot, BLOCK_BYTES)
+tiles = tiles_k(16, 16, offset_scaling)
 embed, matvec, few, matmul = type_kernels(
     __name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles
 )

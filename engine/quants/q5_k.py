@@ -14,7 +14,8 @@ from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.scales_k import sub_block_type
 
-QH, QS = 16, 48
+QH = 16
+QS = 48
 
 
 @inner
@@ -43,7 +44,8 @@ def pair_of(block, j):
 @inner
 def any_pair_of(block, j):
     """The same for any j."""
-    bits, one = vec.shift_right(vec.load_i8x32(block + QH), 2 * j), vec.splat_i8x32(1)
+    bits = vec.shift_right(vec.load_i8x32(block + QH), 2 * j)
+    one = vec.splat_i8x32(1)
     even_bits = vec.shift_left(vec.and_(bits, one), 4)
     odd_bits = vec.shift_left(vec.and_(vec.shift_right(bits, 1), one), 4)
     return with_fifth_bits(vec.load_i8x32(block + QS + 32 * j), even_bits, odd_bits)

@@ -25,18 +25,19 @@ from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import HAS_ARM64, HAS_F16C
 
 BLOCK_BYTES = 210
-QH, SCALES, D = 128, 192, 208
+QH = 128
+SCALES = 192
+D = 208
 
 
 @inner
 def half(block, n):
     """Weights of one half of a block as bytes from 0 to 63: four registers of 32."""
-    low0, low1, qh = (
-        vec.load_i8x32(block + 64 * n),
-        vec.load_i8x32(block + 64 * n + 32),
-        vec.load_i8x32(block + QH + 32 * n),
-    )
-    nibble, two = vec.splat_i8x32(15), vec.splat_i8x32(48)
+    low0 = vec.load_i8x32(block + 64 * n)
+    low1 = vec.load_i8x32(block + 64 * n + 32)
+    qh = vec.load_i8x32(block + QH + 32 * n)
+    nibble = vec.splat_i8x32(15)
+    two = vec.splat_i8x32(48)
     return (
         vec.or_(vec.and_(low0, nibble), vec.and_(vec.shift_left(qh, 4), two)),
         vec.or_(vec.and_(low1, nibble), vec.and_(vec.shift_left(qh, 2), two)),
@@ -109,17 +110,17 @@ def dequantize(block, out):
     """Write the 256 weights of a block as f32."""
     d = vec.load_f16(block + D)
     for k in range(256):
-        n, j, position = k >> 7, (k >> 5) & 3, k & 31
+        n = k >> 7
+        j = (k >> 5) & 3
+        position = k & 31
         low = vec.load_u8(block + 64 * n + 32 * (j & 1) + position) >> (4 * (j >> 1))
         high = vec.load_u8(block + QH + 32 * n + position) >> (2 * j)
         q = ((low & 15) | ((high & 3) << 4)) - 32
         vec.store_f32(out + 4 * k, d * vec.load_i8(block + SCALES + (k >> 4)) * q)
 
 
-rows, tiles = (
-    matvec_and_few_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES),
-    tiles_k(8, 16, offset_scaling),
-)
+rows = matvec_and_few_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES)
+tiles = tiles_k(8, 16, offset_scaling)
 embed, matvec, few, matmul = type_kernels(
     __name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles
 )

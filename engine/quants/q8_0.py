@@ -55,7 +55,9 @@ def dot8(block, y, d_y, sums, acc):
 @inner
 def sums_of_four_blocks(block, y):
     """Sums of the products of four blocks, a lane each."""
-    one, two, three = block + BLOCK_BYTES, block + 2 * BLOCK_BYTES, block + 3 * BLOCK_BYTES
+    one = block + BLOCK_BYTES
+    two = block + 2 * BLOCK_BYTES
+    three = block + 3 * BLOCK_BYTES
     return vec.sums_of_32_i8(
         vec.load_i8x32(block + 2), vec.load_i8x32(one + 2), vec.load_i8x32(two + 2), vec.load_i8x32(three + 2),
         vec.load_i8x32(y), vec.load_i8x32(y + 32), vec.load_i8x32(y + 64), vec.load_i8x32(y + 96),

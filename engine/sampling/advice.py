@@ -46,7 +46,9 @@ def refused_keys(metadata: Mapping[str, Any]) -> list[str]:
 
 def _as_written(value: Any) -> Any:
     """Return 0.95 for the float32 next to it, 0.949999988."""
-    return round(value, _FLOAT32_DIGITS) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return round(value, _FLOAT32_DIGITS)
+    return value
 
 
 def _is_allowed(name: str, value: Any) -> bool:

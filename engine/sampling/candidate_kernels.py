@@ -22,14 +22,19 @@ LOWEST = np.float32(-3e38)
 @inner
 def largest(logits):
     """Return the largest of (n,) logits, and whether any is NaN or infinite."""
-    at, n = logits.ctypes.data, logits.shape[0]
-    tops, broken, zero = vec.splat_f32x8(LOWEST), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
+    at = logits.ctypes.data
+    n = logits.shape[0]
+    tops = vec.splat_f32x8(LOWEST)
+    broken = vec.splat_f32x8(0.0)
+    zero = vec.splat_f32x8(0.0)
     whole = n // 8 * 8
     for i in range(0, whole, 8):
         x = vec.load_f32x8(at + 4 * i)
         tops = vec.fmax(x, tops)
         broken = vec.fma(x, zero, broken)
-    top, is_broken = vec.max_f32x8(tops), vec.sum_f32x8(broken) != 0.0  # NaN is not 0
+    # NaN is not 0
+    top = vec.max_f32x8(tops)
+    is_broken = vec.sum_f32x8(broken) != 0.0
     for i in range(whole, n):
         top = max(top, logits[i])
         is_broken |= not abs(logits[i]) < np.inf
@@ -51,7 +56,9 @@ def has_from(logits, least):
 @inner
 def spread(logits, top, deepest):
     """Return the standard deviation of the logits, without those that are ``deepest`` below the largest: forbidden."""
-    n, total, squares = 0, 0.0, 0.0
+    n = 0
+    total = 0.0
+    squares = 0.0
     for i in range(logits.shape[0]):
         x = float(logits[i]) - top
         if x > -deepest:
@@ -71,7 +78,8 @@ def gather(logits, least, value, index):
         if has_from(logits[begin:end], least):
             for i in range(begin, end):
                 if logits[i] >= least:
-                    value[n], index[n] = logits[i], i
+                    value[n] = logits[i]
+                    index[n] = i
                     n += 1
     return n
 
@@ -97,7 +105,8 @@ def sift_down(heap_value, heap_index, n, start):
 def gather_largest(logits, k, value, index):
     """Take the k largest logits as candidates, in descending order: fast for a small k."""
     for i in range(k):
-        value[i], index[i] = logits[i], i
+        value[i] = logits[i]
+        index[i] = i
     for start in range(k // 2 - 1, -1, -1):
         sift_down(value, index, k, start)
     for begin in range(0, logits.shape[0], PIECE):
@@ -105,7 +114,8 @@ def gather_largest(logits, k, value, index):
         if has_from(logits[begin:end], value[0]):
             for i in range(max(begin, k), end):
                 if logits[i] > value[0]:
-                    value[0], index[0] = logits[i], i
+                    value[0] = logits[i]
+                    index[0] = i
                     sift_down(value, index, k, 0)
     for n in range(k - 1, 0, -1):
         value[0], value[n] = value[n], value[0]
@@ -129,8 +139,11 @@ def weigh(value, weight, n, top, factor):
     """Write weight = exp((value - top) * factor) of n candidates; returns the sum."""
     for i in range(n, (n + 7) // 8 * 8):
         value[i] = LOWEST
-    values, weights = value.ctypes.data, weight.ctypes.data
-    highest, factors, total = vec.splat_f32x8(top), vec.splat_f32x8(factor), 0.0
+    values = value.ctypes.data
+    weights = weight.ctypes.data
+    highest = vec.splat_f32x8(top)
+    factors = vec.splat_f32x8(factor)
+    total = 0.0
     for begin in range(0, n, PIECE):
         piece = vec.splat_f32x8(0.0)
         for i in range(begin, min(begin + PIECE, n), 8):
@@ -155,11 +168,13 @@ def cut(key, value, weight, index, n, wanted, place, mass):
     """
     for i in range(n):
         place[i] = i
-    m, reached = n, 0.0
+    m = n
+    reached = 0.0
     while True:
         low = high = key[place[0]]
         for j in range(1, m):
-            low, high = min(low, key[place[j]]), max(high, key[place[j]])
+            low = min(low, key[place[j]])
+            high = max(high, key[place[j]])
         if low == high:
             break
         scale = (BINS - 0.5) / (
@@ -178,7 +193,8 @@ def cut(key, value, weight, index, n, wanted, place, mass):
                 place[inside] = place[j]
                 inside += 1
         m = inside
-    last, equals = key[place[0]], 0
+    last = key[place[0]]
+    equals = 0
     while equals < m:
         reached += weight[place[equals]]
         equals += 1
@@ -206,7 +222,8 @@ def cut_typical(value, weight, key, index, n, top, share, place, mass):
 
     Source: Meister et al. 2022, arXiv:2202.00666. Nearest to the entropy is nearest to the mean logit.
     """
-    total, mean = weigh(value, weight, n, top, 1.0), 0.0
+    total = weigh(value, weight, n, top, 1.0)
+    mean = 0.0
     for i in range(n):
         mean += weight[i] * float(value[i] - top)
     mean /= total

@@ -28,12 +28,10 @@ class Choosing:
         ends: Collection[int],
         most_forced: int,
     ) -> None:
-        self._sampler, self._constraint, self._ends, self._most_forced = (
-            sampler,
-            constraint,
-            ends,
-            most_forced,
-        )
+        self._sampler = sampler
+        self._constraint = constraint
+        self._ends = ends
+        self._most_forced = most_forced
         self._forced: list[int] = []
 
     @property
@@ -57,10 +55,8 @@ class Choosing:
             for token in self._forced:
                 self._constraint.accept(token)
         if self._forced:
-            forced, self._forced = (
-                self._forced[: self._most_forced],
-                self._forced[self._most_forced :],
-            )
+            forced = self._forced[: self._most_forced]
+            self._forced = self._forced[self._most_forced :]
             return forced
         chosen = self._sampler.choose(constrained(logits, self._constraint.allowed()), tokens)
         if chosen not in self._ends:

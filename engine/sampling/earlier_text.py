@@ -60,17 +60,28 @@ class EarlierText:
         key = (wanted[0] << 2 * _TOKEN_BITS) | (wanted[1] << _TOKEN_BITS) | wanted[2]
         first = bisect_left(self._keys, key)
         end = bisect_right(self._keys, key, first)
-        text, order = self._text, self._order
+        text = self._text
+        order = self._order
         at = bisect_left(
             order, wanted, first, end, key=lambda place: text[place : place + len(wanted)].tolist()
         )
-        length, place = 0, 0
+        length = 0
+        place = 0
         for one in order[max(first, at - 1) : min(end, at + 1)]:
             shared = next(
                 (n for n, token in enumerate(wanted) if text[one + n] != token), len(wanted)
             )
             if shared >= length:
-                length, place = shared, one
-        follow = text[max(0, place - most) : place][::-1].tolist() if length else []
-        apart = follow.index(0) if 0 in follow else len(follow)
-        return (length, [token - 1 for token in follow[:apart]]) if apart else (0, [])
+                length = shared
+                place = one
+        if length:
+            follow = text[max(0, place - most) : place][::-1].tolist()
+        else:
+            follow = []
+        if 0 in follow:
+            apart = follow.index(0)
+        else:
+            apart = len(follow)
+        if apart:
+            return (length, [token - 1 for token in follow[:apart]])
+        return (0, [])

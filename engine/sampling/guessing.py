@@ -18,7 +18,8 @@ Match = tuple[bool, int]
 
 MOST_GUESSES = 3
 """Tokens guessed at once: with the chosen one, four columns, of which decode's kernels share the most."""
-SHORTEST, LONGEST = 2, 5
+SHORTEST = 2
+LONGEST = 5
 """Tokens that must have been written before, and from how many on more say nothing new."""
 KEYS = (4, SHORTEST)
 """Lengths by which places are looked up; the longest that was written before decides."""
@@ -30,7 +31,8 @@ MEMORY = 16.0
 """Weight of what was measured: the last guesses count, not the first of a long reply."""
 SHARE = 0.007
 """Share of a reply's time that guesses may cost."""
-FIRST_STEPS, MOST_STEPS = 1.0, 30.0
+FIRST_STEPS = 1.0
+MOST_STEPS = 30.0
 """A session's balance at the beginning and at most, in steps of one token."""
 
 
@@ -51,7 +53,10 @@ class GuessCosts:
     def spent(self, n_guesses: int, seconds: float) -> None:
         """Note what one walk took."""
         if not n_guesses:
-            self.step_s = seconds if not self.step_s else 0.8 * self.step_s + 0.2 * seconds
+            if not self.step_s:
+                self.step_s = seconds
+            else:
+                self.step_s = 0.8 * self.step_s + 0.2 * seconds
             self.balance = min(MOST_STEPS, self.balance + SHARE)
             return
         steps = seconds / self.step_s
@@ -75,7 +80,9 @@ class Guessing:
     def __init__(
         self, tokens: Sequence[int], costs: GuessCosts, earlier: EarlierText | None = None
     ) -> None:
-        self._tokens, self._costs, self._earlier = list(tokens), costs, earlier
+        self._tokens = list(tokens)
+        self._costs = costs
+        self._earlier = earlier
         self._places: dict[tuple[int, ...], int] = {}
         self._n_indexed = SHORTEST
         self._proven: list[tuple[int, np.ndarray]] = []
@@ -93,7 +100,10 @@ class Guessing:
         (guess, logits), *rest = self._proven
         is_true = guess == token
         self._note(is_true)
-        self._proven = rest if is_true else []
+        if is_true:
+            self._proven = rest
+        else:
+            self._proven = []
         if not is_true:
             return None
         self._costs.gained()
@@ -120,14 +130,19 @@ class Guessing:
             return []
         self._match, following = found
         likely = self._likely(self._match)
-        best, k = 0.0, 0
+        best = 0.0
+        k = 0
         for n in range(1, len(following) + 1):
             gain = sum(likely**i for i in range(n + 1)) - self._costs.of_walk[n]
             if gain > best:
-                best, k = gain, n
+                best = gain
+                k = n
         # One that would not pay is tried all the same, or it would never be known that guesses come true again: but the
         # balance at the beginning is for those that promise more.
-        left, k = (self._costs.balance, k) if k else (self._costs.balance - FIRST_STEPS, 1)
+        if k:
+            left, k = (self._costs.balance, k)
+        else:
+            left, k = (self._costs.balance - FIRST_STEPS, 1)
         while k and left < self._costs.of_walk[k] - 1.0:
             k -= 1
         return following[:k]
@@ -148,7 +163,8 @@ class Guessing:
 
     def _found(self, most: int) -> Iterator[tuple[Match, list[int]]]:
         """Yield the last match of the end of the tokens here, and the longest in earlier text, with what followed."""
-        tokens, length = self._tokens, 0
+        tokens = self._tokens
+        length = 0
         for end in range(self._n_indexed, len(tokens)):
             for n in KEYS:
                 self._places[tuple(tokens[max(0, end - n) : end])] = end

@@ -9,7 +9,8 @@ SHORTEST = 4
 """Tokens that must have been written before, for a period to be looked at."""
 FARTHEST = 512
 """The longest period that is looked at, in tokens."""
-COPIES, MORE_TOKENS = 3, 128
+COPIES = 3
+MORE_TOKENS = 128
 """A loop has so many copies and so many tokens more. Lists, tables and code have more copies of a short line than of a
 long one: 5 of 28 tokens, 3 of 32 and of 104 were the most in 6 MB of them."""
 LEAST_POOR_TOKENS = 1024
@@ -38,7 +39,9 @@ class LoopWatch:
     @property
     def n_tokens(self) -> int:
         """Tokens of the end that have the period, the first copy included."""
-        return self.period + self._repeated if self.period else 0
+        if self.period:
+            return self.period + self._repeated
+        return 0
 
     @property
     def unit(self) -> list[int]:
@@ -103,15 +106,21 @@ class CountedList:
         return self.n_items > before > 0
 
     def _end(self, line: bytes) -> None:
-        item = _ITEM.fullmatch(line) if len(line) < MOST_ITEM_BYTES else None
+        if len(line) < MOST_ITEM_BYTES:
+            item = _ITEM.fullmatch(line)
+        else:
+            item = None
         if item is None:
             self.n_items = 0
             return
-        number, text = int(item[1]), item[2]
+        number = int(item[1])
+        text = item[2]
         if self.n_items and (number, text) == (self._number + 1, self.text):
             self.n_items += 1
         else:
-            self.n_items, self.n_tokens, self.text = 1, 0, text
+            self.n_items = 1
+            self.n_tokens = 0
+            self.text = text
         self._number = number
 
 
@@ -119,7 +128,8 @@ class LoopGuard:
     """Says when a reply is to end since it repeats itself; ``piece``: the bytes of a token's text."""
 
     def __init__(self, piece: Callable[[int], bytes]) -> None:
-        self._watch, self._list = LoopWatch(), CountedList()
+        self._watch = LoopWatch()
+        self._list = CountedList()
         self._piece = piece
         self._judged = 0, False
         """A period, and whether its unit has few letters."""
@@ -130,7 +140,8 @@ class LoopGuard:
         watch.note(token)
         if self._list.note(self._piece(token)) and self._is_endless_list:
             return self._list.n_tokens
-        period, n = watch.period, watch.n_tokens
+        period = watch.period
+        n = watch.n_tokens
         if not period or n < COPIES * period + MORE_TOKENS:
             return 0
         if self._judged[0] != period:
@@ -138,7 +149,9 @@ class LoopGuard:
                 period,
                 _is_poor(b"".join(map(self._piece, watch.unit * 2))),
             )  # it may begin in a character
-        return 0 if self._judged[1] and n < LEAST_POOR_TOKENS else n - period
+        if self._judged[1] and n < LEAST_POOR_TOKENS:
+            return 0
+        return n - period
 
     @property
     def _is_endless_list(self) -> bool:

@@ -54,7 +54,8 @@ class Repetition:
             tokens: ids of all tokens so far.
         """
         self._note(tokens)
-        s, known = self._settings, self._tokens[: self._n]
+        s = self._settings
+        known = self._tokens[: self._n]
         if self._penalises:
             recent = known[-s.repeat_window :]
             run(
@@ -76,13 +77,15 @@ class Repetition:
         """Take the tokens that are new; all of them where they do not go on from the known ones."""
         n = len(tokens)
         if n < self._n or (self._n and tokens[self._n - 1] != self._tokens[self._n - 1]):
-            self._n, self._broken_at = 0, -1
+            self._n = 0
+            self._broken_at = -1
         if n > len(self._tokens):
             grown = np.empty(max(1024, 2 * n), np.int32)
             grown[: self._n] = self._tokens[: self._n]
             self._tokens = grown
         self._tokens[self._n : n] = tokens[self._n :]
-        before, self._n = self._n, n
+        before = self._n
+        self._n = n
         if self._is_dry and self._breakers and self._piece is not None:
             ends = (at for at in range(n - 1, before - 1, -1) if self._ends_breaker(at))
             self._broken_at = next(ends, self._broken_at)
@@ -93,12 +96,16 @@ class Repetition:
         Source: p-e-w 2024, "DRY"; as llama.cpp has it.
         """
         s = self._settings
-        recent = known[-s.dry_window :] if s.dry_window else known
+        if s.dry_window:
+            recent = known[-s.dry_window :]
+        else:
+            recent = known
         n = len(recent)
         limit = min(n, self._n - 1 - self._broken_at)
         if n <= s.dry_allowed_length or limit < s.dry_allowed_length:
             return
-        lengths, found = np.empty(n, np.int32), np.empty(n, np.int32)
+        lengths = np.empty(n, np.int32)
+        found = np.empty(n, np.int32)
         words = run(
             "find repeats",
             REPEATS,
@@ -115,7 +122,10 @@ class Repetition:
         ids = found[:n_found]
         exponents = self._counts[ids] - 1 - s.dry_allowed_length
         self._counts[ids] = 0
-        most = int(LARGEST_LOG / np.log(s.dry_base)) if s.dry_base > 1.000001 else n
+        if s.dry_base > 1.000001:
+            most = int(LARGEST_LOG / np.log(s.dry_base))
+        else:
+            most = n
         penalties = s.dry_multiplier * np.power(
             s.dry_base, np.minimum(exponents, most), dtype=np.float64
         )
@@ -133,7 +143,8 @@ class Repetition:
         """Whether a breaker ends in the text of the token there; it may have begun in those before."""
         assert self._piece is not None
         own = self._piece(int(self._tokens[at]))
-        text, earlier = own, at
+        text = own
+        earlier = at
         while earlier and len(text) - len(own) < self._reach - 1:
             earlier -= 1
             text = self._piece(int(self._tokens[earlier])) + text

@@ -75,7 +75,9 @@ def repeats_of(recent, limit, least, lengths, longest, found):
         How many tokens were found.
     """
     n = recent.shape[0]
-    begin, end, n_found = 0, 0, 0
+    begin = 0
+    end = 0
+    n_found = 0
     for k in range(1, n):
         same = 0
         if k < end:
@@ -84,7 +86,8 @@ def repeats_of(recent, limit, least, lengths, longest, found):
             same += 1
         lengths[k] = same
         if k + same > end:
-            begin, end = k, k + same
+            begin = k
+            end = k + same
         counted = min(same, limit)
         if counted >= least:
             token = recent[n - k]

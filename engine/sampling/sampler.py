@@ -33,7 +33,10 @@ class Sampler:
         piece: Callable[[int], bytes] | None = None,
     ) -> None:
         s = self._settings = sampling
-        seed = secrets.randbits(64) if s.seed is None else s.seed & (2**64 - 1)
+        if s.seed is None:
+            seed = secrets.randbits(64)
+        else:
+            seed = s.seed & (2**64 - 1)
         self._state = np.array([seed], np.uint64)
         self._repetition = Repetition(s, vocab_size, piece)
         biases = [*s.logit_bias, *((token, FORBIDDEN) for token in ends if s.ignore_eos)]
@@ -42,9 +45,14 @@ class Sampler:
         self._biases = np.array([bias for _, bias in known], np.float32)
         self._is_greedy = s.temperature == 0.0 and s.typical_p >= 1.0 and s.xtc_probability == 0.0
         self._top_k = min(s.top_k or vocab_size, vocab_size)
-        room = 0 if self._is_greedy else vocab_size + 8
-        self._floats, self._ints = np.empty((3, room), np.float32), np.empty((2, room), np.int32)
-        self._logits, self._mass = np.empty(vocab_size, np.float32), np.empty(256)
+        if self._is_greedy:
+            room = 0
+        else:
+            room = vocab_size + 8
+        self._floats = np.empty((3, room), np.float32)
+        self._ints = np.empty((2, room), np.int32)
+        self._logits = np.empty(vocab_size, np.float32)
+        self._mass = np.empty(256)
 
     def choose(self, logits: np.ndarray[Any, np.dtype[np.float32]], tokens: Sequence[int]) -> int:
         """Choose a token id.

@@ -44,7 +44,8 @@ def find_largest(logits):
     Args:
         logits: (vocab_size,) float32.
     """
-    best, at = np.float32(-np.inf), -1
+    best = np.float32(-np.inf)
+    at = -1
     for begin in range(0, logits.shape[0], PIECE):
         end = min(begin + PIECE, logits.shape[0])
         is_broken, has_larger = look_at(logits[begin:end], best)
@@ -53,7 +54,8 @@ def find_largest(logits):
         if has_larger:
             for i in range(begin, end):
                 if logits[i] > best:
-                    best, at = logits[i], i
+                    best = logits[i]
+                    at = i
     return at
 
 
@@ -63,7 +65,8 @@ def look_at(logits, least):
 
     Takes a slice: an index that might be negative would keep LLVM from comparing several logits at once.
     """
-    is_broken, has_larger = 0, 0
+    is_broken = 0
+    has_larger = 0
     for i in range(logits.shape[0]):
         is_broken |= not abs(logits[i]) < np.inf
         has_larger |= logits[i] > least
@@ -73,11 +76,10 @@ def look_at(logits, least):
 @kernel
 def copy_logits(op, thread, n_threads):
     """Copy logits; 0 where any is NaN or infinite, else 1."""
-    n, is_broken = vec.load_i64(op + LOGITS.n), 0
-    source, target = (
-        vec.array_f32(vec.load_i64(op + LOGITS.logits), n),
-        vec.array_f32(vec.load_i64(op + LOGITS.out), n),
-    )
+    n = vec.load_i64(op + LOGITS.n)
+    is_broken = 0
+    source = vec.array_f32(vec.load_i64(op + LOGITS.logits), n)
+    target = vec.array_f32(vec.load_i64(op + LOGITS.out), n)
     for i in range(n):
         target[i] = source[i]
         is_broken |= not abs(source[i]) < np.inf
@@ -112,7 +114,9 @@ def largest_of(value, n):
 def draw(op, thread, n_threads):
     """Draw a token, see ``draw_token``."""
     n = vec.load_i64(op + DRAW.n)
-    row, floats, ints = n + 8, vec.load_i64(op + DRAW.floats), vec.load_i64(op + DRAW.ints)
+    row = n + 8
+    floats = vec.load_i64(op + DRAW.floats)
+    ints = vec.load_i64(op + DRAW.ints)
     token = draw_token(
         vec.array_f32(vec.load_i64(op + DRAW.logits), n),
         vec.load_f64(op + DRAW.temperature),
@@ -168,7 +172,11 @@ def draw_token(
     Returns:
         The token id, or -1 where a logit is NaN or infinite.
     """
-    value, weight, key, index, place = floats[0], floats[1], floats[2], ints[0], ints[1]
+    value = floats[0]
+    weight = floats[1]
+    key = floats[2]
+    index = ints[0]
+    place = ints[1]
     top, is_broken = largest(logits)
     if is_broken:
         return -1

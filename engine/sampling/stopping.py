@@ -27,13 +27,12 @@ class StopStrings:
         found = [at for stop in self._strings if (at := self._held.find(stop)) >= 0]
         if found:
             self.hit = True
-            self._held, certain = "", self._held[: min(found)]
+            certain = self._held[: min(found)]
+            self._held = ""
             return self._unknown(certain)
         keep = max(_overlap(self._held, stop) for stop in self._strings)
-        certain, self._held = (
-            self._held[: len(self._held) - keep],
-            self._held[len(self._held) - keep :],
-        )
+        certain = self._held[: len(self._held) - keep]
+        self._held = self._held[len(self._held) - keep :]
         return self._unknown(certain)
 
     def know(self, text: str) -> None:
@@ -43,7 +42,8 @@ class StopStrings:
 
     def flush(self) -> str:
         """End the stream; returns the text that was held back."""
-        held, self._held = self._held, ""
+        held = self._held
+        self._held = ""
         return self._unknown(held)
 
     def _unknown(self, text: str) -> str:

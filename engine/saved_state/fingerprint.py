@@ -30,7 +30,8 @@ def fingerprint_of(gguf: GGUFFile) -> str:
         with memoryview(file.map) as view:
             digest.update(view[:header_bytes])
             for tensor in sorted(tensors, key=lambda tensor: tensor.offset_bytes):
-                start, size_bytes = tensor.offset_bytes, tensor.size_bytes
+                start = tensor.offset_bytes
+                size_bytes = tensor.size_bytes
                 if size_bytes <= PIECES * PIECE_BYTES:
                     digest.update(view[start : start + size_bytes])
                     continue

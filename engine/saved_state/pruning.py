@@ -55,7 +55,8 @@ def stored_in(place: Path) -> list[Stored]:
     found.sort(key=lambda one: -one.segment.last)
     used_s: dict[str, float] = {}
     for one in found:  # those that continue a segment come before it
-        key, parent = one.segment.key, one.segment.parent
+        key = one.segment.key
+        parent = one.segment.parent
         used_s[key] = max(one.used_s, used_s.get(key, 0.0))
         used_s[parent] = max(used_s[key], used_s.get(parent, 0.0))
     dated = [Stored(one.path, one.segment, one.n_bytes, used_s[one.segment.key]) for one in found]
@@ -132,7 +133,10 @@ def _ends(stored: list[Stored]) -> list[Stored]:
                 for other in siblings[one.segment.parent]
                 if other.segment.last > one.segment.last
             ]
-            token_ids = _token_ids(one) if others else []
+            if others:
+                token_ids = _token_ids(one)
+            else:
+                token_ids = []
             if not any(_token_ids(other)[: len(token_ids)] == token_ids for other in others):
                 ends.append(one)
     return ends
@@ -142,5 +146,7 @@ def _token_ids(stored: Stored) -> list[int]:
     """Return the token ids of a segment; none where its head is damaged."""
     with suppress(OSError), opened(stored.path) as fd:
         head = read_head(fd, stored.segment)
-        return head[0] if head is not None else []
+        if head is not None:
+            return head[0]
+        return []
     return []

@@ -84,7 +84,8 @@ def saved_names(session: Session, place: Path, wanted: Sequence[int]) -> list[st
 
 def _copy_in(session: Session, pieces: Sequence[SavedPiece], most: int) -> tuple[int, int]:
     """Verify pieces and copy them into the layers' memory; returns (positions without a gap, bytes read)."""
-    good, n_bytes = 0, 0
+    good = 0
+    n_bytes = 0
     buffer = np.empty(max((piece.n_bytes for piece in pieces), default=0), np.uint8)
     for piece in pieces:
         if piece.first > good:
@@ -93,5 +94,6 @@ def _copy_in(session: Session, pieces: Sequence[SavedPiece], most: int) -> tuple
             continue
         if piece.read(buffer.data[: piece.n_bytes]):
             session.memory.copy_in(piece.first, piece.last, buffer[: piece.n_bytes])
-            good, n_bytes = max(good, piece.last), n_bytes + piece.n_bytes
+            good = max(good, piece.last)
+            n_bytes = n_bytes + piece.n_bytes
     return good, n_bytes

@@ -82,7 +82,9 @@ class Segment:
     def of_name(cls, name: str) -> Segment | None:
         """Return the segment of a file's name; None for any other file."""
         found = _NAME.fullmatch(name)
-        return cls(found[1], int(found[2]), found[3]) if found else None
+        if found:
+            return cls(found[1], int(found[2]), found[3])
+        return None
 
     @property
     def name(self) -> str:
@@ -118,7 +120,8 @@ def next_segment(memory: LayerMemory, saved: int, n_tokens: int) -> tuple[int, i
 
 def saved_bytes(memory: LayerMemory, n_tokens: int) -> int:
     """Return the size in bytes of the segments of ``n_tokens`` tokens."""
-    total, last = 0, 0
+    total = 0
+    last = 0
     while last < n_tokens:
         first, last = next_segment(memory, last, n_tokens)
         total += head_bytes(last - first) + memory.copied_bytes(first, last)
@@ -164,12 +167,14 @@ def _root(session: Session) -> hashlib.blake2b:
         repr((*about, SEGMENT_POSITIONS, POSITIONS)).encode(), digest_size=KEY_BYTES
     )
     for attention in session.config.attentions.values():
-        turned = session.rotations[attention.rope] if attention.rope is not None else None
-        pairs = (
-            (len(turned.frequencies), turned.pair_step, turned.pair_distance)
-            if turned
-            else (0, 0, 0)
-        )
+        if attention.rope is not None:
+            turned = session.rotations[attention.rope]
+        else:
+            turned = None
+        if turned:
+            pairs = (len(turned.frequencies), turned.pair_step, turned.pair_distance)
+        else:
+            pairs = (0, 0, 0)
         digest.update(struct.pack("<3Id", *pairs, turned.magnitude if turned else 1.0))
         digest.update(turned.frequencies.astype("<f8").tobytes() if turned else b"")
     return digest
@@ -198,7 +203,9 @@ def find(place: Path, session: Session, ids: Sequence[int]) -> SavedMatch:
     children: dict[str, list[str]] = {}
     for name in names:
         children.setdefault(name[: 2 * KEY_BYTES], []).append(name)
-    keys, pieces, n = PrefixKeys(session), list[SavedPiece](), 0
+    keys = PrefixKeys(session)
+    pieces = list[SavedPiece]()
+    n = 0
     while n < len(ids):
         segments = filter(None, map(Segment.of_name, children.get(keys.at(ids, n), ())))
         block = _Block(place, ids, [one for one in segments if one.first == n], session.memory)
@@ -240,7 +247,9 @@ class _Block:
 
     def longest(self, keys: PrefixKeys) -> tuple[int, list[SavedPiece]]:
         """Return up to where they agree, and the pieces: the longest one, and those with a recurrent state."""
-        ids, found, others = self.ids, list[tuple[int, SavedPiece]](), list[Segment]()
+        ids = self.ids
+        found = list[tuple[int, SavedPiece]]()
+        others = list[Segment]()
         for segment in self.segments:
             if segment.last <= len(ids) and keys.at(ids, segment.last) == segment.key:
                 found += self._piece(segment, segment.last)
@@ -266,11 +275,14 @@ class _Block:
                 head = read_head(fd, segment)
         except OSError:
             return 0
-        return segment.first + common_prefix(head[0], self.ids[segment.first :]) if head else 0
+        if head:
+            return segment.first + common_prefix(head[0], self.ids[segment.first :])
+        return 0
 
     def _piece(self, segment: Segment, agreed: int) -> list[tuple[int, SavedPiece]]:
         """Return the piece whose tokens are those wanted up to ``agreed``; none where the size cannot be."""
-        path, wanted = self.place / segment.name, list(self.ids[segment.first : agreed])
+        path = self.place / segment.name
+        wanted = list(self.ids[segment.first : agreed])
         try:
             n_bytes = path.lstat().st_size - segment.head_bytes
         except OSError:
@@ -317,11 +329,9 @@ def read_head(fd: int, segment: Segment) -> tuple[list[int], int] | None:
         return None
     digest, checksum = _HEAD.unpack_from(raw)
     ids = bytes(raw[_HEAD.size :])
-    return (
-        (np.frombuffer(ids, "<i4").tolist(), checksum)
-        if digest == segment.digest(checksum, ids)
-        else None
-    )
+    if digest == segment.digest(checksum, ids):
+        return (np.frombuffer(ids, "<i4").tolist(), checksum)
+    return None
 
 
 def write_segment(
@@ -335,7 +345,8 @@ def write_segment(
     Raises:
         OSError: it was not written.
     """
-    checksum, ids = zlib.crc32(payload), np.array(token_ids, "<i4").tobytes()
+    checksum = zlib.crc32(payload)
+    ids = np.array(token_ids, "<i4").tobytes()
     head = _HEAD.pack(segment.digest(checksum, ids), checksum) + ids
     temporary = (
         place / f".{segment.name}.{secrets.token_hex(4)}"

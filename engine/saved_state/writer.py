@@ -75,8 +75,11 @@ class StateWriter:
         quota_bytes: int | None = None,
         on_segment: Callable[[str], object] = str,
     ) -> None:
-        self.quota_bytes, self.written_bytes = quota_bytes, 0
-        self._session, self._place, self._on_segment = session, place, on_segment
+        self.quota_bytes = quota_bytes
+        self.written_bytes = 0
+        self._session = session
+        self._place = place
+        self._on_segment = on_segment
         self._memory = session.memory  # keeps the memory alive even if the session is closed
         self._keys = PrefixKeys(session)
         self._watch = session.cached.watch()
@@ -150,7 +153,8 @@ class StateWriter:
             while not self._is_closing:
                 if self._flushes > self._flushes_done:
                     return self._flushes, True
-                now_s, due_s = time.monotonic(), self._due_s()
+                now_s = time.monotonic()
+                due_s = self._due_s()
                 if due_s is not None and due_s <= now_s:
                     return self._flushes, self._n_new() < FEWEST_NEW
                 self._changed.wait(None if due_s is None else due_s - now_s)
@@ -169,7 +173,8 @@ class StateWriter:
 
     def _attempt(self, flushes: int, everything: bool) -> None:
         """Save, and store any error in ``problem``: an exception would end the thread and stop all saving."""
-        noted_s, is_flush = self._noted_s, flushes > self._flushes_done
+        noted_s = self._noted_s
+        is_flush = flushes > self._flushes_done
         problem = None
         try:
             self._save(everything, is_flush)
@@ -183,7 +188,10 @@ class StateWriter:
             problem = f"the conversation's state is not saved: {type(error).__name__}: {shown(str(error))}"
         with self._changed:
             self._problem = problem
-            self._retry_s = time.monotonic() + RETRY_S if problem else 0.0
+            if problem:
+                self._retry_s = time.monotonic() + RETRY_S
+            else:
+                self._retry_s = 0.0
             if (everything or problem) and noted_s == self._noted_s:
                 self._noted_s = None
             self._flushes_done = max(self._flushes_done, flushes)
@@ -195,11 +203,15 @@ class StateWriter:
         before_bytes = self.written_bytes
         while not self._is_abandoned and (is_flush or not self._is_closing):
             stands = self._watch.take()
-            self._saved, self._ended = min(self._saved, stands), min(self._ended, stands)
+            self._saved = min(self._saved, stands)
+            self._ended = min(self._ended, stands)
             self._keys.cut(self._saved)
             self._tails = [tail for tail in self._tails if tail.last <= stands]
             token_ids = self._session.cached.settled()
-            goal = len(token_ids) if everything else len(token_ids) // POSITIONS * POSITIONS
+            if everything:
+                goal = len(token_ids)
+            else:
+                goal = len(token_ids) // POSITIONS * POSITIONS
             if goal <= self._saved:
                 break
             self._refuse_too_much(goal)
@@ -301,5 +313,6 @@ class StateWriter:
     def _refuse_too_much(self, goal: int) -> None:
         needed_bytes = saved_bytes(self._memory, goal)
         if self.quota_bytes is not None and needed_bytes > self.quota_bytes:
-            needed, most = shown_bytes(needed_bytes), shown_bytes(self.quota_bytes)
+            needed = shown_bytes(needed_bytes)
+            most = shown_bytes(self.quota_bytes)
             raise NoSpaceError(f"its {needed} are more than the {most} allowed")

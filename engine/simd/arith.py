@@ -64,9 +64,16 @@ def _binary(operation):
     return binary
 
 
-add, sub, mul = _binary("add"), _binary("sub"), _binary("mul")
-and_, or_, xor = _binary("and_"), _binary("or_"), _binary("xor")
-fadd, fsub, fmul, fdiv = _binary("fadd"), _binary("fsub"), _binary("fmul"), _binary("fdiv")
+add = _binary("add")
+sub = _binary("sub")
+mul = _binary("mul")
+and_ = _binary("and_")
+or_ = _binary("or_")
+xor = _binary("xor")
+fadd = _binary("fadd")
+fsub = _binary("fsub")
+fmul = _binary("fmul")
+fdiv = _binary("fdiv")
 
 
 @lowered(of_two)
@@ -114,10 +121,15 @@ def _splat(v):
     return one_value
 
 
-splat_i8x32, splat_i8x16 = _splat(i8x32), _splat(i8x16)
-splat_i16x16, splat_i16x32 = _splat(i16x16), _splat(i16x32)
-splat_i32x8, splat_i32x16 = _splat(i32x8), _splat(i32x16)
-splat_f32x4, splat_f32x8, splat_f32x16 = _splat(f32x4), _splat(f32x8), _splat(f32x16)
+splat_i8x32 = _splat(i8x32)
+splat_i8x16 = _splat(i8x16)
+splat_i16x16 = _splat(i16x16)
+splat_i16x32 = _splat(i16x32)
+splat_i32x8 = _splat(i32x8)
+splat_i32x16 = _splat(i32x16)
+splat_f32x4 = _splat(f32x4)
+splat_f32x8 = _splat(f32x8)
+splat_f32x16 = _splat(f32x16)
 
 
 @lowered(lambda v, x: v(v, SCALAR[v.lane]))
@@ -136,9 +148,9 @@ def _broadcast(v, unit):
     return broadcast
 
 
-broadcast_4_bytes, broadcast_4_bytes_64, broadcast_8_bytes = (
-    _broadcast(i8x32, I32), _broadcast(i8x64, I32), _broadcast(i8x32, I64)
-)  # fmt: skip
+broadcast_4_bytes = _broadcast(i8x32, I32)
+broadcast_4_bytes_64 = _broadcast(i8x64, I32)
+broadcast_8_bytes = _broadcast(i8x32, I64)
 
 
 @lowered(i8x32(types.intp))
@@ -160,7 +172,8 @@ def _shift(operation):
     return shift
 
 
-shift_right, shift_left = _shift("lshr"), _shift("shl")
+shift_right = _shift("lshr")
+shift_left = _shift("shl")
 
 
 @lowered(i32x8(i32x8, types.int64))
@@ -388,7 +401,8 @@ def _above_zeros(half):
     return above
 
 
-first_rows_i8, last_rows_i8 = _above_zeros(0), _above_zeros(1)
+first_rows_i8 = _above_zeros(0)
+last_rows_i8 = _above_zeros(1)
 
 
 @lowered(of_two)
@@ -411,11 +425,14 @@ def bytes_in_turn(builder, first, last):
     return shuffle(builder, tuple(builder.bitcast(v, i8x64.ir) for v in (first, last)), lanes)
 
 
-low_half_i8, high_half_i8 = pick(i8x32, i8x16, range(16)), pick(i8x32, i8x16, range(16, 32))
-low_half_i16, high_half_i16 = pick(i16x16, i16x8, range(8)), pick(i16x16, i16x8, range(8, 16))
+low_half_i8 = pick(i8x32, i8x16, range(16))
+high_half_i8 = pick(i8x32, i8x16, range(16, 32))
+low_half_i16 = pick(i16x16, i16x8, range(8))
+high_half_i16 = pick(i16x16, i16x8, range(8, 16))
 low_half_i32 = pick(i32x8, i32x4, range(4))
 each_twice_i16x8 = pick(i16x8, i16x16, [k // 2 for k in range(16)])
-join_i8, join_i32 = pick_of_two(i8x16, i8x32, range(32)), pick_of_two(i32x4, i32x8, range(8))
+join_i8 = pick_of_two(i8x16, i8x32, range(32))
+join_i32 = pick_of_two(i32x4, i32x8, range(8))
 
 
 @lowered(i32x8(i32x4))
@@ -442,13 +459,13 @@ def _convert(src, dst, operation):
 
 f32_of_i32x16 = _convert(i32x16, f32x16, "sitofp")
 f32_of_i32x8 = _convert(i32x8, f32x8, "sitofp")
-widen_i8x16, widen_u8x16 = _convert(i8x16, i16x16, "sext"), _convert(i8x16, i16x16, "zext")
+widen_i8x16 = _convert(i8x16, i16x16, "sext")
+widen_u8x16 = _convert(i8x16, i16x16, "zext")
 i32_of_i16x8 = _convert(i16x8, i32x8, "sext")
-as_i16x16, as_i16x32 = _convert(i8x32, i16x16, "bitcast"), _convert(i8x64, i16x32, "bitcast")
-bytes_of_f32x8, bytes_of_i32x8 = (
-    _convert(f32x8, i8x32, "bitcast"),
-    _convert(i32x8, i8x32, "bitcast"),
-)
+as_i16x16 = _convert(i8x32, i16x16, "bitcast")
+as_i16x32 = _convert(i8x64, i16x32, "bitcast")
+bytes_of_f32x8 = _convert(f32x8, i8x32, "bitcast")
+bytes_of_i32x8 = _convert(i32x8, i8x32, "bitcast")
 
 
 def _like(v, eight, sixteen):
@@ -491,7 +508,8 @@ def _store_fours(bits):
     return store_fours
 
 
-store_four_i8, store_four_i16 = _store_fours(8), _store_fours(16)
+store_four_i8 = _store_fours(8)
+store_four_i16 = _store_fours(16)
 
 
 def _store_apart(n_apart):
@@ -508,7 +526,8 @@ def _store_apart(n_apart):
     return store_apart
 
 
-store_bytes_apart, store_fours_apart = _store_apart(8), _store_apart(4)
+store_bytes_apart = _store_apart(8)
+store_fours_apart = _store_apart(4)
 
 
 @lowered(f32x8(types.intp))
@@ -540,7 +559,9 @@ def _butterfly(stride):
     return butterfly
 
 
-butterfly_1, butterfly_2, butterfly_4 = _butterfly(1), _butterfly(2), _butterfly(4)
+butterfly_1 = _butterfly(1)
+butterfly_2 = _butterfly(2)
+butterfly_4 = _butterfly(4)
 
 
 def fold(builder, vector, operate):
@@ -565,5 +586,7 @@ def _reduce(v, operation):
     return reduce
 
 
-sum_f32x8, max_f32x8 = _reduce(f32x8, "fadd"), _reduce(f32x8, "fmax")
-sum_i32x8, sum_i32x4 = _reduce(i32x8, "add"), _reduce(i32x4, "add")
+sum_f32x8 = _reduce(f32x8, "fadd")
+max_f32x8 = _reduce(f32x8, "fmax")
+sum_i32x8 = _reduce(i32x8, "add")
+sum_i32x4 = _reduce(i32x4, "add")

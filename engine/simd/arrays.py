@@ -33,5 +33,7 @@ def _array_of(lane):
     return array
 
 
-array_f32, array_f64 = _array_of(types.float32), _array_of(types.float64)
-array_i32, array_u64 = _array_of(types.int32), _array_of(types.uint64)
+array_f32 = _array_of(types.float32)
+array_f64 = _array_of(types.float64)
+array_i32 = _array_of(types.int32)
+array_u64 = _array_of(types.uint64)

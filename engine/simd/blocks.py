@@ -76,7 +76,8 @@ def maddwd_folded(builder, scale, products):
     """``maddwd`` of scales that are all the same with sums of products small enough to be added in pairs first."""
     if level.HAS_AVX2:
         return call(builder, "llvm.x86.avx2.pmadd.wd", i32x8.ir, [scale, products])
-    scale, (low, high) = in_halves(builder, scale)[0], in_halves(builder, products)
+    scale = in_halves(builder, scale)[0]
+    (low, high) = in_halves(builder, products)
     folded = maddwd_ir(builder, scale, builder.add(low, high))
     return shuffle(builder, (folded, i32x4.constant([0] * 4)), range(8))
 
@@ -127,7 +128,8 @@ last_word_of_b = _within_halves(i8x32, [*range(12), *range(28, 32)])
 def words_of_four(builder, a, b, c, d):
     """In each half the first 32-bit word of a, the second of b, the third of c and the last of d."""
     odd_from_other = [k + (32 if k % 8 >= 4 else 0) for k in range(32)]
-    first, last = shuffle(builder, (a, b), odd_from_other), shuffle(builder, (c, d), odd_from_other)
+    first = shuffle(builder, (a, b), odd_from_other)
+    last = shuffle(builder, (c, d), odd_from_other)
     return shuffle(builder, (first, last), [k + (32 if k % 16 >= 8 else 0) for k in range(32)])
 
 
@@ -144,7 +146,8 @@ def _half_f32(lanes):
     return half
 
 
-low_half_f32, high_half_f32 = _half_f32(range(4)), _half_f32(range(4, 8))
+low_half_f32 = _half_f32(range(4))
+high_half_f32 = _half_f32(range(4, 8))
 
 
 @lowered(i8x32(types.intp, types.intp))
@@ -393,7 +396,8 @@ def _broadcast_i32(v):
     return broadcast
 
 
-broadcast_i32, broadcast_i32x16 = _broadcast_i32(i32x8), _broadcast_i32(i32x16)
+broadcast_i32 = _broadcast_i32(i32x8)
+broadcast_i32x16 = _broadcast_i32(i32x16)
 
 
 def _pairs_i16(v):
@@ -406,7 +410,8 @@ def _pairs_i16(v):
     return pairs
 
 
-pairs_i16, pairs_i16x32 = _pairs_i16(i16x16), _pairs_i16(i16x32)
+pairs_i16 = _pairs_i16(i16x16)
+pairs_i16x32 = _pairs_i16(i16x32)
 
 
 def _shift_lanes(operation):
@@ -420,7 +425,8 @@ def _shift_lanes(operation):
     return shift
 
 
-shift_lanes_left, shift_lanes_right = _shift_lanes("shl"), _shift_lanes("ashr")
+shift_lanes_left = _shift_lanes("shl")
+shift_lanes_right = _shift_lanes("ashr")
 
 
 @lowered(i8x16(*[types.uint32] * 4))
@@ -442,7 +448,8 @@ def _constants(kind):
     return of_lanes
 
 
-constant_i8x32, constant_i16x16 = _constants(i8x32), _constants(i16x16)
+constant_i8x32 = _constants(i8x32)
+constant_i16x16 = _constants(i16x16)
 
 
 def _opaque(builder, v, has_effect):

@@ -102,7 +102,9 @@ def _sums(size, fitting):
     return sums_of_16 if size == 16 else sums_of_32
 
 
-sums_of_32_u4, sums_of_32_u5, sums_of_32_i8 = _sums(32, 16), _sums(32, 8), _sums(32, 2)
+sums_of_32_u4 = _sums(32, 16)
+sums_of_32_u5 = _sums(32, 8)
+sums_of_32_i8 = _sums(32, 2)
 """Weights from 0 to 15, from 0 to 31, or any; activations are from -127 to 127."""
 sums_of_16_u6 = _sums(16, 4)
 """Weights from 0 to 63."""

@@ -71,14 +71,15 @@ load_i8x16, load_i8x32, load_i8x64 = map(_load, (i8x16, i8x32, i8x64))
 load_i16x8, load_i16x16, load_i16x32 = map(_load, (i16x8, i16x16, i16x32))
 load_i32x8, load_i32x16 = map(_load, (i32x8, i32x16))
 load_f32x8, load_f32x16 = map(_load, (f32x8, f32x16))
-load_u8, load_i8 = _load(types.uint8, I8), _load(types.int8, I8)
-load_u16, load_i16 = _load(types.uint16, I16), _load(types.int16, I16)
-load_u32, load_i32, load_i64 = (
-    _load(types.uint32, I32),
-    _load(types.int32, I32),
-    _load(types.int64, I64),
-)
-load_f32, load_f64 = _load(types.float32, F32), _load(types.float64, ir.DoubleType())
+load_u8 = _load(types.uint8, I8)
+load_i8 = _load(types.int8, I8)
+load_u16 = _load(types.uint16, I16)
+load_i16 = _load(types.int16, I16)
+load_u32 = _load(types.uint32, I32)
+load_i32 = _load(types.int32, I32)
+load_i64 = _load(types.int64, I64)
+load_f32 = _load(types.float32, F32)
+load_f64 = _load(types.float64, ir.DoubleType())
 
 store_i8x32, store_i8x64, store_i16x8, store_i16x16 = map(_store, (i8x32, i8x64, i16x8, i16x16))
 store_i32x8, store_i32x16, store_f32x8, store_f32x16 = map(_store, (i32x8, i32x16, f32x8, f32x16))
@@ -89,7 +90,8 @@ LANES, load_lanes, store_lanes = (
 store_u8, store_i8, store_i16, store_i32 = map(
     _store, (types.uint8, types.int8, types.int16, types.int32)
 )
-store_i64, store_f32 = _store(types.int64), _store(types.float32)
+store_i64 = _store(types.int64)
+store_f32 = _store(types.float32)
 
 
 @lowered(lambda op, places: types.UniTuple(types.int64, places.count)(op, places))
@@ -275,7 +277,8 @@ def cycles(builder):
 
 
 _FUTEX_NUMBER = {"x86_64": 202, "aarch64": 98}
-_FUTEX_WAIT_PRIVATE, _FUTEX_WAKE_PRIVATE = 128, 129
+_FUTEX_WAIT_PRIVATE = 128
+_FUTEX_WAKE_PRIVATE = 129
 
 
 def _futex_number() -> int | None:
@@ -326,5 +329,6 @@ def _advise(number):
     return advise
 
 
-ask_for_pages, drop_pages = _advise(WILL_NEED), _advise(PAGE_OUT)
+ask_for_pages = _advise(WILL_NEED)
+drop_pages = _advise(PAGE_OUT)
 """They are needed soon; or the system may forget those of a file, where no other program uses them (whole pages)."""

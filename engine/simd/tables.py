@@ -55,13 +55,12 @@ def _entries_of_4(offset_of):
         The table holds each in the lower half of eight bytes, and after all of them once more in the upper half:
         registers are put together of eight bytes at a time, and joined by ``or``. ``upper`` is the size of one copy.
         """
-        upper, halves = builder.add(table, upper), []
+        upper = builder.add(table, upper)
+        halves = []
         for first in (0, 4):
             offsets = [offset_of(builder, at, first + k) for k in range(4)]
-            even, odd = (
-                _pair_of(builder, table, offsets[::2]),
-                _pair_of(builder, upper, offsets[1::2]),
-            )
+            even = _pair_of(builder, table, offsets[::2])
+            odd = _pair_of(builder, upper, offsets[1::2])
             halves.append(builder.or_(even, odd))
         return builder.bitcast(shuffle(builder, tuple(halves), range(4)), i8x32.ir)
 

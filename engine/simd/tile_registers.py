@@ -11,10 +11,14 @@ from numba.extending import intrinsic
 
 from engine.simd.types import I8, lowered
 
-SUMS, MORE_SUMS = 0, 1
-LINES_64, GROUPS_64 = 2, 3
-LINES_32, GROUPS_32 = 4, 5
-LINES_16, GROUPS_16 = 6, 7
+SUMS = 0
+MORE_SUMS = 1
+LINES_64 = 2
+GROUPS_64 = 3
+LINES_32 = 4
+GROUPS_32 = 5
+LINES_16 = 6
+GROUPS_16 = 7
 """Numbers of the registers: sums, int32 ``[16 columns][16 rows]``, and operands of 64, 32 and 16 weights."""
 _SHAPES = ((16, 64), (16, 64), (16, 64), (16, 64), (16, 32), (8, 64), (16, 16), (4, 64))
 """Their lines, and bytes of a line."""
@@ -25,7 +29,8 @@ def _configuration() -> bytearray:
     found = bytearray(64)
     found[0] = 1
     for n, (lines, line_bytes) in enumerate(_SHAPES):
-        found[16 + 2 * n], found[48 + n] = line_bytes, lines
+        found[16 + 2 * n] = line_bytes
+        found[48 + n] = lines
     return found
 
 
@@ -82,7 +87,8 @@ def _move(name):
     return move
 
 
-load_tile, store_tile = _move("tileloadd64"), _move("tilestored64")
+load_tile = _move("tileloadd64")
+store_tile = _move("tilestored64")
 
 
 @intrinsic(prefer_literal=True)

@@ -32,10 +32,8 @@ def add_products(builder, sums, at, row_bytes, factors):
         where = builder.add(at, builder.mul(row_bytes, I64(row)))
         x = splat(builder, read(builder, where, F32), factors.type.element)
         for k in range(factors.type.count):
-            factor, before = (
-                builder.extract_value(factors, k),
-                builder.extract_value(sums, [row, k]),
-            )
+            factor = builder.extract_value(factors, k)
+            before = builder.extract_value(sums, [row, k])
             sums = builder.insert_value(sums, fma_ir(builder, x, factor, before), [row, k])
     return sums
 

@@ -12,7 +12,10 @@ from numba.extending import intrinsic, models, register_model
 
 from engine.machine import level
 
-I8, I16, I32, I64 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
+I8 = ir.IntType(8)
+I16 = ir.IntType(16)
+I32 = ir.IntType(32)
+I64 = ir.IntType(64)
 F32 = ir.FloatType()
 LANES = {"i8": I8, "i16": I16, "i32": I32, "f16": ir.HalfType(), "f32": F32}
 
@@ -37,9 +40,18 @@ class _VecModel(models.PrimitiveModel):
         super().__init__(dmm, fe_type, fe_type.ir)
 
 
-i8x16, i16x8, i32x4, f32x4 = Vec("i8", 16), Vec("i16", 8), Vec("i32", 4), Vec("f32", 4)
-i8x32, i16x16, i32x8, f32x8 = Vec("i8", 32), Vec("i16", 16), Vec("i32", 8), Vec("f32", 8)
-i8x64, i16x32, i32x16, f32x16 = Vec("i8", 64), Vec("i16", 32), Vec("i32", 16), Vec("f32", 16)
+i8x16 = Vec("i8", 16)
+i16x8 = Vec("i16", 8)
+i32x4 = Vec("i32", 4)
+f32x4 = Vec("f32", 4)
+i8x32 = Vec("i8", 32)
+i16x16 = Vec("i16", 16)
+i32x8 = Vec("i32", 8)
+f32x8 = Vec("f32", 8)
+i8x64 = Vec("i8", 64)
+i16x32 = Vec("i16", 32)
+i32x16 = Vec("i32", 16)
+f32x16 = Vec("f32", 16)
 
 SCALAR = {"i8": types.int8, "i16": types.int16, "i32": types.int32, "f32": types.float32}
 

@@ -72,7 +72,10 @@ class Tokenizer:
         self.end_ids = vocabulary.end_ids
         self.add_bos = vocabulary.add_bos
         self.add_eos = vocabulary.add_eos
-        self.notices = [_GUESSED.format(vocabulary.file_name)] if vocabulary.is_pre_guessed else []
+        if vocabulary.is_pre_guessed:
+            self.notices = [_GUESSED.format(vocabulary.file_name)]
+        else:
+            self.notices = []
         if vocabulary.ignored:
             self.notices.append(
                 f"{vocabulary.file_name}: {'; '.join(vocabulary.ignored)} (counts as missing)"
@@ -125,10 +128,10 @@ class Tokenizer:
     @cached_property
     def most_token_bytes(self) -> int:
         """Bytes of the longest token: a text of n bytes has at least n divided by this many tokens."""
-        texts, is_apart = self._vocabulary.texts, isinstance(self._model, ByteLevelBpe)
-        plain = (
-            map(len, texts) if is_apart else (len(text.encode()) for text in texts)
-        )  # each letter is a byte
+        texts = self._vocabulary.texts
+        is_apart = isinstance(self._model, ByteLevelBpe)
+        # each letter is a byte
+        plain = map(len, texts) if is_apart else (len(text.encode()) for text in texts)
         return max(
             *plain,
             *(len(texts[one].encode()) for one in self._vocabulary.ids_of(TokenType.USER_DEFINED)),
@@ -142,7 +145,9 @@ class Tokenizer:
 
     def token_text(self, token_id: int | None) -> str:
         """A token as the vocabulary spells it, the form that templates print; empty for None."""
-        return "" if token_id is None else self._vocabulary.texts[token_id]
+        if token_id is None:
+            return ""
+        return self._vocabulary.texts[token_id]
 
     def encode(self, text: str, bos: bool | None = None, special: bool = True) -> list[int]:
         """Return the token ids of a text, the same as llama.cpp's.
@@ -153,8 +158,14 @@ class Tokenizer:
                 for, and then also appends the end-of-text token if it asks for that.
             special: recognise control tokens spelled in the text. False for text from a user: it stays text.
         """
-        wants_bos = self.add_bos if bos is None else bos
-        ids = [self.bos_id] if wants_bos and self.bos_id is not None else []
+        if bos is None:
+            wants_bos = self.add_bos
+        else:
+            wants_bos = bos
+        if wants_bos and self.bos_id is not None:
+            ids = [self.bos_id]
+        else:
+            ids = []
         ids += self._encode(text, special, after_special=True)
         if bos is None and self.add_eos and self.eos_id is not None:
             ids.append(self.eos_id)

@@ -55,7 +55,10 @@ class ByteLevelBpe:
         raw = bytearray()
         for char in text:
             byte = CHAR_TO_BYTE.get(ord(char))
-            raw += char.encode() if byte is None else bytes([byte])
+            if byte is None:
+                raw += char.encode()
+            else:
+                raw += bytes([byte])
         return bytes(raw)
 
     def _prepare(self) -> None:

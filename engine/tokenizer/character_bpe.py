@@ -34,7 +34,10 @@ class CharacterBpe:
             self._words_are_apart = not any(SPACE_INSIDE.search(text) for text in self._ids)
         ids: list[int] = []
         if self._vocabulary.pre == "whitespace":
-            text = "".join(map(lowered, text)) if self._vocabulary.normalizing.lowers else text
+            if self._vocabulary.normalizing.lowers:
+                text = "".join(map(lowered, text))
+            else:
+                text = text
             for word in "".join(" " if is_space(char) else char for char in text).split(" "):
                 ids += self._words.ids_of(word)
             return ids

@@ -68,10 +68,8 @@ def _cased(digits: str, suffix: str = "", but: str = "", signs_end: str = r"[\r\
         but: lookahead in front of every letter that excludes some letters.
         signs_end: characters that may follow signs.
     """
-    upper, lower = (
-        rf"(?:{but}[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}])",
-        rf"(?:{but}[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}])",
-    )
+    upper = rf"(?:{but}[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}])"
+    lower = rf"(?:{but}[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}])"
     lead = r"[^\r\n\p{L}\p{N}]?"
     words = f"{lead}{upper}*{lower}+{suffix}|{lead}{upper}+{lower}*{suffix}"
     return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+{signs_end}|{_BLANKS}"
@@ -297,7 +295,9 @@ def splitter(name: str) -> Callable[[str], Iterator[str]]:
         pieces = iter([as_older(text) if has_newer else text])
         for step in steps:
             pieces = filter(None, chain.from_iterable(map(step, pieces)))
-        return _in_place(text, pieces) if has_newer else pieces
+        if has_newer:
+            return _in_place(text, pieces)
+        return pieces
 
     return split
 

@@ -28,9 +28,10 @@ class SentencePieceBpe:
         self._byte_ids: dict[int, int] = {}
         unknown_id = vocabulary.unknown_id
         is_harmless = unknown_id is not None and vocabulary.types[unknown_id] == TokenType.UNKNOWN
-        self._unknown_id = (
-            unknown_id if is_harmless and unknown_id not in vocabulary.end_ids else None
-        )
+        if is_harmless and unknown_id not in vocabulary.end_ids:
+            self._unknown_id = unknown_id
+        else:
+            self._unknown_id = None
         self._words_are_apart = False
         self._words = WordCache(self._encode_word)
 
@@ -83,7 +84,10 @@ class SentencePieceBpe:
 
 def spaced_bytes(vocabulary: Vocabulary, token_id: int) -> bytes:
     """The raw bytes of an ordinary token where spaces are written as ``SPACE`` and bytes as ``<0xXX>``."""
-    kind, text = vocabulary.types[token_id], vocabulary.texts[token_id]
+    kind = vocabulary.types[token_id]
+    text = vocabulary.texts[token_id]
     if kind == TokenType.BYTE:
         return bytes([vocabulary.byte_values[token_id]])
-    return text.encode() if kind == TokenType.USER_DEFINED else text.replace(SPACE, " ").encode()
+    if kind == TokenType.USER_DEFINED:
+        return text.encode()
+    return text.replace(SPACE, " ").encode()

@@ -27,7 +27,9 @@ class Unigram:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._scores: dict[str, float] | None = None
-        self._longest, self._unknown_score, self._words_are_apart = 1, 0.0, False
+        self._longest = 1
+        self._unknown_score = 0.0
+        self._words_are_apart = False
         self._rules = (
             Rules(vocabulary.normalizing.rules, vocabulary.file_name)
             if vocabulary.normalizing.rules
@@ -43,7 +45,10 @@ class Unigram:
         """
         if self._scores is None:
             self._prepare()
-        text = self._rules.apply(text) if self._rules else text
+        if self._rules:
+            text = self._rules.apply(text)
+        else:
+            text = text
         if self._vocabulary.normalizing.merges_spaces:
             text = "".join(SPACE + word for word in text.split(" ") if word)
         else:
@@ -81,23 +86,26 @@ class Unigram:
 
     def _encode_word(self, word: str) -> list[int]:
         """The best way to each place in turn (Viterbi); of equally good ways, that with the earlier last cut."""
-        scores, n = self._scores or {}, len(word)
-        best, starts = [0.0, *[float("-inf")] * n], [0] * (n + 1)
+        scores = self._scores or {}
+        n = len(word)
+        best = [0.0, *[float("-inf")] * n]
+        starts = [0] * (n + 1)
         is_known = bytearray(n + 1)
         for start in range(n):
             base = best[start]
             for end in range(start + 1, min(n, start + self._longest) + 1):
                 score = scores.get(word[start:end])
                 if score is not None and base + score > best[end]:
-                    best[end], starts[end], is_known[end] = base + score, start, 1
+                    best[end] = base + score
+                    starts[end] = start
+                    is_known[end] = 1
             if word[start] not in scores and base + self._unknown_score > best[start + 1]:
-                best[start + 1], starts[start + 1], is_known[start + 1] = (
-                    base + self._unknown_score,
-                    start,
-                    0,
-                )
+                best[start + 1] = base + self._unknown_score
+                starts[start + 1] = start
+                is_known[start + 1] = 0
         ids: list[int] = []
-        end, unknown = n, self._vocabulary.unknown_id
+        end = n
+        unknown = self._vocabulary.unknown_id
         while end:
             start = starts[end]
             if is_known[end]:
@@ -122,7 +130,8 @@ class Rules:
         n_bytes = int.from_bytes(raw[:4], "little")
         if n_bytes % 4 or 4 + n_bytes > len(raw):
             raise self._damaged(file_name)
-        self._file_name, self._texts = file_name, raw[4 + n_bytes :]
+        self._file_name = file_name
+        self._texts = raw[4 + n_bytes :]
         self._entries = array("I", raw[4 : 4 + n_bytes])
         assert self._entries.itemsize == 4
 
@@ -134,7 +143,9 @@ class Rules:
 
     def apply(self, text: str) -> str:
         """Rewrite the longest text that the table knows at each place; the rest stays as it is."""
-        raw, out, at = text.encode(), bytearray(), 0
+        raw = text.encode()
+        out = bytearray()
+        at = 0
         while at < len(raw):
             n, place = self._longest(raw, at)
             if n:
@@ -144,14 +155,22 @@ class Rules:
                 out += self._texts[place:end]
                 at += n
             else:
-                n = 1 if raw[at] < 0x80 else 2 if raw[at] < 0xE0 else 3 if raw[at] < 0xF0 else 4
+                if raw[at] < 0x80:
+                    n = 1
+                elif raw[at] < 0xE0:
+                    n = 2
+                elif raw[at] < 0xF0:
+                    n = 3
+                else:
+                    n = 4
                 out += raw[at : at + n]
                 at += n
         return out.decode("utf-8", "replace")
 
     def _longest(self, raw: bytes, at: int) -> tuple[int, int]:
         """(bytes that a rule rewrites, where its text is), (0, 0) for none."""
-        entries, found = self._entries, (0, 0)
+        entries = self._entries
+        found = (0, 0)
         if not entries:
             return found
         node = self._children(entries[0])

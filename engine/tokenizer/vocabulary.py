@@ -83,7 +83,8 @@ _DEFAULT_IDS = {
     "bert": {"bos": 101, "seperator": 102, "unknown": 100},
 }
 """Ids that files may leave out; ``seperator`` is spelled as GGUF spells it."""
-_SCORED, _UNMERGED = ("llama", "t5"), ("llama", "t5", "bert")
+_SCORED = ("llama", "t5")
+_UNMERGED = ("llama", "t5", "bert")
 """Models whose tokens have scores, and those that have no list of merges."""
 _PAIR = re.compile(rb"[^ ]+ [^ ]+")
 _BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -254,7 +255,10 @@ class _Fields:
         if value is None and default is not None:
             return default
         if not isinstance(value, str):
-            found = "is missing" if value is None else f"is a {type(value).__name__}, not a string"
+            if value is None:
+                found = "is missing"
+            else:
+                found = f"is a {type(value).__name__}, not a string"
             raise self.error(name, found)
         return value[:100]
 
@@ -276,7 +280,9 @@ class _Fields:
             return int(value)
         if value is not None:  # 4294967295 is the -1 of a converter that found none
             self.ignored.append(f"{PREFIX}{name} is {value}, but there are {vocab_size} tokens")
-        return default if default is not None and default < vocab_size else None
+        if default is not None and default < vocab_size:
+            return default
+        return None
 
     def byte_strings(self, name: str) -> Sequence[bytes]:
         value = self.get(name)
@@ -293,9 +299,10 @@ class _Fields:
         if value is None:
             return None
         if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in kinds:
-            found = (
-                f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-            )
+            if isinstance(value, np.ndarray):
+                found = f"array of {value.dtype}"
+            else:
+                found = type(value).__name__
             raise self.error(name, f"has the wrong type ({found})")
         if len(value) < length:
             raise self.error(name, f"has {len(value)} entries for {length} tokens")
@@ -303,10 +310,8 @@ class _Fields:
 
 
 def _read_normalizing(fields: _Fields, pre: str) -> Normalizing:
-    rules, lowers = (
-        fields.get("precompiled_charsmap"),
-        fields.flag("normalizer.lowercase", pre != "whitespace"),
-    )
+    rules = fields.get("precompiled_charsmap")
+    lowers = fields.flag("normalizer.lowercase", pre != "whitespace")
     if rules is not None and (
         not isinstance(rules, np.ndarray) or rules.dtype.itemsize != 1 or rules.ndim != 1
     ):
@@ -327,9 +332,11 @@ def _decoded(items: Sequence[bytes]) -> tuple[list[str], bool]:
     """
     together = joined(items)
     try:
-        texts, is_utf8 = together.decode().split("\0"), True
+        texts = together.decode().split("\0")
+        is_utf8 = True
     except UnicodeDecodeError:
-        texts, is_utf8 = together.decode("utf-8", "replace").split("\0"), False
+        texts = together.decode("utf-8", "replace").split("\0")
+        is_utf8 = False
     return texts if len(texts) == len(items) else [
         item.decode("utf-8", "replace") for item in items
     ], is_utf8
@@ -402,7 +409,9 @@ def _read_merges(fields: _Fields) -> list[str]:
     merges: Sequence[bytes] = fields.byte_strings("merges")
     if not _are_pairs(joined(merges), len(merges)):
         merges = [merge for merge in merges if _PAIR.fullmatch(merge)]
-    return _decoded(merges)[0] if len(merges) else []
+    if len(merges):
+        return _decoded(merges)[0]
+    return []
 
 
 def check_merges(vocabulary: Vocabulary) -> None:

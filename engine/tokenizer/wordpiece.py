@@ -51,7 +51,8 @@ class WordPiece:
         return spaced_bytes(self._vocabulary, token_id)
 
     def _split(self, text: str) -> list[str]:
-        normalizing, words = self._vocabulary.normalizing, [""]
+        normalizing = self._vocabulary.normalizing
+        words = [""]
         for char in unicodedata.normalize("NFD", text) if normalizing.strips_accents else text:
             kind = unicodedata.category(char)
             if is_space(char):
@@ -63,7 +64,10 @@ class WordPiece:
             ):
                 continue
             else:
-                small = lowered(char) if normalizing.lowers else char
+                if normalizing.lowers:
+                    small = lowered(char)
+                else:
+                    small = char
                 if kind[0] == "P" or (kind[0] == "S" and char < "\x7f") or _is_chinese(ord(char)):
                     words += [small, ""]
                 else:
@@ -71,7 +75,9 @@ class WordPiece:
         return [word for word in words if word]
 
     def _encode_word(self, word: str) -> list[int]:
-        marked, at, ids = SPACE + word, 0, []
+        marked = SPACE + word
+        at = 0
+        ids = []
         while at < len(marked):
             for end in range(min(len(marked), at + self._longest), at, -1):
                 token_id = self._ids.get(marked[at:end])
@@ -80,7 +86,9 @@ class WordPiece:
                     at = end
                     break
             else:
-                return [] if self._vocabulary.unknown_id is None else [self._vocabulary.unknown_id]
+                if self._vocabulary.unknown_id is None:
+                    return []
+                return [self._vocabulary.unknown_id]
         return ids
 
 

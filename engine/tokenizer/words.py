@@ -18,7 +18,9 @@ def is_space(char: str) -> bool:
 def lowered(char: str) -> str:
     """The small letter of a character, where that is one character."""
     small = char.lower()
-    return small if len(small) == 1 else char
+    if len(small) == 1:
+        return small
+    return char
 
 
 class WordCache:

@@ -30,7 +30,8 @@ SAMPLE_BYTES = 64 << 20
 """Weights of one type that a walk reads, about, where twice the last level of the cache is not more."""
 LEAST_SAMPLE_BYTES = 32 << 20
 """Types of which a model larger than the cache has less are not measured: the choice hardly matters for them."""
-ROUNDS, CACHED_ROUNDS = 6, 30
+ROUNDS = 6
+CACHED_ROUNDS = 30
 CLEARLY = 1.02
 HOPELESS = 1.3
 """A choice that is so many times slower than another after two rounds is not walked again."""
@@ -68,7 +69,10 @@ def try_lookahead(
             if not again and all(reading.key(quant) in lookahead.remembered() for quant in samples):
                 continue
             trial = _Trial(model.crew, samples, threads, is_unwanted)
-            rounds = CACHED_ROUNDS if reading.is_cached else ROUNDS
+            if reading.is_cached:
+                rounds = CACHED_ROUNDS
+            else:
+                rounds = ROUNDS
             for quant, one in trial.run(rounds, usual()).items():
                 found[reading.key(quant)] = one
                 lookahead.remember(reading.key(quant), one)
@@ -107,7 +111,9 @@ class _Trial:
         threads: int,
         is_unwanted: Callable[[], bool],
     ) -> None:
-        self._crew, self._threads, self._is_unwanted = crew, threads, is_unwanted
+        self._crew = crew
+        self._threads = threads
+        self._is_unwanted = is_unwanted
         self._walks = {quant: _Walk(sample, threads) for quant, sample in samples.items()}
         self._best_s = {quant: dict.fromkeys(CHOICES, float("inf")) for quant in samples}
 
@@ -144,10 +150,12 @@ class _Walk:
 
     def __init__(self, sample: Sequence[Tensor], threads: int) -> None:
         self.n_bytes = sum(tensor.size_bytes for tensor in sample)
-        self._step, self._tokens = Memory(128), Memory(64)
+        self._step = Memory(128)
+        self._tokens = Memory(64)
         self._scratch = Memory(MATMUL_SCRATCH_BYTES * threads)
         words = self._step.array(np.int64, (16,))
-        words[STEP.tokens // 8], words[STEP.n_tokens // 8] = self._tokens.address, 1
+        words[STEP.tokens // 8] = self._tokens.address
+        words[STEP.n_tokens // 8] = 1
         self._plan = Plan(
             self._step.address, 1, (self._scratch.address, MATMUL_SCRATCH_BYTES), threads
         )

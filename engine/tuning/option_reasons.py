@@ -19,14 +19,18 @@ def explain_comparison(comparison: Comparison, remark: str = "") -> str:
     """
     if not comparison.is_measured:
         return ""
-    explain = _weights if comparison.part == WEIGHTS else _kv
+    if comparison.part == WEIGHTS:
+        explain = _weights
+    else:
+        explain = _kv
     return " ".join(filter(None, (explain(comparison), remark))) + (
         "" if comparison.is_settled else UNSURE
     )
 
 
 def _weights(comparison: Comparison) -> str:
-    present, best = comparison.present, comparison.option(comparison.best)
+    present = comparison.present
+    best = comparison.option(comparison.best)
     assert best is not None
     if comparison.best != present and comparison.best == "huge":
         return (
@@ -45,21 +49,25 @@ def _weights(comparison: Comparison) -> str:
 
 
 def _kv(comparison: Comparison) -> str:
-    present, best = comparison.present, comparison.option(comparison.best)
+    present = comparison.present
+    best = comparison.option(comparison.best)
     assert best is not None
     filled = f"with {comparison.n_context:,} tokens in the context"
     if comparison.best == present:
         others = [option for option in comparison.options if option.name != present]
         found = ", ".join(f"{option.name} {_no_gain(option)}" for option in others)
         return f"The KV cache stays {present}: {filled}, {found}."
-    before, after = _own(comparison, present), best.own_bytes
+    before = _own(comparison, present)
+    after = best.own_bytes
     memory = f"takes {shown_bytes(after)} of memory instead of {shown_bytes(before)}"
     return f"A KV cache of {comparison.best} {_gains(best)} {filled}; it {memory}."
 
 
 def _own(comparison: Comparison, name: str) -> int:
     option = comparison.option(name)
-    return option.own_bytes if option is not None else 0
+    if option is not None:
+        return option.own_bytes
+    return 0
 
 
 def _gains(option: Option) -> str:

@@ -30,10 +30,13 @@ class OptionSearch:
     """One comparison; ``trials``: what measures; ``clock``: monotonic seconds."""
 
     def __init__(self, trials: OptionTrials, clock: Callable[[], float]) -> None:
-        self._trials, self._clock = trials, clock
+        self._trials = trials
+        self._clock = clock
         self._names = list(trials.options)
         self._contests: dict[str, Contest] = {}
-        self._estimate, self._left_out, self._remark = trials.estimate, trials.left_out, ""
+        self._estimate = trials.estimate
+        self._left_out = trials.left_out
+        self._remark = ""
         self.round_number = 0
         self.measuring = ""
 
@@ -108,7 +111,9 @@ class OptionSearch:
             estimate=self._estimate,
             left_out=self._left_out,
         )
-        return replace(found, reason=explain_comparison(found, self._remark)) if is_over else found
+        if is_over:
+            return replace(found, reason=explain_comparison(found, self._remark))
+        return found
 
     def _option(self, name: str) -> Option:
         at = self._names.index(name)
@@ -144,8 +149,13 @@ class OptionSearch:
         )
 
     def _decode_gain(self, name: str) -> float:
-        found = self._gain(DECODE, name) if DECODE in self._contests else None
-        return found.median if found is not None else 1.0
+        if DECODE in self._contests:
+            found = self._gain(DECODE, name)
+        else:
+            found = None
+        if found is not None:
+            return found.median
+        return 1.0
 
     def _helps(self, name: str) -> bool:
         gains = [gain for phase in self._contests if (gain := self._gain(phase, name)) is not None]

@@ -39,10 +39,14 @@ def _kept(curve: Curve, best: int) -> str:
     """Explain a best count that is not the fastest: the difference is noise, or too small to matter."""
     # The median of the ratios may contradict the medians of the rates; that is noise, not a gain.
     is_gain = curve.gain is not None and curve.gain.median > 1
-    gain = (
-        f" ({100 * (curve.gain.median - 1):+.0f} %)" if curve.gain is not None and is_gain else ""
-    )
-    task = "writing" if curve.phase == DECODE else "reading the prompt"
+    if curve.gain is not None and is_gain:
+        gain = f" ({100 * (curve.gain.median - 1):+.0f} %)"
+    else:
+        gain = ""
+    if curve.phase == DECODE:
+        task = "writing"
+    else:
+        task = "reading the prompt"
     return (
         f"{_threads(best)} {'is' if best == 1 else 'are'} enough for {task}: {curve.fastest} were faster by too "
         f"little to count{gain}, and fewer leave more of the machine to others."
@@ -52,7 +56,10 @@ def _kept(curve: Curve, best: int) -> str:
 def _quota_cause(best: int, cores: Cores) -> str:
     if cores.quota is None or best < cores.quota or cores.quota >= cores.n_fast:
         return ""
-    granted = "1 CPU" if cores.quota == 1 else f"{cores.quota} CPUs"
+    if cores.quota == 1:
+        granted = "1 CPU"
+    else:
+        granted = f"{cores.quota} CPUs"
     if best > cores.quota:
         return f"one more than the control group's {granted} proved faster, which it may not stay under a longer load"
     return f"the control group grants this process {granted}, and stops further threads in the middle of their work"
@@ -79,13 +86,20 @@ def _cause(best: int, cores: Cores, is_decode: bool) -> str:
 
 
 def _all_cores(cores: Cores, siblings_share: str) -> str:
-    n, others = cores.n_physical, cores.n_siblings
+    n = cores.n_physical
+    others = cores.n_siblings
     if not others:
-        return f"one on each of the {n} cores" if n > 1 else "this CPU has 1 core"
-    rest = (
-        f"the other {others} are their siblings" if n > 1 else f"the other {others} is its sibling"
-    )
-    verb = siblings_share if n > 1 or others > 1 else siblings_share.replace("share", "shares", 1)
+        if n > 1:
+            return f"one on each of the {n} cores"
+        return "this CPU has 1 core"
+    if n > 1:
+        rest = f"the other {others} are their siblings"
+    else:
+        rest = f"the other {others} is its sibling"
+    if n > 1 or others > 1:
+        verb = siblings_share
+    else:
+        verb = siblings_share.replace("share", "shares", 1)
     return f"this CPU has {n} core{'s' if n > 1 else ''}; {rest} and {verb}"
 
 
@@ -97,8 +111,13 @@ def _fast_cores(cores: Cores) -> str:
 
 
 def _verb(n_threads: int, is_decode: bool) -> str:
-    one, several = ("writes", "write") if is_decode else ("reads the prompt", "read the prompt")
-    return one if n_threads == 1 else several
+    if is_decode:
+        one, several = ("writes", "write")
+    else:
+        one, several = ("reads the prompt", "read the prompt")
+    if n_threads == 1:
+        return one
+    return several
 
 
 def _threads(n: int) -> str:

@@ -8,12 +8,19 @@ from dataclasses import dataclass, field
 from engine.machine.topology import Cores
 from engine.tuning.statistics import Interval
 
-DECODE, PREFILL = "decode", "prefill"
+DECODE = "decode"
+PREFILL = "prefill"
 
-COUNTS, PINNING, WEIGHTS, KV = "counts", "pinning", "weights", "kv"
+COUNTS = "counts"
+PINNING = "pinning"
+WEIGHTS = "weights"
+KV = "kv"
 """Parts of a sweep: thread counts, binding to CPUs, place of the weights, type of the KV cache."""
 
-MEASURING, DONE, STOPPED, UNSURE = "measuring", "done", "stopped", "unsure"
+MEASURING = "measuring"
+DONE = "done"
+STOPPED = "stopped"
+UNSURE = "unsure"
 """States of a sweep. ``UNSURE``: time or rounds ran out before the best was certain."""
 
 Tell = Callable[[str], None]
@@ -167,7 +174,9 @@ class TuningReport:
     def best(self, phase: str) -> int | None:
         """Return the best count of one phase, or None."""
         curve = self.curve(phase)
-        return curve.best if curve is not None else None
+        if curve is not None:
+            return curve.best
+        return None
 
     @property
     def is_over(self) -> bool:
@@ -177,4 +186,6 @@ class TuningReport:
     @property
     def seconds_left(self) -> float:
         """Limit on the remaining time, in seconds."""
-        return 0.0 if self.is_over else max(0.0, self.budget_s - self.elapsed_s)
+        if self.is_over:
+            return 0.0
+        return max(0.0, self.budget_s - self.elapsed_s)

@@ -56,7 +56,8 @@ def median_interval(values: Sequence[float]) -> Interval:
     """
     ordered = sorted(values)
     n = len(ordered)
-    k, outside = 0, 0
+    k = 0
+    outside = 0
     while 1 - 2 * (outside + math.comb(n, k)) / 2**n >= CONFIDENCE:
         outside += math.comb(n, k)
         k += 1
@@ -86,13 +87,18 @@ class Contest:
     def rate(self, setting: int) -> Interval | None:
         """Return the rate of one setting; None before it was measured."""
         rates = self._rates[setting]
-        return median_interval(list(rates.values())) if rates else None
+        if rates:
+            return median_interval(list(rates.values()))
+        return None
 
     def ratio(self, faster: int, slower: int) -> Interval | None:
         """Return the speed ratio of two settings over the passes that measured both; None without any."""
-        above, below = self._rates[faster], self._rates[slower]
+        above = self._rates[faster]
+        below = self._rates[slower]
         ratios = [above[number] / below[number] for number in above if number in below]
-        return median_interval(ratios) if ratios else None
+        if ratios:
+            return median_interval(ratios)
+        return None
 
     @property
     def leader(self) -> int | None:
@@ -102,7 +108,9 @@ class Contest:
             for setting in self.live
             if (found := self.rate(setting)) is not None
         }
-        return max(medians, key=medians.__getitem__) if medians else None
+        if medians:
+            return max(medians, key=medians.__getitem__)
+        return None
 
     @property
     def winner(self) -> int | None:

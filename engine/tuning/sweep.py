@@ -44,12 +44,16 @@ THREADS = (COUNTS, PINNING)
 ALL_COUNTS_UP_TO = 12
 """Limit on the logical CPUs up to which every count is tried; above it only ``TELLING_COUNTS``."""
 TELLING_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-UNPINNED, PINNED = 0, 1
+UNPINNED = 0
+PINNED = 1
 
 
 def counts_to_try(cores: Cores) -> list[int]:
     """Return the thread counts to try, ascending; one beyond a quota, to show its effect."""
-    most = cores.most_threads if cores.quota is None else min(cores.most_threads, cores.quota + 1)
+    if cores.quota is None:
+        most = cores.most_threads
+    else:
+        most = min(cores.most_threads, cores.quota + 1)
     if most <= ALL_COUNTS_UP_TO:
         return list(range(1, most + 1))
     telling = {*TELLING_COUNTS, cores.n_fast, cores.n_physical, cores.default_threads, most}
@@ -87,8 +91,13 @@ class Sweep:
         parts: Sequence[str] = THREADS,
         earlier: TuningReport | None = None,
     ) -> None:
-        self._trials, self._cores, self._clock = trials, cores, clock
-        self._budget_s = default_budget_s(parts) if budget_s is None else budget_s
+        self._trials = trials
+        self._cores = cores
+        self._clock = clock
+        if budget_s is None:
+            self._budget_s = default_budget_s(parts)
+        else:
+            self._budget_s = budget_s
         self._parts = [part for part in BUDGETS_S if part in parts]
         self._earlier = earlier
         self._cancelled = threading.Event()
@@ -118,7 +127,10 @@ class Sweep:
         try:
             for _ in self._measure_all():
                 yield self._report(MEASURING)
-            state = UNSURE if self._is_unsure else DONE
+            if self._is_unsure:
+                state = UNSURE
+            else:
+                state = DONE
         except Cancelled:
             state = STOPPED
         finally:
@@ -144,23 +156,25 @@ class Sweep:
     def _compare(self, search: OptionSearch) -> Iterator[None]:
         """Compare the memory options of one part, with the best known thread counts."""
         self._trials.restore()
-        pinned = self._trials.pinned if self._pinned is None else self._pinned
+        if self._pinned is None:
+            pinned = self._trials.pinned
+        else:
+            pinned = self._pinned
         until_s = self._deadline_s(search.part)
 
         def tell(text: str) -> None:
             self._check()
             if self._clock() >= until_s:
                 raise TimeUp
-            self._preparing, self._measuring = text, ""
+            self._preparing = text
+            self._measuring = ""
             self.on_preparing(self._report(MEASURING))
 
         with closing(search.run(self._threads, pinned, until_s, self._check, tell)) as samples:
             for _ in samples:
-                self._preparing, self._round, self._measuring = (
-                    "",
-                    search.round_number,
-                    search.measuring,
-                )
+                self._preparing = ""
+                self._round = search.round_number
+                self._measuring = search.measuring
                 yield
         self._preparing = ""
 
@@ -174,7 +188,10 @@ class Sweep:
     def _threads(self, phase: str) -> int:
         """Return the best known count."""
         contest = self._contests.get(phase)
-        earlier = self._earlier.best(phase) if self._earlier is not None else None
+        if self._earlier is not None:
+            earlier = self._earlier.best(phase)
+        else:
+            earlier = None
         return (contest.winner if contest is not None else earlier) or self._trials.threads[phase]
 
     def _play(
@@ -199,7 +216,9 @@ class Sweep:
             return ()
         # The count in use comes first: it is worth most where the time ends early.
         live = sorted(contest.live, key=lambda setting: setting != self._cores.default_threads)
-        return live if number % 2 == 0 else live[::-1]
+        if number % 2 == 0:
+            return live
+        return live[::-1]
 
     def _measure_count(self, phase: str, n_threads: int) -> float:
         self._measuring = f"{phase}, {n_threads} thread{'s' if n_threads > 1 else ''}"
@@ -234,13 +253,17 @@ class Sweep:
 
     def _report(self, state: str) -> TuningReport:
         is_over = state != MEASURING
-        earlier = self._earlier if COUNTS not in self._parts else None
+        if COUNTS not in self._parts:
+            earlier = self._earlier
+        else:
+            earlier = None
         curves = tuple(self._curve(phase, contest) for phase, contest in self._contests.items())
         reasons = tuple(
             self._explain(curve) for curve in curves if is_over and curve.best is not None
         )
         if earlier is not None:
-            curves, reasons = earlier.curves, earlier.reasons
+            curves = earlier.curves
+            reasons = earlier.reasons
         return TuningReport(
             curves=curves,
             cores=self._cores,
@@ -264,19 +287,22 @@ class Sweep:
     def _comparisons(self, is_over: bool) -> tuple[Comparison, ...]:
         """Return this search's comparisons, and the earlier report's for parts not in this search."""
         own = [search.comparison(is_over) for search in self._searches]
-        earlier = self._earlier.comparisons if self._earlier is not None else ()
+        if self._earlier is not None:
+            earlier = self._earlier.comparisons
+        else:
+            earlier = ()
         kept = [comparison for comparison in earlier if comparison.part not in self._parts]
         return tuple(
             sorted([*kept, *own], key=lambda comparison: list(BUDGETS_S).index(comparison.part))
         )
 
     def _curve(self, phase: str, contest: Contest) -> Curve:
-        best, fastest = contest.winner, contest.leader
-        gain = (
-            contest.ratio(fastest, best)
-            if fastest is not None and best is not None and fastest != best
-            else None
-        )
+        best = contest.winner
+        fastest = contest.leader
+        if fastest is not None and best is not None and fastest != best:
+            gain = contest.ratio(fastest, best)
+        else:
+            gain = None
         pinning = self._pinning.get(phase)
         points = (
             Point(n, self._cores.kind(n), contest.rate(n), n not in contest.live)
@@ -302,11 +328,9 @@ class Sweep:
             if contest.ratio(PINNED, UNPINNED) is not None
         ]
         if not measured:
-            return (
-                self._earlier.pinned
-                if self._earlier is not None and COUNTS not in self._parts
-                else None
-            )
+            if self._earlier is not None and COUNTS not in self._parts:
+                return self._earlier.pinned
+            return None
         helps = any(contest.winner == PINNED and contest.is_settled for contest in measured)
         return helps and not any(contest.is_beaten(PINNED) for contest in measured)
 

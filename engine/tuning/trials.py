@@ -23,10 +23,13 @@ from engine.session import FEW_UP_TO, Session
 from engine.tuning.report import DECODE, KV, PREFILL, WEIGHTS, Tell
 from engine.weights.modes import HUGE, MMAP, RESERVE_BYTES, WEIGHT_MODES
 
-DECODE_SAMPLE_S, PREFILL_SAMPLE_S = 0.4, 0.8
+DECODE_SAMPLE_S = 0.4
+PREFILL_SAMPLE_S = 0.8
 """Target duration of a sample in seconds: long compared with a time slice, short for a waiting user."""
-LEAST_DECODE, MOST_DECODE = 2, 64
-LEAST_PREFILL, MOST_PREFILL = 16, 256
+LEAST_DECODE = 2
+MOST_DECODE = 64
+LEAST_PREFILL = 16
+MOST_PREFILL = 256
 FIRST_PREFILL = 16
 """Tokens of the first prefill, whose time determines the size of samples."""
 MOST_FILLED = 4096
@@ -52,7 +55,9 @@ class SessionTrials:
     def __init__(
         self, model: Model, session: Session, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        self._model, self._session, self._clock = model, session, clock
+        self._model = model
+        self._session = session
+        self._clock = clock
         self.threads = {DECODE: model.threads, PREFILL: model.prefill_threads}
         self.pinned = model.pinned
         self.n_context = session.length
@@ -143,9 +148,14 @@ class SessionTrials:
 
 def sample_size(n: int, seconds: float, wanted_s: float, least: int, most: int, room: int) -> int:
     """Return the tokens that take about ``wanted_s``, given that ``n`` took ``seconds``; at most ``room``."""
-    wanted = int(n * wanted_s / seconds) if seconds > 0 else most
+    if seconds > 0:
+        wanted = int(n * wanted_s / seconds)
+    else:
+        wanted = most
     size = min(max(least, min(most, wanted)), room)
-    return size // 8 * 8 if size >= 16 else size
+    if size >= 16:
+        return size // 8 * 8
+    return size
 
 
 class WeightTrials:
@@ -160,7 +170,8 @@ class WeightTrials:
     options: Sequence[str] = WEIGHT_MODES
 
     def __init__(self, model: Model, samples: SessionTrials) -> None:
-        self._model, self._samples = model, samples
+        self._model = model
+        self._samples = samples
         self.present = model.weights_mode
         self._room = model.room_for_both_modes()
         self._huge_bytes = 0
@@ -190,7 +201,9 @@ class WeightTrials:
 
     def own_bytes(self, option: str) -> int:
         """Bytes of the copy; the file's pages are the system's."""
-        return self._room.copy_bytes if option == HUGE else 0
+        if option == HUGE:
+            return self._room.copy_bytes
+        return 0
 
     def open(self, tell: Tell) -> None:
         """Copy the weights and load the file's pages, as far as necessary.
@@ -249,13 +262,17 @@ class KVTrials:
     def __init__(
         self, model: Model, session: Session, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        self._model, self._clock = model, clock
+        self._model = model
+        self._clock = clock
         self.present = session.kv_type
         self._n_ctx = session.n_ctx
         self._needs = {
             name: memory_needs(model.config, KV_TYPES[name]) for name in self._possible()
         }
-        weights_bytes = model.weights_bytes if model.weights_mode == MMAP else 0
+        if model.weights_mode == MMAP:
+            weights_bytes = model.weights_bytes
+        else:
+            weights_bytes = 0
         self._available_bytes = host.available_memory_bytes() - weights_bytes - RESERVE_BYTES
         self.n_context, self.options = self._choose()
         self._ids = session.tokens[:COMPUTED_TOKENS] or [0]
@@ -290,7 +307,10 @@ class KVTrials:
     @property
     def estimate(self) -> str:
         """Memory needed for the caches, one line."""
-        names = self.options if len(self.options) > 1 else list(self._needs)
+        if len(self.options) > 1:
+            names = self.options
+        else:
+            names = list(self._needs)
         needed = shown_bytes(self._needed_bytes(self.n_context, names))
         available = shown_bytes(max(0, self._available_bytes))
         return f"KV types: caches of {self.n_context:,} tokens, {needed}; {available} are available next to the weights"
@@ -300,11 +320,9 @@ class KVTrials:
         """KV types that are not tried, with the reason; "" if all are."""
         missing = [name for name in self._needs if name not in self.options]
         if len(self.options) > 1:
-            return (
-                f"{', '.join(missing)} is not tried: it does not fit into memory next to the others"
-                if missing
-                else ""
-            )
+            if missing:
+                return f"{', '.join(missing)} is not tried: it does not fit into memory next to the others"
+            return ""
         if self._n_ctx // 2 < LEAST_FILLED:
             return (
                 f"KV types are not tried: in a context of {self._n_ctx:,} tokens they hardly matter"
@@ -341,7 +359,9 @@ class KVTrials:
 
     def n_tokens(self, phase: str) -> int:
         """Return the tokens of one sample, the same for all types."""
-        return self._samples[self.present].n_tokens(phase) if phase in (DECODE, PREFILL) else 0
+        if phase in (DECODE, PREFILL):
+            return self._samples[self.present].n_tokens(phase)
+        return 0
 
     def measure(self, phase: str, option: str, n_threads: int, pinned: bool) -> float:
         """Take one sample; returns tokens per second."""

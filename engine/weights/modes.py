@@ -13,7 +13,8 @@ from engine.machine.memory import shown_bytes
 if TYPE_CHECKING:
     from engine.weights.weights import LowRank, Weights
 
-MMAP, HUGE = "mmap", "huge"
+MMAP = "mmap"
+HUGE = "huge"
 WEIGHT_MODES = (MMAP, HUGE)
 RESERVE_BYTES = 300 << 20
 """Bytes kept free for the interpreter, the buffers and the rest of the machine."""
@@ -49,7 +50,8 @@ class WeightModes:
     """
 
     def __init__(self, mapped: Weights, shown_name: str) -> None:
-        self._mapped, self._shown_name = mapped, shown_name
+        self._mapped = mapped
+        self._shown_name = shown_name
         self._copied: Weights | None = None
 
     def in_mode(self, mode: str, progress: Callable[[int, int], None]) -> Weights:
@@ -77,13 +79,17 @@ class WeightModes:
     def room_for_both(self) -> RoomForBoth:
         """Return the memory needed to have both modes at once, and the memory available."""
         size_bytes = self._mapped.memory_bytes
-        missing = 0 if self._copied is not None else size_bytes
+        if self._copied is not None:
+            missing = 0
+        else:
+            missing = size_bytes
         return RoomForBoth(
             size_bytes, missing + size_bytes + RESERVE_BYTES, host.available_memory_bytes()
         )
 
     def _check_room(self) -> None:
-        available, wanted = host.available_memory_bytes(), self._mapped.memory_bytes + RESERVE_BYTES
+        available = host.available_memory_bytes()
+        wanted = self._mapped.memory_bytes + RESERVE_BYTES
         if wanted > available:
             raise MemoryPlanError(
                 f"{self._shown_name}: weights in huge pages need {shown_bytes(wanted)} of their own, "

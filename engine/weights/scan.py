@@ -61,7 +61,8 @@ def damaged_tensors(
     for tensor in sorted(weights.tensors.values(), key=lambda one: one.address):
         rows = weights.rows(tensor.name)  # (n_rows, row_bytes) uint8
         step = max(1, _STEP_BYTES // tensor.row_bytes)
-        n_bad, first_row = 0, -1
+        n_bad = 0
+        first_row = -1
         for start in range(0, tensor.n_rows, step):
             part = rows[start : start + step]
             bad = _bad_by_row(part, tensor)

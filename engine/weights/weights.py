@@ -71,7 +71,9 @@ class TensorSpec:
 
     def bytes_read(self, size_bytes: int) -> int:
         """Bytes that a decode step reads of a tensor of this size."""
-        return size_bytes // self.shape[0] if self.is_table else round(size_bytes * self.read_share)
+        if self.is_table:
+            return size_bytes // self.shape[0]
+        return round(size_bytes * self.read_share)
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ class Tensor:
             return replace(
                 self, n_cols=n, row_bytes=4 * n, size_bytes=4 * n, address=self.address + 4 * first
             )
-        n_bytes, address = n * self.row_bytes, self.address + first * self.row_bytes
+        n_bytes = n * self.row_bytes
+        address = self.address + first * self.row_bytes
         return replace(
             self, n_rows=n, size_bytes=n_bytes, address=address, first_row=self.first_row + first
         )
@@ -197,7 +200,8 @@ class Weights:
 
     def _without(self, names: Collection[str]) -> tuple[list[Place], list[View]]:
         """The files but for some tensors, in whole pages: file, first byte and end of each part, and its view."""
-        places, views = [], []
+        places = []
+        views = []
         for part, (path, view) in enumerate(zip(self._paths, self._views, strict=True)):
             left = [self._infos[name] for name in names if self._infos[name].part == part]
             ranges = [(one.offset_bytes, one.offset_bytes + one.size_bytes) for one in left]
@@ -215,14 +219,22 @@ class Weights:
         size_bytes = sum(end - first for _, first, end in self.places)
         self.exceeds_memory = available_bytes is not None and size_bytes >= available_bytes
         room_bytes = max(0, (available_bytes or 0) - other_bytes)
-        excess = self.memory_bytes - self._expert_bytes - room_bytes if self.exceeds_memory else 0
-        self.streamed = self._spread(excess) if excess > 0 else frozenset()
+        if self.exceeds_memory:
+            excess = self.memory_bytes - self._expert_bytes - room_bytes
+        else:
+            excess = 0
+        if excess > 0:
+            self.streamed = self._spread(excess)
+        else:
+            self.streamed = frozenset()
 
     def _spread(self, excess_bytes: int) -> frozenset[str]:
         """Names of dense matrices of that size at least, evenly spread: one is read while others are computed."""
         sizes = {name: self.tensors[name].size_bytes for name in reversed(self._dense)}
         wanted = excess_bytes + STREAMED_AT_ONCE * max(sizes.values(), default=0)
-        found, streamed_bytes, passed_bytes = [], 0, 0
+        found = []
+        streamed_bytes = 0
+        passed_bytes = 0
         for name, n_bytes in sizes.items():
             passed_bytes += n_bytes
             if streamed_bytes * sum(sizes.values()) < passed_bytes * wanted:
@@ -234,8 +246,13 @@ class Weights:
         """File, first byte and end of what is to stay in memory, unless nearly all of it is there."""
         if not self.exceeds_memory:
             return self.places
-        places, views = self._without(self._staying | self.streamed) if self.streamed else ([], [])
-        return [] if (_share_in_memory(views) or 0) >= residency.RESIDENT_ENOUGH else places
+        if self.streamed:
+            places, views = self._without(self._staying | self.streamed)
+        else:
+            places, views = ([], [])
+        if (_share_in_memory(views) or 0) >= residency.RESIDENT_ENOUGH:
+            return []
+        return places
 
     def with_copies(self, copies: Mapping[str, Memory]) -> Weights:
         """Return the same weights, of which some tensors have other bytes, in their own type."""
@@ -257,13 +274,14 @@ class Weights:
             MemoryPlanError: the system gives no such memory.
         """
         copy = object.__new__(Weights)
-        copy._file_type, copy.total_bytes, copy.memory_bytes = (
-            self._file_type,
-            self.total_bytes,
-            self.memory_bytes,
-        )
-        copy._staying, copy.places, copy.low_ranks = self._staying, self.places, self.low_ranks
-        starts, size_bytes = {}, 0
+        copy._file_type = self._file_type
+        copy.total_bytes = self.total_bytes
+        copy.memory_bytes = self.memory_bytes
+        copy._staying = self._staying
+        copy.places = self.places
+        copy.low_ranks = self.low_ranks
+        starts = {}
+        size_bytes = 0
         copied = [tensor for name, tensor in self.tensors.items() if name not in self._staying]
         in_file_order = sorted(copied, key=lambda tensor: tensor.address)
         for tensor in in_file_order:
@@ -297,12 +315,19 @@ class Weights:
     @property
     def huge_bytes(self) -> int:
         """Bytes that are in huge pages: 0 for weights in the file's map."""
-        return self._memory.huge_backed_bytes() if self._memory else 0
+        if self._memory:
+            return self._memory.huge_backed_bytes()
+        return 0
 
     def resident_share(self) -> float:
         """Share of what should be in memory that is there; 1 for copied weights and where the system is silent."""
-        share = None if self._memory else _share_in_memory(self._brought_in)
-        return 1.0 if share is None else share
+        if self._memory:
+            share = None
+        else:
+            share = _share_in_memory(self._brought_in)
+        if share is None:
+            return 1.0
+        return share
 
     def resident_bytes(self) -> int | None:
         """Estimate how much of the weights, in the map or copied, is in memory now, looking at a part of the pages.
@@ -310,7 +335,9 @@ class Weights:
         None where the system does not say.
         """
         share = _share_in_memory(self._brought_in, _GLANCE_PAGES)
-        return None if share is None else round(self.memory_bytes * share)
+        if share is None:
+            return None
+        return round(self.memory_bytes * share)
 
     def get(self, name: str) -> Tensor | None:
         """Return a tensor by its GGUF name, or None where the file does without."""
@@ -341,9 +368,10 @@ class Weights:
             if tensor.name.startswith("blk.") and tensor.n_rows > 1
         ]
         counts = Counter(tensor.quant for tensor in matrices)
-        quant, claimed = (
-            MIXES.get(self._file_type, ("", "")) if isinstance(self._file_type, int) else ("", "")
-        )
+        if isinstance(self._file_type, int):
+            quant, claimed = MIXES.get(self._file_type, ("", ""))
+        else:
+            quant, claimed = ("", "")
         if quant in counts:
             return claimed
         return counts.most_common(1)[0][0]
@@ -399,7 +427,8 @@ def multiplied(
 
 
 def _share_in_memory(views: Sequence[View], most_pages: int = 0) -> float | None:
-    total_bytes, found_bytes = sum(map(len, views)), 0
+    total_bytes = sum(map(len, views))
+    found_bytes = 0
     for view in views:
         found = residency.resident_bytes(
             view, most_pages and max(1, most_pages * len(view) // total_bytes)
@@ -407,7 +436,9 @@ def _share_in_memory(views: Sequence[View], most_pages: int = 0) -> float | None
         if found is None:
             return None
         found_bytes += found
-    return found_bytes / total_bytes if total_bytes else 1.0
+    if total_bytes:
+        return found_bytes / total_bytes
+    return 1.0
 
 
 def _tensor(info: TensorInfo, base: int) -> Tensor:
@@ -466,7 +497,8 @@ def _refuse_unexpected(
 
 def _check_tensor(gguf: GGUFFile, info: TensorInfo, expected: TensorSpec) -> None:
     if _without_leading_ones(info.shape) != _without_leading_ones(expected.shape):
-        found, wanted = _shape(info.shape), _shape(expected.shape)
+        found = _shape(info.shape)
+        wanted = _shape(expected.shape)
         raise _fail(gguf, f"tensor {info.name} has shape {found}, the hyperparameters say {wanted}")
     if info.type_name not in QUANTS:
         raise _fail(
@@ -474,7 +506,8 @@ def _check_tensor(gguf: GGUFFile, info: TensorInfo, expected: TensorSpec) -> Non
             f"tensor {info.name} is {info.type_name} (ggml type {info.ggml_type}); supported: {', '.join(QUANTS)}",
             UnsupportedQuantError,
         )
-    block, part = GGML_TYPES[info.ggml_type].block_size, info.shape[-1] // expected.n_parts
+    block = GGML_TYPES[info.ggml_type].block_size
+    part = info.shape[-1] // expected.n_parts
     if part % block:
         raise _fail(
             gguf,

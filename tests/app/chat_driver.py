@@ -55,12 +55,17 @@ class Driver:
         self, app: JalopyApp, pilot: Pilot[None], script: Script, patience_s: float = _PATIENCE_S
     ) -> None:
         self.patience_s = patience_s
-        self.app, self.pilot, self.script = app, pilot, script
-        self.chat, self.prompt, self.transcript = app.chat, app.chat.prompt, app.chat.transcript
+        self.app = app
+        self.pilot = pilot
+        self.script = script
+        self.prompt = app.chat.prompt
+        self.transcript = app.chat.transcript
+        self.chat = app.chat
 
     async def until(self, condition: Callable[[], object], what: str = "") -> None:
         """Let the application run until the condition holds."""
-        give_up_s, pause_s = time.monotonic() + self.patience_s, 0.0
+        give_up_s = time.monotonic() + self.patience_s
+        pause_s = 0.0
         while not condition():
             assert time.monotonic() < give_up_s, f"never happened: {what or condition}"
             await settled()

@@ -223,10 +223,12 @@ class FakeTokenizer:
         self._ids = {piece: token_id for token_id, piece in enumerate(self._pieces)}
         self.vocab_size = 100_000
         self.fingerprint = "f" * 32
-        self.bos_id, self.eos_id = BOS, EOS
+        self.bos_id = BOS
+        self.eos_id = EOS
         self.control: frozenset[str] = frozenset()
         self.end_ids = frozenset({EOS, END})
-        self.add_bos, self.add_eos = True, False
+        self.add_bos = True
+        self.add_eos = False
         self.most_token_bytes = 10_000
 
     def id_of(self, piece: str) -> int:
@@ -286,9 +288,11 @@ class FakeChat:
     """A conversation with one marker token per message, appended to and never re-tokenised."""
 
     def __init__(self, tokenizer: FakeTokenizer, script: Script) -> None:
-        self._tokenizer, self._refused_words = tokenizer, script.refused_words
+        self._tokenizer = tokenizer
+        self._refused_words = script.refused_words
         self.takes_any_order = True
-        self.opening, self.stops = script.opening, script.stops
+        self.opening = script.opening
+        self.stops = script.stops
         self.thinking = ThinkingMode()
         self.tools: Sequence[Any] = ()
         self.messages: list[Message] = []
@@ -301,7 +305,8 @@ class FakeChat:
 
     def start(self, system: str | None) -> None:
         """Begin again."""
-        self.messages, self._ids = [], []
+        self.messages = []
+        self._ids = []
         if system:
             self._append("system", system, self._tokenizer.encode(system, bos=False))
 
@@ -355,7 +360,8 @@ class FakeChat:
 
     def take_reply(self) -> SimpleNamespace:
         """Remove the reply at the end and return its ids and text."""
-        ids, message = self._ids.pop(), self.messages.pop()
+        ids = self._ids.pop()
+        message = self.messages.pop()
         assert message.role == "assistant"
         return SimpleNamespace(ids=tuple(ids[1:-1]), text=message.content)
 
@@ -368,7 +374,8 @@ class FakeChat:
 
     def restore(self, saved: tuple[list[Message], list[list[int]]]) -> None:
         """Go back to a snapshot."""
-        self.messages, self._ids = list(saved[0]), list(saved[1])
+        self.messages = list(saved[0])
+        self._ids = list(saved[1])
 
     def turn_starts(self) -> list[int]:
         """Where each user's message begins in the prompt."""
@@ -418,12 +425,16 @@ class FakeModel:
         layers = (Layer(attention, Dense(172)),) * 2
         self.config = ModelConfig("llama", 64, layers, 1e-5, 2048, self.tokenizer.vocab_size)
         self.weights_mode = "mmap"
-        self.threads, self.prefill_threads, self.pinned = 2, 2, False
-        self.most_threads, self.can_pin = max(script.thread_speeds or {4: 1.0}), False
+        self.threads = 2
+        self.prefill_threads = 2
+        self.pinned = False
+        self.most_threads = max(script.thread_speeds or {4: 1.0})
+        self.can_pin = False
         self.has_copy = False
         self.weight_calls: list[str] = []
         self.thread_calls: list[tuple[int, int]] = []
-        self.weights_bytes, self.bytes_per_token = 1_000_000, 900_000
+        self.weights_bytes = 1_000_000
+        self.bytes_per_token = 900_000
         self.metadata: dict[str, Any] = {}
         self.sessions: list[FakeSession] = []
         self.adapter_calls: list[list[tuple[str, float]]] = []
@@ -458,7 +469,8 @@ class FakeModel:
 
     def set_threads(self, decode: int, prefill: int | None = None) -> None:
         """Remember the counts."""
-        self.threads, self.prefill_threads = decode, prefill or decode
+        self.threads = decode
+        self.prefill_threads = prefill or decode
         self.thread_calls.append((self.threads, self.prefill_threads))
 
     def use_adapters(self, chosen: Sequence[tuple[str, float]]) -> None:
@@ -574,10 +586,14 @@ class FakeSession:
     """Stands in for ``engine.Session``: the cache is a list of token ids, the reply comes from the script."""
 
     def __init__(self, model: FakeModel, n_ctx: int, kv: str) -> None:
-        self.model, self._script = model, model.script
-        self.n_ctx, self.kv_type, self.kv_bytes = n_ctx, "f16" if kv == "auto" else kv, n_ctx * 256
+        self.model = model
+        self._script = model.script
+        self.n_ctx = n_ctx
+        self.kv_type = "f16" if kv == "auto" else kv
+        self.kv_bytes = n_ctx * 256
         self.notices = model.script.session_notices
-        self.kv_bytes_per_position, self.state_bytes = 256.0, 0
+        self.kv_bytes_per_position = 256.0
+        self.state_bytes = 0
         self.tokens: list[int] = []
         self.finish_reason = ""
         self.n_guessed = 0
@@ -713,7 +729,8 @@ class FakeSession:
             )
         begun = self._reply[: len(after)]
         if not after or list(after) != [self.model.tokenizer.id_of(piece) for piece in begun]:
-            begun, self._reply = [], self._script.replies[0]
+            begun = []
+            self._reply = self._script.replies[0]
             if len(self._script.replies) > 1:
                 self._script.replies.pop(0)
         stream = self.model.tokenizer.stream(spelled)

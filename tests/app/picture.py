@@ -87,13 +87,15 @@ def kinds_of_colours(driver: Driver) -> set[ColorType]:
 
 async def settled(driver: Driver, look: Callable[[Driver], str]) -> str:
     """Wait until what is looked at stays as it is, and return it."""
-    shown, since_s = "", 0.0
+    shown = ""
+    since_s = 0.0
 
     def is_quiet() -> bool:
         nonlocal shown, since_s
         now = look(driver)
         if now != shown:
-            shown, since_s = now, time.monotonic()
+            shown = now
+            since_s = time.monotonic()
         return time.monotonic() - since_s >= _QUIET_S
 
     await driver.until(is_quiet, "the screen settles")

@@ -25,8 +25,10 @@ draw_changes = ThriftyCompositor.render_partial_update
 
 async def settled(*_: object) -> None:
     """Let the application run until it waits: for keys, timers or threads."""
-    loop, app = asyncio.get_running_loop(), active_app.get()
-    until_s, n_quiet = time.monotonic() + _MOST_S, 0
+    loop = asyncio.get_running_loop()
+    app = active_app.get()
+    until_s = time.monotonic() + _MOST_S
+    n_quiet = 0
     while n_quiet < _QUIET_ROUNDS and time.monotonic() < until_s:
         await asyncio.sleep(0)
         n_quiet += 1

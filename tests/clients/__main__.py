@@ -324,7 +324,8 @@ def main(arguments: list[str]) -> int:
             print(f"missing  {name}")
             continue
         for is_streamed in (False, True):
-            seen, how = Seen(), "streamed" if is_streamed else "whole"
+            seen = Seen()
+            how = "streamed" if is_streamed else "whole"
             try:
                 text = talk(f"{options.url}/v1", seen, is_streamed).strip()
                 fault = (
@@ -333,7 +334,8 @@ def main(arguments: list[str]) -> int:
                     else f"{len(seen.cities)} calls, answer {text[:60]!r}"
                 )
             except Exception as error:
-                fault, text = f"{type(error).__name__}: {str(error)[:300]}", ""
+                fault = f"{type(error).__name__}: {str(error)[:300]}"
+                text = ""
             n_failed += bool(fault)
             print(
                 f"{'FAILED' if fault else 'ok':<8} {name:<20} {how:<9} {fault or ' '.join(text.split())[:70]}",

@@ -33,7 +33,8 @@ def main() -> int:
     parser.add_argument("types", nargs="*", help="weight types; all if none is named")
     named = [name.upper() for name in parser.parse_args().types]
     runs = [(OPERATIONS,), (TYPES, *(["-k", " or ".join(named)] if named else []))]
-    failed, emulated = 0, ("-q", "-p", "no:cacheprovider", "-p", "tests.engine.emulated_arm64")
+    failed = 0
+    emulated = ("-q", "-p", "no:cacheprovider", "-p", "tests.engine.emulated_arm64")
     for processor in PROCESSORS:
         for tests in runs:
             print(f"{processor}: {' '.join(tests)}", flush=True)

@@ -42,15 +42,19 @@ class Layer:
         sinks: np.ndarray | None = None,
         slopes: np.ndarray | None = None,
     ) -> None:
-        self.shape, self.kv, self.n_slots = shape, kv, n_slots
-        types, width = (kv.keys, kv.values), shape.head_dim
+        self.shape = shape
+        self.kv = kv
+        self.n_slots = n_slots
+        types = (kv.keys, kv.values)
+        width = shape.head_dim
         sizes = [shape.n_kv_heads * n_slots * one.elements_bytes(width) for one in types]
         sizes += [shape.n_kv_heads * n_slots * 4 * one.n_scales(width) for one in types]
         self.n_bytes = sum(sizes)
         self.memory = memory or Memory(self.n_bytes)
         self.starts = [at, *(at + np.cumsum(sizes)).tolist()]
         self.max_chunks = (n_slots + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK
-        self.sinks, self.slopes = sinks, slopes
+        self.sinks = sinks
+        self.slopes = slopes
 
     def fill(self, keys: np.ndarray, values: np.ndarray) -> None:
         """Keep (n_kv_heads, n_slots, head_dim) float32 each, as the kernels of the type would."""
@@ -69,7 +73,9 @@ class Layer:
         self, n_tokens: int, pos: int, x: np.ndarray, out: np.ndarray, n_threads: int
     ) -> np.ndarray:
         """Arguments of a call; what they point into is kept until the next."""
-        shape, each, address = self.shape, scratch_bytes(self.shape.head_dim), self.memory.address
+        each = scratch_bytes(self.shape.head_dim)
+        shape = self.shape
+        address = self.memory.address
         self._scratch = Memory(each * n_threads)
         return words(
             CACHE, step=words(STEP, n_tokens=n_tokens, start_pos=pos), x=x, out=out, n_heads=shape.n_heads,

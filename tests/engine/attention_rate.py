@@ -39,16 +39,32 @@ def multiply_add(op, thread, n_threads):
     """Twelve sums that wait for nothing, as many times as the record says."""
     at = vec.load_i64(op)
     x = vec.load_lanes(at)
-    a, b, c, d, e, f = x, x, x, x, x, x
-    g, h, i, j, k, m = x, x, x, x, x, x
+    a = x
+    b = x
+    c = x
+    d = x
+    e = x
+    f = x
+    g = x
+    h = x
+    i = x
+    j = x
+    k = x
+    m = x
     y = vec.splat_like(x, 0.5)
     for _ in range(vec.load_i64(op + 8)):
-        a, b, c, d, e, f = (
-            vec.fma(a, y, y), vec.fma(b, y, y), vec.fma(c, y, y), vec.fma(d, y, y), vec.fma(e, y, y), vec.fma(f, y, y)
-        )  # fmt: skip
-        g, h, i, j, k, m = (
-            vec.fma(g, y, y), vec.fma(h, y, y), vec.fma(i, y, y), vec.fma(j, y, y), vec.fma(k, y, y), vec.fma(m, y, y)
-        )  # fmt: skip
+        a = vec.fma(a, y, y)
+        b = vec.fma(b, y, y)
+        c = vec.fma(c, y, y)
+        d = vec.fma(d, y, y)
+        e = vec.fma(e, y, y)
+        f = vec.fma(f, y, y)
+        g = vec.fma(g, y, y)
+        h = vec.fma(h, y, y)
+        i = vec.fma(i, y, y)
+        j = vec.fma(j, y, y)
+        k = vec.fma(k, y, y)
+        m = vec.fma(m, y, y)
     total = vec.fma(
         a, b, vec.fma(c, d, vec.fma(e, f, vec.fma(g, h, vec.fma(i, j, vec.fma(k, m, y)))))
     )
@@ -58,7 +74,8 @@ def multiply_add(op, thread, n_threads):
 def least_s(run: Callable[[], None]) -> float:
     """The least of the thread's processor time that a call takes: what other programs take does not count."""
     run()
-    end, best = time.thread_time() + LEAST_S, 1e9
+    end = time.thread_time() + LEAST_S
+    best = 1e9
     while time.thread_time() < end:
         start = time.thread_time()
         run()
@@ -114,12 +131,11 @@ class Bench:
             one.record(n_tokens, length - n_tokens, self.x, self.out, 1) for one in self.layers
         ]
         for record in self.records:
-            record[CACHE.scratch // 8], record[CACHE.end_kv_head // 8] = (
-                self.records[0][CACHE.scratch // 8],
-                1,
-            )
+            record[CACHE.scratch // 8] = self.records[0][CACHE.scratch // 8]
+            record[CACHE.end_kv_head // 8] = 1
         name = "attention parts" if n_tokens == 1 else "attention"
-        self.call, self.at = KERNEL(address_of(place_of(f"{name} {kv.name}"))), 0
+        self.call = KERNEL(address_of(place_of(f"{name} {kv.name}")))
+        self.at = 0
         self.bytes_read = each * min(shape.window or length, length) // n_slots
         pairs = sum(min(p + 1, shape.window or p + 1) for p in range(length - n_tokens, length))
         self.flops = 4 * shape.n_heads // shape.n_kv_heads * shape.head_dim * pairs
@@ -150,17 +166,13 @@ def main() -> None:
             for length in args.lengths:
                 words = f"{kv:9} {name:19} {length:6}"
                 if args.only != "decode":
-                    peak, bench = (
-                        peak_gflops(),
-                        Bench(SHAPES[name], KV_TYPES[kv], length, TOKENS, memory),
-                    )
+                    peak = peak_gflops()
+                    bench = Bench(SHAPES[name], KV_TYPES[kv], length, TOKENS, memory)
                     rate = bench.flops / least_s(bench.run) / 1e9
                     words += f"   prompt {rate:6.1f} of {peak:6.1f} GFLOP/s {rate / peak:4.0%}"
                 if args.only != "prompt":
-                    reading, bench = (
-                        read_gbps(memory),
-                        Bench(SHAPES[name], KV_TYPES[kv], length, 1, memory),
-                    )
+                    reading = read_gbps(memory)
+                    bench = Bench(SHAPES[name], KV_TYPES[kv], length, 1, memory)
                     rate = bench.bytes_read / least_s(bench.run) / 1e9
                     words += f"   decode {rate:5.1f} of {reading:5.1f} GB/s {rate / reading:4.0%}"
                 print(words, flush=True)

@@ -125,7 +125,8 @@ class Ours:
     def __init__(self, ahead: int | None = None) -> None:
         from engine.plan.crew import Crew
 
-        self.crew, self.ahead = Crew(1), ahead
+        self.crew = Crew(1)
+        self.ahead = ahead
 
     def clock_ghz(self) -> float:
         """The clock now; figures in cycles need one."""
@@ -148,12 +149,16 @@ class Ours:
         from engine.weights.weights import Tensor
 
         size = n_rows * row_bytes(quant)
-        weights, step, tokens = Memory(size), Memory(128), Memory(4 * columns)
+        weights = Memory(size)
+        step = Memory(128)
+        tokens = Memory(4 * columns)
         scratch = Memory(MATMUL_SCRATCH_BYTES)
         weights.bytes[:size] = np.random.default_rng(1).integers(0, 255, size, np.uint8)
         words = step.array(np.int64, (16,))
-        words[STEP.tokens // 8], words[STEP.n_tokens // 8] = tokens.address, columns
-        x, out = Activations("x", N_COLS, columns), Activations("out", n_rows, columns)
+        words[STEP.tokens // 8] = tokens.address
+        words[STEP.n_tokens // 8] = columns
+        x = Activations("x", N_COLS, columns)
+        out = Activations("out", n_rows, columns)
         x.array()[:] = 1.0
         matrix = Tensor("cycles", quant, n_rows, N_COLS, row_bytes(quant), size, weights.address)
         plan = Plan(step.address, columns, (scratch.address, MATMUL_SCRATCH_BYTES), 1)
@@ -192,7 +197,8 @@ class Peer:
         from engine.gguf.ggml_types import GGML_TYPES
 
         number = next(n for n, layout in GGML_TYPES.items() if layout.name == quant)
-        asked, answer = self.process.stdin, self.process.stdout
+        asked = self.process.stdin
+        answer = self.process.stdout
         assert asked
         assert answer
         print(number, n_rows, N_COLS, columns, repeats, file=asked, flush=True)

@@ -46,7 +46,8 @@ def _call(library: ctypes.CDLL, name: str, result: object, *arguments: object) -
 
 def product_s(kind: int, rows: int, cols: int, columns: int, repeats: int) -> float:
     """Seconds of one product of a random matrix with some columns, one thread, the best of ``ROUNDS``."""
-    p, i64 = ctypes.c_void_p, np.int64
+    p = ctypes.c_void_p
+    i64 = np.int64
     weights = _call(BASE, "ggml_init", p, _Init(1 << 20, None, True))
     matrix = _call(BASE, "ggml_new_tensor_2d", p, weights, kind, i64(cols), i64(rows))
     buffers = _call(

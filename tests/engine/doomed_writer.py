@@ -66,7 +66,8 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    writer.QUIET_S, writer.RESERVE_BYTES = 0.002, 0
+    writer.QUIET_S = 0.002
+    writer.RESERVE_BYTES = 0
     path = arguments.directory / "states"
     choose = random.Random(arguments.seed)
     lengths = []

@@ -11,7 +11,9 @@ from tests.engine import tiny_gguf
 from tests.engine.architectures import test_deepseek2
 from tests.engine.architectures.rows import VARIANTS
 
-WINDOW, ORIGINAL, N_CTX = 24, 64, 256
+WINDOW = 24
+ORIGINAL = 64
+N_CTX = 256
 Described = tiny_gguf.TinyGGUF
 
 

@@ -46,7 +46,8 @@ def written(
     model: Model, session: Session, asked: list[str], n: int
 ) -> tuple[list[int], list[int]]:
     """Return a prompt and its reply, after the turns before them."""
-    chat, reply = model.chat(), list[int]()
+    chat = model.chat()
+    reply = list[int]()
     for text in asked:
         if reply:
             chat.add_reply(reply, model.tokenizer.decode(reply), ())
@@ -77,7 +78,8 @@ def main() -> None:
         for n in range(options.r):
             for guess in (True, False) if n % 2 else (False, True):
                 session.prefill(prompt)
-                session.earlier_text, session.guess_costs = before, GuessCosts()
+                session.earlier_text = before
+                session.guess_costs = GuessCosts()
                 began = [clock() for clock in clocks]
                 n_guessed = max(n_guessed, session.retrace(reply, guess))
                 took[guess].append([clock() - at for clock, at in zip(clocks, began, strict=True)])

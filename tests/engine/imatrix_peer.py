@@ -74,7 +74,10 @@ def main(model_path: str, text_path: str, imatrix_path: str) -> None:
         batch = lib.llama_batch_init(N_CHUNK, 0, 1)
         batch.n_tokens = N_CHUNK
         for i, token in enumerate(ids):
-            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.logits[i] = token, i, 1, 1
+            batch.token[i] = token
+            batch.pos[i] = i
+            batch.n_seq_id[i] = 1
+            batch.logits[i] = 1
             batch.seq_id[i][0] = 0
         assert lib.llama_decode(context, batch) == 0
     errors = {

@@ -171,7 +171,8 @@ def read_by(quant: QuantType, columns: Columns, n_tokens: int) -> list[np.ndarra
     """q, d and sums in the order that ``matvec`` (n_tokens 0) or ``matmul`` reads them."""
     parts = [np.ascontiguousarray(part) for part in columns[:3]]
     if n_tokens == 0 and quant.activations in ("q8_k", "q8_0"):
-        form, n = FORMS[quant.form(in_rows=True)], columns.q.shape[1]
+        form = FORMS[quant.form(in_rows=True)]
+        n = columns.q.shape[1]
         q = in_pairs(parts[0], form) if quant.order else in_rows(parts[0], n)
         return [q, *(in_rows(part, n, form.group) for part in parts[1:])]
     if n_tokens == 0 or not quant.products:
@@ -197,7 +198,8 @@ def multiply(
     n_rows, row_bytes = weights.shape
     operation = "few" if few else "matmul" if n_tokens else "matvec"
     out = np.full((max(n_tokens, 1), n_rows + 8), 12345.0, np.float32)
-    memory, (q, d, sums) = padded(weights), read_by(quant, columns, 0 if few else n_tokens)
+    memory = padded(weights)
+    (q, d, sums) = read_by(quant, columns, 0 if few else n_tokens)
     scratch = np.empty(n_threads * SCRATCH_BYTES + 64, np.uint8)
     claims = np.zeros(n_threads * COUNTER_BYTES // 8, np.int64)
     record = words(
@@ -215,11 +217,9 @@ def embed(
     quant: QuantType, weights: np.ndarray, tokens: list[int], n_cols: int, n_threads: int = 1
 ) -> np.ndarray:
     """Run ``embed``; returns (n_tokens, n_cols) float32."""
-    out, memory, ids = (
-        np.zeros((len(tokens), n_cols), np.float32),
-        padded(weights),
-        np.array(tokens, np.int32),
-    )
+    out = np.zeros((len(tokens), n_cols), np.float32)
+    memory = padded(weights)
+    ids = np.array(tokens, np.int32)
     record = words(
         EMBED, step=words(STEP, n_tokens=len(tokens), tokens=ids), weights=memory, row_bytes=weights.shape[1],
         n_blocks=n_cols // quant.block_size, out=out, dim=n_cols,

@@ -26,7 +26,8 @@ def log_softmax(row: Any) -> Any:
 
 def figures(base: Iterable[Any], rows: Iterable[Any]) -> str:
     """How far the predictions of logits, (n_vocab,) each, are from the log probabilities of the first."""
-    kl, same = [], []
+    kl = []
+    same = []
     for wanted, row in zip(base, rows):  # noqa: B905 - it may be an old Python
         found = log_softmax(row)
         kl.append((np.exp(wanted) * (wanted - found)).sum(dtype=np.float64))
@@ -44,20 +45,25 @@ def main(model_path: str, ids_path: str, n_threads: str, *types: str) -> None:
     wanted.n_gpu_layers = 0
     model = lib.llama_model_load_from_file(model_path.encode(), wanted)
     n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model))
-    ids, base = np.load(ids_path).tolist(), None
+    ids = np.load(ids_path).tolist()
+    base = None
     for kv in ("f16", *types):
         chosen = lib.llama_context_default_params()
         chosen.n_ctx = chosen.n_batch = chosen.n_ubatch = len(ids)
         chosen.n_threads = chosen.n_threads_batch = int(n_threads)
         chosen.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
         keys, _, values = kv.partition("/")
-        chosen.type_k, chosen.type_v = TYPES[keys], TYPES[values or keys]
+        chosen.type_k = TYPES[keys]
+        chosen.type_v = TYPES[values or keys]
         context = lib.llama_init_from_model(model, chosen)
         batch = lib.llama_batch_init(len(ids), 0, 1)
         batch.n_tokens = len(ids)
         for i, token in enumerate(ids):
-            batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, i, 1
-            batch.seq_id[i][0], batch.logits[i] = 0, True
+            batch.token[i] = token
+            batch.pos[i] = i
+            batch.n_seq_id[i] = 1
+            batch.seq_id[i][0] = 0
+            batch.logits[i] = True
         if lib.llama_decode(context, batch):
             raise SystemExit(f"llama.cpp does not compute these tokens with {kv}")
         found = (lib.llama_get_logits_ith(context, i) for i in range(len(ids)))

@@ -41,7 +41,8 @@ def squared_relu(x: Array) -> Array:
 
 def xielu(x: Array, alpha_p: float, alpha_n: float, beta: float, eps: float) -> Array:
     """As the model's authors wrote it down, with the parameters as they are trained."""
-    above, below = np.log1p(np.exp(alpha_p)), beta + np.log1p(np.exp(alpha_n))
+    above = np.log1p(np.exp(alpha_p))
+    below = beta + np.log1p(np.exp(alpha_n))
     return np.where(
         x > 0, above * x * x + beta * x, (np.expm1(np.minimum(x, eps)) - x) * below + beta * x
     )
@@ -51,12 +52,14 @@ def yarn_frequencies(
     frequencies: Array, theta: float, factor: float, original: int, fast: float, slow: float
 ) -> Array:
     """Each pair's frequency, divided by the factor as far as the pair turns too seldom within the original context."""
-    n_pairs, mixed = len(frequencies), []
+    n_pairs = len(frequencies)
+    mixed = []
     at = [
         2 * n_pairs * np.log(original / (2 * np.pi * turns)) / (2 * np.log(theta))
         for turns in (fast, slow)
     ]
-    low, high = max(0, np.floor(at[0])), min(2 * n_pairs - 1, np.ceil(at[1]))
+    low = max(0, np.floor(at[0]))
+    high = min(2 * n_pairs - 1, np.ceil(at[1]))
     for pair, frequency in enumerate(frequencies):
         share = 1 - min(1, max(0, (pair - low) / max(0.001, high - low)))
         mixed.append(frequency / factor * (1 - share) + frequency * share)
@@ -68,9 +71,11 @@ def rope(heads: Array, positions: Array, frequencies: Array, neighbours: bool) -
     n_pairs = len(frequencies)
     angle = positions[:, None, None] * frequencies
     if neighbours:
-        a, b = slice(0, 2 * n_pairs, 2), slice(1, 2 * n_pairs, 2)
+        a = slice(0, 2 * n_pairs, 2)
+        b = slice(1, 2 * n_pairs, 2)
     else:
-        a, b = slice(0, n_pairs), slice(n_pairs, 2 * n_pairs)
+        a = slice(0, n_pairs)
+        b = slice(n_pairs, 2 * n_pairs)
     turned = heads.copy()
     turned[..., a] = heads[..., a] * np.cos(angle) - heads[..., b] * np.sin(angle)
     turned[..., b] = heads[..., a] * np.sin(angle) + heads[..., b] * np.cos(angle)
@@ -101,7 +106,8 @@ def causal_attention(
     """q: (n, n_heads, head_dim), scaled already; k, v: (n, n_kv_heads, head_dim); ``after``: positions seen, too."""
     n, n_heads, _ = q.shape
     group = n_heads // k.shape[1]
-    k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
+    k = np.repeat(k, group, axis=1)
+    v = np.repeat(v, group, axis=1)
     scores = q.swapaxes(0, 1) @ k.transpose(1, 2, 0)  # many times as fast as by einsum
     if soft_cap:
         scores = soft_cap * np.tanh(scores / soft_cap)
@@ -132,7 +138,8 @@ def causal_convolution(x: Array, weights: Array) -> Array:
 
 def delta_net_by_token(q: Array, k: Array, v: Array, beta: Array, log_decay: Array) -> Array:
     """Results of a head; q, k: (n, keys), v: (n, values)."""
-    out, state = np.zeros_like(v), np.zeros((k.shape[1], v.shape[1]))
+    out = np.zeros_like(v)
+    state = np.zeros((k.shape[1], v.shape[1]))
     for t in range(len(v)):
         state = np.exp(log_decay[t]) * state
         state = state + np.outer(k[t], beta[t] * (v[t] - k[t] @ state))
@@ -142,7 +149,8 @@ def delta_net_by_token(q: Array, k: Array, v: Array, beta: Array, log_decay: Arr
 
 def mamba_2_by_token(q: Array, k: Array, v: Array, time: Array, log_decay: Array) -> Array:
     """The same with C, B and x for q, k and v; each token is weighted by its time step."""
-    out, state = np.zeros_like(v), np.zeros((k.shape[1], v.shape[1]))
+    out = np.zeros_like(v)
+    state = np.zeros((k.shape[1], v.shape[1]))
     for t in range(len(v)):
         state = np.exp(log_decay[t]) * state + np.outer(k[t], time[t] * v[t])
         out[t] = q[t] @ state
@@ -153,7 +161,8 @@ class Twin:
     """A checked file's keys and dequantised tensors in float64, read without the engine's configuration."""
 
     def __init__(self, checked: Any) -> None:
-        self.metadata, self.weights = checked.gguf.metadata, checked.weights
+        self.metadata = checked.gguf.metadata
+        self.weights = checked.weights
         self.eps = self.key(
             "attention.layer_norm_rms_epsilon", self.key("attention.layer_norm_epsilon")
         )
@@ -214,11 +223,10 @@ class Twin:
     def yarn_turner(self, *, neighbours: bool) -> Turn:
         """Rope that is stretched by the file's keys."""
         scaling = "rope.scaling."
-        dim, theta = self.key("rope.dimension_count"), self.key("rope.freq_base")
-        factor, original = (
-            self.key(scaling + "factor"),
-            self.key(scaling + "original_context_length"),
-        )
+        dim = self.key("rope.dimension_count")
+        theta = self.key("rope.freq_base")
+        factor = self.key(scaling + "factor")
+        original = self.key(scaling + "original_context_length")
         betas = (
             self.key(scaling + "yarn_beta_fast", 32.0),
             self.key(scaling + "yarn_beta_slow", 1.0),
@@ -251,28 +259,35 @@ class Twin:
         sinks: Array | None = None,
         after: int = 0,
     ) -> Array:
-        n, n_kv_heads = len(h), self.heads_of("attention.head_count_kv", block)
+        n = len(h)
+        n_kv_heads = self.heads_of("attention.head_count_kv", block)
         q, k, v = self.queries_keys_values(block, h, n_kv_heads)
         gate = self.project(h, block + "attn_gate") if has_gate else None
         if has_query_gates:
             halves = q.reshape(n, -1, 2, k.shape[-1] // n_kv_heads)
-            q, gate = halves[:, :, 0], halves[:, :, 1].reshape(n, -1)
+            q = halves[:, :, 0]
+            gate = halves[:, :, 1].reshape(n, -1)
         if bound is not None:
             q, k, v = (np.clip(x, -bound, bound) for x in (q, k, v))
         if has_whole_norms:
-            q, k = self.norm(q, block + "attn_q_norm"), self.norm(k, block + "attn_k_norm")
-        k, v = k.reshape(n, n_kv_heads, -1), v.reshape(n, n_kv_heads, -1)
+            q = self.norm(q, block + "attn_q_norm")
+            k = self.norm(k, block + "attn_k_norm")
+        k = k.reshape(n, n_kv_heads, -1)
+        v = v.reshape(n, n_kv_heads, -1)
         q = q.reshape(n, -1, k.shape[-1])
         if has_head_norms:
-            q, k = self.norm(q, block + "attn_q_norm"), self.norm(k, block + "attn_k_norm")
+            q = self.norm(q, block + "attn_q_norm")
+            k = self.norm(k, block + "attn_k_norm")
         if has_head_layer_norms:
             q, k = (
                 self.layer_norm(x, block + f"attn_{letter}_norm")
                 for x, letter in ((q, "q"), (k, "k"))
             )
-        q, k = turn(q), turn(k)
+        q = turn(q)
+        k = turn(k)
         if has_turned_norms:
-            q, k = self.norm(q, block + "attn_q_norm"), self.norm(k, block + "attn_k_norm")
+            q = self.norm(q, block + "attn_q_norm")
+            k = self.norm(k, block + "attn_k_norm")
         q = q * (scale or k.shape[-1] ** -0.5)
         q = q if query_growth is None else q * query_growth[:n, None, None]
         attended = causal_attention(q, k, v, window, soft_cap, sinks, alibi, after).reshape(n, -1)
@@ -284,7 +299,8 @@ class Twin:
         if self.tensor(block + "attn_qkv.weight") is None:
             return [self.project(h, block + f"attn_{letter}") for letter in "qkv"]
         kv_dim = n_kv_heads * self.key("attention.key_length")
-        k, v = -2 * kv_dim, -kv_dim
+        k = -2 * kv_dim
+        v = -kv_dim
         rows = slice(None, k), slice(k, v), slice(v, None)
         return [self.project(h, block + "attn_qkv", one) for one in rows]
 
@@ -326,11 +342,10 @@ class Twin:
     ) -> Array:
         """Weights of each token's experts: (n, n_experts), 0 where they are not chosen."""
         logits = self.project(h, block + "ffn_gate_inp")
-        n_experts, n_used = self.key("expert_count"), self.key("expert_used_count")
-        n_groups, n_groups_used = (
-            self.key("expert_group_count", 1),
-            self.key("expert_group_used_count", 1),
-        )
+        n_experts = self.key("expert_count")
+        n_used = self.key("expert_used_count")
+        n_groups = self.key("expert_group_count", 1)
+        n_groups_used = self.key("expert_group_used_count", 1)
         bias = self.tensor(block + "exp_probs_b.bias")
         weights = np.zeros_like(logits)
         for token, row in enumerate(logits):
@@ -362,7 +377,8 @@ class Twin:
     ) -> Array:
         """Weighted sum of what the chosen experts make of h."""
         out = np.zeros_like(h)
-        n_experts, fused = self.key("expert_count"), self.tensor(block + "ffn_gate_up_exps.weight")
+        n_experts = self.key("expert_count")
+        fused = self.tensor(block + "ffn_gate_up_exps.weight")
         activate = activate or (lambda gate, up: silu(gate) * up)
         for expert in range(n_experts):
             tokens = np.flatnonzero(weights[:, expert])
@@ -382,9 +398,11 @@ class Twin:
             if self.weights.get(f"{block}ffn_gate_exps.weight") is None and fused is None:
                 gate = up = product(x, "up")
             elif fused is None:
-                gate, up = product(x, "gate"), product(x, "up")
+                gate = product(x, "gate")
+                up = product(x, "up")
             else:
-                gate, up = product(x, "gate_up", 0, 2), product(x, "gate_up", 1, 2)
+                gate = product(x, "gate_up", 0, 2)
+                up = product(x, "gate_up", 1, 2)
             out[tokens] += weights[tokens, expert, None] * product(activate(gate, up), "down")
         return out
 

@@ -69,7 +69,8 @@ def random_text(chance: random.Random) -> str:
 def peer_ids(python: str, model: Path, texts: Sequence[str]) -> list[list[list[int]]]:
     """Return llama.cpp's ids of each text, as of a user and as trusted."""
     with tempfile.TemporaryDirectory() as folder:
-        asked, told = Path(folder, "texts.json"), Path(folder, "ids.json")
+        asked = Path(folder, "texts.json")
+        told = Path(folder, "ids.json")
         asked.write_text(json.dumps(list(texts)))
         subprocess.run([python, str(PEER), str(model), str(asked), str(told)], check=True)
         found: list[list[list[int]]] = json.loads(told.read_text())
@@ -79,7 +80,8 @@ def peer_ids(python: str, model: Path, texts: Sequence[str]) -> list[list[list[i
 def differing(model: Path, python: str, texts: Sequence[str]) -> tuple[list[str], int]:
     """Return the texts that are cut otherwise, and how many more hold what is left out."""
     tokenizer = Tokenizer.open(model)
-    found, n_left_out = [], 0
+    found = []
+    n_left_out = 0
     for text, theirs in zip(texts, peer_ids(python, model, texts), strict=True):
         ours = [tokenizer.encode(text, bos=False, special=special) for special in (False, True)]
         if ours != theirs and LEFT_OUT in text:

@@ -29,7 +29,8 @@ def main(model_path: str, asked: str, told: str) -> None:
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
     llama_cpp.llama_backend_init()
     wanted = llama_cpp.llama_model_default_params()
-    wanted.n_gpu_layers, wanted.vocab_only = 0, True
+    wanted.n_gpu_layers = 0
+    wanted.vocab_only = True
     model = llama_cpp.llama_model_load_from_file(model_path.encode(), wanted)
     if not model:
         raise SystemExit(f"llama.cpp refuses {model_path}")

@@ -55,7 +55,8 @@ class ScriptedSession:
         self.config = config
         self.rotations = rotations_of(config)
         self.cache = KVCache(config, kv_type_of(kv, config), n_ctx, self.rotations)
-        self.memory, self.kv_type = self.cache, kv
+        self.memory = self.cache
+        self.kv_type = kv
         self.cached = CachedTokens()
         self._tokens = self.cached.ids
 

@@ -22,10 +22,15 @@ class ScriptedTrials:
     def __init__(
         self, rate: Rate, sample_s: float = 0.5, sizes: dict[str, int] | None = None
     ) -> None:
-        self.clock, self._rate, self._sample_s = Clock(), rate, sample_s
+        self.clock = Clock()
+        self._rate = rate
+        self._sample_s = sample_s
         self.sizes = sizes or {"decode": 4, "prefill": 32}
-        self.n_context, self.notes, self.can_pin = 840, (), False
-        self.threads, self.pinned = {"decode": 2, "prefill": 2}, False
+        self.n_context = 840
+        self.notes = ()
+        self.can_pin = False
+        self.threads = {"decode": 2, "prefill": 2}
+        self.pinned = False
         self.option_trials: dict[str, ScriptedOptions] = {}
         self.taken: list[tuple[str, int, bool]] = []
         self.cancel_after: int | None = None
@@ -71,18 +76,14 @@ class ScriptedOptions:
         present: str,
         rate: OptionRate,
     ) -> None:
-        self.part, self.options, self.present, self._rate, self._trials = (
-            part,
-            options,
-            present,
-            rate,
-            trials,
-        )
-        self.n_context, self.estimate, self.left_out = (
-            2048,
-            "a copy of 2.0 GB; 4.0 GB are available",
-            "",
-        )
+        self.part = part
+        self.options = options
+        self.present = present
+        self._rate = rate
+        self._trials = trials
+        self.n_context = 2048
+        self.estimate = "a copy of 2.0 GB; 4.0 GB are available"
+        self.left_out = ""
         self.sizes = {"decode": 4, "prefill": 32}
         self.steps = ["copying: 1 of 2", "copying: 2 of 2"]
         self.step_s = 1.0

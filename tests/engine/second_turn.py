@@ -15,7 +15,10 @@ import numpy as np
 
 from engine import Model, Sampling
 
-N_SYSTEM, N_REPLY, N_MESSAGE, N_OPENING = 64, 32, 24, 4
+N_SYSTEM = 64
+N_REPLY = 32
+N_MESSAGE = 24
+N_OPENING = 4
 """Tokens of the system message, the answer, the second message, and of what opens an answer."""
 
 
@@ -31,7 +34,8 @@ class Turn(NamedTuple):
 
 def second_turn(model: Model, n_tokens: int, n_thought: int = 0) -> Turn:
     """Compute, answer, compute the second prompt, and compute it once more in an empty session."""
-    rng, n_vocab = np.random.default_rng(0), model.config.vocab_size
+    rng = np.random.default_rng(0)
+    n_vocab = model.config.vocab_size
     prompt, message = (
         rng.integers(n_vocab // 2, n_vocab, n).tolist() for n in (n_tokens, N_MESSAGE + N_OPENING)
     )

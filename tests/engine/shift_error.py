@@ -24,7 +24,10 @@ import numpy as np
 from engine import EngineError, Model, Sampling, Session
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
-KEEP, FOLLOW_SHARE, DROP_SHARES, CONTEXTS = 8, 0.25, (0.25, 0.6), 4
+KEEP = 8
+FOLLOW_SHARE = 0.25
+DROP_SHARES = (0.25, 0.6)
+CONTEXTS = 4
 
 
 def log_softmax(logits: Array) -> Array:
@@ -67,7 +70,8 @@ def shifted(session: Session, history: list[int], text: list[int], n_drop: int) 
 
 
 def rolling(session: Session, history: list[int], text: list[int], n_drop: int) -> None:
-    stream, room = text[:KEEP] + history + text[KEEP:], len(text)
+    stream = text[:KEEP] + history + text[KEEP:]
+    room = len(text)
     for at in range(0, len(stream), KEEP):
         piece = stream[at : at + KEEP]
         if session.length + len(piece) > room:
@@ -91,14 +95,17 @@ WAYS: dict[str, Callable[[Session, list[int], list[int], int], None]] = {
 def compare(model: Model, kv: str, n_texts: int, drop_share: float) -> None:
     session = model.session(n_ctx=model.config.context_length, kv=kv)
     n_ctx = session.n_ctx
-    n_follow, n_drop = int(FOLLOW_SHARE * n_ctx), int(drop_share * n_ctx)
+    n_follow = int(FOLLOW_SHARE * n_ctx)
+    n_drop = int(drop_share * n_ctx)
     losses: dict[str, list[Array]] = {way: [] for way in WAYS}
     divergences: dict[str, list[Array]] = {way: [] for way in WAYS}
     same: dict[str, list[Array]] = {way: [] for way in WAYS}
     for seed in range(n_texts):
         ids = sampled(session, CONTEXTS * n_ctx, 1000 * seed)
-        history, ids = ids[: (CONTEXTS - 1) * n_ctx], ids[(CONTEXTS - 1) * n_ctx :]
-        text, follow = ids[: n_ctx - n_follow], ids[n_ctx - n_follow :]
+        history = ids[: (CONTEXTS - 1) * n_ctx]
+        ids = ids[(CONTEXTS - 1) * n_ctx :]
+        text = ids[: n_ctx - n_follow]
+        follow = ids[n_ctx - n_follow :]
         reference: Array | None = None
         for way, fill in WAYS.items():
             session.truncate(0)
@@ -118,7 +125,8 @@ def compare(model: Model, kv: str, n_texts: int, drop_share: float) -> None:
     )
     print(f"{'':10} {'perplexity':>10} {'KL mean':>10} {'KL 99 %':>10} {'same token':>10}")
     for way in WAYS:
-        kl, loss = np.concatenate(divergences[way]), np.concatenate(losses[way])
+        kl = np.concatenate(divergences[way])
+        loss = np.concatenate(losses[way])
         agree = 100 * np.concatenate(same[way]).mean()
         print(
             f"{way:10} {np.exp(loss.mean()):10.4f} {kl.mean():10.2e} {np.quantile(kl, 0.99):10.2e} "

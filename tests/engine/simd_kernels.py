@@ -7,13 +7,20 @@ The input holds 32 random bytes at 0 (a), 32 (b) and 64 (c), 32 numbers from 0 t
 from engine import simd as vec
 from engine.jit import kernel
 
-B, C, NIBBLES, X, Y, Z, HALVES = 32, 64, 96, 128, 160, 192, 224
+B = 32
+C = 64
+NIBBLES = 96
+X = 128
+Y = 160
+Z = 192
+HALVES = 224
 
 
 @kernel
 def lanes(at, out, _):
     """Lane-wise integers."""
-    a, b = vec.load_i8x32(at), vec.load_i8x32(at + B)
+    a = vec.load_i8x32(at)
+    b = vec.load_i8x32(at + B)
     vec.store_i8x32(out, vec.add(a, b))
     vec.store_i8x32(out + 32, vec.sub(a, b))
     vec.store_i16x16(out + 64, vec.mul(vec.load_i16x16(at), vec.load_i16x16(at + B)))
@@ -33,7 +40,8 @@ def lanes(at, out, _):
 @kernel
 def products(at, out, _):
     """Products and sums of neighbours."""
-    a, b = vec.load_i8x32(at), vec.load_i8x32(at + B)
+    a = vec.load_i8x32(at)
+    b = vec.load_i8x32(at + B)
     small = vec.and_(a, vec.splat_i8x32(127))
     vec.store_i16x16(out, vec.maddubs(small, b))
     vec.store_i16x16(out + 32, vec.mul_high(vec.load_i16x16(at), vec.load_i16x16(at + B)))
@@ -60,14 +68,16 @@ def products(at, out, _):
 @kernel
 def group_sums(at, out, _):
     """Sums of products of whole groups; activations are odd, and so never -128."""
-    a, b, c, one = (
-        vec.load_i8x32(at),
-        vec.load_i8x32(at + B),
-        vec.load_i8x32(at + C),
-        vec.splat_i8x32(1),
-    )
-    x, y, z = vec.or_(a, one), vec.or_(b, one), vec.or_(c, one)
-    four, five, six = vec.splat_i8x32(15), vec.splat_i8x32(31), vec.splat_i8x32(63)
+    a = vec.load_i8x32(at)
+    b = vec.load_i8x32(at + B)
+    c = vec.load_i8x32(at + C)
+    one = vec.splat_i8x32(1)
+    x = vec.or_(a, one)
+    y = vec.or_(b, one)
+    z = vec.or_(c, one)
+    four = vec.splat_i8x32(15)
+    five = vec.splat_i8x32(31)
+    six = vec.splat_i8x32(63)
     fours = vec.sums_of_32_u4(
         vec.and_(a, four), vec.and_(b, four), vec.and_(c, four), vec.high_nibbles(a), y, z, x, y
     )
@@ -91,8 +101,11 @@ def waiting(at, out, _):
 @kernel
 def placements(at, out, _):
     """Fixed choices of lanes, widening and loads that repeat."""
-    words, shorts, sixteen = vec.load_i32x8(at), vec.load_i16x8(at), vec.load_i8x16(at)
-    a, b = vec.load_i8x32(at), vec.load_i8x32(at + B)
+    words = vec.load_i32x8(at)
+    shorts = vec.load_i16x8(at)
+    sixteen = vec.load_i8x16(at)
+    a = vec.load_i8x32(at)
+    b = vec.load_i8x32(at + B)
     vec.store_i8x32(out, vec.broadcast_4_bytes(at + 3))
     vec.store_i8x32(out + 32, vec.broadcast_16_bytes(at + 5))
     vec.store_i8x32(out + 64, vec.broadcast_two_4_bytes(at + 1, at + 9))
@@ -135,7 +148,9 @@ def placements(at, out, _):
 @kernel
 def floats(at, out, _):
     """Lane-wise floats, conversions and sums."""
-    x, y, z = vec.load_f32x8(at + X), vec.load_f32x8(at + Y), vec.load_f32x8(at + Z)
+    x = vec.load_f32x8(at + X)
+    y = vec.load_f32x8(at + Y)
+    z = vec.load_f32x8(at + Z)
     vec.store_f32x8(out, vec.fadd(x, y))
     vec.store_f32x8(out + 32, vec.fsub(x, y))
     vec.store_f32x8(out + 64, vec.fmul(x, y))

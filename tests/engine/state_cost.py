@@ -21,7 +21,8 @@ from engine.saved_state import StateWriter, restore_state
 
 def reply_ms(session: Session, n: int, saving: StateWriter | None) -> list[float]:
     """Milliseconds of every token of a reply."""
-    times, before_s = [], time.perf_counter()
+    times = []
+    before_s = time.perf_counter()
     for _ in session.generate(Sampling(temperature=1.0, seed=3), n):
         if saving is not None:
             saving.note()
@@ -43,7 +44,8 @@ def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -
     started_s = time.perf_counter()
     _ = model.fingerprint
     fingerprint_ms = 1000 * (time.perf_counter() - started_s)
-    session, place = model.session(n_ctx=n_tokens + 2 * n_reply + 8, kv=kv), directory / "states"
+    session = model.session(n_ctx=n_tokens + 2 * n_reply + 8, kv=kv)
+    place = directory / "states"
     ids = np.random.default_rng(0).integers(0, model.config.vocab_size, n_tokens).tolist()
     session.feed(ids[:64])
     session.truncate(0)
@@ -57,22 +59,22 @@ def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -
     started_s = time.perf_counter()
     saving.note()
     saved = saving.flush(600)
-    save_s, n_bytes = time.perf_counter() - started_s, saving.written_bytes
+    save_s = time.perf_counter() - started_s
+    n_bytes = saving.written_bytes
     saving_ms = reply_ms(session, n_reply, saving)
     started_s = time.perf_counter()
     saved = saving.flush(600) and saved
     flush_ms = 1000 * (time.perf_counter() - started_s)
-    tokens, problem = session.tokens, saving.problem
+    tokens = session.tokens
+    problem = saving.problem
     saving.close()
     wanted = session.feed([1])
     session.close()
     fresh = model.session(n_ctx=len(tokens) + 8, kv=kv)
     restored = restore_state(fresh, place, tokens)
     is_equal = fresh.tokens == tokens and bool((fresh.feed([1]) == wanted).all())
-    size, save_ms = (
-        f"{n_bytes / 1e6:.1f} MB, {n_bytes / n_tokens / 1e3:.1f} kB a token",
-        1e3 * save_s / n_tokens,
-    )
+    size = f"{n_bytes / 1e6:.1f} MB, {n_bytes / n_tokens / 1e3:.1f} kB a token"
+    save_ms = 1e3 * save_s / n_tokens
     print(f"\n{path.name}, {kv} cache, {n_tokens} tokens, {model.threads} threads")
     print(f"  fingerprint        {fingerprint_ms:.0f} ms")
     print(f"  segments           {size}; saved: {saved} {problem or ''}")

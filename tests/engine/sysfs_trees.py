@@ -38,7 +38,8 @@ def two_cores_four_threads(root: Path) -> Path:
 
 def hybrid(root: Path) -> Path:
     """Eight fast cores with two threads each, CPUs 0 to 15, and four efficiency cores."""
-    fast, slow = [[2 * core, 2 * core + 1] for core in range(8)], [[cpu] for cpu in range(16, 20)]
+    fast = [[2 * core, 2 * core + 1] for core in range(8)]
+    slow = [[cpu] for cpu in range(16, 20)]
     files = processors(fast + slow, "12th Gen Intel(R) Core(TM) i7-12700")
     files |= {"sys/devices/cpu_core/cpus": "0-15", "sys/devices/cpu_atom/cpus": "16-19"}
     for cpu in range(20):

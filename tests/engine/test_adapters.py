@@ -26,7 +26,8 @@ QUERY = "blk.0.attn_q.weight"
 
 def matrices(tiny: TinyGGUF, model: Model) -> list[str]:
     """Names of what an adapter may change."""
-    names, specs = {str(one.name) for one in tiny.tensors}, expected_tensors(model.config)
+    names = {str(one.name) for one in tiny.tensors}
+    specs = expected_tensors(model.config)
     found = [name for name in specs if name in names and not name.endswith(_PER_HEAD)]
     return [name for name in found if not specs[name].is_plain]
 
@@ -77,7 +78,8 @@ def test_an_adapter_on_all_matrices_equals_the_merged_model(
     tiny = tiny_gguf.model(architecture)
     model = Model.open(tiny.write(tmp_path / "m.gguf"), threads=1)
     session = model.session(n_ctx=64, kv="f32")
-    before, found = logits_of(session), adapter(tiny, matrices(tiny, model))
+    before = logits_of(session)
+    found = adapter(tiny, matrices(tiny, model))
     model.use_adapters([(found.write(tmp_path / "m.lora"), 0.7)])
     assert session.tokens == []
     changed = logits_of(session)
@@ -115,8 +117,10 @@ def test_scales_of_matrices_leave_adapters_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_adapters_add_up_in_every_mode_of_the_weights(tmp_path: Path) -> None:
     tiny = tiny_gguf.model("llama")
-    path, names = tiny.write(tmp_path / "m.gguf"), [QUERY, "blk.1.ffn_down.weight", "output.weight"]
-    first, second = adapter(tiny, names), adapter(tiny, names[1:], rank=7, seed=2)
+    path = tiny.write(tmp_path / "m.gguf")
+    names = [QUERY, "blk.1.ffn_down.weight", "output.weight"]
+    first = adapter(tiny, names)
+    second = adapter(tiny, names[1:], rank=7, seed=2)
     chosen = [(first.write(tmp_path / "1.gguf"), 1.0), (second.write(tmp_path / "2.gguf"), -0.5)]
     model = Model.open(path, threads=2)
     session = model.session(n_ctx=64, kv="f32")
@@ -126,7 +130,8 @@ def test_adapters_add_up_in_every_mode_of_the_weights(tmp_path: Path) -> None:
     assert session.matrices() == before
     whole = merged(merged(tiny, first), second, -0.5)
     other = Model.open(whole.write(tmp_path / "merged.gguf"), threads=2)
-    wanted, found = logits_of(other.session(n_ctx=64, kv="f32")), logits_of(session)
+    wanted = logits_of(other.session(n_ctx=64, kv="f32"))
+    found = logits_of(session)
     assert nmse(found, wanted) < 1e-9
     assert sum(phase.seconds for phase in session.end_profile()["decode"]) > 0
     model.use_weights("huge")
@@ -147,7 +152,9 @@ def test_with_adapters_threads_blocks_and_peers_change_no_bit(
     # so that all are in every step, however busy the machine is
     monkeypatch.setattr("engine.batch.PATIENCE", 1e6)
     tiny = tiny_gguf.model(architecture, "Q8_0")
-    path, blocks, rows = tiny.write(tmp_path / "m.gguf"), [], []
+    path = tiny.write(tmp_path / "m.gguf")
+    blocks = []
+    rows = []
     for threads in (1, 3):
         model = Model.open(path, threads=threads)
         found = adapter(tiny, matrices(tiny, model), quant="F16")
@@ -168,7 +175,8 @@ def test_with_adapters_threads_blocks_and_peers_change_no_bit(
 
 @pytest.mark.slow
 def test_states_of_other_adapters_or_scales_are_not_used(tmp_path: Path) -> None:
-    tiny, place = tiny_gguf.model(), tmp_path / "states"
+    tiny = tiny_gguf.model()
+    place = tmp_path / "states"
     found = adapter(tiny, [QUERY])
     model = adapted(tiny.write(tmp_path / "m.gguf"), found)
     session = model.session(n_ctx=128)
@@ -191,7 +199,8 @@ def test_states_of_other_adapters_or_scales_are_not_used(tmp_path: Path) -> None
 def _lied(name: str, dims: list[int]) -> Change:
     def change(found: TinyGGUF) -> None:
         tensor = found.tensor(name)
-        tensor.dims, tensor.data = dims, bytes(4 * int(np.prod(dims)))
+        tensor.data = bytes(4 * int(np.prod(dims)))
+        tensor.dims = dims
 
     return change
 

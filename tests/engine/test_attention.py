@@ -50,12 +50,14 @@ def queries(shape: Shape, n: int) -> np.ndarray:
 
 def twin(layer: Layer, x: np.ndarray, pos: int) -> np.ndarray:
     """The same in float64, without rings."""
-    shape, kv = layer.shape, layer.kv
+    shape = layer.shape
+    kv = layer.kv
     k, v = (
         as_kept(kind, one).astype(np.float64)
         for kind, one in zip((kv.keys, kv.values), layer.heads, strict=True)
     )
-    out, group = np.zeros(x.shape), shape.n_heads // shape.n_kv_heads
+    out = np.zeros(x.shape)
+    group = shape.n_heads // shape.n_kv_heads
     for t in range(len(x)):
         end = pos + t + 1
         seen = slice(max(0, end - shape.window) if shape.window else 0, end)
@@ -76,7 +78,8 @@ def twin(layer: Layer, x: np.ndarray, pos: int) -> np.ndarray:
 def test_a_prompt_is_its_tokens_to_the_bit_and_near_its_twin(kv: str, name: str) -> None:
     shape = SHAPES[name]
     layer = filled(shape, kv, 600)
-    x, pos = queries(shape, TOKENS), 491
+    x = queries(shape, TOKENS)
+    pos = 491
     found = layer.prompt(x, pos)
     assert np.abs(found - twin(layer, x, pos)).max() < 2e-6
     for t in (0, 1, 20, 21, TOKENS - 1):  # a chunk ends after the 21st
@@ -87,8 +90,10 @@ def test_a_prompt_is_its_tokens_to_the_bit_and_near_its_twin(kv: str, name: str)
 def test_neither_cuts_nor_threads_change_a_bit(n_threads: int) -> None:
     shape = SHAPES["seven heads"]
     layer = filled(shape, "f16", 600)
-    x, pos = queries(shape, TOKENS), 230
-    whole, cuts = layer.prompt(x, pos), (0, 1, 2, 5, 16, TOKENS)
+    x = queries(shape, TOKENS)
+    pos = 230
+    whole = layer.prompt(x, pos)
+    cuts = (0, 1, 2, 5, 16, TOKENS)
     parts = [layer.prompt(x[a:b], pos + a, n_threads) for a, b in pairwise(cuts)]
     assert (np.concatenate(parts) == whole).all()
 
@@ -97,7 +102,8 @@ def test_neither_cuts_nor_threads_change_a_bit(n_threads: int) -> None:
 def test_sinks_and_slopes_weigh_in_both_paths(window: int) -> None:
     shape = Shape(6, 3, 64, window)
     layer = filled(shape, "f16", 600, with_sinks=True, with_slopes=True)
-    x, pos = queries(shape, TOKENS), 500
+    x = queries(shape, TOKENS)
+    pos = 500
     found = layer.prompt(x, pos, 2)
     assert np.abs(found - twin(layer, x, pos)).max() < 2e-6
     assert (layer.decode(x[-1], pos + TOKENS - 1) == found[-1]).all()
@@ -122,7 +128,9 @@ def test_from_the_first_token_on() -> None:
 
 
 def test_a_ring_gives_what_the_whole_cache_gives() -> None:
-    shape, n, pos = Shape(4, 2, 64, 200), 1300, 1200
+    shape = Shape(4, 2, 64, 200)
+    n = 1300
+    pos = 1200
     whole = filled(shape, "f16", n + 12)
     ring = Layer(shape, KV_TYPES["f16"], 512)
     heads = whole.heads[:, :, pos + TOKENS - 512 : pos + TOKENS]

@@ -24,7 +24,8 @@ from tests.engine.families import FAMILIES
 
 pytestmark = pytest.mark.slow
 
-N_CTX, N_STEPS = 128, 6
+N_CTX = 128
+N_STEPS = 6
 PROMPTS = [
     np.random.default_rng(seed).integers(3, 250, n).tolist()
     for seed, n in ((1, 5), (2, 40), (3, 1), (4, 17))

@@ -16,7 +16,8 @@ from tests.engine import tiny_gguf
 from tests.engine.refusals import Break, broken, check, refusal
 from tests.engine.tiny_gguf import F64, I32, U64
 
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
+INF = float("inf")
 
 
 def config_of(path: Path) -> ModelConfig:

@@ -59,7 +59,8 @@ def test_vectors_of_encoders_equal_the_numpy_twin(
 
 @pytest.mark.parametrize("architecture", ENCODERS)
 def test_an_encoders_threads_change_no_bit(architecture: str, tmp_path: Path) -> None:
-    path, found = encoders.TINY[architecture]("Q8_0").write(tmp_path / "m.gguf"), []
+    path = encoders.TINY[architecture]("Q8_0").write(tmp_path / "m.gguf")
+    found = []
     for threads in (1, 3):
         model = Model.open(path, threads=threads)
         found += [model.embedder.embed(ids).tobytes() for ids in (IDS, IDS[:5], IDS)]
@@ -124,7 +125,8 @@ def test_a_reranker_with_a_whole_head_says_yes_or_no(
     described = tiny_gguf.model("qwen3", vocabulary="bpe", context_length=1024, tied=is_tied)
     described.set("general.name", "Qwen3 Reranker 0.6B")
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=1)
-    ids, tokens = model.pair_ids("a <|im_end|> cat", "the sea"), model.tokenizer.token_text
+    ids = model.pair_ids("a <|im_end|> cat", "the sea")
+    tokens = model.tokenizer.token_text
     assert sum(tokens(one) == "<|im_end|>" for one in ids) == 2  # none of them the query's
     assert model.tokenizer.decode(ids).count("<Document>: the sea") == 1
     logits = architectures.load("qwen3").logits(Twin(model._checked), ids)[-1]
@@ -196,7 +198,8 @@ def test_an_encoder_whose_file_says_otherwise_is_refused(tmp_path: Path) -> None
         Model.open(described.write(tmp_path / "m.gguf"))
     described = encoders.bert()
     tensor = described.tensor("position_embd.weight")
-    tensor.data, tensor.ggml_type = tensor.data[: len(tensor.data) // 2], 1
+    tensor.data = tensor.data[: len(tensor.data) // 2]
+    tensor.ggml_type = 1
     with pytest.raises(EngineError, match=r"position_embd\.weight is F16"):
         Model.open(described.write(tmp_path / "m.gguf"))
     described = encoders.gemma_embedding()

@@ -25,7 +25,8 @@ from tests.engine.reference import Twin
 from tests.engine.refusals import refusal
 from tests.engine.test_models import IDS, nmse
 
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
+INF = float("inf")
 QWEN3MOE = ROWS["qwen3moe"]
 
 
@@ -38,11 +39,14 @@ def chosen(
     logits: list[list[float]], n_used: int, bias: list[float] | None = None, **words: int
 ) -> Any:
     """Ids and weights of each token's experts."""
-    x, n_experts = np.array(logits, np.float32), len(logits[0])
+    x = np.array(logits, np.float32)
+    n_experts = len(logits[0])
     added = None if bias is None else np.array(bias, np.float32)
-    step, room = np.zeros(4, np.int64), np.zeros((2, 4 * n_experts), np.float32)
+    step = np.zeros(4, np.int64)
+    room = np.zeros((2, 4 * n_experts), np.float32)
     step[STEP.n_tokens // 8] = len(x)
-    ids, weights = np.full((len(x), n_used), -1, np.int32), np.zeros((len(x), n_used), np.float32)
+    ids = np.full((len(x), n_used), -1, np.int32)
+    weights = np.zeros((len(x), n_used), np.float32)
     fixed = {
         "step": step.ctypes.data, "logits": x.ctypes.data, "bias": 0 if added is None else added.ctypes.data,
         "n_experts": n_experts, "n_used": n_used, "scale": bits(1.0), "n_groups": 1, "n_groups_used": 1,
@@ -103,8 +107,11 @@ def test_weights_are_divided_by_their_sum_and_multiplied() -> None:
 def test_columns_are_one_per_choice_and_grouped_by_expert() -> None:
     rng = np.random.default_rng(0)
     ids = np.stack([rng.permutation(7)[:3] for _ in range(10)]).astype(np.int32)
-    columns, table, room = np.zeros_like(ids), np.zeros((8, 8), np.int64), np.zeros(7, np.int64)
-    step, claims = np.zeros(4, np.int64), np.ones((3, 7, 2, 8), np.int64)
+    columns = np.zeros_like(ids)
+    table = np.zeros((8, 8), np.int64)
+    room = np.zeros(7, np.int64)
+    step = np.zeros(4, np.int64)
+    claims = np.ones((3, 7, 2, 8), np.int64)
     step[STEP.n_tokens // 8] = len(ids)
     call("group tokens", GROUP, {
         "step": step.ctypes.data, "ids": ids.ctypes.data, "n_experts": 7, "n_used": 3, "columns": columns.ctypes.data,
@@ -126,7 +133,8 @@ def feed(path: Path, n_tokens: list[int], threads: int = 2) -> np.ndarray:
     """Logits of all tokens, fed in these numbers."""
     ids = np.random.default_rng(6).integers(3, 250, sum(n_tokens)).tolist()
     model = Model.open(path, threads=threads)
-    session, rows = model.session(n_ctx=128, kv="f32"), []
+    session = model.session(n_ctx=128, kv="f32")
+    rows = []
     for n in n_tokens:
         rows.append(session.feed(ids[:n], every=True))
         ids = ids[n:]
@@ -160,7 +168,8 @@ def test_widths_with_a_rest_change_no_bit_in_blocks_or_tokens(quant: str, tmp_pa
 
 
 def test_gate_and_up_in_one_tensor_compute_the_same(tmp_path: Path) -> None:
-    fused, split = QWEN3MOE.tiny(is_fused=True), QWEN3MOE.tiny()
+    fused = QWEN3MOE.tiny(is_fused=True)
+    split = QWEN3MOE.tiny()
     for number in range(2):
         gate, up = (split.tensor(f"blk.{number}.ffn_{name}_exps.weight") for name in ("gate", "up"))
         parts = [np.frombuffer(one.data, "<f4").reshape(6, 64, 64) for one in (gate, up)]
@@ -258,10 +267,13 @@ def test_a_saved_state_a_fork_and_the_way_back_change_no_bit(tmp_path: Path) -> 
     not hasattr(os, "posix_fadvise"), reason="the system cannot be told to drop a file from memory"
 )
 def test_chosen_experts_are_read_ahead_and_no_others(tmp_path: Path) -> None:
-    n_experts, n_bytes = 16, (1 << 20) + 500
+    n_experts = 16
+    n_bytes = (1 << 20) + 500
     view = map_of_a_dropped_file(tmp_path / "slab", n_experts * n_bytes)
-    table, slabs = np.zeros((3, 8), np.int64), np.array([[view.ctypes.data, n_bytes]])
-    table[:, 0], table[1:, 4] = 2, (3, 9)
+    table = np.zeros((3, 8), np.int64)
+    slabs = np.array([[view.ctypes.data, n_bytes]])
+    table[1:, 4] = (3, 9)
+    table[:, 0] = 2
     call(
         "ask for experts",
         ASK,

@@ -68,7 +68,8 @@ def test_windows_across_tiles_and_chunks_equal_the_numpy_twin(
     described = tiny_gguf.model("gemma3", context_length=1024)
     described.set("gemma3.attention.sliding_window", window)
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
-    wanted, session = twin_logits(model, ids), model.session(n_ctx=768, kv="f32")
+    wanted = twin_logits(model, ids)
+    session = model.session(n_ctx=768, kv="f32")
     assert nmse(session.feed(ids, every=True), wanted) < 1e-9
     session.truncate(n - 4)
     assert nmse(np.stack([session.feed([token]) for token in ids[-4:]]), wanted[-4:]) < 1e-9
@@ -96,7 +97,8 @@ def test_parameters_of_any_size_keep_their_values(tmp_path: Path) -> None:
 
 
 def test_recurrent_layers_are_those_of_the_list_or_interval(tmp_path: Path) -> None:
-    described, path = tiny_gguf.model("qwen35", n_layers=5), tmp_path / "m.gguf"
+    described = tiny_gguf.model("qwen35", n_layers=5)
+    path = tmp_path / "m.gguf"
     config = config_of(described.write(path))
     assert config.recurrents == {1: DeltaNet(2, 4, 32, 4), 3: DeltaNet(2, 4, 32, 4)}
     described.drop("qwen35.attention.recurrent_layers")
@@ -198,7 +200,8 @@ def _typed(name: str) -> Change:
 
     def change(one: tiny_gguf.TinyGGUF) -> None:
         tensor = one.tensor(name)
-        tensor.ggml_type, tensor.data = GGMLQuantizationType.F16, bytes(len(tensor.data) // 2)
+        tensor.data = bytes(len(tensor.data) // 2)
+        tensor.ggml_type = GGMLQuantizationType.F16
 
     return change
 
@@ -208,7 +211,8 @@ def _with(name: str, n: int) -> Change:
 
 
 _STABLELM = "stablelm with norms of heads"
-_K_NORM, _KEY_PATTERN = "blk.1.attn_k_norm.weight", "gemma3.attention.sliding_window_pattern"
+_K_NORM = "blk.1.attn_k_norm.weight"
+_KEY_PATTERN = "gemma3.attention.sliding_window_pattern"
 REFUSED: list[tuple[str, tuple[Change, ...], str]] = [
     (
         "command-r, 64 layers",

@@ -6,11 +6,9 @@ from engine.generation import SWITCH_INTERVAL, SWITCH_INTERVAL_S
 
 
 def test_overlapping_replies_give_the_switch_interval_back() -> None:
-    before_s, first, second = (
-        sys.getswitchinterval(),
-        SWITCH_INTERVAL.short(),
-        SWITCH_INTERVAL.short(),
-    )
+    before_s = sys.getswitchinterval()
+    first = SWITCH_INTERVAL.short()
+    second = SWITCH_INTERVAL.short()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)

@@ -51,7 +51,8 @@ def run(program: str, cache: Path) -> str:
 
 def test_machine_code_is_kept_and_loaded_without_the_compiler(tmp_path: Path) -> None:
     """In our own cache even if numba was imported before."""
-    kept_before, cache = {*ROOT.glob("engine/**/*.nbi")}, tmp_path / "cache"
+    kept_before = {*ROOT.glob("engine/**/*.nbi")}
+    cache = tmp_path / "cache"
     first, second = (run(_LOAD.format(before=before), cache) for before in ("import numba", ""))
     assert (first.split()[0], first.split()[-1]) == ("compiled", "True")
     assert (second.split()[0], second.split()[-1]) == ("loaded", "False")

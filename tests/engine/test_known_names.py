@@ -14,7 +14,8 @@ from engine.models import ARCHITECTURES, ENCODERS, read_config, why_refused
 from engine.models.not_yet import KINDS, NOT_YET
 from tests.engine import tiny_gguf
 
-FIRST, LAST = b"\0clip\0", b"\0(unknown)\0"
+FIRST = b"\0clip\0"
+LAST = b"\0(unknown)\0"
 """What is before and after the names of architectures in the reference's library."""
 
 

@@ -20,7 +20,8 @@ from tests.engine.refusals import refusal
 from tests.engine.test_config import config_of
 
 Value = Callable[[ModelConfig], Any]
-SLIDING, WHOLE = 0, 3
+SLIDING = 0
+WHOLE = 3
 
 
 def _attention(number: int, read: Callable[[Attention], Any]) -> Value:

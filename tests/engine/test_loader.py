@@ -15,7 +15,8 @@ from tests.engine.refusals import Break, broken, refusal
 from tests.engine.tiny_gguf import bpe_vocabulary, spm_vocabulary
 
 NAN = float("nan")
-SPM, BPE = spm_vocabulary(), bpe_vocabulary()
+SPM = spm_vocabulary()
+BPE = bpe_vocabulary()
 N = len(SPM["tokenizer.ggml.tokens"])
 
 

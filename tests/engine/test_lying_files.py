@@ -31,7 +31,8 @@ from tests.engine.architectures import DISTINCT, test_deepseek2
 from tests.engine.refusals import weights_of
 from tests.engine.test_scales import add_scales
 
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
+INF = float("inf")
 N_LAYERS = 2
 HUGE = 1 << 40
 SCALED: dict[str, dict[str, Any]] = {
@@ -373,7 +374,8 @@ def test_missing_double_or_misshaped_tensors_are_refused_by_name(tmp_path: Path)
                 if name in gguf.tensors:
                     _assert_refused_by_name(case, gguf, spec, name)
                 else:
-                    some, shape = next(iter(gguf.tensors.values())), _other_shapes(spec.shape)[0]
+                    some = next(iter(gguf.tensors.values()))
+                    shape = _other_shapes(spec.shape)[0]
                     more = {**gguf.tensors, name: replace(some, name=name, shape=shape)}
                     assert f"tensor {name} has shape" in _refused(gguf, tensors=more), (
                         f"{name} {shape}"
@@ -389,7 +391,8 @@ def _assert_refused_by_name(case: str, gguf: GGUFFile, spec: TensorSpec, name: s
         tensors = {**gguf.tensors, name: replace(info, shape=shape)}
         assert f"tensor {name} has shape" in _refused(gguf, tensors=tensors), f"{name} {shape}"
     without = {one: found for one, found in gguf.tensors.items() if one != name}
-    message, other = _refused(gguf, tensors=without), spec.instead_of
+    message = _refused(gguf, tensors=without)
+    other = spec.instead_of
     if spec.required:
         told = [f"tensor {one} is missing" for one in (name, other or name)]
         assert any(one in message for one in told), f"{name}: {message}"
@@ -427,7 +430,8 @@ def test_vectors_of_another_type_or_with_nan_are_refused_by_name(tmp_path: Path)
         described = _described(case)
         for name in vectors:
             tensor = described.tensor(name)
-            sound, values = tensor.data, np.ones(len(tensor.data) // 4, "<f4")
+            sound = tensor.data
+            values = np.ones(len(tensor.data) // 4, "<f4")
             values[-1] = NAN if len(name) % 2 else INF
             tensor.data = values.tobytes()
             assert f"tensor {name} holds NaN" in _refusal(described, tmp_path)

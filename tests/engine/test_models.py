@@ -39,7 +39,8 @@ def assert_equals_twin(
 ) -> Array:
     """Compare the logits of a block, and of the last tokens one by one; returns the twin's."""
     model = Model.open(described.write(folder / "m.gguf"), threads=2)
-    session, wanted = model.session(n_ctx=64, kv="f32"), logits(Twin(model._checked), IDS)
+    session = model.session(n_ctx=64, kv="f32")
+    wanted = logits(Twin(model._checked), IDS)
     assert nmse(session.feed(IDS, every=True), wanted) < bound
     session.truncate(0)
     session.feed(IDS[:-4])

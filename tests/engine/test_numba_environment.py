@@ -19,7 +19,8 @@ def test_variables_left_over_from_debugging_change_nothing() -> None:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")
     } | LEFT_OVER
-    command, root = [sys.executable, "-c", code], Path(__file__).parents[2]
+    command = [sys.executable, "-c", code]
+    root = Path(__file__).parents[2]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, check=True)
     said = b"['NUMBA_CACHE_DIR', 'NUMBA_DISABLE_PERFORMANCE_WARNINGS'] 3\n"
     assert (done.stdout, done.stderr) == (said, b"")

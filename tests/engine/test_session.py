@@ -44,7 +44,8 @@ def test_prefill_computes_only_what_follows_the_common_prefix(model: Model) -> N
 
 
 def test_a_reused_prefix_gives_the_logits_of_a_fresh_run(model: Model) -> None:
-    used, fresh = model.session(n_ctx=64), model.session(n_ctx=64)
+    used = model.session(n_ctx=64)
+    fresh = model.session(n_ctx=64)
     used.prefill([1, 2, 3, 4, 5, 6, 7, 8])
     used.prefill([1, 2, 3, 4, 9, 9, 9, 9, 9])
     fresh.prefill([1, 2, 3, 4, 9, 9, 9, 9, 9])
@@ -262,7 +263,8 @@ def test_a_stop_string_that_the_earlier_part_began_is_found(model: Model) -> Non
     session = model.session(n_ctx=256)
     session.prefill([1, 2, 3])
     pieces = list(session.generate(Sampling(seed=3), 30))
-    ids, texts = [piece.token_id for piece in pieces], [piece.text for piece in pieces]
+    ids = [piece.token_id for piece in pieces]
+    texts = [piece.text for piece in pieces]
     cut = next(n for n in range(5, 30) if texts[n - 1] and texts[n])
     session.prefill([1, 2, 3, *ids[:cut]])
     sampling = Sampling.greedy()
@@ -498,7 +500,8 @@ def test_no_more_threads_run_than_a_session_has_room_for(tmp_path: Path) -> None
 @pytest.mark.parametrize("kind", ["F32", "Q8_0"])
 def test_a_few_tokens_at_once_are_single_steps_to_the_bit(tmp_path: Path, kind: str) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", kind), threads=2)
-    together, alone = model.session(n_ctx=64), model.session(n_ctx=64)
+    together = model.session(n_ctx=64)
+    alone = model.session(n_ctx=64)
     ids = [3, 1, 4, 1, 5, 9, 2, 6, 5]
     for first, last in ((0, 2), (2, 5), (5, 9)):
         found = together.feed(ids[first:last], every=True)
@@ -512,7 +515,8 @@ def test_proposed_tokens_are_verified_in_one_walk_to_the_bit(
     tmp_path: Path, kind: str, tied: bool, n: int
 ) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", kind, tied=tied), threads=2)
-    together, alone = model.session(n_ctx=64), model.session(n_ctx=64)
+    together = model.session(n_ctx=64)
+    alone = model.session(n_ctx=64)
     for session in (together, alone):
         session.feed([3, 1, 4, 1, 5, 9])
     proposed = [2, 6, 5, 3, 5, 8, 9, 7][:n]
@@ -539,7 +543,8 @@ def test_no_more_is_verified_than_a_walk_holds(model: Model) -> None:
 
 
 def test_what_is_fed_while_forgetting_leaves_no_trace(model: Model) -> None:
-    used, fresh = model.session(n_ctx=64), model.session(n_ctx=64)
+    used = model.session(n_ctx=64)
+    fresh = model.session(n_ctx=64)
     for session in (used, fresh):
         session.feed([1, 2, 3, 4, 5])
     with used.forgetting():

@@ -86,7 +86,9 @@ def test_a_block_beyond_windows_and_context_equals_the_twin(fed: Fed) -> None:
 
 def test_odd_blocks_change_no_bit(fed: Fed) -> None:
     assert sum(ODD_BLOCKS) == len(IDS)
-    session, at, rows = fed.session(), 0, []
+    session = fed.session()
+    at = 0
+    rows = []
     for n in ODD_BLOCKS:
         rows.append(session.feed(IDS[at : at + n], every=True))
         at += n
@@ -94,7 +96,8 @@ def test_odd_blocks_change_no_bit(fed: Fed) -> None:
 
 
 def test_prompts_of_odd_length_end_with_the_same_bits(fed: Fed) -> None:
-    session, at = fed.session(), 0
+    session = fed.session()
+    at = 0
     for n in ODD_BLOCKS:
         at += n
         assert session.feed(IDS[at - n : at]).tobytes() == fed.rows[at - 1].tobytes()
@@ -108,7 +111,8 @@ def test_token_by_token_computes_the_same(fed: Fed) -> None:
 
 @pytest.mark.parametrize("length", [20, 67])
 def test_a_restored_state_goes_on_to_the_bit(fed: Fed, length: int, tmp_path: Path) -> None:
-    saved, restored = fed.session(), fed.session(1)
+    saved = fed.session()
+    restored = fed.session(1)
     saved.feed(IDS[:length])
     saving = StateWriter(saved, tmp_path / "kv.state")
     assert saving.flush(60), saving.problem

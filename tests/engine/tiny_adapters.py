@@ -17,16 +17,19 @@ def adapter(
     tiny: TinyGGUF, names: Sequence[str], rank: int = 4, quant: str = "F32", seed: int = 1
 ) -> TinyGGUF:
     """Describe an adapter, as llama.cpp writes them, that changes these tensors of a model a good deal."""
-    rng, found = np.random.default_rng(seed), TinyGGUF()
+    rng = np.random.default_rng(seed)
+    found = TinyGGUF()
     found.set("general.type", "adapter")
     found.set("general.architecture", tiny.value("general.architecture"))
     found.set("adapter.type", "lora")
     found.set("adapter.lora.alpha", ALPHA)
     for name in names:
         n_cols, n_rows, *experts = tiny.tensor(name).dims
-        first, second = [n_cols, rank, *experts], [rank, n_rows, *experts]
+        first = [n_cols, rank, *experts]
+        second = [rank, n_rows, *experts]
         if name.endswith("token_embd.weight"):
-            first, second = [rank, n_rows], [rank, n_cols]
+            first = [rank, n_rows]
+            second = [rank, n_cols]
         for half, dims, size in (("a", first, 0.5 / n_cols**0.5), ("b", second, 0.1)):
             values = (rng.standard_normal(dims[::-1]) * size).astype(np.float32)
             kind = (
@@ -52,7 +55,8 @@ def merged(tiny: TinyGGUF, found: TinyGGUF, scale: float = 1.0) -> TinyGGUF:
     """The model of float32 that an adapter makes of another one."""
     whole = deepcopy(tiny)
     for name in dict.fromkeys(str(one.name).rpartition(".")[0] for one in found.tensors):
-        tensor, (down, up) = whole.tensor(name), factors(found, name)
+        tensor = whole.tensor(name)
+        (down, up) = factors(found, name)
         change = up @ down * (scale * ALPHA / up.shape[-1])
         for own in [
             one for one in tiny.tensors if one.name == name.removesuffix("weight") + "scale"

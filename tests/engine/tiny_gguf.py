@@ -97,7 +97,8 @@ class TinyGGUF:
         """Add or replace a key by the bytes of its value."""
         for key in self.keys:
             if key.name == name:
-                key.kind, key.payload = kind, payload
+                key.kind = kind
+                key.payload = payload
                 return
         self.keys.append(Key(name, kind, payload))
 
@@ -465,7 +466,8 @@ def decoder(
         tiny.set(key, value)
     rng = np.random.default_rng(seed)
     n_vocab = len(entries["tokenizer.ggml.tokens"])
-    q_dim, kv_dim = n_heads * head_dim, n_kv_heads * head_dim
+    q_dim = n_heads * head_dim
+    kv_dim = n_kv_heads * head_dim
 
     def matrix(name: str, rows: int, cols: int, std: float) -> None:
         tiny.tensors.append(quantised(name, quant, rows, cols, std, rng))

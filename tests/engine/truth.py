@@ -59,7 +59,8 @@ class Distances:
 
 def fed(model: Model, ids: list[int], n_ctx: int) -> list[Array]:
     """Logits of all positions: one block, odd blocks, token by token."""
-    session, found = model.session(n_ctx=n_ctx, kv="f16"), []
+    session = model.session(n_ctx=n_ctx, kv="f16")
+    found = []
     for sizes in ([len(ids)], ODD_BLOCKS, [1]):
         session.truncate(0)
         rows: list[Array] = []
@@ -92,19 +93,19 @@ def distances(path: Path, peer_python: str, prompts: Prompts, *twin_arguments: s
     model = Model.open(path, threads=1)
     ids = prompts.ids(model.config.vocab_size)
     with tempfile.TemporaryDirectory() as place:
-        tokens, logits = Path(place, "ids.npy"), Path(place, "logits.npy")
+        tokens = Path(place, "ids.npy")
+        logits = Path(place, "logits.npy")
         np.save(tokens, ids)
         subprocess.run(
             [peer_python, str(PEER), str(path), str(tokens), str(prompts.n_ctx), str(logits)],
             check=True,
         )
         theirs = np.load(logits)
-    twin, rows = architectures.load(model.config.architecture), []
+    twin = architectures.load(model.config.architecture)
+    rows = []
     for seed, prompt in enumerate(ids.tolist()):
-        exact, ours = (
-            twin.logits(Twin(model._checked), prompt, *twin_arguments),
-            fed(model, prompt, prompts.n_ctx),
-        )
+        exact = twin.logits(Twin(model._checked), prompt, *twin_arguments)
+        ours = fed(model, prompt, prompts.n_ctx)
         rows.append((
             max(distance(one, exact) for one in ours),
             max(distance(one, exact) for one in theirs[:, seed]),

@@ -43,8 +43,11 @@ class Peer:
         batch = llama_cpp.llama_batch_init(len(ids), 0, 1)
         batch.n_tokens = len(ids)
         for i, token in enumerate(ids):
-            batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, first + i, 1
-            batch.seq_id[i][0], batch.logits[i] = 0, True
+            batch.pos[i] = first + i
+            batch.token[i] = token
+            batch.n_seq_id[i] = 1
+            batch.seq_id[i][0] = 0
+            batch.logits[i] = True
         if llama_cpp.llama_decode(self.context, batch):
             raise SystemExit("llama.cpp does not compute these tokens")
         rows = [llama_cpp.llama_get_logits_ith(self.context, i) for i in range(len(ids))]
@@ -60,7 +63,8 @@ def main(model_path: str, ids_path: str, n_ctx: str, out_path: str) -> None:
 
     quiet = llama_cpp.llama_log_callback(tell)
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
-    peer, rows = Peer(model_path, int(n_ctx)), np.load(ids_path).tolist()
+    peer = Peer(model_path, int(n_ctx))
+    rows = np.load(ids_path).tolist()
     np.save(
         out_path,
         np.stack([[peer.logits(ids, block) for ids in rows] for block in (len(rows[0]), 1)]),

@@ -91,7 +91,8 @@ def answer(rng: Random) -> dict[str, Any]:
     if rng.random() < 0.3:
         body = json.dumps(rng.choice(_LISTS), indent=rng.choice((None, 1)))
     else:
-        field, ends = rng.choice(_FIELDS[: rng.randrange(1, 10)]), rng.choice(_BREAKS)
+        field = rng.choice(_FIELDS[: rng.randrange(1, 10)])
+        ends = rng.choice(_BREAKS)
         events = [_event(rng) for _ in range(rng.randrange(6))]
         body = "".join(_line(rng, field, one) + ends for one in events)
         body += rng.choice(("", "data: [DONE]\n\n", 'data: "[DONE]"'))
@@ -134,7 +135,8 @@ def _line(rng: Random, field: str, event: Any) -> str:
 
 def ask(address: str) -> str:
     """Ask for a reply; what comes is sound, or one clean line."""
-    calls, n_chars = CallCollector(), 0
+    calls = CallCollector()
+    n_chars = 0
     try:
         for piece in Exchange(RemoteModel(f"{address}/v1"), _KEY, _LIMITS).pieces(
             "/chat/completions", {"tools": []}

@@ -66,8 +66,12 @@ class Campaign:
         say: Callable[[str], object] = print,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._name, self._target, self._rng = name, load(name), Random(seed)
-        self._keep_in, self._say, self._clock = keep_in, say, clock
+        self._target = load(name)
+        self._name = name
+        self._rng = Random(seed)
+        self._keep_in = keep_in
+        self._say = say
+        self._clock = clock
         self.figures = Figures()
 
     def run(self, seconds: float, most_executions: int | None = None) -> Figures:
@@ -76,7 +80,8 @@ class Campaign:
         corpus = self._target.seeds() + [
             kept.read_input(path) for path in kept.kept(self._name, self._keep_in)
         ]
-        waiting, n_seeds = list(corpus), len(corpus)
+        waiting = list(corpus)
+        n_seeds = len(corpus)
         with Worker(self._name) as worker:
             while (
                 now_s := self._clock()

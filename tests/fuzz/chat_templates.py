@@ -24,7 +24,8 @@ from tests.engine.tokenizer.test_tokenizer import as_read
 from tests.fuzz.mutation import mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 
-_CPU_S, _MEMORY_BYTES = 3.0, 200 << 20
+_CPU_S = 3.0
+_MEMORY_BYTES = 200 << 20
 """Limits of this process; the rendering process has its own."""
 _LIMITS = RenderLimits(cpu_s=0.5, wall_s=60.0)
 _MOST_CHARS = 20_000
@@ -213,7 +214,8 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
     """Lead the conversation turn by turn, as tokens."""
     source, messages = _unpack(data)
     tokenizer = _tokenizer()
-    bos, eos = tokenizer.token_text(tokenizer.bos_id), tokenizer.token_text(tokenizer.eos_id)
+    bos = tokenizer.token_text(tokenizer.bos_id)
+    eos = tokenizer.token_text(tokenizer.eos_id)
     template = ChatTemplate(source, bos, eos, "tiny.gguf", _renderer())
     chat = ChatPrompt(tokenizer, template)
     with watch.bounded("rendering", _CPU_S, _MEMORY_BYTES):
@@ -227,7 +229,8 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
 
 
 def _converse(chat: ChatPrompt, template: ChatTemplate, messages: list[list[str]]) -> None:
-    tokenizer, said = _tokenizer(), [list(message) for message in messages]
+    tokenizer = _tokenizer()
+    said = [list(message) for message in messages]
     system = said.pop(0)[1] if said[0][0] == "system" else ""
     chat.start(system)
     kept = [("system", system)] if system else []

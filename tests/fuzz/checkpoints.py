@@ -32,13 +32,15 @@ from tests.fuzz.gguf_files import read_text
 from tests.fuzz.mutation import edge, mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 
-_CPU_S, _MEMORY_BYTES = 10.0, 400 << 20
+_CPU_S = 10.0
+_MEMORY_BYTES = 400 << 20
 """An expression that cuts words may take five seconds."""
 _MOST_BYTES = 1 << 20
 _LENGTH = struct.Struct("<Q")
 _SMALL: dict[str, Any] = {"n_layers": 1, "dim": 32, "hidden_dim": 32, "n_heads": 2, "n_kv_heads": 1}
 _MIXES = "", "F32", "BF16"
-_WEIGHTS, _PIECES = "model.safetensors", "tokenizer.model"
+_WEIGHTS = "model.safetensors"
+_PIECES = "tokenizer.model"
 _NAMES = (
     "config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json",
     "chat_template.json", "chat_template.jinja", "modules.json", "1_Pooling/config.json",
@@ -93,7 +95,8 @@ def unpack(data: bytes) -> dict[str, bytes]:
     """Return the files of an input."""
     files = {}
     while data:
-        name, data = data[1 : 1 + data[0]], data[1 + data[0] :]
+        name = data[1 : 1 + data[0]]
+        data = data[1 + data[0] :]
         (length,) = _LENGTH.unpack(data[: _LENGTH.size].ljust(_LENGTH.size, b"\0"))
         content = data[_LENGTH.size : _LENGTH.size + min(length, len(data))]
         files[name.decode("utf-8", "replace")] = content
@@ -241,7 +244,8 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
 
 def _change_files(rng: Random, files: dict[str, bytes], others: Mapping[str, bytes]) -> None:
     """Take a file away, give it another name, or take one from another input."""
-    name, choice = rng.choice(sorted(files)), rng.randrange(3)
+    name = rng.choice(sorted(files))
+    choice = rng.randrange(3)
     if choice == 0:
         del files[name]
     elif choice == 1:
@@ -329,7 +333,8 @@ def _value_for(rng: Random, key: Any) -> Any:
 
 def _nested(rng: Random, value: Any) -> Any:
     """Return a value in some or in many lists or objects, or many times in a list."""
-    depth, kind = rng.choice((1, 2, 70, 500)), rng.randrange(3)
+    depth = rng.choice((1, 2, 70, 500))
+    kind = rng.randrange(3)
     if kind == 2:
         return [value] * rng.choice((2, 100, 3000)) if len(json.dumps(value)) < 100 else [value]
     for _ in range(depth):
@@ -342,7 +347,8 @@ def _nested(rng: Random, value: Any) -> Any:
 
 def run(data: bytes, place: Path, watch: Watch) -> str:
     """Convert the directory; what is written opens, and its vocabulary reads text."""
-    directory, out = place / "m", place / "out.gguf"
+    directory = place / "m"
+    out = place / "out.gguf"
     directory.mkdir()
     for name, content in unpack(data).items():
         if name in _NAMES:

@@ -22,7 +22,8 @@ from app.conversations.store import OpenedConversation, Store
 from tests.fuzz.mutation import edge, mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 
-_CPU_S, _MEMORY_BYTES = 10.0, 64 << 20
+_CPU_S = 10.0
+_MEMORY_BYTES = 64 << 20
 _PATIENCE_S = 60.0
 _TABLES = (
     "conversation",
@@ -40,7 +41,8 @@ def _sound() -> tuple[bytes, ...]:
     made = []
     for n_turns, is_cut_off in ((1, True), (5, False), (60, True)):
         with tempfile.TemporaryDirectory() as directory:
-            store, conversation = Store(Path(directory, "conversations")), Conversation("Be brief.")
+            store = Store(Path(directory, "conversations"))
+            conversation = Conversation("Be brief.")
             journal = Journal(store, lambda: "2026-11-21T10:00:00+00:00")
             for n in range(n_turns):
                 conversation.add_user(f"question {n}")

@@ -34,7 +34,9 @@ from tests.app.documents.test_word import NUMBERING, STYLES, item, part, relatio
 from tests.fuzz.mutation import mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 
-_CONVERTING_S, _CPU_S, _MEMORY_BYTES = 15.0, 25.0, 900 << 20
+_CONVERTING_S = 15.0
+_CPU_S = 25.0
+_MEMORY_BYTES = 900 << 20
 _PIECES = (
     b"<ol start=3 type=i><li>", b"</ol>", b"<p hidden>", b"<!--", b"<a href='https://a.example'>",
     b"<pre>", b"&shy;", b"&#x202e;", b"<svg>", b"<script>", b"data:image/png;base64," + b"A" * 400,

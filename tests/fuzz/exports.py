@@ -18,7 +18,8 @@ from app.text.clean_text import clean_text
 from tests.fuzz.mutation import edge, mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 
-_CPU_S, _MEMORY_BYTES = 10.0, 256 << 20
+_CPU_S = 10.0
+_MEMORY_BYTES = 256 << 20
 _TURN: list[dict[str, Any]] = [
     {"role": "user", "content": "q"},
     {"role": "assistant", "content": "a", "thinking": "hm"},

@@ -28,7 +28,8 @@ from tests.engine.tokenizer.test_tokenizer import as_read
 from tests.fuzz.mutation import mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch, kind_of, require_clean_line
 
-_CPU_S, _MEMORY_BYTES = 2.0, 100 << 20
+_CPU_S = 2.0
+_MEMORY_BYTES = 100 << 20
 """Limits of this process; those that compile have their own."""
 _LIMITS = FormLimits(compile_cpu_s=0.5, step_cpu_s=0.5, memory_bytes=128 << 20)
 _MOST_TOKENS = 24
@@ -91,13 +92,18 @@ def _pack(kind: str, text: str, tool: bool, seed: int) -> bytes:
 def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Another form."""
     said = json.loads(data)
-    kind, text, choice = said["kind"], said["text"], rng.randrange(6)
+    kind = said["kind"]
+    text = said["text"]
+    choice = rng.randrange(6)
     if choice == 0:
-        kind, text = SCHEMA, json.dumps(made_schema(rng, 4))
+        kind = SCHEMA
+        text = json.dumps(made_schema(rng, 4))
     elif choice == 1:
-        kind, text = GRAMMAR, _grammar(rng)
+        kind = GRAMMAR
+        text = _grammar(rng)
     elif choice == 2:
-        kind, text = REGEX, _regex(rng, 4)
+        kind = REGEX
+        text = _regex(rng, 4)
     elif choice == 3 and kind == SCHEMA:
         text = json.dumps({"$defs": {"a": made_schema(rng, 2)}, **made_schema(rng, 3)})
     else:
@@ -140,7 +146,8 @@ def _regex(rng: Random, depth: int) -> str:
 
 
 def _grammar(rng: Random) -> str:
-    is_lark, n = rng.random() < 0.6, rng.choice((2, 3, 8, 60))
+    is_lark = rng.random() < 0.6
+    n = rng.choice((2, 3, 8, 60))
     root, sign = ("start", ":") if is_lark else ("root", "::=")
     names = [root, *(rng.choice(("r", "T")) + str(at) for at in range(1, n))]
     parts = (
@@ -193,7 +200,8 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
 
 
 def _follow(said: dict[str, Any]) -> str:
-    tokenizer, rng = _tokenizer(), Random(said["seed"])
+    tokenizer = _tokenizer()
+    rng = Random(said["seed"])
     form = bounded_form(said["kind"], said["text"], "form")
     if said["tool"]:
         parameters = json.loads(said["text"]) if _is_object(said) else {}
@@ -201,7 +209,8 @@ def _follow(said: dict[str, Any]) -> str:
         either = reply_form(tokenizer, form, Tools((tool,)), FORMATS[said["seed"] % len(FORMATS)])
         assert isinstance(either, AnswerForm)
         form = either
-    constraint, text = _forms().constraint(form), b""
+    constraint = _forms().constraint(form)
+    text = b""
     try:
         for _ in range(_MOST_TOKENS):
             if constraint.is_over:

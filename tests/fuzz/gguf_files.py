@@ -27,7 +27,8 @@ from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 
 COMPUTED_QUANTS = ("F32", "Q8_0")
 """Types for which tokens are computed: kernels of others take seconds to compile and see the same sizes."""
-_CPU_S, _MEMORY_BYTES = 2.0, 300 << 20
+_CPU_S = 2.0
+_MEMORY_BYTES = 300 << 20
 _MOST_COMPUTED = 4 << 20
 """Bytes of weights; a lie about sizes cannot make a file larger than it is."""
 _LENGTH = struct.Struct("<Q")
@@ -173,10 +174,8 @@ def _lied_count(rng: Random, tiny: TinyGGUF) -> None:
         tiny.layout_alignment = rng.choice((1, 8, 64, 4096))
     else:
         key = rng.choice(tiny.keys)
-        key.kind, key.payload = (
-            ARRAY,
-            array(rng.randrange(14), edge(rng) % (1 << 64), key.payload[:4096]),
-        )
+        key.payload = array(rng.randrange(14), edge(rng) % (1 << 64), key.payload[:4096])
+        key.kind = ARRAY
 
 
 def _other_tensor(rng: Random, tiny: TinyGGUF) -> None:
@@ -294,7 +293,8 @@ def _write(files: Sequence[bytes], place: Path) -> Path:
 
 def read_text(checked: Any) -> str:
     """Whatever the vocabulary holds, text becomes ids in range and ids become text."""
-    tokenizer, n_vocab = checked.tokenizer, checked.config.vocab_size
+    tokenizer = checked.tokenizer
+    n_vocab = checked.config.vocab_size
     try:
         for text in ("the rain <s> é☃\x00", " ", "<|im_end|>", "a" * 300):
             ids = tokenizer.encode(text)

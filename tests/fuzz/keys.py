@@ -27,7 +27,8 @@ from tests.fuzz.target import Fault, Target, Watch
 
 _MOST_BYTES = 1200
 _CHUNK_BYTES = 48
-_CPU_S, _MEMORY_BYTES = 90.0, 300 << 20
+_CPU_S = 90.0
+_MEMORY_BYTES = 300 << 20
 _PATIENCE_S = 60.0
 _PASTE = re.compile("\x1b\\[200~.*?(?:\x1b\\[201~|\\Z)", re.DOTALL)
 _MAY_EDIT = re.compile("\x07|\x10|\x1b\\[(?:103|71)[;:]|;(?:103|71)~|/e", re.IGNORECASE)
@@ -139,29 +140,23 @@ def _some(rng: Random) -> str:
     if choice == 8:
         return _paste(rng.choice(_PASTED))
     if choice == 9:
-        button, x, y = (
-            rng.choice((0, 1, 2, 32, 35, 64, 65, 66, 4, 16)),
-            rng.randrange(-1, 130),
-            rng.randrange(-1, 50),
-        )
+        button = rng.choice((0, 1, 2, 32, 35, 64, 65, 66, 4, 16))
+        x = rng.randrange(-1, 130)
+        y = rng.randrange(-1, 50)
         return "".join(
             f"\x1b[<{button};{x};{y}{state}" for state in rng.choice(("M", "m", "Mm", "MmMm"))
         )
     if choice == 10:
-        rows, columns = (
-            rng.choice((1, 2, 5, 12, 24, 60, 200)),
-            rng.choice((1, 2, 5, 20, 40, 80, 130, 300)),
-        )
+        rows = rng.choice((1, 2, 5, 12, 24, 60, 200))
+        columns = rng.choice((1, 2, 5, 20, 40, 80, 130, 300))
         return f"\x1b[48;{rows};{columns};{rows * 16};{columns * 8}t"
     if choice == 11:
         return _key_report(rng)
     if choice == 12:
         return _string(rng)
     if choice == 13:
-        prefix, numbers = (
-            rng.choice(("", "?", ">", "<", "=")),
-            [rng.choice(_NUMBERS) for _ in range(rng.randrange(5))],
-        )
+        prefix = rng.choice(("", "?", ">", "<", "="))
+        numbers = [rng.choice(_NUMBERS) for _ in range(rng.randrange(5))]
         return f"\x1b[{prefix}{rng.choice(';:').join(numbers)}{rng.choice(('', ' ', '$'))}{chr(rng.randrange(64, 127))}"
     return chr(
         rng.choice(
@@ -175,10 +170,8 @@ def _key_report(rng: Random) -> str:
     code = rng.choice(
         ("97", "13", "27", "9", "127", "32", "1", "57441", "103", "0", str(rng.randrange(0x120000)))
     )
-    codes, states = (
-        [code],
-        [rng.choice(("1", "2", "3", "5", "6", "65", "129", rng.choice(_NUMBERS)))],
-    )
+    codes = [code]
+    states = [rng.choice(("1", "2", "3", "5", "6", "65", "129", rng.choice(_NUMBERS)))]
     codes += [rng.choice(("65", "", "97", rng.choice(_NUMBERS))) for _ in range(rng.randrange(3))]
     states += [rng.choice(("1", "2", "3", rng.choice(_NUMBERS))) for _ in range(rng.randrange(3))]
     texts = [
@@ -253,7 +246,8 @@ async def _played(name: str, raw: bytes, place: Path, patched: pytest.MonkeyPatc
 
 
 async def _type(driver: Driver, raw: bytes) -> None:
-    now_s, terminal = [0.0], driver.app._driver
+    now_s = [0.0]
+    terminal = driver.app._driver
     typing = TerminalInput(lambda: now_s[0])
     assert terminal is not None
 

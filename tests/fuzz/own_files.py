@@ -30,8 +30,12 @@ from app.tui.themes import load_user_themes, meanings
 from tests.fuzz.mutation import mutate_bytes
 from tests.fuzz.target import LONGEST_LINE_CHARS, Fault, Target, Watch, require_clean_line
 
-_CPU_S, _MEMORY_BYTES = 3.0, 64 << 20
-THEME, KEYS, SETTINGS, PERSONA = "theme", "keys", "settings", "persona"
+_CPU_S = 3.0
+_MEMORY_BYTES = 64 << 20
+THEME = "theme"
+KEYS = "keys"
+SETTINGS = "settings"
+PERSONA = "persona"
 _PLACES = {
     THEME: "themes/odd.toml",
     KEYS: "keymap.toml",
@@ -62,7 +66,8 @@ _PERSONAS = (b"You are brief.", b"---\ntemperature: 0.3\ntop_k: 40\n---\nYou are
 
 @cache
 def _bundled() -> tuple[tuple[str, bytes], ...]:
-    config, themes = paths.bundled("config"), paths.bundled("themes")
+    config = paths.bundled("config")
+    themes = paths.bundled("themes")
     return (
         *((THEME, path.read_bytes()) for path in sorted(themes.glob("*.toml"))),
         (KEYS, (config / "keymap.toml").read_bytes()),

@@ -39,7 +39,8 @@ from tests.fuzz.forms import made_schema
 from tests.fuzz.mutation import mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch
 
-_CPU_S, _MEMORY_BYTES = 20.0, 200 << 20
+_CPU_S = 20.0
+_MEMORY_BYTES = 200 << 20
 """Limits on one request, which writes some tokens."""
 _MOST_TOKENS = 4
 _LIMITS = {
@@ -78,7 +79,8 @@ def _bounded(body: dict[str, Any]) -> dict[str, Any]:
 def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Another request."""
     request = json.loads(data)
-    path, body = request["path"], request["body"]
+    path = request["path"]
+    body = request["body"]
     choice = rng.randrange(8)
     if choice == 0:
         body = odd(rng)[1] if "responses" not in path else odd_response(rng)[1]

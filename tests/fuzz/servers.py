@@ -50,7 +50,8 @@ MOST_REQUESTS = 60
 """Limit on the requests for one small file; more of them are an endless loop."""
 MOST_PAUSE_S = 2000.0
 """Limit on all pauses together in seconds: four of five minutes and a few short ones."""
-_CPU_S, _MEMORY_BYTES = 5.0, 64 << 20
+_CPU_S = 5.0
+_MEMORY_BYTES = 64 << 20
 _TIMEOUT_S = 0.4
 """Silence that counts as a dead connection: the program's own 30 s, shortened."""
 _MOST_SENT_BYTES = 48 << 20
@@ -184,7 +185,8 @@ class _Server:
     """Listens on 127.0.0.1 and says what its script says."""
 
     def __init__(self, script: Sequence[dict[str, Any]], sound: Any) -> None:
-        self._script, self._sound = list(script), sound
+        self._script = list(script)
+        self._sound = sound
         self.requests: list[bytes] = []
         self.most_taken_bytes = 0
         self._is_over = threading.Event()
@@ -239,13 +241,16 @@ class _Server:
     def _send(
         self, connection: socket.socket, said: dict[str, Any], head: bytes, body: bytes
     ) -> None:
-        wanted, left, taken = said.get("body"), said.get("cut", 1 << 60), 0
+        wanted = said.get("body")
+        left = said.get("cut", 1 << 60)
+        taken = 0
         step = said.get("pieces", 1 << 16)
         for piece in self._pieces(wanted, head, body):
             for at in range(0, len(piece), step):
                 part = piece[at : at + step][:left]
                 connection.sendall(part)
-                left, taken = left - len(part), taken + len(part)
+                left = left - len(part)
+                taken = taken + len(part)
                 self.most_taken_bytes = max(self.most_taken_bytes, taken)
                 if not left or self._is_over.is_set():
                     return
@@ -287,7 +292,8 @@ def _endless(piece: bytes, most_bytes: int = _MOST_SENT_BYTES) -> Iterator[bytes
 
 def sound_content(request: bytes) -> tuple[str, dict[str, str], bytes]:
     """Answer of a sound content server."""
-    body, etag = content(), '"right"'
+    body = content()
+    etag = '"right"'
     asked = re.search(rb"(?i)\r\nRange: bytes=(\d+)-\r\n", request)
     condition = re.search(rb"(?i)\r\nIf-Range: (.*?)\r\n", request)
     headers = {"ETag": etag, "Content-Type": "application/octet-stream"}

@@ -21,7 +21,8 @@ from tests.engine.scripted_session import ScriptedSession
 from tests.fuzz.mutation import mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch
 
-_CPU_S, _MEMORY_BYTES = 2.0, 64 << 20
+_CPU_S = 2.0
+_MEMORY_BYTES = 64 << 20
 _SAVING_PATIENCE_S = 120.0
 _MOST_BYTES = 1 << 20
 
@@ -47,7 +48,9 @@ def seeds() -> list[bytes]:
 
 def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Damage bytes, take a part of another segment, or forge what a segment says."""
-    start, raw, choice = data[:2], data[2:], rng.randrange(5)
+    start = data[:2]
+    raw = data[2:]
+    choice = rng.randrange(5)
     if choice == 0:
         return (
             start
@@ -71,10 +74,12 @@ def _forged(rng: Random, number: int, raw: bytes) -> bytes:
     """The segment of a number with other tokens or another payload, and a sound digest."""
     segment = Segment.of_name(grown()[0][number % len(grown()[0])][0])
     assert segment is not None
-    n, payload = segment.last - segment.first, raw[segment.head_bytes :]
+    n = segment.last - segment.first
+    payload = raw[segment.head_bytes :]
     ids = bytearray(raw[head_bytes(0) : segment.head_bytes].ljust(4 * n, b"\0"))
     if rng.random() < 0.5:
-        at, wrong = 4 * rng.randrange(n), rng.choice((-1, 299, 300, (1 << 31) - 1, -(1 << 31)))
+        at = 4 * rng.randrange(n)
+        wrong = rng.choice((-1, 299, 300, (1 << 31) - 1, -(1 << 31)))
         ids[at : at + 4] = wrong.to_bytes(4, "little", signed=True)
     else:
         payload = payload[: rng.randrange(len(payload) + 1)]
@@ -86,7 +91,9 @@ def _forged(rng: Random, number: int, raw: bytes) -> bytes:
 
 def run(data: bytes, place: Path, watch: Watch) -> str:
     """Restore into an empty session, and go on from there."""
-    is_forged, where, wanted = data[:1] == b"G", _plant(data, place), grown()[1]
+    is_forged = data[:1] == b"G"
+    where = _plant(data, place)
+    wanted = grown()[1]
     session: Any = ScriptedSession()
     with watch.bounded("restoring", _CPU_S, _MEMORY_BYTES):
         restored = restore_state(session, where, wanted)

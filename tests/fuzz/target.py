@@ -43,12 +43,11 @@ class Watch:
             CostFault: it took more.
         """
         _reset_peak()
-        before_bytes, started_s = _memory_bytes("VmRSS"), time.process_time()
+        before_bytes = _memory_bytes("VmRSS")
+        started_s = time.process_time()
         yield
-        took_s, took_bytes = (
-            time.process_time() - started_s,
-            max(0, _memory_bytes("VmHWM") - before_bytes),
-        )
+        took_s = time.process_time() - started_s
+        took_bytes = max(0, _memory_bytes("VmHWM") - before_bytes)
         self.peak_bytes = max(self.peak_bytes, took_bytes)
         if self._enforces and took_s > cpu_s:
             raise CostFault(f"{what} took {took_s:.1f} s of processor time, more than {cpu_s:g}")

@@ -67,7 +67,8 @@ def test_what_failed_once_holds(name: str, path: Path) -> None:
 @pytest.mark.parametrize("name", TARGETS)
 def test_mutated_inputs_are_the_same_for_the_same_seed(name: str) -> None:
     def made() -> list[bytes]:
-        rng, corpus = Random(3), load(name).seeds()
+        rng = Random(3)
+        corpus = load(name).seeds()
         for _ in range(40):
             corpus.append(mutated(load(name), rng, corpus))
         return corpus
@@ -80,7 +81,8 @@ def test_mutated_inputs_are_the_same_for_the_same_seed(name: str) -> None:
     ["form", "database", "state", "template", "tools", "export", "convert", "documents", "file"],
 )
 def test_sound_inputs_and_some_changed_ones_hold(name: str) -> None:
-    target, rng = load(name), Random(11)
+    target = load(name)
+    rng = Random(11)
     corpus = target.seeds()[:6]
     outcomes = set()
     for data in corpus + [mutated(target, rng, corpus) for _ in range(12)]:
@@ -95,7 +97,9 @@ def test_sound_inputs_and_some_changed_ones_hold(name: str) -> None:
 
 def found_in(name: str, most: int = 300) -> Result:
     """Run the seeds and changed inputs until one fails."""
-    target, rng = load(name), Random(38)  # it finds each of the faults below among the first inputs
+    # it finds each of the faults below among the first inputs
+    target = load(name)
+    rng = Random(38)
     corpus = target.seeds()
     for data in chain(corpus, (mutated(target, rng, corpus) for _ in range(most))):
         result = execute(target, data, enforces=False)

@@ -23,7 +23,8 @@ from app.remote.tool_address import ToolAddress
 from tests.fuzz.mutation import mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 
-_CPU_S, _MEMORY_BYTES = 10.0, 128 << 20
+_CPU_S = 10.0
+_MEMORY_BYTES = 128 << 20
 _LIMITS = ServerLimits(start_s=2.0, call_s=1.0, answer_bytes=1 << 20, result_chars=1 << 14)
 _KEY = "sk-secret-of-the-fuzzer"
 _METHODS = ("initialize", "notifications/initialized", "tools/list", "tools/call")

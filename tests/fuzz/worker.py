@@ -65,7 +65,8 @@ def execute(
     target: Target, data: bytes, lines: NewLines | None = None, enforces: bool = True
 ) -> Result:
     """Run one input here, in a directory of its own."""
-    started_s, watch = time.monotonic(), Watch(enforces)
+    started_s = time.monotonic()
+    watch = Watch(enforces)
     n_before = len(lines.seen) if lines else 0
     outcome, fault = _outcome(target, data, lines, watch)
     # watching the lines costs time as well
@@ -112,7 +113,8 @@ class Worker:
     """Runs inputs of one target in a child process, which is started again after one that ended it."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._target = name, load(name)
+        self._target = load(name)
+        self._name = name
         self._child: subprocess.Popen[bytes] | None = None
         self._home = tempfile.TemporaryDirectory(prefix="jalopy-fuzz-home-")
 
@@ -127,7 +129,8 @@ class Worker:
         """Run one input; that it ended or hung the process is a result like others."""
         if self._child is None:
             self._child = self._start()
-        child, started_s = self._child, time.monotonic()
+        child = self._child
+        started_s = time.monotonic()
         assert child.stdin is not None
         assert child.stdout is not None
         with suppress(OSError):
@@ -166,7 +169,8 @@ class Worker:
         return child
 
     def _end(self) -> None:
-        child, self._child = self._child, None
+        child = self._child
+        self._child = None
         if child is None:
             return
         child.kill()

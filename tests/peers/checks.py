@@ -33,7 +33,10 @@ class Desk:
     """A user's folder, and the program run in it against one server."""
 
     def __init__(self, server: PeerServer, root: Path, patience_s: float, n_tokens: int) -> None:
-        self.server, self.root, self.patience_s, self._n_tokens = server, root, patience_s, n_tokens
+        self.server = server
+        self.root = root
+        self.patience_s = patience_s
+        self._n_tokens = n_tokens
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -64,7 +67,8 @@ class Desk:
 
     def started(self, *words: str) -> subprocess.Popen[bytes]:
         """Start the program with pipes; ``run`` would wait for all of its input."""
-        pipe, given = subprocess.PIPE, subprocess.DEVNULL if words[0] == "run" else subprocess.PIPE
+        pipe = subprocess.PIPE
+        given = subprocess.DEVNULL if words[0] == "run" else subprocess.PIPE
         command = self.command(*words)
         return subprocess.Popen(
             command, stdin=given, stdout=pipe, stderr=pipe, env=self.environ, cwd=self.root

@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-source, target = Path(sys.argv[1]), Path(sys.argv[2])
+source = Path(sys.argv[1])
+target = Path(sys.argv[2])
 target.mkdir(parents=True, exist_ok=True)
 tokenizer = AutoTokenizer.from_pretrained(str(source.parent), gguf_file=source.name)
 model = AutoModelForCausalLM.from_pretrained(

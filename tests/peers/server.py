@@ -61,7 +61,9 @@ class PeerServer:
     def __init__(self, kind: str, python: str, model: Path, root: Path, patience_s: float) -> None:
         port = free_port()
         self._command = [os.path.abspath(python), *KINDS[kind](model.absolute(), port)]
-        self.url, self._root, self._patience_s = f"http://127.0.0.1:{port}", root, patience_s
+        self.url = f"http://127.0.0.1:{port}"
+        self._root = root
+        self._patience_s = patience_s
         self._log = root / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._family: list[psutil.Process] = []

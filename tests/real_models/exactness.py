@@ -72,7 +72,8 @@ def read_by_us(path: Path, chunks: Chunks, kv: str) -> Read:
     """Read the chunks with this engine."""
     model = Model.open(path, threads=chunks.n_threads)
     session = model.session(len(chunks.ids[0]), kv)
-    losses, kept = [], []
+    losses = []
+    kept = []
     for number, chunk in enumerate(chunks.ids):
         session.truncate(0)
         targets = iter(chunk[chunks.first + 1 :])
@@ -90,7 +91,8 @@ def read_by_us(path: Path, chunks: Chunks, kv: str) -> Read:
 def read_by_peer(path: Path, chunks: Chunks, kv: str, python: str) -> Read:
     """Read the chunks with llama.cpp."""
     with tempfile.TemporaryDirectory() as place:
-        tokens, answer = Path(place, "chunks.npy"), Path(place, "answer.npz")
+        tokens = Path(place, "chunks.npy")
+        answer = Path(place, "answer.npz")
         np.save(tokens, chunks.ids)
         how = [str(chunks.first), str(N_KEPT), kv, str(chunks.n_threads)]
         subprocess.run([python, str(PEER), str(path), str(tokens), *how, str(answer)], check=True)

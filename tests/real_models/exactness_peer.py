@@ -40,8 +40,11 @@ def rows_of(context: Any, ids: list[int], first: int) -> list[Any]:
     batch = llama_cpp.llama_batch_init(len(ids), 0, 1)
     batch.n_tokens = len(ids)
     for i, token in enumerate(ids):
-        batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, i, 1
-        batch.seq_id[i][0], batch.logits[i] = 0, i >= first
+        batch.token[i] = token
+        batch.pos[i] = i
+        batch.n_seq_id[i] = 1
+        batch.logits[i] = i >= first
+        batch.seq_id[i][0] = 0
     if llama_cpp.llama_decode(context, batch):
         raise SystemExit("llama.cpp does not compute these tokens")
     llama_cpp.llama_batch_free(batch)
@@ -66,7 +69,8 @@ def main(
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
     chunks = np.load(chunks_path).tolist()
     context = opened(model_path, len(chunks[0]), kv, int(n_threads))
-    losses, kept = [], []
+    losses = []
+    kept = []
     for number, chunk in enumerate(chunks):
         rows = rows_of(context, chunk[:-1], int(first))
         for row, target in zip(rows, chunk[int(first) + 1 :]):  # noqa: B905 - it may be an old Python

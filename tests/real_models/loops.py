@@ -101,8 +101,10 @@ class Asking:
     def judge(self, n: int, ids: Sequence[int]) -> Judged:
         """Have a guard listen to a reply."""
         tokenizer = self.model.tokenizer
-        watch, guard = LoopWatch(), LoopGuard(tokenizer.spelled_bytes)
-        nearness, stopped_at = 0.0, None
+        watch = LoopWatch()
+        guard = LoopGuard(tokenizer.spelled_bytes)
+        nearness = 0.0
+        stopped_at = None
         for at, token in enumerate(ids, 1):
             watch.note(token)
             if watch.period:

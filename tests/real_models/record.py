@@ -62,7 +62,8 @@ def main() -> None:
     }
     told = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
     with tempfile.TemporaryDirectory() as work:
-        question, answer = Path(work, "asked.json"), Path(work, "told.json")
+        question = Path(work, "asked.json")
+        answer = Path(work, "told.json")
         question.write_text(json.dumps(asked))
         for model in REAL_MODELS:
             path = chosen.folder / model.file_name

@@ -50,12 +50,10 @@ class Peer:
         batch = llama_cpp.llama_batch_init(len(ids), 0, 1)
         batch.n_tokens = len(ids)
         for i, token in enumerate(ids):
-            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0] = (
-                token,
-                start + i,
-                1,
-                0,
-            )
+            batch.pos[i] = start + i
+            batch.token[i] = token
+            batch.n_seq_id[i] = 1
+            batch.seq_id[i][0] = 0
             batch.logits[i] = every or i == len(ids) - 1
         if llama_cpp.llama_decode(self.context, batch):
             raise SystemExit("llama_decode failed")

@@ -150,8 +150,11 @@ def test_the_perplexity_is_near_the_recorded(model: Model, recorded: dict[str, A
 
 def test_a_shifted_context_reads_on_as_well_as_a_new_one(model: Model) -> None:
     ids = model.tokenizer.encode(TEXT.read_text())
-    n_keep, n_drop, length = 16, 64, 192
-    shifted, anew = model.session(n_ctx=512), model.session(n_ctx=512)
+    n_keep = 16
+    n_drop = 64
+    length = 192
+    shifted = model.session(n_ctx=512)
+    anew = model.session(n_ctx=512)
     shifted.feed(ids[:length])
     shifted.shift(n_keep, n_drop)
     anew.feed([*ids[:n_keep], *ids[n_keep + n_drop : length]])

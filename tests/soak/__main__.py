@@ -232,7 +232,8 @@ def _table(run: Run) -> str:
     longest = max(run.lives, key=len, default=[])
     if longest:
         edge = max(1, len(longest) // 10)
-        first, last = longest[:edge], longest[-edge:]
+        first = longest[:edge]
+        last = longest[-edge:]
         for name, unit in (
             ("rss_bytes", _MIB),
             ("anonymous_bytes", _MIB),

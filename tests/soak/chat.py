@@ -57,7 +57,8 @@ class Chat:
         self._set_size(*size)
         self._modes_before = termios.tcgetattr(self._slave)
         self._reports, theirs = socket.socketpair()
-        self._unread, self.reports = b"", list[dict[str, Any]]()
+        self.reports = list[dict[str, Any]]()
+        self._unread = b""
         self._shell = subprocess.Popen(
             [sys.executable, str(_SHELL), str(theirs.fileno()), *command],
             stdin=self._slave, stdout=self._slave, stderr=self._slave, env=dict(environ), cwd=cwd,

@@ -13,7 +13,8 @@ from tests.soak.run import Run
 from tests.soak.talk import turn
 from tests.soak.view import letters
 
-FULL_DISK, READ_ONLY_DISK = "full disk (a small file system)", "read-only disk"
+FULL_DISK = "full disk (a small file system)"
+READ_ONLY_DISK = "read-only disk"
 _FILE_LIMIT_BYTES = 64
 
 
@@ -33,7 +34,8 @@ def _seen_before_end(run: Run, said: Said) -> None:
         and view.blocks[-1].who == "model"
         and any(said.marker in one.text for one in view.blocks)
     ):
-        said.fate, said.reply = Fate.ANSWERED, letters(view.blocks[-1].text)
+        said.reply = letters(view.blocks[-1].text)
+        said.fate = Fate.ANSWERED
 
 
 def _ended(

@@ -33,7 +33,8 @@ class Home:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.work, self.state = root / "work", root / "state"
+        self.work = root / "work"
+        self.state = root / "state"
         for directory in (
             self.work,
             self.state,

@@ -48,7 +48,8 @@ class Said:
 
     def give_up(self, why: str) -> None:
         """Promise nothing of it any more."""
-        self.fate, self.why_gone = Fate.GONE, why
+        self.fate = Fate.GONE
+        self.why_gone = why
 
 
 @dataclass
@@ -97,7 +98,8 @@ class Ledger:
         for marker in markers:
             said = self.said.get(marker)
             if said is not None and said.fate is not Fate.GONE:
-                said.fate, said.reply = Fate.REPLACED, ""
+                said.fate = Fate.REPLACED
+                said.reply = ""
 
     def forget_deleted(self, conversation_id: str, before: Found, after: Found) -> None:
         """Nothing is promised of messages that only a conversation had which was deleted."""

@@ -23,7 +23,8 @@ from tests.soak.texts import marker_of
 from tests.soak.view import View, letters
 
 _NOT_SENT = "Not sent: this message"
-SELECT_ALL, BACKSPACE = b"\x1ba", b"\x7f"
+SELECT_ALL = b"\x1ba"
+BACKSPACE = b"\x7f"
 
 
 class Run:
@@ -37,7 +38,9 @@ class Run:
     """
 
     def __init__(self, home: Home, log: Path) -> None:
-        self.home, self.ledger, self.counts = home, Ledger(), Counter[str]()
+        self.counts = Counter[str]()
+        self.home = home
+        self.ledger = Ledger()
         self.lives: list[list[Sample]] = []
         self.skipped: set[str] = set()
         self.step = 0
@@ -250,7 +253,8 @@ class Run:
     def note_reply(self, said: Said) -> None:
         """Note the reply at the end of the screen as one that is finished, if it stands there below its question."""
         view = self.view
-        reply, blocks = view.last_reply, view.blocks
+        reply = view.last_reply
+        blocks = view.blocks
         if (
             reply is None
             or reply.n_tokens is None

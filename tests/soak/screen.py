@@ -39,7 +39,8 @@ class Screen:
 
     def resize(self, columns: int, rows: int) -> None:
         """Begin with an empty grid: what is on it afterwards was painted for this size."""
-        self.columns, self.n_rows = columns, rows
+        self.columns = columns
+        self.n_rows = rows
         self._cells = [[" "] * columns for _ in range(rows)]
         self._row = self._column = 0
 
@@ -90,7 +91,8 @@ class Screen:
             if width == 0:
                 continue
             if self._column + width > self.columns:
-                self._column, self._row = 0, min(self._row + 1, self.n_rows - 1)
+                self._column = 0
+                self._row = min(self._row + 1, self.n_rows - 1)
             for offset in range(min(width, self.columns - self._column)):
                 self._cells[self._row][self._column + offset] = "" if offset else character
             self._column += width

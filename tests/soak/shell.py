@@ -18,7 +18,8 @@ import termios
 
 def main() -> None:
     """Run one job."""
-    reports, command = int(sys.argv[1]), sys.argv[2:]
+    reports = int(sys.argv[1])
+    command = sys.argv[2:]
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     job = os.fork()

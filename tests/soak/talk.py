@@ -31,7 +31,8 @@ def markdown_turn(run: Run, rng: Random) -> None:
 
 def paste(run: Run, rng: Random) -> None:
     """Type a little and paste much, which is folded; it may be more than the context holds."""
-    marker, pasted = run.next_marker(), texts.pasted(rng)
+    marker = run.next_marker()
+    pasted = texts.pasted(rng)
     run.type_text(f"{marker} look: ")
     run.paste(pasted)
     run.live.wait_for(lambda: "[pasted" in run.view.prompt, "the folded paste")

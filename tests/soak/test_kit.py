@@ -57,7 +57,8 @@ def store(tmp_path: Path) -> Store:
     from app.conversations.conversation import Conversation
 
     store = Store(tmp_path / "conversations")
-    journal, conversation = Journal(store), Conversation()
+    journal = Journal(store)
+    conversation = Conversation()
     for number in (1, 2):
         conversation.add_user(f"mk{number} question")
         journal.note_asked(conversation, is_replacing=False)
@@ -135,7 +136,8 @@ def test_a_deleted_conversation_excuses_only_its_own_messages(store: Store, ledg
 def test_a_message_joined_with_an_unanswered_one_goes_whole(store, ledger):
     from app.conversations.conversation import Conversation
 
-    journal, conversation = Journal(store), Conversation()
+    journal = Journal(store)
+    conversation = Conversation()
     conversation.add_user("mk3 question\n\nmk4 question")
     journal.note_asked(conversation, is_replacing=False)
     conversation.add_reply("reply", Ending.COMPLETE, None)

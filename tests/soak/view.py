@@ -13,9 +13,11 @@ _FOOTER_END = re.compile(r"([\d,]+) tokens? · (?:[\d.,]+ tok/s|first after)")
 _RATE = re.compile(r" *(?:[\d.,]+|-) tok/s")
 """Begins the status line in rest and while a reply is written; the word for the state is left out in want of room."""
 _MARKDOWN_SIGNS = "<[`~&#.)"
-_BODY_COLUMN, _CHAT_COLUMNS = 8, 110
+_BODY_COLUMN = 8
+_CHAT_COLUMNS = 110
 """Of a message, and most of the conversation, which is in the middle of a wider screen."""
-PROMPT_TOP, PROMPT_BOTTOM = "╭", "╰"
+PROMPT_TOP = "╭"
+PROMPT_BOTTOM = "╰"
 
 
 def letters(text: str) -> str:

@@ -70,15 +70,14 @@ def test_no_question_of_the_test_is_in_the_training_text(questions_of_the_test):
         for name, question in questions_of_the_test
         if name not in ("unknown", "loops")
     }
-    taken, n_compiled = [], 0
+    taken = []
+    n_compiled = 0
     for wording, count in counted:
         parts = in_all_sentences(wording)
         longest = max(parts, key=len, default="")
         if like := [one for one in asked if longest in one and all(part in one for part in parts)]:
-            expression, n_compiled = (
-                pattern(wording, slot_words=4 if count > 2 else 1),
-                n_compiled + 1,
-            )
+            expression = pattern(wording, slot_words=4 if count > 2 else 1)
+            n_compiled = n_compiled + 1
             taken += [(question, wording) for question in like if expression.fullmatch(question)]
     assert (taken, len(counted) > 500, n_compiled > 100) == ([], True, True)
 
@@ -116,7 +115,9 @@ def test_sums_in_the_text_are_right():
             )
             if match is None:
                 continue
-            x, y, result = int(match[1]), int(match[3]), int(match[7])
+            x = int(match[1])
+            y = int(match[3])
+            result = int(match[7])
             assert (
                 result == {"+": x + y, "-": x - y, "x": x * y, "/": x // y if y else None}[match[2]]
             )
@@ -181,7 +182,9 @@ def test_a_conversation_is_written_as_the_template_does():
 
 
 def test_more_wordings_change_no_random_number_when_they_are_off():
-    plain, off, on = Writer(3), Writer(3), Writer(3)
+    plain = Writer(3)
+    off = Writer(3)
+    on = Writer(3)
     on.share_more = 1.0
     assert [plain.choice("ab") for _ in range(20)] == [off.wording("ab", "cd") for _ in range(20)]
     assert {on.wording("ab", "cd") for _ in range(50)} == {"c", "d"}

@@ -84,7 +84,8 @@ def make_job(options: CompareOptions) -> Job:
 
     checked = engine_access.validate_model(options.model)
     with closing(checked.gguf):
-        vocab_size, trained = checked.config.vocab_size, checked.config.context_length
+        vocab_size = checked.config.vocab_size
+        trained = checked.config.context_length
         greedy_prompt = list(checked.tokenizer.encode(GREEDY_TEXT)) or [0]
         chosen = random.Random(_SEED)
         prompt, following = (
@@ -113,9 +114,10 @@ def make_job(options: CompareOptions) -> Job:
 
 def ask(python: str, job: Job) -> Answer:
     """Have our engine do the job, or the one that a Python has. Raises Refusal: it cannot; the line says what to do."""
-    command = (
-        own_module("app.cli.compare.command") if python == OURS else [python, peer_side.__file__]
-    )
+    if python == OURS:
+        command = own_module("app.cli.compare.command")
+    else:
+        command = [python, peer_side.__file__]
     try:
         done = subprocess.run(
             command, input=json.dumps(job), capture_output=True, text=True, errors="replace", timeout=PATIENCE_S,
@@ -138,7 +140,10 @@ def ask(python: str, job: Job) -> Answer:
     except (ValueError, RecursionError):
         answer = None
     if not _is_answer(answer):
-        code = exit_codes.INTERNAL if python == OURS else exit_codes.UNSUPPORTED
+        if python == OURS:
+            code = exit_codes.INTERNAL
+        else:
+            code = exit_codes.UNSUPPORTED
         raise Refusal(f"jalopy compare: {python}: answered nothing sensible", code)
     return answer  # type: ignore[no-any-return]
 
@@ -146,11 +151,10 @@ def ask(python: str, job: Job) -> Answer:
 def _why(python: str, code: int, complaint: str) -> str:
     if code == peer_side.NOT_INSTALLED:
         name = "llama-cpp-python"
-        install = (
-            install_command(name)
-            if python == sys.executable
-            else f"{shlex.quote(python)} -m pip install {name}"
-        )
+        if python == sys.executable:
+            install = install_command(name)
+        else:
+            install = f"{shlex.quote(python)} -m pip install {name}"
         cure = f"{install}, or name the Python that has it: --peer-python PATH"
         return f"{python} has none of the engines that can be compared ({cure})"
     if code == peer_side.TOO_OLD:
@@ -200,7 +204,8 @@ def report(
 
 def _peer(ours: Answer, mine: Mapping[str, list[float]], theirs: list[Answer]) -> dict[str, Any]:
     """Return what one engine did, next to ours."""
-    rates, last = _rates_of(theirs), theirs[-1]
+    rates = _rates_of(theirs)
+    last = theirs[-1]
     part = parting(ours["greedy"], last["greedy"])
     return {
         "engine": clean_line(last["engine"], 40),
@@ -230,9 +235,11 @@ def peer_level(system: str) -> str:
 
 def lines(found: dict[str, Any]) -> list[str]:
     """Write the comparison for people."""
-    ours, peers = found[OURS], found["peers"]
+    ours = found[OURS]
+    peers = found["peers"]
     n = len(ours["decode_tps"])
-    write, read = f"write {found['n_gen']} tokens", f"read {found['n_prompt']} tokens"
+    write = f"write {found['n_gen']} tokens"
+    read = f"read {found['n_prompt']} tokens"
     written = [
         f"{clean_line(Path(found['model']).name, 60)} · {found['threads']} threads · {found['weights']}",
         f"tok/s, median of {n} (lowest-highest); ratio: jalopy to it",
@@ -262,17 +269,17 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 
 def _greedy_line(peer: dict[str, Any], n_tokens: int) -> str:
-    part, engine = peer["greedy_parts_at"], peer["engine"]
+    part = peer["greedy_parts_at"]
+    engine = peer["engine"]
     if not peer["greedy_tokens"]:
         return f"greedy: {engine} does not tell its tokens"
     if part is None:
         return f"greedy: jalopy and {engine} write the same {n_tokens} tokens after {GREEDY_TEXT!r}"
     margin = peer["greedy_margin"]
-    what = (
-        "a near tie that rounding decides"
-        if margin < NEAR_TIE
-        else "no near tie: one of them computes wrongly, or other weights"
-    )
+    if margin < NEAR_TIE:
+        what = "a near tie that rounding decides"
+    else:
+        what = "no near tie: one of them computes wrongly, or other weights"
     return (
         f"greedy: as {engine} up to token {part} of {n_tokens}, then they part; ours was ahead by "
         f"{margin:.3f} spreads: {what}"

@@ -20,7 +20,9 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-NOT_INSTALLED, TOO_OLD, REFUSED = 3, 4, 5
+NOT_INSTALLED = 3
+TOO_OLD = 4
+REFUSED = 5
 
 
 def main() -> int:
@@ -81,7 +83,8 @@ def done_by_llama_cpp(library: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 def done_by_ik(package: Any, job: dict[str, Any]) -> dict[str, Any]:
     """Return what ik_llama.cpp does with a job, in the better of its two layouts. Raises as ``Peer``."""
-    library, each = package._ctypes_api, []
+    library = package._ctypes_api
+    each = []
     for is_repacked in (False, True):
         with closing(Peer(library, job, is_repacked)) as peer:
             each.append(done(peer, job))
@@ -106,7 +109,8 @@ def done_by_openvino(package: Any, job: dict[str, Any]) -> dict[str, Any]:
         wanted = package.GenerationConfig(max_new_tokens=n, ignore_eos=True, do_sample=False)
         return pipeline.generate(openvino.Tensor(np.array([prompt], np.int64)), wanted)
 
-    read_tps, write_tps = [], []
+    read_tps = []
+    write_tps = []
     for prompt in prompts(job["prompt"], job["repeats"] + 1):
         # The first token comes with the prompt.
         figures = write(prompt, 1 + len(job["following"])).perf_metrics
@@ -127,12 +131,14 @@ def done_by_mistral_rs(package: Any, job: dict[str, Any]) -> dict[str, Any]:
 
     It takes its threads from the environment, and writes its log to standard output.
     """
-    os.environ["RAYON_NUM_THREADS"], os.environ["HF_HUB_OFFLINE"] = str(job["threads"]), "1"
+    os.environ["RAYON_NUM_THREADS"] = str(job["threads"])
+    os.environ["HF_HUB_OFFLINE"] = "1"
     path = Path(job["model"])
     runner = package.Runner(
         which=package.Which.GGUF(str(path.parent), path.name), max_seqs=1, prefix_cache_n=0
     )
-    read_tps, write_tps = [], []
+    read_tps = []
+    write_tps = []
     for text in (job["prompt_text"][n:] for n in range(job["repeats"] + 1)):
         wanted = package.CompletionRequest(
             text, "default", max_tokens=1 + len(job["following"]), temperature=0.0
@@ -181,7 +187,8 @@ class Peer:
         wanted = library.llama_model_default_params()
         wanted.n_gpu_layers = 0
         if is_repacked is not None:
-            wanted.repack_tensors, wanted.use_mmap = is_repacked, not is_repacked
+            wanted.repack_tensors = is_repacked
+            wanted.use_mmap = not is_repacked
         self._model = library.llama_model_load_from_file(job["model"].encode(), wanted)
         if not self._model:
             raise ValueError("the file is refused")
@@ -213,12 +220,10 @@ class Peer:
         batch = self._l.llama_batch_init(len(tokens), 0, 1)
         batch.n_tokens = len(tokens)
         for i, token in enumerate(tokens):
-            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0] = (
-                token,
-                start + i,
-                1,
-                0,
-            )
+            batch.pos[i] = start + i
+            batch.token[i] = token
+            batch.n_seq_id[i] = 1
+            batch.seq_id[i][0] = 0
             batch.logits[i] = i == len(tokens) - 1
         code = self._l.llama_decode(self._context, batch)
         self._l.llama_batch_free(batch)
@@ -240,8 +245,10 @@ def done(peer: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 def measure(peer: Any, job: dict[str, Any]) -> tuple[list[float], list[float]]:
     """Read the prompt at once and write token by token; the first time only warms up."""
-    prompt, following = job["prompt"], job["following"]
-    read_tps, write_tps = [], []
+    prompt = job["prompt"]
+    following = job["following"]
+    read_tps = []
+    write_tps = []
     for n in range(job["repeats"] + 1):
         peer.clear()
         started_s = time.perf_counter()

@@ -21,7 +21,8 @@ _MOST_STRETCHED = 16
 """Dots for a second at most: what comes in is a figure a second."""
 _BRAILLE = 0x2800
 _STEPS_OF_BRAILLE = 4
-_LEFT_DOTS, _RIGHT_DOTS = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)
+_LEFT_DOTS = (0x40, 0x04, 0x02, 0x01)
+_RIGHT_DOTS = (0x80, 0x20, 0x10, 0x08)
 """Bits of the four dots of a column, the lowest first."""
 
 
@@ -43,7 +44,8 @@ class GraphScale:
     """The top of a graph, which only grows while a reply lasts."""
 
     def __init__(self) -> None:
-        self._n_seconds, self.top_tps = 0, 0.0
+        self._n_seconds = 0
+        self.top_tps = 0.0
 
     def follow(self, graph: Graph) -> float:
         """Return the top for a graph that has grown, or is another reply's."""
@@ -59,7 +61,9 @@ def top_of(graph: Graph) -> float:
     highest = max((*graph.rates_tps, graph.median_tps), default=0.0)
     if 0 < graph.limit_tps <= _LIMIT_WITHIN * highest:
         highest = max(highest, graph.limit_tps)
-    return next_round(highest * 1.05) if highest > 0 else 1.0
+    if highest > 0:
+        return next_round(highest * 1.05)
+    return 1.0
 
 
 def next_round(value: float) -> float:
@@ -72,15 +76,20 @@ def graph_lines(
     graph: Graph, width: int, height: int, glyphs: Glyphs, top: float = 0.0
 ) -> list[Line]:
     """Draw in ``width`` columns and ``height`` rows, the last being the base line; ``top`` is the least height."""
-    columns, rows = width - LABEL_COLUMNS, height - 1
+    columns = width - LABEL_COLUMNS
+    rows = height - 1
     if columns < 4 or rows < 1:
         return [()] * max(0, height)
     top = max(top, top_of(graph))
-    limit_tps, each = graph.limit_tps, _dots_per_cell(glyphs)
+    limit_tps = graph.limit_tps
+    each = _dots_per_cell(glyphs)
     stretched, seconds_per_dot, first_s = _stretched(graph.rates_tps, each * columns)
-    colour = (
-        (lambda tps: level_of(tps / limit_tps)) if limit_tps > 0 else (lambda tps: SpanRole.WRITING)
-    )
+
+    def colour(tps: float) -> SpanRole:
+        if limit_tps > 0:
+            return level_of(tps / limit_tps)
+        return SpanRole.WRITING
+
     labels = {0: f"{top:g}"} | ({rows // 2: f"{top / 2:g}"} if rows % 2 == 0 else {})
     found = []
     for row, spans in enumerate(_area(stretched, rows, top, glyphs, colour)):
@@ -102,7 +111,9 @@ def history_lines(
 
 
 def _dots_per_cell(glyphs: Glyphs) -> int:
-    return 2 if glyphs.has_braille else 1
+    if glyphs.has_braille:
+        return 2
+    return 1
 
 
 def _area(
@@ -116,7 +127,10 @@ def _area(
     each = _dots_per_cell(glyphs)
     cells = [values[at : at + each] for at in range(0, len(values), each)]
     edges = [colour(max(cell)) for cell in cells]
-    steps = _STEPS_OF_BRAILLE if glyphs.has_braille else len(glyphs.levels) - 1
+    if glyphs.has_braille:
+        steps = _STEPS_OF_BRAILLE
+    else:
+        steps = len(glyphs.levels) - 1
     heights = [-(-round(max(cell) / top * rows * steps) // steps) for cell in cells]
     return [
         [
@@ -133,7 +147,10 @@ def _area(
 def _stretched(rates_tps: Sequence[float], dots: int) -> tuple[list[float], float, float]:
     """Return a value for each dot, the seconds of a dot, and the first second shown."""
     n = len(rates_tps)
-    each = max(1, min(_MOST_STRETCHED, dots // n)) if n else 1
+    if n:
+        each = max(1, min(_MOST_STRETCHED, dots // n))
+    else:
+        each = 1
     if each == 1:
         return list(rates_tps[-dots:]), 1.0, float(max(0, n - dots))
     found = []
@@ -151,12 +168,17 @@ def _shape(cell: Sequence[float], below: int, rows: int, top: float, glyphs: Gly
     bits = 0
     for tps, dots in zip(cell, (_LEFT_DOTS, _RIGHT_DOTS), strict=False):
         bits |= sum(dots[: _filled(tps, below, rows, top, len(dots))])
-    return chr(_BRAILLE + bits) if bits else " "
+    if bits:
+        return chr(_BRAILLE + bits)
+    return " "
 
 
 def _filled(tps: float, below: int, rows: int, top: float, steps: int) -> int:
     filled = min(steps, max(0, round(tps / top * rows * steps) - below * steps))
-    return max(1, filled) if below == 0 and tps > 0 else filled  # slow is not nothing
+    # slow is not nothing
+    if below == 0 and tps > 0:
+        return max(1, filled)
+    return filled
 
 
 def _rule_of(graph: Graph, below: int, rows: int, top: float, glyphs: Glyphs) -> tuple[str, str]:
@@ -185,7 +207,11 @@ def _base(
 ) -> Line:
     cells = [Span(glyphs.line, SpanRole.FRAME)] * columns
     last_s = first_s + columns * seconds_per_cell
-    begin, end = f"{first_s:.0f} s " if first_s else "", f" {last_s:.0f} s"
+    if first_s:
+        begin = f"{first_s:.0f} s "
+    else:
+        begin = ""
+    end = f" {last_s:.0f} s"
     if columns > 3 * (len(begin) + len(end)):
         cells[: len(begin)] = [Span(sign, SpanRole.MUTED) for sign in begin]
         cells[-len(end) :] = [Span(sign, SpanRole.MUTED) for sign in end]

@@ -57,7 +57,8 @@ _AREAS = dict(
         strict=True,
     )
 )
-_WORST, _BEST = 0.3, 0.8
+_WORST = 0.3
+_BEST = 0.8
 """Shares of the machine's limit at which the colour is that of trouble, and that of good."""
 
 
@@ -113,7 +114,9 @@ def milliseconds(tps: float) -> str:
     if tps <= 0:
         return "    -"
     ms = 1000 / tps
-    return f"{ms:5.1f}" if ms < 99.95 else f"{ms:5.0f}"
+    if ms < 99.95:
+        return f"{ms:5.1f}"
+    return f"{ms:5.0f}"
 
 
 def percent(share: float, width: int) -> str:
@@ -148,7 +151,10 @@ def clipped(one: Line, width: int) -> Line:
     for span in one:
         if width <= 0:
             break
-        text = span.text if cell_len(span.text) <= width else set_cell_size(span.text, width)
+        if cell_len(span.text) <= width:
+            text = span.text
+        else:
+            text = set_cell_size(span.text, width)
         kept.append(Span(text, span.role))
         width -= cell_len(text)
     return tuple(kept)
@@ -159,7 +165,9 @@ def fitted(one: Line, width: int) -> Line:
     missing = width - width_of(one)
     if missing < 0:
         return clipped(one, width)
-    return (*one, Span(" " * missing)) if missing else one
+    if missing:
+        return (*one, Span(" " * missing))
+    return one
 
 
 def joined(spans: Iterable[Span]) -> Line:

@@ -35,10 +35,11 @@ def panel(
     name_role: SpanRole = SpanRole.TITLE,
 ) -> list[Line]:
     """Draw a panel, note in its upper edge and foot in its lower one, in ``height`` rows or as many as it needs."""
-    inner, rows = (
-        max(0, width - FRAME_COLUMNS),
-        max(0, height - FRAME_ROWS) if height else len(body),
-    )
+    inner = max(0, width - FRAME_COLUMNS)
+    if height:
+        rows = max(0, height - FRAME_ROWS)
+    else:
+        rows = len(body)
     if not inner:
         return [clipped(one, width) for one in body[:rows]]
     upper_left, upper_right, lower_left, lower_right, across, upright = tuple(glyphs.frame)
@@ -64,7 +65,10 @@ def _edge(
 ) -> Line:
     room = width - FRAME_COLUMNS
     left = clipped(left, room - 2)
-    right = right if width_of(right) and width_of(left) + width_of(right) + 5 <= room else EMPTY
+    if width_of(right) and width_of(left) + width_of(right) + 5 <= room:
+        right = right
+    else:
+        right = EMPTY
     beginning, ending = ((Span(" "), *one, Span(" ")) if one else EMPTY for one in (left, right))
     rest = Span(
         across * max(0, width - FRAME_COLUMNS - width_of(beginning) - width_of(ending)), frame
@@ -115,11 +119,17 @@ def cells_of(amounts: Sequence[float], width: int) -> list[int]:
     total = sum(amounts)
     if total <= 0 or width < 1:
         return [0] * len(amounts)
-    least = 1 if width >= 2 * len(amounts) else 0
+    if width >= 2 * len(amounts):
+        least = 1
+    else:
+        least = 0
     cells = [max(least, round(width * amount / total)) if amount > 0 else 0 for amount in amounts]
     while sum(cells) != width:
         largest = cells.index(max(cells))
-        cells[largest] += 1 if sum(cells) < width else -1
+        if sum(cells) < width:
+            cells[largest] += 1
+        else:
+            cells[largest] += -1
     return cells
 
 

@@ -77,12 +77,14 @@ def rows_of(line: Line, number: int, width: int) -> Iterator[Row]:
     at = 0
     for count, part in enumerate(_parts(line, room)):
         found = line.text.plain.find(part.plain, at)
-        at = found if found >= 0 else at
-        shown = (
-            part.pad_right(max(0, room - part.cell_length)).stylize_before(line.fill)
-            if line.fill
-            else part
-        )
+        if found >= 0:
+            at = found
+        else:
+            at = at
+        if line.fill:
+            shown = part.pad_right(max(0, room - part.cell_length)).stylize_before(line.fill)
+        else:
+            shown = part
         yield Row(line.rest if count else line.first, shown, number, len(line.mark) + at)
         at += len(part)
 
@@ -125,7 +127,9 @@ def inline_text(node: SyntaxTreeNode) -> Content:
         return inner.stylize_before(_link(node.attrs.get("href", "")))
     if node.type in _CLASSES:
         return inner.stylize_before(_CLASSES[node.type])
-    return inner if node.children else Content(node.content)
+    if node.children:
+        return inner
+    return Content(node.content)
 
 
 def _formula(node: SyntaxTreeNode, *, is_display: bool) -> Sequence[str]:
@@ -173,7 +177,9 @@ def markdown_lines(tree: SyntaxTreeNode, page: Page) -> list[Line]:
 
 def _lines(node: SyntaxTreeNode, page: Page) -> list[Line]:
     make = BLOCKS.get(node.type)
-    return make(node, page) if make else plain_lines(node.content)
+    if make:
+        return make(node, page)
+    return plain_lines(node.content)
 
 
 def _paragraph(node: SyntaxTreeNode, page: Page) -> list[Line]:
@@ -205,12 +211,19 @@ def _quote(node: SyntaxTreeNode, page: Page) -> list[Line]:
 
 
 def _code(node: SyntaxTreeNode, page: Page) -> list[Line]:
-    code, language = node.content.removesuffix("\n"), node.info.partition(" ")[0]
-    text = page.highlight(code, language) if page.highlight else Content(code)
+    code = node.content.removesuffix("\n")
+    language = node.info.partition(" ")[0]
+    if page.highlight:
+        text = page.highlight(code, language)
+    else:
+        text = Content(code)
     edge = Content(" ").stylize(".block")
     # Not in the text: it is not copied with the code.
     named = edge + Content(clean_line(language, 20)).stylize(".block").stylize(".edge")
-    label = [Line(NOTHING, named, named, fill=".block")] if language else []
+    if language:
+        label = [Line(NOTHING, named, named, fill=".block")]
+    else:
+        label = []
     return label + [
         Line(line, edge, edge, fill=".block", is_code=True)
         for line in text.split("\n", allow_blank=True)
@@ -218,7 +231,10 @@ def _code(node: SyntaxTreeNode, page: Page) -> list[Line]:
 
 
 def _bullets(node: SyntaxTreeNode, page: Page) -> list[Line]:
-    tasks = {} if choose_glyphs() is ASCII else _TASKS
+    if choose_glyphs() is ASCII:
+        tasks = {}
+    else:
+        tasks = _TASKS
     bullet = BULLETS[node.level // 2 % len(BULLETS)]
     return [line for item in node.children for line in _item(item, f"{bullet} ", page, tasks)]
 
@@ -245,7 +261,10 @@ def _item(
             lines.append(Line())
         lines += _lines(node, page.narrowed(len(mark)))
         before = node.type
-    task = tasks.get(lines[0].text.plain[:4]) if lines else None
+    if lines:
+        task = tasks.get(lines[0].text.plain[:4])
+    else:
+        task = None
     if task:
         lines[0] = replace(lines[0], text=Content(task) + lines[0].text[4:])
     return indented(
@@ -296,16 +315,22 @@ def table_lines(table: SyntaxTreeNode, width: int) -> list[Line]:
     is_open = all(len(lines) == 1 for lines in drawn[1:])
     lines = drawn[0] + edge
     for number, row in enumerate(drawn[1:]):
-        lines += row if is_open or not number else edge + row
+        if is_open or not number:
+            lines += row
+        else:
+            lines += edge + row
     return lines
 
 
 def _cell(cell: SyntaxTreeNode) -> Content:
     """The text of a cell, formulas in one line with it."""
-    text = inline_text(cell.children[0]) if cell.children else NOTHING
-    return (
-        Content(" ").join(part for part in text.split("\n") if part) if "\n" in text.plain else text
-    )
+    if cell.children:
+        text = inline_text(cell.children[0])
+    else:
+        text = NOTHING
+    if "\n" in text.plain:
+        return Content(" ").join(part for part in text.split("\n") if part)
+    return text
 
 
 def _fitted(widths: list[int], width: int) -> list[int] | None:
@@ -333,7 +358,12 @@ def _row(row: Cells, widths: list[int], aligns: list[str]) -> list[Line]:
 
 def _aligned(text: Content, width: int, align: str) -> Content:
     free = max(0, width - text.cell_length)
-    left = free if align == "right" else free // 2 if align == "center" else 0
+    if align == "right":
+        left = free
+    elif align == "center":
+        left = free // 2
+    else:
+        left = 0
     return text.pad_left(left).pad_right(free - left)
 
 

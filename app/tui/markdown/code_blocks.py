@@ -29,7 +29,8 @@ class ToCopy:
 def wanted_text(reply: ChatMessage | None, what: str) -> ToCopy:
     """Return what is asked for after ``/copy``, or raise ``Refusal``."""
     asked = what.lower().split()
-    words, to_file = [word for word in asked if word != "file"], "file" in asked
+    words = [word for word in asked if word != "file"]
+    to_file = "file" in asked
     if reply is None:
         raise Refusal("there is no reply to copy")
     if not words:

@@ -29,12 +29,17 @@ class Box:
 
     def with_script(self, text: str, *, is_below: bool) -> Box:
         """The same with a script at its first or last row."""
-        at = len(self.rows) - 1 if is_below else 0
+        if is_below:
+            at = len(self.rows) - 1
+        else:
+            at = 0
         return Box((*self.rows[:at], self.rows[at] + text, *self.rows[at + 1 :]), self.base)
 
     def stripped(self) -> Box:
         """The same without space at the ends of a single row."""
-        return Box((self.rows[0].strip(),)) if len(self.rows) == 1 else self
+        if len(self.rows) == 1:
+            return Box((self.rows[0].strip(),))
+        return self
 
 
 def spaced(text: str) -> str:
@@ -49,7 +54,8 @@ def joined(parts: Sequence[Box]) -> Box:
     merged: list[Box] = []
     for part in parts:
         if merged and len(part.rows) == len(merged[-1].rows) == 1:
-            before, after = merged[-1].rows[0], part.rows[0]
+            before = merged[-1].rows[0]
+            after = part.rows[0]
             merged[-1] = Box((before + ("" if before.endswith(" ") and after == " " else after),))
         else:
             merged.append(part)
@@ -60,7 +66,8 @@ def joined(parts: Sequence[Box]) -> Box:
 
 def _side_by_side(parts: Sequence[Box]) -> Box:
     """Put boxes next to each other, their base lines on one row."""
-    above, below = max(box.base for box in parts), max(len(box.rows) - box.base for box in parts)
+    above = max(box.base for box in parts)
+    below = max(len(box.rows) - box.base for box in parts)
     rows = []
     for number in range(-above, below):
         cells = [
@@ -75,7 +82,12 @@ def _side_by_side(parts: Sequence[Box]) -> Box:
 
 def _padded(text: str, width: int, side: str) -> str:
     free = max(0, width - cell_len(text))
-    left = free if side == "r" else free // 2 if side == "c" else 0
+    if side == "r":
+        left = free
+    elif side == "c":
+        left = free // 2
+    else:
+        left = 0
     return " " * left + text + " " * (free - left)
 
 
@@ -113,4 +125,8 @@ def between_brackets(box: Box, left: str, right: str) -> Box:
 def _edge(edge: str, number: int, n_rows: int) -> str:
     if edge[1] in "⎨⎬" and number != (n_rows - 1) // 2 and 0 < number < n_rows - 1:
         return "⎪"
-    return edge[0] if number == 0 else edge[2] if number == n_rows - 1 else edge[1]
+    if number == 0:
+        return edge[0]
+    if number == n_rows - 1:
+        return edge[2]
+    return edge[1]

@@ -67,7 +67,9 @@ def formula_rows(source: str, *, is_display: bool) -> tuple[str, ...]:
     ):  # the parser has many ways to fail on half a formula, and so has what it leaves to us
         return ()
     rows = tuple(screen_text(normalize("NFC", row)).rstrip() for row in box.stripped().rows)
-    return rows if any(rows) else ()
+    if any(rows):
+        return rows
+    return ()
 
 
 def _depth(source: str) -> int:
@@ -116,7 +118,10 @@ class _Layout:
         return joined(parts)
 
     def _add_script(self, parts: list[Box], sign: str, queue: _Queue) -> None:
-        text = _script("^", "′") if sign == "'" else _script(sign, self._script_argument(queue))
+        if sign == "'":
+            text = _script("^", "′")
+        else:
+            text = _script(sign, self._script_argument(queue))
         if parts and len(parts[-1].rows) > 1:
             parts[-1] = parts[-1].with_script(text, is_below=sign == "_")
         else:
@@ -127,7 +132,9 @@ class _Layout:
         node = queue.next()
         while isinstance(node, str) and node.isspace():
             node = queue.next()
-        return "" if node is None else _Layout(False)._box(node, queue).rows[0].strip()
+        if node is None:
+            return ""
+        return _Layout(False)._box(node, queue).rows[0].strip()
 
     def _box(self, node: Any, queue: _Queue) -> Box:
         if isinstance(node, str):
@@ -149,7 +156,10 @@ class _Layout:
 
     def _macro(self, node: Any, queue: _Queue) -> Box:
         name = node.macroname
-        arguments = list(node.nodeargd.argnlist) if node.nodeargd else []
+        if node.nodeargd:
+            arguments = list(node.nodeargd.argnlist)
+        else:
+            arguments = []
         if name in SILENT:
             if name in ("left", "right") and _is(queue.peek(), "."):
                 queue.next()  # a bracket that is not drawn
@@ -182,7 +192,10 @@ class _Layout:
         last = _last(arguments, queue)
         if name in ("boxed", "fbox"):
             return joined([Box(("[",)), self.of([last]), Box(("]",))])
-        inner = last if isinstance(last, str) else "".join(_verbatim(last, self))
+        if isinstance(last, str):
+            inner = last
+        else:
+            inner = "".join(_verbatim(last, self))
         match name:
             case "phantom":
                 return Box()
@@ -230,7 +243,9 @@ class _Queue:
 
     def peek(self) -> Any:
         """The part that comes next."""
-        return self._parts[-1] if self._parts else None
+        if self._parts:
+            return self._parts[-1]
+        return None
 
 
 def _split(node: Any) -> Iterator[Any]:
@@ -267,16 +282,17 @@ def _last(arguments: Sequence[Any], queue: _Queue) -> Any:
         following = queue.next()
         if following is None:
             raise _Unknown
-        found = [] if isinstance(following, str) and following.isspace() else [following]
+        if isinstance(following, str) and following.isspace():
+            found = []
+        else:
+            found = [following]
     return found[-1]
 
 
 def _two(arguments: Sequence[Any], queue: _Queue) -> tuple[Any, Any]:
-    return (
-        (arguments[0], arguments[1])
-        if len(arguments) == 2
-        else (_last((), queue), _last((), queue))
-    )
+    if len(arguments) == 2:
+        return (arguments[0], arguments[1])
+    return (_last((), queue), _last((), queue))
 
 
 def _verbatim(node: Any, layout: _Layout) -> Iterator[str]:
@@ -306,7 +322,10 @@ def _begins_word(part: Any) -> bool:
 
 
 def _script(sign: str, text: str) -> str:
-    table = SUPERSCRIPTS if sign == "^" else SUBSCRIPTS
+    if sign == "^":
+        table = SUPERSCRIPTS
+    else:
+        table = SUBSCRIPTS
     if text in ("∘", "°") and sign == "^":
         return "°"
     text = text.replace(" ", "")
@@ -317,18 +336,27 @@ def _script(sign: str, text: str) -> str:
 
 
 def _fraction(over: str, under: str, queue: _Queue) -> str:
-    over, under = spaced(over).strip(), spaced(under).strip()
+    over = spaced(over).strip()
+    under = spaced(under).strip()
     vulgar = VULGAR_FRACTIONS.get(f"{over}/{under}")
     if vulgar:
         return vulgar
-    over = over if _PRODUCT.fullmatch(over) else f"({over})"
-    under = under if _ATOM.fullmatch(under) else f"({under})"
+    if _PRODUCT.fullmatch(over):
+        over = over
+    else:
+        over = f"({over})"
+    if _ATOM.fullmatch(under):
+        under = under
+    else:
+        under = f"({under})"
     touches = (
         (isinstance(queue.before, str) and queue.before.isalnum())
         or _begins_word(queue.peek())
         or _is(queue.peek(), "(")
     )
-    return f"({over}/{under})" if touches and not _is_operator(queue.peek()) else f"{over}/{under}"
+    if touches and not _is_operator(queue.peek()):
+        return f"({over}/{under})"
+    return f"{over}/{under}"
 
 
 def _is_operator(part: Any) -> bool:

@@ -28,7 +28,8 @@ def complete_chars(text: str) -> int:
     fence = ""
     is_list = is_after_blank = False
     for line in text.splitlines(keepends=True):
-        start, end = end, end + len(line)
+        start = end
+        end = end + len(line)
         is_whole = line.endswith("\n")  # the last line may go on
         found = _FENCE.match(line)
         if fence:
@@ -39,14 +40,21 @@ def complete_chars(text: str) -> int:
                 and not found["rest"].strip()
             ):
                 fence = ""
-                complete = complete if is_list else end
+                if is_list:
+                    complete = complete
+                else:
+                    complete = end
         elif not line.strip():
-            complete = end if is_whole and not is_list else complete
+            if is_whole and not is_list:
+                complete = end
+            else:
+                complete = complete
             is_after_blank = True
         else:
             is_item = _LIST_ITEM.match(line) is not None
             if is_list and is_after_blank and not is_item and not line[0].isspace():
-                is_list, complete = False, start
+                is_list = False
+                complete = start
             if found:
                 fence = found["fence"]
             elif is_item:
@@ -62,7 +70,9 @@ def last_item_start(text: str) -> int:
     indents = [(found.start(), len(found[1].expandtabs())) for found in _ITEM_START.finditer(text)]
     outermost = min((indent for _, indent in indents), default=0)
     starts = [start for start, indent in indents if indent == outermost]
-    return starts[-1] if len(starts) > 1 else 0
+    if len(starts) > 1:
+        return starts[-1]
+    return 0
 
 
 SMALL_CHARS = 1000
@@ -132,9 +142,12 @@ class GrowingMarkdown:
             highlight: colours code, of a growing text that of blocks that are complete.
             is_whole: nothing will follow, so the text is parsed as one.
         """
-        self.width, self._highlight, self._is_plain = width, highlight, False
+        self.width = width
+        self._highlight = highlight
+        self._is_plain = False
         self._settled = self._parsed = _START
-        self._n_parsed, self._is_at_item = 0, False
+        self._n_parsed = 0
+        self._is_at_item = False
         if is_whole:
             self._tree = self._tree or tree_of(self.source)
             self._show_from(_START, self._lines(self._tree, highlight))
@@ -155,7 +168,8 @@ class GrowingMarkdown:
             lines = self._lines(tree_of(self.source[start:end]), self._highlight)
             self._show_from(self._settled, [*lines, Line()] if lines else [])
             self._settled = self._parsed = (end, len(self.rows), len(self._copied))
-            self._n_parsed, self._is_at_item = 0, False
+            self._n_parsed = 0
+            self._is_at_item = False
 
     def _show_open(self) -> None:
         text = self.source[self._settled[0] :]
@@ -166,9 +180,15 @@ class GrowingMarkdown:
             and bool(_TABLE_RULE.search(text))
         )
         if is_small or has_row or len(text) >= self._n_parsed * 5 // 4:
-            item = 0 if is_small or has_row else last_item_start(text)
+            if is_small or has_row:
+                item = 0
+            else:
+                item = last_item_start(text)
             self._is_at_item = item > 0
-            self._n_parsed = len(text) if is_small else item or text.rfind("\n") + 1 or len(text)
+            if is_small:
+                self._n_parsed = len(text)
+            else:
+                self._n_parsed = item or text.rfind("\n") + 1 or len(text)
             self._parsed = self._settled
             self._parse_further(self._n_parsed)
         self._show_rest()

@@ -86,10 +86,12 @@ def _math_block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         return False
     if not silent:
         token = state.push(MATH_BLOCK, "", 0)
-        token.markup, token.map = text, [start, after]
-        token.content = (
-            text if opening[0].startswith("\\begin") else text[len(opening[0]) : -len(closing)]
-        )
+        token.markup = text
+        token.map = [start, after]
+        if opening[0].startswith("\\begin"):
+            token.content = text
+        else:
+            token.content = text[len(opening[0]) : -len(closing)]
         state.line = after
     return True
 
@@ -101,7 +103,8 @@ def _math(state: StateInline, silent: bool) -> bool:
         return False
     if not silent:
         token = state.push(MATH, "", 0)
-        token.markup, token.content = found[0], found[str(found.lastgroup)]
+        token.markup = found[0]
+        token.content = found[str(found.lastgroup)]
         token.meta["is_display"] = found.lastgroup in ("lone", "square")
     state.pos = found.end()
     return True
@@ -109,9 +112,14 @@ def _math(state: StateInline, silent: bool) -> bool:
 
 def _show_as_written(state: StateBlock, start: int, after: int) -> None:
     text = state.getLines(start, after, state.blkIndent, False).rstrip()
-    before = state.tokens[-1] if state.tokens else None
+    if state.tokens:
+        before = state.tokens[-1]
+    else:
+        before = None
     if before is not None and before.type == AS_WRITTEN and before.map and before.map[1] == start:
-        before.content, before.map = f"{before.content}\n{text}", [before.map[0], after]
+        before.content = f"{before.content}\n{text}"
+        before.map = [before.map[0], after]
     else:
         token = state.push(AS_WRITTEN, "", 0)
-        token.content, token.map = text, [start, after]
+        token.content = text
+        token.map = [start, after]

@@ -28,11 +28,11 @@ class AnswerColumn(VerticalScroll, can_focus=True):
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self._head, self._foot = (
-            Static(str(number), classes="answer-head"),
-            Static(markup=False, classes="answer-foot"),
-        )
-        self._thought, self._body, self._growing = ThinkingView(), ReplyBody(), GrowingReply()
+        self._head = Static(str(number), classes="answer-head")
+        self._foot = Static(markup=False, classes="answer-foot")
+        self._thought = ThinkingView()
+        self._body = ReplyBody()
+        self._growing = GrowingReply()
         self._thought.display = False
         self.has_ended = False
         """Whether there is an answer to go on with."""
@@ -107,7 +107,9 @@ class AnswersScreen(Screen[int | None]):
         messages: Sequence[ChatMessage] = (),
     ) -> None:
         super().__init__()
-        self._keymap, self._stop, self._messages = keymap, stop, messages
+        self._keymap = keymap
+        self._stop = stop
+        self._messages = messages
         self._columns = [AnswerColumn(at + 1) for at in range(n)]
         self._runs = not messages
         self._chosen: int | None = None
@@ -162,7 +164,10 @@ class AnswersScreen(Screen[int | None]):
             dismiss_once(self, sum(column.has_ended for column in self._columns[:at]))
 
     def _show_keys(self) -> None:
-        context = "are written together" if self._runs else "the conversation goes on with one"
+        if self._runs:
+            context = "are written together"
+        else:
+            context = "the conversation goes on with one"
         self.query_one(ScreenTitle).tell(context)
         first_key = self._keymap.first_key
         self.query_one(KeyLine).tell(

@@ -67,10 +67,15 @@ class EngineFlow:
     """Hands events to the chat, and shows the status, with how far a download is, at an affordable pace."""
 
     def __init__(self, chat: ChatScreen) -> None:
-        self._chat, self._bridge, self._clock = chat, chat.bridge, chat.bridge.now_s
-        self._pace, self._numbers, self._rhythm = chat.performance.pace, count(1), TypingRhythm()
+        self._chat = chat
+        self._bridge = chat.bridge
+        self._clock = chat.bridge.now_s
+        self._numbers = count(1)
+        self._pace = chat.performance.pace
+        self._rhythm = TypingRhythm()
         self._rss_bytes = self._n_drains = 0
-        self._disk_rate, self._disk_bytes_per_s = DiskRate(), 0.0
+        self._disk_rate = DiskRate()
+        self._disk_bytes_per_s = 0.0
         self._shown = EngineStatus(), 0, ""
         self._n_rests = 0
         self._show_status()
@@ -93,7 +98,10 @@ class EngineFlow:
 
     def drain(self) -> None:
         """Show what came, unless no one would miss it by now."""
-        self._n_rests = self._n_rests + 1 if self._is_at_rest else 0
+        if self._is_at_rest:
+            self._n_rests = self._n_rests + 1
+        else:
+            self._n_rests = 0
         if self._n_rests % REST_EVERY:
             return
         self._chat.show_edge()  # compares words: it need not wait for a frame
@@ -318,7 +326,8 @@ class ChatScreen(Sending, ModelFlow):
         self.tidy()
         self.announce_full_context()
         self.note_replied()
-        view, message = self.growing_reply(), self.turns.last_message
+        view = self.growing_reply()
+        message = self.turns.last_message
         assert message is not None
         view.finish(message)
         view.offer(GOES_ON if self.turns.can_continue else OTHERS if message.others else "")
@@ -329,7 +338,10 @@ class ChatScreen(Sending, ModelFlow):
 
     def _show_failure(self, event: events.GenerationFailed, is_as_before: bool) -> None:
         """Say why there is no reply, or only half of one; the chat goes on."""
-        consequence = " (the conversation is as it was)" if is_as_before else " (/regen asks again)"
+        if is_as_before:
+            consequence = " (the conversation is as it was)"
+        else:
+            consequence = " (/regen asks again)"
         if event.broken_off is not None:
             self._end_reply()
             consequence = ""
@@ -352,7 +364,8 @@ class ChatScreen(Sending, ModelFlow):
 
     def _give_back(self, event: events.PromptRefused, taken: Taken) -> None:
         """Return a message that does not fit to where it came from."""
-        needed, n_ctx = figures.count(event.needed_tokens), figures.count(event.n_ctx)
+        needed = figures.count(event.needed_tokens)
+        n_ctx = figures.count(event.n_ctx)
         if isinstance(self.asked, ToolView):
             self._end_unanswered(taken.is_as_before)
             self.note(
@@ -360,7 +373,8 @@ class ChatScreen(Sending, ModelFlow):
             )
             self.ask_next()
             return
-        asked, edited = self.asked, self.edited_question
+        asked = self.asked
+        edited = self.edited_question
         self.keep_replaced()
         if edited is not None:
             self._take_edit_back(edited)
@@ -373,11 +387,10 @@ class ChatScreen(Sending, ModelFlow):
             self.prompt.give_back(taken.given_back)
         self.asked = None
         model = self.turns.model
-        larger = (
-            ", or choose a larger context_size"
-            if model is not None and model.context_may_grow
-            else ""
-        )
+        if model is not None and model.context_may_grow:
+            larger = ", or choose a larger context_size"
+        else:
+            larger = ""
         self.note(
             f"Not sent: this message alone, with the system prompt and room for a reply, needs {needed} tokens; "
             f"the context holds {n_ctx}. Shorten it{larger}.",
@@ -434,7 +447,8 @@ class ChatScreen(Sending, ModelFlow):
 
     def _finish_answers(self) -> None:
         """All have ended: show the first in the chat, as it is the reply unless the user chooses another."""
-        view, message = self.growing_reply(), self.turns.last_message
+        view = self.growing_reply()
+        message = self.turns.last_message
         assert message is not None
         view.finish_thinking(message.thinking)
         view.body.append(message.text)
@@ -446,7 +460,8 @@ class ChatScreen(Sending, ModelFlow):
         self.want_title()
 
     def _choose_answer(self, place: int | None) -> None:
-        self._answers, before = None, self.turns.last_message
+        self._answers = None
+        before = self.turns.last_message
         if place and before is not None and self.turns.choose(place - 1):
             chosen = self.turns.last_message
             assert chosen is not None
@@ -495,7 +510,8 @@ class ChatScreen(Sending, ModelFlow):
             return True
         server = box.owner_of(call.name)
         if self._agreed_in is not self.turns.conversation:
-            self._agreed_in, self._agreed = self.turns.conversation, frozenset()
+            self._agreed_in = self.turns.conversation
+            self._agreed = frozenset()
         if (server, call.name) in self._agreed:
             return True
         question = make_screen("question", server, call, self.keymap, self.bridge.now_s)

@@ -63,8 +63,12 @@ class ChatView(Screen[None]):
         model_path: ModelPlace | None,
     ) -> None:
         super().__init__()
-        self.live, self.keymap, self.bridge = live, keymap, bridge
-        self.performance, self.downloads, self.model_path = performance, downloads, model_path
+        self.live = live
+        self.keymap = keymap
+        self.bridge = bridge
+        self.performance = performance
+        self.downloads = downloads
+        self.model_path = model_path
         self.at_hand = conversations_at_hand(live.now)
         self.turns = Turns(bridge, live.now.system_prompt or None, self.at_hand.journal)
         self.shelf = ShelfReading(bridge, self.turns, self.at_hand, live)
@@ -77,17 +81,14 @@ class ChatView(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the screen from top to bottom."""
-        self.model_name, self.edit_line = (
-            Static(markup=False, id="model-name"),
-            Static(markup=False, id="edit-line"),
-        )
+        self.model_name = Static(markup=False, id="model-name")
+        self.edit_line = Static(markup=False, id="edit-line")
         self.edit_line.display = False
-        self.transcript, self.prompt = (
-            Transcript(id="transcript"),
-            Prompt(id="prompt", keymap=self.keymap),
-        )
+        self.transcript = Transcript(id="transcript")
+        self.prompt = Prompt(id="prompt", keymap=self.keymap)
         suggestions = Suggestions(self.keymap.first_key("prompt.complete"), id="suggestions")
-        self.prompt.waiting, self.prompt.show_offered = self.transcript.waiting, suggestions.show
+        self.prompt.waiting = self.transcript.waiting
+        self.prompt.show_offered = suggestions.show
         self.activity_line = ActivityLine(id="activity")
         self.status_line = StatusLine(id="status", hint=self.keymap.hint("app.help", "help"))
         with Horizontal(id="title-bar"):
@@ -130,7 +131,9 @@ class ChatView(Screen[None]):
     def lists_models(self) -> str:
         """The key or the command that lists models."""
         key = self.keymap.first_key("app.models")
-        return f"{key} or /models" if key else "/models"
+        if key:
+            return f"{key} or /models"
+        return "/models"
 
     def note_no_model(self) -> None:
         """Say what a chat without a model needs."""
@@ -161,10 +164,14 @@ class ChatView(Screen[None]):
 
     def hint_keys_of(self, view: MessageView) -> None:
         """Name the keys that do something on this message."""
-        is_reply, is_tool = isinstance(view, ReplyView), isinstance(view, ToolView)
+        is_reply = isinstance(view, ReplyView)
+        is_tool = isinstance(view, ToolView)
         is_last = view.message is not None and view.message is self.turns.last_message
         has_thought = isinstance(view, ReplyView) and view.thinking.display
-        places = view.places if isinstance(view, ReplyView) else None
+        if isinstance(view, ReplyView):
+            places = view.places
+        else:
+            places = None
         words = {
             "message.show_place": f"shows {places[0].shown}" if places else "",
             "message.copy_message": "copy",
@@ -189,17 +196,22 @@ class ChatView(Screen[None]):
     def show_edge(self) -> None:
         """Name at the prompt's edge what stops the running reply, and what leads to text out of sight; else screens."""
         is_answering = self.turns.is_answering
-        stop = (
-            self.keymap.hint("chat.stop", "stops the reply")
-            if is_answering or self.turns.is_calling
-            else ""
-        )
+        if is_answering or self.turns.is_calling:
+            stop = self.keymap.hint("chat.stop", "stops the reply")
+        else:
+            stop = ""
         below = ""
         # While nothing is written, a height changes by a layout only.
         self.tells_below = self.transcript.has_unseen and (is_answering or self.tells_below)
         if self.tells_below:
-            key = "End" if not self.prompt.text else self.keymap.first_key("prompt.to_end")
-            below = f"new text below ({key})" if key else "new text below"
+            if not self.prompt.text:
+                key = "End"
+            else:
+                key = self.keymap.first_key("prompt.to_end")
+            if key:
+                below = f"new text below ({key})"
+            else:
+                below = "new text below"
         self.prompt.show_keys("" if is_answering else self.screens_hint, stop, below)
 
     def focus_prompt(self) -> None:
@@ -213,14 +225,20 @@ class ChatView(Screen[None]):
     @property
     def edited_question(self) -> UserView | None:
         """The message of the turn, if it takes the place of an earlier one."""
-        return self.asked if self._replaced and isinstance(self._replaced[0], UserView) else None
+        if self._replaced and isinstance(self._replaced[0], UserView):
+            return self.asked
+        return None
 
     def show_asked(self, view: UserView) -> None:
         """The turn of this message begins, and of the unanswered one that goes with it, if there is one."""
         self.transcript.end_offers()
-        self.asked, view.message = view, self.turns.last_message
+        self.asked = view
+        view.message = self.turns.last_message
         before = self.turns.joined
-        self._joined = self.transcript.view_of(before) if before is not None else None
+        if before is not None:
+            self._joined = self.transcript.view_of(before)
+        else:
+            self._joined = None
         if before is not None:
             self.note(SENT_TOGETHER)
         self._mark_joined("sent with the next message")
@@ -262,4 +280,6 @@ class ChatView(Screen[None]):
 
     def forget_turn(self) -> None:
         """Another conversation is shown."""
-        self.asked, self._joined, self._replaced = None, None, ()
+        self.asked = None
+        self._joined = None
+        self._replaced = ()

@@ -78,7 +78,8 @@ class ConversationFlow(MessageActions):
 
     def tidy(self) -> None:
         """Delete states that have no room, and look after the database."""
-        at_hand, now_s = self.at_hand, self.bridge.now_s()
+        at_hand = self.at_hand
+        now_s = self.bridge.now_s()
         if at_hand.store is not None and now_s - self._tidied_s >= TIDY_PERIOD_S:
             self._tidied_s = now_s
             in_background(at_hand.tidy, "quota")
@@ -91,7 +92,8 @@ class ConversationFlow(MessageActions):
             call_once(self, TITLE_PAUSE_S, self._ask_for_title)
 
     def _ask_for_title(self) -> None:
-        turns, model = self.turns, self.turns.model
+        model = self.turns.model
+        turns = self.turns
         is_local = model is not None and not model.server and not is_starter(model.path)
         reply = turns.last_message
         is_sound = reply is not None and reply.ending not in (Ending.REPEATED, Ending.FAILED)
@@ -146,7 +148,9 @@ class ConversationFlow(MessageActions):
             return None
         try:
             last = store.last_used(model_key(model_path))
-            return (last, store.read(last)) if last is not None else None
+            if last is not None:
+                return (last, store.read(last))
+            return None
         except StoreError as error:
             self.note(f"the saved conversations cannot be used: {error}", is_error=True)
             return None
@@ -214,7 +218,8 @@ class ConversationFlow(MessageActions):
 
     def _bring_back(self, saved: Saved) -> None:
         """Put an unanswered message back into the prompt, or, if a draft is there, into the history that Up recalls."""
-        prompt, text = self.prompt, saved.not_sent
+        prompt = self.prompt
+        text = saved.not_sent
         where = "it is back in the prompt"
         if not prompt.text:
             prompt.give_back(text)
@@ -222,7 +227,10 @@ class ConversationFlow(MessageActions):
             prompt.past.add(prompt.past.find(text) or Draft(text))
             where = f"{self.keymap.first_key('prompt.older') or 'Up'} recalls it"
         self.turns.left_waiting = []  # it stays in the log until something else is asked
-        what = "A queued message was not sent" if saved.waiting else "Your edit was not answered"
+        if saved.waiting:
+            what = "A queued message was not sent"
+        else:
+            what = "Your edit was not answered"
         self.note(f"{what} before Jalopy closed; {where}.")
 
     async def _fill_transcript(self) -> None:
@@ -236,8 +244,10 @@ class ConversationFlow(MessageActions):
 
     def announce_full_context(self) -> None:
         """Say once, before the context is full, what will happen and what else can be done."""
-        status, model = self.bridge.status, self.turns.model
-        used, n_ctx = status.context_used, status.n_ctx
+        status = self.bridge.status
+        model = self.turns.model
+        used = status.context_used
+        n_ctx = status.n_ctx
         if not self._is_announced and ANNOUNCED_SHARE * n_ctx <= used < n_ctx:
             self._is_announced = True
             self.note(
@@ -272,11 +282,15 @@ class ConversationFlow(MessageActions):
             is_news = message.restored_tokens and figures.saves_much(
                 message.restored_s, message.read_s
             )
-            kind = "news" if is_news else ""
+            if is_news:
+                kind = "news"
+            else:
+                kind = ""
             if self._continuing is None:
                 self.note(" · ".join(parts), kind=kind)
             else:
-                (which, note), self._continuing = self._continuing, None
+                (which, note) = self._continuing
+                self._continuing = None
                 note.say(" · ".join((which, *parts, "/new")), kind)
 
     # ---- what the user asks for
@@ -310,7 +324,10 @@ class ConversationFlow(MessageActions):
                 else "There is no system prompt; /system TEXT sets one."
             )
             return
-        consequence = "" if self.turns.conversation.is_empty else " (a new conversation)"
+        if self.turns.conversation.is_empty:
+            consequence = ""
+        else:
+            consequence = " (a new conversation)"
         system = commands.new_system(text)
         await self._start_new(system, f"system prompt: {system or 'none'}{consequence}")
 
@@ -359,5 +376,6 @@ class ConversationFlow(MessageActions):
         self.cancel_edit()
         self.hint()
         self.forget_turn()
-        self._continuing, self._offered = None, ""
+        self._continuing = None
+        self._offered = ""
         await self.transcript.clear()

@@ -41,7 +41,9 @@ class ConversationsScreen(ListScreen[Entry]):
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__(chat.keymap)
         assert chat.at_hand.store is not None
-        self._chat, self._turns, self._store = chat, chat.turns, chat.at_hand.store
+        self._chat = chat
+        self._turns = chat.turns
+        self._store = chat.at_hand.store
         self._deleted = ""
         """Id of the conversation that the next look deletes."""
         self._looking: Future[tuple[tuple[Entry, ...], str]] | None = None
@@ -56,11 +58,9 @@ class ConversationsScreen(ListScreen[Entry]):
             self._is_stale = True
             return
         look = partial(_look, self._store, self.typed, self._deleted)
-        self._looking, self._deleted, self._is_stale = (
-            in_background(look, "conversations"),
-            "",
-            False,
-        )
+        self._looking = in_background(look, "conversations")
+        self._deleted = ""
+        self._is_stale = False
 
     def stop_looking(self) -> None:
         """Wait for no search any more."""
@@ -116,7 +116,9 @@ class ConversationsScreen(ListScreen[Entry]):
         """Write the new title, or the filter."""
         if self.edited is not None:
             return f"New title: {self.new_text}_"
-        return f"filter: {self.typed}_" if self.typed else "type to search in titles and texts"
+        if self.typed:
+            return f"filter: {self.typed}_"
+        return "type to search in titles and texts"
 
     def state_line(self) -> str:
         """Write what all of it takes on the disk."""
@@ -127,22 +129,21 @@ class ConversationsScreen(ListScreen[Entry]):
         """Ask, or say what goes on."""
         if self.doomed is not None:
             title = clean_line(self.doomed.title, _MOST_ASKED_CHARS)
-            live = (
-                " It is open in the chat, where a new one begins."
-                if self._is_live(self.doomed)
-                else ""
-            )
+            if self._is_live(self.doomed):
+                live = " It is open in the chat, where a new one begins."
+            else:
+                live = ""
             return f"Delete {title}? y deletes it for good, any other key keeps it.{live}"
         if self.said or self._trouble:
             return self.said or self._trouble
         if self._looking is not None and not self._looking.done():
-            return "searching ..." if self.typed else "reading ..."
+            if self.typed:
+                return "searching ..."
+            return "reading ..."
         if not self._hits:
-            return (
-                "no conversation has all these words"
-                if self.typed
-                else "No conversation is saved yet."
-            )
+            if self.typed:
+                return "no conversation has all these words"
+            return "No conversation is saved yet."
         return ""
 
     def key_words(self, item: Entry | None) -> dict[str, str]:
@@ -169,12 +170,15 @@ class ConversationsScreen(ListScreen[Entry]):
         """Write another title."""
         hit = self.highlighted()
         if hit is not None:
-            self.edited, self.doomed, self.new_text = hit, None, hit.title
+            self.edited = hit
+            self.doomed = None
+            self.new_text = hit.title
             self.say("")
 
     def _rename(self, hit: Entry) -> None:
         self.edited = None
-        title, turns = clean_line(" ".join(self.new_text.split()), MOST_TITLE_CHARS), self._turns
+        title = clean_line(" ".join(self.new_text.split()), MOST_TITLE_CHARS)
+        turns = self._turns
         if title and self._is_live(hit):
             turns.journal.rename(title)
             turns.journal.settle(1.0)
@@ -192,7 +196,10 @@ class ConversationsScreen(ListScreen[Entry]):
 
     async def _delete_shown_in_chat(self) -> None:
         trouble = await self._chat.delete_live()
-        self.said = f"not deleted: {trouble}" if trouble else ""
+        if trouble:
+            self.said = f"not deleted: {trouble}"
+        else:
+            self.said = ""
         self.begin()
 
     def action_export(self, kind: str = "md") -> None:
@@ -206,7 +213,10 @@ class ConversationsScreen(ListScreen[Entry]):
             now = datetime.now().astimezone()
             path = export.choose_path("", now).with_suffix(f".{kind}")
             path = path.with_stem(f"{path.stem}-{int(hit.id)}")
-            as_text = export.to_json if kind == "json" else export.to_markdown
+            if kind == "json":
+                as_text = export.to_json
+            else:
+                as_text = export.to_markdown
             export.write_new(path, as_text(saved.conversation, saved.model, now, True))
             self.said = f"saved: {Path(path).absolute()}"
 

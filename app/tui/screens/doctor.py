@@ -37,7 +37,8 @@ from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
 from app.tui.widgets.model_rows import speed_line
 from app.tui.widgets.status_line import activity_word
 
-_LEAST_COLUMNS, _LEAST_TEXT_COLUMNS = 30, 20
+_LEAST_COLUMNS = 30
+_LEAST_TEXT_COLUMNS = 20
 _TOPIC_COLUMNS = 14
 TWO_COLUMNS_FROM = 100
 _ROLES = {OK: SpanRole.GOOD, WEAK: SpanRole.CAUTION, BAD: SpanRole.TROUBLE}
@@ -52,8 +53,10 @@ class DoctorScreen(FigureScreen):
 
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__()
-        self._settings, self._keymap = chat.settings, chat.keymap
-        self._bridge, self._turns = chat.bridge, chat.turns
+        self._settings = chat.settings
+        self._keymap = chat.keymap
+        self._bridge = chat.bridge
+        self._turns = chat.turns
         self._readings: Readings | None = None
         self._examination: Examination | None = None
         self._reading: Future[Readings] | None = None
@@ -73,21 +76,21 @@ class DoctorScreen(FigureScreen):
         """Look again, at everything, unless that is being done."""
         if self._answer is not None:
             return
-        self._examination, self._trouble = None, ""
+        self._examination = None
+        self._trouble = ""
         self._answer = Future()
         if not self._bridge.examine(self._answer):
             again = self._keymap.hint("doctor.examine", "tries again")
-            self._answer, self._trouble = (
-                None,
-                "; ".join(filter(None, ("the engine has too much to do", again))),
-            )
+            self._trouble = "; ".join(filter(None, ("the engine has too much to do", again)))
+            self._answer = None
         self._reading = in_background(self._read, "doctor")
         self._timer.resume()
         self.show_figures()
 
     def _read(self) -> Readings:
         """Read the machine, away from the screen's thread: it watches the load for a moment."""
-        model, columns_rows = self._turns.model, (self.app.size.width, self.app.size.height)
+        model = self._turns.model
+        columns_rows = (self.app.size.width, self.app.size.height)
         return Readings(
             cores=read_cores(),
             clock=read_clock(),
@@ -100,12 +103,14 @@ class DoctorScreen(FigureScreen):
     def look(self) -> None:
         """Take the readings and the engine's answer once they are there."""
         if self._reading is not None and self._reading.done():
-            reading, self._reading = self._reading, None
+            reading = self._reading
+            self._reading = None
             if reading.exception() is None:
                 self._readings = reading.result()
                 self.show_figures()
         if self._answer is not None and self._answer.done():
-            answer, self._answer = self._answer, None
+            answer = self._answer
+            self._answer = None
             if (error := answer.exception()) is None:
                 self._examination = answer.result()
             else:
@@ -129,7 +134,10 @@ class DoctorScreen(FigureScreen):
         if self._wants_unfolded is None and len(self._drawn(self.size.width)) > self.room:
             self._is_unfolded = False
         key = self._keymap.first_key
-        words = "hides what is fine" if self._is_unfolded else "shows what is fine"
+        if self._is_unfolded:
+            words = "hides what is fine"
+        else:
+            words = "shows what is fine"
         keys = [
             (key("doctor.unfold"), words),
             (key("doctor.examine"), "examines again"),
@@ -140,11 +148,10 @@ class DoctorScreen(FigureScreen):
 
     def _show_title(self) -> None:
         model = self._turns.model
-        about = (
-            f"{model.name} · {model.quantization or model.server}"
-            if model is not None
-            else "no model is open"
-        )
+        if model is not None:
+            about = f"{model.name} · {model.quantization or model.server}"
+        else:
+            about = "no model is open"
         self.query_one(ScreenTitle).tell(about, state_line(self._findings(), self._progress()))
 
     def _progress(self) -> str:
@@ -158,7 +165,10 @@ class DoctorScreen(FigureScreen):
     def _findings(self) -> list[Finding]:
         if self._readings is None:
             return []
-        engine = self._examination.engine if self._examination else None
+        if self._examination:
+            engine = self._examination.engine
+        else:
+            engine = None
         return report.all_findings(replace(self._readings, engine=engine))
 
     def _drawn(self, width: int) -> list[Line]:
@@ -166,14 +176,15 @@ class DoctorScreen(FigureScreen):
             return [(muted(" looking around ..."),)]
         unfold = self._keymap.hint("doctor.unfold", "shows them")
         kv_type = self._settings.kv_type_or_default
-        findings, found, glyphs, width = (
-            self._findings(),
-            self._examination,
-            self._glyphs,
-            max(_LEAST_COLUMNS, width),
-        )
+        findings = self._findings()
+        found = self._examination
+        glyphs = self._glyphs
+        width = max(_LEAST_COLUMNS, width)
         has_two_columns = found is not None and width >= TWO_COLUMNS_FROM
-        first, second = divided(width, 2) if has_two_columns else (width, width)
+        if has_two_columns:
+            first, second = divided(width, 2)
+        else:
+            first, second = (width, width)
         mends = [
             one
             for finding in findings
@@ -184,10 +195,19 @@ class DoctorScreen(FigureScreen):
         fine = _fine_card(well, self._is_unfolded, unfold, glyphs, second)
         if found is None:
             return [*mends, *fine]
-        suits = _suits_card(found, glyphs, first) if found.suggestions else []
-        model = _model_card(found, kv_type, glyphs, second) if found.needs is not None else []
-        left, right = [*suits, *mends], [*model, *fine, *_memory_card(found, glyphs, second)]
-        return side_by_side([left, right], [first, second]) if has_two_columns else [*left, *right]
+        if found.suggestions:
+            suits = _suits_card(found, glyphs, first)
+        else:
+            suits = []
+        if found.needs is not None:
+            model = _model_card(found, kv_type, glyphs, second)
+        else:
+            model = []
+        left = [*suits, *mends]
+        right = [*model, *fine, *_memory_card(found, glyphs, second)]
+        if has_two_columns:
+            return side_by_side([left, right], [first, second])
+        return [*left, *right]
 
 
 def _sign(finding: Finding, glyphs: Glyphs) -> Span:
@@ -237,7 +257,10 @@ def _fine_card(
 
 
 def _finding_lines(finding: Finding, width: int, glyphs: Glyphs) -> list[Line]:
-    text = f"{finding.found}: {finding.meaning}" if finding.meaning else finding.found
+    if finding.meaning:
+        text = f"{finding.found}: {finding.meaning}"
+    else:
+        text = finding.found
     indent = _TOPIC_COLUMNS + 3
     rows = _wrapped(text, width - indent)
     head = (_sign(finding, glyphs), Span(f" {finding.topic:<{_TOPIC_COLUMNS}} ", SpanRole.MUTED))
@@ -251,7 +274,8 @@ def _finding_lines(finding: Finding, width: int, glyphs: Glyphs) -> list[Line]:
 def _suits_card(found: Examination, glyphs: Glyphs, width: int) -> list[Line]:
     """Draw the sizes of models that suit this machine, the advised one marked."""
     inner = width - FRAME_COLUMNS
-    body, best = [], advice.best_suggestion(found.suggestions)
+    body = []
+    best = advice.best_suggestion(found.suggestions)
     for one in found.suggestions:
         is_best = one is best
         name = f"{one.size:<6}{one.quantization:<8}"
@@ -260,11 +284,10 @@ def _suits_card(found: Examination, glyphs: Glyphs, width: int) -> list[Line]:
         row = (mark, strong(name) if is_best else Span(name), muted(sizes), Span("  "))
         body.append((*row, *speed_line(one.fit.decode_tps, inner - 24, glyphs)))
     for text in report.known_lines(found):
-        body += (
-            [line(muted(text[:inner]))]
-            if len(text) <= inner
-            else _wrapped(text, inner, SpanRole.MUTED)
-        )
+        if len(text) <= inner:
+            body += [line(muted(text[:inner]))]
+        else:
+            body += _wrapped(text, inner, SpanRole.MUTED)
     note = line(muted(f"{figures.size(found.memory.available_bytes)} free"))
     return panel("What suits this machine now", body, width, glyphs, note=note)
 
@@ -281,7 +304,8 @@ def _model_card(found: Examination, kv_type: str, glyphs: Glyphs, width: int) ->
 
 def _memory_card(found: Examination, glyphs: Glyphs, width: int) -> list[Line]:
     """Draw the largest models by memory, this machine's row marked."""
-    body, here = [], advice.row_for(found.memory.total_bytes)
+    body = []
+    here = advice.row_for(found.memory.total_bytes)
     for row in advice.memory_rows():
         is_here = row is here
         text = f"{row.gib:>2} GB   {', '.join(row.best)}"
@@ -296,8 +320,6 @@ def state_line(findings: Sequence[Finding], progress: str) -> Line:
     if progress:
         return line(caution(progress))
     n_bad = sum(finding.mark != OK for finding in findings)
-    return (
-        line(caution(f"{n_bad} to mend") if n_bad else Span("all is well", SpanRole.GOOD))
-        if findings
-        else EMPTY
-    )
+    if findings:
+        return line(caution(f"{n_bad} to mend") if n_bad else Span("all is well", SpanRole.GOOD))
+    return EMPTY

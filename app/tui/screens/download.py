@@ -32,7 +32,8 @@ class DownloadScreen(ModalScreen[str | None]):
 
     def __init__(self, job: PullJob, keymap: Keymap) -> None:
         super().__init__()
-        self._keymap, self._job = keymap, job
+        self._keymap = keymap
+        self._job = job
         self._shown = ""
 
     def compose(self) -> ComposeResult:
@@ -89,14 +90,19 @@ class DownloadScreen(ModalScreen[str | None]):
         elif state.stage is Stage.READY and self._job.refusal():
             lines.append(self._job.refusal())
         elif state.stage is Stage.DOWNLOADING and state.progress is not None:
-            done, total = state.progress.done_bytes, state.progress.total_bytes
+            done = state.progress.done_bytes
+            total = state.progress.total_bytes
             if self.app.size.height < LOW_ROWS:
                 del lines[1:]  # the price was accepted; the keys below need the room
-            glyphs, bar = choose_glyphs(), figures.bar(done, total, _BAR_CELLS)
+            glyphs = choose_glyphs()
+            bar = figures.bar(done, total, _BAR_CELLS)
             bar = bar.replace(BLOCKS.full, glyphs.full).replace(BLOCKS.empty, glyphs.empty)
             lines += ["", bar, progress_text(state.progress)]
         elif state.stage is Stage.DONE:
-            words = self._job.done.capitalize() if state.progress else "It is here already"
+            if state.progress:
+                words = self._job.done.capitalize()
+            else:
+                words = "It is here already"
             lines += ["", f"{words}: {clean_line(str(state.path), 300)}"]
         if state.trouble:
             lines += ["", state.trouble]
@@ -104,9 +110,12 @@ class DownloadScreen(ModalScreen[str | None]):
 
     def _keys(self, state: JobState) -> str:
         key = self._keymap.first_key
-        yes, back = key("download.proceed"), key("download.leave")
+        yes = key("download.proceed")
+        back = key("download.leave")
         if state.stage is Stage.READY and not self._job.refusal():
             return f"{yes} {self._job.begins} · {back} back"
         if state.stage is Stage.DOWNLOADING:
             return f"{back} leaves it running · {key('download.stop')} stops it{self._job.kept}"
-        return f"{yes} opens it · {back} back" if state.stage is Stage.DONE else f"{back} back"
+        if state.stage is Stage.DONE:
+            return f"{yes} opens it · {back} back"
+        return f"{back} back"

@@ -60,7 +60,10 @@ def help_sections(screen: Screen[object], keymap: Keymap) -> list[tuple[str, lis
     first = [
         (keymap.shown_keys(one), ACTIONS[one].title) for one in FIRST_NEEDED if keymap.keys_of(one)
     ]
-    sections = [("Ten to begin with", first)] if isinstance(screen.focused, Prompt) else []
+    if isinstance(screen.focused, Prompt):
+        sections = [("Ten to begin with", first)]
+    else:
+        sections = []
     sections += [
         (_HEADINGS.get(scope, "On this screen"), key_entries(scope, keymap)) for scope in scopes
     ]
@@ -83,7 +86,10 @@ def help_sections(screen: Screen[object], keymap: Keymap) -> list[tuple[str, lis
 def write_entry(entry: Entry, columns: int) -> Content:
     """Write one entry in two columns, the key in a colour; what does not fit next to a long one goes below it."""
     first, second = entry
-    indent = _KEY_COLUMN if columns > 50 else _NARROW_KEY_COLUMN
+    if columns > 50:
+        indent = _KEY_COLUMN
+    else:
+        indent = _NARROW_KEY_COLUMN
     lines = textwrap.wrap(second, max(10, columns - indent)) or [""]
     text = first
     if len(first) < indent:

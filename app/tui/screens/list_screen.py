@@ -29,7 +29,8 @@ from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle, cont
 LOOK_PERIOD_S = 0.25
 _MOST_TYPED_CHARS = 200
 _FRAME_COLUMNS = 6
-_WIDE_COLUMNS, DETAIL_COLUMNS = 120, 46
+_WIDE_COLUMNS = 120
+DETAIL_COLUMNS = 46
 """From this width on the details are next to the rows."""
 _LEAST_COLUMNS = 20
 _SHORT_ROWS = 16
@@ -105,7 +106,9 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def context_line(self) -> str:
         """Write what is typed, or what typing does."""
-        return f"filter: {self.typed}_" if self.typed else "type to filter"
+        if self.typed:
+            return f"filter: {self.typed}_"
+        return "type to filter"
 
     @abstractmethod
     def state_line(self) -> str:
@@ -136,7 +139,8 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def takes_key(self, event: events.Key) -> bool:
         """Whether a key is the answer to a question and no letter of the filter; it has been acted on then."""
-        item, self.doomed = self.doomed, None
+        item = self.doomed
+        self.doomed = None
         if item is not None:
             if event.character in ("y", "Y"):
                 self.delete(item)
@@ -145,7 +149,8 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def action_delete(self) -> None:
         """Ask whether to delete the row under the cursor."""
-        self.doomed, self.edited = self.highlighted(), None
+        self.doomed = self.highlighted()
+        self.edited = None
         self.say("")
 
     def compose(self) -> ComposeResult:
@@ -172,7 +177,9 @@ class ListScreen(Screen[None], Generic[Item]):
         self._timer.pause()
         self.stop_looking()
         if self.app.current_mode != self.SCOPE:
-            self.edited, self.doomed, self.said = None, None, ""
+            self.edited = None
+            self.doomed = None
+            self.said = ""
 
     def on_resize(self) -> None:
         """Write the rows again."""
@@ -213,18 +220,26 @@ class ListScreen(Screen[None], Generic[Item]):
     def highlighted(self) -> Item | None:
         """Return what the cursor is on."""
         at = self.query_one(OptionList).highlighted
-        return self._items[at] if at is not None and at < len(self._items) else None
+        if at is not None and at < len(self._items):
+            return self._items[at]
+        return None
 
     def _show_rows(self, columns: int) -> None:
         drawn: list[tuple[Item | None, Line]] = []
         for group, items in groupby(self.items(), self.group_of):
-            drawn += [(None, line(muted(f" {group}")))] if group else []
+            if group:
+                drawn += [(None, line(muted(f" {group}")))]
+            else:
+                drawn += []
             drawn += [(item, self.row_line(item, columns)) for item in items]
-        before, had = self.highlighted(), self._lines
-        self._items, self._lines = tuple(item for item, _ in drawn), tuple(row for _, row in drawn)
+        before = self.highlighted()
+        had = self._lines
+        self._items = tuple(item for item, _ in drawn)
+        self._lines = tuple(row for _, row in drawn)
         if self._lines == had:
             return
-        rows, is_ansi = self.query_one(OptionList), self.app.current_theme.ansi
+        rows = self.query_one(OptionList)
+        is_ansi = self.app.current_theme.ansi
         rows.clear_options()
         rows.add_options(
             [Option(content_of(row, is_ansi), disabled=item is None) for item, row in drawn]
@@ -232,12 +247,17 @@ class ListScreen(Screen[None], Generic[Item]):
         places = [(n, item) for n, (item, _) in enumerate(drawn) if item is not None]
         if places:
             same = [n for n, item in places if before is not None and self.is_same(item, before)]
-            rows.highlighted = same[0] if same else places[0][0]
+            if same:
+                rows.highlighted = same[0]
+            else:
+                rows.highlighted = places[0][0]
 
     @on(OptionList.OptionHighlighted)
     def show_highlighted(self) -> None:
         """Say more about the row under the cursor, and what keys do with it."""
-        rows, item, key = self.query_one(OptionList), self.highlighted(), self._keymap.first_key
+        rows = self.query_one(OptionList)
+        item = self.highlighted()
+        key = self._keymap.first_key
         # a cursor at the top shows the first heading as well
         if rows.highlighted == 1 and self._items[0] is None:
             rows.scroll_home(animate=False)
@@ -249,14 +269,13 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def _show_details(self, item: Item | None) -> None:
         """Draw the panel of details, as high as they are, as far as the rows leave room for it."""
-        widget, columns = (
-            self.query_one("#list-detail", FigureLines),
-            _detail_columns(self.size.width),
-        )
-        width, most = (
-            columns or self.size.width,
-            self.size.height if columns else self.size.height // 3,
-        )
+        widget = self.query_one("#list-detail", FigureLines)
+        columns = _detail_columns(self.size.width)
+        width = columns or self.size.width
+        if columns:
+            most = self.size.height
+        else:
+            most = self.size.height // 3
         drawn: list[Line] = []
         if item is not None and self.size.height >= _SHORT_ROWS:
             name, body = self.details(item, max(1, width - FRAME_COLUMNS))
@@ -272,7 +291,9 @@ class ListScreen(Screen[None], Generic[Item]):
     @property
     def _typed_before(self) -> str:
         """What a typed letter is appended to."""
-        return self.typed if self.edited is None else self.new_text
+        if self.edited is None:
+            return self.typed
+        return self.new_text
 
     def on_key(self, event: events.Key) -> None:
         """Narrow the list by what is typed, or write the text of a row."""
@@ -297,7 +318,8 @@ class ListScreen(Screen[None], Generic[Item]):
             self._type((self._typed_before + pasted)[:_MOST_TYPED_CHARS])
 
     def _type(self, text: str) -> None:
-        self.said, self.doomed = "", None
+        self.said = ""
+        self.doomed = None
         if self.edited is None:
             self.take_typed(text)
         else:
@@ -323,4 +345,6 @@ class ListScreen(Screen[None], Generic[Item]):
 
 def _detail_columns(width: int) -> int:
     """Return the columns of the details where they are next to the rows; 0 where they are below them."""
-    return DETAIL_COLUMNS if width >= _WIDE_COLUMNS else 0
+    if width >= _WIDE_COLUMNS:
+        return DETAIL_COLUMNS
+    return 0

@@ -51,17 +51,18 @@ class MessageActions(ChatView):
 
     def _step(self, step: int) -> None:
         """Go down by ``step`` messages, up if negative; below the newest message is the prompt."""
-        views, focused = self.transcript.messages(), self.focused
-        at = (
-            views.index(focused)
-            if isinstance(focused, MessageView) and focused in views
-            else len(views)
-        )
+        views = self.transcript.messages()
+        focused = self.focused
+        if isinstance(focused, MessageView) and focused in views:
+            at = views.index(focused)
+        else:
+            at = len(views)
         if at + step >= len(views):
             self.focus_prompt()
             return
         if at + step < 0 and self.transcript.show_earlier():
-            views, n_shown = self.transcript.messages(), len(views)
+            n_shown = len(views)
+            views = self.transcript.messages()
             at += len(views) - n_shown
         if at + step >= 0:
             self.transcript.release_anchor()
@@ -126,11 +127,10 @@ class MessageActions(ChatView):
             commands.check_editable(conversation, index)
         except Refusal as refusal:
             key = self.keymap.first_key("message.fork_here")
-            more = (
-                f": {key} on it goes on from there with a copy"
-                if str(refusal) == commands.GONE
-                else ""
-            )
+            if str(refusal) == commands.GONE:
+                more = f": {key} on it goes on from there with a copy"
+            else:
+                more = ""
             self.note(f"{refusal}{more}")
             return
         message = conversation.messages[index]
@@ -138,7 +138,8 @@ class MessageActions(ChatView):
         view = self.transcript.view_of(message)
         if view is None:
             return
-        self._edited, self.draft_aside = view, self.prompt.draft
+        self._edited = view
+        self.draft_aside = self.prompt.draft
         self.prompt.takes_commands = not self.is_editing_reply
         for later in self._views_from(view):
             later.set_replaced(True)
@@ -147,7 +148,10 @@ class MessageActions(ChatView):
         self.transcript.release_anchor()
         view.scroll_visible(animate=False, top=True)
         first_key = self.keymap.first_key
-        sends = "goes on from here" if self.is_editing_reply else "asks again from here"
+        if self.is_editing_reply:
+            sends = "goes on from here"
+        else:
+            sends = "asks again from here"
         self.set_usual_hint(
             f"{first_key('prompt.send')} {sends} · {first_key('chat.stop')} keeps everything"
         )
@@ -175,7 +179,8 @@ class MessageActions(ChatView):
     def send_edit(self, text: str, folded: str = "") -> bool:
         """Ask, or let the reply go on, in place of what is edited and all after it, seen until a reply begins."""
         assert self._edited is not None
-        index, is_reply = self.index_of(self._edited), self.is_editing_reply
+        index = self.index_of(self._edited)
+        is_reply = self.is_editing_reply
         if index is None or not (
             self.turns.submit_edited_reply(text, index // 2)
             if is_reply
@@ -201,7 +206,8 @@ class MessageActions(ChatView):
 
     def edit_again(self) -> bool:
         """Put an edited message that was sent for nothing into the prompt as before; False where it cannot."""
-        sent, self._sent_edit = self._sent_edit, None
+        sent = self._sent_edit
+        self._sent_edit = None
         is_writing = bool(self.prompt.text) and self.prompt.draft != self.draft_aside
         if sent is None or is_writing or self.turns.queued_texts:
             return False
@@ -218,18 +224,25 @@ class MessageActions(ChatView):
 
     def _views_from(self, view: MessageView) -> list[MessageView]:
         views = self.transcript.messages()
-        return views[views.index(view) :] if view in views else []
+        if view in views:
+            return views[views.index(view) :]
+        return []
 
     def index_of(self, view: MessageView | None) -> int | None:
         """Return a message's place in the conversation; None where it is no part of it any more."""
-        wanted = view.message if view is not None else None
+        if view is not None:
+            wanted = view.message
+        else:
+            wanted = None
         messages = enumerate(self.turns.conversation.messages)
         return next((index for index, message in messages if message is wanted), None)
 
     @property
     def _edited_text(self) -> str:
         text = self.prompt.draft.text
-        return text if self.is_editing_reply else text.strip()
+        if self.is_editing_reply:
+            return text
+        return text.strip()
 
     def weigh_edit_soon(self) -> None:
         """The text in the prompt has changed: find out what it costs once the user pauses."""
@@ -250,9 +263,15 @@ class MessageActions(ChatView):
             return
         line = commands.edit_title(self.turns.conversation, index)
         if weighed.dropped_tokens:
-            what = "what follows" if self.is_editing_reply else "its answer"
+            if self.is_editing_reply:
+                what = "what follows"
+            else:
+                what = "its answer"
             line += f": {what} ({figures.counted(weighed.dropped_tokens, 'token')}) is replaced"
-        line += ";" if weighed.dropped_tokens else ":"
+        if weighed.dropped_tokens:
+            line += ";"
+        else:
+            line += ":"
         if weighed.read_s is not None:
             line += f" starts in about {figures.whole_seconds(weighed.read_s)}"
         else:
@@ -313,8 +332,12 @@ class MessageActions(ChatView):
     def _reply_again(self, begin: Callable[[], bool], why_not: str) -> None:
         if self.refuses_while_busy():
             return
-        last, awaits_reply = self.turns.last_message, self.turns.conversation.awaits_reply
-        view = self.transcript.view_of(last) if last is not None else None
+        last = self.turns.last_message
+        awaits_reply = self.turns.conversation.awaits_reply
+        if last is not None:
+            view = self.transcript.view_of(last)
+        else:
+            view = None
         if not begin():
             self.note(why_not if self.turns.model else "no model is loaded")
             return
@@ -390,12 +413,18 @@ class MessageActions(ChatView):
 
     async def copy_message(self, view: MessageView) -> None:
         """Copy what a message says; of a reply without an answer yet, its thinking."""
-        thought = view.thinking.text if isinstance(view, ReplyView) else ""
+        if isinstance(view, ReplyView):
+            thought = view.thinking.text
+        else:
+            thought = ""
         await self.copy_out(view.text or thought)
 
     async def copy_code(self, view: MessageView) -> None:
         """Copy the code block of a reply that follows the one copied last."""
-        n_blocks = len(code_blocks(view.text)) if isinstance(view, ReplyView) else 0
+        if isinstance(view, ReplyView):
+            n_blocks = len(code_blocks(view.text))
+        else:
+            n_blocks = 0
         if not isinstance(view, ReplyView) or not n_blocks:
             self.note("there is no code block in this message")
             return

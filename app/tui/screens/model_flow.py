@@ -82,7 +82,10 @@ class ModelFlow(ConversationFlow):
         self, event: events.GenerationFinished | events.MemoryMeasured | None
     ) -> None:
         in_use = self.bridge.threads
-        measured = event if isinstance(event, events.MemoryMeasured) else events.MemoryMeasured(0.0)
+        if isinstance(event, events.MemoryMeasured):
+            measured = event
+        else:
+            measured = events.MemoryMeasured(0.0)
         get_key = self.keymap.key_or_command("app.get")
         tell = partial(_line_of_machine, in_use.now.decode if in_use else 0, get_key, measured)
         line = await wrap_future(in_background(tell, "machine"))
@@ -169,7 +172,8 @@ class ModelFlow(ConversationFlow):
 
     def _end_rereading(self, message: events.ConversationReread) -> None:
         """Say what the model has read, and answer what was sent meanwhile."""
-        read, total = figures.count(message.read_tokens), figures.count(message.total_tokens)
+        read = figures.count(message.read_tokens)
+        total = figures.count(message.total_tokens)
         if message.restored_tokens:
             saved = figures.count(message.restored_tokens)
             self.note(f"resumed {saved} of {total} tokens: this model had read them before")
@@ -197,19 +201,22 @@ class ModelFlow(ConversationFlow):
 
     def _show_kept_model(self, message: events.ModelKept) -> None:
         """Say why there is no other model."""
-        stays = (
-            "the model from before stays open"
-            if message.is_open
-            else "opening the model from before again"
-        )
+        if message.is_open:
+            stays = "the model from before stays open"
+        else:
+            stays = "opening the model from before again"
         self.note(f"{message.reason}; {stays}", is_error=True)
         if message.is_open:
             self.prompt.placeholder = PLACEHOLDER
 
     def _show_threads(self, message: events.ThreadsChanged) -> None:
         """Say which threads compute now."""
-        before, now = message.before.now, message.in_use.now
-        was = f" (was {before.decode} and {before.prefill})" if before != now else ""
+        before = message.before.now
+        now = message.in_use.now
+        if before != now:
+            was = f" (was {before.decode} and {before.prefill})"
+        else:
+            was = ""
         self.note(f"from now on {describe(now)}{was}")
         if message.trouble:
             self.note(message.trouble, is_error=True)
@@ -246,9 +253,13 @@ class ModelFlow(ConversationFlow):
         self._show_name()
 
     def _show_name(self) -> None:
-        model, mode = self.turns.model, self.bridge.thinking
+        model = self.turns.model
+        mode = self.bridge.thinking
         if model is not None:
-            thinking = describe_thinking(mode) if mode not in ("", AUTO) else ""
+            if mode not in ("", AUTO):
+                thinking = describe_thinking(mode)
+            else:
+                thinking = ""
             chosen = (
                 one.described()
                 for one in (self.bridge.generation, self.bridge.form)
@@ -316,11 +327,15 @@ class ModelFlow(ConversationFlow):
 
         if outlook is None and isinstance(path, Path):
             outlook = await wrap_future(look_up(path, self.settings))
-        tokens, prefill_tps = (
-            self.bridge.status.context_used,
-            outlook.prefill_tps if outlook else None,
-        )
-        host = "" if isinstance(path, Path) else path.host
+        tokens = self.bridge.status.context_used
+        if outlook:
+            prefill_tps = outlook.prefill_tps
+        else:
+            prefill_tps = None
+        if isinstance(path, Path):
+            host = ""
+        else:
+            host = path.host
         question = make_screen(
             "question", title, tokens, prefill_tps, self.keymap, host, kind="SwitchModelScreen"
         )
@@ -340,16 +355,18 @@ class ModelFlow(ConversationFlow):
         if self.turns.conversation.is_empty:
             await self.clear_transcript()
         self.focus_prompt()
-        goes_on = (
-            "it reads the conversation first"
-            if isinstance(path, Path)
-            else "the conversation goes there"
-        )
+        if isinstance(path, Path):
+            goes_on = "it reads the conversation first"
+        else:
+            goes_on = "the conversation goes there"
         self.note(f"loading {clean_line(path.name)}; {goes_on if keeps else 'a new conversation'}")
 
 
 def _sizes_of(model: events.ModelLoaded) -> str:
-    context = f" · context {figures.count(model.n_ctx)} tokens" if model.n_ctx else ""
+    if model.n_ctx:
+        context = f" · context {figures.count(model.n_ctx)} tokens"
+    else:
+        context = ""
     if model.server:
         return f"computed by {model.server}{context}"
     return f"weights {figures.size(model.weights_bytes)}{context}, {figures.size(model.kv_bytes)} of memory"
@@ -360,7 +377,9 @@ def _speed_here(known: EngineFigures) -> str:
     if known.earlier is not None:
         return f"usually {figures.rate(known.earlier.median_tps)} tok/s here"
     limit = ceiling_at(known.facts, 0, known.read_gbps.get(known.threads))
-    return f"at most {figures.rate(limit.tps)} tok/s here" if limit is not None else ""
+    if limit is not None:
+        return f"at most {figures.rate(limit.tps)} tok/s here"
+    return ""
 
 
 def _find_model(wanted: str, directories: Sequence[str]) -> Path:

@@ -58,12 +58,10 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__(chat.keymap)
-        self._chat, self._bridge, self._turns, self._downloads = (
-            chat,
-            chat.bridge,
-            chat.turns,
-            chat.downloads,
-        )
+        self._chat = chat
+        self._bridge = chat.bridge
+        self._turns = chat.turns
+        self._downloads = chat.downloads
         self._scan: ModelScan | None = None
         self._found = ScanResult()
         self._measurement: Future[Any] | None = None
@@ -90,12 +88,16 @@ class ModelsScreen(ListScreen[ModelEntry]):
     def look(self) -> bool:
         """Take what the scan has found; after a measurement, begin a new one."""
         if self._measurement is not None and self._measurement.done():
-            measured, self._measurement = self._measurement, None
+            measured = self._measurement
+            self._measurement = None
             error = measured.exception()
             if error is not None:
                 self.said = clean_line(f"not measured: {type(error).__name__}: {error}", 120)
             elif measured.result() is not None and (busy := measured.result().engine.busy_words):
-                basis = "the best" if measured.result().engine.best_gbps else "typical figures"
+                if measured.result().engine.best_gbps:
+                    basis = "the best"
+                else:
+                    basis = "typical figures"
                 self.said = f"{busy}; speeds are estimated from {basis}"
             self.start_looking()
         if (
@@ -103,8 +105,12 @@ class ModelsScreen(ListScreen[ModelEntry]):
             and self._served.done()
             and (error := self._served.exception()) is not None
         ):
-            self.said, self._served = shown_line(error), None
-        found = self._scan.found if self._scan is not None else self._found
+            self.said = shown_line(error)
+            self._served = None
+        if self._scan is not None:
+            found = self._scan.found
+        else:
+            found = self._found
         # Rows stay while they are looked for again.
         if found.is_done or (not self._found.is_done and found.n_read >= self._found.n_read):
             self._found = found
@@ -118,7 +124,10 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def items(self) -> tuple[ModelEntry, ...]:
         """Return the models in whose row all words are."""
-        served = self._served.result() if self._served is not None and self._served.done() else []
+        if self._served is not None and self._served.done():
+            served = self._served.result()
+        else:
+            served = []
         return tuple(
             entry for entry in (*served, *self._found.entries) if entry.matches(self.typed)
         )
@@ -137,11 +146,10 @@ class ModelsScreen(ListScreen[ModelEntry]):
         is_loaded = (
             loaded is not None and item.is_here and str(item.model) in _names_of(loaded.path)
         )
-        sign = (
-            Span(self._glyphs.here, SpanRole.WRITING)
-            if is_loaded
-            else muted(" " if item.is_here else "+")
-        )
+        if is_loaded:
+            sign = Span(self._glyphs.here, SpanRole.WRITING)
+        else:
+            sign = muted(" " if item.is_here else "+")
         return (sign, Span(" "), *model_rows.row(item, columns, self._glyphs))
 
     def details(self, item: ModelEntry, columns: int) -> tuple[str, list[Line]]:
@@ -151,18 +159,23 @@ class ModelsScreen(ListScreen[ModelEntry]):
     def state_line(self) -> str:
         """Write free memory and its speed."""
         found = self._found
-        speed = f" · reads {found.read_gbps:.1f} GB/s" if found.read_gbps else ""
-        return f"{figures.size(found.available_bytes)} free{speed}" if found.available_bytes else ""
+        if found.read_gbps:
+            speed = f" · reads {found.read_gbps:.1f} GB/s"
+        else:
+            speed = ""
+        if found.available_bytes:
+            return f"{figures.size(found.available_bytes)} free{speed}"
+        return ""
 
     def foot_line(self) -> str:
         """Say what goes on; else what to do next; else what suits this machine."""
-        found, key = self._found, self._keymap.first_key
+        found = self._found
+        key = self._keymap.first_key
         if self._measurement is not None:
-            waiting = (
-                "waiting for the engine"
-                if self._bridge.status.is_busy
-                else "measuring this machine"
-            )
+            if self._bridge.status.is_busy:
+                waiting = "waiting for the engine"
+            else:
+                waiting = "measuring this machine"
             return f"{waiting} ..."
         if self.said or found.trouble:
             return self.said or found.trouble
@@ -170,14 +183,19 @@ class ModelsScreen(ListScreen[ModelEntry]):
             return running
         if not found.is_done:
             read = f"reading headers: {found.n_read} of {found.n_files}"
-            return read if found.n_files else "looking for models ..."
+            if found.n_files:
+                return read
+            return "looking for models ..."
         if _LIKE_A_REPOSITORY.search(self.typed):
             return f"{key('models.download')} downloads {self.typed}"
         if found.entries and not self.items():
             return f"no model has all these words in its row: {self.typed}"
         if not any(entry.is_here for entry in found.entries):
             return f"{_NOTHING} Looked in: {', '.join(found.looked_in)}"
-        offers = "" if all(entry.is_here for entry in found.entries) else "; + can be downloaded"
+        if all(entry.is_here for entry in found.entries):
+            offers = ""
+        else:
+            offers = "; + can be downloaded"
         if not found.read_gbps:
             return f"{rows.ESTIMATE} typical speeds; {key('models.measure')} measures this machine{offers}"
         if not found.advice:
@@ -212,9 +230,11 @@ class ModelsScreen(ListScreen[ModelEntry]):
     def action_measure(self) -> None:
         """Measure what this machine's memory and kernels do, once the engine is free."""
         if self._measurement is None:
-            self._measurement, self.said = Future(), ""
+            self._measurement = Future()
+            self.said = ""
             if not self._bridge.examine(self._measurement):
-                self._measurement, self.said = None, "the engine has too much to do: not measured"
+                self._measurement = None
+                self.said = "the engine has too much to do: not measured"
             self._timer.resume()
             self.show()
 
@@ -297,11 +317,10 @@ class ModelsScreen(ListScreen[ModelEntry]):
         running = self._downloads
         if running.is_running and running.job is not None:
             running.stop()
-            kept = (
-                "; what came is kept, and the same again goes on from there"
-                if running.job.kept
-                else ""
-            )
+            if running.job.kept:
+                kept = "; what came is kept, and the same again goes on from there"
+            else:
+                kept = ""
             self.say(f"stopped: {running.title}{kept}")
 
     def action_inspect(self) -> None:
@@ -328,7 +347,10 @@ class InspectScreen(Screen[None]):
 
     def __init__(self, path: Path, title: str, keymap: Keymap) -> None:
         super().__init__()
-        self._path, self._title, self._keymap = path, title, keymap  # the title is clean
+        # the title is clean
+        self._path = path
+        self._title = title
+        self._keymap = keymap
 
     def compose(self) -> ComposeResult:
         """Lay out title, report and keys."""

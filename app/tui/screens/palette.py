@@ -20,7 +20,8 @@ MOST_CHARS = 100
 
 _ALSO = {action.title: action.also for action in ACTIONS.values()}
 _FIRST = [ACTIONS[one].title for one in FIRST_NEEDED]
-_MOST_COLUMNS, _FRAME_COLUMNS = 80, 7
+_MOST_COLUMNS = 80
+_FRAME_COLUMNS = 7
 _SURE = 100.0
 """Score of an entry that has the very words: above those that have their letters."""
 
@@ -36,10 +37,14 @@ class Commands(Provider):
 
     async def search(self, query: str) -> Hits:
         """List what has these letters in its name, or these words elsewhere."""
-        matcher, words = self.matcher(query), query.lower().split()
+        matcher = self.matcher(query)
+        words = query.lower().split()
         for command in self.app.get_system_commands(self.screen):
             said = f"{command.title} {command.help} {_ALSO.get(command.title, '')}".lower()
-            score = _SURE if all(word in said for word in words) else matcher.match(command.title)
+            if all(word in said for word in words):
+                score = _SURE
+            else:
+                score = matcher.match(command.title)
             if score > 0:
                 yield Hit(score, self._row(command), command.callback, text=command.title)
 
@@ -53,7 +58,9 @@ class Commands(Provider):
 
 
 def _place(title: str) -> int:
-    return _FIRST.index(title) if title in _FIRST else len(_FIRST)
+    if title in _FIRST:
+        return _FIRST.index(title)
+    return len(_FIRST)
 
 
 class Palette(CommandPalette):
@@ -66,7 +73,9 @@ class Palette(CommandPalette):
 
     def dismiss(self, result: None = None) -> AwaitComplete:
         """Leave once, whatever is pressed meanwhile, as ``dismiss_once`` does."""
-        return super().dismiss(result) if self.is_active else AwaitComplete()
+        if self.is_active:
+            return super().dismiss(result)
+        return AwaitComplete()
 
     def on_mount(self) -> None:
         """A blinking cursor draws twice a second for nothing; each letter of a long text costs more than the last."""
@@ -76,4 +85,6 @@ class Palette(CommandPalette):
 
     def _gather_commands(self, search_value: str) -> Worker[None] | None:  # type: ignore[override]
         """Look for commands, unless the palette has been left: Textual 8.2 ends the program then. Remove when not."""
-        return super()._gather_commands(search_value) if self.is_active else None
+        if self.is_active:
+            return super()._gather_commands(search_value)
+        return None

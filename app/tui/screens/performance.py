@@ -32,10 +32,13 @@ class PerformanceScreen(FigureScreen):
 
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__()
-        self._watch, self._keymap = chat.performance, chat.keymap
-        self._turns, self._bridge = chat.turns, chat.bridge
+        self._watch = chat.performance
+        self._keymap = chat.keymap
+        self._turns = chat.turns
+        self._bridge = chat.bridge
         self._numbers = count(1)
-        self._glyphs, self._scale = choose_glyphs(), GraphScale()
+        self._glyphs = choose_glyphs()
+        self._scale = GraphScale()
 
     def on_screen_resume(self) -> None:
         """On top: look."""
@@ -64,7 +67,8 @@ class PerformanceScreen(FigureScreen):
         self.fill(lambda width: dashboard_lines(view, width, self.room, self._glyphs, self._scale))
 
     def _about(self, view: PerformanceView) -> str:
-        model, found = self._turns.model, view.figures
+        model = self._turns.model
+        found = view.figures
         if model is None:
             return "no model is open"
         threads = found.threads or view.status.threads

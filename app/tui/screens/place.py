@@ -29,7 +29,9 @@ class PlaceScreen(ModalScreen[None]):
 
     def __init__(self, places: Sequence[CitedPlace], keymap: Keymap) -> None:
         super().__init__()
-        self._places, self._keymap, self._at = places, keymap, 0
+        self._places = places
+        self._keymap = keymap
+        self._at = 0
 
     def compose(self) -> ComposeResult:
         """Lay out title, lines and keys."""
@@ -49,7 +51,8 @@ class PlaceScreen(ModalScreen[None]):
         self._show()
 
     def _show(self) -> None:
-        place, n = self._places[self._at], len(self._places)
+        place = self._places[self._at]
+        n = len(self._places)
         self.query_one(ScreenTitle).tell(
             place.shown, line(f"{self._at + 1} of {n}" if n > 1 else "")
         )
@@ -60,7 +63,10 @@ class PlaceScreen(ModalScreen[None]):
             ("lines", place.lines),
             ("after", place.after),
         ):
-            mark = "> " if part == "lines" else "  "
+            if part == "lines":
+                mark = "> "
+            else:
+                mark = "  "
             numbers = [
                 f"{number + at:>{width}}  " if place.first else "" for at in range(len(lines))
             ]

@@ -37,7 +37,8 @@ class CalmScreen(ModalScreen[Any]):
 
     def __init__(self, keymap: Keymap, clock: Callable[[], float]) -> None:
         super().__init__()
-        self._keymap, self._clock = keymap, clock
+        self._keymap = keymap
+        self._clock = clock
         self._disturbed_s = clock()
 
     def on_key(self, event: events.Key) -> None:
@@ -65,7 +66,8 @@ class QuestionScreen(CalmScreen):
         self, server: str, call: ToolCall, keymap: Keymap, clock: Callable[[], float]
     ) -> None:
         super().__init__(keymap, clock)
-        self._server, self._call = server, call
+        self._server = server
+        self._call = call
 
     def compose(self) -> ComposeResult:
         """Lay out call and keys."""
@@ -105,7 +107,8 @@ class SendFilesScreen(CalmScreen):
 
     def __init__(self, files: str, host: str, keymap: Keymap, clock: Callable[[], float]) -> None:
         super().__init__(keymap, clock)
-        self._files, self._host = files, host
+        self._files = files
+        self._host = host
 
     def compose(self) -> ComposeResult:
         """Lay out files and keys."""
@@ -133,11 +136,9 @@ class SwitchModelScreen(ModalScreen[Literal["keep", "new"] | None]):
         self, title: str, n_tokens: int, prefill_tps: float | None, keymap: Keymap, host: str = ""
     ) -> None:
         super().__init__()
-        self._title, self._price, self._keymap = (
-            title,
-            price_line(n_tokens, prefill_tps, host),
-            keymap,
-        )
+        self._price = price_line(n_tokens, prefill_tps, host)
+        self._title = title
+        self._keymap = keymap
 
     def compose(self) -> ComposeResult:
         """Lay out question and keys."""

@@ -107,7 +107,8 @@ class Sending(MessageActions):
     def on_mount(self) -> None:
         """Let the prompt hand over what must be done before the next key."""
         self.estimator = PromptEstimator()
-        self.prompt.carry_out_at_once, self.prompt.attach_chosen = self._attach_at_once, self.attach
+        self.prompt.carry_out_at_once = self._attach_at_once
+        self.prompt.attach_chosen = self.attach
 
     # ---- messages, edits and commands
 
@@ -142,7 +143,10 @@ class Sending(MessageActions):
             self.prompt.give_back(draft.text)
 
     def _send_message(self, text: str, draft: Draft) -> bool:
-        folded = clean_text(draft.shown.strip()) if draft.folds else ""
+        if draft.folds:
+            folded = clean_text(draft.shown.strip())
+        else:
+            folded = ""
         if self.is_editing:
             return self.send_edit(text, folded)
         admission = self.turns.submit(text, folded)
@@ -161,8 +165,14 @@ class Sending(MessageActions):
     async def _run_command(self, word: str, argument: str) -> None:
         action = find_command(word)
         if action is None:
-            nearest = nearest_command(word) if word else "help"
-            hint = f"Did you mean /{nearest}? Up brings it back." if nearest else "/help lists them"
+            if word:
+                nearest = nearest_command(word)
+            else:
+                nearest = "help"
+            if nearest:
+                hint = f"Did you mean /{nearest}? Up brings it back."
+            else:
+                hint = "/help lists them"
             self.note(f"Unknown command /{word}. {hint}", is_error=True)
         elif action.needs_argument and not argument:
             self.note(action.usage)
@@ -245,9 +255,10 @@ class Sending(MessageActions):
 
     async def _show_files(self, names: list[str]) -> None:
         """Say which files the typed names lead to, a moment later."""
-        files = (
-            await wrap_future(in_background(partial(described, names), "files")) if names else ""
-        )
+        if names:
+            files = await wrap_future(in_background(partial(described, names), "files"))
+        else:
+            files = ""
         if self._named_files == names:
             self.prompt.show_files(files)
 
@@ -258,11 +269,10 @@ class Sending(MessageActions):
 
     def _keep_in_history(self, draft: Draft) -> None:
         """Keep what was sent; say so the first time that fails."""
-        trouble = (
-            append_history(paths.history_file(), draft)
-            if self.settings.prompt_history == "on"
-            else None
-        )
+        if self.settings.prompt_history == "on":
+            trouble = append_history(paths.history_file(), draft)
+        else:
+            trouble = None
         if trouble is not None and not self._has_told_history:
             self._has_told_history = True
             self.note(trouble, is_error=True)
@@ -271,7 +281,10 @@ class Sending(MessageActions):
         """Keep for the next start what no one has taken yet, a draft put aside and what is here; "" or a line on it."""
         # What waits for its turn is in the conversation's log, where that is saved.
         prompt = self.prompt
-        queued = [] if self.turns.journal.saves else self.turns.queued_texts
+        if self.turns.journal.saves:
+            queued = []
+        else:
+            queued = self.turns.queued_texts
         waiting = [prompt.past.find(text) or Draft(text) for text in queued]
         drafts = [
             *waiting,
@@ -284,11 +297,14 @@ class Sending(MessageActions):
             return ""
         trouble = keep_unsent(paths.unsent_file(), drafts)
         kept = "what was not sent is there again at the next start"
-        return f"not sent, and not saved: {trouble}" if trouble else kept
+        if trouble:
+            return f"not sent, and not saved: {trouble}"
+        return kept
 
     def bring_back_unsent(self) -> str:
         """Put what an earlier run kept back: the newest into the prompt; returns a line that says so, or ""."""
-        drafts, said = take_unsent(paths.unsent_file()), []
+        drafts = take_unsent(paths.unsent_file())
+        said = []
         if drafts and not self.prompt.text:
             self.prompt.show_draft(drafts.pop())
             said.append("it is in the prompt again")
@@ -298,7 +314,9 @@ class Sending(MessageActions):
             said.append(
                 f"{self.keymap.first_key('prompt.older') or 'Up'} recalls {len(drafts)} more"
             )
-        return f"not sent when the program ended unexpectedly: {'; '.join(said)}" if said else ""
+        if said:
+            return f"not sent when the program ended unexpectedly: {'; '.join(said)}"
+        return ""
 
     # ---- the draft: estimate and reading ahead
 
@@ -323,8 +341,13 @@ class Sending(MessageActions):
     @property
     def _next_text(self) -> str:
         """The next message as it would be sent now; "" for commands, and for an edit of an earlier one."""
-        text = "" if self.is_editing else self.prompt.draft.text.strip()
-        return "" if text.startswith("/") else text
+        if self.is_editing:
+            text = ""
+        else:
+            text = self.prompt.draft.text.strip()
+        if text.startswith("/"):
+            return ""
+        return text
 
     def _wake(self) -> None:
         self._quiet_ticks = 0
@@ -334,7 +357,10 @@ class Sending(MessageActions):
     def _tick(self) -> None:
         self._tick_timer = None
         text = self._next_text
-        self._quiet_ticks = self._quiet_ticks + 1 if text == self._seen_text else 0
+        if text == self._seen_text:
+            self._quiet_ticks = self._quiet_ticks + 1
+        else:
+            self._quiet_ticks = 0
         self._seen_text = text
         self._show_estimate(text)
         is_done = self._use_engine(text)
@@ -345,14 +371,20 @@ class Sending(MessageActions):
         """Ask the engine for what is worth knowing or reading now; False when it should be asked again."""
         if self.turns.is_busy or self.turns.model is None:
             return True
-        documents = self.prompt.draft.documents if text else ""
+        if text:
+            documents = self.prompt.draft.documents
+        else:
+            documents = ""
         if (
             documents
             and not self._prepared_text.startswith(documents)
             and may_read_ahead(self.settings)
         ):
             is_sent = self.turns.read_ahead(documents, is_read=True, is_settled=True)
-            self._prepared_text = documents if is_sent else self._prepared_text
+            if is_sent:
+                self._prepared_text = documents
+            else:
+                self._prepared_text = self._prepared_text
             return is_sent and len(text) > MAX_CHARS
         if len(text) > MAX_CHARS:
             return True
@@ -361,7 +393,10 @@ class Sending(MessageActions):
             not text or (is_quiet and may_read_ahead(self.settings))
         ):
             is_sent = self.turns.read_ahead(text, is_read=bool(text))
-            self._prepared_text = text if is_sent else self._prepared_text
+            if is_sent:
+                self._prepared_text = text
+            else:
+                self._prepared_text = self._prepared_text
             return is_sent
         return not text or text == self._counted_text or self.turns.read_ahead(text, is_read=False)
 
@@ -434,7 +469,10 @@ class Sending(MessageActions):
     def _show_reading(self, reading: _Reading) -> None:
         if reading.progress is not None:
             key = self.keymap.first_key("chat.stop")
-            stop = f" · {key} stops" if key else ""
+            if key:
+                stop = f" · {key} stops"
+            else:
+                stop = ""
             self.hint_for(2 * _PROGRESS_S, f"{reading.progress.line}{stop}")
 
     def stop_reading(self) -> bool:
@@ -453,7 +491,8 @@ class Sending(MessageActions):
 
     def _bring(self, documents: tuple[Document, ...]) -> None:
         if not fit(documents, self._n_ctx):
-            self._documents, self._passages_in = documents, None
+            self._documents = documents
+            self._passages_in = None
             return
         self._documents = ()
         files = self._new_of(
@@ -473,18 +512,24 @@ class Sending(MessageActions):
         """Say what was read; return it with what stays from before."""
         for trouble in reading.troubles:
             self.note(trouble, is_error=True)
-        self._told, self._estimated = None, ""
+        self._told = None
+        self._estimated = ""
         documents = self._sized(reading)
         is_worth_it = n_tokens(documents) >= _WORTH_A_LINE_TOKENS or not fit(documents, self._n_ctx)
         if reading.documents and is_worth_it:
             tps = self.estimator.prefill_tps or self.bridge.status.usual_prefill_tps
             told = self.note(announcement(documents, self._n_ctx, tps))
-            self._told, self._told_of = (told if fit(documents, self._n_ctx) else None), documents
+            if fit(documents, self._n_ctx):
+                self._told = told
+            else:
+                self._told = None
+            self._told_of = documents
         return documents
 
     def note_reply(self, event: GenerationFinished) -> None:
         """A message was read: the line on files that were sent before they were counted alone says how long it was."""
-        asked, starts = self.turns.conversation.asked, self.bridge.status.turn_starts
+        asked = self.turns.conversation.asked
+        starts = self.bridge.status.turn_starts
         if (
             self._told is not None
             and starts
@@ -497,7 +542,8 @@ class Sending(MessageActions):
         if self._told is not None:
             name = self._told.text.rpartition(": about ")[0]
             self._told.say(f"{name}: {figures.count(n_tokens)} tokens{of_what}")
-        self._told, self._estimated = None, ""
+        self._told = None
+        self._estimated = ""
 
     def _sized(self, reading: ReadDocuments) -> tuple[Document, ...]:
         """Return what was read with what stays from before, in the tokens that the open model makes of it."""
@@ -523,7 +569,10 @@ class Sending(MessageActions):
 
     def _asks_first(self, message: PromptSubmitted) -> bool:
         """Whether the user is asked before the files of a message go to a server; once for a conversation."""
-        host = self.turns.model.server if self.turns.model is not None else ""
+        if self.turns.model is not None:
+            host = self.turns.model.server
+        else:
+            host = ""
         if (
             not host
             or not message.draft.files_line
@@ -543,7 +592,8 @@ class Sending(MessageActions):
             "question", files, host, self.keymap, self.bridge.now_s, kind="SendFilesScreen"
         )
         if await self.app.push_screen_wait(question):
-            self._sends_files_in, self._ready = self.turns.conversation, message
+            self._sends_files_in = self.turns.conversation
+            self._ready = message
         else:
             self._refused = message
             self.note(f"not sent: {files} stays here")
@@ -552,7 +602,8 @@ class Sending(MessageActions):
         """Something that was waited for is here."""
         self._n_awaited -= 1
         if not self._n_awaited:
-            held, self._held = self._held, ()
+            held = self._held
+            self._held = ()
             for message in held:
                 await self.send(message)
 
@@ -560,10 +611,12 @@ class Sending(MessageActions):
         """Read the files that a message names, and choose what of the documents goes with it."""
         self._ready = message
         reading = await self._read_files(names, only_existing=True)
-        documents, self._documents = self._tell(reading), ()
+        documents = self._tell(reading)
+        self._documents = ()
         if not documents:
             return
-        shown, conversation = message.draft.shown, self.turns.conversation
+        shown = message.draft.shown
+        conversation = self.turns.conversation
         question = shown[files_end(shown, message.draft.folds) :]
         likeness = self.shelf.meaning.likeness
         choose = partial(
@@ -576,7 +629,8 @@ class Sending(MessageActions):
         if fit(documents, self._n_ctx):
             files = self._new_of(files, documents)
         else:
-            self._documents, self._passages_in = documents, conversation
+            self._documents = documents
+            self._passages_in = conversation
         # what it names is read: given back, it is not read again
         message.draft = Draft(shown, message.draft.folds)
         self._complete(message, files)
@@ -585,7 +639,9 @@ class Sending(MessageActions):
     def _earlier(self) -> tuple[Document, ...]:
         """Documents that passages come from, unless that was in another conversation."""
         is_here = self._passages_in is None or self._passages_in is self.turns.conversation
-        return self._documents if is_here else ()
+        if is_here:
+            return self._documents
+        return ()
 
     def _new_of(self, files: list[FileText], documents: Sequence[Document]) -> list[FileText]:
         """Say which documents the conversation has already."""
@@ -611,7 +667,9 @@ class Sending(MessageActions):
 
     @property
     def _n_ctx(self) -> int:
-        return self.turns.model.n_ctx if self.turns.model is not None else 0
+        if self.turns.model is not None:
+            return self.turns.model.n_ctx
+        return 0
 
 
 def _is_command(draft: Draft) -> bool:

@@ -26,9 +26,11 @@ from app.tui.drawing.lines import Line, Span, SpanRole, line, muted, strong
 from app.tui.screens.chat import ChatScreen
 from app.tui.screens.list_screen import ListScreen
 
-_KEY, _SOURCE = 27, 13
+_KEY = 27
+_SOURCE = 13
 """Columns of the name and of the source; the source is shown from ``_SOURCE_FROM`` columns on."""
-_SOURCE_FROM, _LEAST_KEY = 44, 16
+_SOURCE_FROM = 44
+_LEAST_KEY = 16
 _TYPED_CHARS = 30
 _MOST_VALUE_CHARS = 400
 
@@ -42,23 +44,29 @@ class SettingsScreen(ListScreen[str]):
 
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__(chat.keymap)
-        self._live, self._bridge = chat.live, chat.bridge
-        self._keys, self._in_file = tuple(setting_keys()), chat.settings
+        self._live = chat.live
+        self._bridge = chat.bridge
+        self._keys = tuple(setting_keys())
+        self._in_file = chat.settings
 
     def start_looking(self) -> None:
         """Read the file again: it may have been changed by an editor."""
         try:
             self._in_file = load_settings()
         except Refusal as refusal:
-            self.said, self._in_file = str(refusal), self._live.now
+            self.said = str(refusal)
+            self._in_file = self._live.now
 
     def _now_and_later(self, key: str) -> tuple[str, Source, str]:
         """Return a value as it is shown, its source, and the value from the next start; "" where that is the same."""
-        now, generation = self._live.now, self._bridge.generation
-        value, source = value_of(now, key), now.sources.get(key, Source.DEFAULT)
+        now = self._live.now
+        generation = self._bridge.generation
+        value = value_of(now, key)
+        source = now.sources.get(key, Source.DEFAULT)
         if key.startswith("sampling.") and generation is not None:
             value, source = generation.source(key.removeprefix("sampling."))
-        later, is_own = value_of(self._in_file, key), source in (Source.FILE, Source.DEFAULT)
+        later = value_of(self._in_file, key)
+        is_own = source in (Source.FILE, Source.DEFAULT)
         return _shown(key, value), source, _shown(key, later) if is_own and later != value else ""
 
     def items(self) -> tuple[str, ...]:
@@ -84,14 +92,16 @@ class SettingsScreen(ListScreen[str]):
         key, width = _widths(columns)
         now, source, later = self._now_and_later(item)
         value = cut(later or now, width).ljust(width)
-        role = (
-            SpanRole.CAUTION
-            if later
-            else SpanRole.MUTED
-            if source is Source.DEFAULT
-            else SpanRole.GOOD
-        )
-        shown = Span(value) if source is Source.DEFAULT else strong(value)
+        if later:
+            role = SpanRole.CAUTION
+        elif source is Source.DEFAULT:
+            role = SpanRole.MUTED
+        else:
+            role = SpanRole.GOOD
+        if source is Source.DEFAULT:
+            shown = Span(value)
+        else:
+            shown = strong(value)
         where = Span(f"  {'next start' if later else source.value}", role)
         return line(
             "   ", cut(item, key).ljust(key), "  ", shown, where if columns >= _SOURCE_FROM else ""
@@ -120,13 +130,15 @@ class SettingsScreen(ListScreen[str]):
     def state_line(self) -> str:
         """Write how many differ from their defaults."""
         n_own = sum(self._now_and_later(key)[1] is not Source.DEFAULT for key in self._keys)
-        return f"{n_own} of {len(self._keys)} set" if self.edited is None else ""
+        if self.edited is None:
+            return f"{n_own} of {len(self._keys)} set"
+        return ""
 
     def foot_line(self) -> str:
         """Say what a change led to, or what is allowed."""
-        return (
-            self.said if self.said or self.edited is None else f"allowed: {allowed_of(self.edited)}"
-        )
+        if self.said or self.edited is None:
+            return self.said
+        return f"allowed: {allowed_of(self.edited)}"
 
     @property
     def must_be_seen(self) -> bool:
@@ -139,14 +151,18 @@ class SettingsScreen(ListScreen[str]):
             return {"open": "keeps it", "leave": "leaves it as it was"}
         if item is None:
             return {"leave": "back"}
-        opens = "takes the next value" if choices_of(item) or item == "theme" else "changes it"
+        if choices_of(item) or item == "theme":
+            opens = "takes the next value"
+        else:
+            opens = "changes it"
         return {"open": opens, "reset": "default", "leave": "back"}
 
     # ---- what the user asks for
 
     def action_open(self) -> None:
         """Take the next value, begin to type one, or keep what is typed."""
-        key, edited = self.highlighted(), self.edited
+        key = self.highlighted()
+        edited = self.edited
         if key is None:
             return
         if edited == key:
@@ -154,9 +170,10 @@ class SettingsScreen(ListScreen[str]):
             return
         try:
             self.edited = None
-            choices = (
-                ("", *sorted(self.app.available_themes)) if key == "theme" else choices_of(key)
-            )
+            if key == "theme":
+                choices = ("", *sorted(self.app.available_themes))
+            else:
+                choices = choices_of(key)
             now = written(value_of(load_settings(), key))
             if choices:
                 self._try(
@@ -166,7 +183,8 @@ class SettingsScreen(ListScreen[str]):
                     else choices[0],
                 )
             else:
-                self.edited, self.new_text = key, now
+                self.edited = key
+                self.new_text = now
                 self.say("")
         except Refusal as refusal:
             self.say(clean_line(str(refusal), _MOST_VALUE_CHARS))
@@ -180,11 +198,12 @@ class SettingsScreen(ListScreen[str]):
     def _try(self, key: str, text: str | None) -> None:
         """Change a setting; where that is refused, what is typed stays to be mended."""
         try:
-            value = None if text is None else typed_value(self._live.now, key, text)
-            self.said, self.edited = (
-                clean_line(self._live.change(key, value), _MOST_VALUE_CHARS),
-                None,
-            )
+            if text is None:
+                value = None
+            else:
+                value = typed_value(self._live.now, key, text)
+            self.said = clean_line(self._live.change(key, value), _MOST_VALUE_CHARS)
+            self.edited = None
         except Refusal as refusal:
             self.said = clean_line(str(refusal), _MOST_VALUE_CHARS)
         said = self.said
@@ -226,6 +245,9 @@ def _shown(key: str, value: object) -> str:
 
 
 def _widths(columns: int) -> tuple[int, int]:
-    source = _SOURCE + 2 if columns >= _SOURCE_FROM else 0
+    if columns >= _SOURCE_FROM:
+        source = _SOURCE + 2
+    else:
+        source = 0
     key = max(_LEAST_KEY, min(_KEY, columns - source - 14))
     return key, max(4, columns - key - source - 5)

@@ -18,7 +18,8 @@ from app.tui.screens.chat import ChatScreen
 from app.tui.screens.list_screen import ListScreen
 
 _MOST_ASKED_CHARS = 40
-_LEAST_NAME, _WITH_DATE = 12, 71
+_LEAST_NAME = 12
+_WITH_DATE = 71
 _EMPTY = "No document was read yet: /read FILE with a question puts one here, and so does jalopy read MODEL FILE."
 
 
@@ -31,7 +32,8 @@ class ShelfScreen(ListScreen[Shelved]):
 
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__(chat.keymap)
-        self._chat, self._reading = chat, chat.shelf
+        self._chat = chat
+        self._reading = chat.shelf
         self._found: tuple[Shelved, ...] | None = None
 
     def start_looking(self) -> None:
@@ -46,7 +48,10 @@ class ShelfScreen(ListScreen[Shelved]):
                 self._found = listing.result()
             except Exception as error:
                 is_told = isinstance(error, StoreError)
-                trouble = str(error) if is_told else f"internal error: {type(error).__name__}"
+                if is_told:
+                    trouble = str(error)
+                else:
+                    trouble = f"internal error: {type(error).__name__}"
                 if self.said != trouble:  # once: what is left is listed
                     self.said = trouble
                     if not is_told:
@@ -74,14 +79,20 @@ class ShelfScreen(ListScreen[Shelved]):
     def row_line(self, item: Shelved, columns: int) -> Line:
         """Write what a document is, how much of it is read, and what it takes."""
         known = self._reading.known(item)
-        tokens = (
-            figures.count(known.tokens)
-            if known
-            else f"~{figures.count(self._reading.tokens(item))}"
-        )
-        share = f"{100 * known.saved_tokens // known.tokens} %" if known and known.tokens else "-"
-        share = "passages" if item.path or not self._reading.fits(item) else share
-        size, moment = figures.size(item.states_bytes + item.text_bytes), moment_text(item.changed)
+        if known:
+            tokens = figures.count(known.tokens)
+        else:
+            tokens = f"~{figures.count(self._reading.tokens(item))}"
+        if known and known.tokens:
+            share = f"{100 * known.saved_tokens // known.tokens} %"
+        else:
+            share = "-"
+        if item.path or not self._reading.fits(item):
+            share = "passages"
+        else:
+            share = share
+        size = figures.size(item.states_bytes + item.text_bytes)
+        moment = moment_text(item.changed)
         return (
             Span(f"  {_row(item.name, item.extent, tokens, share, size, moment, columns - 2)}"),
         )
@@ -93,7 +104,10 @@ class ShelfScreen(ListScreen[Shelved]):
             f", and in {figures.counted(others, 'other')}" if others else ""
         )
         said = f"{self._readiness(item)} · text {figures.size(item.text_bytes)} · {used}"
-        said = f"{self._readiness(item)} · read from {item.path} · {used}" if item.path else said
+        if item.path:
+            said = f"{self._readiness(item)} · read from {item.path} · {used}"
+        else:
+            said = said
         return clean_line(item.name, 120), [(Span(text),) for text in wrap(said, columns)]
 
     def _readiness(self, item: Shelved) -> str:
@@ -120,7 +134,9 @@ class ShelfScreen(ListScreen[Shelved]):
             return _EMPTY
         if not self.items():
             return "no document has all these words in its name"
-        return f"nothing more is read: {self._reading.trouble}" if self._reading.trouble else ""
+        if self._reading.trouble:
+            return f"nothing more is read: {self._reading.trouble}"
+        return ""
 
     def key_words(self, item: Shelved | None) -> dict[str, str]:
         """Return what keys do."""
@@ -130,7 +146,8 @@ class ShelfScreen(ListScreen[Shelved]):
 
     def action_open(self) -> None:
         """Begin a conversation that the document under the cursor goes with."""
-        item, store = self.highlighted(), self._chat.at_hand.store
+        item = self.highlighted()
+        store = self._chat.at_hand.store
         if item is None or store is None:
             return
         try:

@@ -37,10 +37,18 @@ class ThemePicker(ModalScreen[str | None]):
         lines = []
         for name in self._names:
             theme = self.app.available_themes[name]
-            kind = "16 colours" if theme.ansi else "dark" if theme.dark else "light"
+            if theme.ansi:
+                kind = "16 colours"
+            elif theme.dark:
+                kind = "dark"
+            else:
+                kind = "light"
             lines.append(Option(Content(f"{name:<24} {kind}")))
         picker = Options(*lines, markup=False)
-        picker.highlighted = self._names.index(self._before) if self._before in self._names else 0
+        if self._before in self._names:
+            picker.highlighted = self._names.index(self._before)
+        else:
+            picker.highlighted = 0
         picker.border_title = "Colours"
         leave = self._keymap.hint("theme.leave", "undoes")
         # that key is Textual's own

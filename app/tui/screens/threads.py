@@ -55,8 +55,11 @@ class ThreadsScreen(FigureScreen):
 
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__()
-        self._chat, self._keymap, self._watch = chat, chat.keymap, chat.performance
-        self._bridge, self._turns = chat.bridge, chat.turns
+        self._chat = chat
+        self._keymap = chat.keymap
+        self._watch = chat.performance
+        self._bridge = chat.bridge
+        self._turns = chat.turns
         self._glyphs = choose_glyphs()
         self._phase = _PHASES[0]
         self._wants: tuple[str, ...] = ()
@@ -107,7 +110,8 @@ class ThreadsScreen(FigureScreen):
         """Show how things are; begin to measure once the engine is free."""
         if self._wants and self._turns.tune(self._wants):
             self._wants = ()
-        report, in_use = self._bridge.tuning, self._bridge.threads
+        report = self._bridge.tuning
+        in_use = self._bridge.threads
         self.set_class(in_use is None, "-no-model")
         width = max(_LEAST_COLUMNS, self.query_one("#thread-curves").size.width or self.size.width)
         options: list[Line] = []
@@ -120,16 +124,23 @@ class ThreadsScreen(FigureScreen):
         self._fill("thread-options", options)
         self._fill("thread-reasons", told)
         self._fill_room(width, len(options) + len(told))
-        state = line(Span("measuring", SpanRole.CAUTION)) if self._is_measuring else EMPTY
+        if self._is_measuring:
+            state = line(Span("measuring", SpanRole.CAUTION))
+        else:
+            state = EMPTY
         self.query_one(ScreenTitle).tell(self._about(), state)
         self._fill("thread-progress", self._progress_lines())
         self.query_one(KeyLine).tell(self._keys())
 
     def _fill_room(self, width: int, taken: int) -> None:
         """Draw the curves, and below all else the machine; both get the rows that are left."""
-        report, in_use = self._bridge.tuning, self._bridge.threads
+        report = self._bridge.tuning
+        in_use = self._bridge.threads
         is_tall = in_use is not None and self.size.height >= _TALL_ROWS
-        most = min(9, in_use.most) if in_use is not None and is_tall else 0
+        if in_use is not None and is_tall:
+            most = min(9, in_use.most)
+        else:
+            most = 0
         curves = [report.curve(phase) if report is not None else None for phase in _PHASES]
         room = self.query_one("#threads-body").outer_size.height - taken - FRAME_ROWS
         thicknesses = range(1, (_MOST_THICKNESS if is_tall else 1) + 1)
@@ -141,7 +152,10 @@ class ThreadsScreen(FigureScreen):
             if in_use is not None:
                 other = self._keymap.hint("threads.other_phase", "the other column")
                 words = filter(None, (f"1-{min(9, in_use.most)} set it", other))
-                chooses = self._glyphs.between.join(words) if phase == self._phase else ""
+                if phase == self._phase:
+                    chooses = self._glyphs.between.join(words)
+                else:
+                    chooses = ""
                 widget.tell(curve, getattr(in_use.now, phase), chooses, most, thickness)
         has_room = is_tall and left >= LEAST_ROWS
         self._watch.note_view(self, has_room)
@@ -156,8 +170,12 @@ class ThreadsScreen(FigureScreen):
         widget.fill(lines)
 
     def _about(self) -> str:
-        model, report = self._turns.model, self._bridge.tuning
-        parts = [model.name, model.quantization] if model is not None else []
+        model = self._turns.model
+        report = self._bridge.tuning
+        if model is not None:
+            parts = [model.name, model.quantization]
+        else:
+            parts = []
         if report is not None:
             parts.append(f"context {figures.count(report.n_context)}")
         return self._glyphs.between.join(parts)
@@ -165,7 +183,9 @@ class ThreadsScreen(FigureScreen):
     @property
     def _server(self) -> str:
         """Who computes in place of this program; "" for no one."""
-        return self._turns.model.server if self._turns.model is not None else ""
+        if self._turns.model is not None:
+            return self._turns.model.server
+        return ""
 
     def _told(self, width: int) -> list[Line]:
         """Return what is in use, which changes by a key and must be seen in 24 rows, and why the winners won."""
@@ -173,7 +193,9 @@ class ThreadsScreen(FigureScreen):
         def told(title: str, texts: Iterable[str]) -> list[Line]:
             columns = max(_LEAST_COLUMNS, width - FRAME_COLUMNS)
             body = [line(part) for text in texts for part in textwrap.wrap(text, columns)]
-            return panel(title, body, width, self._glyphs) if body else []
+            if body:
+                return panel(title, body, width, self._glyphs)
+            return []
 
         if self._bridge.threads is None:
             return told(
@@ -182,11 +204,10 @@ class ThreadsScreen(FigureScreen):
         if (report := self._bridge.tuning) is not None:
             why = told("Why", self._reasons(report))
         else:
-            why = (
-                told("What will be measured", [_WHAT_IS_MEASURED])
-                if self.size.height >= _TALL_ROWS
-                else []
-            )
+            if self.size.height >= _TALL_ROWS:
+                why = told("What will be measured", [_WHAT_IS_MEASURED])
+            else:
+                why = []
         return [*told("In use", [self._state()]), *why]
 
     def _reasons(self, report: TuningReport) -> list[str]:
@@ -198,7 +219,8 @@ class ThreadsScreen(FigureScreen):
         return found
 
     def _state(self) -> str:
-        in_use, settings = self._bridge.threads, self._chat.settings
+        in_use = self._bridge.threads
+        settings = self._chat.settings
         if self._server:
             return f"{self._server} computes: its threads are its own."
         if in_use is None:
@@ -217,35 +239,48 @@ class ThreadsScreen(FigureScreen):
 
     def _progress_lines(self) -> list[Line]:
         """Say how far the measuring is; the gauge follows rounds as well as time, whichever is further."""
-        report, text, width = (
-            self._bridge.tuning,
-            self._progress(),
-            max(_LEAST_COLUMNS, self.size.width - 2),
-        )
+        report = self._bridge.tuning
+        text = self._progress()
+        width = max(_LEAST_COLUMNS, self.size.width - 2)
         found = [line(Span(part, SpanRole.CAUTION)) for part in textwrap.wrap(text, width)]
         if not text or not self._is_measuring or report is None:
             return found
-        share = report.elapsed_s / report.budget_s if report.budget_s else 0.0
+        if report.budget_s:
+            share = report.elapsed_s / report.budget_s
+        else:
+            share = 0.0
         share = max(share, (report.round_number - 1) / report.n_rounds if report.n_rounds else 0.0)
         rest = "the conversation is untouched"
         cells = max(8, width - len(rest) - 2)
         return [*found, (*gauge(share, cells, self._glyphs, SpanRole.WRITING), muted(f"  {rest}"))]
 
     def _progress(self) -> str:
-        report, status = self._bridge.tuning, self._bridge.status
+        report = self._bridge.tuning
+        status = self._bridge.status
         if self._is_measuring and report is None:
             return "measuring begins"
         if not self._is_measuring and self._turns.is_busy and not self._turns.is_tuning:
-            rate = f" at {figures.rate(status.rate_tps)} tok/s" if status.rate_tps > 0 else ""
-            later = "; measuring begins when it is free" if self._wants else ""
+            if status.rate_tps > 0:
+                rate = f" at {figures.rate(status.rate_tps)} tok/s"
+            else:
+                rate = ""
+            if self._wants:
+                later = "; measuring begins when it is free"
+            else:
+                later = ""
             return f"the engine is {status.activity.value}{rate}{later}"
-        return progress_text(report) if report is not None else ""
+        if report is not None:
+            return progress_text(report)
+        return ""
 
     def _keys(self) -> list[tuple[str, str]]:
-        key, report, in_use = self._keymap.first_key, self._bridge.tuning, self._bridge.threads
+        key = self._keymap.first_key
+        report = self._bridge.tuning
+        in_use = self._bridge.threads
         if in_use is None:
             return [(key("threads.leave"), "back")]
-        is_running, keys = self._is_measuring, []
+        is_running = self._is_measuring
+        keys = []
         if report is not None and _has_findings(report):
             best = _shown_choice(best_choice(report, in_use.now))
             keys.append((key("threads.apply_best"), f"use the best ({best})"))
@@ -267,7 +302,8 @@ class ThreadsScreen(FigureScreen):
 
     def action_apply_best(self) -> None:
         """Use and remember the best of what was measured; measure where nothing was."""
-        report, in_use = self._bridge.tuning, self._bridge.threads
+        report = self._bridge.tuning
+        in_use = self._bridge.threads
         if in_use is None:
             return
         if report is None or not _has_findings(report):
@@ -306,7 +342,10 @@ class ThreadsScreen(FigureScreen):
         self._measure(KV_TYPES if has_curves else THREADS_AND_WEIGHTS + KV_TYPES)
 
     def _measure(self, parts: tuple[str, ...]) -> None:
-        self._wants = () if self._is_measuring else parts
+        if self._is_measuring:
+            self._wants = ()
+        else:
+            self._wants = parts
         self.show_figures()
 
     action_measure = partialmethod(_measure, THREADS_AND_WEIGHTS)
@@ -345,6 +384,12 @@ def _has_findings(report: TuningReport) -> bool:
 
 
 def _shown_choice(choice: TunedChoice) -> str:
-    huge = ", huge pages" if choice.weights == "huge" else ""
-    kv = f", {choice.kv_type}" if choice.kv_type not in ("", DEFAULT_KV_TYPE) else ""
+    if choice.weights == "huge":
+        huge = ", huge pages"
+    else:
+        huge = ""
+    if choice.kv_type not in ("", DEFAULT_KV_TYPE):
+        kv = f", {choice.kv_type}"
+    else:
+        kv = ""
     return f"{choice.decode}, {choice.prefill}{huge}{kv}"

@@ -37,13 +37,16 @@ from app.tui.drawing.panels import (
 from app.tui.speed import machine_lines, writing_lines
 from app.tui.speed.watch import PerformanceView
 
-TWO_COLUMNS_FROM, THREE_COLUMNS_FROM = 76, 160
+TWO_COLUMNS_FROM = 76
+THREE_COLUMNS_FROM = 160
 _NUMBER_COLUMNS = 27
 _GRAPH_FROM_COLUMNS = 56
-_LEAST_WRITING_ROWS, _USUAL_WRITING_ROWS = 9, 11
+_LEAST_WRITING_ROWS = 9
+_USUAL_WRITING_ROWS = 11
 _MOST_WRITING_SHARE = 0.55
 """Of the height; what is left goes to the panels below."""
-_LEAST_GRAPH_ROWS, _MOST_GRAPH_ROWS = 4, 9
+_LEAST_GRAPH_ROWS = 4
+_MOST_GRAPH_ROWS = 9
 """Of the strip."""
 _FLAT_GAUGE_COLUMNS = 12
 
@@ -93,28 +96,41 @@ def _writing(
     view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale
 ) -> list[Line]:
     """Draw the speed: numbers at the left, the curve at the right."""
-    inner, rows = width - FRAME_COLUMNS, height - FRAME_ROWS
+    inner = width - FRAME_COLUMNS
+    rows = height - FRAME_ROWS
     columns = min(inner, _NUMBER_COLUMNS)
     first = [
         *writing_lines.number_lines(view, columns, glyphs),
         *writing_lines.limit_lines(view, columns, glyphs),
     ]
     rest = writing_lines.compared_lines(view, columns)
-    apart = [EMPTY] if rows >= len(first) + len(rest) + 1 else []
+    if rows >= len(first) + len(rest) + 1:
+        apart = [EMPTY]
+    else:
+        apart = []
     numbers = [fitted(one, columns) for one in [*first, *apart, *rest][:rows]]
-    numbers = [EMPTY, *numbers] if len(numbers) < rows else numbers
+    if len(numbers) < rows:
+        numbers = [EMPTY, *numbers]
+    else:
+        numbers = numbers
     if inner >= _GRAPH_FROM_COLUMNS:
         graph = writing_lines.graph_of(view)
         drawn = graph_lines(graph, inner - _NUMBER_COLUMNS - 2, rows, glyphs, scale.follow(graph))
         numbers = side_by_side([numbers, drawn], [_NUMBER_COLUMNS + 2, inner - _NUMBER_COLUMNS - 2])
-    note = line(muted("tokens a second")) if inner >= _GRAPH_FROM_COLUMNS else EMPTY
+    if inner >= _GRAPH_FROM_COLUMNS:
+        note = line(muted("tokens a second"))
+    else:
+        note = EMPTY
     foot = writing_lines.stutter_line(view, glyphs)
     return panel(writing_lines.name_of(view), numbers, width, glyphs, height, note, foot)
 
 
 def _reply_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
     spent = view.figures.last_reply
-    note = line(muted(figures.seconds(spent.total_s))) if spent is not None else EMPTY
+    if spent is not None:
+        note = line(muted(figures.seconds(spent.total_s)))
+    else:
+        note = EMPTY
     body = writing_lines.reply_lines(
         spent, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 5, glyphs
     )
@@ -184,13 +200,20 @@ def flat_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
         drawn = gauge(share, _FLAT_GAUGE_COLUMNS, glyphs, level_of(share))
         first.append((*drawn, Span(lines.percent(share, 4)), muted(" of the limit")))
     first.append(line(strong(lines.milliseconds(tps)), muted(" ms a token")))
-    second, third = [], [machine_lines.screen_line(view)]
+    second = []
+    third = [machine_lines.screen_line(view)]
     sample = view.sample
     if sample is not None:
         cores = "".join(lines.level(load, glyphs) for load in sample.core_loads[:16])
-        second = [line(muted("cores "), cores)] if cores else []
+        if cores:
+            second = [line(muted("cores "), cores)]
+        else:
+            second = []
         clock = machine_lines.clock_text(sample, glyphs.between)
-        second += [line(muted(clock))] if clock else []
+        if clock:
+            second += [line(muted(clock))]
+        else:
+            second += []
         third = machine_lines.memory_cells(sample, view.figures.facts, glyphs)
         second.append(machine_lines.screen_line(view))
     rows = (

@@ -42,7 +42,8 @@ _LOOKING = "looking at the machine"
 
 def memory_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
     """Return one bar of all memory that matters here, what its parts are, and whether any comes from disk."""
-    sample, facts = view.sample, view.figures.facts
+    sample = view.sample
+    facts = view.figures.facts
     if sample is None:
         return [line(muted(_LOOKING))]
     parts = _memory_parts(sample, facts)
@@ -58,7 +59,10 @@ def memory_cells(sample: MachineSample, facts: ModelFacts | None, glyphs: Glyphs
     cells = []
     for number, (name, n_bytes, role, of) in enumerate(_memory_parts(sample, facts)):
         if facts is not None or name not in ("model", "KV"):
-            size = figures.size(n_bytes) if n_bytes is not None else "-"
+            if n_bytes is not None:
+                size = figures.size(n_bytes)
+            else:
+                size = "-"
             cells.append(
                 line(
                     Span(part_glyph(number, glyphs), role),
@@ -82,7 +86,10 @@ def _in_columns(cells: list[Line], width: int) -> list[Line]:
 def _memory_parts(
     sample: MachineSample, facts: ModelFacts | None
 ) -> list[tuple[str, int | None, SpanRole, str]]:
-    resident = sample.weights_resident_bytes if facts is not None else None
+    if facts is not None:
+        resident = sample.weights_resident_bytes
+    else:
+        resident = None
     of = ""
     if facts is not None and (resident is None or resident < 0.99 * facts.weights_bytes):
         of = f" of {figures.size(facts.weights_bytes)}"
@@ -123,7 +130,10 @@ def core_lines(loads: Sequence[float], width: int, glyphs: Glyphs) -> list[Line]
     if not loads:
         return [line(muted("cores -"))]
     if len(loads) <= _MOST_CORE_GAUGES:
-        per_line = 2 if width >= 2 * _LEAST_GAUGE_COLUMNS and len(loads) > 2 else 1
+        if width >= 2 * _LEAST_GAUGE_COLUMNS and len(loads) > 2:
+            per_line = 2
+        else:
+            per_line = 1
         each = width // per_line - (per_line - 1)
         texts = [lines.percent(load, 4) for load in loads]
         cells = [
@@ -140,7 +150,10 @@ def clock_text(sample: MachineSample, between: str) -> str:
     """Write clock and temperature."""
     parts = []
     if sample.clock_ghz is not None:
-        most = f" of {sample.most_clock_ghz:.1f}" if sample.most_clock_ghz else ""
+        if sample.most_clock_ghz:
+            most = f" of {sample.most_clock_ghz:.1f}"
+        else:
+            most = ""
         parts.append(f"{sample.clock_ghz:.1f}{most} GHz")
     if sample.temperature_c is not None:
         parts.append(f"{sample.temperature_c:.0f} °C")
@@ -182,7 +195,10 @@ def _around(view: PerformanceView, sample: MachineSample) -> list[Line]:
 
 def screen_line(view: PerformanceView) -> Line:
     """Return what drawing costs, and that it is slowed down."""
-    cost = f"{100 * view.interface_cost:.0f}" if view.interface_cost is not None else "-"
+    if view.interface_cost is not None:
+        cost = f"{100 * view.interface_cost:.0f}"
+    else:
+        cost = "-"
     if view.slowed_by <= 1:
         return line(muted(f"screen {cost} % of a core"))
     slowed = f"screen {cost} %, slowed {view.slowed_by}x"
@@ -208,5 +224,8 @@ def memory_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -
 def cores_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
     """Draw the cores, with clock and temperature in the panel's edge."""
     body = cores_lines(view, width - FRAME_COLUMNS, max(0, rows - FRAME_ROWS), glyphs)
-    text = clock_text(view.sample, glyphs.between) if view.sample is not None else ""
+    if view.sample is not None:
+        text = clock_text(view.sample, glyphs.between)
+    else:
+        text = ""
     return panel("Cores", body, width, glyphs, rows, line(muted(text)))

@@ -44,14 +44,19 @@ class InterfacePace:
         if not is_engine_busy:
             self.cost = share
             return
-        self.cost = share if self.cost is None else self.cost + _SMOOTHING * (share - self.cost)
+        if self.cost is None:
+            self.cost = share
+        else:
+            self.cost = self.cost + _SMOOTHING * (share - self.cost)
         self._settling -= 1
         if self._settling > 0:
             return
         if self.cost > MOST_SHARE and self.divisor < SLOWEST:
-            self.divisor, self._settling = self.divisor * 2, _SETTLING
+            self.divisor = self.divisor * 2
+            self._settling = _SETTLING
         elif self.cost < RELAXED_SHARE and self.divisor > 1:
-            self.divisor, self._settling = self.divisor // 2, _SETTLING
+            self.divisor = self.divisor // 2
+            self._settling = _SETTLING
 
     def leaves_out(self, number: int) -> bool:
         """Whether a view is to leave out a refresh that is due, by its number from 1 on."""
@@ -70,7 +75,10 @@ class TypingRhythm:
 
     def note_text(self, text: str, now_s: float) -> None:
         """The prompt has changed; when nothing is there any more it was sent, and no one is typing."""
-        self._key_s = now_s if text else float("-inf")
+        if text:
+            self._key_s = now_s
+        else:
+            self._key_s = float("-inf")
 
     def note_drawn(self, now_s: float) -> None:
         """New text of the reply is being drawn."""
@@ -89,7 +97,8 @@ SAMPLE_PERIOD_S = 1.0
 PROBE_RETRY_S = 15.0
 """Seconds until a measurement of the memory that was given up, or had no room, is tried again."""
 _SAMPLES_KEPT = 600
-SHORT_WINDOW_S, LONG_WINDOW_S = 1.0, 10.0
+SHORT_WINDOW_S = 1.0
+LONG_WINDOW_S = 10.0
 
 
 @record
@@ -162,8 +171,13 @@ class PerformanceWatch:
 
     def look(self) -> PerformanceView:
         """Return the figures of this moment."""
-        status, figures, now_s = self._bridge.status, self._bridge.figures, self._bridge.now_s()
-        before_s = self._samples[-1].at_s if self._samples else float("-inf")
+        status = self._bridge.status
+        figures = self._bridge.figures
+        now_s = self._bridge.now_s()
+        if self._samples:
+            before_s = self._samples[-1].at_s
+        else:
+            before_s = float("-inf")
         # A little early is due: two timers that drift must not make it every other second.
         if now_s - before_s >= 0.9 * SAMPLE_PERIOD_S:
             self._samples.append(self._monitor.sample(now_s, figures.facts, self._interface_share))
@@ -171,11 +185,10 @@ class PerformanceWatch:
         self._history.follow(times_s)
         self._stutters.follow(times_s)
         # A reply that is over is compared with what the memory allowed the threads that wrote it.
-        wrote = (
-            figures.threads
-            if times_s and not status.is_busy and figures.threads
-            else status.threads
-        )
+        if times_s and not status.is_busy and figures.threads:
+            wrote = figures.threads
+        else:
+            wrote = status.threads
         speed = _speed_of(status, times_s, now_s)
         reached_tps = max(speed.last_10_s, speed.reply)
         ceiling = ceiling_at(
@@ -184,7 +197,8 @@ class PerformanceWatch:
         self._measure_memory_if_idle(
             status, figures, speed.reply if wrote == status.threads else 0.0, now_s
         )
-        faults, found = figures.faults.by_token(), self._stutters.found
+        faults = figures.faults.by_token()
+        found = self._stutters.found
         return PerformanceView(
             status=status,
             figures=figures,
@@ -213,7 +227,10 @@ class PerformanceWatch:
         what = status.threads, is_beaten
         if (ceiling is None or is_beaten) and now_s >= self._probe_again_s.get(what, float("-inf")):
             # A small model that lives in a cache always beats the memory: once is enough there.
-            self._probe_again_s[what] = float("inf") if is_beaten else now_s + PROBE_RETRY_S
+            if is_beaten:
+                self._probe_again_s[what] = float("inf")
+            else:
+                self._probe_again_s[what] = now_s + PROBE_RETRY_S
             self._bridge.measure_bandwidth()
 
 

@@ -40,7 +40,9 @@ def shown_tps(view: PerformanceView) -> float:
     """Return the speed that is shown large: of the last ten seconds, or of the whole reply once it is over."""
     if is_reading(view):
         return view.status.rate_tps
-    return view.speed.last_10_s if view.status.activity is Activity.WRITING else view.speed.reply
+    if view.status.activity is Activity.WRITING:
+        return view.speed.last_10_s
+    return view.speed.reply
 
 
 def limit_share(view: PerformanceView) -> float | None:
@@ -52,7 +54,10 @@ def limit_share(view: PerformanceView) -> float | None:
 
 def graph_of(view: PerformanceView) -> Graph:
     """Return the curve of the reply."""
-    limit_tps = view.ceiling.tps if view.ceiling else 0.0
+    if view.ceiling:
+        limit_tps = view.ceiling.tps
+    else:
+        limit_tps = 0.0
     earlier = view.figures.earlier
     return Graph(
         view.rates_tps, limit_tps, earlier.median_tps if earlier else 0.0, view.marked_seconds
@@ -61,24 +66,31 @@ def graph_of(view: PerformanceView) -> Graph:
 
 def name_of(view: PerformanceView) -> str:
     """Return the panel's title."""
-    return "Reading" if is_reading(view) else "Writing"
+    if is_reading(view):
+        return "Reading"
+    return "Writing"
 
 
 def number_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
     """Return the speed in large digits, its unit and, next to it, the time of a token, in fewer words if need be."""
     tps = shown_tps(view)
     share = limit_share(view)
-    role = (
-        SpanRole.READING
-        if is_reading(view)
-        else level_of(share)
-        if share and tps > 0
-        else SpanRole.WRITING
-    )
+    if is_reading(view):
+        role = SpanRole.READING
+    elif share and tps > 0:
+        role = level_of(share)
+    else:
+        role = SpanRole.WRITING
     rows = big_digits(figures.rate(tps) if tps > 0 else "-", glyphs)
     ms = f"  {lines.milliseconds(tps).strip()} ms"
-    words = f"{ms} a token" if len(rows[-1]) + len(f"{ms} a token") <= width else ms
-    each = line(muted(words)) if tps > 0 else EMPTY
+    if len(rows[-1]) + len(f"{ms} a token") <= width:
+        words = f"{ms} a token"
+    else:
+        words = ms
+    if tps > 0:
+        each = line(muted(words))
+    else:
+        each = EMPTY
     extras = [EMPTY, (strong("  tok/s"),), each]
     if not glyphs.halves:
         return [line(Span(rows[1], role), strong(" tok/s"), *each)]
@@ -89,7 +101,10 @@ def limit_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]
     """Say which share of the machine's limit is reached; while the prompt is read, which part of it is."""
     status = view.status
     if is_reading(view) and not status.server:  # a server does not tell how far it is
-        share = status.done / status.total if status.total else 0.0
+        if status.total:
+            share = status.done / status.total
+        else:
+            share = 0.0
         of = f"{figures.count(status.done)} of {figures.count(status.total)}"
         return [
             _gauge_line("prompt", share, lines.percent(share, 4), width, glyphs, SpanRole.READING),
@@ -100,7 +115,10 @@ def limit_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]
     if view.ceiling is None:
         return [line(muted("limit: measured when idle"))]
     share = view.ceiling.share(shown_tps(view))
-    basis = "reached" if view.ceiling.is_beaten else f"{view.ceiling.read_gbps:.1f} GB/s"
+    if view.ceiling.is_beaten:
+        basis = "reached"
+    else:
+        basis = f"{view.ceiling.read_gbps:.1f} GB/s"
     of = f"of {figures.rate(view.ceiling.tps)} tok/s ({basis})"
     return [
         _gauge_line("limit", share, lines.percent(share, 4), width, glyphs, level_of(share)),
@@ -117,10 +135,14 @@ def _gauge_line(
 
 def compared_lines(view: PerformanceView, width: int) -> list[Line]:
     """Return a table of speeds: of the last second, of the reply, the usual one, the best one, that of reading."""
-    speed, earlier = view.speed, view.figures.earlier
+    speed = view.speed
+    earlier = view.figures.earlier
     rows = [("last second", speed.last_1_s, EMPTY), ("this reply", speed.reply, EMPTY)]
     if earlier is not None:
-        ratio = speed.reply / earlier.median_tps - 1 if speed.reply > 0 else 0.0
+        if speed.reply > 0:
+            ratio = speed.reply / earlier.median_tps - 1
+        else:
+            ratio = 0.0
         rows += [
             ("usual here", earlier.median_tps, _difference(ratio)),
             ("best here", earlier.best_tps, line(muted(_day(earlier.best_unix_s)))),
@@ -134,7 +156,9 @@ def compared_lines(view: PerformanceView, width: int) -> list[Line]:
 
 def _difference(ratio: float) -> Line:
     if abs(ratio) < _WORTH_A_WORD:
-        return line(muted("as usual")) if ratio else EMPTY
+        if ratio:
+            return line(muted("as usual"))
+        return EMPTY
     text = f"{100 * ratio:+.0f} %"
     return line(Span(text, SpanRole.GOOD) if ratio > 0 else caution(text))
 
@@ -189,8 +213,14 @@ def reply_lines(spent: TimeSpent | None, width: int, rows: int, glyphs: Glyphs) 
 
 
 def _parts(spent: TimeSpent) -> list[_Phase]:
-    pages = "" if spent.disk_pages is None else figures.counted(spent.disk_pages, "page")
-    cached = f", {figures.count(spent.reused_tokens)} from cache" if spent.reused_tokens else ""
+    if spent.disk_pages is None:
+        pages = ""
+    else:
+        pages = figures.counted(spent.disk_pages, "page")
+    if spent.reused_tokens:
+        cached = f", {figures.count(spent.reused_tokens)} from cache"
+    else:
+        cached = ""
     read = f"{figures.count(spent.prompt_tokens)} tokens"
     return [
         _Phase(spent.waited_s, SpanRole.MUTED, 3, "waiting"),
@@ -220,7 +250,10 @@ def _part_line(part: _Phase, width: int, glyphs: Glyphs) -> Line:
 def token_title(view: PerformanceView) -> tuple[str, str]:
     """Return the title of the table of phases, and the time of all together."""
     phases = _phases(view)
-    whose = "prompt token" if _reads(view) else "token"
+    if _reads(view):
+        whose = "prompt token"
+    else:
+        whose = "token"
     return (
         f"Time of a {whose}",
         f"{_ms(sum(phase.ms_per_token for phase in phases))} ms" if phases else "",
@@ -232,7 +265,9 @@ def _reads(view: PerformanceView) -> bool:
 
 
 def _phases(view: PerformanceView) -> tuple[PhaseCost, ...]:
-    return view.figures.prompt_phases if _reads(view) else view.figures.decode_phases
+    if _reads(view):
+        return view.figures.prompt_phases
+    return view.figures.decode_phases
 
 
 def token_lines(view: PerformanceView, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
@@ -252,19 +287,25 @@ def _phase_line(phase: PhaseCost, most: float, width: int, glyphs: Glyphs) -> Li
     figures_of = [strong(f"{_ms(phase.ms_per_token):>6}"), Span(lines.percent(phase.share, 5))]
     if width >= _GBPS_FROM_COLUMNS:
         figures_of.insert(1, muted(" ms"))
-        gbps = f"{phase.gbps:6.1f} GB/s" if phase.gbps is not None else ""
+        if phase.gbps is not None:
+            gbps = f"{phase.gbps:6.1f} GB/s"
+        else:
+            gbps = ""
         figures_of.append(muted(f"{gbps:>12}"))
     cells = max(3, width - _NAME_COLUMNS - lines.width_of(tuple(figures_of)))
-    role = (
-        SpanRole.MUTED
-        if phase.name == INTERFACE
-        else SpanRole.READING
-        if phase.gbps is None
-        else SpanRole.WRITING
-    )
+    if phase.name == INTERFACE:
+        role = SpanRole.MUTED
+    elif phase.gbps is None:
+        role = SpanRole.READING
+    else:
+        role = SpanRole.WRITING
     drawn = gauge(phase.share / most if most > 0 else 0.0, cells, glyphs, role, empty=" ")
     return (Span(f"{name:<{_NAME_COLUMNS}}"[:_NAME_COLUMNS]), *drawn, *figures_of)
 
 
 def _ms(ms: float) -> str:
-    return f"{ms:.2f}" if ms < 9.995 else f"{ms:.1f}" if ms < 99.95 else f"{ms:.0f}"
+    if ms < 9.995:
+        return f"{ms:.2f}"
+    if ms < 99.95:
+        return f"{ms:.1f}"
+    return f"{ms:.0f}"

@@ -39,13 +39,12 @@ def _style_of(role: SpanRole) -> str:
 def _rule(role: SpanRole) -> str:
     words = _style_of(role).split()
     colour = "".join(f"color: {word};" for word in words if word != "bold")
-    weight = (
-        "text-style: $muted-style;"
-        if role in _DIM
-        else "text-style: bold;"
-        if "bold" in words
-        else ""
-    )
+    if role in _DIM:
+        weight = "text-style: $muted-style;"
+    elif "bold" in words:
+        weight = "text-style: bold;"
+    else:
+        weight = ""
     return f"FigureLines .figures--{role.value} {{ {colour} {weight} }}"
 
 
@@ -63,7 +62,8 @@ class FigureLines(Widget):
 
     def show(self, lines: Iterable[Line]) -> None:
         """Show these lines in the height there is; what stays the same is not drawn again."""
-        before, self.lines = self.lines, list(lines)
+        before = self.lines
+        self.lines = list(lines)
         if len(before) != len(self.lines):
             self.refresh()
         elif self.size.width and (
@@ -95,7 +95,8 @@ class FigureLines(Widget):
 
     def render_line(self, y: int) -> Strip:
         """Draw one line."""
-        width, base = self.size.width, self._base
+        width = self.size.width
+        base = self._base
         if y >= len(self.lines):
             return Strip.blank(width, base)
         style_of = self.get_component_rich_style

@@ -35,7 +35,9 @@ def tail_of(text: str) -> str:
     """Return the last words, few enough for a glance; white space and line breaks are cut down to single ones."""
     lines = [line.strip() for line in text[-KEPT_BACK_CHARS:].splitlines() if line.strip()]
     tail = "\n".join(lines[-TAIL_LINES:])
-    return tail if len(tail) <= TAIL_CHARS else "... " + tail[-TAIL_CHARS:].partition(" ")[2]
+    if len(tail) <= TAIL_CHARS:
+        return tail
+    return "... " + tail[-TAIL_CHARS:].partition(" ")[2]
 
 
 class ThinkingView(Static):
@@ -54,7 +56,8 @@ class ThinkingView(Static):
 
     def finish(self, thinking: Thinking) -> None:
         """Fold to one line."""
-        self.text, self.thinking = thinking.text, thinking
+        self.text = thinking.text
+        self.thinking = thinking
         self._draw()
 
     def toggle(self) -> None:
@@ -76,7 +79,10 @@ class ThinkingView(Static):
     def _draw(self) -> None:
         content = Content(screen_text(self.shown))
         width, height = self.content_size
-        needed = content.get_height(cast(RulesMap, self.styles), width) if width else 0
+        if width:
+            needed = content.get_height(cast(RulesMap, self.styles), width)
+        else:
+            needed = 0
         self.update(content, layout=not width or needed != height)
 
 
@@ -145,7 +151,8 @@ class MessageView(Horizontal, can_focus=True):
 
     def on_focus(self) -> None:
         """Mark the message by shape, since colour may be missing."""
-        self._is_left, self._pending = False, None
+        self._is_left = False
+        self._pending = None
         self._mark_speaker(">")
 
     def on_blur(self) -> None:
@@ -169,7 +176,10 @@ class MessageView(Horizontal, can_focus=True):
 
     @property
     def _is_newest(self) -> bool:
-        siblings = self.parent.children if self.parent is not None else ()
+        if self.parent is not None:
+            siblings = self.parent.children
+        else:
+            siblings = ()
         return (
             next((view for view in reversed(siblings) if isinstance(view, MessageView)), None)
             is self
@@ -188,12 +198,12 @@ class MessageView(Horizontal, can_focus=True):
 
     async def _act_on_pending(self) -> None:
         """No second letter came: the first one was meant for this message."""
-        event, self._pending = self._pending, None
-        bound = (
-            self.screen.active_bindings.get(event.key)
-            if event is not None and not self._is_left
-            else None
-        )
+        event = self._pending
+        self._pending = None
+        if event is not None and not self._is_left:
+            bound = self.screen.active_bindings.get(event.key)
+        else:
+            bound = None
         if bound is not None:
             self.hesitates = False
             await self.app.run_action(bound.binding.action, bound.node)
@@ -261,7 +271,8 @@ class ReplyView(MessageView):
         # Markdown costs an import that the first frame must not wait for.
         from app.tui.widgets.reply_body import ReplyBody
 
-        self.thinking, self.body = ThinkingView(), ReplyBody(finished)
+        self.thinking = ThinkingView()
+        self.body = ReplyBody(finished)
         self.thinking.display = False
         super().__init__(self.thinking, self.body)
         self.footer = self.details = self.sources = self._hint = ""
@@ -289,8 +300,13 @@ class ReplyView(MessageView):
 
     def again(self) -> ReplyView:
         """Return the same reply, never mounted."""
-        twin = ReplyView.of(self.message) if self.message is not None else ReplyView(self.text)
-        twin.next_block, twin.sources, twin.places = self.next_block, self.sources, self.places
+        if self.message is not None:
+            twin = ReplyView.of(self.message)
+        else:
+            twin = ReplyView(self.text)
+        twin.next_block = self.next_block
+        twin.sources = self.sources
+        twin.places = self.places
         twin.offer(self._hint)
         return twin
 
@@ -317,10 +333,16 @@ class ReplyView(MessageView):
         self.body.finish()
         self.sources = lines.sources_line(message.sources)
         calls = ", ".join(call.name for call in message.calls)
-        missing = (
-            "" if self.text else "(no answer yet) " if self.thinking.display else "(empty reply) "
-        )
-        empty = f"(calls {calls}) " if calls else missing
+        if self.text:
+            missing = ""
+        elif self.thinking.display:
+            missing = "(no answer yet) "
+        else:
+            missing = "(empty reply) "
+        if calls:
+            empty = f"(calls {calls}) "
+        else:
+            empty = missing
         footer = lines.reply_footer(message.figures, message.ending, message.is_edited)
         self.footer, self.details = (
             f"{empty}{footer}".rstrip(),
@@ -331,7 +353,10 @@ class ReplyView(MessageView):
     def show_places(self, places: tuple[CitedPlace, ...]) -> None:
         """Name the places that it is from; without any, the passages stay named that it was written from."""
         self.places = places
-        passages = self.message.sources if self.message is not None else ()
+        if self.message is not None:
+            passages = self.message.sources
+        else:
+            passages = ()
         found = [one.shown for one in places if one.shown not in passages]
         self.sources = lines.sources_line(found, "see") or self.sources
         self._fit_footer()
@@ -346,7 +371,10 @@ class ReplyView(MessageView):
     @on(events.Resize)
     def _fit_footer(self) -> None:
         is_wide = self.is_attached and self.app.size.width >= WIDE_COLUMNS
-        details = self.details if is_wide or self.has_focus else ""
+        if is_wide or self.has_focus:
+            details = self.details
+        else:
+            details = ""
         figures = " · ".join(filter(None, (self.footer, self._hint, details)))
         columns = self._body.size.width
         if columns and not self.has_focus:
@@ -372,7 +400,8 @@ class Note(Static):
         super().__init__(
             _shown(text, kind), markup=False, classes=f"note -{kind}" if kind else "note"
         )
-        self.text, self._kind = text, kind
+        self.text = text
+        self._kind = kind
 
     def say(self, text: str, kind: str = "") -> None:
         """Say something else."""

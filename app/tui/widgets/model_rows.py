@@ -27,9 +27,16 @@ _PACES = (
 """Tokens a second up to which a speed feels like this, and its colour."""
 _FASTEST_TPS = 40.0
 """Fills the bar; its scale is that of a logarithm, as the eye counts."""
-_LEAST_TITLE, _MOST_TITLE = 12, 40
-_BADGE, _RATE, _PACE, _MOST_BAR = 11, 6, 26, 30
-_TYPE_FROM, _BAR_FROM, _CONTEXT_FROM, _PACE_FROM = 44, 66, 118, 92
+_LEAST_TITLE = 12
+_MOST_TITLE = 40
+_BADGE = 11
+_RATE = 6
+_PACE = 26
+_MOST_BAR = 30
+_TYPE_FROM = 44
+_BAR_FROM = 66
+_CONTEXT_FROM = 118
+_PACE_FROM = 92
 """Widths from which a column is shown."""
 
 
@@ -61,7 +68,8 @@ def row(entry: ModelEntry, columns: int, glyphs: Glyphs) -> Line:
         return line(
             strong(name), muted(cut(f"  computed by {entry.place}", max(10, columns - width)))
         )
-    outlook, cells = entry.outlook, [line(strong(name) if entry.is_here else name)]
+    outlook = entry.outlook
+    cells = [line(strong(name) if entry.is_here else name)]
     if columns >= _TYPE_FROM:
         size = f"{'' if entry.is_here else rows.ESTIMATE}{figures.size(entry.size_bytes)}"
         cells.append(line(muted(f"{entry.quantization:<7}"[:7]), f"{size:>7}"))
@@ -125,22 +133,38 @@ def _bar(tps: float, cells: int, glyphs: Glyphs) -> Line:
 
 
 def _speed(outlook: Outlook | None, cells: int, glyphs: Glyphs) -> Line:
-    tps = outlook.decode_tps if outlook is not None and outlook.decode_tps else 0.0
+    if outlook is not None and outlook.decode_tps:
+        tps = outlook.decode_tps
+    else:
+        tps = 0.0
     text = f"{rows.speed(outlook, tps) if outlook is not None else '-':>{_RATE}}"
-    return (*_bar(tps, cells, glyphs), strong(text)) if cells else line(strong(text))
+    if cells:
+        return (*_bar(tps, cells, glyphs), strong(text))
+    return line(strong(text))
 
 
 def _title_width(columns: int) -> int:
     fixed = _BADGE + _RATE + 4 + _bar_width(columns)
-    fixed += 16 if columns >= _TYPE_FROM else 0
-    fixed += _PACE + 2 if columns >= _PACE_FROM else 0
-    fixed += 11 if columns >= _CONTEXT_FROM else 0
+    if columns >= _TYPE_FROM:
+        fixed += 16
+    else:
+        fixed += 0
+    if columns >= _PACE_FROM:
+        fixed += _PACE + 2
+    else:
+        fixed += 0
+    if columns >= _CONTEXT_FROM:
+        fixed += 11
+    else:
+        fixed += 0
     return min(_MOST_TITLE, max(_LEAST_TITLE, columns - fixed))
 
 
 def _bar_width(columns: int) -> int:
     if columns < _PACE_FROM:
-        return 8 if columns >= _BAR_FROM else 0
+        if columns >= _BAR_FROM:
+            return 8
+        return 0
     return min(_MOST_BAR, 12 + max(0, columns - _CONTEXT_FROM) // 2)
 
 
@@ -148,8 +172,9 @@ def details(entry: ModelEntry, columns: int, glyphs: Glyphs) -> list[Line]:
     """Write what the columns have no room for: what to expect first, where it is kept last."""
     where, *rest = rows.details(entry)
     outlook = entry.outlook
-    first = (
-        [(*badge(outlook, glyphs), Span("  "), muted(pace(outlook)))] if outlook is not None else []
-    )
+    if outlook is not None:
+        first = [(*badge(outlook, glyphs), Span("  "), muted(pace(outlook)))]
+    else:
+        first = []
     found = [line(part) for text in reversed(rest) for part in textwrap.wrap(text, columns)]
     return [*first, *found, *(line(muted(part)) for part in textwrap.wrap(where, columns))]

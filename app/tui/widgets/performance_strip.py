@@ -23,7 +23,8 @@ class PerformanceStrip(FigureLines):
     def __init__(self, watch: PerformanceWatch) -> None:
         super().__init__("strip")
         self.display = False
-        self._watch, self._numbers = watch, count(1)
+        self._numbers = count(1)
+        self._watch = watch
         self._scale = GraphScale()
         self._timer: Timer | None = None
 
@@ -48,7 +49,8 @@ class PerformanceStrip(FigureLines):
         width, height = self.size
         if not width or not self.display:  # not laid out yet
             return
-        view, glyphs = self._watch.look(), choose_glyphs()
+        view = self._watch.look()
+        glyphs = choose_glyphs()
         if self.has_class("-flat"):
             self.show(flat_lines(view, width, glyphs))
         else:

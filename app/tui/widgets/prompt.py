@@ -119,14 +119,13 @@ class Prompt(TextArea):
             if not is_whole:
                 return
         named = frozenset(self.draft.referred)
-        draft, rest = Draft(self.text, self.draft.used_folds(), named), Draft()
+        draft = Draft(self.text, self.draft.used_folds(), named)
+        rest = Draft()
         at = drafts.after_chips(draft.shown, draft.folds)
         # chips are not sent with a command
         if self.takes_commands and split_command(draft.shown[at:]) is not None:
-            rest, draft = (
-                Draft(draft.shown[:at], draft.folds),
-                Draft(draft.shown[at:], draft.folds, named),
-            )
+            rest = Draft(draft.shown[:at], draft.folds)
+            draft = Draft(draft.shown[at:], draft.folds, named)
         if draft.text.strip():
             self.past.add(draft)
             self.show_draft(rest)
@@ -157,7 +156,9 @@ class Prompt(TextArea):
 
     def offer(self, offered: Sequence[Offered]) -> None:
         """Take what the typed text could become; the first is completed to until the arrows choose another."""
-        self.offered, self.offered_at, self._has_chosen = offered, 0, False
+        self.offered = offered
+        self.offered_at = 0
+        self._has_chosen = False
         self.show_offered(offered, 0)
 
     def _choose(self, step: int) -> None:
@@ -224,7 +225,8 @@ class Prompt(TextArea):
 
     def show_draft(self, draft: Draft) -> None:
         """Replace the text, folds included, and put the cursor after it."""
-        self._folds, self._references = draft.folds, draft.references
+        self._folds = draft.folds
+        self._references = draft.references
         self.text = draft.shown
         self.move_cursor(self.document.end)
 
@@ -241,7 +243,9 @@ class Prompt(TextArea):
 
     def show_keys(self, text: str, stop: str = "", below: str = "") -> None:
         """Name keys at the lower edge: what stops the reply, what leads to text below; else those of other screens."""
-        self._keys, self._stop, self._below = text, stop, below
+        self._keys = text
+        self._stop = stop
+        self._below = below
         self._show_lower_edge()
 
     def _show_lower_edge(self) -> None:
@@ -258,11 +262,20 @@ class Prompt(TextArea):
         """Let the words that name a key do what the key does when they are clicked."""
         edge = Content(line)
         for action_id, action in ACTIONS.items():
-            said = "stops the reply" if action_id == "chat.stop" else action.hint
+            if action_id == "chat.stop":
+                said = "stops the reply"
+            else:
+                said = action.hint
             words = f"{self._key_of(action_id)} {said}"
             if said and (at := line.find(words)) >= 0:
-                place = "screen" if action.scope == "chat" else "app"
-                call = action.call if action.shows else f"{place}.{action.name}()"
+                if action.scope == "chat":
+                    place = "screen"
+                else:
+                    place = "app"
+                if action.shows:
+                    call = action.call
+                else:
+                    call = f"{place}.{action.name}()"
                 edge = edge.stylize(Style.from_meta({"@click": call}), at, at + len(words))
         return edge
 
@@ -273,14 +286,13 @@ class Prompt(TextArea):
 
     def edit(self, edit: Edit) -> EditResult:
         """Edit the text; a fold is changed as a whole or not at all."""
-        top, bottom = edit.top, edit.bottom
+        top = edit.top
+        bottom = edit.bottom
         if top == bottom:
             top = bottom = self._outside_folds(top, forward=True)
         else:
-            top, bottom = (
-                self._outside_folds(top, forward=False),
-                self._outside_folds(bottom, forward=True),
-            )
+            top = self._outside_folds(top, forward=False)
+            bottom = self._outside_folds(bottom, forward=True)
         if (top, bottom) != (edit.top, edit.bottom):
             edit = dataclasses.replace(edit, from_location=top, to_location=bottom)
         before = self.text
@@ -363,8 +375,13 @@ class Prompt(TextArea):
         if not self.text:
             return dropped_command(pasted)
         earlier = self.text.strip().removeprefix("/read ")
-        more = dropped_files(pasted) if earlier != self.text.strip() else []
-        return f"/read {quoted_names([*split_wanted(earlier), *more])}" if more else ""
+        if earlier != self.text.strip():
+            more = dropped_files(pasted)
+        else:
+            more = []
+        if more:
+            return f"/read {quoted_names([*split_wanted(earlier), *more])}"
+        return ""
 
     def attach(self, files: Sequence[FileText]) -> None:
         """Put files before the message, folded; the cursor stays where it is in the words."""
@@ -399,7 +416,10 @@ def suggestion_lines(
     offered: Sequence[Offered], columns: int, key: str, at: int, n_rows: int
 ) -> list[str]:
     """Write what is offered in two columns and ``n_rows`` lines at most, with the key at the one that is chosen."""
-    n_shown = n_rows if len(offered) <= n_rows else n_rows - 1
+    if len(offered) <= n_rows:
+        n_shown = n_rows
+    else:
+        n_shown = n_rows - 1
     first = min(max(0, at - n_shown + 1), max(0, len(offered) - n_shown))
     shown = offered[first : first + n_shown]
     widest = min(
@@ -432,7 +452,10 @@ class Suggestions(Static):
         self.display = bool(offered)
         if not offered:
             return
-        n_rows = _LOW_ROWS if self.app.size.height < _LOW_SCREEN_ROWS else MOST_ROWS
+        if self.app.size.height < _LOW_SCREEN_ROWS:
+            n_rows = _LOW_ROWS
+        else:
+            n_rows = MOST_ROWS
         lines = suggestion_lines(offered, self.app.size.width - 2, self._key, at, n_rows)
         marked = next((n for n, line in enumerate(lines) if line.endswith(f"({self._key})")), 0)
         rows = [

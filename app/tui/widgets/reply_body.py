@@ -127,7 +127,8 @@ class ReplyBody(Widget):
         from textual.highlight import highlight
 
         if self._coloured_with is not self._code_theme:
-            self._coloured, self._coloured_with = {}, self._code_theme
+            self._coloured = {}
+            self._coloured_with = self._code_theme
         if (code, language) not in self._coloured:
             self._coloured[code, language] = highlight(
                 code, language=language or None, theme=self._code_theme
@@ -146,21 +147,29 @@ class ReplyBody(Widget):
         return _readable(highlight.ANSIDarkHighlightTheme)
 
     def _painted(self, y: int, selection: Selection | None) -> Strip:
-        row, text = self._markdown.rows[y], self._markdown.rows[y].text
-        span = selection.get_span(row.line) if selection else None
+        row = self._markdown.rows[y]
+        text = self._markdown.rows[y].text
+        if selection:
+            span = selection.get_span(row.line)
+        else:
+            span = None
         if span is not None:
             start, end = (edge - row.offset if edge >= 0 else len(text) for edge in span)
             if end > max(0, start):
                 chosen = Style.from_styles(self.screen.get_component_styles("screen--selection"))
                 text = text.stylize(chosen, max(0, start), end)
         strip = self._strip(text).apply_offsets(row.offset, row.line)
-        return Strip.join([self._strip(row.lead), strip]) if row.lead else strip
+        if row.lead:
+            return Strip.join([self._strip(row.lead), strip])
+        return strip
 
     def _strip(self, content: Content) -> Strip:
         painted = Visual.to_strips(
             self, content, self.size.width, 1, self.visual_style, apply_selection=False
         )
-        return painted[0] if painted else Strip.blank(0)
+        if painted:
+            return painted[0]
+        return Strip.blank(0)
 
 
 @cache

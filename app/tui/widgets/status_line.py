@@ -21,7 +21,8 @@ NEARLY_FULL = 0.9
 BLOCKS = "█▓▒░"
 ASCII = "#=+."
 NAMES = ("system", "old", "new", "free")
-_STYLES, _WARNING = ("$primary", "$secondary", "$success", "$text-muted"), "bold $text-warning"
+_STYLES = ("$primary", "$secondary", "$success", "$text-muted")
+_WARNING = "bold $text-warning"
 
 
 class ContextParts(NamedTuple):
@@ -40,7 +41,9 @@ class ContextParts(NamedTuple):
     @property
     def used_share(self) -> float:
         """Share that is taken, 0 to 1."""
-        return 1 - self.free / self.total if self.total else 0.0
+        if self.total:
+            return 1 - self.free / self.total
+        return 0.0
 
     @property
     def is_nearly_full(self) -> bool:
@@ -52,7 +55,8 @@ def context_parts(status: EngineStatus) -> ContextParts:
     """Divide the context as the engine's thread has counted it."""
     used = min(status.context_used, status.n_ctx)
     starts = status.turn_starts or (used,)
-    system, new_from = min(starts[0], used), min(starts[-1], used)
+    system = min(starts[0], used)
+    new_from = min(starts[-1], used)
     return ContextParts(system, new_from - system, used - new_from, status.n_ctx - used)
 
 
@@ -72,7 +76,9 @@ def context_bar(
     bar = Content.assemble(
         "ctx ", *zip(cells, _STYLES, strict=True), share, *zip(names, _STYLES, strict=True)
     )
-    return Content.styled(bar.plain, _WARNING) if parts.is_nearly_full else bar
+    if parts.is_nearly_full:
+        return Content.styled(bar.plain, _WARNING)
+    return bar
 
 
 NARROW_COLUMNS = 60
@@ -105,7 +111,9 @@ def activity_text(status: EngineStatus, now_s: float, is_short: bool = False) ->
         step = f"{status.done}/{status.total} {status.step}"
         return f"Getting ready for this CPU (once): {step} · {figures.seconds(waited_s)}"
     if status.activity is Activity.LOADING:
-        return f"loading {100 * status.done // status.total} %" if status.total else "loading"
+        if status.total:
+            return f"loading {100 * status.done // status.total} %"
+        return "loading"
     if status.activity is Activity.READING and status.total:
         text = f"reading {figures.count(status.done)} of {figures.count(status.total)} tokens"
         if is_short:
@@ -142,10 +150,13 @@ def disk_text(status: EngineStatus, bytes_per_s: float) -> str:
 
 def context_segment(status: EngineStatus, columns: int, glyphs: str = BLOCKS) -> Content:
     """Say how full the context is: in numbers on a narrow screen, else as a bar."""
-    parts, is_wide = context_parts(status), columns >= WIDE_COLUMNS
+    parts = context_parts(status)
+    is_wide = columns >= WIDE_COLUMNS
     if columns < NARROW_COLUMNS:
         text = f"ctx {figures.count(status.context_used)}/{figures.count(status.n_ctx)}"
-        return Content.styled(f"{text}!", _WARNING) if parts.is_nearly_full else Content(text)
+        if parts.is_nearly_full:
+            return Content.styled(f"{text}!", _WARNING)
+        return Content(text)
     return context_bar(
         parts, _WIDE_BAR_CELLS if is_wide else _BAR_CELLS, glyphs, with_names=is_wide
     )
@@ -155,7 +166,9 @@ def curve_text(rates_tps: Sequence[float], alphabet: alphabets.Glyphs) -> str:
     """Draw the speed of the newest seconds from zero on, a cell each, at the right end; "" before there is one."""
     shown = rates_tps[-_CURVE_S:]
     top = _CURVE_ROOM * max(shown, default=0.0)
-    return f"{''.join(level(tps / top, alphabet) for tps in shown):>{_CURVE_S}}" if top > 0 else ""
+    if top > 0:
+        return f"{''.join(level(tps / top, alphabet) for tps in shown):>{_CURVE_S}}"
+    return ""
 
 
 def status_segments(
@@ -216,7 +229,10 @@ class StatusLine(Static):
         """Show these figures, and how far a download is; nothing is drawn when the line stays the same."""
         self._shown = (status, rss_bytes, download, disk_bytes_per_s)
         columns = self.size.width or 80
-        glyphs = ASCII if self._glyphs is alphabets.ASCII else BLOCKS
+        if self._glyphs is alphabets.ASCII:
+            glyphs = ASCII
+        else:
+            glyphs = BLOCKS
         segments = status_segments(
             status, rss_bytes, columns, glyphs, self._curve(status), disk_bytes_per_s
         )

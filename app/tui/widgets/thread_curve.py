@@ -65,9 +65,17 @@ class ThreadCurve(FigureLines):
             most: counts up to this one have an empty row before they are measured; 0 for the one in use alone.
             thickness: rows of a bar; above one a blank row is between two bars.
         """
-        glyphs, colour = choose_glyphs(), _PHASE_ROLES[self._phase]
-        name, frame = TITLES[self._phase].capitalize(), colour if chooses else SpanRole.FRAME
-        foot = line(muted(chooses)) if chooses else EMPTY
+        glyphs = choose_glyphs()
+        colour = _PHASE_ROLES[self._phase]
+        name = TITLES[self._phase].capitalize()
+        if chooses:
+            frame = colour
+        else:
+            frame = SpanRole.FRAME
+        if chooses:
+            foot = line(muted(chooses))
+        else:
+            foot = EMPTY
 
         def draw(width: int) -> list[Line]:
             columns = max(1, width - FRAME_COLUMNS)
@@ -88,7 +96,10 @@ class ThreadCurve(FigureLines):
 
 def n_rows(curve: Curve | None, most: int, thickness: int) -> int:
     """Return the rows that a curve takes without its frame once all of it is measured."""
-    drawn = curve_lines(curve, None, 40, BLOCKS) if curve is not None else []
+    if curve is not None:
+        drawn = curve_lines(curve, None, 40, BLOCKS)
+    else:
+        drawn = []
     n_headings = sum(one.role is CurveRole.KIND for one in drawn)
     n_lines = len(drawn) or max(1, most)
     return n_lines + (
@@ -147,7 +158,10 @@ def option_panels(
         heading, *rows = option_lines(comparison, in_use, glyphs)
         rows = [wrapped for one in rows for wrapped in _wrapped(one, columns)]
         columns_of = heading.text[_NAME_COLUMNS:].strip()
-        body = [line(muted(" " * _NAME_COLUMNS + columns_of))] if len(rows) > 1 else []
+        if len(rows) > 1:
+            body = [line(muted(" " * _NAME_COLUMNS + columns_of))]
+        else:
+            body = []
         body += [coloured(one, SpanRole.PLAIN, glyphs) for one in rows]
         found += panel(
             "Weights" if comparison.part == "weights" else "KV cache", body, width, glyphs
@@ -166,9 +180,13 @@ def room_lines(
     view: PerformanceView, report: TuningReport | None, width: int, height: int, glyphs: Glyphs
 ) -> list[Line]:
     """Fill ``height`` rows with the steps of the search, and with what the machine does meanwhile."""
-    steps, widths = step_lines(report, glyphs), divided(width, 2)
+    steps = step_lines(report, glyphs)
+    widths = divided(width, 2)
     below = min(len(memory_panel(view, glyphs, widths[1], 0)), height - len(steps) - FRAME_ROWS)
-    memory = memory_panel(view, glyphs, widths[0], below) if below > FRAME_ROWS else []
+    if below > FRAME_ROWS:
+        memory = memory_panel(view, glyphs, widths[0], below)
+    else:
+        memory = []
     rows = height - len(memory)
     body = [fitted(one, widths[0] - FRAME_COLUMNS) for one in aired(steps, rows)]
     searched = panel("What measuring finds out", body, widths[0], glyphs, rows)
@@ -203,5 +221,8 @@ def _found(report: TuningReport) -> list[str]:
     )
     weights, kv_type = (one.best if one is not None and one.is_measured else "" for one in options)
     pinned = {True: "faster", False: "no gain", None: ""}[report.pinned]
-    asked_ahead = "see Why" if any("GB/s" in reason for reason in report.reasons) else ""
+    if any("GB/s" in reason for reason in report.reasons):
+        asked_ahead = "see Why"
+    else:
+        asked_ahead = ""
     return [writing, reading, pinned, weights, asked_ahead, kv_type]

@@ -125,22 +125,32 @@ def call_of(value: Any) -> ToolCall | None:
 
 def calls_of(value: Any) -> list[ToolCall]:
     """Return the calls of a JSON object or a list of them; none unless all are calls."""
-    items = value if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        items = value
+    else:
+        items = [value]
     found = [call_of(item) for item in items]
-    return [one for one in found if one is not None] if all(found) else []
+    if all(found):
+        return [one for one in found if one is not None]
+    return []
 
 
 def misfit(call: ToolCall, tools: Schemas) -> str:
     """Say why a call fits none of the tools: its name, or the first level of its arguments; "" if it fits."""
     if call.name not in tools:
         return "there is no tool of this name"
-    schema, values = tools[call.name], call.values
-    required, properties = schema.get("required"), schema.get("properties")
+    schema = tools[call.name]
+    values = call.values
+    required = schema.get("required")
+    properties = schema.get("properties")
     for name in required if isinstance(required, list) else ():
         if name not in values:
             return f"{shown(str(name))} is missing"
     for name, value in values.items():
-        known = properties.get(name) if isinstance(properties, dict) else None
+        if isinstance(properties, dict):
+            known = properties.get(name)
+        else:
+            known = None
         if known is None and schema.get("additionalProperties") is False:
             return f"it has no parameter {shown(name)}"
         if isinstance(known, dict) and not _is_of(value, known):
@@ -150,8 +160,14 @@ def misfit(call: ToolCall, tools: Schemas) -> str:
 
 def _is_of(value: Any, schema: Mapping[str, Any]) -> bool:
     """Whether a value has the type of a schema, and is one of its ``enum``, as far as it names them."""
-    kinds, allowed = schema.get("type"), schema.get("enum")
-    kinds = [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []
+    kinds = schema.get("type")
+    allowed = schema.get("enum")
+    if isinstance(kinds, str):
+        kinds = [kinds]
+    elif isinstance(kinds, list):
+        kinds = kinds
+    else:
+        kinds = []
     checked = [
         _IS_KIND[kind](value) for kind in kinds if isinstance(kind, str) and kind in _IS_KIND
     ]

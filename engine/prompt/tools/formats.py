@@ -152,20 +152,25 @@ def _pairs(opening: str, before: str, between: str, after: str, closing: str) ->
 def _required(schema: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the names of the required parameters with their schemas, which refer to the whole."""
     found = resolved(schema, schema)
-    properties, names = found.get("properties"), found.get("required")
-    properties = properties if isinstance(properties, Mapping) else {}
-    return (
-        [(key, properties.get(key, {})) for key in names if isinstance(key, str)]
-        if isinstance(names, list)
-        else []
-    )
+    properties = found.get("properties")
+    names = found.get("required")
+    if isinstance(properties, Mapping):
+        properties = properties
+    else:
+        properties = {}
+    if isinstance(names, list):
+        return [(key, properties.get(key, {})) for key in names if isinstance(key, str)]
+    return []
 
 
 def _bare(value: Any, whole: Mapping[str, Any], after: str) -> list[Part]:
     """Return what a value without quotes consists of, with the text that ends it."""
     schema = resolved(value, whole)
     enum = schema.get("enum")
-    texts = [one for one in enum if isinstance(one, str)] if isinstance(enum, list) else []
+    if isinstance(enum, list):
+        texts = [one for one in enum if isinstance(one, str)]
+    else:
+        texts = []
     if isinstance(enum, list) and texts and len(texts) == len(enum):
         return [Pattern(f"({'|'.join(map(_escaped, texts))}){_escaped(after)}")]
     if schema.get("type") == "string" and "enum" not in schema:

@@ -37,7 +37,10 @@ def read_bare(region: str) -> list[ToolCall]:
     """Read one or more objects that are a whole reply: bare, in a fence, or in double braces."""
     body = _LAST_TAG.sub("", region).strip()
     fenced = _FENCED.fullmatch(body)
-    body = fenced[1].strip() if fenced is not None else body
+    if fenced is not None:
+        body = fenced[1].strip()
+    else:
+        body = body
     if body.startswith("{") and body[1:].lstrip().startswith("{"):
         body = body[1:].removesuffix("}")
     return _sequence(body)
@@ -49,9 +52,9 @@ def read_llama(region: str) -> list[ToolCall]:
     if body.startswith("{"):
         return _sequence(body)
     found = read_call(body)
-    return (
-        [ToolCall(found.name.removesuffix(".call"), found.arguments)] if found is not None else []
-    )
+    if found is not None:
+        return [ToolCall(found.name.removesuffix(".call"), found.arguments)]
+    return []
 
 
 def read_mistral(region: str) -> list[ToolCall]:
@@ -63,7 +66,10 @@ def read_mistral(region: str) -> list[ToolCall]:
             if named is not None:
                 arguments, _ = first_json(part, named.end())
                 one = call(named[1], arguments)
-                found += [one] if one is not None else []
+                if one is not None:
+                    found += [one]
+                else:
+                    found += []
             elif part.strip():
                 value, _ = first_json(part.strip(), 0)
                 found += calls_of(value)
@@ -75,7 +81,8 @@ def read_mistral(region: str) -> list[ToolCall]:
 def _sequence(body: str) -> list[ToolCall]:
     """Read objects, or one list of them, that fill the body."""
     found: list[ToolCall] = []
-    at, body = 0, body.strip()
+    at = 0
+    body = body.strip()
     try:
         while at < len(body):
             value, at = first_json(body, at)
@@ -86,7 +93,9 @@ def _sequence(body: str) -> list[ToolCall]:
             while at < len(body) and body[at] in _BETWEEN:
                 at += 1
     except ValueError:
-        return _repaired(body) if not found else []
+        if not found:
+            return _repaired(body)
+        return []
     return found
 
 
@@ -112,5 +121,8 @@ def read_messages(region: str) -> list[ToolCall]:
         except ValueError:
             continue
         one = call(header[1], arguments)
-        found += [one] if one is not None else []
+        if one is not None:
+            found += [one]
+        else:
+            found += []
     return found

@@ -8,7 +8,8 @@ from typing import Any
 
 from engine.prompt.tools.calls import MOST_DEPTH, ToolCall, call, calls_of, load_json
 
-START, END = "<|tool_call_start|>", "<|tool_call_end|>"
+START = "<|tool_call_start|>"
+END = "<|tool_call_end|>"
 _WORDS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 
 
@@ -19,9 +20,15 @@ def read_list(region: str) -> list[ToolCall]:
         return calls_of(load_json(body))
     except ValueError:
         tree = _parse(body)
-    items = tree.elts if isinstance(tree, (ast.List, ast.Tuple)) else [tree]
+    items: list[ast.expr | None]
+    if isinstance(tree, (ast.List, ast.Tuple)):
+        items = [*tree.elts]
+    else:
+        items = [tree]
     found = [_call(item) for item in items]
-    return [one for one in found if one is not None] if all(found) else []
+    if all(found):
+        return [one for one in found if one is not None]
+    return []
 
 
 def read_call(text: str) -> ToolCall | None:

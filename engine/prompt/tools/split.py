@@ -45,7 +45,9 @@ class CallSplitter:
     def __init__(
         self, how: CallFormat, tools: Sequence[Mapping[str, Any]], only_first: bool = False
     ) -> None:
-        self._format, self._offered, self._only_first = how, tools, only_first
+        self._format = how
+        self._offered = tools
+        self._only_first = only_first
         self._tools = {
             str(tool["function"]["name"]): tool["function"].get("parameters") or {}
             for tool in tools
@@ -83,11 +85,10 @@ class CallSplitter:
         texts: list[str] = []
         n_before = len(self.calls)
         while True:
-            more = (
-                self._take_region(texts, is_last)
-                if self._is_open
-                else self._take_text(texts, is_last)
-            )
+            if self._is_open:
+                more = self._take_region(texts, is_last)
+            else:
+                more = self._take_text(texts, is_last)
             if not more:
                 return Told("".join(texts), tuple(self.calls[n_before:]))
 
@@ -124,7 +125,10 @@ class CallSplitter:
             else:
                 self._open(held[at:], is_bare=False, read=self._format.read)
             return True
-        keep = 0 if is_last else max((_overlap(held, text) for text in self._openings), default=0)
+        if is_last:
+            keep = 0
+        else:
+            keep = max((_overlap(held, text) for text in self._openings), default=0)
         keep = len(held) - len(
             held[: len(held) - keep].rstrip()
         )  # white space before a call is dropped
@@ -139,7 +143,10 @@ class CallSplitter:
     ) -> None:
         if not self.calls:
             self.tail_chars = len(held)
-        self._held, self._is_open, self._is_bare, self._read = held, True, is_bare, read
+        self._held = held
+        self._is_open = True
+        self._is_bare = is_bare
+        self._read = read
         self._has_begun = True
         self._searched = self._scanned = 0
         self._is_in_string = False
@@ -159,9 +166,13 @@ class CallSplitter:
             if not is_last and len(self._held) <= MOST_CALL_CHARS:
                 return False
             end = len(self._held)
-        region, self._held = self._held[:end], self._held[end:]
+        region = self._held[:end]
+        self._held = self._held[end:]
         self._is_open = False
-        calls = self._fitting(region) if len(region) <= MOST_CALL_CHARS else []
+        if len(region) <= MOST_CALL_CHARS:
+            calls = self._fitting(region)
+        else:
+            calls = []
         if calls:
             self.calls += calls[: MOST_CALLS - len(self.calls)]
             self._is_after_call = True
@@ -172,11 +183,10 @@ class CallSplitter:
     def _fitting(self, region: str) -> list[ToolCall]:
         """Return the calls of a region; none where one without markers fits no tool."""
         calls = self._read(region, self._tools)
-        reasons = (
-            [f"{one.name}: {why}" for one in calls if (why := misfit(one, self._tools))]
-            if self._is_bare
-            else []
-        )
+        if self._is_bare:
+            reasons = [f"{one.name}: {why}" for one in calls if (why := misfit(one, self._tools))]
+        else:
+            reasons = []
         if reasons or not calls:
             looks_like_one = not self._is_bare or any(word in region for word in _ARGUMENTS)
             self.doubt = self.doubt or ((reasons or [_UNREADABLE])[0] if looks_like_one else "")
@@ -203,7 +213,10 @@ class CallSplitter:
 
     def _without_markers(self, region: str) -> str:
         for text in (*self._openings, self._format.closing):
-            region = region.replace(text, "") if text else region
+            if text:
+                region = region.replace(text, "")
+            else:
+                region = region
         return region
 
 

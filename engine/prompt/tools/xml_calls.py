@@ -24,19 +24,29 @@ def read_functions(region: str, tools: Schemas) -> list[ToolCall]:
     found = [
         _call(name, _PARAMETER.findall(body), tools) for name, body in _FUNCTION.findall(region)
     ]
-    return [one for one in found if one is not None] if all(found) else []
+    if all(found):
+        return [one for one in found if one is not None]
+    return []
 
 
 def read_pairs(region: str, tools: Schemas) -> list[ToolCall]:
     """Read a name with pairs of keys and values."""
     name = _GLM_NAME.match(region)
-    one = _call(name[1], _GLM_PAIR.findall(region), tools) if name is not None else None
-    return [one] if one is not None else []
+    if name is not None:
+        one = _call(name[1], _GLM_PAIR.findall(region), tools)
+    else:
+        one = None
+    if one is not None:
+        return [one]
+    return []
 
 
 def _call(name: str, pairs: list[tuple[str, str]], tools: Schemas) -> ToolCall | None:
     properties = tools.get(name, {}).get("properties")
-    known = properties if isinstance(properties, dict) else {}
+    if isinstance(properties, dict):
+        known = properties
+    else:
+        known = {}
     return call(name, {key.strip(): _value(text, known.get(key.strip())) for key, text in pairs})
 
 
@@ -48,4 +58,6 @@ def _value(text: str, schema: Any) -> Any:
         value = load_json(text)
     except ValueError:
         return text
-    return text if isinstance(value, str) else value
+    if isinstance(value, str):
+        return text
+    return value

@@ -61,7 +61,8 @@ class Engine:
         """Drain until a message of this kind has come, and return it; those before it are forgotten."""
         self.until(lambda: any(isinstance(message, kind) for message in self.messages))
         at = next(at for at, message in enumerate(self.messages) if isinstance(message, kind))
-        found, self.messages = self.messages[at], self.messages[at + 1 :]
+        found = self.messages[at]
+        self.messages = self.messages[at + 1 :]
         return found
 
     def collect(self, end: type = GenerationFinished) -> list[Event]:

@@ -77,7 +77,8 @@ SCHEMAS: dict[str, Any] = {
         "additionalProperties": False,
     },
 }  # fmt: skip
-N_CTX, MOST_TOKENS = 1024, 960
+N_CTX = 1024
+MOST_TOKENS = 960
 _TYPES: dict[str, Any] = {
     "object": dict, "array": list, "string": str, "boolean": bool, "null": type(None), "integer": int,
 }  # fmt: skip
@@ -122,7 +123,8 @@ def answers(
     model: Model, session: Session, times: int, first_seed: int = 0
 ) -> Iterator[tuple[str, str, bool]]:
     """Yield the schema's name, the answer, and whether it follows the schema, for each of the schemas in turn."""
-    forms, names = Forms(model.tokenizer), list(SCHEMAS)
+    forms = Forms(model.tokenizer)
+    names = list(SCHEMAS)
     for at in range(times):
         name = names[at % len(names)]
         session.prefill(model.tokenizer.encode("An answer:"))

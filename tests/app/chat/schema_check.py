@@ -111,7 +111,8 @@ def _describes_list(schema: Mapping[str, Any], value: list[Any], root: Any) -> b
 
 
 def _describes_object(schema: Mapping[str, Any], value: dict[str, Any], root: Any) -> bool:
-    properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    properties = schema.get("properties", {})
+    patterns = schema.get("patternProperties", {})
     if not set(schema.get("required", ())) <= set(value) or not _is_within(
         schema, "Properties", len(value)
     ):

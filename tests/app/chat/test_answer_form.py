@@ -90,7 +90,8 @@ class OneByOne:
     """A form whose forced tokens come one at a time."""
 
     def __init__(self, constraint: Constraint, is_free: bool = False) -> None:
-        self._constraint, self._is_free = constraint, is_free
+        self._constraint = constraint
+        self._is_free = is_free
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._constraint, name)
@@ -304,7 +305,8 @@ def test_a_form_is_bounded_and_named(tmp_path: Path) -> None:
 
 
 def test_a_form_is_chosen_and_taken_back(model: Model, tmp_path: Path) -> None:
-    choice, path = FormChoice(), tmp_path / "city.json"
+    choice = FormChoice()
+    path = tmp_path / "city.json"
     assert choice.constraint(model.tokenizer) is None
     path.write_text(json.dumps(CITY))
     assert choice.obey(str(path)).startswith("answers as city.json from the next message on")

@@ -31,7 +31,9 @@ from tests.app.fake_engine import Gate
 
 
 def test_kernels_are_tuned_after_replies_until_done_once(script):
-    found, gives_way, is_finished = [], threading.Event(), threading.Event()
+    found = []
+    gives_way = threading.Event()
+    is_finished = threading.Event()
 
     def try_lookahead(model, session, is_unwanted, again):
         found.append(is_unwanted())
@@ -258,7 +260,8 @@ def test_a_broken_model_is_a_message_and_the_turn_is_undone(engine, script):
 
 def test_a_failure_in_the_middle_keeps_the_half_reply(engine, script):
     engine.load()
-    script.fail_after_tokens, script.generate_error = 2, BrokenModelError("NaN")
+    script.fail_after_tokens = 2
+    script.generate_error = BrokenModelError("NaN")
     engine.turns.submit("hi")
     failed = engine.wait_for(GenerationFailed)
     assert failed.broken_off.figures.tokens == 2

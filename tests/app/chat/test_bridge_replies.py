@@ -81,7 +81,8 @@ def test_there_is_nothing_to_continue_before_a_reply(engine: Engine) -> None:
 
 
 def test_a_full_context_has_no_room_to_go_on(engine: Engine) -> None:
-    engine.script.n_ctx, engine.script.replies = 16, [[" a"] * 100]
+    engine.script.n_ctx = 16
+    engine.script.replies = [[" a"] * 100]
     engine.load()
     assert engine.ask("hi").ending is Ending.CONTEXT
     engine.turns.continue_reply()
@@ -89,7 +90,8 @@ def test_a_full_context_has_no_room_to_go_on(engine: Engine) -> None:
 
 
 def test_going_on_in_a_full_context_reads_nothing_again(engine: Engine) -> None:
-    engine.script.n_ctx, engine.script.replies = 120, [[" b"] * 20, [" a"] * 200]
+    engine.script.n_ctx = 120
+    engine.script.replies = [[" b"] * 20, [" a"] * 200]
     engine.load("be brief")
     engine.ask("hi")
     assert engine.ask("and then").ending is Ending.CONTEXT
@@ -101,7 +103,8 @@ def test_going_on_in_a_full_context_reads_nothing_again(engine: Engine) -> None:
 
 
 def test_what_a_stopped_turn_dropped_is_not_counted_any_more(engine: Engine) -> None:
-    engine.script.n_ctx, engine.script.replies = 100, [[" a"] * 30]
+    engine.script.n_ctx = 100
+    engine.script.replies = [[" a"] * 30]
     engine.load()
     engine.ask("hi")
     engine.ask("and then")
@@ -271,10 +274,8 @@ def test_a_thought_is_told_apart_and_timed(
 def test_thinking_that_is_stopped_and_continued_adds_up(
     engine: Engine, control: frozenset[str]
 ) -> None:
-    engine.script.control, engine.script.replies = (
-        control,
-        [["<think>", "a", "b", "c", "</think>", "Yes"]],
-    )
+    engine.script.control = control
+    engine.script.replies = [["<think>", "a", "b", "c", "</think>", "Yes"]]
     engine.load()
     engine.script.token_gate = gate = Gate()
     engine.turns.submit("hi")
@@ -305,7 +306,8 @@ def test_thinking_that_ended_before_the_stop_keeps_its_figures(engine: Engine) -
 
 
 def test_a_reply_that_fails_in_its_thinking_shows_the_thought(engine: Engine) -> None:
-    engine.script.replies, engine.script.fail_after_tokens = [["<think>", "a", "b"]], 2
+    engine.script.replies = [["<think>", "a", "b"]]
+    engine.script.fail_after_tokens = 2
     engine.script.generate_error = BrokenModelError("NaN")
     engine.load()
     messages = engine.hear("hi", GenerationFailed)

@@ -213,7 +213,8 @@ def test_a_bug_in_the_measurement_does_not_end_a_turn(engine, script, monkeypatc
 def test_a_prompt_that_was_stopped_spent_all_its_time_reading():
     clock = FakeClock()
     meter = ReplyMeter(100, clock)
-    meter.read_tokens, meter.prefill_s = 40, 4.0
+    meter.read_tokens = 40
+    meter.prefill_s = 4.0
     spent = time_spent(meter, EngineFigures(), meter.started_s - 2.0, meter.started_s + 4.5)
     assert (spent.waited_s, spent.prefill_s, spent.decode_s, spent.tokens) == (2.0, 4.5, 0.0, 0)
     assert spent.total_s == pytest.approx(6.5)
@@ -222,7 +223,9 @@ def test_a_prompt_that_was_stopped_spent_all_its_time_reading():
 def test_phases_of_one_name_in_two_plans_are_one():
     class Phase:
         def __init__(self, phase: str, seconds: float, weight_bytes: int) -> None:
-            self.phase, self.seconds, self.weight_bytes = phase, seconds, weight_bytes
+            self.phase = phase
+            self.seconds = seconds
+            self.weight_bytes = weight_bytes
 
     costs = phase_costs(
         [[Phase("norms", 1.0, 0), Phase("qkv", 2.0, 10**9)], [Phase("norms", 1.0, 0)]], 100

@@ -101,7 +101,8 @@ def test_a_form_that_takes_too_much_memory_is_refused() -> None:
 
 def test_who_no_longer_waits_ends_the_compiling(forms: Forms) -> None:
     forms.constraint(SOUND).close()
-    n_asked, unlimited = 0, Forms(BYTES, FormLimits(compile_cpu_s=600.0))
+    n_asked = 0
+    unlimited = Forms(BYTES, FormLimits(compile_cpu_s=600.0))
 
     def waiting() -> None:
         nonlocal n_asked
@@ -126,7 +127,8 @@ def test_a_form_that_is_done_leaves_no_process(forms: Forms) -> None:
 
 
 def test_forms_side_by_side_know_nothing_of_each_other(forms: Forms) -> None:
-    one, other = forms.constraint(SOUND), forms.constraint(AnswerForm(REGEX, "no|perhaps", "x"))
+    one = forms.constraint(SOUND)
+    other = forms.constraint(AnswerForm(REGEX, "no|perhaps", "x"))
     one.accept(BYTES.encode("n", bos=False)[0])
     assert first_texts(other) == {"n", "p"}
     assert first_texts(one) == {"o"}
@@ -151,7 +153,8 @@ def test_a_child_that_is_killed_costs_one_answer(forms: Forms) -> None:
 def test_a_process_that_is_killed_is_started_again() -> None:
     made = Forms(BYTES)
     constraint = made.constraint(SOUND)
-    keeper, child = process_of(made), process_of(made).children()[0]
+    keeper = process_of(made)
+    child = process_of(made).children()[0]
     keeper.kill()
     constraint.close()
     until(lambda: not any(is_alive(one) for one in (keeper, child)))

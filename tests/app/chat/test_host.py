@@ -10,7 +10,8 @@ from app.chat.host import engine_host
 
 def test_work_runs_in_one_other_thread_and_gives_its_result() -> None:
     engine = engine_host()
-    first, second = engine.run(threading.get_ident), engine.run(threading.get_ident)
+    first = engine.run(threading.get_ident)
+    second = engine.run(threading.get_ident)
     assert first == second != threading.get_ident()
 
 
@@ -33,7 +34,8 @@ def test_the_first_interrupt_stops_the_work_and_keeps_its_result() -> None:
 
 
 def test_an_interrupt_as_work_is_given_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped, n_begun = threading.Event(), 0
+    stopped = threading.Event()
+    n_begun = 0
 
     def work() -> str:
         nonlocal n_begun
@@ -42,7 +44,8 @@ def test_an_interrupt_as_work_is_given_ends_it_too(monkeypatch: pytest.MonkeyPat
         return "partial"
 
     engine = engine_host()
-    submit, interrupts = engine.submit, iter([signal.SIGINT])
+    submit = engine.submit
+    interrupts = iter([signal.SIGINT])
 
     def submit_interrupted(task: Callable[[], object]) -> None:
         submit(task)

@@ -41,7 +41,8 @@ def test_the_text_is_counted_without_touching_the_conversation(engine):
 def test_what_was_read_ahead_need_not_be_read_again(engine):
     assert engine.turns.read_ahead(FORTY, is_read=True)
     engine.idle()
-    first, second = engine.wait_for(PromptCounted), engine.wait_for(PromptCounted)
+    first = engine.wait_for(PromptCounted)
+    second = engine.wait_for(PromptCounted)
     assert (first.ready_tokens, first.read_tokens) == (0, 0)
     assert (second.tokens, second.ready_tokens, second.read_tokens) == (44, 41, 41)
     assert second.read_s == pytest.approx(4.1)

@@ -47,7 +47,8 @@ class RealEngine(Engine):
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[RealEngine]:
     described = tiny_gguf.model("qwen35", "Q8_0", context_length=2048)
-    path, engine = described.write(tmp_path / "m.gguf"), RealEngine()
+    path = described.write(tmp_path / "m.gguf")
+    engine = RealEngine()
     engine.turns = Turns(engine.bridge, SYSTEM)
     engine.turns.load(path)
     engine.wait_for(ModelLoaded)

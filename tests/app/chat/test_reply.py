@@ -48,7 +48,8 @@ def test_cached_tokens_are_told_apart_from_those_that_were_read() -> None:
 
 def test_the_token_limit_ends_the_reply_and_zero_means_none() -> None:
     script = Script(replies=[["a", "b", "c"]])
-    limited, unlimited = reply_of(script, max_tokens=2), reply_of(script, max_tokens=0)
+    limited = reply_of(script, max_tokens=2)
+    unlimited = reply_of(script, max_tokens=0)
     assert ("".join(limited), limited.meter.finish_reason) == ("ab", "length")
     assert ("".join(unlimited), unlimited.meter.finish_reason) == ("abc", "stop")
 

@@ -36,7 +36,8 @@ def ask(
 
 def test_a_title_costs_the_conversation_nothing(engine: Engine) -> None:
     ask(engine)
-    chat, held = engine.script.opened[-1].chats[-1], list(engine.session.tokens)
+    chat = engine.script.opened[-1].chats[-1]
+    held = list(engine.session.tokens)
     messages = list(chat.messages)
     assert engine.bridge.write_title(engine.turns._held(), "7")
     assert engine.wait_for(TitleWritten) == TitleWritten("7", "Capital of Peru")

@@ -40,7 +40,8 @@ class Server:
     """Stands in for ``app.mcp.server.ToolServer``: says the arguments again, or raises what it is told to."""
 
     def __init__(self, is_stopped: Callable[[], bool]) -> None:
-        self.is_stopped, self.is_running = is_stopped, False
+        self.is_stopped = is_stopped
+        self.is_running = False
         self.has_new_tools = False
         self.n_lists = 0
         self.left_out: tuple[str, ...] = ()
@@ -155,7 +156,8 @@ def test_a_call_runs_and_the_model_goes_on_from_its_result(chats: Callable[..., 
 
 
 def test_nothing_is_read_ahead_that_tools_would_change(chats: Callable[..., Chat]) -> None:
-    chat, draft = chats(["Hi."]), " ".join(["word"] * 60)
+    chat = chats(["Hi."])
+    draft = " ".join(["word"] * 60)
 
     def read_ahead() -> int:
         chat.until(lambda: not chat.bridge.status.is_busy)

@@ -198,7 +198,8 @@ async def test_what_is_remembered_is_used_and_a_doubt_told_once() -> None:
 
 
 async def test_a_result_with_swapping_is_used_but_not_remembered() -> None:
-    memory, machine = Memory(), ScriptedMachine()
+    memory = Memory()
+    machine = ScriptedMachine()
     async with tuning(
         laptop_script(thread_speeds={1: 1.0, 2: 1.5, 3: 2.0, 4: 3.0}), memory, (100, 40), machine
     ) as driver:
@@ -227,7 +228,8 @@ async def test_a_result_with_swapping_is_used_but_not_remembered() -> None:
 
 async def test_whatever_bears_on_a_result_stands_next_to_it() -> None:
     """On battery, with other programs at work and no room for a copy, and settings that go first."""
-    memory, machine = Memory(TunedChoice(2, 2)), ScriptedMachine()
+    memory = Memory(TunedChoice(2, 2))
+    machine = ScriptedMachine()
     machine.on_mains = False
     script = laptop_script(thread_speeds={1: 2.0, 2: 1.0}, has_room_for_both=False)
     async with tuning(script, memory, (100, 60), machine, weights="mmap", kv_type="f16") as driver:

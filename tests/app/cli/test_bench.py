@@ -90,10 +90,8 @@ def test_what_a_session_warns_about_is_said(
 def test_a_model_is_measured_with_its_adapters(
     script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings, given = (
-        replace(built_in_settings(), adapters=("/x/a.gguf:0.5",)),
-        {"thread_counts": (1,), "rounds": 1},
-    )
+    settings = replace(built_in_settings(), adapters=("/x/a.gguf:0.5",))
+    given = {"thread_counts": (1,), "rounds": 1}
     assert (
         bench(BenchOptions("m.gguf", as_json=True, **given), settings, script.clock)
         == exit_codes.OK
@@ -135,7 +133,8 @@ def test_a_model_without_a_template_is_asked_nothing(
 def test_a_question_that_breaks_is_a_failed_gate_with_its_reason(
     script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script.generate_error, script.fail_after_tokens = BrokenModelError("m.gguf: NaN"), 0
+    script.generate_error = BrokenModelError("m.gguf: NaN")
+    script.fail_after_tokens = 0
     given = BenchOptions("m.gguf", (1,), 8, 3, 2, True)
     bench(given, built_in_settings(), script.clock)
     out, err = capsys.readouterr()

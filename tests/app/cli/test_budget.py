@@ -22,10 +22,8 @@ def run(*words: str) -> int:
 def test_the_file_is_no_larger_than_it_may_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source, out = (
-        tiny_gguf.model(quant="F32", dim=128).write(tmp_path / "m.gguf"),
-        tmp_path / "small.gguf",
-    )
+    source = tiny_gguf.model(quant="F32", dim=128).write(tmp_path / "m.gguf")
+    out = tmp_path / "small.gguf"
     most_bytes = source.stat().st_size // 4
     assert run(str(source), str(out), "--budget", str(most_bytes)) == exit_codes.OK
     assert 0.8 * most_bytes < out.stat().st_size <= most_bytes

@@ -217,7 +217,8 @@ def test_a_python_without_a_peer_or_none_at_all_is_one_line(
 def test_a_peer_is_taken_at_its_word_or_refused_in_one_line(
     job: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, says: str
 ) -> None:
-    said, script = answer([5.0], [5.0], [1]), tmp_path / "peer.py"
+    said = answer([5.0], [5.0], [1])
+    script = tmp_path / "peer.py"
     script.write_text(f"a = {json.dumps(said)!r}\n{program}")
     monkeypatch.setattr(peer_side, "__file__", str(script))
     if not says:
@@ -267,7 +268,8 @@ class FakePeer:
     """Counts what it is fed; its likeliest token is the number of tokens fed."""
 
     def __init__(self) -> None:
-        self.length, self.fed = 0, []
+        self.length = 0
+        self.fed = []
 
     def clear(self) -> None:
         self.length = 0
@@ -340,7 +342,8 @@ class SystemInfo:
 class WholeReplies:
     """A package whose pipeline or runner notes what it is asked, and tells its speed: slow the first time."""
 
-    __name__, __version__ = "openvino_genai", "1.2"
+    __name__ = "openvino_genai"
+    __version__ = "1.2"
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, int]] = []

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.slow
 def test_each_text_has_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, texts = str(encoders.bert().write(tmp_path / "m.gguf")), ["a cat", "the sea"]
+    path = str(encoders.bert().write(tmp_path / "m.gguf"))
+    texts = ["a cat", "the sea"]
     assert embed(built_in_settings(), path, texts) == 0
     numbers = np.loadtxt(io.StringIO(capsys.readouterr().out))
     assert np.allclose((numbers**2).sum(axis=1), 1, atol=1e-4)

@@ -58,7 +58,8 @@ def test_texts_are_read_and_the_file_is_written(
 def test_own_conversations_are_read_as_the_model_gets_them(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conversation, journal = Conversation(system="Be brief."), Journal(Store())
+    conversation = Conversation(system="Be brief.")
+    journal = Journal(Store())
     conversation.add_user("Where is the cat?")
     conversation.add_reply("On the mat.", Ending.COMPLETE, None)
     journal.begin()

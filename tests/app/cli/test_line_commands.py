@@ -228,10 +228,8 @@ def test_a_conversation_is_saved_as_a_file_and_never_over_one(talk: Talk, tmp_pa
 
 
 def test_thinking_is_shown(talk: Talk, script: Script) -> None:
-    script.replies, script.control = (
-        [["<think>", "hm", "</think>", "Yes."]],
-        frozenset({"<think>", "</think>"}),
-    )
+    script.replies = [["<think>", "hm", "</think>", "Yes."]]
+    script.control = frozenset({"<think>", "</think>"})
     err = talk("/think", "why?", "/think")
     assert "there is no thinking in the last reply" in err
     assert "> hm\n" in err

@@ -100,7 +100,10 @@ def test_ctrl_c_prints_what_is_known(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It comes while the second chunk is read, and ends that."""
-    score, cancel, made, cancelled = Session.score, Session.cancel, [], threading.Event()
+    score = Session.score
+    cancel = Session.cancel
+    made = []
+    cancelled = threading.Event()
 
     def interrupted(self: Session, ids: Any, first: int = 0) -> Any:
         made.append(self)

@@ -195,7 +195,8 @@ def test_the_same_types_again_are_said(model: Path, capsys: pytest.CaptureFixtur
 
 def other_names(path: Path) -> list[Path]:
     """Names of one file: its own, a link, a hard link, and one that is not the shortest."""
-    link, twin = path.with_name("link.gguf"), path.with_name("twin.gguf")
+    link = path.with_name("link.gguf")
+    twin = path.with_name("twin.gguf")
     link.symlink_to(path)
     twin.hardlink_to(path)
     return [path, link, twin, path.parent / "x" / ".." / path.name]

@@ -57,7 +57,8 @@ def test_documents_are_read_in_order_and_the_question_joins_them(
 def test_only_changed_files_begin_another_conversation(
     script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, settings = tmp_path / "a.md", built_in_settings()
+    file = tmp_path / "a.md"
+    settings = built_in_settings()
     file.write_text("one text")
     what = "m.gguf", [str(file)]
     for _ in range(2):

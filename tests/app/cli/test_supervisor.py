@@ -221,7 +221,8 @@ def test_a_stopped_child_stops_the_job_and_sigcont_wakes_both(
     opened: list[Terminal], to_group: bool
 ) -> None:
     terminal = start(opened, act=STAYS, setup=COUNTS_CONTINUES)
-    parent, child = terminal.process.pid, terminal.child_id()
+    parent = terminal.process.pid
+    child = terminal.child_id()
     os.kill(child, signal.SIGSTOP)  # what Textual does on ctrl+z
     wait_for_state(parent, "T")
     if to_group:
@@ -244,7 +245,8 @@ def test_a_stopped_child_stops_the_job_and_sigcont_wakes_both(
 def test_a_parent_does_not_stop_for_a_child_that_goes_on_at_once(opened: list[Terminal]) -> None:
     # cpulimit stops and continues processes one after the other: who is continued first sees the other stand.
     terminal = start(opened, act=STAYS)
-    parent, child = terminal.process.pid, terminal.child_id()
+    parent = terminal.process.pid
+    child = terminal.child_id()
     stood = []
     for _ in range(3):  # a busy machine may let the parent stand once
         for process in (parent, child):

@@ -90,7 +90,8 @@ def test_json_is_one_object_with_samples_cores_and_the_best(
 def test_weights_and_kv_types_are_compared_when_asked_for(
     script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script.weight_speeds, script.kv_speeds = {"huge": 1.1}, {"f32": 1.2}
+    script.weight_speeds = {"huge": 1.1}
+    script.kv_speeds = {"f32": 1.2}
     assert run(script, budget_s=None, try_weights=True, try_kv=True) == exit_codes.OK
     captured = capsys.readouterr()
     assert "jalopy: huge pages: a copy of 1 MB" in captured.err
@@ -246,7 +247,8 @@ def test_ctrl_c_prints_the_results_so_far_and_remembers_none(
 
 class _Wrapped:
     def __init__(self, reports: Any, cancel: Any) -> None:
-        self._reports, self.cancel = reports, cancel
+        self._reports = reports
+        self.cancel = cancel
 
     def __iter__(self) -> Any:
         return self._reports
@@ -255,7 +257,10 @@ class _Wrapped:
 class FakeModel:
     """Remembers the threads it is given."""
 
-    name, quantization, weights_bytes, most_threads = "m", "Q8_0", 1000, 4
+    name = "m"
+    quantization = "Q8_0"
+    weights_bytes = 1000
+    most_threads = 4
 
     def __init__(self) -> None:
         self.given: list[Any] = []

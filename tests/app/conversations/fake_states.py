@@ -13,8 +13,11 @@ class FakeWriter:
     """Writes the session's tokens at once: a file each time, named as a segment is."""
 
     def __init__(self, session, place, on_segment):
-        self.session, self.place, self.on_segment = session, place, on_segment
-        self.problem, self.is_closed = None, False
+        self.session = session
+        self.place = place
+        self.on_segment = on_segment
+        self.problem = None
+        self.is_closed = False
 
     def note(self):
         tokens = self.session.tokens
@@ -87,7 +90,8 @@ def with_one_vocabulary(script=None):
     def open_with_one_vocabulary(*arguments, **options):
         model = real_open(*arguments, **options)
         first = script.opened[0].tokenizer
-        model.tokenizer._pieces, model.tokenizer._ids = first._pieces, first._ids
+        model.tokenizer._pieces = first._pieces
+        model.tokenizer._ids = first._ids
         return model
 
     script.open_model = open_with_one_vocabulary

@@ -26,7 +26,8 @@ def write(root: Path, told: int) -> None:
     """Ask and answer for ever; a line for each message and piece that must survive: where it is, then its text."""
     store = Store(root)
     last = max(store.ids(), default=None)
-    made, conversation = journal(root), Conversation("Be brief.")
+    made = journal(root)
+    conversation = Conversation("Be brief.")
     if last is not None and len(store.read(last).conversation.messages) < LONGEST_CONVERSATION:
         opened = store.open(last)
         assert opened.held is not None, opened.obstacle
@@ -88,7 +89,9 @@ def kill_one(root: Path, wait_s: float) -> tuple[int, list[str]]:
 def main(n_kills: int, stops: bool = False) -> int:
     """Kill many, or until something is lost; returns the exit code."""
     with tempfile.TemporaryDirectory() as directory:
-        root, n_said, lost = Path(directory) / "conversations", 0, []
+        root = Path(directory) / "conversations"
+        n_said = 0
+        lost = []
         for _ in range(n_kills):
             n, missing = kill_one(root, random.uniform(0, 0.05))
             n_said += n

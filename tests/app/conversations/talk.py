@@ -33,14 +33,16 @@ def answer(
     half = len(text) // 2
     made.flush(conversation, Partial(text[:half], "hm", (7,), text[:half]))
     message = conversation.add_reply(text, ending, FIGURES, Thinking("hm", 1, 0.5, True))
-    message.ids, message.raw = (7, 8, 9), f"<think>hm</think>{text}"
+    message.ids = (7, 8, 9)
+    message.raw = f"<think>hm</think>{text}"
     made.note_settled(conversation)
     return message
 
 
 def saved_talk(root: Path, turns: int = 3) -> list[str]:
     """Save a conversation of a number of turns; returns its texts."""
-    made, conversation = journal(root), Conversation("Be brief.")
+    made = journal(root)
+    conversation = Conversation("Be brief.")
     for n in range(turns):
         ask(made, conversation, f"question {n} \N{SNOWMAN}")
         answer(made, conversation, f"answer {n}, at some length")

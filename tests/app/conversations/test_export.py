@@ -73,7 +73,8 @@ def test_what_cannot_be_written_whole_leaves_no_half_of_it(
     def fail(text: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    path, fdopen = tmp_path / "talk.md", os.fdopen
+    path = tmp_path / "talk.md"
+    fdopen = os.fdopen
     monkeypatch.setattr(os, "fdopen", on_a_full_disk)
     with pytest.raises(OSError, match="No space left"):
         export.write_new(path, "one")

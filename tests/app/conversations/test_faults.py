@@ -16,14 +16,18 @@ from app.conversations.locks import StoreError
 from app.conversations.store import Store
 from tests.app.conversations.talk import PATIENCE_S, answer, ask, journal, saved_talk, texts_in
 
-FULL, BROKEN = "database or disk is full", "disk I/O error"
+FULL = "database or disk is full"
+BROKEN = "disk I/O error"
 
 
 class FailingDisk:
     """Lets one statement of the keeper's thread fail, or all from one on."""
 
     def __init__(self, monkeypatch, at, error, stays):
-        self.n, self.at, self.stays, self.error = 0, at, stays, error
+        self.n = 0
+        self.at = at
+        self.stays = stays
+        self.error = error
         self.is_mended = False
         real = sqlite3.connect
         monkeypatch.setattr(
@@ -48,7 +52,8 @@ class FailingDisk:
 
 
 def _talk(root: Path) -> tuple[list[str], str]:
-    made, conversation = journal(root), Conversation("Be brief.")
+    made = journal(root)
+    conversation = Conversation("Be brief.")
     ask(made, conversation, "question")
     answer(made, conversation, "answer")
     texts = [message.text for message in conversation.messages]
@@ -89,7 +94,8 @@ def test_a_full_disk_is_named_and_what_was_saved_before_is_kept(tmp_path, monkey
 
 
 def test_a_database_that_cannot_grow_is_a_full_disk(tmp_path, monkeypatch):
-    root, real = tmp_path / "state", database.open_file
+    root = tmp_path / "state"
+    real = database.open_file
 
     def small(*given):
         db = real(*given)
@@ -97,7 +103,8 @@ def test_a_database_that_cannot_grow_is_a_full_disk(tmp_path, monkeypatch):
         return db
 
     monkeypatch.setattr(database, "open_file", small)
-    made, conversation = journal(root), Conversation()
+    made = journal(root)
+    conversation = Conversation()
     ask(made, conversation, "question")
     assert made.settle(PATIENCE_S)
     answer(made, conversation, "a long answer " * 20_000)
@@ -111,7 +118,8 @@ def test_saving_goes_on_when_there_is_room_again(tmp_path, monkeypatch):
     root = tmp_path / "state"
     with monkeypatch.context() as patched:
         disk = FailingDisk(patched, 1, FULL, stays=True)
-        made, conversation = journal(root), Conversation()
+        made = journal(root)
+        conversation = Conversation()
         ask(made, conversation, "question")
         assert not made.settle(PATIENCE_S, waits_for_room=False)
         assert made.trouble == "the disk is full"
@@ -128,10 +136,12 @@ def _keepers() -> list[threading.Thread]:
 
 def test_a_conversation_left_unsaved_is_saved_once_there_is_room(tmp_path, monkeypatch):
     monkeypatch.setattr(keepers, "RETRY_S", 0.01)
-    root, before = tmp_path / "state", _keepers()
+    root = tmp_path / "state"
+    before = _keepers()
     with monkeypatch.context() as patched:
         disk = FailingDisk(patched, 1, FULL, stays=True)
-        made, conversation = journal(root), Conversation()
+        made = journal(root)
+        conversation = Conversation()
         ask(made, conversation, "question")
         made.begin()
         disk.is_mended = True
@@ -144,10 +154,12 @@ def test_a_conversation_left_unsaved_is_saved_once_there_is_room(tmp_path, monke
 
 
 def test_a_conversation_never_saved_is_reported_at_the_end(tmp_path, monkeypatch):
-    root, before = tmp_path / "state", _keepers()
+    root = tmp_path / "state"
+    before = _keepers()
     with monkeypatch.context() as patched:
         FailingDisk(patched, 1, FULL, stays=True)
-        made, conversation = journal(root), Conversation()
+        made = journal(root)
+        conversation = Conversation()
         ask(made, conversation, "question")
         made.begin()
         ask(made, Conversation(), "another")
@@ -163,7 +175,8 @@ def test_a_read_only_directory_costs_nothing_but_the_saving(tmp_path):
         opened = Store(tmp_path / "state").open("000001")
         assert [message.text for message in opened.saved.conversation.messages] == texts
         assert opened.held is None
-        made, conversation = journal(tmp_path / "state"), Conversation()
+        made = journal(tmp_path / "state")
+        conversation = Conversation()
         ask(made, conversation, "question")
         assert made.close(PATIENCE_S)
     finally:
@@ -172,7 +185,8 @@ def test_a_read_only_directory_costs_nothing_but_the_saving(tmp_path):
 
 def test_a_place_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "state").write_text("a file, no directory")
-    made, conversation = journal(tmp_path / "state" / "conversations"), Conversation()
+    made = journal(tmp_path / "state" / "conversations")
+    conversation = Conversation()
     ask(made, conversation, "question")
     answer(made, conversation, "answer")
     assert "not writable" in made.close(PATIENCE_S)
@@ -185,7 +199,8 @@ def test_another_program_that_writes_is_waited_for(tmp_path, monkeypatch):
     saved_talk(root)
     other = sqlite3.connect(root / database.NAME, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    made, opened = journal(root), Store(root).open("000001")
+    made = journal(root)
+    opened = Store(root).open("000001")
     made.adopt(opened)
     ask(made, opened.saved.conversation, "question")
     assert not made.settle(PATIENCE_S, waits_for_room=False)
@@ -204,7 +219,8 @@ def test_clocks_that_jump_change_no_order(tmp_path):
         "2099-01-01T00:00:00",
         "2001-01-01T00:00:00",
     ):
-        made, conversation = journal(root), Conversation()
+        made = journal(root)
+        conversation = Conversation()
         made.clock_text = lambda moment=moment: moment
         ask(made, conversation, moment)
         assert made.close(PATIENCE_S) == ""
@@ -224,7 +240,8 @@ def without_locks(monkeypatch, error="ENOLCK"):
 def test_without_file_locks_all_is_saved_and_marked_unlocked(tmp_path, monkeypatch, error):
     without_locks(monkeypatch, error)
     root = tmp_path / "state"
-    made, conversation = journal(root), Conversation()
+    made = journal(root)
+    conversation = Conversation()
     ask(made, conversation, "question")
     assert made.settle(PATIENCE_S)
     assert (made.trouble, made.is_unlocked) == ("", True)
@@ -260,7 +277,8 @@ def test_without_file_locks_a_second_program_refuses_to_save(tmp_path, monkeypat
 
 def test_another_failure_to_lock_is_trouble(tmp_path, monkeypatch):
     without_locks(monkeypatch, "EIO")
-    made, conversation = journal(tmp_path / "state"), Conversation()
+    made = journal(tmp_path / "state")
+    conversation = Conversation()
     ask(made, conversation, "question")
     assert made.close(PATIENCE_S) == os.strerror(errno.EIO)
 
@@ -292,7 +310,8 @@ def test_what_was_saved_with_locks_is_read_where_there_are_none(tmp_path, monkey
     assert (root / database.NAME).read_bytes()[18:20] == b"\2\2", "it has a write-ahead log"
     without_locks(monkeypatch)
     assert texts_in(root) == texts
-    made, conversation = journal(root), Conversation()
+    made = journal(root)
+    conversation = Conversation()
     ask(made, conversation, "question")
     assert made.close(PATIENCE_S) == ""
 

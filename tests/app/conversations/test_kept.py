@@ -114,7 +114,8 @@ def test_a_session_without_a_name_is_refused(name, script):
 
 
 def test_a_full_context_drops_its_oldest_turns_in_the_shell_too(script, capsys):
-    script.replies, script.n_ctx = LONG, 100
+    script.replies = LONG
+    script.n_ctx = 100
     said = []
     for n in range(9):
         assert (
@@ -136,7 +137,8 @@ def test_a_full_context_drops_its_oldest_turns_in_the_shell_too(script, capsys):
 
 def test_what_stays_of_a_full_context_is_moved_not_read_again(keeping, capsys):
     script = keeping
-    script.replies, script.n_ctx = LONG, 100
+    script.replies = LONG
+    script.n_ctx = 100
     for n in range(8):
         assert ask(script, f"question {n} of some words more") == exit_codes.OK
         err = capsys.readouterr().err
@@ -175,10 +177,8 @@ def test_files_that_cannot_be_locked_are_told_once(script, monkeypatch, capsys):
 
 
 def test_thinking_is_saved_apart(script, capsys):
-    script.replies, script.control = (
-        [["<think>", "hm", "</think>", "Yes."]],
-        frozenset({"<think>", "</think>"}),
-    )
+    script.replies = [["<think>", "hm", "</think>", "Yes."]]
+    script.control = frozenset({"<think>", "</think>"})
     ask(script, "why?")
     reply = Store().read("000001").conversation.messages[-1]
     assert reply.thinking is not None
@@ -326,7 +326,9 @@ class _Listener(io.StringIO):
 
     def __init__(self, awaited, gate):
         super().__init__()
-        self.awaited, self.gate, self.has_heard = awaited, gate, False
+        self.awaited = awaited
+        self.gate = gate
+        self.has_heard = False
 
     def write(self, text):
         if self.awaited in text:
@@ -338,7 +340,8 @@ class _Listener(io.StringIO):
 @pytest.mark.parametrize("is_emptied", [True, False])
 def test_the_shell_tells_of_a_full_disk_while_the_answer_comes(script, monkeypatch, is_emptied):
     ask(script, "first")
-    apply, script.token_gate = Held.apply, Gate()
+    apply = Held.apply
+    script.token_gate = Gate()
     told = "conversation not saved: the disk is full. The answer goes on"
     err = _Listener(told, script.token_gate)
 
@@ -393,7 +396,8 @@ def test_an_answer_is_saved_before_its_end_is_shown(script, monkeypatch, speak):
     reader = _ReaderOfTheDisk()
     monkeypatch.setattr(sys, "stdout", reader)
     speak(script, monkeypatch, "first", "second")
-    first, second = ("one.", Ending.COMPLETE), ("two.", Ending.COMPLETE)
+    first = ("one.", Ending.COMPLETE)
+    second = ("two.", Ending.COMPLETE)
     assert reader.found == [[first], [first, second]]
     assert reader.getvalue() == "one.\ntwo.\n"
 
@@ -453,7 +457,9 @@ def end(process, number):
 
 
 def test_nothing_that_was_written_or_sent_is_lost_by_a_kill():
-    n_sent, answers, chance = 0, 0, random.Random(5)
+    n_sent = 0
+    answers = 0
+    chance = random.Random(5)
     for _ in range(2):
         process = start()
         for _ in range(40):
@@ -485,7 +491,8 @@ def test_nothing_that_was_written_or_sent_is_lost_by_a_kill():
 @pytest.fixture
 def unanswered():
     """What a kill leaves before anything of an answer came."""
-    journal, conversation = Journal(Store()), Conversation()
+    journal = Journal(Store())
+    conversation = Conversation()
     journal.note_model("m", model_key("m.gguf"))
     conversation.add_user("why?")
     journal.note_asked(conversation, is_replacing=False)
@@ -516,7 +523,8 @@ def test_a_message_a_kill_left_unanswered_is_asked_again_alone(
 
 
 def test_two_messages_too_long_together_are_not_both_sent(script, capsys):
-    script.n_ctx, script.fail_after_tokens = 60, 0
+    script.n_ctx = 60
+    script.fail_after_tokens = 0
     with pytest.raises(BrokenModelError):
         ask(script, "more " * 25)
     assert texts() == ["more " * 25]
@@ -540,7 +548,8 @@ def test_a_refused_first_message_leaves_no_named_conversation(script, capsys):
 
 
 def test_the_first_message_stays_if_the_next_never_fits(script, capsys):
-    script.n_ctx, script.fail_after_tokens = 60, 0
+    script.n_ctx = 60
+    script.fail_after_tokens = 0
     with pytest.raises(BrokenModelError):
         ask(script, "more " * 25)
     script.fail_after_tokens = None
@@ -553,7 +562,8 @@ def test_the_first_message_stays_if_the_next_never_fits(script, capsys):
 
 
 def test_what_waited_when_the_chat_was_killed_stays_for_the_chat(script, monkeypatch, capsys):
-    journal, conversation = Journal(Store()), Conversation()
+    journal = Journal(Store())
+    conversation = Conversation()
     journal.begin(title="notes")
     conversation.add_user("first")
     journal.note_asked(conversation, is_replacing=False)

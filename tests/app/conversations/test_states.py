@@ -172,7 +172,8 @@ def test_a_deleted_conversation_takes_along_what_it_alone_needed(tmp_path):
 
 def begun(name):
     """A journal that has saved a message under this title, as another program would."""
-    journal, conversation = Journal(Store()), Conversation()
+    journal = Journal(Store())
+    conversation = Conversation()
     journal.begin(title=name)
     conversation.add_user("hello")
     journal.note_asked(conversation, is_replacing=False)
@@ -263,7 +264,10 @@ def test_a_document_is_read_apart_from_the_conversation(tmp_path, monkeypatch):
     model = Model.open(
         tiny_gguf.write(tmp_path / "m.gguf", "gemma3", context_length=4096), threads=1
     )
-    session, idle, ids, told = model.session(n_ctx=2048), IdleWork(), list(range(3, 203)) * 6, []
+    session = model.session(n_ctx=2048)
+    idle = IdleWork()
+    ids = list(range(3, 203)) * 6
+    told = []
     place = SimpleNamespace(state_path=None, state_trouble="")
     states = SavedStates(place, state_files(built_in_settings()), model, session)
     session.prefill([3, 4, 5])

@@ -75,7 +75,8 @@ def test_a_conversation_comes_back_whole(root, said):
 
 
 def test_files_are_for_their_owner_alone(root, said):
-    made, opened = journal(root), Store(root).open(ID)
+    made = journal(root)
+    opened = Store(root).open(ID)
     made.adopt(opened)
     ask(made, opened.saved.conversation, "more")
     assert made.settle(PATIENCE_S)
@@ -89,7 +90,8 @@ def test_files_are_for_their_owner_alone(root, said):
 
 
 def test_an_interrupted_reply_is_there_as_far_as_it_came(root):
-    made, conversation = journal(root), Conversation()
+    made = journal(root)
+    conversation = Conversation()
     ask(made, conversation, "why?")
     for text, ids in (("Be", (1,)), ("Because", (1, 2))):
         made.flush(conversation, Partial(text, "hm", ids, text))
@@ -103,10 +105,12 @@ def test_an_interrupted_reply_is_there_as_far_as_it_came(root):
             Ending.INTERRUPTED,
         )
         assert reply.thinking.text == "hm"
-        made, opened = journal(root), Store(root).open(ID)
+        made = journal(root)
+        opened = Store(root).open(ID)
         made.adopt(opened)
         assert made.close(PATIENCE_S) == ""
-    made, opened = journal(root), Store(root).open(ID)
+    made = journal(root)
+    opened = Store(root).open(ID)
     made.adopt(opened)
     ask(made, opened.saved.conversation, "and?")
     assert made.close(PATIENCE_S) == ""
@@ -114,7 +118,8 @@ def test_an_interrupted_reply_is_there_as_far_as_it_came(root):
 
 
 def test_a_piece_is_read_by_others_before_the_message_ends(root):
-    made, conversation = journal(root), Conversation()
+    made = journal(root)
+    conversation = Conversation()
     ask(made, conversation, "why?")
     made.flush(conversation, Partial("Bec", "", (1,), "Bec"))
     assert made.settle(PATIENCE_S)
@@ -123,7 +128,8 @@ def test_a_piece_is_read_by_others_before_the_message_ends(root):
 
 
 def test_an_edit_takes_the_place_of_all_after_it(root):
-    made, conversation = journal(root), Conversation()
+    made = journal(root)
+    conversation = Conversation()
     for n in range(3):
         ask(made, conversation, f"question {n}")
         answer(made, conversation, f"dance-{n}")
@@ -149,10 +155,8 @@ def test_words_are_found_in_titles_and_texts(root, monkeypatch, fts):
         "one two",
     ]
     for text in texts:
-        made, conversation = (
-            journal(root),
-            Conversation("A secret of the system." if text == "one two" else None),
-        )
+        made = journal(root)
+        conversation = Conversation("A secret of the system." if text == "one two" else None)
         ask(made, conversation, f"about {texts.index(text)}")
         answer(made, conversation, f"first line\n\x1b[2J{text}")
         assert made.close(PATIENCE_S) == ""
@@ -176,7 +180,8 @@ def test_words_are_found_in_titles_and_texts(root, monkeypatch, fts):
 
 def test_a_deleted_conversation_leaves_no_word_of_it(root):
     for word in ("krokodil", "elefant"):
-        made, conversation = journal(root), Conversation()
+        made = journal(root)
+        conversation = Conversation()
         ask(made, conversation, f"ein {word}")
         answer(made, conversation, f"{word} " * 3000)
         assert made.close(PATIENCE_S) == ""
@@ -193,7 +198,8 @@ def test_a_deleted_conversation_leaves_no_word_of_it(root):
 
 
 def test_a_second_one_gets_a_copy_until_the_first_is_closed(root, said):
-    first, second = Store(root).open(ID), Store(root).open(ID)
+    first = Store(root).open(ID)
+    second = Store(root).open(ID)
     assert second.held is None
     assert f"in use by another jalopy (process {os.getpid()}, since " in second.notice
     assert second.notice.endswith("): you go on with a copy")
@@ -249,7 +255,8 @@ def test_two_conversations_are_written_at_once(root):
 
 
 def test_an_unfinished_edit_and_what_waits_come_back(root):
-    made, conversation = journal(root), Conversation()
+    made = journal(root)
+    conversation = Conversation()
     ask(made, conversation, "question")
     answer(made, conversation, "answer")
     made.note_waiting(conversation, ["later", "last"])
@@ -271,7 +278,8 @@ def test_an_unfinished_edit_and_what_waits_come_back(root):
 
 
 def test_hostile_text_is_harmless_when_it_comes_back(root):
-    made, conversation = journal(root), Conversation("\x1b]0;pwned\x07")
+    made = journal(root)
+    conversation = Conversation("\x1b]0;pwned\x07")
     ask(made, conversation, "\x1b[2J\u202e\ud800 text")
     assert made.close(PATIENCE_S) == ""
     saved = Store(root).read(ID)
@@ -336,7 +344,8 @@ def test_odd_values_of_a_conversation_are_nothing(root, said, value):
         "waiting",
     ]
     change(root, f"UPDATE conversation SET {'=?, '.join(columns)}=?", *[value] * len(columns))
-    saved, [entry] = Store(root).read(ID), Store(root).entries()
+    saved = Store(root).read(ID)
+    [entry] = Store(root).entries()
     assert [m.text for m in saved.conversation.messages] == said
     assert 0 <= saved.conversation.n_dropped <= 6
     for line in (
@@ -477,7 +486,8 @@ def test_hostile_segments_lead_to_no_other_file(root, said):
 
 def test_a_conversation_never_gets_too_large_to_be_read_again(root, monkeypatch):
     monkeypatch.setattr(store, "MOST_CONVERSATION_BYTES", 8 << 10)
-    made, conversation = journal(root), Conversation()
+    made = journal(root)
+    conversation = Conversation()
     while not made.trouble:
         assert len(conversation.messages) < 200
         ask(made, conversation, "question")
@@ -491,7 +501,8 @@ def test_a_conversation_never_gets_too_large_to_be_read_again(root, monkeypatch)
 
 
 def test_a_title_is_what_was_typed_after_the_chips() -> None:
-    file, paste = drafts.write_chip(1, "a fan", "notes.md"), drafts.write_chip(2, "x\n" * 20)
+    file = drafts.write_chip(1, "a fan", "notes.md")
+    paste = drafts.write_chip(2, "x\n" * 20)
     assert title_of(f"{file} {paste} what is it?\nSay.") == "what is it?"
     assert title_of(f"{file}\nwhat is it?") == "what is it?"
     assert title_of(f"Is {file} sound?").startswith("Is [file 1: notes.md")

@@ -81,7 +81,8 @@ def test_channels_of_a_reply_are_thought_and_answer(sizes: int) -> None:
 @pytest.mark.parametrize("frame", ["response", "answer"])
 @pytest.mark.parametrize("sizes", [1, 4, 1000])
 def test_the_frame_around_an_answer_is_left_out(frame: str, sizes: int) -> None:
-    begin, end = f"<{frame}>", f"</{frame}>"
+    begin = f"<{frame}>"
+    end = f"</{frame}>"
     assert split(f"<think>\nhm</think>\n{begin}\nYes {end} no.\n{end}\n", sizes=sizes) == (
         "hm",
         f"Yes {end} no.",

@@ -45,10 +45,14 @@ def asked_and_answered() -> Conversation:
     conversation.add_user("How is Paris?")
     raw = f"I look.{WRITTEN}"
     reply = conversation.add_reply("I look.", Ending.COMPLETE, None)
-    reply.raw, reply.ids, reply.calls, reply.calls_at = raw, ids_of(raw), (CALL,), len("I look.")
+    reply.ids = ids_of(raw)
+    reply.raw = raw
+    reply.calls = (CALL,)
+    reply.calls_at = len("I look.")
     conversation.add_results((RESULT,))
     answer = conversation.add_reply("Mild.", Ending.COMPLETE, None)
-    answer.raw, answer.ids = "Mild.", ids_of("Mild.")
+    answer.ids = ids_of("Mild.")
+    answer.raw = "Mild."
     return conversation
 
 
@@ -113,10 +117,8 @@ def test_tools_known_from_the_first_message_only_cost_no_token(
     vocabulary["tokenizer.ggml.token_type"] = np.concatenate(
         [types, np.full(len(markers), 3, types.dtype)]
     )
-    tokenizer, said = (
-        Tokenizer.from_metadata(as_read(vocabulary), "tiny.gguf"),
-        asked_and_answered(),
-    )
+    tokenizer = Tokenizer.from_metadata(as_read(vocabulary), "tiny.gguf")
+    said = asked_and_answered()
     if markers:
         said.messages[1].ids = (*ids_of("I look."), *tokenizer.encode(WRITTEN, bos=False))
     template = ChatTemplate(OBJECTS, process=process)
@@ -162,7 +164,8 @@ def test_calls_without_results_are_read_as_text(process: TemplateProcess) -> Non
 def test_a_reply_becomes_a_call_when_its_results_come(process: TemplateProcess) -> None:
     said = asked_and_answered()
     _, whole = prompt_of(said, process)
-    local, asked = held(process), said.said()
+    local = held(process)
+    asked = said.said()
     called = replace(asked[2], calls=())
     local.hold(asked[:2])
     local.note_reply(called)

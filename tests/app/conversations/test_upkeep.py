@@ -44,7 +44,8 @@ def said(root, talks):
 
 def spoil(path, n_bytes, seed, first=0):
     """Write noise somewhere."""
-    content, chance = bytearray(path.read_bytes()), random.Random(seed)
+    content = bytearray(path.read_bytes())
+    chance = random.Random(seed)
     for _ in range(n_bytes):
         content[chance.randrange(first, len(content))] ^= chance.randrange(1, 256)
     path.write_bytes(content)
@@ -111,7 +112,8 @@ def test_without_its_first_page_everything_else_is_read(root, said):
 
 
 def test_a_conversation_that_went_on_another_way_is_not_mixed(root):
-    made, conversation = journal(root), Conversation()
+    made = journal(root)
+    conversation = Conversation()
     for n in range(3):
         ask(made, conversation, f"question {n}")
         answer(made, conversation, f"answer {n}")
@@ -189,7 +191,8 @@ def test_what_is_open_elsewhere_is_not_mended(root, said):
 
 
 def test_damage_while_it_is_open_is_mended_by_the_next_change(root, said):
-    made, opened = journal(root), Store(root).open(ID)
+    made = journal(root)
+    opened = Store(root).open(ID)
     made.adopt(opened)
     assert made.settle(PATIENCE_S)
     (root / MARK_NAME).touch()
@@ -200,7 +203,8 @@ def test_damage_while_it_is_open_is_mended_by_the_next_change(root, said):
 
 
 def test_a_conversation_lost_while_open_is_written_again(root, said):
-    made, opened = journal(root), Store(root).open(ID)
+    made = journal(root)
+    opened = Store(root).open(ID)
     made.adopt(opened)
     with closing(sqlite3.connect(root / NAME)) as db, db:
         db.execute("DELETE FROM conversation WHERE id=1")
@@ -213,7 +217,8 @@ def test_a_conversation_lost_while_open_is_written_again(root, said):
 
 def test_a_full_disk_while_it_is_mended_changes_nothing(root, said, monkeypatch):
     (root / MARK_NAME).touch()
-    content, real = (root / NAME).read_bytes(), upkeep.open_file
+    content = (root / NAME).read_bytes()
+    real = upkeep.open_file
 
     def small(path, *given):
         db = real(path, *given)
@@ -243,7 +248,8 @@ def test_a_damaged_index_of_words_costs_nothing_else(root, said, table):
             if table == "search_data"
             else f"DELETE FROM {table}"
         )
-    made, opened = journal(root), Store(root).open(ID)
+    made = journal(root)
+    opened = Store(root).open(ID)
     made.adopt(opened)
     ask(made, opened.saved.conversation, "and now?")
     with closing(Store(root).open("000002").held):  # another conversation is open all the time

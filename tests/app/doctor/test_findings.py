@@ -136,7 +136,8 @@ def test_each_trouble_is_found_and_says_what_mends_it(
 
 
 def test_only_the_troubled_topic_changes() -> None:
-    good, bad = by_topic(GOOD), by_topic(with_part("clock", governor="powersave"))
+    good = by_topic(GOOD)
+    bad = by_topic(with_part("clock", governor="powersave"))
     assert {topic for topic in good if good[topic] != bad[topic]} == {"governor"}
 
 

@@ -64,7 +64,8 @@ def test_readers_that_break_leave_a_gap_and_no_exception(
 
     for name in ("cpu_count", "cpu_times", "swap_memory", "virtual_memory", "sensors_battery"):
         monkeypatch.setattr(psutil, name, fail, raising=False)
-    cores, memory = read_cores(tmp_path, look_s=0.0), read_memory(tmp_path)
+    cores = read_cores(tmp_path, look_s=0.0)
+    memory = read_memory(tmp_path)
     assert (cores.physical, cores.others_busy) == (None, None)
     assert (memory.swap_bytes, memory.total_bytes) == (None, None)
     assert not read_clock(tmp_path).on_battery

@@ -76,7 +76,8 @@ def test_later_questions_add_only_passages_not_in_the_context() -> None:
 
 
 def test_a_document_that_the_context_holds_is_not_sent_again() -> None:
-    one, other = document("a.md", "word " * 10), document("b.md", "text")
+    one = document("a.md", "word " * 10)
+    other = document("b.md", "text")
     said = f"{one.in_message} what is it?"
     assert [file.name for file in for_message([one, other], "?", 1024, said)] == ["b.md"]
 
@@ -106,7 +107,8 @@ def test_sources_are_the_passages_and_no_text_of_a_file_or_user() -> None:
 
 
 def test_documents_that_fit_go_whole_and_their_cost_is_announced() -> None:
-    small, large = document("a.md", "word " * 100), document("b.md", "word\n" * 10_000)
+    small = document("a.md", "word " * 100)
+    large = document("b.md", "word\n" * 10_000)
     assert fit([small], 1024)
     assert not fit([small, large], 1024)
     assert for_message([small], "?", 1024) == [FileText("a.md", small.in_message, small.text)]

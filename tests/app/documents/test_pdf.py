@@ -25,7 +25,8 @@ for line in sys.stdin:
 
 
 def locked(algorithm: str, password: str) -> io.BytesIO:
-    writer, file = PdfWriter(clone_from=PdfReader(pdf("alpha"))), io.BytesIO()
+    writer = PdfWriter(clone_from=PdfReader(pdf("alpha")))
+    file = io.BytesIO()
     writer.encrypt(password, "owner", algorithm=algorithm)
     writer.write(file)
     file.seek(0)
@@ -54,7 +55,9 @@ def test_a_pdf_locked_in_an_unknown_way_is_not_called_damaged() -> None:
 
 def changed(change: Callable[[PdfWriter], None], *pages: str) -> tuple[str, list[str]]:
     """Return the text and the notes of a document that was changed after it was made."""
-    writer, file, text = PdfWriter(clone_from=PdfReader(pdf(*pages))), io.BytesIO(), BoundedText()
+    writer = PdfWriter(clone_from=PdfReader(pdf(*pages)))
+    file = io.BytesIO()
+    text = BoundedText()
     change(writer)
     writer.write(file)
     file.seek(0)

@@ -38,7 +38,8 @@ def pdf(*pages: str) -> io.BytesIO:
         box = "/MediaBox [0 0 612 792]"
         parts.append(f"<< /Type /Page /Parent 2 0 R {box} {font} /Contents {5 + 2 * n} 0 R >>")
         parts.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
-    body, offsets = b"%PDF-1.4\n", []
+    body = b"%PDF-1.4\n"
+    offsets = []
     for number, part in enumerate(parts, 1):
         offsets.append(len(body))
         body += f"{number} 0 obj\n{part}\nendobj\n".encode()

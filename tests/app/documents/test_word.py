@@ -78,7 +78,8 @@ def test_one_of_several_alternatives_is_read() -> None:
     def boxed(*branches: str) -> str:
         return f"<w:p>{r('a')}<mc:AlternateContent>{''.join(branches)}</mc:AlternateContent>{r('z')}</w:p>"
 
-    words, none = r("b"), "<w:drawing/>"
+    words = r("b")
+    none = "<w:drawing/>"
     assert (
         read(boxed(f"<mc:Choice>{words}</mc:Choice>", f"<mc:Fallback>{words}</mc:Fallback>"))
         == "abz\n"

@@ -115,7 +115,8 @@ def status(code: int, **headers: str) -> Fault:
 def whole(answer: Answer) -> None:
     """Ignore the range that was asked for."""
     full: bytes = getattr(answer, "full")  # noqa: B009 - set by the server for this very fault
-    answer.status, answer.body = 200, full
+    answer.status = 200
+    answer.body = full
     answer.headers.pop("Content-Range", None)
     answer.headers["Content-Length"] = str(len(full))
 
@@ -137,7 +138,8 @@ def other_bytes(answer: Answer) -> None:
 
 def web_page(answer: Answer) -> None:
     """Answer like a captive portal: with success and HTML."""
-    answer.status, answer.body = 200, b"<!DOCTYPE html><html>Please log in</html>"
+    answer.status = 200
+    answer.body = b"<!DOCTYPE html><html>Please log in</html>"
     answer.headers = {
         "Content-Type": "text/html; charset=utf-8",
         "Content-Length": str(len(answer.body)),

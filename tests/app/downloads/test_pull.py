@@ -386,7 +386,8 @@ def test_what_is_not_the_file_or_no_sound_model_is_thrown_away(
 def test_a_type_that_was_removed_is_said_and_what_came_stays(
     server: LocalHub, target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unknown, name = bytearray(content()), b"blk.0.attn_q.weight"
+    unknown = bytearray(content())
+    name = b"blk.0.attn_q.weight"
     at = unknown.index(name) + len(name) + 4 + 2 * 8
     unknown[at : at + 4] = (31).to_bytes(4, "little")
     server.add(REPOSITORY, NAME, bytes(unknown))

@@ -254,7 +254,8 @@ def test_a_part_completed_by_another_process_is_left_whole(
     remote = RemoteFile(
         NAME, "https://example.invalid/", len(content()), hashlib.sha256(content()).hexdigest()
     )
-    part, final = target / f"{NAME}.part", target / NAME
+    part = target / f"{NAME}.part"
+    final = target / NAME
     part.write_bytes(content())
     monkeypatch.setattr(part_file, "_lock", lambda fd, name: part.rename(final))
     with pytest.raises(DownloadError, match="has just downloaded it"):

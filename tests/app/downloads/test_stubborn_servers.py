@@ -258,7 +258,8 @@ def test_a_body_that_hardly_comes_is_given_up_after_some_minutes(
     now_s = 0.0
 
     class Body:
-        status, headers = 200, Message()
+        status = 200
+        headers = Message()
 
         def read1(self, _: int) -> bytes:
             nonlocal now_s

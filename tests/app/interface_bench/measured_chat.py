@@ -97,7 +97,8 @@ def _generate(
     for generated in generate(sampling, n_tokens):
         n += 1
         if n == 0:
-            started_s, interface_s = time.perf_counter(), _interface_s()
+            started_s = time.perf_counter()
+            interface_s = _interface_s()
         if n < n_tokens:
             yield replace(generated, text=next(text))
     seconds = time.perf_counter() - started_s

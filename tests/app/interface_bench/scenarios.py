@@ -117,7 +117,8 @@ def start(plan: Plan) -> Start:
             painted_s = terminal.read_until(lambda: _is_painted(terminal.output), "the first frame")
             ready_s = terminal.read_until(lambda: _is_ready(terminal.output), "the model")
             terminal.settle(_SETTLED_S)
-            before_s, since_s = terminal.cpu_s(), time.perf_counter()
+            before_s = terminal.cpu_s()
+            since_s = time.perf_counter()
             terminal.read_for(plan.idle_s)
             idle_share = (terminal.cpu_s() - before_s) / (time.perf_counter() - since_s)
             return Start(painted_s - terminal.started_s, ready_s - terminal.started_s, idle_share)
@@ -164,7 +165,8 @@ def _type(terminal: Terminal, events: Events) -> Iterator[float]:
     for letter in LETTERS:
         if events.last("end") is not None:
             return
-        wanted, seen = letter.encode(), len(terminal.output)
+        wanted = letter.encode()
+        seen = len(terminal.output)
         pressed_s = terminal.press(wanted)
         painted_s = terminal.read_until(
             lambda: wanted in terminal.output[seen:],  # noqa: B023

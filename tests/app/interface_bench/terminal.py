@@ -86,7 +86,8 @@ class Terminal:
         self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S
     ) -> float:
         """Read on until something is true; return when the last of it was read."""
-        give_up_s, now_s = time.perf_counter() + patience_s, time.perf_counter()
+        give_up_s = time.perf_counter() + patience_s
+        now_s = time.perf_counter()
         while not condition():
             now_s = self.read(0.05)
             if now_s > give_up_s:

@@ -11,7 +11,8 @@ GIB = 1 << 30
 
 @pytest.mark.parametrize("row", advice.memory_rows(), ids=lambda row: f"{row.gib} GiB")
 def test_the_table_by_memory_is_what_its_derivation_gives(row: advice.MemoryRow) -> None:
-    memory, best = MachineMemory(row.gib * GIB, int((row.gib - row.system) * GIB)), []
+    memory = MachineMemory(row.gib * GIB, int((row.gib - row.system) * GIB))
+    best = []
     for shape in reversed(advice.shapes()):
         trials = {
             one: advice._try(shape.parameters, one, memory, MachineRates())

@@ -104,7 +104,8 @@ def test_starter_is_the_bundled_model_unless_a_file_is_named_so(
 def test_the_last_model_is_taken_while_it_exists_and_is_sound(
     validated: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good, bad = tmp_path / "good.gguf", tmp_path / "bad.gguf"
+    good = tmp_path / "good.gguf"
+    bad = tmp_path / "bad.gguf"
     remember_model(good)
     assert choose_model(None, built_in_settings()) == str(starter_file())
     good.write_bytes(b"")

@@ -82,7 +82,8 @@ def test_the_sizes_in_the_names_are_those_of_the_data() -> None:
 
 def test_a_mixture_needs_all_its_memory_but_reads_part_per_token() -> None:
     by_name = {model.name: model for model in known_models()}
-    mixture, dense = by_name["gpt-oss 20B"], by_name["Qwen3 14B"]
+    mixture = by_name["gpt-oss 20B"]
+    dense = by_name["Qwen3 14B"]
     assert mixture.needs("Q4_K_M").weights_bytes > dense.needs("Q4_K_M").weights_bytes
     assert 3 * sum(mixture.needs("Q4_K_M").read_bytes.values()) < sum(
         dense.needs("Q4_K_M").read_bytes.values()
@@ -97,7 +98,8 @@ def test_a_mixture_needs_all_its_memory_but_reads_part_per_token() -> None:
 
 def test_tables_that_stay_on_disk_take_no_memory_but_room_on_it() -> None:
     by_name = {model.name: model for model in known_models()}
-    small, dense = by_name["Gemma 4 E4B"], by_name["Qwen3 8B"]
+    small = by_name["Gemma 4 E4B"]
+    dense = by_name["Qwen3 8B"]
     assert small.needs("Q4_K_M").weights_bytes < 0.7 * dense.needs("Q4_K_M").weights_bytes
     entry = next(one for one in offers(lister(7), []) if one.title == small.name)
     assert entry.size_bytes > 1.4 * small.needs(entry.quantization).weights_bytes
@@ -180,7 +182,8 @@ def test_a_faster_machine_is_advised_more() -> None:
 
 
 def test_among_the_types_there_are_the_best_is_taken() -> None:
-    memory, rates = MachineMemory(8 * GIB, 6 * GIB), MachineRates(12.0)
+    memory = MachineMemory(8 * GIB, 6 * GIB)
+    rates = MachineRates(12.0)
     assert advice.best_type(3.2e9, memory, rates, ["Q2_K", "Q4_K_M", "IQ9_ODD"]) == "Q4_K_M"
     assert advice.best_type(3.2e9, memory, rates, ["IQ9_ODD"]) is None
     assert advice.best_type(70e9, memory, rates) is None

@@ -92,10 +92,8 @@ def test_a_bench_goes_before_replies_and_the_usual_of_it_counts() -> None:
 
 
 def test_the_last_reply_of_today_stands_next_to_the_usual_speed() -> None:
-    history, key = (
-        ReplyHistory(paths.speeds_file()),
-        history_key(identity_of("m", "Q8_0", 10, "mmap"), 2),
-    )
+    history = ReplyHistory(paths.speeds_file())
+    key = history_key(identity_of("m", "Q8_0", 10, "mmap"), 2)
     usual = Speeds(20.0, 0.0, 2)
     history.add(key, PastReply(time.time() - 86_400, 9, 20.0, 0, 0.1))
     assert today_line("m", "Q8_0", 10, usual) == ""

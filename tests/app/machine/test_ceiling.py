@@ -5,7 +5,8 @@ from tests.app.machine.views import FACTS
 
 
 def test_the_ceiling_falls_as_the_context_grows():
-    empty, full = ceiling_at(FACTS, 0, 12.0), ceiling_at(FACTS, 4096, 12.0)
+    empty = ceiling_at(FACTS, 0, 12.0)
+    full = ceiling_at(FACTS, 4096, 12.0)
     assert empty.tps == pytest.approx(12e9 / 1_890_000_000)
     assert full.tps == pytest.approx(12e9 / (1_890_000_000 + 4096 * (112 << 10)))
     assert empty.share(empty.tps / 2) == pytest.approx(0.5)

@@ -76,7 +76,8 @@ def test_the_file_stays_small(path):
 
 
 def test_two_instances_do_not_forget_each_others_replies(path):
-    one, other = ReplyHistory(path), ReplyHistory(path)
+    one = ReplyHistory(path)
+    other = ReplyHistory(path)
     one.add(KEY, reply(4.0))
     other.add(KEY, reply(6.0))
     assert ReplyHistory(path).earlier(KEY).n_replies == 2
@@ -103,7 +104,8 @@ def test_a_busy_machine_teaches_only_what_beats_the_known(path):
 
 
 def test_replies_of_busy_times_are_not_the_usual_ones(path):
-    history, identity = ReplyHistory(path), KEY.partition(".")[0]
+    history = ReplyHistory(path)
+    identity = KEY.partition(".")[0]
     history.add(KEY, replace(reply(4.0), is_quiet=False))
     history.add(KEY, replace(reply(5.0), is_quiet=False))
     assert history.usual(identity) == Speeds(5.0, 40.0, 2), "the one that was disturbed least"
@@ -117,7 +119,8 @@ def test_replies_of_busy_times_are_not_the_usual_ones(path):
 
 
 def test_short_prompts_do_not_count_as_the_usual_reading(path):
-    history, identity = ReplyHistory(path), KEY.partition(".")[0]
+    history = ReplyHistory(path)
+    identity = KEY.partition(".")[0]
     history.add(KEY, replace(reply(4.0), prefill_tps=0.0))
     history.add(KEY, replace(reply(4.0), prefill_tps=0.0))
     history.add(KEY, reply(4.0))

@@ -90,7 +90,8 @@ def test_time_that_a_host_took_away_counts_as_others(source):
 def test_a_core_that_went_away_costs_one_reading_and_no_error(source):
     loads = CoreLoads(source, lambda: 0.0)
     loads.since_before(1.0)
-    source.busy_s, source.idle_s = [10.0], [100.0]
+    source.busy_s = [10.0]
+    source.idle_s = [100.0]
     assert loads.since_before(1.0) is None
     source.run([1.0])
     assert loads.since_before(1.0).cores == (1.0,)

@@ -8,7 +8,8 @@ SLOW = Stutter(token=20, begin_s=110.2, end_s=110.9)
 
 
 def times_with(slow: dict[int, float], n: int = 60, gap_s: float = 0.1) -> list[float]:
-    times, now_s = [], 100.0
+    times = []
+    now_s = 100.0
     for token in range(n):
         times.append(now_s)
         now_s += slow.get(token + 1, gap_s)
@@ -20,7 +21,8 @@ def sample(at_s: float, **readings: object) -> MachineSample:
 
 
 def test_gaps_far_above_the_median_are_found_once():
-    watch, times = StutterWatch(), times_with({20: 0.9, 30: 0.14, 40: 0.6})
+    watch = StutterWatch()
+    times = times_with({20: 0.9, 30: 0.14, 40: 0.6})
     growing: list[float] = []
     for time_s in times:
         growing.append(time_s)

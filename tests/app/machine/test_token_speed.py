@@ -47,7 +47,9 @@ def test_the_history_is_flat_for_a_steady_reply_at_any_speed():
 
 def test_the_history_does_not_depend_on_how_often_it_is_asked():
     times = [100 + 0.17 * i + 0.05 * (i % 3) for i in range(100)]
-    asked_once, asked_often, growing = RateHistory(), RateHistory(), []
+    asked_once = RateHistory()
+    asked_often = RateHistory()
+    growing = []
     asked_once.follow(times)
     for time_s in times:
         growing.append(time_s)

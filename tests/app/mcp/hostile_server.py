@@ -207,7 +207,8 @@ def main() -> None:
         raise ValueError("no \x1b[31mroot")
     for line in sys.stdin:
         asked = json.loads(line)
-        number, method = asked.get("id"), asked["method"]
+        number = asked.get("id")
+        method = asked["method"]
         if method == "initialize":
             answer(
                 number,

@@ -20,7 +20,8 @@ def test_the_desktop_is_the_one_the_user_sits_at(environ, reaches):
 
 
 async def test_a_native_program_is_asked_first(monkeypatch: pytest.MonkeyPatch):
-    copied, sent = [], []
+    copied = []
+    sent = []
     monkeypatch.setattr(pyperclip, "copy", copied.append)
     monkeypatch.setattr(pyperclip, "paste", lambda: "text\r\n")
     monkeypatch.setattr(clipboard, "NATIVE_PATIENCE_S", 60.0)

@@ -27,7 +27,8 @@ def test_what_is_not_sound_is_as_if_it_were_not_there(tmp_path: Path) -> None:
 
 
 def test_a_link_a_pipe_and_a_folder_are_not_read(tmp_path: Path) -> None:
-    path, good = tmp_path / "a.json", tmp_path / "elsewhere.json"
+    path = tmp_path / "a.json"
+    good = tmp_path / "elsewhere.json"
     JsonFile(good, 1, 1000).write(what="kept")
     path.symlink_to(good)
     assert JsonFile(path, 1, 1000).read() == {}

@@ -31,7 +31,8 @@ def test_what_is_saved_is_loaded_again(file: Path) -> None:
 
 
 def test_circumstances_are_kept_with_a_choice_and_go_with_it(file: Path) -> None:
-    choice, measured = TunedChoice(2, 4, True, "huge", "q8_0"), Measured("k1", True)
+    choice = TunedChoice(2, 4, True, "huge", "q8_0")
+    measured = Measured("k1", True)
     remember_tuned("a", choice, measured)
     remember_tuned("b", TunedChoice(1, 1))
     loaded, _ = load_state()

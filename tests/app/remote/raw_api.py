@@ -47,7 +47,9 @@ class RawApi:
     """What the server was sent."""
 
     def __init__(self, answers: list[bytes], models: bytes, is_listing: bool) -> None:
-        self.answers, self._models, self._is_listing = answers, models, is_listing
+        self.answers = answers
+        self._models = models
+        self._is_listing = is_listing
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
         self.heads: list[str] = []

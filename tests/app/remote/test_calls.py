@@ -81,7 +81,9 @@ class Desk:
         assert isinstance(ended, events.GenerationFinished), ended
         text = "".join(one.text for one in told if isinstance(one, events.TextGenerated))
         reply = self._conversation.add_reply(text, ended.ending, ended.figures)
-        reply.raw, reply.calls, reply.calls_at = ended.raw, ended.calls, ended.calls_at
+        reply.raw = ended.raw
+        reply.calls = ended.calls
+        reply.calls_at = ended.calls_at
         reply.server_fields = ended.server_fields
         return ended
 
@@ -100,7 +102,8 @@ def part(name: str = "", arguments: Any = None, **more: Any) -> dict[str, Any]:
     return {**more, "function": function}
 
 
-A, B = '{"text": "a"}', '{"text": "b"}'
+A = '{"text": "a"}'
+B = '{"text": "b"}'
 SHAPES = {
     "whole, in one piece": [[part("echo", A, id="1", index=0), part("do", B, id="2", index=1)]],
     "in parts": [
@@ -203,11 +206,10 @@ def test_a_server_without_tools_says_how_to_ask_without() -> None:
 
 
 def test_results_without_their_call_are_text() -> None:
-    results, called = (CallResult("echo", "a", "1"),), (ToolCall("echo", A, "1"),)
-    asked, called_it = (
-        ChatMessage(Role.USER, "q"),
-        ChatMessage(Role.ASSISTANT, "", raw="call", calls=called),
-    )
+    results = (CallResult("echo", "a", "1"),)
+    called = (ToolCall("echo", A, "1"),)
+    asked = ChatMessage(Role.USER, "q")
+    called_it = ChatMessage(Role.ASSISTANT, "", raw="call", calls=called)
     answered = (
         ChatMessage(Role.USER, "echo: a", results=results),
         ChatMessage(Role.ASSISTANT, "Done."),

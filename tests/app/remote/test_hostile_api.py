@@ -66,7 +66,8 @@ def test_text_is_cleaned(ask: Ask) -> None:
 def test_a_reply_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchanges, "_MOST_TEXT_CHARS", 10_000)
     monkeypatch.setattr(exchanges, "_MOST_STREAM_BYTES", 1 << 20)
-    loud, silent = stream("x" * 9000, "y" * 9000, end=HANG), http(b": ping\n" * 300_000 + HANG)
+    loud = stream("x" * 9000, "y" * 9000, end=HANG)
+    silent = http(b": ping\n" * 300_000 + HANG)
     with answering(loud, silent) as api, talking(api.url) as talk:
         for _ in range(2):
             *_, failed = talk.ask("hi")
@@ -84,7 +85,8 @@ def test_pings_are_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
                 yield piece
 
     monkeypatch.setattr(exchanges, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    pings, words = http(b": ping\n\n" * 20_000 + HANG), "no word came for 10 min"
+    pings = http(b": ping\n\n" * 20_000 + HANG)
+    words = "no word came for 10 min"
     with answering(pings) as api, pytest.raises(DownloadError, match=words):
         list(Later(RemoteModel(api.url)).pieces("/chat/completions", {}))
 

@@ -103,7 +103,9 @@ class StopOnceSent:
     """Stops a turn when the server has its request."""
 
     def __init__(self, talk: Talk, api: RawApi) -> None:
-        self._talk, self._api, self.is_done = talk, api, False
+        self._talk = talk
+        self._api = api
+        self.is_done = False
         talk._watch = self
 
     def __call__(self, status: EngineStatus) -> None:

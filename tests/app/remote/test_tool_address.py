@@ -68,7 +68,9 @@ class Served:
 
     def answer(self, request: BaseHTTPRequestHandler, said: dict[str, Any]) -> None:
         headers = {name.lower(): value for name, value in request.headers.items()}
-        method, number, session = said.get("method"), said.get("id"), headers.get("mcp-session-id")
+        method = said.get("method")
+        number = said.get("id")
+        session = headers.get("mcp-session-id")
         if method is None:
             self.pinged.append(said)
         else:

@@ -42,7 +42,9 @@ class Serving:
     """A running server and what it did."""
 
     def __init__(self, script: Script, running: Running, port: int) -> None:
-        self.script, self.running, self.port = script, running, port
+        self.script = script
+        self.running = running
+        self.port = port
         self.url = f"http://127.0.0.1:{port}"
         # Certificates that no one asks for are a third of a request's time; each request has its own connection.
         limits = httpx.Limits(max_keepalive_connections=0)
@@ -115,7 +117,8 @@ def serving(
     # A model that is closed would have all that the tests hold gone through, for a second.
     monkeypatch.setattr(gc, "unfreeze", lambda: None)
     listener = listen("127.0.0.1", 0)
-    settings, names = settings or built_in_settings(), ("127.0.0.1",)
+    settings = settings or built_in_settings()
+    names = ("127.0.0.1",)
     running = Running(
         path, settings, listener, model_id, names, api_key, most_waiting, most_at_once, idle_s
     )

@@ -85,7 +85,9 @@ class Bench:
     """
 
     def __init__(self, url: str, process: psutil.Process, names: Sequence[str] = ()) -> None:
-        self.url, self.process, self.port = url, process, int(url.rpartition(":")[2])
+        self.port = int(url.rpartition(":")[2])
+        self.url = url
+        self.process = process
         self.names = names
         self.client = httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S)
         self.seen: Counter[str] = Counter()
@@ -525,7 +527,8 @@ def run(bench: Bench, n_requests: int, minutes: float, record: Path | None) -> b
 
 def folder_of_models(folder: Path, source: Path, n_models: int) -> list[str]:
     """Write settings and copies of a model, each under a name of its own; return the names."""
-    models, config = folder / "models", folder / "config" / "jalopy"
+    models = folder / "models"
+    config = folder / "config" / "jalopy"
     models.mkdir()
     config.mkdir(parents=True)
     names = [f"soak-{number}" for number in range(n_models)]

@@ -137,10 +137,8 @@ def test_each_of_several_prompts_is_continued(shared: Serving, stream: bool) -> 
             texts[choice["index"]] += choice["text"]
         usage = events[-1]["usage"]
     else:
-        texts, usage = (
-            [choice["text"] for choice in answer.json()["choices"]],
-            answer.json()["usage"],
-        )
+        texts = [choice["text"] for choice in answer.json()["choices"]]
+        usage = answer.json()["usage"]
     assert texts == ["Paris.", "Paris."]
     alone = [
         shared.post("/v1/completions", {"prompt": prompt}).json()["usage"]
@@ -335,7 +333,8 @@ def test_an_engine_that_fails_ends_one_reply_with_one_line(server: Serving) -> N
 def test_a_bug_is_named_and_nothing_of_it_is_told(
     server: Serving, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server.script.fail_after_tokens, error = 0, ValueError("secret words")
+    server.script.fail_after_tokens = 0
+    error = ValueError("secret words")
     server.script.generate_error = error  # type: ignore[assignment]
     answer = server.chat()
     assert answer.status_code == 500
@@ -361,7 +360,9 @@ def test_before_the_model_is_open_clients_are_told_to_come_back(
 
 
 def test_a_prompt_read_before_the_server_started_is_reused(monkeypatch: pytest.MonkeyPatch) -> None:
-    document, script, cached = "long document " * 60, with_one_vocabulary(), []
+    document = "long document " * 60
+    script = with_one_vocabulary()
+    cached = []
     for _ in range(2):
         with serving(monkeypatch, script, states=files()) as served:
             for question in ("what?", "why?"):

@@ -21,7 +21,8 @@ from tests.app.server.serving import PATIENCE_S, Serving, serving, until
 from tests.app.server.test_hostile_clients import HEAD, REQUEST, cut
 from tests.engine.prompt.test_chat_prompt import BYTES, PIECES
 
-NEVER_S, AT_ONCE_S = 1e12, 0.0
+NEVER_S = 1e12
+AT_ONCE_S = 0.0
 GONE = ApiError("gone")
 
 
@@ -131,7 +132,8 @@ class Endless:
     """Makes every encoding of a text take for ever, or until its pause ends it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-        self.n_steps, encode = 0, FakeTokenizer.encode
+        self.n_steps = 0
+        encode = FakeTokenizer.encode
 
         def long_encode(
             tokenizer: FakeTokenizer, given: str, *arguments: Any, **options: Any
@@ -163,7 +165,8 @@ def test_replies_go_on_next_to_a_long_count_of_tokens(monkeypatch: pytest.Monkey
     script = Script(replies=[["word "] * 400], token_gate=Gate())
     with serving(monkeypatch, script) as server:
         endless = Endless(monkeypatch, "much")
-        running, counting = server.raw(), server.raw()
+        running = server.raw()
+        counting = server.raw()
         running.sendall(REQUEST)
         assert script.token_gate is not None
         until(script.token_gate.waiting.is_set)

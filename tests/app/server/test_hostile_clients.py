@@ -185,7 +185,8 @@ def test_a_slow_reader_is_cut_and_holds_up_no_one(
     monkeypatch: pytest.MonkeyPatch, script: Script
 ) -> None:
     monkeypatch.setattr(guard, "SEND_PATIENCE_S", 0.3)
-    script.replies, script.n_ctx = [["x" * 200_000] * 100], 512
+    script.replies = [["x" * 200_000] * 100]
+    script.n_ctx = 512
     with serving(monkeypatch, script) as server:
         slow = server.raw()
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -199,7 +200,8 @@ def test_a_slow_reader_is_cut_and_holds_up_no_one(
 def test_a_stream_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch, gated: Script) -> None:
     monkeypatch.setattr("app.server.routes.STILL_HERE_S", 0.01)
     with serving(monkeypatch, gated) as server:
-        connection, came = asking(server), b""
+        connection = asking(server)
+        came = b""
         while came.count(b": still here\n\n") < 3:
             came += connection.recv(4096)
         cut(connection)
@@ -436,7 +438,8 @@ def test_the_oldest_unfinished_body_gives_way(
     shared: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_requests, "MOST_BYTES", 100_000)
-    path, large = b"/tokenize", json.dumps({"content": "a" * 60_000}).encode()
+    path = b"/tokenize"
+    large = json.dumps({"content": "a" * 60_000}).encode()
     half = HEAD.replace(b"/v1/chat/completions", path) % len(large) + large[:-1]
     first = asking(shared, half)
     second = asking(shared, half)
@@ -472,7 +475,8 @@ def test_who_dribbles_or_says_nothing_is_cut(
     monkeypatch.setattr(running_server, "REQUEST_PATIENCE_S", 0.2)
     for began in (b"", b"GET /hea", HEAD % 100 + b"{"):
         assert received(asking(shared, began)) == b""
-    later, came = asking(shared, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"), b""
+    later = asking(shared, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    came = b""
     while not came.endswith(b"}"):
         came += later.recv(1000)
     assert b"200 OK" in came
@@ -513,7 +517,8 @@ def test_a_flood_of_requests_is_answered_one_way_or_the_other(
 
 def test_requests_cut_at_any_byte_leave_no_files_or_threads(server: Serving) -> None:
     server.chat()
-    before, n_threads = n_open_files(), threading.active_count()
+    before = n_open_files()
+    n_threads = threading.active_count()
     server.script.replies = [["word "] * 50]
     for at in range(0, len(REQUEST), 5):
         cut(asking(server, REQUEST[:at]))

@@ -37,7 +37,8 @@ def test_a_chat_comes_in_lines_unless_it_is_not_wanted(server: Serving) -> None:
     lines = [json.loads(line) for line in reply.text.splitlines()]
     assert "".join(line["message"]["content"] for line in lines) == "Paris."
     assert [line["done"] for line in lines] == [False] * (len(lines) - 1) + [True]
-    last, whole = lines[-1], asked(server)
+    last = lines[-1]
+    whole = asked(server)
     assert (whole["message"], whole["done"]) == ({"role": "assistant", "content": "Paris."}, True)
     for one in (last, whole):
         assert (one["done_reason"], one["prompt_eval_count"], one["eval_count"], one["model"]) == (
@@ -175,10 +176,8 @@ def test_other_refusals_are_a_text_too(monkeypatch: pytest.MonkeyPatch, server: 
         assert isinstance(asked(server, path, **fields)["error"], str)
     assert server.get("/api/chat").json()["error"].startswith("GET is not possible")
     assert server.get("/api/tags", headers={"Origin": "https://evil.example"}).status_code == 403
-    server.script.generate_error, server.script.fail_after_tokens = (
-        BrokenModelError("m: is broken"),
-        1,
-    )
+    server.script.generate_error = BrokenModelError("m: is broken")
+    server.script.fail_after_tokens = 1
     assert json.loads(server.post("/api/chat", {"messages": HI}).text.splitlines()[-1]) == {
         "error": "m: is broken"
     }

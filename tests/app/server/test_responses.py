@@ -45,7 +45,8 @@ def test_a_reply_that_is_sent_back_is_not_read_again(server: Serving) -> None:
 
 
 def test_a_stream_builds_up_the_same(server: Serving) -> None:
-    server.script.opening, server.script.opened[0].chats[0].opening = "<think>", "<think>"
+    server.script.opening = "<think>"
+    server.script.opened[0].chats[0].opening = "<think>"
     server.script.replies = [["hm", "</think>", "Par", "is."]]
     with client_of(server).responses.stream(model="m", input="capital of France?") as stream:
         events = list(stream)

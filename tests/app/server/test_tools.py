@@ -150,10 +150,8 @@ def test_an_object_in_a_fence_is_a_call_and_a_misfit_is_reported(
             calls = [call for one in choices for call in one["delta"].get("tool_calls", [])]
         else:
             choices = answer.json()["choices"]
-            text, calls = (
-                choices[-1]["message"]["content"] or "",
-                choices[-1]["message"].get("tool_calls", []),
-            )
+            text = choices[-1]["message"]["content"] or ""
+            calls = choices[-1]["message"].get("tool_calls", [])
         names = [call["function"]["name"] for call in calls]
         found.append((choices[-1]["finish_reason"], names, text, choices[-1].get("not_a_call")))
     assert found == [
@@ -482,7 +480,8 @@ def fits(forms: Forms, form: AnswerForm, *texts: str) -> list[bool]:
     """Whether a reply may be each of the texts, token by token, and end with it. One process tells it of several."""
     ends = sorted(BYTES.end_ids)
     tokens = [[*BYTES.encode(text, bos=False, special=True), ends] for text in texts]
-    constraint, found = forms.constraint(form), dict[str, bool]()
+    constraint = forms.constraint(form)
+    found = dict[str, bool]()
     for at, token in enumerate(tokens[0]):
         allowed = constraint.allowed()
         for text, others in zip(texts, tokens, strict=True):
@@ -560,7 +559,8 @@ def test_a_call_that_must_be_made_comes_before_a_form(forms: Forms) -> None:
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
 def test_what_looks_like_a_call_within_a_form_is_text(size: int) -> None:
-    how, tools = FORMATS[3], tools_of(CITY)
+    how = FORMATS[3]
+    tools = tools_of(CITY)
     for text, n_calls in (
         (f'{{"x": "{GOOD["hermes"]}"}}', 0),
         (f" {GOOD['hermes']}\n{GOOD['hermes']}", 2),

@@ -55,7 +55,9 @@ class _Odd:
 
 def test_a_record_behaves_like_a_frozen_dataclass() -> None:
     for values in ({"name": "x"}, {"name": "y", "size": 5, "parts": ()}):
-        one, other = _Record(**values), _Frozen(**values)  # type: ignore[arg-type]
+        # type: ignore[arg-type]
+        one = _Record(**values)
+        other = _Frozen(**values)
         assert repr(one).replace("_Record", "") == repr(other).replace("_Frozen", "")
         assert asdict(one) == asdict(other)
         assert [one.name for one in fields(one)] == [other.name for other in fields(other)]
@@ -100,7 +102,8 @@ def test_a_comparison_of_its_own_stays() -> None:
 
 
 def test_record_fields_may_be_keyword_only_and_have_any_name() -> None:
-    one, other = _Odd(1, needed="x"), _Odd(2, (3,), named={"a": 1}, needed="y")
+    one = _Odd(1, needed="x")
+    other = _Odd(2, (3,), named={"a": 1}, needed="y")
     assert asdict(one) == {"size": 1, "values": (), "named": {}, "needed": "x"}
     assert asdict(other) == {"size": 2, "values": (3,), "named": {"a": 1}, "needed": "y"}
     assert one.named is not _Odd(1, needed="x").named

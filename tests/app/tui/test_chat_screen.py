@@ -57,7 +57,8 @@ def read_by(driver: Driver) -> str:
 
 async def test_each_turn_reuses_the_cache_and_keeps_its_own_figures():
     async with chatting() as driver:
-        first, second = await driver.ask("hello"), await driver.ask("and again")
+        first = await driver.ask("hello")
+        second = await driver.ask("and again")
         assert first.footer == "3 tokens · 2.0 tok/s · first after 1.0 s"
         assert second.footer == "3 tokens · 2.0 tok/s · first after 1.1 s"
         assert second.details == "read 6, 8 from cache"
@@ -112,10 +113,8 @@ async def test_the_models_name_and_errors_are_cleaned_too():
     script = Script()
     async with chatting(script, model="evil\x1b[31m[red]name.gguf") as driver:
         await driver.shows("evil␛[31m[red]name · Q4_K_M")
-        script.fail_after_tokens, script.generate_error = (
-            0,
-            BrokenModelError("bad \x1b[2J [/] weights"),
-        )
+        script.fail_after_tokens = 0
+        script.generate_error = BrokenModelError("bad \x1b[2J [/] weights")
         await driver.say("hi")
         await driver.note("bad ␛[2J [/] weights")
 
@@ -241,7 +240,8 @@ async def test_errors_and_bugs_are_one_line_each_and_the_chat_goes_on():
         await driver.note("model.gguf: the model computed NaN")
         reply = await driver.last_reply()
         assert reply.footer.endswith("broken off")
-        script.fail_after_tokens, script.prefill_error = None, ZeroDivisionError("secret words")
+        script.fail_after_tokens = None
+        script.prefill_error = ZeroDivisionError("secret words")
         await driver.say("secret words")
         note = await driver.note("internal error in the engine: ZeroDivisionError")
         assert "secret" not in note

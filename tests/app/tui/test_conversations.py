@@ -46,7 +46,8 @@ def texts(driver: Driver) -> list[str]:
 
 def said(*turns: str, model: str = "model.gguf") -> None:
     """Save a conversation of an earlier start: questions and answers in turn."""
-    made, conversation = Journal(Store()), Conversation()
+    made = Journal(Store())
+    conversation = Conversation()
     made.note_model("model", model_key(model))
     for number, text in enumerate(turns):
         if number % 2:
@@ -171,7 +172,8 @@ def _as_it_was(copy: Path) -> None:
 async def test_messages_that_wait_for_a_model_survive_a_kill(tmp_path, is_first):
     if not is_first:
         said("before", "Hello there.")
-    gate, n_before = Gate(), 0 if is_first else 2
+    gate = Gate()
+    n_before = 0 if is_first else 2
     async with chatting(Script(open_gate=gate), wait=False) as driver:
         await driver.until(lambda: driver.chat.turns.is_loading)
         await driver.say("first of all")

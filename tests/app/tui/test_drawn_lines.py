@@ -84,10 +84,8 @@ def test_an_empty_note_leaves_no_gap_in_the_edge():
 
 
 def test_panels_stand_next_to_each_other_whatever_they_hold():
-    left, right = (
-        panel("A", [line("漢字")], 12, BLOCKS),
-        panel("B", [line("x"), line("y")], 8, BLOCKS),
-    )
+    left = panel("A", [line("漢字")], 12, BLOCKS)
+    right = panel("B", [line("x"), line("y")], 8, BLOCKS)
     both = side_by_side([left, right], [12, 8])
     assert [width_of(one) for one in both] == [20] * 4
     assert text_of(both[1]) == "│ 漢字     ││ x    │"

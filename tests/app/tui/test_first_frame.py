@@ -105,7 +105,8 @@ async def test_every_style_sheet_is_parsed_once_before_the_first_frame(
 
 async def test_another_theme_changes_colours_and_the_first_returns() -> None:
     async with chatting() as driver:
-        before, first = driver.app.theme, driver.prompt.styles.border_top
+        before = driver.app.theme
+        first = driver.prompt.styles.border_top
         assert isinstance(driver.app.stylesheet, ThriftyStylesheet)
         driver.app.theme = "textual-light"
         await driver.until(lambda: driver.prompt.styles.border_top != first)
@@ -151,7 +152,8 @@ async def test_widgets_are_not_all_styled_again_for_the_screens_size() -> None:
 
 async def test_the_first_frame_is_painted_once_before_the_engine() -> None:
     happened: list[str] = []
-    render, begin = ThriftyCompositor.render_update, ChatScreen._start_engine
+    render = ThriftyCompositor.render_update
+    begin = ChatScreen._start_engine
 
     def noted(compositor: ThriftyCompositor, *given: object, **options: object) -> object:
         update = render(compositor, *given, **options)  # type: ignore[arg-type]
@@ -196,7 +198,8 @@ async def test_a_widget_is_styled_again_only_for_a_change() -> None:
             await driver.pilot.press("f3")
             await driver.until(lambda: driver.app.screen is not driver.chat)
             await driver.pilot.pause()
-            title, before = driver.app.screen.query_one("#list-title"), driver.app.theme
+            title = driver.app.screen.query_one("#list-title")
+            before = driver.app.theme
             assert styled[title] == 1
             driver.app.theme = "textual-light"
             await driver.until(lambda: styled[title] == 2, "the colours are others")

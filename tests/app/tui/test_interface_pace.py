@@ -18,7 +18,8 @@ def test_an_interface_that_costs_little_draws_whenever_it_is_due():
 
 
 def test_above_its_limit_the_pace_slows_step_by_step_to_a_floor():
-    pace, seen = InterfacePace(), []
+    pace = InterfacePace()
+    seen = []
     for _ in range(60):
         pace.note_cost(0.4, True)
         seen.append(pace.divisor)

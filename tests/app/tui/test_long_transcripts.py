@@ -14,7 +14,8 @@ pytestmark = pytest.mark.slow
 
 REPLY = "# Title\n\nSome **fat** text.\n\n- one\n- two\n\n```\nx = 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
 
-MOST_MOUNTED, KEPT_MOUNTED = 5, 3
+MOST_MOUNTED = 5
+KEPT_MOUNTED = 3
 """Fewer than the program has: an eighth of the messages shows the same."""
 
 

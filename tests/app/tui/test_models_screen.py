@@ -154,7 +154,8 @@ async def test_downloadable_models_stay_during_another_scan(
     async with chatting() as driver:
         await driver.pilot.press("f3")
         await shows(driver, "+ SmolLM2")
-        may_find, find_files = threading.Event(), scan.find_files
+        may_find = threading.Event()
+        find_files = scan.find_files
 
         def waits(places: Any) -> Any:
             may_find.wait(300)

@@ -17,7 +17,8 @@ from app.tui.messages import PasteRefused, PasteUnended
 from app.tui.terminal_input import KEY_PAUSE_S, MOST_PASTE_BYTES, PASTE_PATIENCE_S
 from tests.app.tui.terminal_hand import Hand, split
 
-BEGIN, END = b"\x1b[200~", b"\x1b[201~"
+BEGIN = b"\x1b[200~"
+END = b"\x1b[201~"
 # Of what matters inside a paste more than chance would bring.
 _PIECES = [
     b"\x1b",

@@ -126,7 +126,8 @@ async def test_the_strip_looks_while_it_is_in_sight_and_typing_goes_on(samples):
         await driver.say("/stats")
         await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
         driver.app.screen._timer.pause()
-        look, looked = driver.app.performance.look, []
+        look = driver.app.performance.look
+        looked = []
         driver.app.performance.look = lambda: (looked.append(1), look())[1]
         driver.chat._strip._refresh()
         assert looked == []
@@ -164,7 +165,8 @@ async def test_every_size_shows_something_and_none_breaks():
 
 async def test_only_lines_that_changed_are_drawn_again():
     async with chatting(size=(100, 40)) as driver:
-        lines, drawn = await opened(driver), []
+        lines = await opened(driver)
+        drawn = []
         driver.app.screen._timer.pause()
         driver.app.screen._show(view())
         await driver.pilot.pause()

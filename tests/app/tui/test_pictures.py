@@ -75,7 +75,8 @@ SHOWN_BY_OTHERS = frozenset(
 async def test_every_kind_and_size(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    scene, picture = SCENES[name], Picture(name)
+    scene = SCENES[name]
+    picture = Picture(name)
     has_kinds = name not in BEGUN_THERE and name not in SHOWN_BY_OTHERS
     async with playing(scene, monkeypatch, tmp_path) as driver:
         await picture.check(BASE, driver)
@@ -84,7 +85,8 @@ async def test_every_kind_and_size(
             driver.app._filters.append(NoColor())
             draw_again(driver)
             await check_without_colour(picture, driver)
-            driver.app.ansi_color, driver.app.no_color = None, False
+            driver.app.ansi_color = None
+            driver.app.no_color = False
             driver.app._filters.pop()
         for columns, rows in scene.sizes[1:]:
             await driver.pilot.resize_terminal(columns, rows)

@@ -9,7 +9,9 @@ from app.tui.prompt_history import PromptHistory
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
 
-ONE, TWO, THREE = Draft("one"), Draft("two"), Draft("three")
+ONE = Draft("one")
+TWO = Draft("two")
+THREE = Draft("three")
 LONG = "\n".join(f"line {i}" for i in range(300))
 CODE = "\n".join(f"x{i} = {i}" for i in range(42))
 LONG_CHIP = "[pasted 1: 2.6 kB, 300 lines]"
@@ -40,7 +42,8 @@ def test_history_goes_back_and_forth():
 
 
 def test_history_keeps_no_direct_repeats_and_obeys_its_limit():
-    past, later = PromptHistory(limit=2), PromptHistory(limit=2)
+    past = PromptHistory(limit=2)
+    later = PromptHistory(limit=2)
     for draft in (ONE, ONE, TWO, THREE):
         past.add(draft)
     later.add(THREE)

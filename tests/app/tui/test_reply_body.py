@@ -20,7 +20,8 @@ class BodyApp(App[None]):
 
     def __init__(self, finished: str | None = None) -> None:
         super().__init__()
-        self.finished, self.links = finished, []
+        self.finished = finished
+        self.links = []
 
     def compose(self) -> ComposeResult:
         yield ReplyBody(self.finished)
@@ -190,8 +191,10 @@ async def test_a_text_that_the_parser_cannot_take_is_shown_as_it_came(
 async def test_a_growing_reply_lays_out_only_when_its_room_is_used_up() -> None:
     app = BodyApp()
     async with app.run_test(size=(40, 24)) as pilot:
-        body, heights = app.query_one(ReplyBody), []
-        layouts, reflow = [], app.screen._compositor.reflow
+        body = app.query_one(ReplyBody)
+        heights = []
+        layouts = []
+        reflow = app.screen._compositor.reflow
         app.screen._compositor.reflow = lambda *given: (layouts.append(1), reflow(*given))[1]
         await add(pilot, body, "- A line\n")
         del layouts[:]
@@ -226,7 +229,8 @@ async def test_scroll_bars_are_lines_and_no_blocks_without_colour(
 async def test_rows_that_stay_are_not_painted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     app = BodyApp()
     async with app.run_test(size=(40, 60)) as pilot:
-        body, painted = app.query_one(ReplyBody), []
+        body = app.query_one(ReplyBody)
+        painted = []
         await add(pilot, body, "# One\n\nTwo\nthree\n\nFour and")
         paint = body._painted
         monkeypatch.setattr(

@@ -11,7 +11,8 @@ from tests.app.fake_engine import Script
 async def test_a_chat_at_rest_puts_no_line_together_that_stands() -> None:
     async with chatting(Script()) as driver:
         await driver.until(lambda: "tok/s" in driver.chat.query_one(StatusLine).line)
-        engine, shown = driver.chat.engine, []
+        engine = driver.chat.engine
+        shown = []
         await driver.until(lambda: engine._is_at_rest)
         with patch.object(type(driver.chat), "show_edge", lambda _: shown.append(1)):
             engine._n_rests = 0

@@ -100,7 +100,8 @@ async def test_settings_are_in_groups_that_the_cursor_passes_over() -> None:
     async with chatting(size=(80, 24)) as driver:
         await driver.say("/settings")
         await driver.shows("Context")
-        screen, groups = driver.app.screen, [group for group, _ in meanings().values()]
+        screen = driver.app.screen
+        groups = [group for group, _ in meanings().values()]
         assert isinstance(screen, SettingsScreen)
         await driver.pilot.press(*["down"] * groups.count("Model"))
         assert screen.highlighted() == "context_size"

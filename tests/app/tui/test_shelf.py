@@ -127,7 +127,8 @@ async def test_each_document_is_listed_once_until_it_is_deleted() -> None:
         await driver.shows("Delete plan.txt and what was read of it?")
         await driver.pilot.press("n")
         await driver.hides("Delete plan.txt")
-        states, (place,) = Store().segments("000001", only_own=True), kinds()
+        states = Store().segments("000001", only_own=True)
+        (place,) = kinds()
         assert any(path.exists() for path in states)
         driver.chat.shelf._may_read = bool  # nothing is read again
         await driver.pilot.press("delete", "y")
@@ -289,10 +290,8 @@ async def test_nothing_is_read_where_memory_is_short(monkeypatch: pytest.MonkeyP
     async with chatting(Script(n_ctx=2048), size=(100, 30)) as driver:
         shelf = driver.chat.shelf
         # nothing is read before memory is short
-        quota_bytes, shelf._quota_bytes = (
-            shelf._quota_bytes,
-            0,
-        )
+        quota_bytes = shelf._quota_bytes
+        shelf._quota_bytes = 0
         await ask_with(driver, "book.txt", "what is this?")
         shelf._quota_bytes = quota_bytes
 
@@ -306,7 +305,8 @@ async def test_nothing_is_read_where_memory_is_short(monkeypatch: pytest.MonkeyP
 
 
 def test_a_conversation_of_nothing_but_the_document_goes_with_it() -> None:
-    store, text = Store(), attached("book.txt", BOOK).strip()
+    store = Store()
+    text = attached("book.txt", BOOK).strip()
     with closing(store.create()) as held:
         held.apply(
             [put(0, ChatMessage(Role.USER, text, folded=f"[file{NBSP}1:{NBSP}book.txt]"), "2026")],

@@ -150,7 +150,8 @@ def test_shapes_and_colours_tell_the_parts_of_the_context_apart() -> None:
     assert context_bar(parts, 8, ASCII).plain == "ctx ##==++.. 75 %"
     named = context_bar(parts, 8, with_names=True)
     assert named.plain.endswith("75 % █ system ▓ old ▒ new ░ free")
-    bar, legend = named.spans[:4], named.spans[4:]
+    bar = named.spans[:4]
+    legend = named.spans[4:]
     assert [(span.start, span.end) for span in bar] == [(4, 6), (6, 8), (8, 10), (10, 12)]
     assert [span.style for span in legend] == [span.style for span in bar]
     assert len({span.style for span in bar}) == 4

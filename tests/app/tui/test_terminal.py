@@ -100,7 +100,8 @@ threading.Thread(target=let_more_come, daemon=True).start()
 @pytest.fixture
 def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stand for an editor that ends when the file that is returned appears."""
-    program, go = tmp_path / "editor.py", tmp_path / "go"
+    program = tmp_path / "editor.py"
+    go = tmp_path / "go"
     program.write_text(EDITOR.format(go=str(go)), encoding="utf-8")
     monkeypatch.setenv("VISUAL", f"{sys.executable} {program}")
     return go

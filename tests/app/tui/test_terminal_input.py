@@ -92,7 +92,8 @@ def open_chat(tmp_path: Path):
 @pytest.fixture
 def editor_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stand for an editor that leaves a file when it is opened."""
-    opened, program = tmp_path / "opened", tmp_path / "editor.py"
+    opened = tmp_path / "opened"
+    program = tmp_path / "editor.py"
     program.write_text(f"open({str(opened)!r}, 'w').close()", encoding="utf-8")
     monkeypatch.setenv("VISUAL", f"{sys.executable} {program}")
     return opened
@@ -293,7 +294,8 @@ def test_random_bytes_leave_every_screen_running(open_chat, tmp_path, monkeypatc
             order(opening)
             chat.terminal.send(rng.randbytes(_N_RANDOM_BYTES // 4))
         chat.terminal.send(b"\x1b[201~")
-        mark, give_up_s = f"still here after {name}", time.monotonic() + PATIENCE_S
+        mark = f"still here after {name}"
+        give_up_s = time.monotonic() + PATIENCE_S
         while mark not in chat.now()["draft"]:
             assert time.monotonic() < give_up_s, (name, chat.now())
             assert chat.terminal.process.poll() is None, (name, chat.terminal.output[-400:])

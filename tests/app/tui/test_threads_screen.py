@@ -64,7 +64,8 @@ class Memory:
         self, model: object, choice: TunedChoice | None, measured: Measured | None
     ) -> str | None:
         if self.trouble is None:
-            self.remembered, self.measured = choice, measured
+            self.remembered = choice
+            self.measured = measured
         return self.trouble
 
 
@@ -77,7 +78,8 @@ async def tuning(
     try_lookahead: Any = lambda *_: {},
     **settings: object,
 ) -> AsyncIterator[Driver]:
-    memory, machine = memory or Memory(), machine or ScriptedMachine()
+    memory = memory or Memory()
+    machine = machine or ScriptedMachine()
     options = ChatOptions(
         open_model=script.open_model,
         sampling=lambda model, mode: None,
@@ -480,7 +482,8 @@ async def test_threads_change_between_two_blocks_and_two_tokens() -> None:
         replies=[[f" word{n}" for n in range(20)]], token_gate=Gate(), prefill_gate=Gate()
     )
     async with tuning(script) as driver:
-        gate, blocks = script.token_gate, script.prefill_gate
+        gate = script.token_gate
+        blocks = script.prefill_gate
         assert gate is not None
         assert blocks is not None
         await driver.say("a prompt of many words that is read slowly")

@@ -47,7 +47,8 @@ async def test_any_regions_are_drawn_as_textual_draws_them() -> None:
             for _ in range(8):
                 regions = set()
                 for _ in range(random.randint(1, 4)):
-                    x, y = random.randrange(size[0]), random.randrange(size[1])
+                    x = random.randrange(size[0])
+                    y = random.randrange(size[1])
                     regions.add(
                         Region(
                             x,

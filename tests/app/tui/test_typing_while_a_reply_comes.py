@@ -30,11 +30,10 @@ def test_no_one_types_before_the_first_key_and_after_a_pause() -> None:
 @asynccontextmanager
 async def writing() -> AsyncIterator[tuple[Driver, list[str]]]:
     """A reply that is being written, at a standstill; and what happened: "painted", "drained"."""
-    script, happened = (
-        Script(replies=[["word "] * 50], token_gate=Gate(), seconds_per_token=0.001),
-        [],
-    )
-    render, show = ThriftyCompositor.render_update, EngineFlow._show_what_came
+    script = Script(replies=[["word "] * 50], token_gate=Gate(), seconds_per_token=0.001)
+    happened = []
+    render = ThriftyCompositor.render_update
+    show = EngineFlow._show_what_came
 
     def painted(compositor: ThriftyCompositor, *given: object, **options: object) -> object:
         update = render(compositor, *given, **options)  # type: ignore[arg-type]

@@ -14,7 +14,8 @@ from tests.app.chat_driver import chatting
 from tests.app.fake_engine import Gate, Script
 
 ROOT = Path(__file__).resolve().parents[3]
-MOST_FILES, MOST_ON_SPINE = 60, 12
+MOST_FILES = 60
+MOST_ON_SPINE = 12
 LAST = "append", "reply_body.py"
 """Shows the first piece."""
 
@@ -74,7 +75,8 @@ async def passed_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.usefixtures("every_frame")  # those before are no part of its way
 async def test_a_message_can_be_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    passed, leading = await passed_files(monkeypatch), spine()
+    passed = await passed_files(monkeypatch)
+    leading = spine()
     assert len(passed) <= MOST_FILES, passed
     assert 5 < len(leading) <= MOST_ON_SPINE
     assert [name for name in leading if name not in passed] == []

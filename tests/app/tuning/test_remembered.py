@@ -9,7 +9,8 @@ from app.tuning.remembered import Recalled, TuningPlace, keys_to_remember, recal
 from engine.machine.topology import Cores, read_cores
 from tests.engine import sysfs_trees
 
-CHOICE, OTHER = TunedChoice(2, 4), TunedChoice(1, 1)
+CHOICE = TunedChoice(2, 4)
+OTHER = TunedChoice(1, 1)
 
 
 def place(cores: Cores, level: str = "avx2", **changes: object) -> TuningPlace:
@@ -31,7 +32,8 @@ def kept(*entries: tuple[str, TunedChoice, Measured | None]) -> ProgramState:
 
 
 def test_what_was_measured_here_holds_without_doubt(laptop: Cores) -> None:
-    here, measured = place(laptop), Measured("k1")
+    here = place(laptop)
+    measured = Measured("k1")
     assert recall(kept((here.key(False), CHOICE, measured)), here) == Recalled(CHOICE, measured)
     assert recall(ProgramState(), here) == Recalled()
 
@@ -115,7 +117,8 @@ def test_names_that_are_no_names_are_passed_over(laptop: Cores, key: str) -> Non
 
 
 def test_a_choice_is_kept_for_the_power_source_it_was_made_on(laptop: Cores) -> None:
-    on_mains, on_battery = place(laptop), place(laptop, on_battery=True)
+    on_mains = place(laptop)
+    on_battery = place(laptop, on_battery=True)
     assert keys_to_remember(on_mains, None) == (on_mains.key(False), "")
     assert keys_to_remember(on_battery, None) == (on_mains.key(True), "")
     assert keys_to_remember(on_battery, Measured(on_battery=True)) == (on_mains.key(True), "")

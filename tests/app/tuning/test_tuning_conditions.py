@@ -10,7 +10,8 @@ def test_a_quiet_machine_spoils_nothing() -> None:
     machine = ScriptedMachine()
     watch = machine.watch()
     watch.begin()
-    machine.now_s, machine.own_s = 10.0, 18.0
+    machine.now_s = 10.0
+    machine.own_s = 18.0
     found = watch.end()
     assert found == Conditions(on_battery=False, swapped_bytes=0, others_cores=pytest.approx(0.0))
     assert not found.is_swapping
@@ -22,7 +23,10 @@ def test_another_program_or_the_host_that_takes_a_core_is_seen() -> None:
     machine = ScriptedMachine()
     watch = machine.watch()
     watch.begin()
-    machine.now_s, machine.own_s, machine.busy_s, machine.steal_s = 10.0, 9.0, 6.0, 2.0
+    machine.now_s = 10.0
+    machine.own_s = 9.0
+    machine.busy_s = 6.0
+    machine.steal_s = 2.0
     found = watch.end()
     assert found.others_cores == pytest.approx(0.8)
     assert found.is_crowded
@@ -37,7 +41,8 @@ def test_swapping_is_seen_from_bytes_moved_not_from_bytes_held() -> None:
     machine.now_s = 5.0
     assert not watch.end().is_swapping
     watch.begin()
-    machine.now_s, machine.swapped_bytes = 10.0, (5 << 30) + (64 << 20)
+    machine.now_s = 10.0
+    machine.swapped_bytes = (5 << 30) + (64 << 20)
     found = watch.end()
     assert found.is_swapping
     assert found.is_swapping or found.is_crowded
@@ -50,7 +55,8 @@ def test_battery_at_either_end_counts(moment: str) -> None:
     machine.on_mains = moment != "before"
     watch = machine.watch()
     watch.begin()
-    machine.now_s, machine.on_mains = 5.0, moment == "before"
+    machine.now_s = 5.0
+    machine.on_mains = moment == "before"
     found = watch.end()
     assert found.on_battery
     assert not found.is_swapping
@@ -65,6 +71,7 @@ def test_a_machine_that_tells_nothing_is_taken_as_quiet() -> None:
 
 
 def test_what_spoils_one_of_two_spans_spoils_both() -> None:
-    swapping, on_battery = Conditions(swapped_bytes=64 << 20), Conditions(True, 0, 0.2)
+    swapping = Conditions(swapped_bytes=64 << 20)
+    on_battery = Conditions(True, 0, 0.2)
     assert swapping.joined(on_battery) == Conditions(True, 64 << 20, 0.2)
     assert Conditions().joined(Conditions()) == Conditions()

@@ -77,7 +77,8 @@ def modern_bert(quant: str = "F32", **arguments: int) -> tiny_gguf.TinyGGUF:
 
 def gemma_embedding(quant: str = "F32", **arguments: int) -> tiny_gguf.TinyGGUF:
     """With the matrices that a pooled vector passes."""
-    name, rng = "gemma-embedding", np.random.default_rng(29)
+    name = "gemma-embedding"
+    rng = np.random.default_rng(29)
     described = tiny_gguf.decoder(
         name, quant, tied=True, head_norms=True, norms_after=True, **arguments
     )
@@ -96,11 +97,9 @@ def gemma_embedding(quant: str = "F32", **arguments: int) -> tiny_gguf.TinyGGUF:
 
 
 def _begin(twin: Twin, ids: list[int]) -> Array:
-    x, rows, types = (
-        twin.embed(ids),
-        twin.tensor("position_embd.weight"),
-        twin.tensor("token_types.weight"),
-    )
+    x = twin.embed(ids)
+    rows = twin.tensor("position_embd.weight")
+    types = twin.tensor("token_types.weight")
     x = x if rows is None else x + rows[: len(ids)]
     return twin.layer_norm(x if types is None else x + types[0], "token_embd_norm")
 
@@ -132,7 +131,8 @@ def _modern(twin: Twin, ids: list[int]) -> Array:
     for number, block in enumerate(twin.blocks):
         h = twin.layer_norm(x, block + "attn_norm") if number else x
         x = x + twin.attention(block, h, **_windowed(twin, len(ids), number % PERIOD == 0, 1000.0))
-        h, n = twin.layer_norm(x, block + "ffn_norm"), twin.key("feed_forward_length")
+        h = twin.layer_norm(x, block + "ffn_norm")
+        n = twin.key("feed_forward_length")
         gate, up = (twin.project(h, block + "ffn_up", rows) for rows in (slice(n), slice(n, None)))
         x = x + twin.project(gelu(gate) * up, block + "ffn_down")
     return twin.layer_norm(x, "output_norm")
@@ -170,11 +170,10 @@ VECTORS = {
 
 def judging(described: tiny_gguf.TinyGGUF, n_labels: int, has_dense: bool) -> tiny_gguf.TinyGGUF:
     """Make it a model that judges documents."""
-    name, rng = described.value("general.architecture"), np.random.default_rng(31)
-    dim, quant = (
-        described.value(f"{name}.embedding_length"),
-        described.tensor("blk.0.attn_output.weight").ggml_type,
-    )
+    name = described.value("general.architecture")
+    rng = np.random.default_rng(31)
+    dim = described.value(f"{name}.embedding_length")
+    quant = described.tensor("blk.0.attn_output.weight").ggml_type
     described.set(f"{name}.pooling_type", 4)
     described.set(f"{name}.classifier.output_labels", [f"label {n}" for n in range(n_labels)])
     described.add_rows("cls.output.weight", rng.standard_normal((n_labels, dim)) / dim**0.5)

@@ -19,7 +19,10 @@ from tests.engine.reference import (
 )
 
 OF_ATTENTION = "q", "k", "v", "output", "q_norm", "k_norm"
-CONVOLVED, N_KEYS, N_VALUES, TAPS = 3, 2, 4, 4
+CONVOLVED = 3
+N_KEYS = 2
+N_VALUES = 4
+TAPS = 4
 """Taps of convolutions by themselves; heads of delta nets, and the taps before recurrences."""
 
 
@@ -39,8 +42,10 @@ def kv_heads_in(described: tiny_gguf.TinyGGUF, attends: list[bool]) -> None:
 def lfm2(name: str, **arguments: Any) -> tiny_gguf.TinyGGUF:
     """Every other layer, from the second on, is a convolution."""
     described = tiny_gguf.decoder(name, **arguments)
-    quant, n_layers = arguments.get("quant", "F32"), described.value(f"{name}.block_count")
-    dim, rng = described.value(f"{name}.embedding_length"), np.random.default_rng(5)
+    quant = arguments.get("quant", "F32")
+    n_layers = described.value(f"{name}.block_count")
+    dim = described.value(f"{name}.embedding_length")
+    rng = np.random.default_rng(5)
     described.set(f"{name}.shortconv.l_cache", CONVOLVED)
     kv_heads_in(described, [number % 2 == 0 for number in range(n_layers)])
     drop_attention(described, range(1, n_layers, 2))
@@ -121,8 +126,10 @@ def add_mamba2(
     has_norm: bool = True,
 ) -> None:
     """Put Mamba-2 into layers, and its keys into the file; widths suit types with blocks of 256."""
-    architecture, rng = described.value("general.architecture"), np.random.default_rng(5)
-    dim, key_dim = described.value(f"{architecture}.embedding_length"), 24
+    architecture = described.value("general.architecture")
+    rng = np.random.default_rng(5)
+    dim = described.value(f"{architecture}.embedding_length")
+    key_dim = 24
     head_dim = 64 if dim % 256 == 0 else head_dim if quant == "F32" else 32
     inner = n_heads * head_dim
     channels = inner + 2 * n_groups * key_dim
@@ -154,19 +161,25 @@ def mamba2(twin: Twin, block: str, h: Array) -> Array | None:
     """What Mamba-2 leaves; None in a layer without it."""
     if twin.tensor(block + "ssm_a") is None:
         return None
-    n, n_heads, n_groups = len(h), twin.key("ssm.time_step_rank"), twin.key("ssm.group_count")
-    inner, key_dim = twin.key("ssm.inner_size"), twin.key("ssm.state_size")
+    n = len(h)
+    n_heads = twin.key("ssm.time_step_rank")
+    n_groups = twin.key("ssm.group_count")
+    inner = twin.key("ssm.inner_size")
+    key_dim = twin.key("ssm.state_size")
     z, mixed, time = np.split(twin.project(h, block + "ssm_in"), [inner, -n_heads], axis=1)
     mixed = causal_convolution(mixed, twin.tensor(block + "ssm_conv1d.weight"))
     bias = twin.tensor(block + "ssm_conv1d.bias")
     mixed = silu(mixed if bias is None else mixed + bias)
     x, b, c = np.split(mixed, [inner, inner + n_groups * key_dim], axis=1)
-    x, b, c = x.reshape(n, n_heads, -1), b.reshape(n, n_groups, -1), c.reshape(n, n_groups, -1)
+    x = x.reshape(n, n_heads, -1)
+    b = b.reshape(n, n_groups, -1)
+    c = c.reshape(n, n_groups, -1)
     time = np.log1p(np.exp(time + twin.tensor(block + "ssm_dt.bias")))
     a, d = (twin.tensor(block + name).reshape(-1) for name in ("ssm_a", "ssm_d"))
     out = d[:, None] * x
     for head in range(n_heads):
-        group, rates = head // (n_heads // n_groups), (time[:, head], time[:, head] * a[head])
+        group = head // (n_heads // n_groups)
+        rates = (time[:, head], time[:, head] * a[head])
         out[:, head] += mamba_2_by_token(c[:, group], b[:, group], x[:, head], *rates)
     out = out.reshape(n, inner) * silu(z)
     norm = twin.tensor(block + "ssm_norm.weight")
@@ -179,11 +192,10 @@ def mamba2(twin: Twin, block: str, h: Array) -> Array | None:
 def qwen35(name: str, recurrent: list[bool] | None = None, **arguments: Any) -> tiny_gguf.TinyGGUF:
     """Every other layer, from the second on, is a delta net, unless ``recurrent`` says; half of each head is turned."""
     described = tiny_gguf.decoder(name, **arguments)
-    quant, n_layers = arguments.get("quant", "F32"), described.value(f"{name}.block_count")
-    dim, head_dim = (
-        described.value(f"{name}.embedding_length"),
-        described.value(f"{name}.attention.key_length"),
-    )
+    quant = arguments.get("quant", "F32")
+    n_layers = described.value(f"{name}.block_count")
+    dim = described.value(f"{name}.embedding_length")
+    head_dim = described.value(f"{name}.attention.key_length")
     rows = 2 * described.value(f"{name}.attention.head_count") * head_dim
     recurrent = recurrent or [number % 2 == 1 for number in range(n_layers)]
     described.set(f"{name}.rope.dimension_count", head_dim // 2)
@@ -203,10 +215,12 @@ def qwen35(name: str, recurrent: list[bool] | None = None, **arguments: Any) -> 
 
 def _add_delta_nets(described: tiny_gguf.TinyGGUF, quant: str, layers: list[int]) -> None:
     """Put delta nets in the place of attention, and their keys into the file."""
-    architecture, rng = described.value("general.architecture"), np.random.default_rng(5)
+    architecture = described.value("general.architecture")
+    rng = np.random.default_rng(5)
     dim = described.value(f"{architecture}.embedding_length")
     width = max(32, dim // N_VALUES)
-    inner, channels = N_VALUES * width, (2 * N_KEYS + N_VALUES) * width
+    inner = N_VALUES * width
+    channels = (2 * N_KEYS + N_VALUES) * width
     for key, value in {
         "conv_kernel": TAPS, "inner_size": inner, "state_size": width, "time_step_rank": N_VALUES,
         "group_count": N_KEYS,
@@ -234,8 +248,11 @@ def delta_net(twin: Twin, block: str, h: Array) -> Array | None:
     """What a delta net leaves; None in a layer without one. Rates in one tensor are those of neighbours' key heads."""
     if twin.tensor(block + "ssm_a") is None:
         return None
-    n, n_keys, n_values = len(h), twin.key("ssm.group_count"), twin.key("ssm.time_step_rank")
-    width, is_grouped = twin.key("ssm.state_size"), twin.tensor(block + "ssm_ba.weight") is not None
+    n = len(h)
+    n_keys = twin.key("ssm.group_count")
+    n_values = twin.key("ssm.time_step_rank")
+    width = twin.key("ssm.state_size")
+    is_grouped = twin.tensor(block + "ssm_ba.weight") is not None
     mixed = silu(
         causal_convolution(
             twin.project(h, block + "attn_qkv"), twin.tensor(block + "ssm_conv1d.weight")
@@ -248,11 +265,10 @@ def delta_net(twin: Twin, block: str, h: Array) -> Array | None:
         beta, alpha = (rates[:, :, part].reshape(n, -1) for part in (0, 1))
     else:
         beta, alpha = (twin.project(h, block + name) for name in ("ssm_beta", "ssm_alpha"))
-    beta, time = (
-        1 / (1 + np.exp(-beta)),
-        np.log1p(np.exp(alpha + twin.tensor(block + "ssm_dt.bias"))),
-    )
-    log_decay, out = time * twin.tensor(block + "ssm_a"), np.zeros_like(v)
+    beta = 1 / (1 + np.exp(-beta))
+    time = np.log1p(np.exp(alpha + twin.tensor(block + "ssm_dt.bias")))
+    log_decay = time * twin.tensor(block + "ssm_a")
+    out = np.zeros_like(v)
     for head in range(n_values):
         its = head // (n_values // n_keys) if is_grouped else head % n_keys
         queries = q[:, its] * width**-0.5

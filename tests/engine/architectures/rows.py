@@ -26,7 +26,8 @@ from tests.engine.reference import (
 Change = Callable[[tiny_gguf.TinyGGUF], None]
 Computed = Callable[[Twin, list[int]], Array]
 Branch = Callable[[Twin, str, Array], Array]
-PERIOD, ALIBI = 4, 8.0
+PERIOD = 4
+ALIBI = 8.0
 MOST_POSITIONS = 4096
 
 
@@ -155,10 +156,8 @@ def routed(
             shared = function(twin.project(h, block + "ffn_up_shexp"))
             found = twin.experts(block, h, weights, lambda gate, up: function(up))
             return found + twin.project(shared, block + "ffn_down_shexp")
-        found, gate = (
-            twin.experts(block, h, weights),
-            twin.tensor(block + "ffn_gate_inp_shexp.weight"),
-        )
+        found = twin.experts(block, h, weights)
+        gate = twin.tensor(block + "ffn_gate_inp_shexp.weight")
         if not has_shared:
             return found
         shared = twin.shared_expert(block, h)
@@ -215,7 +214,8 @@ def positions(described: tiny_gguf.TinyGGUF) -> None:
 
 
 def embedding_norm(described: tiny_gguf.TinyGGUF) -> None:
-    rng, dim = np.random.default_rng(17), described.tensor("token_embd.weight").dims[0]
+    rng = np.random.default_rng(17)
+    dim = described.tensor("token_embd.weight").dims[0]
     described.add_vector("token_embd_norm.weight", 1 + 0.1 * rng.standard_normal(dim))
     described.add_vector("token_embd_norm.bias", 0.1 * rng.standard_normal(dim))
 
@@ -287,10 +287,8 @@ def _capped(computed: Computed, default: float = 0.0) -> Computed:
     """Multiplied and capped as the keys say, or by default."""
 
     def logits(twin: Twin, ids: list[int]) -> Array:
-        found, cap = (
-            computed(twin, ids) * (twin.key("logit_scale") or 1.0),
-            twin.key("final_logit_softcapping", default),
-        )
+        found = computed(twin, ids) * (twin.key("logit_scale") or 1.0)
+        cap = twin.key("final_logit_softcapping", default)
         return cap * np.tanh(found / cap) if cap else found
 
     return logits
@@ -298,13 +296,14 @@ def _capped(computed: Computed, default: float = 0.0) -> Computed:
 
 def _experts_in_place(described: tiny_gguf.TinyGGUF) -> None:
     """Experts without gates in place of feed-forwards, and shared ones."""
-    rng, n, name = np.random.default_rng(5), 6, described.value("general.architecture")
+    rng = np.random.default_rng(5)
+    n = 6
+    name = described.value("general.architecture")
     for tensor in [one for one in described.tensors if str(one.name).endswith("ffn_up.weight")]:
-        block, quant = (
-            str(tensor.name).removesuffix("ffn_up.weight"),
-            GGML_TYPES[tensor.ggml_type].name,
-        )
-        dim, hidden = tensor.dims[0], 256 if tensor.dims[0] % 256 == 0 else 64
+        block = str(tensor.name).removesuffix("ffn_up.weight")
+        quant = GGML_TYPES[tensor.ggml_type].name
+        dim = tensor.dims[0]
+        hidden = 256 if tensor.dims[0] % 256 == 0 else 64
         described.drop_tensors(block + "ffn_up.weight", block + "ffn_down.weight")
         for kind, rows, cols in (("up", hidden, dim), ("down", dim, hidden)):
             slab = tiny_gguf.quantised(
@@ -334,7 +333,8 @@ def _halved(described: tiny_gguf.TinyGGUF) -> None:
 
 def sinks(described: tiny_gguf.TinyGGUF) -> None:
     """One more score for every head."""
-    rng, name = np.random.default_rng(2), described.value("general.architecture")
+    rng = np.random.default_rng(2)
+    name = described.value("general.architecture")
     n_heads, n_layers = (
         described.value(f"{name}.{key}") for key in ("attention.head_count", "block_count")
     )
@@ -366,7 +366,8 @@ def _fused_shared(twin: Twin, block: str, h: Array) -> Array:
     """Experts next to a shared one, whose gate and up are one tensor, where the layer has them."""
     if twin.tensor(block + "ffn_up_shexp.weight") is None:
         return twin.feed_forward(block, h)
-    both, n = twin.project(h, block + "ffn_up_shexp"), twin.key("expert_shared_feed_forward_length")
+    both = twin.project(h, block + "ffn_up_shexp")
+    n = twin.key("expert_shared_feed_forward_length")
     shared = twin.project(silu(both[:, :n]) * both[:, n:], block + "ffn_down_shexp")
     return twin.experts(block, h, twin.routes(block, h, is_renormalised=True)) + shared
 
@@ -430,13 +431,17 @@ def _far_mean(described: tiny_gguf.TinyGGUF) -> None:
 
 def _latent(described: tiny_gguf.TinyGGUF) -> None:
     """Keys and values of all heads are made of one vector, by matrices in one tensor; queries of another one."""
-    rng, name = np.random.default_rng(1), described.value("general.architecture")
+    rng = np.random.default_rng(1)
+    name = described.value("general.architecture")
     quant = GGML_TYPES[described.tensor("blk.0.attn_q.weight").ggml_type].name
-    rank, dim = (256 if quant.endswith("_K") else 64), described.value(f"{name}.embedding_length")
+    rank = 256 if quant.endswith("_K") else 64
+    dim = described.value(f"{name}.embedding_length")
     n_heads, n_layers = (
         described.value(f"{name}.{key}") for key in ("attention.head_count", "block_count")
     )
-    key_dim, turned, value_dim = 48, 16, dim // n_heads
+    key_dim = 48
+    turned = 16
+    value_dim = dim // n_heads
     n_query = rank if name == "minicpm3" else dim
 
     def add(block: str, matrix: str, rows: int, cols: int) -> None:
@@ -468,7 +473,9 @@ def _latent(described: tiny_gguf.TinyGGUF) -> None:
 
 def _latent_attention(twin: Twin, block: str, h: Array, turn: Turn) -> Array:
     """Every head has its own keys and values, as the model's authors wrote it down."""
-    n, n_heads, rank = len(h), twin.key("attention.head_count"), twin.key("attention.kv_lora_rank")
+    n = len(h)
+    n_heads = twin.key("attention.head_count")
+    rank = twin.key("attention.kv_lora_rank")
     plain = twin.key("attention.key_length") - twin.key("rope.dimension_count")
     if twin.tensor(block + "attn_q_a.weight") is None:
         q = twin.project(h, block + "attn_q")
@@ -477,12 +484,11 @@ def _latent_attention(twin: Twin, block: str, h: Array, turn: Turn) -> Array:
             twin.norm(twin.project(h, block + "attn_q_a"), block + "attn_q_a_norm"),
             block + "attn_q_b",
         )
-    q, kept = q.reshape(n, n_heads, -1), twin.project(h, block + "attn_kv_a_mqa")
+    q = q.reshape(n, n_heads, -1)
+    kept = twin.project(h, block + "attn_kv_a_mqa")
     both = twin.project(twin.norm(kept[:, :rank], block + "attn_kv_a_norm"), block + "attn_kv_b")
-    both, turned = (
-        both.reshape(n, n_heads, -1),
-        np.repeat(turn(kept[:, None, rank:]), n_heads, axis=1),
-    )
+    both = both.reshape(n, n_heads, -1)
+    turned = np.repeat(turn(kept[:, None, rank:]), n_heads, axis=1)
     k = np.concatenate([both[..., :plain], turned], -1)
     q = np.concatenate([q[..., :plain], turn(q[..., plain:])], -1) * k.shape[-1] ** -0.5
     return twin.project(
@@ -510,7 +516,8 @@ def _divisors(described: tiny_gguf.TinyGGUF) -> None:
 
 def _smallthinker(twin: Twin, ids: list[int]) -> Array:
     """The router reads what its layer begins with; a layer without a window, the first of four, is not turned."""
-    x, turn = twin.embed(ids), twin.turner(neighbours=False)
+    x = twin.embed(ids)
+    turn = twin.turner(neighbours=False)
     for number, block in enumerate(twin.blocks):
         score = {2: "sigmoid"}.get(twin.key("expert_gating_func"), "softmax")
         weights = twin.routes(block, x, score=score, is_renormalised=True)
@@ -558,16 +565,15 @@ def _qwen3moe(
 
 def unlike_layers(described: tiny_gguf.TinyGGUF) -> None:
     """Three layers, none like another."""
-    head_dim, kv_heads, hidden = (
-        described.value("llama.attention.key_length"),
-        [2, 4, 1],
-        [96, 64, 128],
-    )
+    head_dim = described.value("llama.attention.key_length")
+    kv_heads = [2, 4, 1]
+    hidden = [96, 64, 128]
     described.set("llama.attention.head_count_kv", np.array(kv_heads, "<u4"))
     described.set("llama.feed_forward_length", np.array(hidden, "<u4"))
     rng = np.random.default_rng(1)
     for layer in range(3):
-        kv_dim, width = head_dim * kv_heads[layer], hidden[layer]
+        kv_dim = head_dim * kv_heads[layer]
+        width = hidden[layer]
         for name, rows, cols in (
             ("attn_k", kv_dim, 64), ("attn_v", kv_dim, 64), ("ffn_gate", width, 64), ("ffn_up", width, 64),
             ("ffn_down", 64, width),
@@ -645,10 +651,8 @@ def _exaone4(twin: Twin, number: int) -> Mapping[str, Any]:
 
 def _olmo2(twin: Twin, number: int) -> Mapping[str, Any]:
     """Layers with a window keep the plain rope."""
-    window, pattern = (
-        twin.key("attention.sliding_window"),
-        twin.key("attention.sliding_window_pattern"),
-    )
+    window = twin.key("attention.sliding_window")
+    pattern = twin.key("attention.sliding_window_pattern")
     slides = bool(window) and (
         number % PERIOD < PERIOD - 1 if pattern is None else bool(pattern[number])
     )
@@ -658,7 +662,8 @@ def _olmo2(twin: Twin, number: int) -> Mapping[str, Any]:
 
 def _hunyuan(twin: Twin, number: int) -> Mapping[str, Any]:
     """The base of the rope has yet to grow."""
-    alpha, width = twin.key("rope.scaling.alpha", 1.0), twin.key("attention.key_length")
+    alpha = twin.key("rope.scaling.alpha", 1.0)
+    width = twin.key("attention.key_length")
     theta = twin.key("rope.freq_base") * alpha ** (width / (width - 2))
     return {**TURNED, "turn": twin.turner(neighbours=False, theta=theta)}
 
@@ -694,7 +699,8 @@ def _gemma2(twin: Twin, number: int) -> Mapping[str, Any]:
 
 
 def _gemma3(twin: Twin, number: int) -> Mapping[str, Any]:
-    found, period = {**HEADS, "soft_cap": twin.key("attn_logit_softcapping")}, _period(twin, 6)
+    found = {**HEADS, "soft_cap": twin.key("attn_logit_softcapping")}
+    period = _period(twin, 6)
     if number % period == period - 1:
         return found
     turn = twin.turner(neighbours=False, theta=twin.key("rope.freq_base_swa", 10000.0), divisor=1.0)
@@ -719,7 +725,8 @@ def _clamped(twin: Twin, block: str, h: Array) -> Array:
     """Experts whose gates and values are bounded."""
 
     def activate(gate: Array, up: Array) -> Array:
-        gate, up = np.minimum(gate, 7), np.clip(up, -7, 7)
+        gate = np.minimum(gate, 7)
+        up = np.clip(up, -7, 7)
         return gate / (1 + np.exp(-1.702 * gate)) * (up + 1)
 
     return twin.experts(block, h, twin.routes(block, h, score="chosen"), activate)
@@ -770,7 +777,9 @@ def _bitnet(twin: Twin, ids: list[int]) -> Array:
         scale = twin.tensor(name + ".scale")
         return twin.project(x, name) * (1.0 if scale is None else scale)
 
-    x, turn, n = twin.embed(ids), twin.turner(neighbours=False), len(ids)
+    x = twin.embed(ids)
+    turn = twin.turner(neighbours=False)
+    n = len(ids)
     for block in twin.blocks:
         h = twin.norm(x, block + "attn_norm")
         q, k, v = (
@@ -786,7 +795,8 @@ def _bitnet(twin: Twin, ids: list[int]) -> Array:
 
 
 def _falcon_h1(twin: Twin, ids: list[int]) -> Array:
-    x, turn = twin.embed(ids), twin.turner(neighbours=False)
+    x = twin.embed(ids)
+    turn = twin.turner(neighbours=False)
     for block in twin.blocks:
         h = twin.norm(x, block + "attn_norm")
         x = x + twin.attention(block, h, turn) + recurrent.mamba2(twin, block, h)
@@ -841,7 +851,8 @@ GRANITE = {
     "attention.scale": 0.1,
     "logit_scale": 4.0,
 }
-WINDOW, LAYERS_OF_LARGEST = 6, 64
+WINDOW = 6
+LAYERS_OF_LARGEST = 64
 MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 PARAMETERS = {
     "alpha_p": [0.8, -0.3],

@@ -17,7 +17,11 @@ from tests.engine.reference import Array, Twin, causal_attention
 from tests.engine.refusals import refusal
 from tests.engine.test_models import IDS, nmse
 
-RANK, TURNED, PLAIN, VALUE, N_HEADS = 32, 32, 32, 16, 4
+RANK = 32
+TURNED = 32
+PLAIN = 32
+VALUE = 16
+N_HEADS = 4
 KEYS = {
     "attention.head_count_kv": 1, "attention.key_length": RANK + TURNED, "attention.value_length": RANK,
     "attention.kv_lora_rank": RANK, "attention.key_length_mla": PLAIN + TURNED, "attention.value_length_mla": VALUE,
@@ -37,8 +41,10 @@ def tiny(
     """Queries are made of the token, or of ``query_rank`` numbers of it; ``keys`` are set next to the usual ones."""
     wide = 256 if quant.endswith("_K") else RANK  # all rows are whole blocks
     arguments = {"vocabulary": "bpe", "n_heads": N_HEADS, **arguments, "n_kv_heads": 1}
-    described, n_heads = tiny_gguf.decoder("deepseek2", quant, **arguments), arguments["n_heads"]
-    dim, rng = described.value("deepseek2.embedding_length"), np.random.default_rng(1)
+    described = tiny_gguf.decoder("deepseek2", quant, **arguments)
+    n_heads = arguments["n_heads"]
+    dim = described.value("deepseek2.embedding_length")
+    rng = np.random.default_rng(1)
     described.with_experts(first=1, choice_biases=bool(keys), shared_dim=128)
     for name, value in {**KEYS, **(keys or {})}.items():
         described.set(f"deepseek2.{name}", value)
@@ -78,7 +84,9 @@ def tiny(
 
 def attention(twin: Twin, block: str, h: Array) -> Array:
     """Every head's keys and values are products with the latent vector, in the order that the engine rounds them."""
-    n, rank, n_heads = len(h), twin.key("attention.kv_lora_rank"), twin.key("attention.head_count")
+    n = len(h)
+    rank = twin.key("attention.kv_lora_rank")
+    n_heads = twin.key("attention.head_count")
     plain = twin.key("attention.key_length_mla") - twin.key("rope.dimension_count")
     value = twin.key("attention.value_length_mla")
     if twin.tensor(block + "attn_q_a.weight") is None:
@@ -87,22 +95,20 @@ def attention(twin: Twin, block: str, h: Array) -> Array:
         inner = twin.norm(twin.project(h, block + "attn_q_a"), block + "attn_q_a_norm")
         q = twin.project(inner, block + "attn_q_b").reshape(n, n_heads, -1)
     kept = twin.project(h, block + "attn_kv_a_mqa")
-    latent, turned = twin.norm(kept[:, :rank], block + "attn_kv_a_norm"), kept[:, None, rank:]
+    latent = twin.norm(kept[:, :rank], block + "attn_kv_a_norm")
+    turned = kept[:, None, rank:]
     scale = twin.key("attention.key_length_mla") ** -0.5
     turn = twin.turner(neighbours=True)
     if twin.key("rope.scaling.type") == "yarn":
-        stretch, multiplier = (
-            np.log(twin.key("rope.scaling.factor")),
-            twin.key("rope.scaling.yarn_log_multiplier"),
-        )
+        stretch = np.log(twin.key("rope.scaling.factor"))
+        multiplier = twin.key("rope.scaling.yarn_log_multiplier")
         # which YaRN has elsewhere
         magnitude = (1 + 0.1 * stretch) / (1 + 0.1 * multiplier * stretch)
-        stretched, scale = (
-            twin.yarn_turner(neighbours=True),
-            scale * (1 + multiplier * stretch) ** 2,
-        )
+        stretched = twin.yarn_turner(neighbours=True)
+        scale = scale * (1 + multiplier * stretch) ** 2
         turn = lambda heads: stretched(heads) / magnitude  # noqa: E731
-    key, keys = turn(turned), [slice(head * rank, (head + 1) * rank) for head in range(n_heads)]
+    key = turn(turned)
+    keys = [slice(head * rank, (head + 1) * rank) for head in range(n_heads)]
     absorbed = [
         twin.project(q[:, head, :plain], block + "attn_k_b", rows) for head, rows in enumerate(keys)
     ]
@@ -148,9 +154,11 @@ def test_query_rank_yarn_and_sigmoid_router_equal_the_numpy_twin(tmp_path: Path)
 
 def test_absorbed_queries_score_as_each_heads_own_keys_would(tmp_path: Path) -> None:
     model = Model.open(tiny().write(tmp_path / "m.gguf"))
-    twin, rng = Twin(model._checked), np.random.default_rng(2)
+    twin = Twin(model._checked)
+    rng = np.random.default_rng(2)
     by_head = twin.tensor("blk.0.attn_k_b.weight").reshape(N_HEADS, RANK, PLAIN)
-    q, latent = rng.standard_normal((N_HEADS, PLAIN)), rng.standard_normal((9, RANK))
+    q = rng.standard_normal((N_HEADS, PLAIN))
+    latent = rng.standard_normal((9, RANK))
     own = np.einsum("hp,nr,hrp->hn", q, latent, by_head)
     absorbed = [
         twin.project(q[None, h], "blk.0.attn_k_b", slice(h * RANK, (h + 1) * RANK))[0]
@@ -162,7 +170,8 @@ def test_absorbed_queries_score_as_each_heads_own_keys_would(tmp_path: Path) -> 
 
 def test_only_the_latent_vector_and_the_turned_part_are_kept(tmp_path: Path) -> None:
     model = Model.open(tiny().write(tmp_path / "m.gguf"))
-    n_layers, width = model.config.n_layers, RANK + TURNED
+    n_layers = model.config.n_layers
+    width = RANK + TURNED
     assert memory_needs(model.config, KV_TYPES["f16"]).position_bytes == n_layers * 2 * width * 2
     model.close()
 

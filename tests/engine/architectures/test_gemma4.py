@@ -59,7 +59,8 @@ def tiny(
     dim, width = (
         described.value(f"gemma4.{key}") for key in ("embedding_length", "attention.key_length")
     )
-    n_heads, rng = described.value(KEY + "head_count"), np.random.default_rng(seed + 1)
+    n_heads = described.value(KEY + "head_count")
+    rng = np.random.default_rng(seed + 1)
     kv_heads = [max(1, n_kv_heads // 2) if one else n_kv_heads for one in slides]
 
     def matrix(name: str, rows: int, cols: int) -> None:
@@ -73,7 +74,8 @@ def tiny(
         described.add_vector(name, mean + 0.1 * rng.standard_normal(n))
 
     for number, is_sliding in enumerate(slides):
-        block, each = f"blk.{number}.", width // 2 if is_sliding else width
+        block = f"blk.{number}."
+        each = width // 2 if is_sliding else width
         for letter, heads in (("q", n_heads), ("k", kv_heads[number]), ("v", kv_heads[number])):
             matrix(f"{block}attn_{letter}.weight", heads * each, dim)
         matrix(block + "attn_output.weight", dim, n_heads * each)
@@ -151,7 +153,8 @@ def experts(twin: Twin, block: str, x: Array) -> Array:
 
 def logits(twin: Twin, ids: list[int]) -> Array:
     x = twin.embed(ids) * np.sqrt(twin.key("embedding_length"))
-    slides, n_layers = twin.key("attention.sliding_window_pattern"), len(twin.blocks)
+    slides = twin.key("attention.sliding_window_pattern")
+    n_layers = len(twin.blocks)
     n_storing = n_layers - twin.key("attention.shared_kv_layers", 0)
     inputs = (
         inputs_of_layers(twin, x, ids) if twin.key("embedding_length_per_layer_input", 0) else None
@@ -161,10 +164,8 @@ def logits(twin: Twin, ids: list[int]) -> Array:
         turn = twin.turner(neighbours=False)
         width = twin.key("attention.key_length")
         if slides[number]:
-            width, base = (
-                twin.key("attention.key_length_swa"),
-                twin.key("rope.freq_base_swa", 10000.0),
-            )
+            width = twin.key("attention.key_length_swa")
+            base = twin.key("rope.freq_base_swa", 10000.0)
             turn = twin.turner(neighbours=False, theta=base, divisor=1.0, factors="", dim=width)
         h = twin.norm(x, block + "attn_norm")
 
@@ -194,7 +195,8 @@ def logits(twin: Twin, ids: list[int]) -> Array:
             x = x + twin.norm(twin.project(gated, block + "proj"), block + "post_norm")
         scale = twin.tensor(block + "layer_output_scale.weight")
         x = x if scale is None else x * scale
-    found, cap = twin.head(x), twin.key("final_logit_softcapping")
+    found = twin.head(x)
+    cap = twin.key("final_logit_softcapping")
     return cap * np.tanh(found / cap) if cap else found
 
 
@@ -204,10 +206,8 @@ def opened(tmp_path: Path, **arguments: Any) -> Model:
 
 def test_heads_windows_and_caches_are_those_of_each_layer(tmp_path: Path) -> None:
     model = opened(tmp_path, n_layers=6)
-    local, whole = (
-        Rope(50.0, 8, neighbours=False),
-        Rope(1000.0, 16, neighbours=False, factors="rope_freqs.weight"),
-    )
+    local = Rope(50.0, 8, neighbours=False)
+    whole = Rope(1000.0, 16, neighbours=False, factors="rope_freqs.weight")
     found = [
         (one.n_kv_heads, one.key_dim, one.window, one.rope, one.kv_of)
         for one in model.config.attentions.values()
@@ -259,7 +259,8 @@ def test_variants_equal_the_numpy_twin(
     if change is not None:
         change(described)
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
-    wanted, session = logits(Twin(model._checked), IDS), model.session(n_ctx=64, kv="f32")
+    wanted = logits(Twin(model._checked), IDS)
+    session = model.session(n_ctx=64, kv="f32")
     assert nmse(session.feed(IDS, every=True), wanted) < 1e-9
     session.truncate(0)
     assert nmse(session.feed(IDS), wanted[-1]) < 1e-9
@@ -288,7 +289,10 @@ def _rows(model: Model, plan: str) -> dict[int, int]:
 
 def test_layers_that_store_nothing_run_for_the_last_token_only(tmp_path: Path) -> None:
     model = opened(tmp_path, n_layers=6)
-    q, kv, others = 1, 2, 6  # output, gate, up, down, and two of the layer's input
+    # output, gate, up, down, and two of the layer's input
+    q = 1
+    kv = 2
+    others = 6
     assert _rows(model, "block") == {0: q + kv + others, 1: 1}  # the values of layer 1 are its keys
     assert _rows(model, "block last") == {1: q + others, **dict.fromkeys(range(2, 6), q + others)}
     assert _rows(model, "decode") == {
@@ -333,10 +337,8 @@ TABLE = "per_layer_token_embd.weight"
 def test_the_input_table_costs_no_memory_and_a_row_per_token(tmp_path: Path) -> None:
     described = tiny(quant="Q8_0")
     path = described.write(tmp_path / "m.gguf")
-    table, sizes = (
-        described.tensor(TABLE),
-        {str(one.name): len(one.data) for one in described.tensors},
-    )
+    table = described.tensor(TABLE)
+    sizes = {str(one.name): len(one.data) for one in described.tensors}
     unread = sum(
         size for name, size in sizes.items()
         if name.startswith(("blk.2.", "blk.3.")) and ("attn_k" in name or "attn_v" in name)
@@ -366,7 +368,8 @@ def test_the_table_of_inputs_is_not_read_ahead(
     )
     model = opened(tmp_path)
     info = model._checked.gguf.tensors[TABLE]
-    first, end = info.offset_bytes, info.offset_bytes + info.size_bytes
+    first = info.offset_bytes
+    end = info.offset_bytes + info.size_bytes
     assert info.size_bytes > 16 * mmap.PAGESIZE
     model.session(n_ctx=64)
     n_inside = sum(max(0, min(end, upto) - max(first, start)) for start, upto in read)
@@ -378,7 +381,8 @@ def test_the_table_of_inputs_is_not_read_ahead(
 
 def test_huge_pages_do_not_move_the_input_table_or_change_a_bit(tmp_path: Path) -> None:
     model = opened(tmp_path)
-    mapped, session = model._weights, model.session(n_ctx=64)
+    mapped = model._weights
+    session = model.session(n_ctx=64)
     wanted = session.feed(IDS)
     model.use_weights("huge")
     assert model._weights[TABLE].address == mapped[TABLE].address
@@ -445,7 +449,8 @@ def test_what_contradicts_itself_is_refused(
 
 
 def test_inputs_of_a_layer_that_are_no_whole_blocks_are_refused(tmp_path: Path) -> None:
-    described, rng = tiny(), np.random.default_rng(1)
+    described = tiny()
+    rng = np.random.default_rng(1)
     n_vocab = described.tensor(TABLE).dims[1]
     described.drop_tensor(TABLE)
     described.tensors.append(tiny_gguf.quantised(TABLE, "Q8_0", n_vocab, 4 * 32, 0.1, rng))

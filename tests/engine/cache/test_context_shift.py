@@ -62,7 +62,8 @@ def test_with_one_layer_moved_tokens_are_as_if_computed_there(
     tmp_path: Path, architecture: str, arguments: dict[str, Any], kv: str, most: float
 ) -> None:
     model = one_layer(tmp_path, architecture, **arguments)
-    moved, fresh = model.session(n_ctx=128, kv=kv), model.session(n_ctx=128, kv=kv)
+    moved = model.session(n_ctx=128, kv=kv)
+    fresh = model.session(n_ctx=128, kv=kv)
     for n_keep, n_drop in GAPS:
         moved.truncate(0)
         fresh.truncate(0)
@@ -77,7 +78,8 @@ def test_with_one_layer_moved_tokens_are_as_if_computed_there(
 
 def test_a_head_that_is_rotated_only_in_part_keeps_the_rest(tmp_path: Path) -> None:
     model = one_layer(tmp_path, "qwen2", **{"rope.dimension_count": 16})
-    moved, fresh = model.session(n_ctx=128, kv="f32"), model.session(n_ctx=128, kv="f32")
+    moved = model.session(n_ctx=128, kv="f32")
+    fresh = model.session(n_ctx=128, kv="f32")
     moved.feed(IDS)
     moved.shift(3, 20)
     fresh.feed(IDS[:3] + IDS[23:])
@@ -103,8 +105,10 @@ def test_the_end_can_be_dropped_and_what_is_not_there_cannot(tmp_path: Path, kv:
 
 def test_a_conversation_without_its_first_turns_reuses_the_cache(tmp_path: Path) -> None:
     model = one_layer(tmp_path, "llama")
-    moved, fresh = model.session(n_ctx=128, kv="f32"), model.session(n_ctx=128, kv="f32")
-    system, turns = [5, 6, 7, 8], [[9, 9, n, *IDS[20 * n : 20 * n + 17]] for n in range(4)]
+    moved = model.session(n_ctx=128, kv="f32")
+    fresh = model.session(n_ctx=128, kv="f32")
+    system = [5, 6, 7, 8]
+    turns = [[9, 9, n, *IDS[20 * n : 20 * n + 17]] for n in range(4)]
     moved.feed(sum(turns, system))
     kept = [*system, *turns[2], *turns[3], *IDS[:6]]
     assert moved.shift_towards(kept) == 40
@@ -181,7 +185,8 @@ def test_the_keys_of_each_layer_are_turned_by_its_own_rope(kv: str, most: float)
 
 
 def test_keys_of_states_tell_models_with_several_ropes_apart() -> None:
-    a, b = Rope(10000.0, 32, neighbours=True), Rope(500.0, 32, neighbours=True)
+    a = Rope(10000.0, 32, neighbours=True)
+    b = Rope(500.0, 32, neighbours=True)
     models = [
         (a, a),
         (a, b),

@@ -45,7 +45,8 @@ def test_the_rotation_is_a_hadamard_matrix() -> None:
 
 @pytest.mark.parametrize("name", ["q8_0", "q4_0"])
 def test_packing_loses_less_of_rotated_heads(name: str) -> None:
-    kind, heads = KV_TYPES[name].keys, outliers(128)
+    kind = KV_TYPES[name].keys
+    heads = outliers(128)
 
     def error(packed: np.ndarray) -> float:
         return float(((kind.unpack(*kind.pack(packed)) - packed) ** 2).mean())
@@ -54,7 +55,8 @@ def test_packing_loses_less_of_rotated_heads(name: str) -> None:
 
 
 def test_four_bits_hold_what_lies_furthest_and_nothing() -> None:
-    kind, heads = KV_TYPES["q4_0"].keys, np.zeros((1, 2, 64), np.float32)
+    kind = KV_TYPES["q4_0"].keys
+    heads = np.zeros((1, 2, 64), np.float32)
     heads[0, 0, :32] = np.linspace(-8, 7, 32)
     heads[0, 1, 32:] = np.linspace(-7, 8, 32)
     found = kind.unpack(*kind.pack(heads))
@@ -83,15 +85,16 @@ def test_kernels_keep_what_numpy_packs_to_the_bit(tmp_path: Path, kv: str) -> No
     path = tiny_gguf.write(
         tmp_path / "m.gguf", n_layers=1, dim=128, n_heads=4, n_kv_heads=2, head_dim=32
     )
-    model, n = Model.open(path, threads=2), len(IDS)
+    model = Model.open(path, threads=2)
+    n = len(IDS)
     exact, kept = (filled(model, name).memory.layers[0] for name in ("f32", kv))  # type: ignore[attr-defined]
-    keys, values = (
-        exact.keys.read_tiles(0, n),
-        values_of(exact.values, KV_TYPES["f32"].values, n)[0],
-    )
+    keys = exact.keys.read_tiles(0, n)
+    values = values_of(exact.values, KV_TYPES["f32"].values, n)[0]
     if KV_TYPES[kv].has_hadamard:
-        keys, values = hadamard.multiplied(keys), hadamard.multiplied(values)
-    wanted, kind = KV_TYPES[kv].keys.pack(keys), KV_TYPES[kv].values
+        keys = hadamard.multiplied(keys)
+        values = hadamard.multiplied(values)
+    wanted = KV_TYPES[kv].keys.pack(keys)
+    kind = KV_TYPES[kv].values
     assert (kept.keys.read_tiles(0, n) == KV_TYPES[kv].keys.unpack(*wanted)).all()
     for found, packed in zip(values_of(kept.values, kind, n), kind.pack(values), strict=True):
         assert (found is None and packed is None) or (found == packed).all()

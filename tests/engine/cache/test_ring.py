@@ -50,7 +50,8 @@ def save(session: Session, path: Path) -> None:
 
 @pytest.mark.parametrize("kv", KV_TYPES)
 def test_a_ring_computes_what_a_whole_cache_does_to_the_bit(model: Model, kv: str) -> None:
-    ring, all_kept = model.session(n_ctx=N_CTX, kv=kv), whole(model, kv)
+    ring = model.session(n_ctx=N_CTX, kv=kv)
+    all_kept = whole(model, kv)
     assert ring.kv_bytes < all_kept.kv_bytes
     at = 0
     for n in (1, 7, 500, 1, 260, 3, 255, 1, 4, 700, 1):
@@ -61,7 +62,8 @@ def test_a_ring_computes_what_a_whole_cache_does_to_the_bit(model: Model, kv: st
 
 
 def test_only_layers_without_a_window_grow_with_the_context(model: Model) -> None:
-    needs, session = memory_needs(model.config, KV_TYPES["f16"]), model.session(n_ctx=N_CTX)
+    needs = memory_needs(model.config, KV_TYPES["f16"])
+    session = model.session(n_ctx=N_CTX)
     windows = [one.window for one in model.config.attentions.values()]
     each = needs.bytes_for(8) // 8 // len(windows)
     assert needs == MemoryNeeds(
@@ -94,7 +96,8 @@ def test_the_largest_context_is_the_one_that_just_fits(
 
 
 def test_going_back_as_far_as_the_ring_reaches_costs_nothing(model: Model) -> None:
-    ring, all_kept = model.session(n_ctx=N_CTX), whole(model)
+    ring = model.session(n_ctx=N_CTX)
+    all_kept = whole(model)
     for session in (ring, all_kept):
         session.feed(IDS[:1500])
     back = 1500 - (SLOTS - WINDOW)
@@ -106,7 +109,8 @@ def test_going_back_as_far_as_the_ring_reaches_costs_nothing(model: Model) -> No
 
 
 def test_going_back_past_the_ring_computes_everything_again(model: Model) -> None:
-    ring, all_kept = model.session(n_ctx=N_CTX), whole(model)
+    ring = model.session(n_ctx=N_CTX)
+    all_kept = whole(model)
     for session in (ring, all_kept):
         session.feed(IDS[:1500])
     other = [*IDS[: 1500 - (SLOTS - WINDOW) - 2], *IDS[1600:1650]]
@@ -121,7 +125,8 @@ def test_going_back_past_the_ring_computes_everything_again(model: Model) -> Non
 
 def test_what_is_only_tried_is_forgotten_however_long_it_was(model: Model) -> None:
     for tried in (3, 100, 900):
-        ring, all_kept = model.session(n_ctx=N_CTX), whole(model)
+        ring = model.session(n_ctx=N_CTX)
+        all_kept = whole(model)
         for session in (ring, all_kept):
             session.feed(IDS[:600])
         with ring.forgetting():
@@ -137,7 +142,8 @@ def test_what_is_only_tried_is_forgotten_however_long_it_was(model: Model) -> No
 
 def test_a_saved_state_goes_on_and_goes_back(model: Model, tmp_path: Path) -> None:
     path = tmp_path / "kv.state"
-    session, all_kept = model.session(n_ctx=N_CTX), whole(model)
+    session = model.session(n_ctx=N_CTX)
+    all_kept = whole(model)
     saving = StateWriter(session, path)
     for at in range(0, 1500, 100):
         session.feed(IDS[at : at + 100])
@@ -154,7 +160,8 @@ def test_a_saved_state_goes_on_and_goes_back(model: Model, tmp_path: Path) -> No
 
 def test_a_state_without_the_windows_positions_is_read_again(model: Model, tmp_path: Path) -> None:
     path = tmp_path / "kv.state"
-    session, all_kept = model.session(n_ctx=N_CTX), whole(model)
+    session = model.session(n_ctx=N_CTX)
+    all_kept = whole(model)
     for one in (session, all_kept):
         one.feed(IDS[:1500])
     save(session, path)
@@ -198,7 +205,8 @@ def test_what_is_overwritten_while_it_is_copied_is_left_out(
 
 def test_dropped_turns_move_what_the_window_sees(model: Model) -> None:
     for n_keep, n_drop in ((20, 300), (0, 40), (8, 1000), (20, 1465)):
-        ring, all_kept = model.session(n_ctx=N_CTX), whole(model)
+        ring = model.session(n_ctx=N_CTX)
+        all_kept = whole(model)
         for session in (ring, all_kept):
             session.feed(IDS[:1500])
             session.shift(n_keep, n_drop)
@@ -220,7 +228,8 @@ def test_what_the_ring_lost_cannot_be_shifted_to(model: Model) -> None:
 
 
 def test_a_reply_runs_round_the_ring(model: Model) -> None:
-    ring, all_kept = model.session(n_ctx=N_CTX), whole(model)
+    ring = model.session(n_ctx=N_CTX)
+    all_kept = whole(model)
     replies = []
     for session in (ring, all_kept):
         session.prefill(IDS[:10])

@@ -131,7 +131,8 @@ def test_the_last_token_of_a_prompt_has_the_logits_of_all_layers(
     model = Model.open(
         tiny_gguf.write(tmp_path / "m.gguf", architecture, "Q8_0", n_layers=n_layers), threads=2
     )
-    whole, prompt = model.session(n_ctx=128), model.session(n_ctx=128)
+    whole = model.session(n_ctx=128)
+    prompt = model.session(n_ctx=128)
     assert prompt.feed(IDS[:n]).tobytes() == whole.feed(IDS[:n], every=True)[-1].tobytes()
     assert prompt.feed(OTHERS[:5]).tobytes() == whole.feed(OTHERS[:5]).tobytes()
     model.close()
@@ -169,7 +170,8 @@ def test_a_rejected_guess_leaves_the_state_as_it_was(model: Model) -> None:
 
 
 def test_guesses_that_hold_need_nothing_again(model: Model) -> None:
-    one, other = session_of(model), session_of(model)
+    one = session_of(model)
+    other = session_of(model)
     for session in (one, other):
         session.feed(IDS[:100])
     rows = one.verify(IDS[100:104])
@@ -178,7 +180,8 @@ def test_guesses_that_hold_need_nothing_again(model: Model) -> None:
 
 
 def test_nothing_is_guessed_where_a_rejected_guess_costs_more(model: Model) -> None:
-    repeated, replies = IDS[:20] * 6, []
+    repeated = IDS[:20] * 6
+    replies = []
     for guess in (True, False):
         session = session_of(model)
         session.prefill(repeated)
@@ -238,7 +241,8 @@ def test_needs_are_both_slots_and_the_checkpoints_of_the_budget(model: Model) ->
 def test_little_memory_means_fewer_checkpoints_or_a_refusal(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    each, free = states.state_bytes(model.config), [0]
+    each = states.state_bytes(model.config)
+    free = [0]
     monkeypatch.setattr(host, "available_memory_bytes", lambda: RESERVE_BYTES + free[0])
     for free[0], n in ((12 * each, 3), (400_000_000, MOST_CHECKPOINTS)):
         session = session_of(model)
@@ -265,7 +269,8 @@ def test_without_a_budget_only_the_start_is_left_to_go_back_to(
 
 
 def test_a_saved_state_goes_on_and_goes_back(model: Model, tmp_path: Path) -> None:
-    path, session = tmp_path / "kv.state", session_of(model)
+    path = tmp_path / "kv.state"
+    session = session_of(model)
     session.prefill(IDS[:200], turns=[77, 190])
     for _ in session.generate(Sampling.greedy(), 21):
         pass
@@ -282,7 +287,9 @@ def test_a_saved_state_goes_on_and_goes_back(model: Model, tmp_path: Path) -> No
 
 
 def test_a_restart_keeps_the_way_back(model: Model, tmp_path: Path) -> None:
-    path, session, back = tmp_path / "kv.state", session_of(model), session_of(model)
+    path = tmp_path / "kv.state"
+    session = session_of(model)
+    back = session_of(model)
     session.prefill(IDS[:300], turns=[77, 190])
     save(session, path)
     assert restore_state(back, path, IDS).tokens == 300
@@ -296,8 +303,10 @@ def test_a_restart_keeps_the_way_back(model: Model, tmp_path: Path) -> None:
 
 
 def test_a_state_written_in_steps_is_restored_at_every_turn(model: Model, tmp_path: Path) -> None:
-    path, session = tmp_path / "kv.state", session_of(model)
-    saving, ends = StateWriter(session, path), []
+    path = tmp_path / "kv.state"
+    session = session_of(model)
+    saving = StateWriter(session, path)
+    ends = []
     for turn in range(4):
         session.prefill([*session.tokens, *IDS[100 * turn : 100 * turn + 83]])
         assert saving.flush(60), saving.problem
@@ -317,7 +326,8 @@ def test_a_slow_reply_does_not_save_its_state_with_each_token(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "QUIET_S", 0.0)
-    path, session = tmp_path / "kv.state", session_of(model)
+    path = tmp_path / "kv.state"
+    session = session_of(model)
     session.feed(IDS[:100])
     saving = StateWriter(session, path)
     assert saving.flush(60), saving.problem
@@ -342,10 +352,12 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def test_a_damaged_state_costs_a_reread_and_never_an_answer(model: Model, tmp_path: Path) -> None:
-    path, session = tmp_path / "kv.state", session_of(model)
+    path = tmp_path / "kv.state"
+    session = session_of(model)
     session.prefill(IDS[:300], turns=[77, 190])
     save(session, path)
-    found, fresh = {}, cache(lambda n: fresh_logits(model, IDS[:n]))
+    found = {}
+    fresh = cache(lambda n: fresh_logits(model, IDS[:n]))
     for one in stored_in(path):
         whole = one.path.read_bytes()
         for at in (20, len(whole) // 2, len(whole) - 1):

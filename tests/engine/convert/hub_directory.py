@@ -189,7 +189,9 @@ def sentencepiece(
 
 
 def _field(number: int, content: bytes) -> bytes:
-    size, length = b"", len(content)
+    size = b""
+    length = len(content)
     while length > 127:
-        size, length = size + bytes([length & 127 | 128]), length >> 7
+        size = size + bytes([length & 127 | 128])
+        length = length >> 7
     return bytes([number << 3 | 2]) + size + bytes([length]) + content

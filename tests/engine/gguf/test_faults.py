@@ -228,7 +228,8 @@ def test_a_file_laid_out_with_its_own_alignment_loads(alignment: int, tmp_path: 
 
 # --- tensors
 
-Q, NORM = "blk.1.attn_q.weight", "blk.0.attn_norm.weight"
+Q = "blk.1.attn_q.weight"
+NORM = "blk.0.attn_norm.weight"
 
 
 TENSORS: dict[str, tuple[Break, str]] = {
@@ -286,7 +287,8 @@ def test_tensors_in_another_order_with_gaps_between_them_load(tmp_path: Path) ->
     filler = tiny_gguf.TensorEntry("", [0], 0, bytes(640))
     plain = tiny.to_bytes()
     at_second = len(first.data)
-    first.offset, second.offset = len(second.data) + len(filler.data), 0
+    first.offset = len(second.data) + len(filler.data)
+    second.offset = 0
     for tensor, offset in zip(tiny.tensors[2:], _offsets(tiny)[2:], strict=True):
         tensor.offset = offset + len(filler.data)
     header_bytes = len(plain) - sum(len(tensor.data) for tensor in tiny.tensors)

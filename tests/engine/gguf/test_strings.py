@@ -132,7 +132,8 @@ def test_an_absurd_length_is_no_place_to_go_to() -> None:
 
 def test_a_file_reads_the_same_but_for_its_strings(tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "tiny.gguf", "llama", "F32")
-    with_strings, without = read_gguf(path), read_gguf(path, keeps_strings=False)
+    with_strings = read_gguf(path)
+    without = read_gguf(path, keeps_strings=False)
     assert without.tensors == with_strings.tensors
     assert without.metadata.keys() == with_strings.metadata.keys()
     assert without.metadata[KEY] == StringCount(len(with_strings.metadata[KEY]))

@@ -10,7 +10,8 @@ import pytest
 
 from engine.machine import code, directories
 
-OWN, OTHER = os.geteuid(), 54321
+OWN = os.geteuid()
+OTHER = 54321
 
 
 def mode(path: Path) -> int:
@@ -105,7 +106,8 @@ def test_a_directory_of_another_user_is_not_used(
 ) -> None:
     directories.make_private(kernels(shared))
     theirs = {"kernels": kernels(shared), "own": own(shared), "named": shared}[part]
-    true_stat, true_lstat = Path.stat, Path.lstat
+    true_stat = Path.stat
+    true_lstat = Path.lstat
 
     def changed(found: os.stat_result, path: Path) -> os.stat_result:
         return os.stat_result([*found[:4], OTHER, *found[5:]]) if path == theirs else found

@@ -32,7 +32,8 @@ ROOMY = MachineMemory(32 * GIB, 30 * GIB)
 @pytest.mark.parametrize("tied", [True, False])
 def test_needs_from_the_header_equal_those_of_the_opened_model(tmp_path: Path, tied: bool) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", quant="Q8_0", tied=tied)
-    needs, model = fit.needs_of_file(path, "f32"), Model.open(path, threads=1)
+    needs = fit.needs_of_file(path, "f32")
+    model = Model.open(path, threads=1)
     assert needs.weights_bytes == model.weights_bytes
     assert needs.bytes_per_token == pytest.approx(model.bytes_per_token, abs=model.config.dim * 4)
     assert needs.memory == memory_needs(model.config, kv_type_of("f32", model.config))
@@ -62,7 +63,8 @@ def test_a_file_the_engine_would_refuse_is_refused(tmp_path: Path) -> None:
 
 def test_what_opening_refuses_by_the_header_is_refused_before(tmp_path: Path) -> None:
     """Mistral's newer files are llama's, with another vocabulary; others have tensors that llama has not."""
-    unknown_words, more_tensors = tiny_gguf.model(vocabulary="bpe"), tiny_gguf.model()
+    unknown_words = tiny_gguf.model(vocabulary="bpe")
+    more_tensors = tiny_gguf.model()
     unknown_words.set("tokenizer.ggml.pre", "pieces")
     more_tensors.tensors.append(
         replace(more_tensors.tensor("output_norm.weight"), name="blk.0.attn_q_norm.weight")

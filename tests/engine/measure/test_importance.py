@@ -44,14 +44,17 @@ def collected(model: Model, *chunks: list[int]) -> Imatrix:
 @pytest.mark.parametrize("architecture", architectures.KINDS)
 def test_sums_are_those_of_the_numpy_twin(architecture: str, tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture), threads=2)
-    found, twin = collected(model, IDS), Watched(model._checked)
+    found = collected(model, IDS)
+    twin = Watched(model._checked)
     architectures.load(architecture).logits(twin, IDS)
     compared = set()
     for (name, row), squares in twin.squares.items():
         if name in found.sums:
-            n_parts, rows = len(found.sums[name]), model._checked.weights[name].n_rows
+            n_parts = len(found.sums[name])
+            rows = model._checked.weights[name].n_rows
             part = row // (rows // n_parts)
-            wanted, n = np.concatenate(squares).mean(0), found.counts[name][part]
+            wanted = np.concatenate(squares).mean(0)
+            n = found.counts[name][part]
             assert n_parts == 1 or n == len(np.concatenate(squares)), name
             # Gemma 4's projections of layers read what both sides divide by the square root of 2 at different times.
             wanted *= 2 if name.endswith(".proj.weight") else 1
@@ -69,10 +72,8 @@ def test_sums_are_those_of_the_numpy_twin(architecture: str, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_chunks_add_up_and_do_not_see_each_other(tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1)
-    apart, together = (
-        [collected(model, chunk) for chunk in (IDS, IDS[::-1])],
-        collected(model, IDS, IDS[::-1]),
-    )
+    apart = [collected(model, chunk) for chunk in (IDS, IDS[::-1])]
+    together = collected(model, IDS, IDS[::-1])
     assert (together.n_chunks, together.chunk_size) == (2, len(IDS))
     for name, sums in together.sums.items():
         np.testing.assert_allclose(sums, sum(one.sums[name] for one in apart), rtol=1e-6)

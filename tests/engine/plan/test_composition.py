@@ -36,7 +36,8 @@ def _side_by_side(d: Decoder) -> None:
 
 
 def _side_by_side_twin(twin: Twin, ids: list[int]) -> Array:
-    x, turn = twin.embed(ids), twin.turner(neighbours=True)
+    x = twin.embed(ids)
+    turn = twin.turner(neighbours=True)
     for block in twin.blocks:
         h = twin.norm(x, block + "attn_norm")
         x = x + twin.attention(block, h, turn) + twin.feed_forward(block, h)
@@ -62,7 +63,8 @@ def _odd_twin(twin: Twin, ids: list[int]) -> Array:
         turned = heads.copy()
         frequencies = 300.0 ** (-np.arange(0, 8, 2) / 8)
         angle = np.arange(len(ids))[:, None, None] * frequencies
-        a, b = heads[..., :4], heads[..., 4:8]
+        a = heads[..., :4]
+        b = heads[..., 4:8]
         turned[..., :4], turned[..., 4:8] = (
             a * np.cos(angle) - b * np.sin(angle),
             a * np.sin(angle) + b * np.cos(angle),
@@ -110,7 +112,8 @@ def test_composed_steps_compute_what_the_twin_computes(
             described.drop_tensor(tensor)
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
     wanted = twin(Twin(model._checked), IDS)  # type: ignore[operator]
-    session, bound = model.session(n_ctx=64, kv="f32"), 1e-9 if quant == "F32" else 1e-2
+    session = model.session(n_ctx=64, kv="f32")
+    bound = 1e-9 if quant == "F32" else 1e-2
     assert nmse(session.feed(IDS, every=True), wanted) < bound
     session.truncate(0)
     steps = np.stack([session.feed([token]) for token in IDS])

@@ -42,7 +42,8 @@ class Trace:
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 5])
 def test_every_thread_runs_each_row_with_one_barrier_after_it(n_threads: int) -> None:
-    crew, trace = Crew(), Trace(20)
+    crew = Crew()
+    trace = Trace(20)
     assert trace.walk(crew, n_threads)
     assert [row for row, _, _ in trace.seen] == sorted(row for row, _, _ in trace.seen)
     assert sorted(trace.seen) == [
@@ -63,7 +64,9 @@ def test_the_number_of_threads_may_change_from_walk_to_walk() -> None:
 def test_a_refused_thread_is_one_line_and_fewer_threads_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    crew, trace, start = Crew(), Trace(4), threading.Thread.start
+    crew = Crew()
+    trace = Trace(4)
+    start = threading.Thread.start
 
     def refuse_the_second(thread: threading.Thread) -> None:
         if thread.name == "crew-2":
@@ -81,7 +84,8 @@ def test_a_refused_thread_is_one_line_and_fewer_threads_go_on(
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 def test_a_cancel_ends_the_walk_for_all_threads_at_the_same_row(n_threads: int) -> None:
-    crew, trace = Crew(), Trace(20)
+    crew = Crew()
+    trace = Trace(20)
     trace.on_row = lambda row, thread: (
         crew.cancel() if (row, thread) == (7, n_threads - 1) else None
     )
@@ -112,7 +116,8 @@ def test_every_row_is_claimed_once_whoever_comes(n_rows: int, n_threads: int) ->
     record = np.zeros(len(MATMUL), np.int64)
     for name, value in (("n_rows", n_rows), ("row_bytes", 1152), ("claims", counters.ctypes.data)):
         record[getattr(MATMUL, name) // 8] = value
-    claimed, random = np.zeros(n_rows, np.int64), np.random.default_rng(n_rows)
+    claimed = np.zeros(n_rows, np.int64)
+    random = np.random.default_rng(n_rows)
     turns = [0] * n_threads
     while any(turn < n_threads for turn in turns):
         for thread in random.permutation(n_threads)[: max(1, n_threads - 1)]:
@@ -127,7 +132,8 @@ def test_every_row_is_claimed_once_whoever_comes(n_rows: int, n_threads: int) ->
     not hasattr(os, "sched_setaffinity"), reason="threads cannot be bound to CPUs here"
 )
 def test_followers_are_bound_and_let_go_while_the_crew_lives() -> None:
-    allowed, crew = os.sched_getaffinity(0), Crew()
+    allowed = os.sched_getaffinity(0)
+    crew = Crew()
     Trace(2).walk(crew, 2)
     follower = crew._followers[0].native_id
     assert follower is not None

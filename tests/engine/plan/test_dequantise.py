@@ -17,7 +17,8 @@ from tests.engine.reference import Twin
 @pytest.mark.parametrize("quant", ["F32", "Q4_0", "Q4_K"])
 def test_rows_and_turned_matrices_hold_what_the_file_says(quant: str, tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", quant))
-    tensor, buffers = model._checked.weights["blk.0.attn_q.weight"], Buffers(32)
+    tensor = model._checked.weights["blk.0.attn_q.weight"]
+    buffers = Buffers(32)
     wanted = Twin(model._checked).tensor(tensor.name).astype(np.float32)
     assert (dequantised(tensor, np.array([9, 3, 3])) == wanted[[9, 3, 3]]).all()
     turned = buffers.turn_over(tensor, 4, 8)

@@ -66,7 +66,8 @@ def test_rows_may_have_their_own_number_of_tokens(
 ) -> None:
     """As experts will: each gets some of the tokens, the rows around them all."""
     weights = validate(tiny_gguf.write(tmp_path / "m.gguf", "llama", "Q8_0")).weights
-    matrix, scratch = weights["blk.0.ffn_gate.weight"], Memory(MATMUL_SCRATCH_BYTES)
+    matrix = weights["blk.0.ffn_gate.weight"]
+    scratch = Memory(MATMUL_SCRATCH_BYTES)
     x, gathered, ours, theirs = (Activations(str(n), n, columns) for n in (64, 64, 96, 96))
     x.array()[:] = gathered.array()[:] = np.random.default_rng(0).standard_normal(x.array().shape)
     steps = [Memory(128) for _ in counts]
@@ -92,11 +93,13 @@ def test_a_product_adds_its_branch_where_nothing_is_between(
     is_normed: bool, tmp_path: Path
 ) -> None:
     weights = validate(tiny_gguf.write(tmp_path / "m.gguf", biases=True)).weights
-    matrix, bias = weights["blk.0.attn_q.weight"], weights["blk.0.attn_q.bias"]
+    matrix = weights["blk.0.attn_q.weight"]
+    bias = weights["blk.0.attn_q.bias"]
     norm = weights["blk.0.attn_norm.weight"] if is_normed else None
     wanted = None
     for is_fused in (True, False):
-        step, scratch = Memory(128), Memory(MATMUL_SCRATCH_BYTES)
+        step = Memory(128)
+        scratch = Memory(MATMUL_SCRATCH_BYTES)
         step.array(np.int64, (16,))[STEP.n_tokens // 8] = 3
         x, read, branch = (Activations(name, 64, 8) for name in ("x", "read", "branch"))
         x.array()[:3], read.array()[:3] = np.random.default_rng(0).standard_normal((2, 3, 64))

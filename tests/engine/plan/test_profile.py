@@ -52,7 +52,8 @@ def test_every_phase_of_the_plan_has_its_time_and_its_bytes(model: Model) -> Non
 
 
 def test_a_profiled_step_computes_the_same(model: Model) -> None:
-    plain, timed = model.session(n_ctx=64), model.session(n_ctx=64)
+    plain = model.session(n_ctx=64)
+    timed = model.session(n_ctx=64)
     timed.start_profile()
     assert (plain.feed([5, 6, 7, 8]) == timed.feed([5, 6, 7, 8])).all()
     assert (plain.feed([9]) == timed.feed([9])).all()
@@ -74,7 +75,8 @@ def test_the_bandwidth_probe_measures_something(model: Model) -> None:
 @pytest.mark.parametrize("n_places", [1, 4])
 def test_the_bandwidth_probe_reads_every_byte_once(n_places: int) -> None:
     data = np.random.default_rng(0).integers(0, 256, 5 * 4096, np.uint8)
-    out, record = np.zeros((2, 4, 32), np.uint8), np.zeros(len(PROBE), np.int64)
+    out = np.zeros((2, 4, 32), np.uint8)
+    record = np.zeros(len(PROBE), np.int64)
     wanted = {
         "address": data.ctypes.data,
         "n_bytes": data.size,

@@ -10,7 +10,8 @@ from engine.errors import Cancelled
 from tests.engine import tiny_gguf
 
 IDS = np.random.default_rng(4).integers(3, 250, 200).tolist()
-STORED, OTHERS = {"attn_k", "attn_v"}, {"attn_q", "attn_output", "ffn_gate", "ffn_up", "ffn_down"}
+STORED = {"attn_k", "attn_v"}
+OTHERS = {"attn_q", "attn_output", "ffn_gate", "ffn_up", "ffn_down"}
 
 
 @pytest.fixture(scope="module")

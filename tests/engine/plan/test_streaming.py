@@ -26,7 +26,8 @@ IDS = np.random.default_rng(1).integers(3, 200, 40).tolist()
 
 def logits(model: Model) -> np.ndarray:
     """Of one prompt in a block, a few tokens, and single ones."""
-    session, rows = model.session(n_ctx=N_CTX), []
+    session = model.session(n_ctx=N_CTX)
+    rows = []
     for begin, end in ((0, 32), (32, 36), (36, 37), (37, 38)):
         rows.append(session.feed(IDS[begin:end], every=end > 32))
     return np.vstack(rows)
@@ -80,7 +81,8 @@ def test_streamed_weights_are_in_every_plan_and_change_no_bit(
     model = Model.open(path, threads=2)
     assert logits(model).tobytes() == wanted.tobytes()
     streamed = [model._weights[name] for name in model._weights.streamed]
-    n_bytes, excess = sum(one.size_bytes for one in streamed), 0.3 * model._weights.memory_bytes
+    n_bytes = sum(one.size_bytes for one in streamed)
+    excess = 0.3 * model._weights.memory_bytes
     assert excess <= n_bytes <= excess + 4 * max(one.size_bytes for one in streamed)
     assert sum(
         end - first for _, first, end in kept

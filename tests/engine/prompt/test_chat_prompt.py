@@ -45,7 +45,8 @@ def chatml(tokenizer: Tokenizer = BYTES) -> ChatPrompt:
 
 
 def with_template(source: str, tokenizer: Tokenizer, process: TemplateProcess) -> ChatPrompt:
-    bos, eos = tokenizer.token_text(tokenizer.bos_id), tokenizer.token_text(tokenizer.eos_id)
+    bos = tokenizer.token_text(tokenizer.bos_id)
+    eos = tokenizer.token_text(tokenizer.eos_id)
     return ChatPrompt(tokenizer, ChatTemplate(source, bos, eos, "tiny.gguf", process))
 
 
@@ -202,7 +203,8 @@ def test_the_stop_of_a_reply_with_tags_is_no_part_of_it() -> None:
     tokenizer = with_tokens({"<think>": 3, "</think>": 3})
     chat = chatml(tokenizer)
     chat.add_user("one")
-    opening, closing = tokenizer.vocab_size - 2, tokenizer.vocab_size - 1
+    opening = tokenizer.vocab_size - 2
+    closing = tokenizer.vocab_size - 1
     answer, end = (
         tokenizer.encode_text(text, after_special=False) for text in ("the end", "<|im_end|>")
     )
@@ -522,7 +524,8 @@ def test_prompts_of_real_vocabularies_equal_one_whole_rendering(
         for question in ("Why is the sky blue?", "And at night?"):
             ids = chat.add_user(question)
             chat.add_reply(tokenizer.encode_text("Scattering.", after_special=True), "Scattering.")
-        bos, eos = tokenizer.token_text(tokenizer.bos_id), tokenizer.token_text(tokenizer.eos_id)
+        bos = tokenizer.token_text(tokenizer.bos_id)
+        eos = tokenizer.token_text(tokenizer.eos_id)
         messages = [{"role": m.role, "content": m.content} for m in chat.messages[:-1]]
         text = ChatTemplate(source, bos, eos, process=process).render(messages)
         wanted = tokenizer.encode(text, bos=tokenizer.add_bos and not text.startswith(bos))

@@ -98,9 +98,13 @@ def test_templates_print_as_jinja2_does_or_are_refused_by_name(
         (shared_data / "templates" / "llamacpp_chat_templates.json").read_text(encoding="utf-8")
     )
     cases = {case["name"]: case for case in recorded["cases"]}
-    refused, compared, n_recorded, unsupported = {}, 0, 0, 0
+    refused = {}
+    compared = 0
+    n_recorded = 0
+    unsupported = 0
     for name, (source, bos, eos) in _sources(shared_data / "templates").items():
-        made, case = ChatTemplate(source, bos, eos, name, process), cases.get(name)
+        made = ChatTemplate(source, bos, eos, name, process)
+        case = cases.get(name)
         if made.notice is not None:
             refused[name] = made.notice
             assert made.render(turns("Hello")).startswith("<|im_start|>user\nHello<|im_end|>"), name

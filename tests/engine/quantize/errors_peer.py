@@ -22,7 +22,8 @@ from engine.gguf.ggml_types import TYPES_BY_NAME
 from engine.quantize.rows import KERNELS, quantise_rows
 
 GOLDEN = Path(__file__).with_name("errors.json")
-N_ROWS, N_COLS = 24, 768
+N_ROWS = 24
+N_COLS = 768
 
 
 def values(n_rows: int = N_ROWS) -> np.ndarray[Any, Any]:
@@ -85,7 +86,8 @@ def main() -> None:
                 )
             )
             cost = 1.0 if weights is None else weights
-            our_error, other_error = error(ours, name, many, cost), error(other, name, many, cost)
+            our_error = error(ours, name, many, cost)
+            other_error = error(other, name, many, cost)
             row.append(f"{our_error / other_error:.4f} {our_ns:6.1f} {other_ns:6.1f} ns")
             few = values()
             found.setdefault(name, []).append(

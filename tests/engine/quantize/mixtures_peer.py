@@ -111,7 +111,8 @@ class Library:
         self._base = ctypes.CDLL(str(Path(path).with_name("libggml-base.so")))
         self._llama = ctypes.CDLL(path)
         pointer = ctypes.c_void_p
-        self._base.ggml_init.argtypes, self._base.ggml_init.restype = [_Room], pointer
+        self._base.ggml_init.argtypes = [_Room]
+        self._base.ggml_init.restype = pointer
         self._base.ggml_new_tensor.argtypes = [pointer, ctypes.c_int, ctypes.c_int, pointer]
         self._base.ggml_new_tensor.restype = pointer
         self._base.ggml_set_name.argtypes = [pointer, ctypes.c_char_p]
@@ -129,7 +130,8 @@ class Library:
 
     def _function(self, name: str, *arguments: Any) -> Any:
         function = getattr(self._llama, name)
-        function.argtypes, function.restype = list(arguments), ctypes.c_void_p
+        function.argtypes = list(arguments)
+        function.restype = ctypes.c_void_p
         return function
 
     def types(self, case: Case, mix: str) -> dict[str, str]:

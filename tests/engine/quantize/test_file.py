@@ -85,7 +85,8 @@ def test_types_metadata_and_what_is_kept(source: GGUFFile, tmp_path: Path) -> No
                 if kind == "F32"
                 else quantise_rows(values(source, name), kind).tobytes()
             )
-        before, after = typed_metadata(source), typed_metadata(made)
+        before = typed_metadata(source)
+        after = typed_metadata(made)
         assert after.pop("general.quantization_version") == 2
         assert after.pop("general.file_type") == 15
         assert list(after) == [key for key in before if key != "general.file_type"]

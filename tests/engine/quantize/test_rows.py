@@ -23,7 +23,8 @@ def back(made: np.ndarray, name: str) -> np.ndarray:
 
 @every_kernel
 def test_errors_are_no_larger_than_llama_cpps(name: str) -> None:
-    rows, costs = values(), importance()
+    rows = values()
+    costs = importance()
     plain, weighted = THEIRS[name]
     assert error(quantise_rows(rows, name), name, rows) <= plain
     assert error(quantise_rows(rows, name, costs), name, rows, costs) <= weighted * 1.001
@@ -33,8 +34,10 @@ def test_errors_are_no_larger_than_llama_cpps(name: str) -> None:
 def test_importance_moves_errors_to_other_columns(name: str) -> None:
     if name == "Q8_0":
         return  # its scale is that of the largest value, whatever counts
-    rows, costs = values(), importance()
-    plain, weighted = quantise_rows(rows, name), quantise_rows(rows, name, costs)
+    rows = values()
+    costs = importance()
+    plain = quantise_rows(rows, name)
+    weighted = quantise_rows(rows, name, costs)
     assert error(weighted, name, rows, costs) < 0.99 * error(plain, name, rows, costs)
     assert error(weighted, name, rows) > error(plain, name, rows)
 
@@ -74,11 +77,13 @@ def test_q4_0_is_as_good_as_its_twin() -> None:
     blocks = values().reshape(-1, 32).astype(np.float64)
     weights = weights_of(blocks)
     top = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=1)[:, None], axis=1)
-    best, d = np.full((len(blocks), 1), -1.0), np.zeros((len(blocks), 1))
+    best = np.full((len(blocks), 1), -1.0)
+    d = np.zeros((len(blocks), 1))
     for reach in (sign * (8 + 0.2 * k) for sign in (-1, 1) for k in range(-2, 3)):
         q = np.rint(blocks * reach / top).clip(-8, 7)
         xq, qq = ((weights * by * q).sum(axis=1, keepdims=True) for by in (blocks, q))
-        d, best = np.where(xq**2 / qq > best, xq / qq, d), np.maximum(best, xq**2 / qq)
+        d = np.where(xq**2 / qq > best, xq / qq, d)
+        best = np.maximum(best, xq**2 / qq)
     d = halves(d)
     q = np.rint(blocks / d).clip(-8, 7)
     made = back(quantise_rows(values(), "Q4_0"), "Q4_0").reshape(-1, 32)
@@ -92,13 +97,16 @@ def best_pair(blocks: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, ...]
     low, high = (limit(axis=-1, keepdims=True) for limit in (blocks.min, blocks.max))
     low = np.minimum(low, 0)
     w, x = (part.sum(axis=-1) for part in (weights, weights * blocks))
-    best, kept = np.full(w.shape, -1.0), [np.zeros(w.shape) for _ in range(4)]
+    best = np.full(w.shape, -1.0)
+    kept = [np.zeros(w.shape) for _ in range(4)]
     for k in range(21):
         q = np.rint((blocks - low) * (15 - 1 + 0.1 * k) / (high - low)).clip(0, 15)
         xq, q_sum, qq = ((weights * by).sum(axis=-1) for by in (blocks * q, q, q * q))
         over = w * qq - q_sum**2
-        s, m = (w * xq - x * q_sum) / over, (qq * x - q_sum * xq) / over
-        s, m = np.where(m > 0, xq / qq, s), np.minimum(m, 0)
+        s = (w * xq - x * q_sum) / over
+        m = (qq * x - q_sum * xq) / over
+        s = np.where(m > 0, xq / qq, s)
+        m = np.minimum(m, 0)
         gain = s * xq + m * x
         kept = [
             np.where(gain > best, new, old)
@@ -155,7 +163,9 @@ def test_each_block_is_what_it_is_alone(name: str, n_blocks: int) -> None:
 @every_kernel
 def test_zeros_and_equal_values_come_back(name: str) -> None:
     rows = np.zeros((4, 256), np.float32)
-    rows[1], rows[2], rows[3, 5] = 0.5, -0.25, 1e-20
+    rows[2] = -0.25
+    rows[1] = 0.5
+    rows[3, 5] = 1e-20
     made = back(quantise_rows(rows, name), name)
     assert np.abs(made - rows).max() < 0.02
 

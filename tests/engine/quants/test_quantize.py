@@ -27,7 +27,8 @@ def twin(x: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             d.astype(np.float16).astype(np.float32),
             q.sum(-1, dtype=np.int32),
         )
-    sixteens, both = q.reshape(*q.shape[:2], 16, 16).sum(-1), q.reshape(*q.shape[:2], 8, 32).sum(-1)
+    sixteens = q.reshape(*q.shape[:2], 16, 16).sum(-1)
+    both = q.reshape(*q.shape[:2], 8, 32).sum(-1)
     return q.reshape(x.shape), d, np.concatenate([sixteens, both], -1).astype(np.int16)
 
 
@@ -35,7 +36,8 @@ def twin(x: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("name", QUANTISED)
 def test_every_form_equals_its_twin_to_the_bit(name: str, n_threads: int) -> None:
     form = FORMS[name]
-    n_tokens, n = 6, 1024 if form.group == 256 else 608
+    n_tokens = 6
+    n = 1024 if form.group == 256 else 608
     x = np.random.default_rng(3).standard_normal((n_tokens, n), np.float32)
     x[0, : form.group] = 0.0
     wanted = twin(x, name)
@@ -89,7 +91,8 @@ def test_pairs_come_back_as_they_went(name: str) -> None:
 
 def test_columns_come_back_as_they_went() -> None:
     q = np.random.default_rng(0).integers(-127, 128, (7, 608), np.int8)
-    d, sums = np.zeros((7, 19), np.float32), np.zeros((7, 19), np.int32)
+    d = np.zeros((7, 19), np.float32)
+    sums = np.zeros((7, 19), np.int32)
     there, _, _ = in_columns(q, d, sums, COLUMNS_AT_ONCE, SIDE_BY_SIDE)
     assert (
         out_of_columns(there, -(-7 // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE, 608, SIDE_BY_SIDE)[:7]

@@ -23,7 +23,8 @@ from tests.engine.kernel_call import (
 
 pytestmark = pytest.mark.slow
 
-N_ROWS, N_TOKENS = 61, 13
+N_ROWS = 61
+N_TOKENS = 13
 TOLERANCE = 1e-6
 """Largest error relative to the largest result: what is left is the rounding of float32 sums."""
 
@@ -82,7 +83,8 @@ def test_layout_is_that_of_ggml(quant: QuantType) -> None:
 
 @every_length
 def test_embed_equals_the_gguf_package_bit_for_bit(quant: QuantType, n_cols: int) -> None:
-    weights, tokens = random_weights(quant, 9, n_cols), [8, 0, 3, 3, 7]
+    weights = random_weights(quant, 9, n_cols)
+    tokens = [8, 0, 3, 3, 7]
     wanted = dequantize(quant, weights)[tokens]
     for n_threads in (1, 3):
         found = embed(quant, weights, tokens, n_cols, n_threads)
@@ -102,10 +104,8 @@ def test_embed_equals_the_c_reference_bit_for_bit(quant: QuantType, shared_data)
 
 @every_length
 def test_products_equal_those_of_float64(quant: QuantType, n_cols: int) -> None:
-    weights, columns = (
-        random_weights(quant, N_ROWS, n_cols),
-        random_columns(quant, N_TOKENS, n_cols),
-    )
+    weights = random_weights(quant, N_ROWS, n_cols)
+    columns = random_columns(quant, N_TOKENS, n_cols)
     wanted = columns.values[:N_TOKENS] @ dequantize(quant, weights).astype(np.float64).T
     assert_close(multiply(quant, weights, columns, 0), wanted[:1])
     assert_close(multiply(quant, weights, columns, N_TOKENS), wanted)
@@ -150,7 +150,8 @@ def test_any_bits_are_read_as_the_package_reads_them(quant: QuantType) -> None:
         )
         values = columns.values[:4]
         largest = (np.abs(values) @ np.abs(read.astype(np.float64)).T).max(0)
-        wanted, sound = values @ read.astype(np.float64).T, largest < 1e37
+        wanted = values @ read.astype(np.float64).T
+        sound = largest < 1e37
     for product in (
         multiply(quant, weights, columns, 4),
         multiply(quant, weights, columns, 4, few=True),
@@ -186,10 +187,8 @@ def test_what_the_package_does_not_read_is_read_as_ggml_does(
 @every_type
 def test_number_of_threads_changes_nothing(quant: QuantType) -> None:
     n_cols = some_cols(quant)
-    weights, columns = (
-        random_weights(quant, N_ROWS, n_cols),
-        random_columns(quant, N_TOKENS, n_cols),
-    )
+    weights = random_weights(quant, N_ROWS, n_cols)
+    columns = random_columns(quant, N_TOKENS, n_cols)
     for n_tokens in (0, N_TOKENS):
         alone = multiply(quant, weights, columns, n_tokens)
         for n_threads in (2, 3, 16):
@@ -199,7 +198,8 @@ def test_number_of_threads_changes_nothing(quant: QuantType) -> None:
 @every_type
 def test_a_column_does_not_depend_on_its_neighbours(quant: QuantType) -> None:
     n_cols = some_cols(quant)
-    weights, columns = random_weights(quant, N_ROWS, n_cols), random_columns(quant, 16, n_cols)
+    weights = random_weights(quant, N_ROWS, n_cols)
+    columns = random_columns(quant, 16, n_cols)
     together = multiply(quant, weights, columns, 16)
     for first, n_tokens in ((0, 1), (3, 2), (1, 7), (11, 5)):
         found = multiply(quant, weights, columns.from_column(first), n_tokens)
@@ -209,10 +209,8 @@ def test_a_column_does_not_depend_on_its_neighbours(quant: QuantType) -> None:
 @every_type
 def test_bias_and_residual_are_added(quant: QuantType) -> None:
     n_cols = some_cols(quant)
-    weights, columns = (
-        random_weights(quant, N_ROWS, n_cols),
-        random_columns(quant, N_TOKENS, n_cols),
-    )
+    weights = random_weights(quant, N_ROWS, n_cols)
+    columns = random_columns(quant, N_TOKENS, n_cols)
     added = np.random.default_rng(3).standard_normal((N_TOKENS, N_ROWS), np.float32)
     for n_tokens in (0, N_TOKENS):
         plain = multiply(quant, weights, columns, n_tokens)
@@ -226,7 +224,8 @@ def test_bias_and_residual_are_added(quant: QuantType) -> None:
 
 @every_length
 def test_a_few_columns_equal_single_ones_to_the_bit(quant: QuantType, n_cols: int) -> None:
-    weights, columns = random_weights(quant, N_ROWS, n_cols), random_columns(quant, 8, n_cols)
+    weights = random_weights(quant, N_ROWS, n_cols)
+    columns = random_columns(quant, 8, n_cols)
     added = np.random.default_rng(3).standard_normal((8, N_ROWS), np.float32)
     alone = [
         multiply(quant, weights, columns.from_column(c), 0, add=added[c : c + 1].copy())[0]

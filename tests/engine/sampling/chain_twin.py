@@ -55,7 +55,8 @@ def twin(
     breakers: frozenset[int] = frozenset(),
 ) -> Probabilities:
     """Return the probability of each token that may be drawn. ``breakers``: tokens that end repetitions for DRY."""
-    s, x = sampling, logits.astype(np.float64)
+    s = sampling
+    x = logits.astype(np.float64)
     for token, bias in s.logit_bias:
         if token < len(x):
             x[token] += bias

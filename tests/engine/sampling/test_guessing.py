@@ -52,7 +52,8 @@ def reply(
     ids=["greedy", "drawn", "penalised", "with everything"],
 )  # fmt: skip
 def test_a_reply_is_the_same_with_guesses(model: Model, sampling: Sampling) -> None:
-    plain, guessed = model.session(n_ctx=256), model.session(n_ctx=256)
+    plain = model.session(n_ctx=256)
+    guessed = model.session(n_ctx=256)
     assert reply(guessed, sampling, True) == reply(plain, sampling, False)
     assert (guessed.feed([7]) == plain.feed([7])).all()
     for session in (plain, guessed):
@@ -73,7 +74,8 @@ def test_guesses_come_true_where_a_reply_repeats_itself(model: Model) -> None:
 @pytest.mark.parametrize("left", [1, 2, 3, 5])
 def test_guesses_end_where_the_context_or_the_limit_does(model: Model, left: int) -> None:
     for n_ctx, n in ((len(PROMPT) + 40 + left, 200), (256, 40 + left)):
-        plain, guessed = model.session(n_ctx=n_ctx), model.session(n_ctx=n_ctx)
+        plain = model.session(n_ctx=n_ctx)
+        guessed = model.session(n_ctx=n_ctx)
         assert reply(guessed, Sampling.greedy(), True, n) == reply(
             plain, Sampling.greedy(), False, n
         )
@@ -83,7 +85,8 @@ def test_guesses_end_where_the_context_or_the_limit_does(model: Model, left: int
 
 @pytest.mark.slow
 def test_a_stop_and_a_reply_left_early_keep_no_guessed_tokens(model: Model) -> None:
-    plain, guessed = model.session(n_ctx=256), model.session(n_ctx=256)
+    plain = model.session(n_ctx=256)
+    guessed = model.session(n_ctx=256)
     (said, *_) = reply(plain, Sampling.greedy(), False)
     stop = "".join(text for _, text in said)[40:43]  # type: ignore[attr-defined]
     assert reply(guessed, Sampling.greedy(), True, 60, (stop,)) == reply(
@@ -102,7 +105,8 @@ def test_a_stop_and_a_reply_left_early_keep_no_guessed_tokens(model: Model) -> N
 
 @pytest.mark.slow
 def test_an_end_ignored_never_comes(model: Model) -> None:
-    session, end = model.session(n_ctx=256), min(model.tokenizer.end_ids)
+    session = model.session(n_ctx=256)
+    end = min(model.tokenizer.end_ids)
     wanted = Sampling(temperature=0.0, logit_bias=((end, 100.0),))
     assert reply(session, wanted, False)[:2] == [[], "stop"]
     said, reason, _ = reply(session, replace(wanted, ignore_eos=True), True, 30)
@@ -123,11 +127,9 @@ def spend(
 ) -> float:
     """Steps of one token that a text takes, of which guesses take ``cost_steps`` each."""
     monkeypatch.undo()
-    one, steps, row = (
-        Guessing(text[:40], costs or GuessCosts(), earlier),
-        0.0,
-        np.zeros(1, np.float32),
-    )
+    one = Guessing(text[:40], costs or GuessCosts(), earlier)
+    steps = 0.0
+    row = np.zeros(1, np.float32)
     for place in range(40, len(text)):
         if one.computed(text[place]) is None:
             guesses = one.propose(3)
@@ -157,7 +159,8 @@ def test_text_in_which_no_guess_comes_true_is_hardly_slower(
     cost_steps: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Pairs of tokens repeat all the time, and what follows them never does.
-    text, random = [], Random(2)
+    text = []
+    random = Random(2)
     for _ in range(1000):
         text += [1, 2, random.randrange(10, 100_000)]
     assert spend(text, cost_steps, monkeypatch) < 1.01 + 2 * cost_steps / len(text)
@@ -186,7 +189,8 @@ def test_nothing_is_guessed_before_a_timed_step_or_with_no_match(tmp_path: Path)
 @pytest.mark.slow
 @pytest.mark.parametrize("sampling", [Sampling.greedy(), Sampling(seed=3)], ids=["greedy", "drawn"])
 def test_earlier_text_never_changes_a_reply(model: Model, sampling: Sampling) -> None:
-    plain, guessed = model.session(n_ctx=256), model.session(n_ctx=256)
+    plain = model.session(n_ctx=256)
+    guessed = model.session(n_ctx=256)
     said = reply(plain, sampling, False)
     guessed.earlier_text = EarlierText([plain.tokens], VOCAB)
     assert reply(guessed, sampling, True) == said
@@ -210,7 +214,9 @@ def test_what_an_earlier_conversation_said_comes_faster(monkeypatch: pytest.Monk
 def test_earlier_text_that_misleads_costs_hardly_more(
     cost_steps: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    random, text, other = Random(5), [], []
+    random = Random(5)
+    text = []
+    other = []
     for _ in range(1000):
         words = [random.randrange(100) for _ in range(4)]
         text += [*words, random.randrange(100, 10_000)]
@@ -232,7 +238,9 @@ def test_what_hardly_ever_comes_true_is_not_tried_at_first(monkeypatch: pytest.M
 
 def test_short_replies_of_a_session_share_one_balance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    random, costs, n_steps = Random(6), GuessCosts(), 0.0
+    random = Random(6)
+    costs = GuessCosts()
+    n_steps = 0.0
     text = [one for _ in range(50) for one in (1, 2, random.randrange(10, 100_000))]
     for _ in range(20):
         n_steps += spend(text, 1.0, monkeypatch, None, costs) / 20
@@ -265,7 +273,8 @@ def longest(
 def test_the_longest_match_is_found_wherever_it_is() -> None:
     random = Random(7)
     texts = [[random.randrange(3) for _ in range(random.randrange(60))] for _ in range(20)]
-    one, n_found = EarlierText(texts, VOCAB), 0
+    one = EarlierText(texts, VOCAB)
+    n_found = 0
     for _ in range(500):
         tokens = [random.randrange(3) for _ in range(random.randrange(14))]
         length, follow = one.following(tokens, 3)

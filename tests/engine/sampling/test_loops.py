@@ -48,7 +48,8 @@ def sentence(n: int, seed: int = 1) -> list[str]:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 30, 200, 500])
 def test_a_loop_is_ended_and_one_copy_of_it_stays(n: int) -> None:
-    before, unit = sentence(50, 2), sentence(n)
+    before = sentence(50, 2)
+    unit = sentence(n)
     ended = first_stop(before + unit * (LONGEST // n + 4))
     assert ended is not None
     at, copied = ended
@@ -132,8 +133,10 @@ def test_other_lines_that_count_are_let_go_on(line: Callable[[int], str]) -> Non
 
 def test_a_text_made_to_be_dear_costs_as_little_for_each_token() -> None:
     # Long runs, each broken by another token, so that every place asks for another period.
-    random, n = Random(5), 60_000
-    watch, tokens = LoopWatch(), []
+    random = Random(5)
+    n = 60_000
+    watch = LoopWatch()
+    tokens = []
     while len(tokens) < n:
         tokens += [0] * random.randrange(1, 600) + [random.randrange(1, 3)] * random.randrange(1, 4)
     began = time.process_time()
@@ -144,7 +147,8 @@ def test_a_text_made_to_be_dear_costs_as_little_for_each_token() -> None:
 
 def test_nothing_is_guessed_in_a_loop_and_a_quotation_is() -> None:
     asked = list(range(100, 400))
-    looping, quoting = Guessing(asked, GuessCosts()), Guessing(asked, GuessCosts())
+    looping = Guessing(asked, GuessCosts())
+    quoting = Guessing(asked, GuessCosts())
     for one in (looping, quoting):
         one.spent([], [], 1.0)
     said = [7, 8, 9, 10, 11] * 40

@@ -152,7 +152,8 @@ def test_a_large_vocabulary_is_cut_where_sorting_would(
     # At a temperature of 100 every candidate is about as likely, so that what is drawn shows where the cut is.
     logits = (np.random.default_rng(3).standard_normal(5000) * spread).astype(np.float32)
     sampling = Sampling(**{**PLAIN, "temperature": 100.0, cut: 3000 if cut == "top_k" else share})
-    sampler, kept = Sampler(sampling, len(logits)), twin(logits, [], sampling)
+    sampler = Sampler(sampling, len(logits))
+    kept = twin(logits, [], sampling)
     drawn = {sampler.choose(logits, []) for _ in range(3000)}
     if spread:
         assert drawn <= kept.keys()
@@ -209,7 +210,8 @@ def test_dry_takes_off_more_with_every_token_of_a_repetition() -> None:
     sampling = Sampling(temperature=0.0, dry_multiplier=0.8, dry_base=2.0, dry_allowed_length=2)
     for lead, chosen in ((1.5, 1), (1.7, 8)):  # 0.8 * 2 ** (3 - 2) = 1.6
         logits = np.zeros(20, np.float32)
-        logits[1], logits[8] = 1.0, 1.0 + lead
+        logits[8] = 1.0 + lead
+        logits[1] = 1.0
         assert Sampler(sampling, 20, piece=piece).choose(logits, words) == chosen
 
 
@@ -219,7 +221,8 @@ def test_no_repetition_reaches_across_a_breaker(breaker: str) -> None:
     ends = {"\n": [1], "ab": [2, 3], "bab": [4, 3]}[breaker]
     words = [5, 6, *ends, 7, 8, 9, 5, 6, *ends, 7]
     logits = np.zeros(20, np.float32)
-    logits[8], logits[2] = 1.0, 0.5
+    logits[8] = 1.0
+    logits[2] = 0.5
     sampling = Sampling(temperature=0.0, dry_multiplier=9.0, dry_breakers=(breaker,))
     spelled = lambda token: texts.get(token, b"w")  # noqa: E731
     assert Sampler(sampling, 20, piece=spelled).choose(logits, words) == 8, "one token is repeated"
@@ -230,7 +233,8 @@ def test_penalties_follow_a_growing_and_a_new_text() -> None:
     sampling = Sampling(
         temperature=0.0, frequency_penalty=0.4, dry_multiplier=1.0, repeat_window=50
     )
-    kept, random = Sampler(sampling, 30, piece=piece), np.random.default_rng(2)
+    kept = Sampler(sampling, 30, piece=piece)
+    random = np.random.default_rng(2)
     words: list[int] = []
     for step in range(150):
         if step in (60, 90):

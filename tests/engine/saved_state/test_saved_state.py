@@ -69,7 +69,8 @@ def same_cache(a: Session, b: Session) -> bool:
 def test_what_comes_back_is_what_was_there_to_the_bit(
     model: Model, tmp_path: Path, kv: str, length: int
 ) -> None:
-    saved, fresh = model.session(n_ctx=256, kv=kv), model.session(n_ctx=256, kv=kv)
+    saved = model.session(n_ctx=256, kv=kv)
+    fresh = model.session(n_ctx=256, kv=kv)
     saved.feed(ids_of(length))
     save(saved, tmp_path / "kv.state")
     done = restore_state(fresh, tmp_path / "kv.state", saved.tokens)
@@ -85,7 +86,8 @@ def test_what_comes_back_is_what_was_there_to_the_bit(
 def test_the_size_of_the_context_is_no_part_of_a_state(
     model: Model, tmp_path: Path, saved_ctx: int, restored_ctx: int
 ) -> None:
-    saved, fresh = model.session(n_ctx=saved_ctx), model.session(n_ctx=restored_ctx)
+    saved = model.session(n_ctx=saved_ctx)
+    fresh = model.session(n_ctx=restored_ctx)
     saved.feed(ids_of(90))
     save(saved, tmp_path / "kv.state")
     assert restore_state(fresh, tmp_path / "kv.state", saved.tokens).tokens == 90
@@ -93,11 +95,9 @@ def test_the_size_of_the_context_is_no_part_of_a_state(
 
 
 def test_a_context_that_is_too_small_takes_what_fits(model: Model, tmp_path: Path) -> None:
-    saved, fresh, wanted = (
-        model.session(n_ctx=128),
-        model.session(n_ctx=44),
-        model.session(n_ctx=44),
-    )
+    saved = model.session(n_ctx=128)
+    fresh = model.session(n_ctx=44)
+    wanted = model.session(n_ctx=44)
     saved.feed(ids_of(100))
     save(saved, tmp_path / "kv.state")
     done = restore_state(fresh, tmp_path / "kv.state", saved.tokens)
@@ -108,7 +108,8 @@ def test_a_context_that_is_too_small_takes_what_fits(model: Model, tmp_path: Pat
 
 def test_a_reply_goes_on_with_the_same_tokens_after_a_restart(model: Model, tmp_path: Path) -> None:
     undisturbed, first, second = (model.session(n_ctx=256) for _ in range(3))
-    question, more = ids_of(37), ids_of(11, 5)
+    question = ids_of(37)
+    more = ids_of(11, 5)
     replies = []
     for session in (undisturbed, first):
         session.prefill(question)
@@ -201,7 +202,8 @@ def test_tokens_that_are_only_tried_are_never_saved(model: Model, tmp_path: Path
 
 
 def test_conversations_that_begin_alike_share_those_segments(model: Model, tmp_path: Path) -> None:
-    place, document = tmp_path / "states", ids_of(150)
+    place = tmp_path / "states"
+    document = ids_of(150)
     for number, length in ((1, 40), (2, 90), (3, 90)):
         session = model.session(n_ctx=256)
         session.feed([*document, *ids_of(length, number)])
@@ -209,7 +211,8 @@ def test_conversations_that_begin_alike_share_those_segments(model: Model, tmp_p
     lasts = sorted(one.segment.last for one in stored_in(place))
     assert lasts == [64, 128, 190, 192, 192, 240, 240]
     assert {path.stat().st_mode & 0o777 for path in place.iterdir()} == {0o600}
-    back, fresh = model.session(n_ctx=256), model.session(n_ctx=256)
+    back = model.session(n_ctx=256)
+    fresh = model.session(n_ctx=256)
     wanted = [*document, *ids_of(40, 4)]
     assert restorable(back, place, wanted) == 150
     assert restore_state(back, place, wanted).tokens == 150
@@ -258,11 +261,9 @@ def test_the_fingerprint_depends_on_content_and_not_on_the_name(tmp_path: Path) 
 
     plain = fingerprint(tiny_gguf.model())
     assert plain == fingerprint(tiny_gguf.model(), "renamed.gguf")
-    other_weights, other_layer, other_template = (
-        tiny_gguf.model(seed=1),
-        tiny_gguf.model(),
-        tiny_gguf.model(),
-    )
+    other_weights = tiny_gguf.model(seed=1)
+    other_layer = tiny_gguf.model()
+    other_template = tiny_gguf.model()
     other_layer.fill("blk.1.attn_k.weight", 0.01)
     other_template.set("tokenizer.chat_template", "{{ messages }}")
     found = {fingerprint(tiny) for tiny in (other_weights, other_layer, other_template)}
@@ -273,7 +274,8 @@ def test_the_fingerprint_depends_on_content_and_not_on_the_name(tmp_path: Path) 
 def test_the_fingerprint_tells_a_run_of_zeros_in_any_place(name: str, tmp_path: Path) -> None:
     path = tiny_gguf.model(dim=128).write(tmp_path / "m.gguf")
     gguf = read_gguf(path)
-    tensor, plain = gguf.tensors[name], fingerprint_of(gguf)
+    tensor = gguf.tensors[name]
+    plain = fingerprint_of(gguf)
     gguf.close()
     sound = path.read_bytes()
     run = tensor.size_bytes // 31 + 1
@@ -303,7 +305,8 @@ def test_another_model_of_the_same_shape_finds_nothing(model: Model, tmp_path: P
 def test_least_recently_used_states_go_first_ends_before_starts(
     model: Model, tmp_path: Path
 ) -> None:
-    place, session = tmp_path / "states", model.session(n_ctx=256)
+    place = tmp_path / "states"
+    session = model.session(n_ctx=256)
     saving = StateWriter(session, place)
     for number in (1, 2, 3):
         session.truncate(64)

@@ -58,7 +58,8 @@ def lengths_in(place: Path) -> list[int]:
 def test_a_flipped_bit_in_a_segment_ends_the_prefix_there(tree: Path) -> None:
     seen = set()
     for one in stored_in(tree):
-        whole, head = one.path.read_bytes(), one.segment.head_bytes
+        whole = one.path.read_bytes()
+        head = one.segment.head_bytes
         for at in (*range(0, head, 41), *range(head, len(whole), 9001), len(whole) - 1):
             broken = bytearray(whole)
             broken[at] ^= 1 << at % 8
@@ -181,8 +182,10 @@ class Failing:
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, number: int, code: int, on_and_on: bool
     ) -> None:
-        self.left, self.hit = number, ""
-        self._code, self._on_and_on = code, on_and_on
+        self.left = number
+        self.hit = ""
+        self._code = code
+        self._on_and_on = on_and_on
         for name in self.CALLS:
             monkeypatch.setattr(os, name, self._wrapped(name, getattr(os, name)))
 
@@ -213,7 +216,8 @@ def test_a_file_system_without_directory_sync_is_written_to(
 def test_every_call_that_fails_leaves_whole_segments_or_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, on_and_on: bool
 ) -> None:
-    hits, number = [], 0
+    hits = []
+    number = 0
     while True:
         number += 1
         place = tmp_path / str(number)
@@ -265,7 +269,8 @@ def test_a_nearly_full_disk_is_left_alone(tree: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_quota_stops_saving_and_a_larger_one_goes_on(tmp_path: Path) -> None:
-    place, session = tmp_path / "tree", session_of(64)
+    place = tmp_path / "tree"
+    session = session_of(64)
     quota_bytes = segments.saved_bytes(session.cache, 100)
     saving = StateWriter(session, place, quota_bytes)
     assert saving.flush(60)
@@ -296,8 +301,11 @@ def test_a_session_names_each_segment_before_it_is_there(tmp_path: Path) -> None
 
 
 def test_a_writer_left_on_a_hung_device_writes_no_later_tokens(tmp_path: Path) -> None:
-    place, session = tmp_path / "tree", session_of(40)
-    copy_out, copying, goes_on = session.cache.copy_out, threading.Event(), threading.Event()
+    place = tmp_path / "tree"
+    session = session_of(40)
+    copy_out = session.cache.copy_out
+    copying = threading.Event()
+    goes_on = threading.Event()
 
     def copy_out_late(*arguments: Any) -> int:
         copying.set()
@@ -321,7 +329,9 @@ def test_a_writer_sleeps_while_tokens_are_only_tried(tmp_path: Path) -> None:
     session = session_of(40)
     saving = StateWriter(session, tmp_path / "kv.state")
     assert saving.flush(60)
-    n_attempts, many, attempt = 0, threading.Event(), saving._attempt
+    n_attempts = 0
+    many = threading.Event()
+    attempt = saving._attempt
 
     def counted(*arguments: Any) -> None:
         nonlocal n_attempts

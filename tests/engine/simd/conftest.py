@@ -12,10 +12,8 @@ import pytest
 @pytest.fixture(scope="session")
 def forked() -> Iterator[Callable[..., str]]:
     """Runs code or tests in a fork with these variables; returns what they said, and fails where they failed."""
-    command, root = (
-        [sys.executable, "-m", "tests.engine.forks"],
-        Path(__file__).resolve().parents[3],
-    )
+    command = [sys.executable, "-m", "tests.engine.forks"]
+    root = Path(__file__).resolve().parents[3]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(
         command, cwd=root, text=True, bufsize=1, start_new_session=True, **pipes

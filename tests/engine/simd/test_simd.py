@@ -48,12 +48,11 @@ def logical_shift_16(a: np.ndarray, bits: int) -> np.ndarray:
 
 
 def test_lanes_of_integers(given: Input) -> None:
-    a, b = given.part(0, np.int8, 32), given.part(32, np.int8, 32)
-    a16, b16, a32 = (
-        given.part(0, np.int16, 16),
-        given.part(32, np.int16, 16),
-        given.part(0, np.int32, 8),
-    )
+    a = given.part(0, np.int8, 32)
+    b = given.part(32, np.int8, 32)
+    a16 = given.part(0, np.int16, 16)
+    b16 = given.part(32, np.int16, 16)
+    a32 = given.part(0, np.int32, 8)
     index = given.part(96, np.int8, 32)
     table = np.concatenate([b[:16][index[:16]], b[16:][index[16:]]])
     wanted = {
@@ -76,7 +75,8 @@ def in_halves(a: np.ndarray, b: np.ndarray, fold) -> np.ndarray:
 
 
 def test_products_and_sums_of_neighbours(given: Input) -> None:
-    a, b = given.part(0, np.int8, 32), given.part(32, np.int8, 32)
+    a = given.part(0, np.int8, 32)
+    b = given.part(32, np.int8, 32)
     a16, b16, a32, b32 = (
         given.part(at, kind, 32 // size)
         for kind, size in ((np.int16, 2), (np.int32, 4))
@@ -103,7 +103,9 @@ def test_products_and_sums_of_neighbours(given: Input) -> None:
 
 def test_sums_of_whole_groups(given: Input) -> None:
     a, b, c = (given.part(at, np.int8, 32).astype(np.int32) for at in (0, 32, 64))
-    x, y, z = a | 1, b | 1, c | 1
+    x = a | 1
+    y = b | 1
+    z = c | 1
 
     def sums(weights: list[np.ndarray], activations: list[np.ndarray], size: int) -> np.ndarray:
         return (
@@ -141,17 +143,14 @@ def spread(source: np.ndarray) -> np.ndarray:
 
 
 def test_placement_of_lanes(given: Input) -> None:
-    a, b, b16 = (
-        given.part(0, np.int8, 64),
-        given.part(32, np.int8, 32),
-        given.part(32, np.int16, 16),
-    )
-    u8, a16, a32 = (
-        given.part(0, np.uint8, 16),
-        given.part(0, np.int16, 16),
-        given.part(0, np.int32, 8),
-    )
-    bits, quads = spread(a[:8]), np.stack([a[:32], b]).reshape(2, 2, 2, 8)
+    a = given.part(0, np.int8, 64)
+    b = given.part(32, np.int8, 32)
+    b16 = given.part(32, np.int16, 16)
+    u8 = given.part(0, np.uint8, 16)
+    a16 = given.part(0, np.int16, 16)
+    a32 = given.part(0, np.int32, 8)
+    bits = spread(a[:8])
+    quads = np.stack([a[:32], b]).reshape(2, 2, 2, 8)
     wanted = {
         "broadcast_4": np.tile(a[3:7], 8), "broadcast_16": np.tile(a[5:21], 2),
         "broadcast_two_4": np.concatenate([np.tile(a[1:5], 4), np.tile(a[9:13], 4)]),
@@ -206,7 +205,8 @@ def test_halves_read_and_written(given: Input, special: bool) -> None:
             SPECIAL_HALVES.view(np.uint8),
             SPECIAL_FLOATS.view(np.uint8),
         )
-    halves, x = given.part(224, np.float16, 16), given.part(128, np.float32, 8)
+    halves = given.part(224, np.float16, 16)
+    x = given.part(128, np.float32, 8)
     upper = (given.part(224, np.uint16, 16).astype(np.uint32) << 16).view(np.float32)
     with np.errstate(over="ignore"):
         narrow = x.astype(np.float16)

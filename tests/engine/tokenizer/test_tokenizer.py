@@ -458,12 +458,14 @@ def with_special(*extra: tuple[str, int], name: str = "tiny") -> Tokenizer:
     return Tokenizer.from_metadata(as_read(entries) | {"general.name": name}, "tiny.gguf")
 
 
-CONTROL, USER_DEFINED = 3, 4
+CONTROL = 3
+USER_DEFINED = 4
 
 
 @pytest.mark.parametrize("entries", [spm_vocabulary(), bpe_vocabulary()], ids=["spm", "bpe"])
 def test_unused_tokens_have_no_text(entries: dict[str, Any]) -> None:
-    tokens, types = entries["tokenizer.ggml.tokens"], entries["tokenizer.ggml.token_type"]
+    tokens = entries["tokenizer.ggml.tokens"]
+    types = entries["tokenizer.ggml.token_type"]
     added = {
         "tokenizer.ggml.tokens": [*tokens, "[PAD7]"],
         "tokenizer.ggml.token_type": np.append(types, np.int32(5)),

@@ -93,7 +93,8 @@ def test_every_space_counts_where_the_file_does_not_merge_them() -> None:
 
 def rules(**of: bytes) -> np.ndarray:
     """A table that rewrites single bytes."""
-    entries, put_in = array("I", [256 << 10, *[0] * 767]), b""
+    entries = array("I", [256 << 10, *[0] * 767])
+    put_in = b""
     for char, text in of.items():
         node = 256 ^ ord(char)
         entries[node] = 768 << 10 | 1 << 8 | ord(char)

@@ -94,7 +94,8 @@ def used(model: Model) -> set[int]:
 @pytest.mark.parametrize("quant", ["Q4_K", "Q5_K", "Q6_K", "Q8_0", "IQ4_XS", "F16"])
 def test_no_choice_changes_a_bit(quant: str, tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", quant=quant, dim=256, hidden_dim=512)
-    found, model = [], Model.open(path, threads=2)
+    found = []
+    model = Model.open(path, threads=2)
     assert model.config.vocab_size % 8  # some rows belong to no four
     for ahead in CHOICES:
         remembered()[quant] = Lookahead(ahead, 1.0, 1.0)
@@ -126,7 +127,8 @@ def test_the_fastest_is_used_at_once_and_remembered(
 
 def test_one_thread_has_a_choice_of_its_own(model: Model, clock: Clock) -> None:
     session = model.session(n_ctx=64)
-    clock._seconds, clock._alone = {-2048: 0.5}, {2048: 0.5}
+    clock._seconds = {-2048: 0.5}
+    clock._alone = {2048: 0.5}
     found = try_lookahead(model, session)
     assert (found["Q8_0"].ahead, found["Q8_0, one thread"].ahead) == (-2048, 2048)
     assert used(model) == {-2048}

@@ -147,10 +147,8 @@ def test_the_estimate_is_known_first_and_preparing_is_reported() -> None:
 
 def test_options_that_do_not_fit_are_left_out_and_not_opened() -> None:
     trials, options = scripted()
-    options.options, options.left_out = (
-        ("mmap",),
-        "huge pages are not tried: both at once do not fit into memory",
-    )
+    options.options = ("mmap",)
+    options.left_out = "huge pages are not tried: both at once do not fit into memory"
     last = run(trials)
     found = weights_of(last)
     assert options.n_opened == 0
@@ -169,7 +167,8 @@ def test_memory_refused_on_opening_is_said_and_the_sweep_ends() -> None:
 
 def test_preparing_that_takes_all_the_time_is_given_up() -> None:
     trials, options = scripted()
-    options.steps, options.step_s = ["copying"] * 1000, 1.0
+    options.steps = ["copying"] * 1000
+    options.step_s = 1.0
     last = run(trials)
     assert "the time was up" in weights_of(last).left_out
     assert last.elapsed_s <= default_budget_s(ALL) + 1.0
@@ -257,7 +256,8 @@ def quiet(text: str) -> None:
 
 
 def test_weights_that_change_place_do_not_change_the_text(model: Model) -> None:
-    moved, fresh = model.session(n_ctx=64), model.session(n_ctx=64)
+    moved = model.session(n_ctx=64)
+    fresh = model.session(n_ctx=64)
     for session in (moved, fresh):
         session.prefill([1, 2, 3, 4, 5])
     expected = [generated.token_id for generated in fresh.generate(Sampling.greedy(), 6)]
@@ -376,7 +376,8 @@ def test_with_little_memory_f32_is_left_out_before_all_options(
     session = model.session(n_ctx=1024, kv="q8_0")
     roomy = KVTrials(model, session)
     assert list(roomy.options) == ["q8_0", "f16", "f32"]
-    names, filled = list(roomy.options), roomy.n_context
+    names = list(roomy.options)
+    filled = roomy.n_context
     base = model.weights_bytes + (300 << 20)
     without_f32 = base + roomy._needed_bytes(filled, [name for name in names if name != "f32"])
     monkeypatch.setattr(host, "available_memory_bytes", lambda: without_f32)

@@ -60,7 +60,8 @@ def test_a_gain_of_two_per_cent_is_settled_and_not_worth_it() -> None:
 def test_drift_that_hits_all_settings_alike_hides_no_difference() -> None:
     clock = [1.0, 0.9, 0.7, 0.6, 0.5, 0.5]
     found = contest({1: [10 * c for c in clock], 2: [11 * c for c in clock]})
-    slow, fast = found.rate(1), found.rate(2)
+    slow = found.rate(1)
+    fast = found.rate(2)
     assert slow is not None
     assert fast is not None
     assert slow.high > fast.low  # the plain intervals overlap

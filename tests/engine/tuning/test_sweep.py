@@ -307,7 +307,8 @@ def test_a_sweep_on_a_session_does_not_change_its_conversation(tmp_path: Path) -
     model = Model.open(
         tiny_gguf.write(tmp_path / "m.gguf", "llama", "F32", context_length=512), threads=1
     )
-    used, fresh = model.session(n_ctx=256), model.session(n_ctx=256)
+    used = model.session(n_ctx=256)
+    fresh = model.session(n_ctx=256)
     prompt = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
     for session in (used, fresh):
         session.prefill(prompt)

@@ -41,7 +41,8 @@ def test_a_damaged_number_is_found_and_a_sound_model_has_none(quant: str, tmp_pa
     data = bytearray(tensor.data)
     row_bytes = len(data) // tensor.dims[1]
     if quant in PLAIN:
-        at, bits = 3 * row_bytes + len(PLAIN[quant]), PLAIN[quant]
+        at = 3 * row_bytes + len(PLAIN[quant])
+        bits = PLAIN[quant]
     else:
         block_bytes = TYPES_BY_NAME[quant].type_size
         at, bits = (

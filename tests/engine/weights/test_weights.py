@@ -14,7 +14,8 @@ from engine.quants import QUANTS
 from tests.engine import tiny_gguf
 from tests.engine.refusals import broken, check, edit, refusal, weights_of
 
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
+INF = float("inf")
 WITH_ODD_TENSORS = ("qwen3moe", "gpt-oss", "gemma4", "deepseek2", "qwen35", "falcon-h1")
 """Of three dimensions, one for each head, shared by layers, fused, of convolutions."""
 READ_BY_BOTH = [name for name in QUANTS if hasattr(GGMLQuantizationType, name)]
