@@ -1,1 +1,4 @@
-"""Jalopy, the terminal application: screens, line mode and commands around ``engine``. See README.md next to this."""
+"""Jalopy, the terminal application: screens, line mode and commands around ``engine``.
+
+See README.md next to this.
+"""

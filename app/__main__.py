@@ -1,4 +1,5 @@
-"""``jalopy``, and ``python -m app``: next to nothing, so that Ctrl+C is heard while the program is still imported."""
+"""``jalopy``, and ``python -m app``: next to nothing, so that Ctrl+C is heard while the program is
+still imported."""
 
 import sys
 import warnings

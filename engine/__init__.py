@@ -6,11 +6,12 @@ Public names:
     Open a file, keep tokens in a cache, choose the next token.
 ``Tokenizer``, ``common_prefix``
     Text to token ids and back; the shared beginning of two lists of ids.
-``read_gguf``, ``read_single``, ``glance``, ``part_name``, ``GGUFFile``, ``Imatrix``, ``read_imatrix``
+``read_gguf``, ``read_single``, ``glance``, ``part_name``, ``GGUFFile``, ``Imatrix``,
+``read_imatrix``
     Read and check GGUF files without opening a model.
 ``memory_needs``, ``MemoryNeeds``, ``KV_TYPES``, ``QUANTS``, ``LEVEL``, ``MOST_THREADS``
-    Bytes of a KV cache, and how they grow with the context; its types; supported weight types; the instruction set in
-    use; the limit on threads.
+    Bytes of a KV cache, and how they grow with the context; its types; supported weight types; the
+    instruction set in use; the limit on threads.
 ``Crew``
     The threads that walk the plans.
 ``EngineError``

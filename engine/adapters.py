@@ -1,7 +1,8 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685): files that change what a model's matrices compute.
+"""Low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685): files that change what a model's
+matrices compute.
 
-A matrix W becomes W + scale * alpha / rank * up @ down. Keys, names and the order of a table's two factors are those of
-llama.cpp's ``convert_lora_to_gguf.py`` and ``src/llama-adapter.cpp``.
+A matrix W becomes W + scale * alpha / rank * up @ down. Keys, names and the order of a table's two
+factors are those of llama.cpp's ``convert_lora_to_gguf.py`` and ``src/llama-adapter.cpp``.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Adapters:
 
 @dataclass
 class _Factors:
-    """Both factors of each expert in float32: (n_experts, rank, n_cols) and (n_experts, n_rows, rank)."""
+    """Both factors of each expert in float32: (n_experts, rank, n_cols) and (n_experts, n_rows,
+    rank)."""
 
     down: Floats
     up: Floats
@@ -79,7 +81,8 @@ def load_adapters(
     """Read adapters with their scales; each adds to those before it.
 
     Raises:
-        FileUnreadableError, GGUFError, UnsupportedQuantError, BrokenModelError: it is no sound adapter of the model.
+        FileUnreadableError, GGUFError, UnsupportedQuantError, BrokenModelError: it is no sound
+        adapter of the model.
         MemoryPlanError: they do not fit into memory.
         EngineError: a scale is out of range.
     """
@@ -137,7 +140,10 @@ class _AdapterReader:
         available = host.available_memory_bytes() - RESERVE_BYTES
         if 2 * n_bytes > available:
             raise self._fail(
-                f"needs {shown_bytes(2 * n_bytes)} of memory; {shown_bytes(max(0, available))} are free for it",
+                (
+                    f"needs {shown_bytes(2 * n_bytes)} of memory; "
+                    f"{shown_bytes(max(0, available))} are free for it"
+                ),
                 MemoryPlanError,
             )
         infos = {
@@ -167,7 +173,8 @@ class _AdapterReader:
             raise self._fail(f"adapter.type is '{shown(form)}': only 'lora' is supported")
         if architecture != self._config.architecture:
             raise self._fail(
-                f"is for models of '{shown(str(architecture))}', not of '{self._config.architecture}'"
+                f"is for models of '{shown(str(architecture))}', not of "
+                f"'{self._config.architecture}'"
             )
         if keys.raw("alora.invocation_tokens") is not None:
             raise self._fail(
@@ -175,7 +182,8 @@ class _AdapterReader:
             )
         if not (np.isfinite(self._scale) and abs(self._scale) <= MOST_SCALE):
             raise EngineError(
-                f"the scale of {self._gguf.shown_name} is {self._scale}: must be at most {MOST_SCALE:g}"
+                f"the scale of {self._gguf.shown_name} is {self._scale}: must be at most "
+                f"{MOST_SCALE:g}"
             )
         return keys.number("lora.alpha", 0.0)
 
@@ -191,7 +199,8 @@ class _AdapterReader:
                 left_out.append(name)
             else:
                 raise self._fail(
-                    f"tensor {shown(name)} is no factor of an adapter (names end with {_FIRST}, {_SECOND})"
+                    f"tensor {shown(name)} is no factor of an adapter (names end with "
+                    f"{_FIRST}, {_SECOND})"
                 )
         if not names:
             raise self._fail("has no tensors: it changes nothing")
@@ -237,7 +246,8 @@ class _AdapterReader:
             raise self._fail(f"changes {name} with a rank of {rank}: must be at most {MOST_RANK}")
 
     def _shape(self, name: str, n_dims: int) -> tuple[int, ...]:
-        """A shape with as many leading ones as it takes, for writers that leave them out or add them."""
+        """A shape with as many leading ones as it takes, for writers that leave them out or add
+        them."""
         shape = self._gguf.tensors[name].shape
         while len(shape) > n_dims and shape[0] == 1:
             shape = shape[1:]
@@ -280,14 +290,16 @@ class _AdapterReader:
 def _joined(
     found: Mapping[str, Sequence[_Factors]], specs: Mapping[str, TensorSpec]
 ) -> dict[str, LowRank]:
-    """All adapters' factors for each matrix as one pair, whose rank is the sum of theirs, in memory of their own."""
+    """All adapters' factors for each matrix as one pair, whose rank is the sum of theirs, in memory
+    of their own."""
     arrays: dict[str, list[tuple[str, np.ndarray[Any, Any]]]] = {}
     for name, factors in found.items():
         down = np.concatenate([one.down for one in factors], axis=1)
         up = np.concatenate([one.up for one in factors], axis=2)
         if (rank := up.shape[-1]) > MOST_RANK:
             raise EngineError(
-                f"the adapters change {name} with a rank of {rank} together: must be at most {MOST_RANK}"
+                f"the adapters change {name} with a rank of {rank} together: must be at most "
+                f"{MOST_RANK}"
             )
         arrays[name] = [_kept(down.reshape(-1, down.shape[-1])), _kept(up.reshape(-1, rank))]
         if specs[name].is_table:

@@ -1,9 +1,9 @@
 """Machine code built ahead: found for this processor, checked, and linked without numba.
 
-A pack, ``engine/packs/LEVEL.pack``, holds the object files of all kernels for one level: a SHA-256 of what follows,
-then, compressed (LZMA), the length of an index (4 bytes, little endian), the index (JSON) and the objects.
-``build_ahead`` writes packs. Each kernel is there with a hash of the sources its code came from, so a changed
-kernel is compiled, and the others are linked.
+A pack, ``engine/packs/LEVEL.pack``, holds the object files of all kernels for one level: a SHA-256
+of what follows, then, compressed (LZMA), the length of an index (4 bytes, little endian), the index
+(JSON) and the objects. ``build_ahead`` writes packs. Each kernel is there with a hash of the
+sources its code came from, so a changed kernel is compiled, and the others are linked.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ TARGETS = {
 
 
 def target_name() -> str | None:
-    """Name of the pack for this processor: the one whose kernels are of the same forms and use nothing it lacks."""
+    """Name of the pack for this processor: the one whose kernels are of the same forms and use
+    nothing it lacks."""
     arm64 = level.HAS_ARM64
     if sys.platform != "linux" or not (arm64 or llvm.get_process_triple().startswith("x86_64")):
         return None

@@ -1,8 +1,10 @@
-"""Sessions of one model in threads of their own: their next tokens are computed in one walk, each to the bit as alone.
+"""Sessions of one model in threads of their own: their next tokens are computed in one walk, each
+to the bit as alone.
 
-A matrix is read once for all tokens of a walk, so that a second one costs a third of the first. A session asks for a
-step and waits; one of those that wait takes it for all (continuous batching, Yu et al. 2022, "Orca"). Blocks of
-prompts take turns with these steps and with each other, so that no one waits for another's long prompt.
+A matrix is read once for all tokens of a walk, so that a second one costs a third of the first. A
+session asks for a step and waits; one of those that wait takes it for all (continuous batching, Yu
+et al. 2022, "Orca"). Blocks of prompts take turns with these steps and with each other, so that no
+one waits for another's long prompt.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ SHORT_BLOCK = 128
 LEAST_COPIED = 32
 """Tokens that are worth a copy; fewer are computed."""
 PATIENCE = 1.0
-"""How long a step waits for sessions that choose their next token, in steps: those it leaves need another one. Who came
-too late is not waited for again before it asks: so what holds up one costs the others this once."""
+"""How long a step waits for sessions that choose their next token, in steps: those it leaves need
+another one. Who came too late is not waited for again before it asks: so what holds up one costs
+the others this once."""
 
 
 class Batch:
@@ -57,7 +60,8 @@ class Batch:
         self._steps: dict[Pipeline, tuple[int, int]] = {}
         """Token and position of those that wait for a step."""
         self._found: dict[Pipeline, Logits | BaseException | None] = {}
-        """The logits of a step, for who asked for it; None where it was cancelled, or what went wrong."""
+        """The logits of a step, for who asked for it; None where it was cancelled, or what went
+        wrong."""
         self._writing: set[Pipeline] = set()
         self._awaited: set[Pipeline] = set()
         """Those that write and were in the last step."""
@@ -66,7 +70,8 @@ class Batch:
         self.n_steps = self.n_tokens = self.n_copied = 0
 
     def join(self, one: Pipeline, tokens: list[int]) -> None:
-        """Let a session compute with the others; ``tokens`` are those that it holds, now and later."""
+        """Let a session compute with the others; ``tokens`` are those that it holds, now and
+        later."""
         with self._lock:
             self._numbers.setdefault(one, max(self._numbers.values(), default=-1) + 1)
             self._tokens[one] = tokens
@@ -179,13 +184,15 @@ class Batch:
         return found
 
     def cancel(self, one: Pipeline) -> None:
-        """Stop a walk that computes nothing of others; who is in a walk of several ends after it."""
+        """Stop a walk that computes nothing of others; who is in a walk of several ends after
+        it."""
         with self._lock:
             if self._walking == {one}:
                 self._crew.cancel()
 
     def _wait_s(self) -> float | None:
-        """Return how long to wait before the step that is asked for may be taken; None for until something happens."""
+        """Return how long to wait before the step that is asked for may be taken; None for until
+        something happens."""
         if self._walking or (self._blocks and not self._is_step_due):
             return None
         if self._awaited <= self._steps.keys():

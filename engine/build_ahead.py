@@ -1,8 +1,9 @@
-"""``python -m engine.build_ahead [LEVEL...]``: build the packs of machine code that ``engine.ahead`` links.
+"""``python -m engine.build_ahead [LEVEL...]``: build the packs of machine code that
+``engine.ahead`` links.
 
-Every processor's code is built on any x86-64 or ARM64 machine, one process a core. What a pack holds of the same
-sources is kept, so that a build that was stopped goes on, and a change of one file builds little. ``--check`` only says
-what is missing or stale.
+Every processor's code is built on any x86-64 or ARM64 machine, one process a core. What a pack
+holds of the same sources is kept, so that a build that was stopped goes on, and a change of one
+file builds little. ``--check`` only says what is missing or stale.
 """
 
 from __future__ import annotations
@@ -123,7 +124,8 @@ def _worker(target: Target, part: list[str]) -> Iterator[str]:
 
 
 def work(triple: str, part: Iterable[str]) -> None:
-    """Compile kernels for a processor that need not be this one, named by numba's variables; prints a line for each."""
+    """Compile kernels for a processor that need not be this one, named by numba's variables; prints
+    a line for each."""
     gc.set_threshold(50_000, 20, 100)  # with Python's default it is a quarter of the time
     aim_at(triple)
     from engine.ahead import source_hash
@@ -144,7 +146,8 @@ def work(triple: str, part: Iterable[str]) -> None:
 
 
 def aim_at(triple: str) -> None:
-    """Make numba compile for a triple, and for AMX whatever the system gives; before ``engine`` is imported."""
+    """Make numba compile for a triple, and for AMX whatever the system gives; before ``engine`` is
+    imported."""
     import llvmlite.binding as llvm
 
     from engine.machine import tiles
@@ -157,7 +160,8 @@ def aim_at(triple: str) -> None:
 
 
 def object_code(place: str, function: Any) -> bytes:
-    """Compile a kernel as ``engine.jit`` does; returns an ELF object with nothing but its code, called as its place."""
+    """Compile a kernel as ``engine.jit`` does; returns an ELF object with nothing but its code,
+    called as its place."""
     import llvmlite.binding as llvm
     from numba.core.ccallback import CFunc
     from numba.core.compiler_lock import global_compiler_lock
@@ -186,7 +190,10 @@ def object_code(place: str, function: Any) -> bytes:
 
 
 def undefined_symbols(code: bytes) -> list[str]:
-    """Names that a 64-bit little-endian ELF object wants from the process. Source: the System V ABI, chapter 4."""
+    """Names that a 64-bit little-endian ELF object wants from the process.
+
+    Source: the System V ABI, chapter 4.
+    """
     at, size, count = struct.unpack_from("<Q", code, 40)[0], *struct.unpack_from("<HH", code, 58)
     headers = [struct.unpack_from("<IIQQQQIIQQ", code, at + size * k) for k in range(count)]
     found = []

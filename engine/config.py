@@ -1,7 +1,8 @@
 """The shape of a model as data: what every layer is made of.
 
-The architecture reads it from a file (``engine.models``). Knows no file, no tensors and no arithmetic, so that
-cache, memory fit, context shift and saved states can loop over layers that need not be alike.
+The architecture reads it from a file (``engine.models``). Knows no file, no tensors and no
+arithmetic, so that cache, memory fit, context shift and saved states can loop over layers that need
+not be alike.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Yarn:
-    """Frequencies that are stretched (arXiv:2309.00071), by how often they turn within the original context.
+    """Frequencies that are stretched (arXiv:2309.00071), by how often they turn within the original
+    context.
 
     Attributes:
         beta_fast: turns from which on none is.
@@ -26,7 +28,8 @@ class Yarn:
 
 
 def sharpness(factor: float, multiplier: float = 1.0) -> float:
-    """What YaRN multiplies queries and keys by where positions are stretched by a factor (its section 3.4)."""
+    """What YaRN multiplies queries and keys by where positions are stretched by a factor (its
+    section 3.4)."""
     if factor > 1:
         return 1.0 + 0.1 * multiplier * math.log(factor)
     return 1.0
@@ -41,12 +44,16 @@ class Rope:
         dim: how many elements of a head are turned; even.
         neighbours: pairs are elements 2i and 2i + 1, else i and i + dim / 2.
         scaling_factor: positions are divided by it (linear scaling).
-        factors: name of a tensor that divides the frequencies, used where the file has it; "" for none.
-        long_factors: its name in sessions of more than ``original_context`` positions (longrope); "" for the same.
-        original_context: positions the model was trained for before it was stretched; 0 where that plays no part.
+        factors: name of a tensor that divides the frequencies, used where the file has it; "" for
+            none.
+        long_factors: its name in sessions of more than ``original_context`` positions (longrope);
+            "" for the same.
+        original_context: positions the model was trained for before it was stretched; 0 where that
+            plays no part.
         yarn: None where all frequencies are divided by ``scaling_factor``.
         magnitude: what turned elements are multiplied by.
-        query_growth: queries are multiplied by 1 + query_growth * ln(1 + floor(position / original_context)).
+        query_growth: queries are multiplied by 1 + query_growth * ln(1 + floor(position /
+            original_context)).
     """
 
     theta: float
@@ -68,14 +75,17 @@ class Rope:
 
 @dataclass(frozen=True)
 class Latent:
-    """Latent attention: keys and values of all heads are made of one vector of a token, next to a part that is turned.
+    """Latent attention: keys and values of all heads are made of one vector of a token, next to a
+    part that is turned.
 
     Attributes:
         rank: width of the vector.
         key_dim: width of a head of queries, the turned part included.
         value_dim: width of a head's result.
-        query_rank: width of the vector that queries are made of; 0 where they are made of the token itself.
-        is_joint: keys and values are products with one tensor, whose rows are those of each head's keys, then values.
+        query_rank: width of the vector that queries are made of; 0 where they are made of the token
+            itself.
+        is_joint: keys and values are products with one tensor, whose rows are those of each head's
+            keys, then values.
     """
 
     rank: int
@@ -89,7 +99,8 @@ class Latent:
         return self.key_dim - (attention.key_dim - self.rank)
 
     def made_bytes(self, attention: Attention) -> int:
-        """Size of the matrices that queries are multiplied by where they are made of the joint ones; else 0."""
+        """Size of the matrices that queries are multiplied by where they are made of the joint
+        ones; else 0."""
         if self.is_joint:
             return 4 * attention.n_heads * self.rank * self.plain_dim(attention)
         return 0
@@ -101,7 +112,8 @@ class Attention:
 
     Attributes:
         n_heads: query heads; a multiple of ``n_kv_heads``.
-        key_dim: width of a head of queries and keys, a multiple of 8; ``n_heads * key_dim`` need not be the model's.
+        key_dim: width of a head of queries and keys, a multiple of 8; ``n_heads * key_dim`` need
+            not be the model's.
         value_dim: width of a head of values.
         rope: None where positions are not told apart.
         scale: of the products of queries and keys.
@@ -109,19 +121,24 @@ class Attention:
         soft_cap: scores s become soft_cap * tanh(s / soft_cap); None for no cap.
         head_norms: every head of queries and keys is normalised before it is turned.
         norms_turned: heads are normalised after they are turned, instead.
-        whole_norms: queries are normalised over all heads together, keys too, before they are turned.
+        whole_norms: queries are normalised over all heads together, keys too, before they are
+            turned.
         head_layer_norms: every head has a LayerNorm of its own, without bias, before it is turned.
         norm_within: the heads' results are normalised together before the output projection.
         sinks: every head has one more score, which takes its share of the softmax and has no value.
-        value_norms: every head of values is normalised, without a weight; where the file has no values, they are the
-            keys before anything was done to them.
+        value_norms: every head of values is normalised, without a weight; where the file has no
+            values, they are the keys before anything was done to them.
         gated: a gate follows each head of queries: the head's result is multiplied by its sigmoid.
         gated_apart: the same, with gates that are a projection of their own.
         bound: queries, keys and values are cut at plus and minus this number; None for none.
-        alibi: scores fall with the distance of positions, the first head's by 2 ** -(alibi / heads) for each; 0 for no.
-        kv_of: number of the earlier layer whose keys and values are read; None for a layer that stores its own.
-        latent: where one head of keys serves all and is the values, too; None where heads have keys of their own.
-        sees_after: positions after its own that a query sees, of those that are computed with it: a text is one block.
+        alibi: scores fall with the distance of positions, the first head's by 2 ** -(alibi / heads)
+            for each; 0 for no.
+        kv_of: number of the earlier layer whose keys and values are read; None for a layer that
+            stores its own.
+        latent: where one head of keys serves all and is the values, too; None where heads have keys
+            of their own.
+        sees_after: positions after its own that a query sees, of those that are computed with it: a
+            text is one block.
     """
 
     n_heads: int
@@ -149,7 +166,8 @@ class Attention:
 
     @property
     def kept_window(self) -> int | None:
-        """Positions that the layer must remember; None for all, as where queries see what comes after them."""
+        """Positions that the layer must remember; None for all, as where queries see what comes
+        after them."""
         if self.sees_after:
             return None
         return self.window
@@ -194,7 +212,8 @@ class Attention:
 
 @dataclass(frozen=True)
 class ShortConvolution:
-    """A mixer: y = c * convolution(b * x) of three projections, a causal convolution of each channel by itself.
+    """A mixer: y = c * convolution(b * x) of three projections, a causal convolution of each
+    channel by itself.
 
     Attributes:
         n_channels: width of each projection.
@@ -229,7 +248,8 @@ class DeltaNet:
         n_value_heads: heads of values.
         head_dim: width of every head, a multiple of 32.
         taps: of the causal convolution that queries, keys and values pass.
-        is_grouped: a key head goes with neighbouring value heads, else with every ``n_key_heads``-th.
+        is_grouped: a key head goes with neighbouring value heads, else with every
+            ``n_key_heads``-th.
     """
 
     n_key_heads: int
@@ -294,7 +314,8 @@ class Mamba2:
 
     @property
     def in_dim(self) -> int:
-        """Width of what is projected of a token: gate, values, keys and queries, and a time for each head."""
+        """Width of what is projected of a token: gate, values, keys and queries, and a time for
+        each head."""
         return self.out_dim + self.n_channels + self.n_heads
 
     @property
@@ -332,11 +353,13 @@ class Xielu:
 
 @dataclass(frozen=True)
 class Dense:
-    """A feed-forward: down(function(gate(x)) * up(x)), or down(function(up(x))) where there is no gate.
+    """A feed-forward: down(function(gate(x)) * up(x)), or down(function(up(x))) where there is no
+    gate.
 
     Attributes:
-        gate: the function: ``"silu"``, ``"gelu"`` (the approximation by tanh), ``"relu"`` or ``"clamped silu"``
-            (GPT-OSS); without a gate, ``"gelu"``, ``"relu squared"`` or ``"xielu"``.
+        gate: the function: ``"silu"``, ``"gelu"`` (the approximation by tanh), ``"relu"`` or
+            ``"clamped silu"`` (GPT-OSS); without a gate, ``"gelu"``, ``"relu squared"`` or
+            ``"xielu"``.
         has_no_gate: whether the function is of ``up`` itself.
         is_fused: gate and up are one tensor, the gate first.
         xielu: what the function of that name is made of.
@@ -356,11 +379,13 @@ class Router:
     """How a token's experts are chosen, and how much each of them counts.
 
     Attributes:
-        score: of an expert: ``"softmax"`` or ``"sigmoid"`` of the router's product; ``"softmax of chosen"``: the
-            product itself, and the weights are the softmax over the chosen.
+        score: of an expert: ``"softmax"`` or ``"sigmoid"`` of the router's product;
+            ``"softmax of chosen"``: the product itself, and the weights are the softmax over the
+            chosen.
         renormalised: the weights of a token's experts are divided by their sum.
         scale: weights are multiplied by it.
-        n_groups: groups of neighbours, chosen by their two best scores; experts come from chosen groups only.
+        n_groups: groups of neighbours, chosen by their two best scores; experts come from chosen
+            groups only.
         n_groups_used: groups that are chosen from.
     """
 
@@ -373,7 +398,8 @@ class Router:
 
 @dataclass(frozen=True)
 class Experts:
-    """A feed-forward of many parts, of which a token passes a few: the weighted sum of gated feed-forwards.
+    """A feed-forward of many parts, of which a token passes a few: the weighted sum of gated
+    feed-forwards.
 
     Attributes:
         n_experts: how many there are, at least 2.
@@ -382,9 +408,11 @@ class Experts:
         gate: as of ``Dense``.
         has_no_gate: as of ``Dense``.
         shared: a feed-forward that every token passes next to them; None for none.
-        shared_is_gated: what it adds is multiplied by the sigmoid of a product with one row of weights.
-        norms_apart: the shared feed-forward and the experts read the residual stream through a norm each and what each
-            leaves is normed before their sum; the router reads the stream itself, normed by weights of its own.
+        shared_is_gated: what it adds is multiplied by the sigmoid of a product with one row of
+            weights.
+        norms_apart: the shared feed-forward and the experts read the residual stream through a norm
+            each and what each leaves is normed before their sum; the router reads the stream
+            itself, normed by weights of its own.
         routes_first: the router reads the residual stream as the layer begins with it.
     """
 
@@ -421,7 +449,8 @@ class Layer:
         second_mixer: reads what the first one reads and is added, too; None for none.
         norm_before: each branch reads a normed residual stream.
         norm_after: what each branch adds is normed.
-        side_by_side: both branches read the residual stream as it was before either was added, through one norm.
+        side_by_side: both branches read the residual stream as it was before either was added,
+            through one norm.
         own_norms: branches side by side read it through a norm each.
     """
 
@@ -466,15 +495,18 @@ class ModelConfig:
         layer_norm: norms of the residual stream take the mean off (LayerNorm) and may have a bias.
         bare_norms: they have no weights either.
         norm_after_eps: of norms after branches; 0 for ``norm_eps``.
-        learned_positions: rows of a table that is added to what tokens begin with, one for each position; 0 for none.
+        learned_positions: rows of a table that is added to what tokens begin with, one for each
+            position; 0 for none.
         embedding_norm: what tokens begin with is normed; by weights where the file has them.
         per_layer_width: of what each layer adds of the token by itself; 0 where they do not.
-        token_types: rows of a table of which what tokens begin with have the first one added; 0 for none.
-        pooling: what becomes of a text's vectors when it is embedded: a name of ``engine.models.reading.POOLINGS``, or
-            "" where the file does not say.
+        token_types: rows of a table of which what tokens begin with have the first one added; 0 for
+            none.
+        pooling: what becomes of a text's vectors when it is embedded: a name of
+            ``engine.models.reading.POOLINGS``, or "" where the file does not say.
         n_labels: rows of the matrix that judges a pooled vector; 0 where the file does not say.
         dense_widths: of matrices that a pooled vector passes.
-        ignored_blocks: blocks of tensors after those of the layers, which nothing reads: they predict further tokens.
+        ignored_blocks: blocks of tensors after those of the layers, which nothing reads: they
+            predict further tokens.
     """
 
     architecture: str
@@ -526,7 +558,8 @@ class ModelConfig:
 
     @cached_property  # every layer of every plan asks
     def last_storing(self) -> int:
-        """Number of the last layer that remembers tokens: what comes after, a prompt needs for its last token alone."""
+        """Number of the last layer that remembers tokens: what comes after, a prompt needs for its
+        last token alone."""
         return max((i for i, layer in enumerate(self.layers) if layer.stores), default=0)
 
     @property

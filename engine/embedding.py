@@ -1,4 +1,5 @@
-"""Vectors of texts: a text's tokens in all layers, pooled to one vector, or to how well a document answers a query."""
+"""Vectors of texts: a text's tokens in all layers, pooled to one vector, or to how well a document
+answers a query."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ JUDGING_ANSWERS = "yes", "no"
 
 
 class Embedder:
-    """Computes vectors with the model's threads. Made by ``Model.embedder``; one thread at a time may use it.
+    """Computes vectors with the model's threads. Made by ``Model.embedder``; one thread at a time
+    may use it.
 
     Args:
         pipeline: made to leave vectors.
@@ -88,7 +90,8 @@ class Embedder:
             pooling: ``"mean"``, ``"cls"`` or ``"last"`` in place of what the file asks for.
 
         Raises:
-            EngineError: no ids, an id is out of range, or the model judges documents and was asked for no pooling.
+            EngineError: no ids, an id is out of range, or the model judges documents and was asked
+                for no pooling.
             ContextFullError: more tokens than ``n_ctx``.
             BrokenModelError: the model computed NaN or infinity.
         """
@@ -103,7 +106,8 @@ class Embedder:
         return (found / length if length else found).astype(np.float32)
 
     def rank(self, ids: Sequence[int]) -> float:
-        """Return how well the document answers the query in ``ids``, as llama.cpp scores it: more is better.
+        """Return how well the document answers the query in ``ids``, as llama.cpp scores it: more
+        is better.
 
         Raises:
             EngineError: as ``embed``; or the model does not judge documents.
@@ -191,9 +195,11 @@ def _shares(found: Vector) -> Vector:
 def answers_of(
     tokenizer: Tokenizer, metadata: Mapping[str, Any], pooling: str
 ) -> tuple[int, int] | None:
-    """Return the tokens of a yes and a no, of which Qwen3-Reranker says how likely each is; None for another model.
+    """Return the tokens of a yes and a no, of which Qwen3-Reranker says how likely each is; None
+    for another model.
 
-    Files from before llama.cpp's converter knew it have the whole head, and only their name says what they are for.
+    Files from before llama.cpp's converter knew it have the whole head, and only their name says
+    what they are for.
     """
     names = [metadata.get(key) for key in ("general.name", "general.basename")]
     judges = pooling == RANK or any(
@@ -214,8 +220,8 @@ def pair_ids(
 ) -> list[int]:
     """Return the tokens of a query and a document, as a model that judges documents reads them.
 
-    In the form of the file's template for it, if it has one; else both as texts that follow each other. Control tokens
-    that are spelled in either stay text.
+    In the form of the file's template for it, if it has one; else both as texts that follow each
+    other. Control tokens that are spelled in either stay text.
     """
     template = metadata.get("tokenizer.chat_template.rerank")
     if template is None and answers_of(tokenizer, metadata, pooling) is not None:

@@ -1,7 +1,7 @@
 """The engine's exceptions, one family.
 
-Each message is one line for the user: it names the file or setting, the value found and the values supported.
-``exit_code`` is the process's exit status for the error (sysexits.h).
+Each message is one line for the user: it names the file or setting, the value found and the values
+supported. ``exit_code`` is the process's exit status for the error (sysexits.h).
 """
 
 
@@ -13,8 +13,8 @@ def shown(text: str | bytes, limit: int = 60) -> str:
         limit: most characters of the result; longer text is cut off and marked with ``...``.
 
     Returns:
-        Printable text: bytes that are not UTF-8 become ``\xNN``, control and other unprintable characters ``\xNN``,
-        ``\uNNNN`` or ``\UNNNNNNNN``.
+        Printable text: bytes that are not UTF-8 become ``\xNN``, control and other unprintable
+        characters ``\xNN``, ``\uNNNN`` or ``\UNNNNNNNN``.
     """
     if isinstance(text, bytes):
         text = text[: 4 * limit + 4].decode("utf-8", "surrogateescape")
@@ -88,7 +88,8 @@ class TemplateError(EngineError):
 
 
 class MemoryPlanError(EngineError):
-    """Weights, KV cache or buffers do not fit into memory, or the KV type does not suit the model."""
+    """Weights, KV cache or buffers do not fit into memory, or the KV type does not suit the
+    model."""
 
     exit_code = 71
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
 SWITCH_INTERVAL_S = 5e-4
-"""Python's thread switch interval during generation: other threads get the GIL sooner than after the default 5 ms."""
+"""Python's thread switch interval during generation: other threads get the GIL sooner than after
+the default 5 ms."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ class Continued(Protocol):
         """Compute chosen tokens."""
 
     def advance_trying(self, token: int, guesses: list[int]) -> list[Logits] | None:
-        """Compute a chosen token and guesses after it; returns the logits after each guess, None if cancelled."""
+        """Compute a chosen token and guesses after it; returns the logits after each guess, None if
+        cancelled."""
 
     def adopt_guess(self, token: int, logits: Logits) -> None:
         """Keep a guess that was chosen."""
@@ -99,7 +101,8 @@ class Generation:
         self._steps = Steps(session, guess)
 
     def tokens(self, most: int) -> Iterator[Generated]:
-        """Yield up to ``most`` tokens; afterwards ``finish_reason`` of the session says what ended the reply."""
+        """Yield up to ``most`` tokens; afterwards ``finish_reason`` of the session says what ended
+        the reply."""
         session = self._session
         token = -1
         left = most
@@ -146,7 +149,8 @@ class Generation:
 
 
 class Steps:
-    """Computes the tokens of a reply, a token that was chosen together with guesses where that pays."""
+    """Computes the tokens of a reply, a token that was chosen together with guesses where that
+    pays."""
 
     def __init__(self, session: Continued, guess: bool) -> None:
         self._session = session
@@ -164,7 +168,8 @@ class Steps:
             self._session.advance(chosen)
 
     def _compute_guessing(self, token: int, guessing: Guessing, left: int) -> None:
-        """Compute a token and guesses of what follows it; these are not part of the session until they are chosen."""
+        """Compute a token and guesses of what follows it; these are not part of the session until
+        they are chosen."""
         session = self._session
         known = guessing.computed(token)
         if known is not None:
@@ -186,7 +191,8 @@ class Steps:
 
 
 class SwitchInterval:
-    """Python's thread switch interval, short while any reply is written, then what it was before the first of them."""
+    """Python's thread switch interval, short while any reply is written, then what it was before
+    the first of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

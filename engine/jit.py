@@ -1,8 +1,9 @@
 """The numba policy, in one place: how functions compile and where the machine code is kept.
 
-Two kinds of compiled function exist. A *kernel* is a C function of one signature, called by address; an *inner*
-function is inlined into kernels and never called on its own. Only this module imports numba's decorators, and only what
-must be compiled imports this module: what was built ahead (``engine.ahead``) is linked without it.
+Two kinds of compiled function exist. A *kernel* is a C function of one signature, called by
+address; an *inner* function is inlined into kernels and never called on its own. Only this module
+imports numba's decorators, and only what must be compiled imports this module: what was built ahead
+(``engine.ahead``) is linked without it.
 """
 
 import os
@@ -37,7 +38,8 @@ numba.config.ENABLE_AVX = level.USES_AVX
 if level.COMPILED_FEATURES:
     numba.config.CPU_FEATURES = level.COMPILED_FEATURES
 if CACHE_DIRECTORY is not None:
-    # Again, in case numba was imported before: when a variable has changed since, numba drops what is assigned alone.
+    # Again, in case numba was imported before: when a variable has changed since, numba drops what
+    # is assigned alone.
     numba.config.CACHE_DIR = str(CACHE_DIRECTORY)
 
 CHECKSUM_BYTES = 4
@@ -53,7 +55,8 @@ class DamagedCodeError(Exception):
 class _CheckedCacheFile(IndexDataCacheFile):  # type: ignore[misc]
     """numba's files of one function, each after a checksum of its name and content.
 
-    Damaged machine code would be linked and called: it ends the process, or computes something else.
+    Damaged machine code would be linked and called: it ends the process, or computes something
+    else.
     """
 
     def _load_index(self) -> dict[Any, str]:
@@ -96,7 +99,8 @@ def read_checked(path: Path) -> bytes:
 
 
 def _checksum_of(name: str, content: bytes) -> bytes:
-    """Return what is written before the content: a check against damage, not against anyone who may write there."""
+    """Return what is written before the content: a check against damage, not against anyone who may
+    write there."""
     return zlib.crc32(content, zlib.crc32(name.encode())).to_bytes(CHECKSUM_BYTES, "little")
 
 
@@ -106,7 +110,8 @@ def _log_damage(path: Path) -> None:
         if not log.exists() or log.stat().st_size < _MOST_LOG_BYTES:
             with log.open("a") as file:
                 file.write(
-                    f"{time.strftime('%Y-%m-%d %H:%M:%S')} {path.name} was damaged: compiled again\n"
+                    f"{time.strftime('%Y-%m-%d %H:%M:%S')} {path.name} was damaged: compiled "
+                    f"again\n"
                 )
 
 
@@ -119,7 +124,8 @@ OPTIONS = {"error_model": "numpy", "boundscheck": False, "_nrt": False}
 def _load_at_once(cache: Any, signature: Any, target: Any) -> Any:
     """Load machine code without reading numba's registries first, which takes 0.2 s of every start.
 
-    The registries serve compilation, which reads them by itself; compiled code needs only the runtime.
+    The registries serve compilation, which reads them by itself; compiled code needs only the
+    runtime.
     """
     rtsys.initialize(target)
     with cache._guard_against_spurious_io_errors():
@@ -132,7 +138,8 @@ _save = FunctionCache.save_overload
 
 
 def _load_or_nothing(cache: Any, signature: Any, target: Any) -> Any:
-    """Load machine code; damaged files count as missing and are replaced by the next compilation."""
+    """Load machine code; damaged files count as missing and are replaced by the next
+    compilation."""
     found = None
     try:
         found = _load(cache, signature, target)
@@ -151,9 +158,11 @@ def _save_if_possible(cache: Any, signature: Any, compiled: Any) -> None:
 
 
 def _index_key(cache: Any, signature: Any, codegen: Any) -> Any:
-    """What tells the entries of a function's files apart: the directory's name says of which sources they are.
+    """What tells the entries of a function's files apart: the directory's name says of which
+    sources they are.
 
-    numba would add a hash of what a function encloses, which for inner functions is another one in each process.
+    numba would add a hash of what a function encloses, which for inner functions is another one in
+    each process.
     """
     return signature, codegen.magic_tuple()
 
@@ -164,11 +173,12 @@ FunctionCache._index_key = _index_key
 
 
 class Kernel:
-    """A compiled operation: ``void(op, thread, n_threads)``, linked or compiled when its address is first asked for.
+    """A compiled operation: ``void(op, thread, n_threads)``, linked or compiled when its address is
+    first asked for.
 
     Args:
-        function: Python source of the kernel; ``op`` is the address of its record (``engine.kernels.records``), and all
-            three arguments and all addresses are int64.
+        function: Python source of the kernel; ``op`` is the address of its record
+            (``engine.kernels.records``), and all three arguments and all addresses are int64.
     """
 
     def __init__(self, function: Callable[[int, int, int], None]) -> None:
@@ -182,7 +192,8 @@ class Kernel:
 
     @cached_property
     def compiled(self) -> Any:
-        """numba's C callback, compiled or loaded from the cache; without the cache where it finds no place to write."""
+        """numba's C callback, compiled or loaded from the cache; without the cache where it finds
+        no place to write."""
         declare = partial(cfunc, SIGNATURE, **OPTIONS)
         if CACHE_DIRECTORY is not None:
             with suppress(OSError, RuntimeError):
@@ -195,7 +206,8 @@ def kernel(function: Callable[[int, int, int], None]) -> Kernel:
     """Declare a kernel: a function of a module, under whose name its machine code is found.
 
     Raises:
-        ValueError: another function made this one, so its name may be that of several: see ``kernels_of``.
+        ValueError: another function made this one, so its name may be that of several: see
+            ``kernels_of``.
     """
     if "<locals>" in function.__qualname__:
         raise ValueError(
@@ -216,8 +228,8 @@ def kernels_of(module: str, **functions: Callable[[int, int, int], None]) -> tup
 class _Inlined(JITCodeLibrary):  # type: ignore[misc]
     """Code of an inner function: kept as it was lowered, to be optimised where it is inlined.
 
-    numba would optimise it on its own first and turn it into machine code that nothing calls: a quarter of the time in
-    which kernels compile.
+    numba would optimise it on its own first and turn it into machine code that nothing calls: a
+    quarter of the time in which kernels compile.
     """
 
     def _optimize_final_module(self) -> None:

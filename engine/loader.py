@@ -1,7 +1,7 @@
 """The one place where file, configuration, vocabulary and weights meet.
 
-All reasons to refuse a file are found here, in Python, before any kernel is compiled; importing this module does not
-import numba.
+All reasons to refuse a file are found here, in Python, before any kernel is compiled; importing
+this module does not import numba.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Checked:
-    """A model file that passed every check; ``gguf`` is still open and owns the map the weights point into."""
+    """A model file that passed every check; ``gguf`` is still open and owns the map the weights
+    point into."""
 
     gguf: GGUFFile
     config: ModelConfig

@@ -1,4 +1,5 @@
-"""An opened model file: memory-mapped weights, a crew of threads, and the sessions that share both."""
+"""An opened model file: memory-mapped weights, a crew of threads, and the sessions that share
+both."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from engine.weights.weights import Tensor, Weights
 
 DEFAULT_CONTEXT = 8192
-"""Limit on the context chosen by default, in tokens: a larger one costs memory that few conversations use."""
+"""Limit on the context chosen by default, in tokens: a larger one costs memory that few
+conversations use."""
 CHECKPOINT_SHARE = 4
 """Copies of recurrent states take at most one byte in this many of the memory available."""
 ROPE_SCALINGS = "file", "yarn"
@@ -47,8 +49,8 @@ ROPE_SCALINGS = "file", "yarn"
 class Model:
     """A model file with its weights mapped into memory, and the threads that compute with them.
 
-    Make one with ``Model.open`` and end it with ``close``. One thread at a time may use it and its sessions, except
-    where a method says "any thread".
+    Make one with ``Model.open`` and end it with ``close``. One thread at a time may use it and its
+    sessions, except where a method says "any thread".
 
     Attributes:
         path: of the file; the first part of a model in several files.
@@ -61,9 +63,11 @@ class Model:
         weights_mode: the mode in use, one of ``WEIGHT_MODES``.
         weights_bytes: bytes of all tensors that are brought into memory.
         bytes_per_token: bytes of weights that one decode step reads.
-        rope_scaling: one of ``ROPE_SCALINGS``: how a later session's positions beyond the trained context are told
+        rope_scaling: one of ``ROPE_SCALINGS``: how a later session's positions beyond the trained
+            context are told
             apart: as the file says, or stretched by YaRN.
-        checkpoint_bytes: limit on the copies of recurrent layers' states that a later session keeps to go back to.
+        checkpoint_bytes: limit on the copies of recurrent layers' states that a later session keeps
+            to go back to.
     """
 
     def __init__(
@@ -114,11 +118,14 @@ class Model:
 
         Args:
             path: of a .gguf file; the first part of a model in several files.
-            threads: threads of decode, 1 to ``MOST_THREADS``; None takes one per physical core this process may use.
-            weights: ``"mmap"`` reads weights from the file's map; ``"huge"`` copies them once into memory advised for
-                huge pages.
-            prefill_threads: threads of prefill, 1 to ``MOST_THREADS``; None takes as many as decode.
-            pinned: bind every thread but the caller's to one logical CPU, physical cores first (Linux only).
+            threads: threads of decode, 1 to ``MOST_THREADS``; None takes one per physical core this
+                process may use.
+            weights: ``"mmap"`` reads weights from the file's map; ``"huge"`` copies them once into
+                memory advised for huge pages.
+            prefill_threads: threads of prefill, 1 to ``MOST_THREADS``; None takes as many as
+                decode.
+            pinned: bind every thread but the caller's to one logical CPU, physical cores first
+                (Linux only).
             progress: called during slow work (loading, compiling), now and in later sessions.
 
         Raises:
@@ -162,7 +169,8 @@ class Model:
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes of weights that one decode step reads: one row of the embedding table, every other matrix whole."""
+        """Bytes of weights that one decode step reads: one row of the embedding table, every other
+        matrix whole."""
         return self._file_bytes_per_token + (
             self._adapters.bytes_per_token if self._adapters is not None else 0
         )
@@ -175,7 +183,8 @@ class Model:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the file's metadata, of samples of its weights, and of its adapters, 64 hexadecimal digits.
+        """Hash of the file's metadata, of samples of its weights, and of its adapters, 64
+        hexadecimal digits.
 
         Raises:
             ModelChangedError: the file was changed on disk since it was opened.
@@ -226,7 +235,8 @@ class Model:
             found += ()
         if refused := refused_keys(self.metadata):
             found.append(
-                f"{self.shown_name}: no use is made of {', '.join(refused)} (no such value is allowed)"
+                f"{self.shown_name}: no use is made of {', '.join(refused)} (no such value is "
+                f"allowed)"
             )
         found += dict.fromkeys(line for session in self._sessions for line in session.notices)
         jit = sys.modules.get("engine.jit")  # where nothing was compiled, nothing need be kept
@@ -306,20 +316,21 @@ class Model:
         """Allocate a cache and compile what it needs.
 
         Args:
-            n_ctx: size of the context in tokens, at least 1. None takes the trained context, limited by
-                ``DEFAULT_CONTEXT`` and by half of what fits into memory.
-            kv: type of the KV cache, a key of ``engine.KV_TYPES``; or "auto": f16, or a smaller one where memory is
-                short for the context.
-            progress: called during slow work instead of the model's own callback; its exceptions pass through.
-            peer: a session whose context and type of cache this one has, too, in place of ``n_ctx`` and ``kv``. From
-                then on each of them may have a thread of its own, and what they write is computed together
-                (``engine.batch``).
+            n_ctx: size of the context in tokens, at least 1. None takes the trained context,
+                limited by ``DEFAULT_CONTEXT`` and by half of what fits into memory.
+            kv: type of the KV cache, a key of ``engine.KV_TYPES``; or "auto": f16, or a smaller one
+                where memory is short for the context.
+            progress: called during slow work instead of the model's own callback; its exceptions
+                pass through.
+            peer: a session whose context and type of cache this one has, too, in place of ``n_ctx``
+                and ``kv``. From then on each of them may have a thread of its own, and what they
+                write is computed together (``engine.batch``).
 
         Raises:
-            MemoryPlanError: the cache does not fit (the message names the largest context that does), ``kv`` is
-                unknown, or the model's heads do not suit it.
-            EngineError: the context is longer than the trained one, and ``rope_scaling`` is not for this model; or the
-                model writes no text.
+            MemoryPlanError: the cache does not fit (the message names the largest context that
+                does), ``kv`` is unknown, or the model's heads do not suit it.
+            EngineError: the context is longer than the trained one, and ``rope_scaling`` is not for
+                this model; or the model writes no text.
             ModelChangedError: the model file was changed on disk.
             UnsupportedCPUError: the kernels cannot be compiled for this processor.
         """
@@ -349,7 +360,8 @@ class Model:
         return session
 
     def describe_plan(self) -> list[dict[str, Any]]:
-        """The operations of one decode step, in order; each with phase, op, weights, type, shape, bytes and threads."""
+        """The operations of one decode step, in order; each with phase, op, weights, type, shape,
+        bytes and threads."""
         plan = self._pipeline(kv_type_of("f16", self.config), 256).plans["decode"]
         return [{**row, "threads": self.threads} for row in plan.describe()]
 
@@ -365,7 +377,8 @@ class Model:
 
         Args:
             decode: threads of a decode step, 1 to ``MOST_THREADS``.
-            prefill: threads of a prefill block, 1 to ``MOST_THREADS``; None takes as many as decode.
+            prefill: threads of a prefill block, 1 to ``MOST_THREADS``; None takes as many as
+                decode.
 
         Raises:
             EngineError: a count is out of range.
@@ -380,7 +393,8 @@ class Model:
 
     @property
     def most_threads(self) -> int:
-        """Limit on a new session's threads: the number of logical CPUs, or the counts in use if those are higher."""
+        """Limit on a new session's threads: the number of logical CPUs, or the counts in use if
+        those are higher."""
         return max(self.threads, self.prefill_threads, min(MOST_THREADS, host.cores().most_threads))
 
     @property
@@ -389,7 +403,8 @@ class Model:
         return hasattr(os, "sched_setaffinity")
 
     def set_pinned(self, pinned: bool) -> None:
-        """Bind the threads to CPUs, or let the system place them; takes effect with the next step."""
+        """Bind the threads to CPUs, or let the system place them; takes effect with the next
+        step."""
         self._pinned = pinned
         if self._crew is not None:
             self._crew.set_pinned(pinned)
@@ -397,13 +412,16 @@ class Model:
     def use_weights(
         self, mode: str, progress: ProgressCallback | None = None, keep_copy: bool = False
     ) -> None:
-        """Switch all sessions to another place of the weights, from their next step on; their contents are kept.
+        """Switch all sessions to another place of the weights, from their next step on; their
+        contents are kept.
 
         Args:
-            mode: one of ``WEIGHT_MODES``. ``"huge"`` first copies the weights into huge pages if there is no copy yet.
-            progress: called while copying, instead of the model's own callback; an exception from it ends the copying
-                and leaves everything unchanged.
-            keep_copy: keep the copy in huge pages while the map is in use, so that switching back is immediate.
+            mode: one of ``WEIGHT_MODES``. ``"huge"`` first copies the weights into huge pages if
+                there is no copy yet.
+            progress: called while copying, instead of the model's own callback; an exception from
+                it ends the copying and leaves everything unchanged.
+            keep_copy: keep the copy in huge pages while the map is in use, so that switching back
+                is immediate.
 
         Raises:
             MemoryPlanError: the copy does not fit into memory; nothing was changed.
@@ -427,7 +445,8 @@ class Model:
                 self.bring_weights_in()
 
     def use_adapters(self, chosen: Sequence[tuple[str | os.PathLike[str], float]]) -> None:
-        """Change the weights of all sessions by low-rank adapters, in place of those before, from the next step on.
+        """Change the weights of all sessions by low-rank adapters, in place of those before, from
+        the next step on.
 
         What sessions hold is dropped: it was computed by other weights.
 
@@ -459,7 +478,8 @@ class Model:
         self.__dict__.pop("embedder", None)
 
     def room_for_both_modes(self) -> RoomForBoth:
-        """Return the memory needed for the weights in the map and in huge pages at once, and the memory available."""
+        """Return the memory needed for the weights in the map and in huge pages at once, and the
+        memory available."""
         return self._modes.room_for_both()
 
     def read_bandwidth_gbps(
@@ -490,11 +510,15 @@ class Model:
         return clock_ghz(self.crew)
 
     def resident_weight_bytes(self) -> int | None:
-        """Bytes of the weights that are in memory now; None if the system does not tell. Any thread may call it."""
+        """Bytes of the weights that are in memory now; None if the system does not tell.
+
+        Any thread may call it.
+        """
         return self._weights.resident_bytes()
 
     def refuse_changed_file(self) -> None:
-        """Check that the file is unchanged; call it before reading the map, since a shortened file ends the process.
+        """Check that the file is unchanged; call it before reading the map, since a shortened file
+        ends the process.
 
         Raises:
             ModelChangedError: the file was changed on disk since it was opened.
@@ -506,7 +530,8 @@ class Model:
 
     @property
     def unwritten_bytes(self) -> int:
-        """Memory of sessions and embedder that is not in use yet; the system counts it as available."""
+        """Memory of sessions and embedder that is not in use yet; the system counts it as
+        available."""
         embedder: Embedder | None = self.__dict__.get("embedder")
         return sum(one.unwritten_bytes for one in list(self._sessions)) + (
             embedder.unwritten_bytes if embedder else 0
@@ -531,7 +556,8 @@ class Model:
         self._checked.gguf.close()
 
     def bring_weights_in(self, other_bytes: int = 0) -> None:
-        """Read what stays in memory once, in order, if it is not cached yet; a part where not all of it fits.
+        """Read what stays in memory once, in order, if it is not cached yet; a part where not all
+        of it fits.
 
         Args:
             other_bytes: what else has to fit, next to the program.
@@ -588,7 +614,8 @@ class Model:
         )
 
     def _roomy_type(self, n_ctx: int | None) -> KVType:
-        """Return the most exact type of the cache with which memory has room for a context, or for the usual one."""
+        """Return the most exact type of the cache with which memory has room for a context, or for
+        the usual one."""
         if n_ctx is None:
             wanted = 2 * self._usual_context
         else:
@@ -616,17 +643,20 @@ class Model:
             and (why := unstretchable(self.config, self._weights))
         ):
             raise EngineError(
-                f"{self.shown_name}: its context of {trained:,} tokens cannot be stretched by YaRN: {why} "
+                f"{self.shown_name}: its context of {trained:,} tokens cannot be stretched by "
+                f"YaRN: {why} "
                 "(choose a smaller context, or rope_scaling file)"
             )
 
     def _notices_of(self, n_ctx: int, chosen: KVType | None) -> list[str]:
-        """Return warnings about a session; ``chosen``: the type of its cache, where that was left to us."""
+        """Return warnings about a session; ``chosen``: the type of its cache, where that was left
+        to us."""
         found = []
         trained = self.config.context_length
         if chosen is not None and not chosen.is_exact:
             found.append(
-                f"keys and values are kept in {chosen.name}, which is less exact: memory is short for {n_ctx:,} tokens "
+                f"keys and values are kept in {chosen.name}, which is less exact: memory is "
+                f"short for {n_ctx:,} tokens "
                 "in f16 (a smaller context stays exact)"
             )
         if n_ctx > trained and self.rope_scaling != "yarn":
@@ -636,7 +666,8 @@ class Model:
             else:
                 way = "a smaller context is better"
             found.append(
-                f"the context of {n_ctx:,} tokens is longer than the {trained:,} that the model was trained for: "
+                f"the context of {n_ctx:,} tokens is longer than the {trained:,} that the "
+                f"model was trained for: "
                 f"beyond these it may write nonsense ({way})"
             )
         return found
@@ -666,20 +697,24 @@ class Model:
         )  # a model knows no positions after those
         if not most and needs.fixed_bytes > max(0, available - RESERVE_BYTES):
             raise MemoryPlanError(
-                f"this model's recurrent layers need {shown_bytes(needs.fixed_bytes)} for what they remember; "
-                f"{shown_bytes(available)} are available, {shown_bytes(RESERVE_BYTES)} of them for the program"
+                f"this model's recurrent layers need {shown_bytes(needs.fixed_bytes)} for "
+                f"what they remember; "
+                f"{shown_bytes(available)} are available, {shown_bytes(RESERVE_BYTES)} of "
+                f"them for the program"
             )
         if not most:
             raise MemoryPlanError(
                 f"the program needs about {shown_bytes(RESERVE_BYTES)} next to the model, but only "
-                f"{shown_bytes(available)} of memory are available (end other programs, or raise a container's limit)"
+                f"{shown_bytes(available)} of memory are available (end other programs, or "
+                f"raise a container's limit)"
             )
         if n_ctx > most:
             wanted = shown_bytes(needs.bytes_for(n_ctx))
             trained = self.config.context_length
             raise MemoryPlanError(
                 f"a context of {n_ctx:,} tokens needs {wanted} for its KV cache ({kv_type.name}); "
-                f"{shown_bytes(available)} are available, {shown_bytes(RESERVE_BYTES)} of them for the program: "
+                f"{shown_bytes(available)} are available, {shown_bytes(RESERVE_BYTES)} of "
+                f"them for the program: "
                 f"the largest that fits is {most:,}"
                 + (f" (the model was trained for {trained:,})" if trained < most else "")
             )

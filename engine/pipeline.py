@@ -53,10 +53,12 @@ BLOCK_BYTES = 96 << 20
 """Limit in bytes on the activations of a prefill block; wide models get narrower blocks."""
 NARROWEST_BLOCK = 32
 ATTENTION_PRODUCTS = 400_000_000
-"""Of one operation of prefill attention, about 15 ms on two cores of today and 80 on those of 2014."""
+"""Of one operation of prefill attention, about 15 ms on two cores of today and 80 on those of
+2014."""
 STEP_BYTES = 128
 HEAD_COLUMNS = 64
-"""Tokens whose logits are computed together by the kernels of blocks: of 262,144 tokens they take 64 MiB."""
+"""Tokens whose logits are computed together by the kernels of blocks: of 262,144 tokens they take
+64 MiB."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +90,17 @@ PLANS = {
 """The plans of every session."""
 VECTORS = "vectors"
 EMBEDDING_PLANS = {VECTORS: _Kind(0, BLOCK, Part.ALL, embeds=True)}
-"""The plan of what embeds texts. Of an encoder, which may have a long text at once, it is for ``WIDEST_BLOCK`` tokens;
-others, ``vectors 2`` and so on, are for as many times more, and written when they are first asked for."""
+"""The plan of what embeds texts. Of an encoder, which may have a long text at once, it is for
+``WIDEST_BLOCK`` tokens; others, ``vectors 2`` and so on, are for as many times more, and written
+when they are first asked for."""
 MORE_PLANS = {
     "verify": _Kind(FEW_COLUMNS, FEW, Part.ALL, FEW_COLUMNS),
     "whole block": _Kind(0, BLOCK, Part.ALL),
     "head": _Kind(1, DECODE, None, 1),
     "heads": _Kind(HEAD_COLUMNS, BLOCK, None, HEAD_COLUMNS),
 }
-"""Those that few sessions need, for the logits of every token: written and compiled when they are first asked for."""
+"""Those that few sessions need, for the logits of every token: written and compiled when they are
+first asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +118,8 @@ class Pipeline:
     Args:
         n_threads: the most threads a walk may have.
         checkpoint_bytes: limit on the copies of recurrent states.
-        peer: a pipeline of the same model, context and type of cache, whose activations this one uses, too: one of
-            them computes at a time.
+        peer: a pipeline of the same model, context and type of cache, whose activations this one
+            uses, too: one of them computes at a time.
         embeds: whether it is to leave vectors of tokens instead of logits.
 
     Attributes:
@@ -124,7 +128,8 @@ class Pipeline:
         logits: (vocab_size,) float32, overwritten by every ``last``, ``head`` and ``decode``.
         every_logits: (``FEW_COLUMNS``, vocab_size) float32, overwritten by every ``verify``.
         memory: what the layers remember.
-        rotations: how each rope turns keys by their positions; found once, so that asking never reads the map.
+        rotations: how each rope turns keys by their positions; found once, so that asking never
+            reads the map.
         profile: plan's name -> table that its walks are timed into; empty, nothing is timed.
     """
 
@@ -262,7 +267,8 @@ class Pipeline:
         fill(self._buffers.turned_over.values())
 
     def look_ahead(self) -> None:
-        """Ask memory ahead as it is chosen now (``engine.plan.lookahead``), from the next walk on."""
+        """Ask memory ahead as it is chosen now (``engine.plan.lookahead``), from the next walk
+        on."""
         for plans in (self.plans, *(kept.plans for kept in self._kept)):
             for plan in plans.values():
                 plan.look_ahead(self._ahead_of)
@@ -310,7 +316,8 @@ class Pipeline:
             self._kept.clear()
 
     def write_again(self) -> None:
-        """Write all plans again, because adapters have changed: what was computed before is of another model."""
+        """Write all plans again, because adapters have changed: what was computed before is of
+        another model."""
         self._kept.clear()
         before = self.plans
         self.plans = self._compose(self._weights)
@@ -326,20 +333,24 @@ class Pipeline:
         return self._walk("decode", n_threads)
 
     def store(self, tokens: Sequence[int], pos: int, n_threads: int, is_few: bool) -> bool:
-        """Compute what layers remember of up to ``columns`` tokens from a position on; False if cancelled.
+        """Compute what layers remember of up to ``columns`` tokens from a position on; False if
+        cancelled.
 
         Args:
-            is_few: compute up to ``FEW_COLUMNS`` tokens, bit for bit as one at a time, reading weights once.
+            is_few: compute up to ``FEW_COLUMNS`` tokens, bit for bit as one at a time, reading
+                weights once.
         """
         self._set_step(tokens, pos)
         return self._walk("few" if is_few else "block", n_threads)
 
     def last(self, n_threads: int, is_few: bool) -> bool:
-        """Compute the logits of the last token of ``store``, which was called in the same way; False if cancelled."""
+        """Compute the logits of the last token of ``store``, which was called in the same way;
+        False if cancelled."""
         return self._walk("few last" if is_few else "block last", n_threads)
 
     def verify(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
-        """Compute a few tokens and the logits of them all in one walk, each to the bit as alone; False if cancelled."""
+        """Compute a few tokens and the logits of them all in one walk, each to the bit as alone;
+        False if cancelled."""
         self._set_step(tokens, pos)
         return self._walk("verify", n_threads)
 
@@ -353,7 +364,8 @@ class Pipeline:
             steps: pipeline -> (token, position); at most ``FEW_COLUMNS``, peers or this one itself.
 
         Returns:
-            (n, vocab_size) float32, in their order, overwritten by the next walk; None if cancelled.
+            (n, vocab_size) float32, in their order, overwritten by the next walk; None if
+            cancelled.
         """
         ids = self._next_ids.array(np.int32, (FEW_COLUMNS,))
         words = self._all.array(np.int64, (STEP_BYTES // 8,))
@@ -375,14 +387,16 @@ class Pipeline:
         self._lanes.clear()
 
     def whole_block(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
-        """Compute up to ``columns`` tokens in all layers, for ``head`` to be asked of any; False if cancelled."""
+        """Compute up to ``columns`` tokens in all layers, for ``head`` to be asked of any; False if
+        cancelled."""
         self._set_step(tokens, pos)
         return self._walk("whole block", n_threads)
 
     def watched_block(
         self, tokens: Sequence[int], pos: int, n_threads: int, look: Callable[[Operation], None]
     ) -> bool:
-        """``whole_block``, in pieces: before each matrix product ``look`` may read what is multiplied."""
+        """``whole_block``, in pieces: before each matrix product ``look`` may read what is
+        multiplied."""
         self._set_step(tokens, pos)
         n_threads = self._prepare("whole block", n_threads)
         operations = self.plans["whole block"].operations
@@ -404,7 +418,8 @@ class Pipeline:
         """Compute up to ``columns`` tokens in all layers.
 
         Returns:
-            Their vectors after the last norm, (n, dim) float32, overwritten by the next call; None if cancelled.
+            Their vectors after the last norm, (n, dim) float32, overwritten by the next call; None
+            if cancelled.
         """
         self._set_step(tokens, pos)
         n_parts = -(-len(tokens) // WIDEST_BLOCK)
@@ -442,7 +457,8 @@ class Pipeline:
         return self._walk("head", n_threads)
 
     def heads(self, first: int, n: int, n_threads: int) -> Logits | None:
-        """Compute the logits of tokens ``first`` to ``first`` + n of the last ``whole_block`` by the kernels of blocks.
+        """Compute the logits of tokens ``first`` to ``first`` + n of the last ``whole_block`` by
+        the kernels of blocks.
 
         Those before them cannot be asked for any more.
 
@@ -483,7 +499,8 @@ class Pipeline:
         return finished
 
     def columns_at(self, pos: int) -> int:
-        """Tokens of a block at a position: fewer the more each must attend to, so that a cancel is seen soon."""
+        """Tokens of a block at a position: fewer the more each must attend to, so that a cancel is
+        seen soon."""
         seen = pos + self.columns
         fewest = self.columns
         for one in self.config.attentions.values():
@@ -505,8 +522,8 @@ class Pipeline:
 
 
 def block_columns(config: ModelConfig, max_seq_len: int) -> int:
-    """Tokens of a prefill block, a multiple of 32: as many as keep the activations small and rings hold; of an encoder
-    a whole text."""
+    """Tokens of a prefill block, a multiple of 32: as many as keep the activations small and rings
+    hold; of an encoder a whole text."""
     if config.is_encoder:
         return -(-max_seq_len // 32) * 32
     windows = {one.kept_window for one in config.attentions.values() if one.kept_window is not None}

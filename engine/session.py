@@ -1,4 +1,5 @@
-"""One conversation's state in the engine: which tokens the cache holds, and how it grows, shrinks and is continued."""
+"""One conversation's state in the engine: which tokens the cache holds, and how it grows, shrinks
+and is continued."""
 
 from __future__ import annotations
 
@@ -44,12 +45,13 @@ if TYPE_CHECKING:
 PrefillProgress = Callable[[int, int], None]
 
 FEW_UP_TO = 4
-"""Limit on the tokens of one call that use decode's kernels: up to here they beat a prefill block (PERFORMANCE.md)."""
+"""Limit on the tokens of one call that use decode's kernels: up to here they beat a prefill block
+(PERFORMANCE.md)."""
 FEWEST_SHIFTED = 16
 """Least number of tokens after a gap for which shifting is worth it; fewer are computed again."""
 FEWEST_BETWEEN_TURNS = 64
-"""Least number of tokens between two places that recurrent layers go back to: fewer are sooner computed again, since a
-block that ends there costs a walk more."""
+"""Least number of tokens between two places that recurrent layers go back to: fewer are sooner
+computed again, since a block that ends there costs a walk more."""
 
 
 @dataclass(frozen=True)
@@ -97,19 +99,21 @@ class Host(Protocol):
 class Session:
     """A conversation's tokens in a KV cache. Made by ``Model.session``, ended by ``close``.
 
-    One thread at a time may use it; any thread may call ``cancel`` and ``kv_resident_bytes``. Peers may be used
-    at the same time.
+    One thread at a time may use it; any thread may call ``cancel`` and ``kv_resident_bytes``. Peers
+    may be used at the same time.
 
     Attributes:
         n_ctx: size of the context in tokens.
-        finish_reason: how the last ``generate`` ended: ``"stop"``, ``"length"``, ``"context"`` or ``"cancelled"``.
+        finish_reason: how the last ``generate`` ended: ``"stop"``, ``"length"``, ``"context"`` or
+            ``"cancelled"``.
         earlier_text: of other conversations, which guesses may come from too; None for none.
         guess_costs: what guesses took by now.
         n_guessed: tokens of the last ``generate`` or ``retrace`` that were guessed and chosen.
         model: the model that computes.
         notices: warnings about the context and the cache, one line each.
         cached: the tokens in the cache, for a state writer.
-        batch: the line for the model's threads, where this session has peers with threads of their own; else None.
+        batch: the line for the model's threads, where this session has peers with threads of their
+            own; else None.
     """
 
     def __init__(
@@ -162,12 +166,14 @@ class Session:
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes for the layers' memory: keys and values, states and the budget of their checkpoints."""
+        """Bytes for the layers' memory: keys and values, states and the budget of their
+        checkpoints."""
         return self.memory.n_bytes
 
     @property
     def unwritten_bytes(self) -> int:
-        """Those of the layers' memory that are not in use yet; the system counts them as available."""
+        """Those of the layers' memory that are not in use yet; the system counts them as
+        available."""
         return max(0, self.kv_bytes - (self.kv_resident_bytes() or 0))
 
     @property
@@ -196,7 +202,8 @@ class Session:
         return self._pipeline.rotations
 
     def adopt(self, ids: Sequence[int]) -> None:
-        """Set the tokens of an empty session whose cache was filled directly, as by a restored state.
+        """Set the tokens of an empty session whose cache was filled directly, as by a restored
+        state.
 
         Raises:
             EngineError: the session is not empty, or an id is out of range.
@@ -208,7 +215,8 @@ class Session:
         self.memory.reach(self.length)
 
     def kv_resident_bytes(self) -> int | None:
-        """Bytes of the cache that are in memory: the written part, in whole pages. None if the system does not tell.
+        """Bytes of the cache that are in memory: the written part, in whole pages. None if the
+        system does not tell.
 
         Any thread may call it.
         """
@@ -225,7 +233,8 @@ class Session:
             on_progress: called with (tokens done, tokens in all) after every block.
 
         Returns:
-            Logits: (vocab_size,) float32 of the last position, or (n, vocab_size) float32 with ``every``.
+            Logits: (vocab_size,) float32 of the last position, or (n, vocab_size) float32 with
+                ``every``.
 
         Raises:
             EngineError: no ids, or an id is out of range.
@@ -238,16 +247,19 @@ class Session:
         return self._feed(ids, every, on_progress)
 
     def score(self, ids: Sequence[int], first: int = 0) -> Iterator[Logits]:
-        """Append tokens and yield the logits of those from ``first`` on, some at a time, as fast as a prompt is read.
+        """Append tokens and yield the logits of those from ``first`` on, some at a time, as fast as
+        a prompt is read.
 
-        They come from the kernels of blocks: float32 rounding tells them from those of ``feed``. Use up all of it.
+        They come from the kernels of blocks: float32 rounding tells them from those of ``feed``.
+        Use up all of it.
 
         Args:
             ids: token ids, at least one, each 0 to ``vocab_size`` - 1.
             first: number of tokens at the beginning whose logits are not wanted.
 
         Yields:
-            (n, vocab_size) float32, n at most ``engine.pipeline.HEAD_COLUMNS``, overwritten by the next ones.
+            (n, vocab_size) float32, n at most ``engine.pipeline.HEAD_COLUMNS``, overwritten by the
+            next ones.
 
         Raises:
             EngineError: the same errors as ``feed``.
@@ -283,7 +295,8 @@ class Session:
             look: called with the number of tokens and a product of them that is about to run.
 
         Raises:
-            EngineError: the same errors as ``feed``, but for those about logits, which are not computed.
+            EngineError: the same errors as ``feed``, but for those about logits, which are not
+                computed.
         """
         self._begin()
         checked = self._check_ids(ids)
@@ -302,8 +315,8 @@ class Session:
     def verify(self, ids: Sequence[int]) -> Logits:
         """Append a few proposed tokens and return the logits of all of them (speculative decoding).
 
-        All weights, the output matrix included, are read once for all tokens. Take rejected tokens back with
-        ``truncate``.
+        All weights, the output matrix included, are read once for all tokens. Take rejected tokens
+        back with ``truncate``.
 
         Args:
             ids: one to ``engine.plan.buffers.FEW_COLUMNS`` token ids.
@@ -331,16 +344,20 @@ class Session:
         turns: Collection[int] = (),
         n_replied: int = 0,
     ) -> Prefilled:
-        """Make the cache hold exactly ``ids``, computing only the tokens after the longest common prefix.
+        """Make the cache hold exactly ``ids``, computing only the tokens after the longest common
+        prefix.
 
-        If layers cannot go back to the end of that prefix, they go back further and more is computed. The last token
-        is always computed, for its logits: to the bit as the first time, so that the same prompt has the same answer.
-        So a prompt's tokens are computed by the kernels of blocks, however few they are, and a reply's by decode's.
+        If layers cannot go back to the end of that prefix, they go back further and more is
+        computed. The last token is always computed, for its logits: to the bit as the first time,
+        so that the same prompt has the same answer. So a prompt's tokens are computed by the
+        kernels of blocks, however few they are, and a reply's by decode's.
 
         Args:
             ids: token ids of the whole prompt, one to ``n_ctx``.
-            on_progress: called with (tokens done, tokens in all) of the computed part after every block.
-            turns: numbers of tokens before which messages begin or end: recurrent layers will be able to go back there.
+            on_progress: called with (tokens done, tokens in all) of the computed part after every
+                block.
+            turns: numbers of tokens before which messages begin or end: recurrent layers will be
+                able to go back there.
             n_replied: tokens at the end that are the beginning of a reply, which is gone on with.
 
         Raises:
@@ -357,18 +374,21 @@ class Session:
         return Prefilled(reused, len(ids) - reused, time.monotonic() - start)
 
     def reusable(self, ids: Sequence[int]) -> int:
-        """Return the number of tokens that ``prefill(ids)`` would not compute; nothing is changed."""
+        """Return the number of tokens that ``prefill(ids)`` would not compute; nothing is
+        changed."""
         n = self._shared(ids)
         if n == self.length:
             return n
         return self.memory.reachable(n)
 
     def has_lost(self, ids: Sequence[int]) -> bool:
-        """Whether ``prefill(ids)`` would compute tokens again because layers cannot go back to them."""
+        """Whether ``prefill(ids)`` would compute tokens again because layers cannot go back to
+        them."""
         return self.reusable(ids) < self._shared(ids)
 
     def _shared(self, ids: Sequence[int]) -> int:
-        """Return the tokens that a prompt shares with the cache, but for its last, which is always computed."""
+        """Return the tokens that a prompt shares with the cache, but for its last, which is always
+        computed."""
         return max(0, min(common_prefix(self._tokens, ids), len(ids) - 1))
 
     def generate(
@@ -382,7 +402,8 @@ class Session:
         n_logprobs: int | None = None,
         constraint: Constraint | None = None,
     ) -> Iterator[Generated]:
-        """Generate tokens after the last token fed, until an end token, a stop string, a limit or ``cancel``.
+        """Generate tokens after the last token fed, until an end token, a stop string, a limit or
+        ``cancel``.
 
         ``finish_reason`` says which of them it was.
 
@@ -390,17 +411,21 @@ class Session:
             sampling: how tokens are chosen.
             max_tokens: limit on the tokens of this call; None for no limit but the context.
             stop: strings that end the reply and are left out of it.
-            after: ids of the reply's beginning that were fed last; a character or a stop string that begins in their
-                text is completed by the new tokens.
-            spelled: ids of control tokens to spell out as text; all other control tokens have empty text.
-            guess: compute what repeats the conversation, or ``earlier_text``, several tokens at a time. The tokens are
-                the same, for the same seed, with it and without.
-            n_logprobs: give each token's log-probability, and those of this many likeliest ones; None for none.
-            constraint: a form that the reply must have; None for none. Log-probabilities are those without it.
+            after: ids of the reply's beginning that were fed last; a character or a stop string
+                that begins in their text is completed by the new tokens.
+            spelled: ids of control tokens to spell out as text; all other control tokens have empty
+                text.
+            guess: compute what repeats the conversation, or ``earlier_text``, several tokens at a
+                time. The tokens are the same, for the same seed, with it and without.
+            n_logprobs: give each token's log-probability, and those of this many likeliest ones;
+                None for none.
+            constraint: a form that the reply must have; None for none. Log-probabilities are those
+                without it.
 
         Yields:
-            Every token but the end token. Text that may be the start of a stop string is held back until that is
-            decided; a piece of text without a token of its own carries the token before it.
+            Every token but the end token. Text that may be the start of a stop string is held back
+            until that is decided; a piece of text without a token of its own carries the token
+            before it.
 
         Raises:
             BrokenModelError: the model computed NaN or infinity.
@@ -432,7 +457,8 @@ class Session:
                     yield generated
 
     def retrace(self, ids: Sequence[int], guess: bool) -> int:
-        """Feed tokens as ``generate`` feeds those it chooses, with guesses or without: for measurements on real text.
+        """Feed tokens as ``generate`` feeds those it chooses, with guesses or without: for
+        measurements on real text.
 
         Returns:
             Number of tokens that were guessed.
@@ -450,7 +476,10 @@ class Session:
 
     @property
     def next_logits(self) -> Logits:
-        """The logits of what comes next, (vocab_size,) float32. Raises EngineError: nothing was fed yet."""
+        """The logits of what comes next, (vocab_size,) float32.
+
+        Raises EngineError: nothing was fed yet.
+        """
         if self._logits is None:
             raise EngineError("nothing to continue: feed the prompt first")
         return self._logits
@@ -465,14 +494,16 @@ class Session:
 
     @property
     def can_guess(self) -> bool:
-        """Whether positions beyond the end may be written for nothing; a profile knows no such walks."""
+        """Whether positions beyond the end may be written for nothing; a profile knows no such
+        walks."""
         is_free = (
             self.memory.may_overrun and self.memory.reachable(self.length - 1) == self.length - 1
         )
         return is_free and not self._pipeline.profile and not self._others_wait
 
     def advance_trying(self, token: int, guesses: list[int]) -> list[Logits] | None:
-        """Compute a chosen token and, in the same walk, tokens that may follow it; only the first one is kept.
+        """Compute a chosen token and, in the same walk, tokens that may follow it; only the first
+        one is kept.
 
         Returns:
             The logits after each of the guesses; None where the reply was cancelled.
@@ -527,10 +558,11 @@ class Session:
             self._has_answered = False
 
     def shift(self, n_keep: int, n_drop: int) -> None:
-        """Drop tokens n_keep to n_keep + n_drop; those after move down, their keys rotated to the new positions.
+        """Drop tokens n_keep to n_keep + n_drop; those after move down, their keys rotated to the
+        new positions.
 
-        The moved keys and values were computed with the dropped tokens in view, so results differ slightly from
-        computing them again: PERFORMANCE.md has the measured difference.
+        The moved keys and values were computed with the dropped tokens in view, so results differ
+        slightly from computing them again: PERFORMANCE.md has the measured difference.
 
         Raises:
             EngineError: the session holds fewer tokens, or the layers' memory cannot be moved.
@@ -552,7 +584,8 @@ class Session:
         self._tokens += rest
 
     def shift_towards(self, ids: Sequence[int]) -> int:
-        """Shift if the cache equals the beginning of ``ids`` except for one run of tokens missing from ``ids``.
+        """Shift if the cache equals the beginning of ``ids`` except for one run of tokens missing
+        from ``ids``.
 
         Call it before ``prefill(ids)``, which then computes only the new tokens.
 
@@ -567,10 +600,11 @@ class Session:
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
-        """On leaving, drop all tokens fed inside and restore the state from before, the next logits included.
+        """On leaving, drop all tokens fed inside and restore the state from before, the next logits
+        included.
 
-        Costs the conversation nothing, since positions after the length are unused. Tokens dropped inside, by
-        ``truncate``, stay dropped.
+        Costs the conversation nothing, since positions after the length are unused. Tokens dropped
+        inside, by ``truncate``, stay dropped.
         """
         length = self.length
         logits = self._logits
@@ -587,10 +621,11 @@ class Session:
                 self.memory.release()
 
     def stretch(self, n: int) -> None:
-        """Fill the cache to n tokens by copying its keys and values, without computing: a context for measurements.
+        """Fill the cache to n tokens by copying its keys and values, without computing: a context
+        for measurements.
 
-        ``length`` and n must be multiples of eight. Text generated after it is meaningless: use it inside
-        ``forgetting``.
+        ``length`` and n must be multiples of eight. Text generated after it is meaningless: use it
+        inside ``forgetting``.
 
         Raises:
             ContextFullError: n is larger than the context.
@@ -604,7 +639,8 @@ class Session:
             self._logits = None
 
     def matrices(self) -> list[Tensor]:
-        """Return the model's matrices that a decode step multiplies, where they are now; adapters' tell no speed."""
+        """Return the model's matrices that a decode step multiplies, where they are now; adapters'
+        tell no speed."""
         found = self._pipeline.plans["decode"].matrices()
         return [one for one in found if not one.name.endswith(FACTORS)]
 
@@ -613,7 +649,8 @@ class Session:
         return self._pipeline.reading(n_threads)
 
     def look_ahead(self) -> None:
-        """Ask memory ahead as it is chosen now (``engine.plan.lookahead``), from the next step on."""
+        """Ask memory ahead as it is chosen now (``engine.plan.lookahead``), from the next step
+        on."""
         self._pipeline.look_ahead()
 
     def use_weights(self, weights: Weights, keep_others: bool) -> None:
@@ -621,7 +658,8 @@ class Session:
         self._pipeline.use_weights(weights, keep_others)
 
     def begin_again(self) -> None:
-        """Drop all tokens and write the plans again, because the weights compute something else; by the model."""
+        """Drop all tokens and write the plans again, because the weights compute something else; by
+        the model."""
         self.truncate(0)
         is_timed = bool(self._pipeline.profile)
         self._profile = None
@@ -631,7 +669,8 @@ class Session:
             self.start_profile()
 
     def cancel(self) -> None:
-        """End the running call, from any thread: ``feed`` and ``prefill`` raise ``Cancelled``, ``generate`` ends."""
+        """End the running call, from any thread: ``feed`` and ``prefill`` raise ``Cancelled``,
+        ``generate`` ends."""
         self._cancelled.set()
         if self.batch is None:
             self.model.crew.cancel()
@@ -656,7 +695,8 @@ class Session:
     def end_profile(self) -> dict[str, list[PhaseTime]]:
         """Stop timing; returns the phases of ``"decode"``, and of the plans of prompts.
 
-        Those are ``"few"`` and ``"block"``, and ``"few last"`` and ``"block last"`` for a prompt's last token.
+        Those are ``"few"`` and ``"block"``, and ``"few last"`` and ``"block last"`` for a prompt's
+        last token.
         """
         phases = self.read_profile()
         self._pipeline.profile = {}
@@ -725,7 +765,8 @@ class Session:
         return rows[-1]
 
     def _next_turn(self, turns: Collection[int], end: int) -> int:
-        """Return where a block ends, at the latest, so that layers can go back to where the conversation turns."""
+        """Return where a block ends, at the latest, so that layers can go back to where the
+        conversation turns."""
         later = (turn for turn in turns if len(self._tokens) < turn < end)
         return min(
             (
@@ -741,7 +782,8 @@ class Session:
 
         Args:
             every: return the logits of all tokens.
-            ends: return those of the last token, which the blocks of a prompt but its last do without.
+            ends: return those of the last token, which the blocks of a prompt but its last do
+                without.
             is_prompt: use the kernels of blocks for few tokens, too.
         """
         pos = len(self._tokens)
@@ -796,7 +838,8 @@ class Session:
         return [self._finite_logits(row) for row in self._pipeline.every_logits[: len(ids)]]
 
     def _grow(self, ids: list[int], logits: Logits | None) -> None:
-        """Append computed tokens to the session; without logits it cannot be continued until more is fed."""
+        """Append computed tokens to the session; without logits it cannot be continued until more
+        is fed."""
         self._tokens += ids
         self._logits = logits
         self._has_answered = False
@@ -823,7 +866,8 @@ class Session:
     def broken(self) -> BrokenModelError:
         """The error of a model that computes NaN or infinity."""
         return BrokenModelError(
-            f"{self.model.shown_name}: the model computed NaN or infinity: its weights are damaged (download it again)"
+            f"{self.model.shown_name}: the model computed NaN or infinity: its weights are "
+            f"damaged (download it again)"
         )
 
     def _check_ids(self, ids: Sequence[int]) -> list[int]:
@@ -838,5 +882,6 @@ class Session:
 
     def _full(self, wanted: int) -> ContextFullError:
         return ContextFullError(
-            f"{wanted:,} tokens do not fit into the context of {self.n_ctx:,} (start again, or open a larger context)"
+            f"{wanted:,} tokens do not fit into the context of {self.n_ctx:,} (start again, "
+            f"or open a larger context)"
         )

@@ -1,4 +1,5 @@
-"""``jalopy``, and ``python -m jalopy``: the program's own folders come before others of their names, then it starts."""
+"""``jalopy``, and ``python -m jalopy``: the program's own folders come before others of their
+names, then it starts."""
 
 import os
 import sys

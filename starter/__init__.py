@@ -1,1 +1,2 @@
-"""The starter model: how its training text, its vocabulary, its weights and its scores come about."""
+"""The starter model: how its training text, its vocabulary, its weights and its scores come
+about."""

@@ -1,9 +1,10 @@
-"""Whether llama.cpp gives the same greedy answers: ``python -m starter.cross_check FILE --with llama.cpp > theirs``.
+"""Whether llama.cpp gives the same greedy answers:
+``python -m starter.cross_check FILE --with llama.cpp > theirs``.
 
-Run it once with each of ``engine`` and ``llama.cpp`` and compare the two outputs with ``diff``: each line is one
-conversation of the written test with the last answer. The conversations are rendered by the template in the file, so
-this compares templates and tokens as well. ``llama.cpp`` needs llama-cpp-python, which is compiled on installation;
-``xllamacpp`` is available as a wheel.
+Run it once with each of ``engine`` and ``llama.cpp`` and compare the two outputs with ``diff``:
+each line is one conversation of the written test with the last answer. The conversations are
+rendered by the template in the file, so this compares templates and tokens as well. ``llama.cpp``
+needs llama-cpp-python, which is compiled on installation; ``xllamacpp`` is available as a wheel.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Ask a model the written test and count: ``python -m starter.evaluate FILE``.
 
-Runs on Jalopy's own engine, greedily unless ``--temperature`` says otherwise, and prints the share of right answers by
-category. ``--wrong`` shows the wrong ones. Ends with 1 where a category is below what it needs. ``--fenced`` asks the
-bundled model as the program does (``app/chat/fence.py``), and tells apart where it says that it does not know.
+Runs on Jalopy's own engine, greedily unless ``--temperature`` says otherwise, and prints the share
+of right answers by category. ``--wrong`` shows the wrong ones. Ends with 1 where a category is
+below what it needs. ``--fenced`` asks the bundled model as the program does
+(``app/chat/fence.py``), and tells apart where it says that it does not know.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _ALSO_COUNTRIES = ("Western Sahara",)
 
 Check = Callable[[str], bool]
 Ask = Callable[[list[str]], tuple[str, bool]]
-"""Takes the user's messages of a conversation, returns the last answer and whether it ended by itself."""
+"""Takes the user's messages of a conversation, returns the last answer and whether it ended by
+itself."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,10 @@ def main() -> int:
         if not options.json:
             verdict = "ok" if right / total >= category["needed"] else "BELOW"
             print(
-                f"{name:16} {right:4} of {total:4}  {right / total:6.1%}  needs {category['needed']:4.0%}  {verdict}"
+                (
+                    f"{name:16} {right:4} of {total:4}  {right / total:6.1%}  needs "
+                    f"{category['needed']:4.0%}  {verdict}"
+                )
                 + (f"  {endless} without end" if endless else "")
                 + (f"  {report[name]['declined']} declined" if options.fenced else ""),
                 flush=True,
@@ -133,7 +138,8 @@ def cases(category: dict[str, Any]) -> Iterator[Case]:
 
 
 def fits(answer: str, expected: str) -> bool:
-    """True if an answer contains the expected text: "a & b" both, "a | b" one of them, "!a" absent."""
+    """True if an answer contains the expected text: "a & b" both, "a | b" one of them, "!a"
+    absent."""
     answer = answer.lower().replace("’", "'")
     return all(
         any(_holds(answer, choice.strip().lower()) for choice in part.split("|"))
@@ -179,7 +185,8 @@ def named(answer: str, names: tuple[str, ...]) -> set[str]:
 
 
 def _sums(wordings: list[str]) -> Iterator[Case]:
-    """Sums of numbers up to two digits; products of one-digit numbers, some of two digits with one."""
+    """Sums of numbers up to two digits; products of one-digit numbers, some of two digits with
+    one."""
     rng = Random(_DRAW)
     for at in range(_SUMS):
         operation, wording = wordings[at % len(wordings)].split(": ", 1)

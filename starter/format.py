@@ -1,4 +1,5 @@
-"""What training, export and tests agree on: sizes, control tokens, and how a conversation is written."""
+"""What training, export and tests agree on: sizes, control tokens, and how a conversation is
+written."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 CONTEXT = 1024
 """Tokens of the longest conversation."""
 TEMPLATE = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + "
+    "message['content'] + '<|im_end|>\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 

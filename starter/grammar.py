@@ -1,7 +1,8 @@
-"""Wordings with alternatives: ``"[What is|Tell me] the capital of {country}"`` stands for several sentences.
+"""Wordings with alternatives: ``"[What is|Tell me] the capital of {country}"`` stands for several
+sentences.
 
-``expand`` writes one of them; ``pattern`` makes the expression that matches all of them, with which the tests make sure
-that no question of the evaluation is a wording of the training text.
+``expand`` writes one of them; ``pattern`` makes the expression that matches all of them, with which
+the tests make sure that no question of the evaluation is a wording of the training text.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def fill(template: str, values: Mapping[str, str] | Callable[[str], str]) -> str
 
     Args:
         template: without alternatives.
-        values: slot name to text, or a function that makes the text; ``{an a}`` writes "an" or "a" before the value of
-            ``a``, ``{A}`` begins it with a capital letter, ``{An a}`` both.
+        values: slot name to text, or a function that makes the text; ``{an a}`` writes "an" or "a"
+            before the value of ``a``, ``{A}`` begins it with a capital letter, ``{An a}`` both.
     """
     look_up = values if callable(values) else values.__getitem__
 
@@ -74,7 +75,8 @@ def normalise(text: str) -> str:
 
 
 def pattern(template: str, slot_words: int = 4) -> re.Pattern[str]:
-    """Return a pattern for all normalised sentences of a wording, with up to ``slot_words`` words per slot."""
+    """Return a pattern for all normalised sentences of a wording, with up to ``slot_words`` words
+    per slot."""
     slots = iter(_SLOT.findall(template))
     text = normalise_template(_SLOT.sub(" \0 ", template))
     expression = "".join(_piece(char, slots, slot_words) for char in text)

@@ -1,7 +1,8 @@
 """Write ``starter/fence.json``: ``python -m starter.make_fence``.
 
-What the program holds the starter model to (``app/chat/fence.py``): each question of the training text as the words of
-its wordings, with the answers that training has for it. It follows from ``starter/facts`` alone; a test compares them.
+What the program holds the starter model to (``app/chat/fence.py``): each question of the training
+text as the words of its wordings, with the answers that training has for it. It follows from
+``starter/facts`` alone; a test compares them.
 """
 
 from __future__ import annotations
@@ -259,7 +260,8 @@ def _replies() -> dict[str, str]:
 
 
 def _tells() -> list[tuple[str, str, str]]:
-    """Return what stands before and after the value in each way to tell something, with what it tells."""
+    """Return what stands before and after the value in each way to tell something, with what it
+    tells."""
     family = [*table("words")["family"], *table("words")["pets"]]
     found = []
     for name, texts in memory.KINDS.items():
@@ -275,7 +277,8 @@ def _tells() -> list[tuple[str, str, str]]:
 
 
 def _told_values() -> dict[str, str]:
-    """Return what may be told as an expression; other words for food, jobs and hobbies may be anything."""
+    """Return what may be told as an expression; other words for food, jobs and hobbies may be
+    anything."""
     words = table("words")
     lists = {"food": "foods", "job": "jobs", "hobby": "hobbies", "plain-name": "given_names"}
     return {

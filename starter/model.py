@@ -1,4 +1,5 @@
-"""The model in PyTorch: what ``general.architecture = llama`` means, with rope that turns neighbouring elements."""
+"""The model in PyTorch: what ``general.architecture = llama`` means, with rope that turns
+neighbouring elements."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def rope_table(shape: Shape) -> Tensor:
 
 
 def _turn(x: Tensor, turns: Tensor) -> Tensor:
-    """Rope for x (batch, length, heads, head_width): neighbours are a complex number, turned by multiplying."""
+    """Rope for x (batch, length, heads, head_width): neighbours are a complex number, turned by
+    multiplying."""
     return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turns).flatten(-2)
 
 
@@ -46,7 +48,8 @@ class Layer(nn.Module):
         Args:
             x: the stream.
             turns: see ``rope_table``.
-            wanted: positions (batch, length) that alone are computed behind the attention; returns (count, width).
+            wanted: positions (batch, length) that alone are computed behind the attention; returns
+                (count, width).
         """
         mixed = self._attention(
             F.rms_norm(x, (x.shape[-1],), self.attn_norm, self.shape.epsilon), turns
@@ -93,9 +96,11 @@ class Starter(nn.Module):
                     nn.init.normal_(weights, std=scale * weights.shape[1] ** -0.5)
 
     def hidden(self, ids: Tensor, wanted: Tensor | None = None) -> Tensor:
-        """Run ids (batch, length) through all layers; returns (batch, length, width), normed, or the wanted part.
+        """Run ids (batch, length) through all layers; returns (batch, length, width), normed, or
+        the wanted part.
 
-        Only keys and values of the last layer are needed at other positions: what is learnt is a third of all.
+        Only keys and values of the last layer are needed at other positions: what is learnt is a
+        third of all.
         """
         x = F.embedding(ids, self.token_embd)
         turns = self.turns[: ids.shape[1]]
@@ -106,7 +111,8 @@ class Starter(nn.Module):
         return F.rms_norm(x, (x.shape[-1],), self.output_norm, self.shape.epsilon)
 
     def loss(self, ids: Tensor, is_learnt: Tensor) -> Tensor:
-        """Sum the cross entropies of the marked ids (batch, length), each predicted from those before it."""
+        """Sum the cross entropies of the marked ids (batch, length), each predicted from those
+        before it."""
         chosen = is_learnt[:, 1:]
         # only here does the wide product with the vocabulary cost anything
         hidden = self.hidden(ids[:, :-1], chosen)

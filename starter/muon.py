@@ -1,4 +1,5 @@
-"""Muon: momentum whose matrices are made orthogonal, so that a small model learns from fewer tokens.
+"""Muon: momentum whose matrices are made orthogonal, so that a small model learns from fewer
+tokens.
 
 Source: KellerJordan/Muon, the quintic iteration and its coefficients; here in float32, since
 processors without bfloat16 emulate it slowly.

@@ -1,6 +1,7 @@
 """The vocabulary, and conversations as token ids with marks on the ids to learn.
 
-Byte-level BPE with Qwen 2's way of cutting text into words, which keeps digits apart: sums are learnt digit by digit.
+Byte-level BPE with Qwen 2's way of cutting text into words, which keeps digits apart: sums are
+learnt digit by digit.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def samples(
         share_more, share_endless: see ``Writer``.
 
     Yields:
-        Ids, (n,) uint16, n at most ``CONTEXT``; and marks, (n,) bool, of the ids to learn: answers and their ends.
+        Ids, (n,) uint16, n at most ``CONTEXT``; and marks, (n,) bool, of the ids to learn: answers
+        and their ends.
     """
     rng = Writer(seed)
     rng.share_more, rng.share_endless = share_more, share_endless

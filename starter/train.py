@@ -1,8 +1,9 @@
 """Train the starter model: ``python -m starter.train --run DIR``.
 
-Goes on from the newest checkpoint in DIR, so it may be stopped at any time: SIGTERM and Ctrl+C end it after the step in
-hand with a checkpoint, SIGKILL loses the steps since the last one. Nothing depends on the time of day or on speed: the
-same arguments read the same text in the same order. Weights differ in their last bits, as threads add up in any order.
+Goes on from the newest checkpoint in DIR, so it may be stopped at any time: SIGTERM and Ctrl+C end
+it after the step in hand with a checkpoint, SIGKILL loses the steps since the last one. Nothing
+depends on the time of day or on speed: the same arguments read the same text in the same order.
+Weights differ in their last bits, as threads add up in any order.
 """
 
 from __future__ import annotations
@@ -187,7 +188,8 @@ class Training:
     def _one_step(self, batch: list[Batch]) -> None:
         started_s = time.monotonic()
         learnt = sum(int(marks.sum()) for _, marks in batch)
-        # The dearest last: they are taken from there. A thousand tokens before it double what a token costs.
+        # The dearest last: they are taken from there. A thousand tokens before it double what a
+        # token costs.
         waiting = sorted(batch, key=lambda part: part[0].numel() * (1024 + part[0].shape[1]))
         losses = list(
             self.pool.map(
@@ -215,7 +217,8 @@ class Training:
         self._note(sum(losses) / learnt, float(norm), rate, read / (time.monotonic() - started_s))
 
     def _share_of_step(self, replica: Starter, waiting: list[Batch], learnt: int) -> float:
-        """Take micro-batches until none is left; each thread computes alone, so that none waits for a busy core."""
+        """Take micro-batches until none is left; each thread computes alone, so that none waits for
+        a busy core."""
         total = 0.0
         while waiting:
             try:
@@ -228,9 +231,11 @@ class Training:
         return total
 
     def _rate(self) -> float:
-        """Share of the highest learning rate: a short rise, a long plateau, a straight way down, and polishing.
+        """Share of the highest learning rate: a short rise, a long plateau, a straight way down,
+        and polishing.
 
-        On the plateau nothing depends on the planned number of tokens, so a run can be prolonged from there.
+        On the plateau nothing depends on the planned number of tokens, so a run can be prolonged
+        from there.
         """
         if self.tokens >= self.options.tokens:
             return POLISHING_RATE * max(0.0, (self._last_token - self.tokens) / self.options.polish)
@@ -282,9 +287,11 @@ class Training:
 
 
 def _shares(shard: int, is_polishing: bool) -> tuple[float, float, float, float]:
-    """Shares of short conversations, of copying ones, of the many wordings, and of endless material.
+    """Shares of short conversations, of copying ones, of the many wordings, and of endless
+    material.
 
-    Short ones come first, then copying; many wordings of a fact follow once a few wordings are learnt.
+    Short ones come first, then copying; many wordings of a fact follow once a few wordings are
+    learnt.
     """
     short = 0.9 if shard < 12 else 0.6 if shard < 20 else 0.3
     copying = 0.0 if shard < 35 else 0.6 if shard < 47 else 0.2
@@ -294,7 +301,8 @@ def _shares(shard: int, is_polishing: bool) -> tuple[float, float, float, float]
 
 
 def _steps(chunk: list[Sample], rng: Random, n_steps: int) -> Iterator[list[Batch]]:
-    """Deal out micro-batches of conversations of like length, so that each step has short ones and long ones."""
+    """Deal out micro-batches of conversations of like length, so that each step has short ones and
+    long ones."""
     parts: list[list[Sample]] = [[]]
     for sample in sorted(chunk, key=lambda sample: len(sample[0])):
         if parts[-1] and (len(parts[-1]) + 1) * len(sample[0]) > MICRO_BATCH_TOKENS:

@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
-# A background job, nohup and some containers begin with some of them ignored, and children inherit that.
+# A background job, nohup and some containers begin with some of them ignored, and children inherit
+# that.
 _USUAL_SIGNALS = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGPIPE: signal.SIG_IGN,
@@ -36,18 +37,22 @@ _USUAL_SIGNALS = {
 
 
 _KERNEL_CACHES_KEPT = 4
-"""Number of versions of the kernels' source whose cache is kept, so that switching between two recompiles neither."""
+"""Number of versions of the kernels' source whose cache is kept, so that switching between two
+recompiles neither."""
 
 
 _numbers = count()
 _YOUNG_OBJECTS = 50_000
-"""New objects after which Python's collector runs: what tests and compilers leave is a quarter of the time with 700."""
+"""New objects after which Python's collector runs: what tests and compilers leave is a quarter of
+the time with 700."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin with a terminal's signals, whatever started the tests, and with the kernels of earlier runs.
+    """Begin with a terminal's signals, whatever started the tests, and with the kernels of earlier
+    runs.
 
-    All processes of a run compile into one cache that is not the user's; its folders are named by the source's hash.
+    All processes of a run compile into one cache that is not the user's; its folders are named by
+    the source's hash.
     """
     set_usual_signals()
     collect_garbage_seldom()
@@ -65,7 +70,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Exempt all imported modules and collected tests from garbage collection: they stay until the end."""
+    """Exempt all imported modules and collected tests from garbage collection: they stay until the
+    end."""
     gc.freeze()
 
 
@@ -81,7 +87,8 @@ def set_usual_signals() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how much of the machine code for this processor was built of other sources, and so compiled."""
+    """Say how much of the machine code for this processor was built of other sources, and so
+    compiled."""
     from engine import ahead, build_ahead
 
     name = ahead.target_name()
@@ -94,7 +101,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of models, vocabularies, templates and vectors that the project does not contain."""
+    """The folder of models, vocabularies, templates and vectors that the project does not
+    contain."""
     here = Path(__file__).resolve().parents[1]
     for place in (os.environ.get("JALOPY_TEST_DATA"), here.parent / "shared" / "data"):
         if place and Path(place).is_dir():
@@ -117,10 +125,12 @@ def no_directory_syncs(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 
 @pytest.fixture(autouse=True)
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep every test away from the settings and conversations of the person who runs it, and from other tests.
+    """Keep every test away from the settings and conversations of the person who runs it, and from
+    other tests.
 
-    What one did to signals or to the collector is undone: the program takes them over. Most tests never make their
-    directory; one of pytest's for each would be 5 s of processor time in all, and a second fixture for each 2 s.
+    What one did to signals or to the collector is undone: the program takes them over. Most tests
+    never make their directory; one of pytest's for each would be 5 s of processor time in all, and
+    a second fixture for each 2 s.
     """
     home = tmp_path_factory.getbasetemp() / f"home-{next(_numbers)}"
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):

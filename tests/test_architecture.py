@@ -48,7 +48,8 @@ def test_the_engine_imports_no_app_and_numba_only_to_compute() -> None:
 
 @pytest.mark.slow
 def test_the_app_imports_heavy_libraries_only_where_used() -> None:
-    """What compiles forms is a process of its own: its native code may crash, take minutes or gigabytes."""
+    """What compiles forms is a process of its own: its native code may crash, take minutes or
+    gigabytes."""
     folders = (
         "text",
         "program",
@@ -92,7 +93,8 @@ _IMPORT = re.compile(r"^[ \t]*(?:from ([\w.]+) )?import (\((?:#.*|[^)#])*\)|[^\n
 
 
 def imports_of(file: Path, modules: set[str]) -> set[str]:
-    """Every module that a file imports anywhere: at its top, in a function, or for its types alone."""
+    """Every module that a file imports anywhere: at its top, in a function, or for its types
+    alone."""
     found: set[str] = set()
     for module, said in _IMPORT.findall(read(file)):
         names = re.findall(r"([\w.*]+)(?: as \w+)?", re.sub("#.*", "", said))

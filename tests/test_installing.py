@@ -1,4 +1,5 @@
-"""From a checkout to a program: what stands in the way is one line, and the wheel holds all that is needed."""
+"""From a checkout to a program: what stands in the way is one line, and the wheel holds all that is
+needed."""
 
 from __future__ import annotations
 
@@ -203,7 +204,8 @@ def test_the_wheel_claims_one_name_and_runs_without_the_tree(tmp_path, monkeypat
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout
 
-    # What pip does, without pip's own seconds: the backend builds, and a wheel is installed by unpacking it.
+    # What pip does, without pip's own seconds: the backend builds, and a wheel is installed by
+    # unpacking it.
     build = (
         "from setuptools.build_meta import build_wheel as b; b('../dist', {'--build-option': "
         "'--compression=stored'})"
@@ -234,14 +236,18 @@ def test_the_wheel_claims_one_name_and_runs_without_the_tree(tmp_path, monkeypat
         for kind in kinds:
             files = {path.relative_to(ROOT) for path in (ROOT / folder).rglob(f"*.{kind}")}
             assert {path.relative_to(one) for path in (one / folder).rglob(f"*.{kind}")} == files
-    # Folders of others with these names change nothing: named by a variable, the current one, or in this installation.
+    # Folders of others with these names change nothing: named by a variable, the current one, or in
+    # this installation.
     for name in ("app", "engine", "config", "themes", "starter"):
         for place in (tmp_path, Path(own)):
             (place / name).mkdir()
             (place / name / "__init__.py").write_text("raise SystemExit('foreign')")
     (tmp_path / "page.html").write_text("<p>words")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    script = "from importlib.metadata import distribution; (own,) = distribution('jalopy').entry_points; own.load()()"
+    script = (
+        "from importlib.metadata import distribution; (own,) = "
+        "distribution('jalopy').entry_points; own.load()()"
+    )
     assert "llama" in run(env / "bin/python", "-c", script, "inspect", "starter")
     assert "memory" in run(env / "bin/python", "-m", "jalopy", "help", "threads")
     code = f"""import sys; sys.path.insert(0, {str(one)!r})

@@ -1,4 +1,5 @@
-"""Adapters (LoRA) as a user names them: ``FILE`` or ``FILE:SCALE``, whole paths once they are read."""
+"""Adapters (LoRA) as a user names them: ``FILE`` or ``FILE:SCALE``, whole paths once they are
+read."""
 
 from __future__ import annotations
 
@@ -26,7 +27,10 @@ def split_scale(name: str) -> tuple[str, float]:
 
 
 def adapters_named(names: Iterable[str]) -> tuple[str, ...]:
-    """Return adapters that a user names, each by its whole path. Raises Refusal: a scale is no number."""
+    """Return adapters that a user names, each by its whole path.
+
+    Raises Refusal: a scale is no number.
+    """
     found = []
     for name in names:
         file, scale = split_scale(name)

@@ -1,4 +1,7 @@
-"""The form that replies are to have: JSON by a schema, a regular expression, or a grammar. Imports nothing heavy."""
+"""The form that replies are to have: JSON by a schema, a regular expression, or a grammar.
+
+Imports nothing heavy.
+"""
 
 from __future__ import annotations
 
@@ -75,6 +78,9 @@ def bounded_form(kind: str, text: str, name: str) -> AnswerForm:
 
 
 def read_form_file(kind: str, given: str) -> AnswerForm:
-    """Return the form that a file holds. Raises Refusal: there is no such file, or it holds no text."""
+    """Return the form that a file holds.
+
+    Raises Refusal: there is no such file, or it holds no text.
+    """
     path = Path(paths.expanded(given))
     return bounded_form(kind, read_text_file(path), path.name)

@@ -1,4 +1,5 @@
-"""What computes replies, the engine of this machine or a server elsewhere, as the bridge hands them their work."""
+"""What computes replies, the engine of this machine or a server elsewhere, as the bridge hands them
+their work."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class Opening:
 
     place: ModelPlace
     request: Request
-    """The conversation so far; the present model reads it again if it is opened in place of the new one."""
+    """The conversation so far; the present model reads it again if it is opened in place of the new
+    one."""
     state: Path | None = None
     """Where the state of the cache may be found, for whichever model reads the conversation."""
     keeps: bool = True
@@ -46,7 +48,8 @@ class WantedDocument:
 
 
 class Backend(Protocol):
-    """Does the work of one kind of model, in the engine's thread, and emits events of what comes of it.
+    """Does the work of one kind of model, in the engine's thread, and emits events of what comes of
+    it.
 
     All of it may raise: the bridge says what went wrong.
     """
@@ -65,13 +68,15 @@ class Backend(Protocol):
         """Answer a request."""
 
     def go_on_with(self, request: Request, state: Path | None = None) -> None:
-        """Take in another conversation, or a new one; what the cache holds of it is not read again."""
+        """Take in another conversation, or a new one; what the cache holds of it is not read
+        again."""
 
     def read(self, request: Request) -> None:
         """Read what is known of a request, whose last message may grow, and keep the state."""
 
     def read_ahead(self, request: Request, draft: str, is_read: bool, is_settled: bool) -> None:
-        """Count the tokens of the request's last message, a ``draft``, and read it while nothing is asked.
+        """Count the tokens of the request's last message, a ``draft``, and read it while nothing is
+        asked.
 
         Args:
             is_read: whether to read it too.
@@ -79,7 +84,8 @@ class Backend(Protocol):
         """
 
     def read_document(self, wanted: WantedDocument) -> None:
-        """Say how much is saved of a document; read the rest and save it, apart from the conversation that is open."""
+        """Say how much is saved of a document; read the rest and save it, apart from the
+        conversation that is open."""
 
     def weigh(self, request: Request, draft: str) -> None:
         """Say what a request would cost whose text is a ``draft``; changes nothing."""
@@ -94,7 +100,8 @@ class Backend(Protocol):
         """Change the model by these adapters in place of those before."""
 
     def tune(self, parts: tuple[str, ...]) -> None:
-        """Search for the best thread counts and memory modes: ``parts`` as of ``engine.tuning.sweep.BUDGETS_S``."""
+        """Search for the best thread counts and memory modes: ``parts`` as of
+        ``engine.tuning.sweep.BUDGETS_S``."""
 
     def measure_bandwidth(self) -> None:
         """Find out how fast memory can be read, if nothing else is to be done."""

@@ -1,7 +1,9 @@
-"""The handle of the screen and the line mode on the engine's thread: every method submits work and returns at once.
+"""The handle of the screen and the line mode on the engine's thread: every method submits work and
+returns at once.
 
-The handle never calls the engine, except ``Session.cancel``, which any thread may call. The engine is imported in the
-thread, after the first frame. What computes the open model is a ``Backend``: the engine here, or a server elsewhere.
+The handle never calls the engine, except ``Session.cancel``, which any thread may call. The engine
+is imported in the thread, after the first frame. What computes the open model is a ``Backend``: the
+engine here, or a server elsewhere.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ OnError = Callable[[str, BaseException], None]
 
 
 class EngineBridge(Wire):
-    """A conversation's handle on the engine. What returns whether it was submitted is False while too much waits."""
+    """A conversation's handle on the engine.
+
+    What returns whether it was submitted is False while too much waits.
+    """
 
     def __init__(self, options: ChatOptions, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
@@ -79,7 +84,8 @@ class EngineBridge(Wire):
         return self._ask(lambda backend: backend.read(request), self._reading_failed)
 
     def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> bool:
-        """Run the calls with which the last reply ends; those not allowed are told to the model as refused."""
+        """Run the calls with which the last reply ends; those not allowed are told to the model as
+        refused."""
         return self._ask(lambda backend: backend.call_tools(calls, allowed), self._turn_failed)
 
     def tune(self, parts: tuple[str, ...] = THREADS_AND_WEIGHTS) -> bool:
@@ -121,7 +127,8 @@ class EngineBridge(Wire):
     def read_ahead(
         self, request: Request, draft: str, is_read: bool, is_settled: bool = False
     ) -> bool:
-        """Count the tokens of a ``draft``, the request's last message, and read it while nothing is asked."""
+        """Count the tokens of a ``draft``, the request's last message, and read it while nothing is
+        asked."""
         return self._submit_idle(
             lambda backend: backend.read_ahead(request, draft, is_read, is_settled)
         )
@@ -135,23 +142,27 @@ class EngineBridge(Wire):
         return self._submit_idle(lambda backend: backend.write_title(request, conversation_id))
 
     def cancel(self) -> None:
-        """Stop what runs, or the next one if it has not begun: a turn, a sweep, opening a model, reading for it."""
+        """Stop what runs, or the next one if it has not begun: a turn, a sweep, opening a model,
+        reading for it."""
         self.cancelled.set()
         if (work := self.work) is not None:
             work.cancel()
 
     def glance_at(self, path: Path) -> Future[object]:
-        """Find out whether a path leads to a model file; the future's exception says why it does not."""
+        """Find out whether a path leads to a model file; the future's exception says why it does
+        not."""
         return in_background(partial(self._options.glance_at_model, path), "glance")
 
     def wish_threads(self, wanted: ThreadsInUse) -> None:
-        """Use and remember other threads: from the next token on if a reply is running, else at once."""
+        """Use and remember other threads: from the next token on if a reply is running, else at
+        once."""
         self.wishes.append(wanted)
         self.idle_work.drop()
         self.host.wake()
 
     def close(self, patience_s: float = CLOSE_PATIENCE_S, flush_s: float = FLUSH_S) -> bool:
-        """Cancel and end the thread; False if it has not ended, as one that compiles, which dies with the process."""
+        """Cancel and end the thread; False if it has not ended, as one that compiles, which dies
+        with the process."""
         self.patience_s = flush_s
         self.idle_work.drop()
         self.host.close(0.0)
@@ -166,7 +177,8 @@ class EngineBridge(Wire):
     def _submit(
         self, work: Callable[[], object], is_stoppable: bool = True, most: int | None = None
     ) -> bool:
-        """Put work into the line, which ends idle work; a stop from before does not concern what is stoppable."""
+        """Put work into the line, which ends idle work; a stop from before does not concern what is
+        stoppable."""
         self.idle_work.drop()
         if is_stoppable:
             self.cancelled.clear()
@@ -184,7 +196,8 @@ class EngineBridge(Wire):
         self.host.submit(partial(self._idly, call))
         return True
 
-    # ---- the engine's thread: whatever work raises becomes an event, since the thread must outlive any bug
+    # ---- the engine's thread: whatever work raises becomes an event, since the thread must outlive
+    # any bug
 
     def _with_open(self, call: BackendCall, on_error: OnError) -> None:
         try:

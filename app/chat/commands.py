@@ -1,4 +1,5 @@
-"""What the commands of a conversation mean, once for all who take them: the screen and the line mode print what comes.
+"""What the commands of a conversation mean, once for all who take them: the screen and the line
+mode print what comes.
 
 Each raises Refusal where its argument means nothing.
 """
@@ -27,14 +28,16 @@ from app.tuning.threads_in_use import USAGE, ThreadsInUse, describe_in_use, pars
 from engine.prompt.thinking_mode import ThinkingMode
 
 MOST_ANSWERS = 4
-"""Limit on answers that are written together: each more costs the others less than it gains (engine/PERFORMANCE.md)."""
+"""Limit on answers that are written together: each more costs the others less than it gains
+(engine/PERFORMANCE.md)."""
 NO_MODEL = "no model is loaded: /models lists them, /model PATH opens one"
 GONE = "the model no longer sees this message"
 _REPLY = "reply"
 
 
 def message_to_edit(conversation: Conversation, argument: str) -> int:
-    """Return the place of the message that ``/edit`` names: by number, the last reply, or the last of the user."""
+    """Return the place of the message that ``/edit`` names: by number, the last reply, or the last
+    of the user."""
     messages = conversation.messages
     questions = [at for at, one in enumerate(messages) if one.role is Role.USER and not one.results]
     if not questions:
@@ -132,7 +135,10 @@ def choose_among_personas(turns: Turns, bridge: EngineBridge, wanted: str) -> Pe
 def _listed_personas() -> str:
     names = ", ".join(persona_names())
     if names:
-        return f"personas and presets: {names} (/persona NAME; /preset save NAME keeps what is set as one)"
+        return (
+            f"personas and presets: {names} (/persona NAME; /preset save NAME keeps what is set "
+            f"as one)"
+        )
     return f"there are no personas or presets ({how_to_add()}, or: /preset save NAME)"
 
 
@@ -146,7 +152,8 @@ def choose_tools(bridge: EngineBridge, wanted: str) -> str:
 def wanted_threads(
     bridge: EngineBridge, turns: Turns, wanted: str, finds_best: str
 ) -> ThreadsInUse | str:
-    """Return the threads that ``/threads`` asks for; without an argument what is in use, and what ``finds_best``."""
+    """Return the threads that ``/threads`` asks for; without an argument what is in use, and what
+    ``finds_best``."""
     in_use = bridge.threads
     if turns.model is not None and turns.model.server:
         raise Refusal(f"{turns.model.server} computes, and not threads of this machine")
@@ -190,4 +197,7 @@ def choose_thinking(bridge: EngineBridge, turns: Turns, wanted: str) -> str:
     trouble = state.remember_thinking(model_key(model.path), str(mode))
     if model.server and mode.budget_tokens is not None:
         trouble = "a server is only told to think, not how long"
-    return f"{describe_thinking(str(mode))} from the next message on; {trouble or 'remembered for this model'}"
+    return (
+        f"{describe_thinking(str(mode))} from the next message on; "
+        f"{trouble or 'remembered for this model'}"
+    )

@@ -1,7 +1,8 @@
-"""Room in a context that is full: which of the oldest turns go, so that the next prompt fits. In the engine's thread.
+"""Room in a context that is full: which of the oldest turns go, so that the next prompt fits. In
+the engine's thread.
 
-Whole turns go, and the system prompt stays. A quarter of the context is made free where that is possible, so that this
-does not happen with every message.
+Whole turns go, and the system prompt stays. A quarter of the context is made free where that is
+possible, so that this does not happen with every message.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class NoRoomError(Exception):
 
 
 def turns_to_drop(starts: Sequence[int], n_tokens: int, n_ctx: int, least_free: int) -> int:
-    """Return how many of the oldest turns should go, at most all but the last; ``starts``: where each begins."""
+    """Return how many of the oldest turns should go, at most all but the last; ``starts``: where
+    each begins."""
     for wanted_free in (max(least_free, n_ctx // FREED_SHARE), least_free):
         for n in range(1, len(starts)):
             if n_tokens - (starts[n] - starts[0]) + wanted_free <= n_ctx:

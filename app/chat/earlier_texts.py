@@ -1,8 +1,9 @@
-"""Tokens of earlier conversations on disk, which guesses of a reply come from too; in the engine's thread.
+"""Tokens of earlier conversations on disk, which guesses of a reply come from too; in the engine's
+thread.
 
-A file for each conversation, in a directory for each vocabulary: as the cache had it after its last reply, with
-documents and all. A disposable cache: what cannot be read or written is left out. ``Store.delete`` deletes a
-conversation's.
+A file for each conversation, in a directory for each vocabulary: as the cache had it after its last
+reply, with documents and all. A disposable cache: what cannot be read or written is left out.
+``Store.delete`` deletes a conversation's.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from engine.sampling.earlier_text import EarlierText
 
 MOST_TOKENS = 1 << 18
-"""Of all conversations, those used last: a megabyte on disk, six in memory, and a quarter of a second to sort them."""
+"""Of all conversations, those used last: a megabyte on disk, six in memory, and a quarter of a
+second to sort them."""
 _TOKEN_BYTES = 4
 
 
@@ -66,7 +68,8 @@ class EarlierTexts:
                     self._new.add(path.name)
 
     def give(self) -> None:
-        """Let guesses come from other conversations, if nothing waits and there are new ones; delete all where off."""
+        """Let guesses come from other conversations, if nothing waits and there are new ones;
+        delete all where off."""
         if self._place.state_path is not None:
             live = self._place.state_path.name
         else:

@@ -1,4 +1,5 @@
-"""A reply that the user has edited: the exact ids of the beginning that stays, and new ones for what follows."""
+"""A reply that the user has edited: the exact ids of the beginning that stays, and new ones for
+what follows."""
 
 from __future__ import annotations
 
@@ -34,11 +35,14 @@ def edited_ids(
     opening: str,
     spelled: Collection[int] = (),
 ) -> list[int]:
-    """Return the ids of a reply, given as it was generated, with its answer or, before any, its thinking edited.
+    """Return the ids of a reply, given as it was generated, with its answer or, before any, its
+    thinking edited.
 
-    The exact ids of the beginning that stays, which the cache keeps too, and new ones for what follows.
+    The exact ids of the beginning that stays, which the cache keeps too, and new ones for what
+    follows.
 
-    ``opening``: the last words of the prompt, which may open a thinking block; ``spelled``: control tokens in the text.
+    ``opening``: the last words of the prompt, which may open a thinking block; ``spelled``: control
+    tokens in the text.
     """
     stream = tokenizer.stream(spelled)
     cleaner = TextCleaner()

@@ -1,7 +1,9 @@
-"""Measurements of the engine's thread for the performance screen, next to those of the reply's meter.
+"""Measurements of the engine's thread for the performance screen, next to those of the reply's
+meter.
 
-Costs a system call per token and, while someone watches, a look at the profile once a second. The timed walk adds a few
-cycles to each operation, so every reply is profiled and the screen has figures the moment it opens.
+Costs a system call per token and, while someone watches, a look at the profile once a second. The
+timed walk adds a few cycles to each operation, so every reply is profiled and the screen has
+figures the moment it opens.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
 PROFILE_PERIOD_S = 1.0
 PROBE_BYTES = 256 << 20
 PROBE_ROOM = 3
-"""Times the probe's memory must be free next to the weights: measuring must not push the model out."""
+"""Times the probe's memory must be free next to the weights: measuring must not push the model
+out."""
 
 
 class EngineMeasures:
@@ -79,14 +82,16 @@ class EngineMeasures:
         )
 
     def usual_prefill_tps(self) -> float | None:
-        """How fast the model reads on this machine, by earlier replies; None where there was none."""
+        """How fast the model reads on this machine, by earlier replies; None where there was
+        none."""
         usual = self._history.usual(_identity(self._model))
         if usual is not None and usual.prefill_tps > 0:
             return usual.prefill_tps
         return None
 
     def note_weights(self) -> None:
-        """The weights lie elsewhere in memory now: later replies are compared with others of that kind."""
+        """The weights lie elsewhere in memory now: later replies are compared with others of that
+        kind."""
         facts = self._wire.figures.facts
         if facts is not None:
             moved = replace(
@@ -96,7 +101,8 @@ class EngineMeasures:
 
     @contextmanager
     def of_reply(self, meter: ReplyMeter, asked_s: float | None) -> Iterator[None]:
-        """Measure a reply, which was asked for at ``asked_s`` (None: just now), whatever becomes of it."""
+        """Measure a reply, which was asked for at ``asked_s`` (None: just now), whatever becomes of
+        it."""
         model = self._model
         self._meter = meter
         self._next_profile_s = meter.started_s
@@ -156,7 +162,8 @@ class EngineMeasures:
         )
 
     def measure_bandwidth(self, is_unwanted: Callable[[], bool]) -> MemoryMeasured | None:
-        """Measure how fast memory can be read; None where there is no room for it or something else to do."""
+        """Measure how fast memory can be read; None where there is no room for it or something else
+        to do."""
         model = self._model
         threads = self._model.threads
         if not has_room(model):
@@ -193,7 +200,8 @@ def has_room(model: Model) -> bool:
 def time_spent(
     meter: ReplyMeter, figures: EngineFigures, asked_s: float, ended_s: float
 ) -> TimeSpent:
-    """Share out the time from sending a message to the end of its reply, whose phases and faults are in ``figures``."""
+    """Share out the time from sending a message to the end of its reply, whose phases and faults
+    are in ``figures``."""
     interface_s = disk_s = first_s = decode_s = 0.0
     read_until_s = min(ended_s, meter.started_s + meter.prefill_s)
     if meter.token_times_s:
@@ -227,7 +235,8 @@ def time_spent(
 
 
 def phase_costs(plans: Sequence[Sequence[Any]], n_tokens: int) -> tuple[PhaseCost, ...]:
-    """Turn the engine's phases of one or more plans into costs per token, phases of one name as one."""
+    """Turn the engine's phases of one or more plans into costs per token, phases of one name as
+    one."""
     found: dict[str, tuple[float, int]] = {}
     for phase in (phase for phases in plans for phase in phases):
         if phase.phase == "caller":

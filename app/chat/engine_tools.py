@@ -1,4 +1,5 @@
-"""Tools in the engine's thread: told to the model before a turn, found in its reply, run between two turns."""
+"""Tools in the engine's thread: told to the model before a turn, found in its reply, run between
+two turns."""
 
 from __future__ import annotations
 
@@ -39,10 +40,12 @@ class EngineTools:
         self._box = options.tools
         self._form = options.form
         self._told: set[str] = set()
-        """Why there are no tools, as it was said: once for each model, and each time that a form begins."""
+        """Why there are no tools, as it was said: once for each model, and each time that a form
+        begins."""
 
     def known(self, model: Model) -> Sequence[Mapping[str, Any]]:
-        """Return the tools of the servers that run already, for a model that reads a conversation."""
+        """Return the tools of the servers that run already, for a model that reads a
+        conversation."""
         if self._box is not None:
             tools = self._box.offered
         else:
@@ -52,7 +55,8 @@ class EngineTools:
         return ()
 
     def may_change(self, model: Model) -> bool:
-        """Whether the next prompt may tell of other tools than the last: then nothing of it can be read ahead."""
+        """Whether the next prompt may tell of other tools than the last: then nothing of it can be
+        read ahead."""
         return (
             self._box is not None
             and self._box.starts_next
@@ -60,7 +64,10 @@ class EngineTools:
         )
 
     def offer(self, local: LocalModel) -> bool:
-        """Let the model know the tools; servers that are needed start. False if the user stopped that."""
+        """Let the model know the tools; servers that are needed start.
+
+        False if the user stopped that.
+        """
         model = local.model
         has_none = model.chat_template.call_format is None
         offered = self.started(_NO_TOOLS.format(clean_line(model.name, 60)) if has_none else "")
@@ -70,7 +77,8 @@ class EngineTools:
         return True
 
     def started(self, why_not: str = "") -> Sequence[Mapping[str, Any]] | None:
-        """Return the tools of the servers that are on, which start where needed; None if the user stopped that.
+        """Return the tools of the servers that are on, which start where needed; None if the user
+        stopped that.
 
         ``why_not``: why this model can have none, which is said once.
         """
@@ -98,7 +106,8 @@ class EngineTools:
         return offered
 
     def splitter(self, local: LocalModel) -> CallSplitter | None:
-        """Return what takes the calls out of the next reply; None where the model knows no tools."""
+        """Return what takes the calls out of the next reply; None where the model knows no
+        tools."""
         how = local.model.chat_template.call_format
         tools = local.chat.tools
         if how is not None and tools:
@@ -108,7 +117,10 @@ class EngineTools:
     def call(
         self, calls: Sequence[ToolCall], allowed: Collection[str], n_ctx: int, within: Within
     ) -> None:
-        """Run calls one after another; what is told to the model is cut to the budget. ``n_ctx``: 0 if unknown."""
+        """Run calls one after another; what is told to the model is cut to the budget.
+
+        ``n_ctx``: 0 if unknown.
+        """
         assert self._box is not None
         budget = self._box.result_tokens
         room = (min(budget, n_ctx // RESULT_SHARE) if n_ctx else budget) // max(1, len(calls))

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class EngineTuning:
-    """Tuning of an open model. ``on_weights_moved``: called when its weights lie elsewhere in memory."""
+    """Tuning of an open model.
+
+    ``on_weights_moved``: called when its weights lie elsewhere in memory.
+    """
 
     def __init__(
         self,
@@ -61,7 +64,10 @@ class EngineTuning:
         )
 
     def _grant(self) -> None:
-        """Use what was wished for, if anything was: from the next step on. A KV cache keeps its type."""
+        """Use what was wished for, if anything was: from the next step on.
+
+        A KV cache keeps its type.
+        """
         if not self._wire.wishes:
             return
         wanted = self._wire.wishes.pop()
@@ -158,7 +164,8 @@ class EngineTuning:
         wire.emit(TuningEnded())
 
     def tune_kernels(self) -> None:
-        """Find out how decode should ask memory ahead, once for a model, unless something is asked meanwhile."""
+        """Find out how decode should ask memory ahead, once for a model, unless something is asked
+        meanwhile."""
         if self._has_tuned_kernels or self._wire.is_wanted():
             return
         # given way to something better: after the next reply, then
@@ -167,7 +174,8 @@ class EngineTuning:
             self._has_tuned_kernels = True
 
     def _kernel_lines(self) -> list[str]:
-        """Measure how decode should ask memory ahead, a fifth of a second a weight type; returns a line for each."""
+        """Measure how decode should ask memory ahead, a fifth of a second a weight type; returns a
+        line for each."""
         with suppress(EngineError, MemoryError):  # stopped: the search for threads has its findings
             return lookahead_lines(
                 self._options.try_lookahead(self._model, self._session, self._wire.is_stopped, True)

@@ -1,6 +1,8 @@
-"""Events of a conversation with an engine, as plain records: models opened, text written, turns ended.
+"""Events of a conversation with an engine, as plain records: models opened, text written, turns
+ended.
 
-Text in them is clean already (``clean_text``) unless a field says otherwise. No screen is known here.
+Text in them is clean already (``clean_text``) unless a field says otherwise. No screen is known
+here.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class ModelLoaded(Event):
     server: str = ""
     """Host and port of who computes it; "" where that is this program, which knows its sizes."""
     tokens_ratio: float = 1.0
-    """Tokens that documents have for one that is estimated: more than 1 where the vocabulary is small."""
+    """Tokens that documents have for one that is estimated: more than 1 where the vocabulary is
+    small."""
     context_may_grow: bool = False
     """Whether the model was trained for a longer context than it has."""
 
@@ -51,7 +54,8 @@ class ModelLoaded(Event):
 
 @record
 class ConversationReread(Event):
-    """A newly opened model has read the conversation that another one had, or as much as it could."""
+    """A newly opened model has read the conversation that another one had, or as much as it
+    could."""
 
     read_tokens: int
     """Those that are in the cache now."""
@@ -65,7 +69,8 @@ class ConversationReread(Event):
 
 @record
 class DocumentRead(Event):
-    """How much of a document's beginning of a conversation is saved for the open model; more may come."""
+    """How much of a document's beginning of a conversation is saved for the open model; more may
+    come."""
 
     key: str
     """The document's."""
@@ -136,7 +141,10 @@ class ThoughtGenerated(Event):
 
 @record
 class PieceGenerated(Event):
-    """More of the running reply as the model wrote it: uncleaned, with its thinking and tags. Only where asked for."""
+    """More of the running reply as the model wrote it: uncleaned, with its thinking and tags.
+
+    Only where asked for.
+    """
 
     text: str
 
@@ -198,7 +206,8 @@ class GenerationFailed(Event):
 
 @record
 class AnswersBegun(Event):
-    """Several replies to one message will be told, each by ``AnswerTold``, until ``AnswersFinished``."""
+    """Several replies to one message will be told, each by ``AnswerTold``, until
+    ``AnswersFinished``."""
 
     n: int
     """1 where there is memory for no more: then the reply is told as any other."""
@@ -248,12 +257,14 @@ class PromptRefused(Event):
 
 @record
 class MessagesJoined(Event):
-    """Of ``Talk``: the message goes together with the one before, which the end of the program left unanswered."""
+    """Of ``Talk``: the message goes together with the one before, which the end of the program left
+    unanswered."""
 
 
 @record
 class UnansweredLeftOut(Event):
-    """Of ``Talk``: both together do not fit the context: the message is asked alone, and the one before is dropped."""
+    """Of ``Talk``: both together do not fit the context: the message is asked alone, and the one
+    before is dropped."""
 
 
 @record
@@ -323,7 +334,8 @@ class TuningEnded(Event):
 
 @record
 class ToolsTold(Event):
-    """A line about tools for the user: why there are none, what is no call, or what a server did wrong."""
+    """A line about tools for the user: why there are none, what is no call, or what a server did
+    wrong."""
 
     line: str
     is_fault: bool = False

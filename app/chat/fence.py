@@ -1,9 +1,11 @@
-"""The starter model's fence: it may write only what training has for a question, and else that it does not know.
+"""The starter model's fence: it may write only what training has for a question, and else that it
+does not know.
 
-A model of four megabytes answers anything, mostly wrongly. So its last question is looked for among those that it was
-trained on (``starter/fence.json``, made of its facts by ``python -m starter.make_fence``), and its reply is held to the
-answers that training has for it; where there are several, the model chooses. Other models are not touched, nor are
-replies in a form, texts that are no conversation, and replies that the user has edited.
+A model of four megabytes answers anything, mostly wrongly. So its last question is looked for among
+those that it was trained on (``starter/fence.json``, made of its facts by
+``python -m starter.make_fence``), and its reply is held to the answers that training has for it;
+where there are several, the model chooses. Other models are not touched, nor are replies in a form,
+texts that are no conversation, and replies that the user has edited.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ def fence_of(model: Model, chat: ChatPrompt | None, begun: Sequence[int] = ()) -
 
 
 def answers_to(said: Sequence[str]) -> list[str]:
-    """Return what the starter model may answer to the last of a user's messages: at least one text."""
+    """Return what the starter model may answer to the last of a user's messages: at least one
+    text."""
     fence = _fence()
     talked = Talked()
     for earlier in said[-MOST_MESSAGES:-1]:
@@ -119,7 +122,10 @@ class OneOf:
 
 
 class _Fence:
-    """The questions that are known, and what is said to others. ``given``: as ``starter.make_fence`` writes it."""
+    """The questions that are known, and what is said to others.
+
+    ``given``: as ``starter.make_fence`` writes it.
+    """
 
     def __init__(self, given: dict[str, Any]) -> None:
         self.known = KnownQuestions(given)

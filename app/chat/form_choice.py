@@ -16,14 +16,18 @@ USAGE = "/schema FILE takes a JSON schema"
 
 
 class FormChoice:
-    """The form of replies, as ``--schema`` or ``/schema`` chose it; the engine's thread asks for constraints."""
+    """The form of replies, as ``--schema`` or ``/schema`` chose it; the engine's thread asks for
+    constraints."""
 
     def __init__(self, form: AnswerForm | None = None) -> None:
         self.form = form
         self._forms: tuple[Tokenizer, Forms] | None = None
 
     def obey(self, wanted: str) -> str:
-        """Do what comes after ``/schema``; returns the line to show. Raises Refusal: the file cannot be used."""
+        """Do what comes after ``/schema``; returns the line to show.
+
+        Raises Refusal: the file cannot be used.
+        """
         if wanted.strip().lower() == OFF:
             self.form = None
             return "answers in any form, from the next message on"

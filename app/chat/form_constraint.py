@@ -1,4 +1,5 @@
-"""Which tokens go on with the form of a reply, as a process of its own says (``app.chat.form_process``)."""
+"""Which tokens go on with the form of a reply, as a process of its own says
+(``app.chat.form_process``)."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ class Forms:
         """Return a constraint after the beginning of a reply.
 
         Args:
-            waiting: called now and then while an answer is waited for, here and while the reply is written.
+            waiting: called now and then while an answer is waited for, here and while the reply is
+                written.
 
         Raises:
             FormError: as ``check_form`` does; never for what the parameters of a tool are to be.
@@ -112,9 +114,11 @@ class Forms:
 
 
 class FormConstraint:
-    """How far one reply has come in its form. Every method raises FormError where the form cannot be used.
+    """How far one reply has come in its form. Every method raises FormError where the form cannot
+    be used.
 
-    The child says after each token what comes next, while the model computes; it is read when somebody asks for it.
+    The child says after each token what comes next, while the model computes; it is read when
+    somebody asks for it.
     """
 
     def __init__(self, channel: FormChannel, tokenizer: Tokenizer) -> None:
@@ -138,7 +142,8 @@ class FormConstraint:
         return bool(self._read_flags() & IS_OVER)
 
     def forced(self) -> list[int]:
-        """Return the tokens that must come next, as the model's tokenizer writes them; none where there is a choice."""
+        """Return the tokens that must come next, as the model's tokenizer writes them; none where
+        there is a choice."""
         self._read_next()
         return self._forced[self._n_accepted :]
 

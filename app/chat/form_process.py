@@ -1,7 +1,9 @@
-"""Starts the process that says which tokens go on with forms (``app.chat.form_sandbox``), and talks with its children.
+"""Starts the process that says which tokens go on with forms (``app.chat.form_sandbox``), and talks
+with its children.
 
-The process is kept while a model is open; each form has a child of its own, with limits. It ends with its channel: when
-the form is done, when somebody stops it, and when this process ends, however that happens.
+The process is kept while a model is open; each form has a child of its own, with limits. It ends
+with its channel: when the form is done, when somebody stops it, and when this process ends, however
+that happens.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class FormLimits:
         compile_cpu_s: processor time until it can be used, in seconds.
         step_cpu_s: processor time after each token, in seconds.
         memory_bytes: address space on top of what the vocabulary takes.
-        wall_s: time to wait for an answer, in seconds; generous, since the machine may be busy or swapping.
+        wall_s: time to wait for an answer, in seconds; generous, since the machine may be busy or
+            swapping.
     """
 
     compile_cpu_s: float = 5.0
@@ -232,7 +235,10 @@ class FormChannel:
             else:
                 limit_s = self._limits.compile_cpu_s
             return f"cannot be used: it takes more than {limit_s:g} s of processor time"
-        return f"cannot be used: it is nested too deeply, or needs more than {self._limits.memory_bytes >> 20} MB"
+        return (
+            f"cannot be used: it is nested too deeply, or needs more than "
+            f"{self._limits.memory_bytes >> 20} MB"
+        )
 
     def _next(self) -> tuple[int, bytes]:
         deadline_s = time.monotonic() + self._limits.wall_s

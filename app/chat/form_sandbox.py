@@ -1,9 +1,10 @@
-"""Says which tokens go on with the form of a reply: what runs in the processes of ``app.chat.form_process``.
+"""Says which tokens go on with the form of a reply: what runs in the processes of
+``app.chat.form_process``.
 
-Forms are hostile, and what compiles them is native code: some overflow its stack, some take minutes or gigabytes. So
-one process keeps the vocabulary, which takes a second to prepare, and forks a child for each form. The child begins
-with fresh state, has limits of processor time, memory and stack, and ends with its form; the process tells how it
-ended. No other file knows llguidance.
+Forms are hostile, and what compiles them is native code: some overflow its stack, some take minutes
+or gigabytes. So one process keeps the vocabulary, which takes a second to prepare, and forks a
+child for each form. The child begins with fresh state, has limits of processor time, memory and
+stack, and ends with its form; the process tells how it ended. No other file knows llguidance.
 """
 
 from __future__ import annotations
@@ -29,15 +30,18 @@ VOCABULARY_BYTES = 2 << 30
 MOST_LEXER_STATES = 20_000
 """Limit on what a form may come to while a reply is written; each takes up to 2 kB."""
 MOST_ENCODED_CHARS = 1 << 14
-"""Limit on a forced text that is written as the model's tokenizer would; a longer one is written greedily."""
+"""Limit on a forced text that is written as the model's tokenizer would; a longer one is written
+greedily."""
 AS_USUAL: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""White space as most programs write it: a model that may write more of it may write nothing else."""
+"""White space as most programs write it: a model that may write more of it may write nothing
+else."""
 
 FRAME = struct.Struct("<BI")
 """Before each message: its kind, and the length of what follows."""
 MOST_FRAME_BYTES = 1 << 26
 FORM, TAKE, MASK, IDS = range(4)
-"""To a child: the form, as JSON; tokens that the reply goes on with; a mask is wanted; the tokens of a text."""
+"""To a child: the form, as JSON; tokens that the reply goes on with; a mask is wanted; the tokens
+of a text."""
 TAKEN, FORCED, BITS, TEXT, REFUSED, ENDED, NOTES = range(16, 23)
 """Messages of a child, in this order.
 
@@ -136,7 +140,8 @@ def main() -> None:
 
 
 def _keep(control: socket.socket, vocabulary: FormVocabulary | None, prepared: Any) -> None:
-    """Fork children until the program is gone; the end of a form's channel ends its child at once."""
+    """Fork children until the program is gone; the end of a form's channel ends its child at
+    once."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -311,7 +316,8 @@ class _Following:
                 self._send_mask()
 
     def _take(self, ids: list[int]) -> None:
-        """Go on with tokens, and say what may come next without being asked: the model computes meanwhile."""
+        """Go on with tokens, and say what may come next without being asked: the model computes
+        meanwhile."""
         for token_id in ids:
             if not self._matcher.consume_token(token_id):
                 raise _RefusedError(_unusable(self._matcher.get_error()))
@@ -473,7 +479,8 @@ _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8}
 
 
 def _plain_escapes(gbnf: str) -> str:
-    r"""Return a grammar with printable characters in place of ``\u0041``, which the converter cuts to ``\u41``."""
+    r"""Return a grammar with printable characters in place of ``\u0041``, which the converter cuts
+    to ``\u41``."""
 
     def plain(found: re.Match[str]) -> str:
         code = int(next(filter(None, found.groups()), "0"), 16)

@@ -1,4 +1,5 @@
-"""How replies are generated: the settings, with what ``/set`` chose laid over them; ``/think`` in words."""
+"""How replies are generated: the settings, with what ``/set`` chose laid over them; ``/think`` in
+words."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ from engine.prompt.thinking_mode import ThinkingMode
 if TYPE_CHECKING:
     from engine import Model, Sampling
 
-USAGE = "/set temperature 0.3 changes one, /set keep remembers them for this model, /set reset takes all back"
+USAGE = (
+    "/set temperature 0.3 changes one, /set keep remembers them for this model, /set reset takes "
+    "all back"
+)
 THINK_USAGE = (
     "/think on, off or auto; low, medium or high; or the most tokens of a thought, as /think 500"
 )
@@ -29,7 +33,10 @@ RESET = "reset"
 
 
 class GenerationChoice:
-    """Values chosen in the chat. The engine's thread reads them as one record, which is replaced as a whole."""
+    """Values chosen in the chat.
+
+    The engine's thread reads them as one record, which is replaced as a whole.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._usual = self._now = settings
@@ -72,7 +79,10 @@ class GenerationChoice:
             self._choose(name, value, name)
 
     def recall(self, path: ModelPlace, advice: Advice | None = None) -> None:
-        """Take what is remembered for a model, and the ``advice`` on it. Called in the engine's thread."""
+        """Take what is remembered for a model, and the ``advice`` on it.
+
+        Called in the engine's thread.
+        """
         self._path = path
         self.advice = advice or {}
         self._lay(self._usual, {})
@@ -84,7 +94,10 @@ class GenerationChoice:
                 self._choose(name, value, name)
 
     def adopt(self, parameters: Mapping[str, float]) -> None:
-        """Use a preset's values, if any, and no others. Raises Refusal: one is wrong; everything is as before."""
+        """Use a preset's values, if any, and no others.
+
+        Raises Refusal: one is wrong; everything is as before.
+        """
         before = self._now, self.chosen
         if parameters:
             self._lay(self._usual, {})
@@ -101,7 +114,10 @@ class GenerationChoice:
         return self._now.given_sampling
 
     def obey(self, wanted: str) -> str:
-        """Do what comes after ``/set``; returns the line to show. Raises Refusal: no such parameter or value."""
+        """Do what comes after ``/set``; returns the line to show.
+
+        Raises Refusal: no such parameter or value.
+        """
         words = wanted.replace("=", " ").split()
         if not words:
             return f"{self.described() or 'as the settings and the model say'}. {USAGE}"

@@ -1,7 +1,8 @@
-"""The thread that owns an engine: what waits for it in a fair line is done one after another, whatever it is.
+"""The thread that owns an engine: what waits for it in a fair line is done one after another,
+whatever it is.
 
-A plain daemon thread: a compilation cannot be cancelled, and must not hold up the end of the program, as a worker of
-Textual or asyncio would, whose executor is joined at exit.
+A plain daemon thread: a compilation cannot be cancelled, and must not hold up the end of the
+program, as a worker of Textual or asyncio would, whose executor is joined at exit.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ class LineFullError(Exception):
 
 
 class WaitingLine(Generic[T]):
-    """A queue that serves its peers in turn, each one's items in their order. Any thread may call."""
+    """A queue that serves its peers in turn, each one's items in their order.
+
+    Any thread may call.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -39,7 +43,10 @@ class WaitingLine(Generic[T]):
             return sum(map(len, self._peers.values()))
 
     def join(self, peer: str, item: T, most: int | None = None) -> None:
-        """Wait after what this peer has sent before. Raises LineFullError: ``most`` wait, or as many as ever may."""
+        """Wait after what this peer has sent before.
+
+        Raises LineFullError: ``most`` wait, or as many as ever may.
+        """
         with self._lock:
             if sum(map(len, self._peers.values())) >= (self._most if most is None else most):
                 raise LineFullError
@@ -95,8 +102,8 @@ class EngineHost:
 
     Args:
         most_waiting: limit on the work that waits.
-        between: does short work, and returns whether more of it waits; called whenever the thread is woken, and by
-            longer work between two of its steps.
+        between: does short work, and returns whether more of it waits; called whenever the thread
+            is woken, and by longer work between two of its steps.
         end: called in the thread when it ends.
     """
 
@@ -133,7 +140,10 @@ class EngineHost:
         self._thread.start()
 
     def submit(self, work: Work, peer: str = "", most: int | None = None) -> None:
-        """Do work when its turn comes; what it raises ends the thread. Raises LineFullError: too much waits."""
+        """Do work when its turn comes; what it raises ends the thread.
+
+        Raises LineFullError: too much waits.
+        """
         self.line.join(peer, work, most)
         self.wake()
 
@@ -144,16 +154,19 @@ class EngineHost:
     def run(self, work: Callable[[], T], on_interrupt: Callable[[], None] | None = None) -> T:
         """Do the work and return its result, or raise its exception; the calling thread only waits.
 
-        So signals are answered at once: while a kernel runs, Python runs no handler in the thread that called it.
+        So signals are answered at once: while a kernel runs, Python runs no handler in the thread
+        that called it.
 
         Args:
-            on_interrupt: called for the first KeyboardInterrupt, to make the work end early; its result still counts.
-                Without it, or the second time, the interrupt is raised here and the work is left.
+            on_interrupt: called for the first KeyboardInterrupt, to make the work end early; its
+                result still counts. Without it, or the second time, the interrupt is raised here
+                and the work is left.
         """
         answer: Future[T] = Future()
         while not answer.done():
             try:
-                # Again after an interrupt, which may have come before it was in the line: it is done once.
+                # Again after an interrupt, which may have come before it was in the line: it is
+                # done once.
                 self.submit(partial(_do_once, answer, work))
                 # A system may hand the signal to another thread, which does not wake this one.
                 while not wait([answer], _LOOK_S).done:
@@ -166,7 +179,8 @@ class EngineHost:
         return answer.result()
 
     def close(self, patience_s: float) -> bool:
-        """End the thread after the work that runs; False if that takes longer, as a compilation may."""
+        """End the thread after the work that runs; False if that takes longer, as a compilation
+        may."""
         self._closing.set()
         self.wake()
         if self.is_alive:

@@ -1,9 +1,10 @@
 """Which question of its training the starter model is asked, and what training has for it.
 
-The words that matter must be those of one wording, names of its tables and numbers aside; a misspelt long word is taken
-for the known one next to it. A question with most words of a wording, and none that its kind does not know, is near:
-there the model chooses between that answer and saying that it does not know. What people tell of themselves, and ask
-for later, is found by whole sentences.
+The words that matter must be those of one wording, names of its tables and numbers aside; a
+misspelt long word is taken for the known one next to it. A question with most words of a wording,
+and none that its kind does not know, is near: there the model chooses between that answer and
+saying that it does not know. What people tell of themselves, and ask for later, is found by whole
+sentences.
 """
 
 from __future__ import annotations
@@ -28,14 +29,18 @@ _WORD = re.compile(
 OF_ONESELF = re.compile(r"\b(?:i|i'm|im|me|my|we|our)\b")
 _FRAME = re.compile(
     r"^(?:hey|hi(?: there)?|hello(?: there)?(?=[,!.]))[,!. ]+(?=\S+ \S)"
-    r"|\b(?:please|pls|plz|(?:can|could|will|would) (?:you|anyone)(?: please| also)? (?:tell me|say|name|give me|list)"
-    r"|tell me|give me|do you (?:happen to )?know|i (?:need|want|would like|would love|have) to (?:know|ask|find out)"
-    r"|i (?:was wondering|wonder|forgot|am curious)|remind me|let me (?:know|ask)|(?:may|can) i ask|by any chance"
+    r"|\b(?:please|pls|plz|(?:can|could|will|would) (?:you|anyone)(?: please| also)? (?:tell "
+    r"me|say|name|give me|list)"
+    r"|tell me|give me|do you (?:happen to )?know|i (?:need|want|would like|would love|have) "
+    r"to (?:know|ask|find out)"
+    r"|i (?:was wondering|wonder|forgot|am curious)|remind me|let me (?:know|ask)|(?:may|can) "
+    r"i ask|by any chance"
     r"|(?:a )?quick (?:question|one)|just curious|someone asked me|i'd (?:like|love) to know)\b"
 )
 """What people say around a question."""
 _BEFORE_TOLD = re.compile(
-    r"(?i:(?:please|hello|hi|hi there|hey|actually|no, wait|sorry, i meant|let me correct that|i was wrong|ok|well)"
+    r"(?i:(?:please|hello|hi|hi there|hey|actually|no, wait|sorry, i meant|let me correct "
+    r"that|i was wrong|ok|well)"
     r"[,.:!]? )+"
 )
 _IDLE = frozenset(
@@ -59,9 +64,11 @@ LIGHT = frozenset(
         "call", "called",
     }
 )  # fmt: skip
-"""Words that say little of what is asked: they do not count for how near two questions are, nor in rows of words."""
+"""Words that say little of what is asked: they do not count for how near two questions are, nor in
+rows of words."""
 _NEAR = 0.6, 0.5
-"""Least share of words that a near question has in common with a wording: without names in it, and with."""
+"""Least share of words that a near question has in common with a wording: without names in it, and
+with."""
 _UNITS = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
     "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
@@ -87,7 +94,8 @@ _SUMS: dict[str, Callable[[int, int], str | None]] = {
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a question that matter, in small letters and in their order; numbers as ``#17``."""
+    """Return the words of a question that matter, in small letters and in their order; numbers as
+    ``#17``."""
     text = folded(text)
     text = re.sub(
         r"\bwhat(?:'?s|'re| is)\b", "what", re.sub(r"\b(who|how|where)'s\b", r"\1 is", text)
@@ -129,7 +137,8 @@ class Talked:
         self.key: tuple[str, ...] = ()
 
     def miss(self, text: str) -> None:
-        """A message is beyond the known ones: what it may have told of oneself replaces what was told before."""
+        """A message is beyond the known ones: what it may have told of oneself replaces what was
+        told before."""
         if OF_ONESELF.search(folded(text)):
             self.has_missed = True
             self.told.clear()
@@ -143,7 +152,8 @@ class Kind:
     slots: tuple[str, ...]
     """Tables of names whose values a question of this kind holds."""
     rows: dict[tuple[str, ...], str]
-    """The words of each wording without the slots, to the order of its numbers: ``xy`` or ``yx``."""
+    """The words of each wording without the slots, to the order of its numbers: ``xy`` or
+    ``yx``."""
     is_ordered: bool
     """Whether the order of words matters: ``*`` is in the rows for the slots."""
     sets: frozenset[frozenset[str]]
@@ -156,7 +166,8 @@ class Kind:
     def fit(self, words: Sequence[str], in_slots: Collection[str]) -> tuple[float, str]:
         """Return how near a question is to a wording, and the order of its numbers.
 
-        From 1 on all of its words are those of the wording, and more of them are better; 0 is too far.
+        From 1 on all of its words are those of the wording, and more of them are better; 0 is too
+        far.
         """
         if self.is_ordered:
             row = tuple("*" if word in in_slots else word for word in words if word not in LIGHT)
@@ -169,7 +180,8 @@ class Kind:
         return self._nearness(left), "xy"
 
     def _nearness(self, words: Sequence[str]) -> float:
-        """Return the share of words that a question has in common with the row next to it; 0 if it is too small."""
+        """Return the share of words that a question has in common with the row next to it; 0 if it
+        is too small."""
         weighty = [word for word in words if word not in LIGHT]
         if not self.vocabulary.issuperset(weighty):
             return 0.0
@@ -230,7 +242,8 @@ class KnownQuestions:
         self._fits_of = lru_cache(2 * MOST_MESSAGES)(self._found)
 
     def answers(self, text: str, talked: Talked) -> tuple[list[str], bool]:
-        """Return what training has for a message, and whether its very words are known; note what it tells."""
+        """Return what training has for a message, and whether its very words are known; note what
+        it tells."""
         if len(text) > MOST_CHARS:
             talked.miss(text)
             return [], False
@@ -272,7 +285,8 @@ class KnownQuestions:
         return tuple(fits)
 
     def _named(self, table: str, words: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
-        """Return the names of a table that are in a question, in their order, without those within longer ones."""
+        """Return the names of a table that are in a question, in their order, without those within
+        longer ones."""
         asked = set(words)
         names = [
             (name, text) for text, name in self._values[table].items() if asked.issuperset(text)
@@ -343,13 +357,15 @@ class KnownQuestions:
 
 
 def _says_alike(words: Sequence[str], row: Sequence[str], shared: Sequence[str]) -> bool:
-    """Whether two questions have the shared words in the same order, and speak of the same persons."""
+    """Whether two questions have the shared words in the same order, and speak of the same
+    persons."""
     has_order = list(shared) == [word for word in words if word in shared]
     return has_order and all(of.isdisjoint(words) == of.isdisjoint(row) for of in (_I, _YOU))
 
 
 def _is_slip(word: str, known: str) -> bool:
-    """Whether two words differ by one letter: another, one more, one less, or two that changed places."""
+    """Whether two words differ by one letter: another, one more, one less, or two that changed
+    places."""
     if abs(len(word) - len(known)) > 1:
         return False
     n = 0

@@ -1,4 +1,7 @@
-"""The engine of this machine as a backend: each work ends in events. Knows nothing of the screen."""
+"""The engine of this machine as a backend: each work ends in events.
+
+Knows nothing of the screen.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +140,8 @@ class LocalBackend:
     # ---- models
 
     def open(self, opening: Opening) -> None:
-        """Open a model; where that fails, the one from before stays or is opened again, and reads what it had read."""
+        """Open a model; where that fails, the one from before stays or is opened again, and reads
+        what it had read."""
         assert isinstance(opening.place, Path)
         if self._opened is not None:
             before = self._opened.path
@@ -169,7 +173,10 @@ class LocalBackend:
             self.go_on_with(request, opening.state)
 
     def look_at(self, place: ModelPlace) -> None:
-        """Look at a file while a model is open. Raises Exception: it cannot be opened, or the user has stopped."""
+        """Look at a file while a model is open.
+
+        Raises Exception: it cannot be opened, or the user has stopped.
+        """
         assert isinstance(place, Path)
         self._set_status(
             EngineStatus(
@@ -241,7 +248,8 @@ class LocalBackend:
         return OpenedModel(path, local, measures, tuning, states, ahead, earlier)
 
     def go_on_with(self, request: Request, state: Path | None = None) -> None:
-        """Take in a conversation; what of it is not in the cache is read with what is asked next."""
+        """Take in a conversation; what of it is not in the cache is read with what is asked
+        next."""
         opened = self._model()
         opened.states.leave()
         self._adapt(opened, request.adapters)
@@ -312,7 +320,8 @@ class LocalBackend:
     def _read(
         self, opened: OpenedModel, begin: Callable[[], list[int]], state: Path | None = None
     ) -> None:
-        """Read what a prompt will ``begin`` with, and keep that; what goes wrong does not cost the model."""
+        """Read what a prompt will ``begin`` with, and keep that; what goes wrong does not cost the
+        model."""
         local = opened.local
         try:
             done = opened.ahead.reread(begin(), state)
@@ -456,7 +465,8 @@ class LocalBackend:
         opened.states.note_progress()
 
     def _answer(self, opened: OpenedModel, turn: LocalTurn, asked_s: float | None) -> bool:
-        """Read the prompt and write the reply; False means that there is no reply and the turn does not count."""
+        """Read the prompt and write the reply; False means that there is no reply and the turn does
+        not count."""
         with (
             opened.measures.of_reply(turn.meter, asked_s),
             self._wire.running(turn.reply, turn.written),
@@ -491,7 +501,8 @@ class LocalBackend:
         )
 
     def examine(self, answer: Future[Any]) -> None:
-        """Measure the machine for the doctor, and put an ``app.doctor.examine.Examination`` into ``answer``."""
+        """Measure the machine for the doctor, and put an ``app.doctor.examine.Examination`` into
+        ``answer``."""
         before = self._wire.status  # the last reply's figures stay
         fulfil(answer, self._measured)  # an error is the doctor's to show, not a reply's
         self._wire.status = before

@@ -1,7 +1,9 @@
-"""An open model of this machine: a request becomes ids, and the ids a reply. In the engine's thread.
+"""An open model of this machine: a request becomes ids, and the ids a reply. In the engine's
+thread.
 
-Every request brings the whole conversation. What it has in common with the one before keeps its tokens, and replies
-keep the ids that were generated, where these mean the same in this vocabulary: the cache serves as far as it can.
+Every request brings the whole conversation. What it has in common with the one before keeps its
+tokens, and replies keep the ids that were generated, where these mean the same in this vocabulary:
+the cache serves as far as it can.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class TurnPrompt:
     earlier: EarlierPart | None = None
     """Of a reply that is continued; None for a new one."""
     chat: ChatPrompt | None = None
-    """The conversation that ends with the message to answer and gets the reply; None for a plain text."""
+    """The conversation that ends with the message to answer and gets the reply; None for a plain
+    text."""
     leaves_loop: bool = False
     """Whether the reply is one that repeated itself."""
     dropped_turns: int = 0
@@ -105,7 +108,8 @@ class LocalModel:
         self.adapters: tuple[str, ...] = ()
 
     def tags(self, with_calls: bool = True) -> Collection[int]:
-        """Return the control tokens that are part of the text; those of calls where the model knows tools."""
+        """Return the control tokens that are part of the text; those of calls where the model knows
+        tools."""
         if with_calls:
             how = self.model.chat_template.call_format
         else:
@@ -124,7 +128,10 @@ class LocalModel:
             self.chat.tokenise_again()
 
     def hold(self, said: Sequence[Said]) -> None:
-        """Bring the conversation to what was said. Raises EngineError: a message cannot be taken."""
+        """Bring the conversation to what was said.
+
+        Raises EngineError: a message cannot be taken.
+        """
         chat = self.chat
         n_same = self.n_held(said)
         if n_same:
@@ -167,7 +174,8 @@ class LocalModel:
             )
 
     def _says(self, reply: Said, with_calls: bool) -> bool:
-        """Whether a reply's tokens are tokens of this vocabulary: they say here what they said there."""
+        """Whether a reply's tokens are tokens of this vocabulary: they say here what they said
+        there."""
         tokenizer = self.model.tokenizer
         if not reply.ids or max(reply.ids) >= tokenizer.vocab_size:
             return False
@@ -176,7 +184,10 @@ class LocalModel:
         return said.startswith(reply.raw) or (bool(said) and reply.raw.startswith(said))
 
     def prompt(self, request: Request) -> TurnPrompt:
-        """Return what a request is as ids. Raises EngineError: the template refuses it; Refusal: it holds no token."""
+        """Return what a request is as ids.
+
+        Raises EngineError: the template refuses it; Refusal: it holds no token.
+        """
         if request.plain is not None:
             ids = list(self.model.tokenizer.encode(request.plain))
             if not ids:
@@ -192,7 +203,10 @@ class LocalModel:
             raise
 
     def prompt_with_room(self, request: Request) -> TurnPrompt:
-        """Return the same; the oldest turns go until it fits. Raises NoRoomError: it does not without them either."""
+        """Return the same; the oldest turns go until it fits.
+
+        Raises NoRoomError: it does not without them either.
+        """
         n_ctx = self.session.n_ctx
         is_new = request.begun is None and request.plain is None
         if is_new:
@@ -247,7 +261,8 @@ class LocalModel:
 
     @contextmanager
     def _thinking_as_in(self, reply: str, thinking: Thinking | None) -> Iterator[None]:
-        """Open the prompt as it was for a reply that goes on, however much the model shall think from now on."""
+        """Open the prompt as it was for a reply that goes on, however much the model shall think
+        from now on."""
         chosen = self.chat.thinking
         chat = self.chat
         try:
@@ -263,7 +278,8 @@ class LocalModel:
     # ---- from ids to a reply
 
     def fence(self, prompt: TurnPrompt) -> Any:
-        """Return what holds the bundled model to what its training has for a question; None for any other model."""
+        """Return what holds the bundled model to what its training has for a question; None for any
+        other model."""
         if prompt.earlier is not None:
             begun = prompt.earlier.ids
         else:
@@ -327,7 +343,8 @@ class LocalModel:
 
 
 def _is_same(held: Said, said: Said) -> bool:
-    """Whether a message is what it was; clients of the API send replies without their ids, and may trim them."""
+    """Whether a message is what it was; clients of the API send replies without their ids, and may
+    trim them."""
     if (held.role, held.calls, held.results) != (said.role, said.calls, said.results):
         return False
     if held.role != ASSISTANT:

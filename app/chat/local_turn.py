@@ -1,4 +1,5 @@
-"""One prompt and its reply, told in events; and several replies to one prompt, computed together."""
+"""One prompt and its reply, told in events; and several replies to one prompt, computed
+together."""
 
 from __future__ import annotations
 
@@ -28,18 +29,23 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.1
 _LEAST_AGAINST_LOOPS = {"repeat_penalty": 1.15, "repeat_window": 64, "dry_multiplier": 0.8}
-"""Least values for a reply that goes on after it repeated itself: DRY against the unit, the penalty against its words.
-SmolLM2 135M fell into the next loop with 1.1, and into nonsense with 1.2 over 256 tokens."""
+"""Least values for a reply that goes on after it repeated itself: DRY against the unit, the penalty
+against its words. SmolLM2 135M fell into the next loop with 1.1, and into nonsense with 1.2 over
+256 tokens."""
 
 
 def _less_repetitive(sampling: Sampling) -> Sampling:
-    """Return the same sampling with penalties on repetition, or with its own where they are stronger."""
+    """Return the same sampling with penalties on repetition, or with its own where they are
+    stronger."""
     least = _LEAST_AGAINST_LOOPS
     return replace(sampling, **{name: max(least[name], getattr(sampling, name)) for name in least})
 
 
 def _unlike_others(sampling: Sampling, at: int) -> Sampling:
-    """Return the sampling of one of several replies, with a seed of its own. Raises Refusal: they would be alike."""
+    """Return the sampling of one of several replies, with a seed of its own.
+
+    Raises Refusal: they would be alike.
+    """
     if sampling.temperature <= 0:
         raise Refusal(
             "at temperature 0 all answers are the same (/set temperature 0.7 makes them differ)"
@@ -201,7 +207,8 @@ class LocalTurn:
 
 @contextmanager
 def peers_of(model: Model, session: Session, n: int) -> Iterator[tuple[list[Session], str]]:
-    """Have sessions for n replies, this one first, or as many as memory has room for; and why they are fewer."""
+    """Have sessions for n replies, this one first, or as many as memory has room for; and why they
+    are fewer."""
     sessions = [session]
     trouble = ""
     try:
@@ -243,7 +250,10 @@ class Answers:
             turn.reply.cancel()
 
     def run(self) -> bool:
-        """Answer; True when there is a reply. Raises whatever the first does before it has a token."""
+        """Answer; True when there is a reply.
+
+        Raises whatever the first does before it has a token.
+        """
         if self._turns[0].run():
             self._kept.add(0)
         self._begin_others()

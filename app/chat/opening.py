@@ -1,7 +1,7 @@
 """Functions that open and set up a model: the settings applied to the engine's public names.
 
-Everything is imported on use: numba and numpy must not cost a start that ends before a model opens. Tests replace
-these functions by those of a scripted engine.
+Everything is imported on use: numba and numpy must not cost a start that ends before a model opens.
+Tests replace these functions by those of a scripted engine.
 """
 
 from __future__ import annotations
@@ -37,28 +37,39 @@ Report = Callable[[Any], None]
 
 
 def validate_model(path: Path | str) -> Checked:
-    """Check the whole file without numba. Raises EngineError: it cannot be used; the message is one line."""
+    """Check the whole file without numba.
+
+    Raises EngineError: it cannot be used; the message is one line.
+    """
     from engine import loader
 
     return loader.validate(path)
 
 
 def check_model(path: Path | str) -> None:
-    """Check the whole file and close it. Raises EngineError: it cannot be used; the message is one line."""
+    """Check the whole file and close it.
+
+    Raises EngineError: it cannot be used; the message is one line.
+    """
     validate_model(path).gguf.close()
 
 
 def glance_at_model(path: Path | str) -> None:
-    """Check in a millisecond that a file is GGUF; opening it checks the rest. Raises EngineError: it is not."""
+    """Check in a millisecond that a file is GGUF; opening it checks the rest.
+
+    Raises EngineError: it is not.
+    """
     from engine import glance
 
     glance(path)
 
 
 def open_model(settings: Settings, path: Path | str, progress: Report | None = None) -> Model:
-    """Open a model with the threads and the memory mode of the settings, else those remembered for it on this machine.
+    """Open a model with the threads and the memory mode of the settings, else those remembered for
+    it on this machine.
 
-    Compiles kernels on first use. Raises EngineError: the model cannot be used; the message is one line.
+    Compiles kernels on first use. Raises EngineError: the model cannot be used; the message is one
+    line.
     """
     from engine import Model
 
@@ -83,14 +94,18 @@ def open_model(settings: Settings, path: Path | str, progress: Report | None = N
 
 
 def use_adapters(model: Model, adapters: Sequence[str]) -> None:
-    """Let adapters change a model, in place of those before. Raises EngineError: one does not suit it."""
+    """Let adapters change a model, in place of those before.
+
+    Raises EngineError: one does not suit it.
+    """
     model.use_adapters([split_scale(name) for name in adapters])
 
 
 def use_tuned(
     model: Model, choice: TunedChoice, settings: Settings, progress: Report | None = None
 ) -> None:
-    """Give a model what is remembered for it, as far as the settings leave it open and the memory has room."""
+    """Give a model what is remembered for it, as far as the settings leave it open and the memory
+    has room."""
     from engine.errors import MemoryPlanError
 
     if not (settings.threads or settings.prefill_threads):
@@ -105,12 +120,14 @@ def use_tuned(
 
 
 def kv_type_of(settings: Settings, model: Model) -> str:
-    """Return the format of the KV cache: of the settings, or remembered for this machine and model; AUTO otherwise."""
+    """Return the format of the KV cache: of the settings, or remembered for this machine and model;
+    AUTO otherwise."""
     return tuned.kv_type_of(settings.kv_type, recall_tuned(model).choice)
 
 
 def recall_tuned(model: Model) -> Recalled:
-    """Return what is remembered for this machine, model and power source, and whether it is in doubt."""
+    """Return what is remembered for this machine, model and power source, and whether it is in
+    doubt."""
     kept = state.load_state()[0]
     if kept.tuned_threads:
         return recall(kept, _place(model))
@@ -120,7 +137,8 @@ def recall_tuned(model: Model) -> Recalled:
 def remember_tuned(
     model: Model, choice: TunedChoice | None, measured: Measured | None = None
 ) -> str | None:
-    """Remember a choice for this machine and model, or forget it; returns a line where that failed."""
+    """Remember a choice for this machine and model, or forget it; returns a line where that
+    failed."""
     key, without = keys_to_remember(_place(model), measured)
     return state.remember_tuned(key, choice, measured, without=without)
 
@@ -151,7 +169,10 @@ def _place(model: Model) -> TuningPlace:
 def try_lookahead(
     model: Model, session: Session, is_unwanted: Callable[[], bool], again: bool
 ) -> Mapping[str, Lookahead]:
-    """Find out how decode should ask memory ahead, if that is not known. Raises EngineError: it was cancelled."""
+    """Find out how decode should ask memory ahead, if that is not known.
+
+    Raises EngineError: it was cancelled.
+    """
     from engine.tuning.lookahead_trials import try_lookahead
 
     return try_lookahead(model, session, is_unwanted, again)
@@ -166,7 +187,8 @@ def make_sweep(
     budget_s: float | None = None,
     earlier: TuningReport | None = None,
 ) -> Sweep:
-    """Return a search for what is best after what the session holds; ``may_pin``: pinned threads may be tried too."""
+    """Return a search for what is best after what the session holds; ``may_pin``: pinned threads
+    may be tried too."""
     from engine.machine import host
     from engine.tuning.sweep import Sweep
     from engine.tuning.trials import SessionTrials
@@ -179,7 +201,8 @@ def make_sweep(
 def state_files(
     settings: Settings, may_read_prefix: Callable[[], bool] = bool
 ) -> StateFiles | None:
-    """Return how the state of the cache is kept, if it is; ``may_read_prefix``: read system prompts early."""
+    """Return how the state of the cache is kept, if it is; ``may_read_prefix``: read system prompts
+    early."""
     quota_bytes = settings.kv_states_quota_bytes
     if not quota_bytes:
         return None
@@ -197,7 +220,8 @@ def state_files(
 
 
 def make_sampling(settings: Settings, model: Model, mode: ThinkingMode) -> Sampling:
-    """Return how tokens are chosen: as the user's settings say, else the model's file, else its makers, else ours."""
+    """Return how tokens are chosen: as the user's settings say, else the model's file, else its
+    makers, else ours."""
     from engine import Sampling
 
     chosen = settings.sampling
@@ -223,7 +247,10 @@ def greedy_sampling() -> Sampling:
 
 
 def check_kernels(model: Model) -> None:
-    """Compare the kernels that the model uses with their references. Raises EngineError: one differs."""
+    """Compare the kernels that the model uses with their references.
+
+    Raises EngineError: one differs.
+    """
     from engine.measure.check import check_model
 
     check_model(model)

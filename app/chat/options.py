@@ -28,43 +28,50 @@ if TYPE_CHECKING:
 
 @record
 class ChatOptions:
-    """How the engine's thread opens models and writes replies; see the settings of the same names."""
+    """How the engine's thread opens models and writes replies; see the settings of the same
+    names."""
 
     open_model: Callable[[Path, Callable[[Any], None]], Model]
     """Opens a model and calls the second argument with the engine's ``Progress`` records."""
     sampling: Callable[[Model, ThinkingMode], Sampling]
-    """Called in the engine's thread, because building it imports the engine, for each reply and how it thinks."""
+    """Called in the engine's thread, because building it imports the engine, for each reply and how
+    it thinks."""
     glance_at_model: Callable[[Path], object] = str
-    """Raises where a path leads to no model file; called in a thread of its own before anything is asked about it."""
+    """Raises where a path leads to no model file; called in a thread of its own before anything is
+    asked about it."""
     check_model: Callable[[Path], object] = str
     """Raises where a file cannot be opened, before the present model is closed for it."""
     settings: Settings = field(default_factory=built_in_settings)
     """How large the context is, how its cache is kept, and how much the model thinks."""
     size_context: Callable[[Model, ChatPrompt], int | None] = lambda model, chat: None
-    """Called in the engine's thread before the session is opened: how large it needs to be. For a single prompt."""
+    """Called in the engine's thread before the session is opened: how large it needs to be. For a
+    single prompt."""
     form: FormChoice | None = None
     """The form of replies; None for any, for good."""
     tools: ToolBox | None = None
     """Tools of the user's servers; None where none are used."""
     generation: GenerationChoice | None = None
-    """Parameters chosen with ``/set``, in place of those of the settings; its ``sampling`` is the one above."""
+    """Parameters chosen with ``/set``, in place of those of the settings; its ``sampling`` is the
+    one above."""
     least_reply_tokens: int = MIN_REPLY_TOKENS
     """Room that must be left for a reply before a prompt is taken."""
     tells_pieces: bool = False
     """Whether every piece of a reply is reported as the model wrote it."""
     on_opened: Callable[[Path], str | None] = lambda path: None
-    """Called in the engine's thread when a model is open, which may be remembered; returns a line to show, if any."""
+    """Called in the engine's thread when a model is open, which may be remembered; returns a line
+    to show, if any."""
     open_history: Callable[[], ReplyHistory] = ReplyHistory
     """Called in the engine's thread, for the speeds of earlier replies."""
     examine: Callable[[Model | None, Session | None, str, Callable[[Any], None]], Any] | None = None
-    """Measures for the doctor, given model, session, type of the KV cache and a report of progress."""
+    """Measures for the doctor, given model, session, type of the KV cache and a report of
+    progress."""
     watch_conditions: Callable[[], ConditionsWatch] = lambda: ConditionsWatch(None)
     """Makes the watch on the machine during measurements; the default watches nothing."""
     try_lookahead: Callable[[Model, Session, Callable[[], bool], bool], Mapping[str, Lookahead]] = (
         lambda *_: {}
     )
-    """Called in the engine's thread once a reply is written and nothing is asked, and after a search for threads
-    (again): tunes the kernels."""
+    """Called in the engine's thread once a reply is written and nothing is asked, and after a
+    search for threads (again): tunes the kernels."""
     state_files: Callable[[], StateFiles | None] = lambda: None
     """Called in the engine's thread: how the state of the cache is kept; None keeps none."""
     remote: Callable[[Wire, ChatOptions], Backend] | None = None

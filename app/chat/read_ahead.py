@@ -1,7 +1,9 @@
-"""Reading before anything is asked: of the draft in the prompt, and of a conversation that another model had.
+"""Reading before anything is asked: of the draft in the prompt, and of a conversation that another
+model had.
 
-Reading ahead needs no promise that the text stays: the prompt that is sent keeps the longest prefix it shares with the
-cache. With another model the whole conversation is read again, since its vocabulary and template differ.
+Reading ahead needs no promise that the text stays: the prompt that is sent keeps the longest prefix
+it shares with the cache. With another model the whole conversation is read again, since its
+vocabulary and template differ.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ MIN_TOKENS = 32
 """Fewer tokens are not worth waking the engine for."""
 MAX_CHARS = 1 << 16
 MAX_COUNT_S = 0.04
-"""Rendering and tokenising cannot be cancelled: texts as long as one that took longer are left alone."""
+"""Rendering and tokenising cannot be cancelled: texts as long as one that took longer are left
+alone."""
 
 
 class ReadAhead:
@@ -68,7 +71,8 @@ class ReadAhead:
         n_messages = len(chat.messages)
         ids = chat.add_user(text)
         chat.rewind(n_messages)
-        # The first one of a model also builds what every later one uses, and what is asked next would pay for that.
+        # The first one of a model also builds what every later one uses, and what is asked next
+        # would pay for that.
         is_first = self._is_first
         self._is_first = False
         if self._wire.now_s() - started_s > MAX_COUNT_S and not is_first and not is_settled:
@@ -142,10 +146,12 @@ class ReadAhead:
         self._wire.emit(PromptCounted(given, len(ids) - kept, shared - kept, read_tokens, read_s))
 
     def reread(self, ids: list[int], state: Path | None = None) -> ConversationReread:
-        """Read what a conversation's next prompt will begin with, with progress, until done or cancelled, and keep it.
+        """Read what a conversation's next prompt will begin with, with progress, until done or
+        cancelled, and keep it.
 
         Args:
-            ids: the cache or the disk may hold some of it; without room for a reply after it, nothing is read.
+            ids: the cache or the disk may hold some of it; without room for a reply after it,
+                nothing is read.
             state: as of ``SavedStates.bring_back``.
         """
         wire = self._wire
@@ -155,7 +161,10 @@ class ReadAhead:
         n_ready = session.reusable([*ids, -1])
         done = ConversationReread(0, len(ids), 0.0, back.trouble, min(back.tokens, n_ready))
         if len(ids) + MIN_REPLY_TOKENS > session.n_ctx:
-            sizes = f"the conversation has {count(len(ids))} tokens, this model's context holds {session.n_ctx:,}"
+            sizes = (
+                f"the conversation has {count(len(ids))} tokens, this model's context holds "
+                f"{session.n_ctx:,}"
+            )
             return replace(done, trouble=f"{sizes}: the oldest turns go with the next message")
         meter = ReplyMeter(len(ids), wire.now_s)
         unread = len(ids) - n_ready

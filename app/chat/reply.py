@@ -1,4 +1,5 @@
-"""One measured reply: read the prompt, generate, count. The only generation loop of the application.
+"""One measured reply: read the prompt, generate, count. The only generation loop of the
+application.
 
 ``LocalTurn`` and the benchmark use it, so their figures mean the same. It knows no engine by name:
 a session is anything with ``prefill``, ``generate`` and ``cancel``.
@@ -96,7 +97,8 @@ class ReplyMeter:
         return 0.0
 
     def window_tps(self, window_s: float) -> float:
-        """Rate over the last seconds, falling by itself while no token comes; 0 before there are two tokens."""
+        """Rate over the last seconds, falling by itself while no token comes; 0 before there are
+        two tokens."""
         now_s = self._clock()
         # The token before the window begins the first interval inside it.
         first = max(0, bisect_right(self.token_times_s, now_s - window_s) - 1)
@@ -127,7 +129,8 @@ class ReplyMeter:
 
 
 class ThoughtLimit:
-    """Follows one reply, after what a continued one has ``earlier``, and says when its thought is to end."""
+    """Follows one reply, after what a continued one has ``earlier``, and says when its thought is
+    to end."""
 
     def __init__(
         self,
@@ -148,7 +151,8 @@ class ThoughtLimit:
         self.n_chars = 0
 
     def note(self, token_id: int) -> None:
-        """The reply has another token; ``n_chars`` is how many characters those noted so far say."""
+        """The reply has another token; ``n_chars`` is how many characters those noted so far
+        say."""
         text = self._stream.push(token_id)
         self.n_chars += len(text)
         self._splitter.push(text)
@@ -156,12 +160,14 @@ class ThoughtLimit:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether the thought is to end here: it has had its tokens, and the last one ends no character's midst."""
+        """Whether the thought is to end here: it has had its tokens, and the last one ends no
+        character's midst."""
         is_long = self._n_tokens >= self._budget_tokens and not self._was_ended
         return is_long and self._splitter.is_open and not self._stream.is_within_character
 
     def end(self) -> tuple[list[int], str] | None:
-        """Return the tokens that end the thought and begin the answer, and their text, if it is to end here; once."""
+        """Return the tokens that end the thought and begin the answer, and their text, if it is to
+        end here; once."""
         marker = self._splitter.marker
         if marker is None or not self.is_used_up:
             return None
@@ -175,7 +181,8 @@ def limit_of(
     spelled: Collection[int],
     begun: Iterable[int] = (),
 ) -> ThoughtLimit | None:
-    """Return the limit that a conversation's next reply has, after what a continued one has of it; None for none."""
+    """Return the limit that a conversation's next reply has, after what a continued one has of it;
+    None for none."""
     if chat is not None:
         budget = chat.thought_budget_tokens
     else:
@@ -186,7 +193,8 @@ def limit_of(
 
 
 def guard_of(settings: Settings, tokenizer: Tokenizer, constraint: object) -> LoopGuard | None:
-    """Return what ends a reply that repeats itself; None where that is off, or where it would break a form."""
+    """Return what ends a reply that repeats itself; None where that is off, or where it would break
+    a form."""
     is_wanted = settings.loop_guard == "on" and constraint is None
     if is_wanted:
         return LoopGuard(tokenizer.spelled_bytes)
@@ -195,7 +203,10 @@ def guard_of(settings: Settings, tokenizer: Tokenizer, constraint: object) -> Lo
 
 @dataclass(eq=False)
 class Reply:
-    """A reply in the making. Iterate over it in the engine's thread; cancel it and read its meter from any thread."""
+    """A reply in the making.
+
+    Iterate over it in the engine's thread; cancel it and read its meter from any thread.
+    """
 
     session: Any
     """The engine's session; its cache decides what of the prompt must be read."""
@@ -222,9 +233,11 @@ class Reply:
     constraint: Any = None
     """A form that the reply must have."""
     guard: LoopGuard | None = None
-    """Ends a reply that repeats itself; of what was repeated one copy stays in ``ids`` and ``text``."""
+    """Ends a reply that repeats itself; of what was repeated one copy stays in ``ids`` and
+    ``text``."""
     on_token: Callable[[Any], object] | None = None
-    """Called with each of the reply's tokens as the session gives it, before its text is yielded."""
+    """Called with each of the reply's tokens as the session gives it, before its text is
+    yielded."""
     on_prompt_progress: Callable[[int, int], None] | None = None
     """Called with (tokens read, tokens to read) while the prompt is read."""
     clock: Clock = time.monotonic
@@ -254,7 +267,10 @@ class Reply:
         self.session.cancel()
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the text piece by piece. Raises what the session raises but its Cancelled; ids and text stay."""
+        """Yield the text piece by piece.
+
+        Raises what the session raises but its Cancelled; ids and text stay.
+        """
         self.meter.finish_reason = ""
         try:
             self.meter.finish_reason = yield from self._read_and_generate()
@@ -316,7 +332,8 @@ class Reply:
                     self.ids.append(generated.token_id)
                     if self.on_token is not None:
                         self.on_token(generated)
-                # Otherwise the reply is over, and this is text that was held back: it repeats its token's id.
+                # Otherwise the reply is over, and this is text that was held back: it repeats its
+                # token's id.
                 self._pieces.append(generated.text)
                 n_copied = 0
                 if not is_over:
@@ -345,7 +362,8 @@ class Reply:
         self.n_cut_chars = n_before - len(self.text)
 
     def _ends_thought(self, token_id: int) -> bool:
-        """Whether the limit ends the thought after this token; never while text of it is held back."""
+        """Whether the limit ends the thought after this token; never while text of it is held
+        back."""
         if self.limit is None:
             return False
         self.limit.note(token_id)

@@ -1,4 +1,5 @@
-"""Text of the running reply: from pieces to events, cleaned, with thinking told apart; and as far as it has come."""
+"""Text of the running reply: from pieces to events, cleaned, with thinking told apart; and as far
+as it has come."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class ReplyText:
 
     Args:
         opening: the last words of the prompt, which may open a thinking block.
-        begun: the beginning of a reply that is continued, which comes again before what is new; None for a new one.
+        begun: the beginning of a reply that is continued, which comes again before what is new;
+            None for a new one.
         earlier: what was thought in it.
         calls: takes calls of tools out of the answer; None where the model knows no tools.
         tells_pieces: whether every piece is told too as the model wrote it, but for its calls.
@@ -62,7 +64,8 @@ class ReplyText:
         self._is_finished = False
 
     def push(self, text: str) -> None:
-        """Take the next piece; only now a reply is reopened: one that is stopped before it stays as it was."""
+        """Take the next piece; only now a reply is reopened: one that is stopped before it stays as
+        it was."""
         self._reopen()
         self._show(self._splitter.push(text))
         self._tell_piece(text)  # last: it is saved before it is shown
@@ -137,7 +140,10 @@ def _cleaned(cleaner: TextCleaner, text: str, is_last: bool) -> str:
 
 
 class GrowingReply:
-    """Text that only grows, until it begins again. ``thinking``: once it is over; None where there is none."""
+    """Text that only grows, until it begins again.
+
+    ``thinking``: once it is over; None where there is none.
+    """
 
     def __init__(self) -> None:
         self._pieces: list[str] = []

@@ -17,7 +17,8 @@ class Begun:
     thinking: Thinking | None = None
     """The thinking in it."""
     edited: str | None = None
-    """What the user made of its answer, or of its thinking where there is no answer yet; None: it is as it was."""
+    """What the user made of its answer, or of its thinking where there is no answer yet; None: it
+    is as it was."""
     is_loop: bool = False
     """Whether it repeated itself: what follows is kept from repetition."""
 
@@ -27,7 +28,8 @@ class Request:
     """What a model is asked. Without a reply, what it may read ahead."""
 
     said: tuple[Said, ...] = ()
-    """The conversation, oldest first: a system prompt may be the first, a message of the user or of tools is the last.
+    """The conversation, oldest first: a system prompt may be the first, a message of the user or of
+    tools is the last.
     """
     begun: Begun | None = None
     """The reply that goes on; None for a new one."""

@@ -1,9 +1,11 @@
-"""Contents of the cache on disk, in the engine's thread: kept for the live conversation, brought back where it serves.
+"""Contents of the cache on disk, in the engine's thread: kept for the live conversation, brought
+back where it serves.
 
-All conversations had with one model and type of cache share one directory, a tree of prefixes (``engine.saved_state``):
-what was read once, in whichever conversation, is not read again. A state is a disposable cache: whatever is wrong with
-it costs the reading of what it held. It is compared with the conversation token by token, as the cache itself always
-is. Which segments a conversation left there is noted with it, so that they go when it is deleted.
+All conversations had with one model and type of cache share one directory, a tree of prefixes
+(``engine.saved_state``): what was read once, in whichever conversation, is not read again. A state
+is a disposable cache: whatever is wrong with it costs the reading of what it held. It is compared
+with the conversation token by token, as the cache itself always is. Which segments a conversation
+left there is noted with it, so that they go when it is deleted.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class StateFiles:
     """How states are written and read."""
 
     restore: Callable[[Any, Path, Sequence[int]], Any]
-    """Fills an empty session with what a place has of a prompt; returns what has ``tokens`` and ``seconds``."""
+    """Fills an empty session with what a place has of a prompt; returns what has ``tokens`` and
+    ``seconds``."""
     restorable: Callable[[Any, Path, Sequence[int]], int]
     """Says how many tokens of those wanted a place would bring back."""
     names: Callable[[Any, Path, Sequence[int]], list[str]]
@@ -104,7 +107,8 @@ class SavedStates:
         self.leave(patience_s)
 
     def leave(self, patience_s: float = FLUSH_S) -> None:
-        """Another conversation comes next: what the cache holds of this one is kept as far as that takes no time."""
+        """Another conversation comes next: what the cache holds of this one is kept as far as that
+        takes no time."""
         if self._writer is not None:
             with suppress(Exception):
                 self._writer.flush(patience_s)
@@ -125,18 +129,22 @@ class SavedStates:
             self._place.state_trouble = reason_in_a_line(error)
 
     def reusable(self, ids: Sequence[int]) -> int:
-        """Return the tokens of a prompt that need not be computed: the cache holds them, or the disk."""
+        """Return the tokens of a prompt that need not be computed: the cache holds them, or the
+        disk."""
         n_held = self._session.reusable(ids)
         return max(n_held, min(self._most_saved(ids, n_held + LEAST_TAKEN_TOKENS)[1], len(ids) - 1))
 
     def bring_back(self, ids: Sequence[int], path: Path | None = None) -> BroughtBack:
-        """Fill the cache with what is saved of a prompt, if that is more than the cache holds of it.
+        """Fill the cache with what is saved of a prompt, if that is more than the cache holds of
+        it.
 
-        It is another conversation's where that begins alike, and this one's where it was had before, or where sliding
-        and recurrent layers cannot go back to what an edit or another reply begins from.
+        It is another conversation's where that begins alike, and this one's where it was had
+        before, or where sliding and recurrent layers cannot go back to what an edit or another
+        reply begins from.
 
         Args:
-            path: what the names of files about the conversation's states begin with, where it is taken up again.
+            path: what the names of files about the conversation's states begin with, where it is
+                taken up again.
         """
         session = self._session
         files = self._files
@@ -157,7 +165,8 @@ class SavedStates:
         return BroughtBack(restored.tokens, restored.seconds)
 
     def _most_saved(self, ids: Sequence[int], least: int) -> tuple[Path | None, int, str]:
-        """Return where a prompt is saved, how much of it, and what was wrong; None and 0 for less than ``least``."""
+        """Return where a prompt is saved, how much of it, and what was wrong; None and 0 for less
+        than ``least``."""
         files = self._files
         if files is None or len(ids) < least:
             return None, 0, ""
@@ -174,7 +183,8 @@ class SavedStates:
         return (None, 0, "")
 
     def begin_with(self, ids: Sequence[int]) -> None:
-        """A conversation begins with these tokens: bring them back, or read and keep them while nothing is asked."""
+        """A conversation begins with these tokens: bring them back, or read and keep them while
+        nothing is asked."""
         files = self._files
         session = self._session
         if files is None or len(ids) < LEAST_PREFIX_TOKENS:
@@ -222,10 +232,12 @@ class SavedStates:
     def read_apart(
         self, ids: Sequence[int], path: Path, idle_work: IdleWork, on_saved: Callable[[int], object]
     ) -> str:
-        """Read what is not saved of a prompt in a session of its own, and save it; the present one stays as it is.
+        """Read what is not saved of a prompt in a session of its own, and save it; the present one
+        stays as it is.
 
         Args:
-            path: what the names of files begin with about the states of the conversation that the prompt is noted with.
+            path: what the names of files begin with about the states of the conversation that the
+                prompt is noted with.
             on_saved: called with the tokens that are saved by now.
 
         Returns:
@@ -258,7 +270,8 @@ class SavedStates:
 
     @property
     def _kind(self) -> str:
-        """Name of the model and the type of its cache: states of another kind cannot be restored."""
+        """Name of the model and the type of its cache: states of another kind cannot be
+        restored."""
         return f"{self._model.fingerprint[:16]}-{self._session.kv_type.replace('/', '-')}"
 
     def _directory(self) -> Path | None:
@@ -269,7 +282,10 @@ class SavedStates:
         return None
 
     def _kept_in(self) -> Path:
-        """The same, with the model's name next to the segments. Raises OSError: it cannot be created."""
+        """The same, with the model's name next to the segments.
+
+        Raises OSError: it cannot be created.
+        """
         directory = self._directory()
         if directory is None:
             raise PermissionError(errno.EACCES, "the directory for saved states is not writable")

@@ -1,4 +1,5 @@
-"""Activity of the engine's thread: one small immutable record, replaced as a whole; no one waits for it."""
+"""Activity of the engine's thread: one small immutable record, replaced as a whole; no one waits
+for it."""
 
 from __future__ import annotations
 
@@ -45,10 +46,12 @@ class EngineStatus:
     meter: ReplyMeter | None = None
     """Of the running reply, growing while it is read; after it, that of the last one."""
     usual_prefill_tps: float = 0.0
-    """Prompt tokens read per second in earlier turns, for as long as this one has no rate of its own; 0 for unknown."""
+    """Prompt tokens read per second in earlier turns, for as long as this one has no rate of its
+    own; 0 for unknown."""
     threads: int = 0
     turn_starts: tuple[int, ...] = ()
-    """Where in the context each turn begins, oldest first; the system prompt is before the first."""
+    """Where in the context each turn begins, oldest first; the system prompt is before the
+    first."""
     server: str = ""
     """Who computes in place of this program; "" for no one."""
     context_used: int = 0
@@ -61,7 +64,8 @@ class EngineStatus:
 
     @property
     def rate_tps(self) -> float:
-        """Tokens per second: of the prompt, of the last ten seconds, or of the finished reply; 0 for unknown."""
+        """Tokens per second: of the prompt, of the last ten seconds, or of the finished reply; 0
+        for unknown."""
         if self.meter is None:
             return 0.0
         if self.activity is Activity.READING:
@@ -73,8 +77,8 @@ class EngineStatus:
     def seconds_left(self, now_s: float) -> float | None:
         """Estimated time until the prompt is read; None while there is nothing to base it on.
 
-        Counts down between two reports of progress, which may be many seconds apart. Where a report is late, the
-        estimate was too low, and the last of it stays.
+        Counts down between two reports of progress, which may be many seconds apart. Where a report
+        is late, the estimate was too low, and the last of it stays.
         """
         if self.activity is not Activity.READING or self.rate_tps <= 0 or self.meter is None:
             return None

@@ -1,4 +1,5 @@
-"""A conversation with a model, for those without a screen: plain events, until the engine is free again."""
+"""A conversation with a model, for those without a screen: plain events, until the engine is free
+again."""
 
 from __future__ import annotations
 
@@ -50,14 +51,16 @@ class NothingToDoError(Exception):
 class Talk:
     """One conversation with one model at a time.
 
-    Iterate over what a method returns, in one thread at a time, to its end or until it is dropped: a reply that no one
-    follows is stopped. ``stop`` may be called from any thread, and from a signal's handler.
+    Iterate over what a method returns, in one thread at a time, to its end or until it is dropped:
+    a reply that no one follows is stopped. ``stop`` may be called from any thread, and from a
+    signal's handler.
 
     Args:
         at_hand: the saved conversations; by default nothing is saved.
         watch: called while the engine works, with what it is doing.
         may_read_ahead: whether to use the engine while nothing was asked; consulted each time.
-        may_run: asks whether a tool may run; called in the thread that iterates, between two events.
+        may_run: asks whether a tool may run; called in the thread that iterates, between two
+            events.
     """
 
     def __init__(
@@ -81,13 +84,16 @@ class Talk:
         self.store = self._at_hand.store
         """The saved conversations; None where nothing is saved."""
         self.is_as_before = False
-        """Whether the last turn left the conversation as it was, with all that it would have replaced."""
+        """Whether the last turn left the conversation as it was, with all that it would have
+        replaced."""
         self._came: deque[events.Event] = deque()
         self._awaited: type[events.Event] | None = None
-        """An event that must come before the engine is free, other than those that ``Turns`` waits for."""
+        """An event that must come before the engine is free, other than those that ``Turns`` waits
+        for."""
         self._is_completing = self._is_stop_wanted = False
         self._is_joining = False
-        """Whether the running turn's message goes with an unanswered one, and it is not known yet that both fit."""
+        """Whether the running turn's message goes with an unanswered one, and it is not known yet
+        that both fit."""
         self._saved_s = 0.0
         self._n_stored = 0
         """The first events of those that came which are taken in and stored already."""
@@ -170,9 +176,11 @@ class Talk:
         return self._answer(self.turns.use_adapters(adapters), "no model is loaded")
 
     def read(self, text: str, folded: str, title: str) -> Iterator[events.Event]:
-        """Read what the next message begins with, as a conversation that has nothing else, and keep the state.
+        """Read what the next message begins with, as a conversation that has nothing else, and keep
+        the state.
 
-        The conversation is saved with it: the one who goes on with it asks, and both are sent together.
+        The conversation is saved with it: the one who goes on with it asks, and both are sent
+        together.
         """
         self._settle()
         turns = self.turns
@@ -186,7 +194,8 @@ class Talk:
         return self._answer(turns.is_rereading, "the engine has too much to do")
 
     def read_ahead(self, text: str) -> None:
-        """Let the engine read the documents that the next message begins with, until anything is asked."""
+        """Let the engine read the documents that the next message begins with, until anything is
+        asked."""
         if self._may_read_ahead():
             self.turns.read_ahead(text.strip(), is_read=True, is_settled=True)
 
@@ -197,7 +206,8 @@ class Talk:
         )
 
     def close(self, is_hurried: bool = False) -> str:
-        """Save everything and end the engine's thread, for which no one waits in a hurry; returns why saving failed."""
+        """Save everything and end the engine's thread, for which no one waits in a hurry; returns
+        why saving failed."""
         if is_hurried:
             patience_s = HURRIED_PATIENCE_S
         else:

@@ -1,7 +1,8 @@
 """A short title for a conversation, which its model writes while nothing is asked.
 
-The request goes after the conversation that the cache holds and is forgotten again: the next turn reads nothing again.
-Where a template would write the earlier turns in another way for it, as some do with thoughts, there is no title.
+The request goes after the conversation that the cache holds and is forgotten again: the next turn
+reads nothing again. Where a template would write the earlier turns in another way for it, as some
+do with thoughts, there is no title.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ MOST_TOKENS = 12
 MOST_COLUMNS = 40
 MOST_S = 10.0
 """Nothing is begun that would take longer, and what does is broken off."""
-REQUEST = "Write a title of two to five words for this conversation, in its language. Write nothing but the title."
+REQUEST = (
+    "Write a title of two to five words for this conversation, in its language. Write nothing but "
+    "the title."
+)
 _LABEL = re.compile(r"^(?:title|titel|titre|título|titolo)\s*:\s*", re.IGNORECASE)
 _MARKS = " \t\"'`*#_“”„«»‘’.:,;-"
 _LEAST_LETTERS = 3
@@ -35,7 +39,8 @@ _LEAST_LETTERS = 3
 def write_title(
     wire: Wire, session: Session, chat: ChatPrompt, prefill_tps: float, decode_tps: float
 ) -> str:
-    """Return a title for the conversation; "" where none came of it, or something else is wanted first.
+    """Return a title for the conversation; "" where none came of it, or something else is wanted
+    first.
 
     Args:
         prefill_tps: of the last turn, to know how long it would take; 0 for unknown, as the next.
@@ -76,7 +81,8 @@ def write_title(
 
 
 def _request(chat: ChatPrompt) -> tuple[list[int], str]:
-    """Return the prompt that asks for a title, and its last words; the conversation is as before."""
+    """Return the prompt that asks for a title, and its last words; the conversation is as
+    before."""
     saved = chat.save()
     thinking = chat.thinking
     chat.thinking = ThinkingMode(False)
@@ -88,7 +94,10 @@ def _request(chat: ChatPrompt) -> tuple[list[int], str]:
 
 
 def title_in(text: str, opening_words: str = "", is_whole: bool = True) -> str:
-    """Return the title in what a model wrote, as one clean line; "" for none. Cut off, it ends with a whole word."""
+    """Return the title in what a model wrote, as one clean line; "" for none.
+
+    Cut off, it ends with a whole word.
+    """
     splitter = ThinkingSplitter(opened_by(opening_words))
     answer = clean_text(splitter.push(text).answer + splitter.flush().answer)
     lines = [line for line in answer.splitlines() if line.strip(_MARKS)]

@@ -1,6 +1,7 @@
 """Tools of the user's servers: which are on, what they offer, and what comes of a call.
 
-The screen's thread turns servers on and off and looks at what they offer; the engine's starts, asks and ends them.
+The screen's thread turns servers on and off and looks at what they offer; the engine's starts, asks
+and ends them.
 """
 
 from __future__ import annotations
@@ -22,13 +23,17 @@ MOST_ROUNDS = 8
 TOO_MANY_ROUNDS = f"{MOST_ROUNDS} rounds of calls for one message are enough: this one is not run"
 REFUSED = "The user refused this call."
 USAGE = "/tools on or off, and perhaps the name of a server"
-HOW_TO = "no tools: [tools.servers.NAME] in your settings says which programs have some (jalopy help tools)"
+HOW_TO = (
+    "no tools: [tools.servers.NAME] in your settings says which programs have some (jalopy help "
+    "tools)"
+)
 _CUT = "\n[cut: it says more]"
 _SHOWN_CHARS = 60
 _MOST_LEFT_OUT = 8
 
 MakeServer = Callable[[ToolServerSetting, Callable[[], bool]], ToolServer]
-"""Makes a server that is not started; the second argument says when the user wants to wait no longer."""
+"""Makes a server that is not started; the second argument says when the user wants to wait no
+longer."""
 
 
 class _Served:
@@ -84,7 +89,8 @@ class ToolBox:
 
     Args:
         make: makes their servers.
-        can_ask: whether the user can be asked about a call; else only tools are told of that always run.
+        can_ask: whether the user can be asked about a call; else only tools are told of that always
+            run.
     """
 
     def __init__(self, settings: ToolSettings, make: MakeServer, can_ask: bool = True) -> None:
@@ -94,7 +100,8 @@ class ToolBox:
         servers = [one for one in settings.servers if can_ask or one.always]
         self._served = {one.name: _Served(one, settings.use == "on") for one in servers}
         self._owners: dict[str, _Served] = {}
-        """Whose each tool is until the model is told of tools again: a yes to a call counts for this server."""
+        """Whose each tool is until the model is told of tools again: a yes to a call counts for
+        this server."""
 
     # ---- the screen's thread
 
@@ -109,7 +116,10 @@ class ToolBox:
         return any(one.is_usable and one.server is None for one in self._served.values())
 
     def obey(self, wanted: str) -> str:
-        """Do what comes after ``/tools``; returns what to show. Raises Refusal: it means nothing."""
+        """Do what comes after ``/tools``; returns what to show.
+
+        Raises Refusal: it means nothing.
+        """
         if not self._served:
             return HOW_TO
         word, _, name = wanted.strip().partition(" ")
@@ -136,7 +146,8 @@ class ToolBox:
         return ""
 
     def runs_always(self, tool_name: str) -> bool:
-        """Whether a tool runs without a question: its server's settings say so, or no one has it and nothing runs."""
+        """Whether a tool runs without a question: its server's settings say so, or no one has it
+        and nothing runs."""
         found = self._find(tool_name)
         return found is None or tool_name in found.setting.always
 
@@ -149,7 +160,10 @@ class ToolBox:
     # ---- the engine's thread
 
     def start(self, is_stopped: Callable[[], bool], note: Callable[[str], object]) -> None:
-        """Start the servers that are on, and end the others; ``note``: takes a line on a fault. Raises StoppedError."""
+        """Start the servers that are on, and end the others; ``note``: takes a line on a fault.
+
+        Raises StoppedError.
+        """
         for one in self._served.values():
             if not one.is_usable:
                 one.end()
@@ -196,7 +210,8 @@ class ToolBox:
 
     @property
     def offered(self) -> tuple[dict[str, Any], ...]:
-        """The tools of the servers that run, as templates take them; of two with the same name, the first."""
+        """The tools of the servers that run, as templates take them; of two with the same name, the
+        first."""
         running = [one for one in self._served.values() if one.is_usable and one.server is not None]
         return tuple(
             tool.for_template
@@ -206,7 +221,10 @@ class ToolBox:
         )
 
     def call(self, call: ToolCall, note: Callable[[str], object]) -> str:
-        """Run a call; returns what the model is told. ``note``: takes a line on a fault. Raises StoppedError."""
+        """Run a call; returns what the model is told.
+
+        ``note``: takes a line on a fault. Raises StoppedError.
+        """
         found = self._find(call.name)
         if found is None or found.server is None:
             if call.name in self._owners:
@@ -261,6 +279,7 @@ def folded(calls: Sequence[ToolCall], results: Sequence[CallResult]) -> str:
         else:
             end = ""
         lines.append(
-            f"+ {call.name} {shown_arguments(call)}: {clean_line(said.partition(chr(10))[0], _SHOWN_CHARS)}{end}"
+            f"+ {call.name} {shown_arguments(call)}: "
+            f"{clean_line(said.partition(chr(10))[0], _SHOWN_CHARS)}{end}"
         )
     return "\n".join(lines)

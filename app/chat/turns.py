@@ -1,4 +1,5 @@
-"""The order of turns: the message being answered, the queue, and the state after a stop or a failure.
+"""The order of turns: the message being answered, the queue, and the state after a stop or a
+failure.
 
 Keeps the conversation true to what the engine holds. Knows the bridge, no widget.
 """
@@ -65,7 +66,10 @@ LEFT_OUT = (
 
 
 class Turns:
-    """The order of turns in one conversation. ``saving_patience_s``: how long a turn waits to be on disk."""
+    """The order of turns in one conversation.
+
+    ``saving_patience_s``: how long a turn waits to be on disk.
+    """
 
     def __init__(
         self,
@@ -94,7 +98,8 @@ class Turns:
         self._queued: deque[tuple[str, str, float]] = deque()
         """Texts that wait, with their large pastes folded, and since when."""
         self.left_waiting: list[str] = []
-        """Queued messages of the saved conversation from before the program ended, until the user has them back."""
+        """Queued messages of the saved conversation from before the program ended, until the user
+        has them back."""
         self.growing = GrowingReply()
         self._answers: list[GrowingReply] = []
         self._ended: dict[int, events.GenerationFinished] = {}
@@ -104,7 +109,8 @@ class Turns:
         self.joined: ChatMessage | None = None
         """The unanswered message of an earlier run that the running turn's message goes with."""
         self._left_out: ChatMessage | None = None
-        """One that the running turn's message did not fit with; it comes back if that does not fit alone either."""
+        """One that the running turn's message did not fit with; it comes back if that does not fit
+        alone either."""
         self._own_text = ""
         """The running turn's message without it."""
         self._begun: Begun | None = None
@@ -114,7 +120,8 @@ class Turns:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the engine is loading, reading a conversation again, answering, calling, adapting or measuring."""
+        """Whether the engine is loading, reading a conversation again, answering, calling, adapting
+        or measuring."""
         is_at_work = self.is_loading or self.is_rereading or self.is_adapting or self.is_tuning
         return is_at_work or self.is_answering or self.is_calling
 
@@ -126,7 +133,8 @@ class Turns:
     # ---- what the user asks for
 
     def load(self, path: ModelPlace, keeps: bool = False, rereads: bool = True) -> bool:
-        """Open a model with a new conversation, or one that it ``keeps`` and reads first; False while busy."""
+        """Open a model with a new conversation, or one that it ``keeps`` and reads first; False
+        while busy."""
         opening = Opening(path, self._held(), self.journal.state_path, keeps, rereads)
         if self.is_busy or not self._bridge.open(opening):
             return False
@@ -141,7 +149,10 @@ class Turns:
         return True
 
     def open_saved(self, opened: OpenedConversation) -> bool:
-        """Go on with a saved conversation; False while the engine is busy. The model, if there is one, is told."""
+        """Go on with a saved conversation; False while the engine is busy.
+
+        The model, if there is one, is told.
+        """
         if self.is_busy:
             return False
         self._leave_conversation()
@@ -157,7 +168,8 @@ class Turns:
         return True
 
     def fork(self, n_messages: int) -> bool:
-        """Go on with a copy that ends after ``n_messages`` messages; False while the engine is busy."""
+        """Go on with a copy that ends after ``n_messages`` messages; False while the engine is
+        busy."""
         if self.is_busy:
             return False
         before = self.conversation
@@ -196,7 +208,10 @@ class Turns:
         )
 
     def submit(self, text: str, folded: str = "") -> Admission:
-        """Ask now, or wait in line. ``folded``: the text with its large pastes folded; "" where there are none."""
+        """Ask now, or wait in line.
+
+        ``folded``: the text with its large pastes folded; "" where there are none.
+        """
         if not self.is_busy and self.model is None:
             return Admission.NO_MODEL
         if self.is_busy:
@@ -217,7 +232,8 @@ class Turns:
         return text
 
     def submit_edit(self, text: str, n_turn: int, folded: str = "") -> bool:
-        """Ask in place of an earlier message, of turn ``n_turn`` from 0 on, and all after it; False while busy."""
+        """Ask in place of an earlier message, of turn ``n_turn`` from 0 on, and all after it; False
+        while busy."""
         if self.is_busy or self.model is None:
             return False
         self._replaced = self.conversation.cut(2 * n_turn)
@@ -226,7 +242,8 @@ class Turns:
         return True
 
     def submit_edited_reply(self, text: str, n_turn: int) -> bool:
-        """Go on with the reply of a turn from another text, in place of it and all after it; False while busy."""
+        """Go on with the reply of a turn from another text, in place of it and all after it; False
+        while busy."""
         if self.is_busy or self.model is None:
             return False
         self._replaced = self.conversation.cut(2 * n_turn + 1)
@@ -249,7 +266,8 @@ class Turns:
         return self._bridge.weigh(Request((*said[:at], Said(USER, text))), text)
 
     def read_ahead(self, text: str, is_read: bool, is_settled: bool = False) -> bool:
-        """Have the next message counted as far as it is written, and read while nothing is asked; False while it waits.
+        """Have the next message counted as far as it is written, and read while nothing is asked;
+        False while it waits.
 
         Args:
             is_read: whether to read it too.
@@ -272,7 +290,8 @@ class Turns:
         return True
 
     def ask_without_joined(self) -> bool:
-        """Ask what was refused once more, without the unanswered message it went with; False where none did."""
+        """Ask what was refused once more, without the unanswered message it went with; False where
+        none did."""
         left_out = self.joined
         if left_out is None:
             return False
@@ -286,7 +305,8 @@ class Turns:
         """Answer the last message again; False when there is none or the engine is not free.
 
         Args:
-            n_answers: that are written together; the conversation goes on with the first, or with what ``choose`` says.
+            n_answers: that are written together; the conversation goes on with the first, or with
+                what ``choose`` says.
         """
         if self.is_busy or self.model is None or self.conversation.is_empty:
             return False
@@ -302,7 +322,8 @@ class Turns:
         return True
 
     def choose(self, at: int) -> bool:
-        """Go on with another answer to the last message: ``at`` in its ``others``; False while the engine is busy."""
+        """Go on with another answer to the last message: ``at`` in its ``others``; False while the
+        engine is busy."""
         last = self.last_message
         if self.is_busy or last is None or at >= len(last.others):
             return False
@@ -314,7 +335,8 @@ class Turns:
         return True
 
     def continue_reply(self) -> bool:
-        """Go on with the last reply; False when it is complete, there is none, or the engine is not free."""
+        """Go on with the last reply; False when it is complete, there is none, or the engine is not
+        free."""
         if self.is_busy or self.model is None or not self.can_continue:
             return False
         begun = self.conversation.drop_reply()
@@ -347,7 +369,8 @@ class Turns:
         return True
 
     def start_without(self) -> str | None:
-        """Begin again because the conversation will be deleted; returns its id, or None while the engine is busy."""
+        """Begin again because the conversation will be deleted; returns its id, or None while the
+        engine is busy."""
         if self.is_busy:
             return None
         conversation_id = self.journal.id
@@ -356,14 +379,16 @@ class Turns:
         return conversation_id
 
     def tune(self, parts: tuple[str, ...] = THREADS_AND_WEIGHTS) -> bool:
-        """Find the best threads, or other parts of tuning; False while the engine is busy or there is no model."""
+        """Find the best threads, or other parts of tuning; False while the engine is busy or there
+        is no model."""
         if self.is_busy or self.model is None:
             return False
         self.is_tuning = self._bridge.tune(parts)
         return self.is_tuning
 
     def stop(self) -> None:
-        """Stop the running reply, search for threads, opening of a model or reading of a conversation, if one runs."""
+        """Stop the running reply, search for threads, opening of a model or reading of a
+        conversation, if one runs."""
         if self.is_busy:
             self._bridge.cancel()
 
@@ -414,7 +439,8 @@ class Turns:
         return Taken()
 
     def use_adapters(self, adapters: tuple[str, ...]) -> bool:
-        """Change the model by these adapters from the next message on; False while busy or without a model."""
+        """Change the model by these adapters from the next message on; False while busy or without
+        a model."""
         if self.is_busy or self.model is None:
             return False
         self.is_adapting = self._bridge.use_adapters(adapters)
@@ -517,7 +543,8 @@ class Turns:
         self._wait_for_disk()
 
     def _answered_before(self) -> tuple[ChatMessage, ...]:
-        """Return the answers that the running reply takes the place of, where it goes on from none of them."""
+        """Return the answers that the running reply takes the place of, where it goes on from none
+        of them."""
         if self._replaced:
             before = self._replaced[0]
         else:
@@ -545,7 +572,8 @@ class Turns:
         self._send()
 
     def leave_unanswered(self) -> bool:
-        """The turn ends without a reply; False if the question stays, True if what it replaced is back."""
+        """The turn ends without a reply; False if the question stays, True if what it replaced is
+        back."""
         self.is_answering = self.is_calling = False
         is_restored = self._restore()
         self._end_turn()
@@ -578,7 +606,8 @@ class Turns:
             self._bridge.cancel()
 
     def _take_back(self) -> Taken:
-        """The question was refused: it goes back to where it came from, as if it had not been asked."""
+        """The question was refused: it goes back to where it came from, as if it had not been
+        asked."""
         # what stood there before stays
         if self._is_asked_again or self.conversation.messages[-1].results:
             return Taken(is_as_before=self.leave_unanswered())

@@ -1,4 +1,5 @@
-"""State shared by the screen's thread and the engine's: a bounded queue in, a deque and records out."""
+"""State shared by the screen's thread and the engine's: a bounded queue in, a deque and records
+out."""
 
 from __future__ import annotations
 
@@ -45,20 +46,23 @@ class IdleWork:
         return True
 
     def drop(self) -> None:
-        """End the piece, if there is one: in the queue, before its computation or in the middle of it."""
+        """End the piece, if there is one: in the queue, before its computation or in the middle of
+        it."""
         with self._lock:
             self.is_dropped = True
             if self._session is not None:
                 self._session.cancel()
 
     def insist(self) -> None:
-        """Cancel once more what should have ended: a session forgets a cancel that comes just before it computes."""
+        """Cancel once more what should have ended: a session forgets a cancel that comes just
+        before it computes."""
         if self.is_dropped:
             self.drop()
 
     @contextmanager
     def computing(self, session: Any) -> Iterator[bool]:
-        """Let ``drop`` cancel the session meanwhile, and never after; yields whether to compute at all."""
+        """Let ``drop`` cancel the session meanwhile, and never after; yields whether to compute at
+        all."""
         with self._lock:
             self._session = session
         try:
@@ -70,7 +74,8 @@ class IdleWork:
     def prefill(
         self, session: Any, ids: Sequence[int], on_progress: Callable[[], object] = lambda: None
     ) -> Any:
-        """Let a session read tokens until the piece is dropped; returns what it read, None where it was dropped."""
+        """Let a session read tokens until the piece is dropped; returns what it read, None where it
+        was dropped."""
 
         def give_way(*_: int) -> None:
             on_progress()
@@ -112,7 +117,10 @@ def _no_advice(mode: ThinkingMode) -> Advice:
 
 
 class Wire:
-    """State shared by both threads. The engine's thread, and those it waits for, emit; the screen's thread drains."""
+    """State shared by both threads.
+
+    The engine's thread, and those it waits for, emit; the screen's thread drains.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.now_s = clock
@@ -127,13 +135,15 @@ class Wire:
         self.written: Callable[[], Written] = _nothing
         """Returns the running reply as far as it is written."""
         self.thinking = ""
-        """How much the open model is asked to think with the next request; "" while none is open."""
+        """How much the open model is asked to think with the next request; "" while none is
+        open."""
         self.advise: Callable[[ThinkingMode], Advice] = _no_advice
         """Returns what is recommended for the open model."""
         self.idle_work = IdleWork()
         """Work that ends as soon as anything is asked."""
         self.state_path: Path | None = None
-        """Beginning of the names of files about the live conversation's states; None where none are kept."""
+        """Beginning of the names of files about the live conversation's states; None where none are
+        kept."""
         self.state_trouble = ""
         """Why it is not; "" if it is."""
         self.tuning: TuningReport | None = None
@@ -143,9 +153,11 @@ class Wire:
         self.threads: ThreadsInUse | None = None
         """In use; None while there is no model."""
         self.wishes: deque[ThreadsInUse] = deque(maxlen=1)
-        """Other threads, as the screen's thread wishes them; the latest wish is the one that counts."""
+        """Other threads, as the screen's thread wishes them; the latest wish is the one that
+        counts."""
         self.grant_wish: Callable[[], None] = self.wishes.clear
-        """Called by the engine's thread wherever no step is being computed; costs nothing without a wish."""
+        """Called by the engine's thread wherever no step is being computed; costs nothing without a
+        wish."""
         self.patience_s = FLUSH_S
         """Seconds that closing waits for the state of the cache to be on disk."""
         self.arrived = threading.Event()
@@ -182,7 +194,8 @@ class Wire:
         self.status = replace(self.status, **changes)
 
     def step(self, **changes: Any) -> None:
-        """The same where a step of the computation is over: threads that were wished for are granted."""
+        """The same where a step of the computation is over: threads that were wished for are
+        granted."""
         self._grant()
         self.update(**changes)
 
@@ -205,7 +218,8 @@ class Wire:
         self.arrived.set()
 
     def has_news(self) -> bool:
-        """Whether there is something to drain; cancels dropped work once more, as ``drain`` does."""
+        """Whether there is something to drain; cancels dropped work once more, as ``drain``
+        does."""
         self.idle_work.insist()
         return self.arrived.is_set()
 

@@ -1,4 +1,7 @@
-"""The command line: argparse to a plain namespace, and which option is for which setting. Imports nothing heavy."""
+"""The command line: argparse to a plain namespace, and which option is for which setting.
+
+Imports nothing heavy.
+"""
 
 import argparse
 import difflib
@@ -33,11 +36,13 @@ computes (jalopy help server).
 _Argument = tuple[tuple[str, ...], dict[str, Any]]
 """Flags and options of ``add_argument``."""
 _Verb = tuple[str, Sequence["str | _Argument | list[_Argument]"]]
-"""What it does, and arguments: own ones, settings by their keys, and lists of which only one may be given."""
+"""What it does, and arguments: own ones, settings by their keys, and lists of which only one may be
+given."""
 
 
 def _arg(names: str, text: str, **options: Any) -> _Argument:
-    """Return an argument; its names and the word for its value are written as the help shows them."""
+    """Return an argument; its names and the word for its value are written as the help shows
+    them."""
     *flags, last = names.split(", ")
     flag, _, metavar = last.partition(" ")
     return (*flags, flag), options | {"help": text} | ({"metavar": metavar} if metavar else {})
@@ -183,7 +188,8 @@ def apply(options: argparse.Namespace, settings: Settings) -> Settings:
     ways = [flag for flag, name in _SYSTEM_WAYS.items() if getattr(options, name, None) is not None]
     if len(ways) > 1:
         raise Refusal(f"jalopy: {' and '.join(ways)} both give a system prompt (choose one)")
-    # A saved conversation has a system prompt of its own: a user who names one wants another conversation.
+    # A saved conversation has a system prompt of its own: a user who names one wants another
+    # conversation.
     if getattr(options, "new", False) or ways:
         settings = override(settings, "resume", "new", "--new")
     if ways == ["--persona"]:
@@ -200,7 +206,8 @@ def apply(options: argparse.Namespace, settings: Settings) -> Settings:
 
 
 def _choose_server(options: argparse.Namespace, settings: Settings) -> Settings:
-    """Let a server compute, of the command line, the environment or the settings, unless a file is named."""
+    """Let a server compute, of the command line, the environment or the settings, unless a file is
+    named."""
     if options.server is not None:
         if options.command == "run" and options.model is not None:
             # no file: words of the prompt
@@ -554,7 +561,8 @@ _VERBS = {
         "the saved conversations; jalopy sessions import FILE takes others over",
         _arg(
             "words WORD",
-            "only those in whose title or text all of them are; import FILE ... takes over conversations of "
+            "only those in whose title or text all of them are; import FILE ... takes over "
+            "conversations of "
             "Jalopy, ChatGPT, llama-server, or lists of messages",
             nargs="*",
         ),

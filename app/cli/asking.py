@@ -1,4 +1,5 @@
-"""Questions on a terminal that has no screen: about files that go away, and about the calls of tools."""
+"""Questions on a terminal that has no screen: about files that go away, and about the calls of
+tools."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def can_ask() -> bool:
 def answer_to(question: str, is_over: Callable[[], bool] = lambda: False) -> str:
     """Ask the user; returns the answer in small letters, "" where none comes.
 
-    What was typed before the question counts for nothing: it may have been pasted. Ends where ``is_over``.
+    What was typed before the question counts for nothing: it may have been pasted. Ends where
+    ``is_over``.
     """
     with contextlib.suppress(ImportError):
         import termios
@@ -44,7 +46,8 @@ def agrees(question: str) -> bool:
 
 
 class CallQuestions:
-    """Asks about calls; attach it to the ``talk`` whose calls they are; ``talk``: None until there is one."""
+    """Asks about calls; attach it to the ``talk`` whose calls they are; ``talk``: None until there
+    is one."""
 
     def __init__(self) -> None:
         self.talk: Talk | None = None

@@ -1,7 +1,8 @@
 """``jalopy bench``: is the model computed rightly here, and how fast. No Textual.
 
-The work is that of ``llama-bench`` and of most peers: reading ``n_prompt`` random tokens into an empty cache at once,
-then feeding ``n_gen`` random tokens one by one; one round to warm up, then ``rounds`` that count.
+The work is that of ``llama-bench`` and of most peers: reading ``n_prompt`` random tokens into an
+empty cache at once, then feeding ``n_gen`` random tokens one by one; one round to warm up, then
+``rounds`` that count.
 """
 
 import platform
@@ -67,8 +68,10 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
     """Check, measure and print, one thread count after the other.
 
     Raises:
-        EngineError: the model cannot be used, or its kernels compute something else than their references.
-        Refusal: the bundled model answers wrongly here, so that no speed of this machine means anything.
+        EngineError: the model cannot be used, or its kernels compute something else than their
+            references.
+        Refusal: the bundled model answers wrongly here, so that no speed of this machine means
+            anything.
     """
     engine = engine_host()
     progress = ProgressLine()
@@ -140,7 +143,8 @@ def ask(
     on_piece: Callable[[Reply], object] = lambda reply: None,
     clock: Clock = time.monotonic,
 ) -> Reply:
-    """Ask the model the question with the known answer, greedily; returns the reply that it wrote."""
+    """Ask the model the question with the known answer, greedily; returns the reply that it
+    wrote."""
     chat = model.chat()
     chat.start(None)
     ids = chat.add_user(QUESTION)
@@ -157,7 +161,8 @@ def ask(
 def measure(
     session: Any, options: BenchOptions, vocab_size: int, clock: Clock
 ) -> dict[str, list[float]]:
-    """Return the sorted tokens per second of prefill and decode, one per round; the first round only warms up."""
+    """Return the sorted tokens per second of prefill and decode, one per round; the first round
+    only warms up."""
     import numpy as np
 
     random = np.random.default_rng(_SEED)
@@ -264,7 +269,8 @@ def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) ->
 def profiled(
     session: Any, options: BenchOptions, vocab_size: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """Run one more round with every operation timed; times are of one token ("decode") or one prompt (the others)."""
+    """Run one more round with every operation timed; times are of one token ("decode") or one
+    prompt (the others)."""
     session.start_profile()
     measure(session, replace(options, rounds=0), vocab_size, time.perf_counter)
     times = session.end_profile()
@@ -321,7 +327,10 @@ def _print_row(report: dict[str, Any]) -> None:
     print(f"{'':9}{_bound(report, share)}", flush=True)
     if text := report["text"]:
         ratio = text["decode_tps"] / text["plain_decode_tps"]
-        speeds = f"{rate(text['decode_tps'])} instead of {rate(text['plain_decode_tps'])} tok/s = {ratio:.2f}x"
+        speeds = (
+            f"{rate(text['decode_tps'])} instead of {rate(text['plain_decode_tps'])} tok/s = "
+            f"{ratio:.2f}x"
+        )
         print(
             f"{'':9}the text: {text['guessed']} of {text['tokens']} tokens guessed, {speeds}",
             flush=True,
@@ -339,7 +348,10 @@ def _bound(report: dict[str, Any], share: float) -> str:
     if report["clock_ghz"] is None:
         return f"writing is bound by {limit}"
     each = report["decode_gbps"] / report["threads"] / report["clock_ghz"]
-    return f"writing is bound by {limit}: {each:.1f} bytes a cycle and thread at {report['clock_ghz']:.1f} GHz"
+    return (
+        f"writing is bound by {limit}: {each:.1f} bytes a cycle and thread at "
+        f"{report['clock_ghz']:.1f} GHz"
+    )
 
 
 def _print_phases(title: str, phases: list[dict[str, Any]]) -> None:

@@ -1,4 +1,5 @@
-"""A text read chunk by chunk in the engine's thread: how far it is, and a stop that keeps what is known. No Textual."""
+"""A text read chunk by chunk in the engine's thread: how far it is, and a stop that keeps what is
+known. No Textual."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ class ChunkReading(Generic[T]):
         self.seconds = 0.0
 
     def run(self, work: Callable[[ChunkReading[T]], Iterator[T]]) -> T | None:
-        """Read; Ctrl-C ends it. Returns what is known after the last chunk that is done, None before the first."""
+        """Read; Ctrl-C ends it.
+
+        Returns what is known after the last chunk that is done, None before the first.
+        """
 
         def read() -> None:
             for found in work(self):
@@ -52,7 +56,10 @@ class ChunkReading(Generic[T]):
     def follow(
         self, found: Iterable[T], n_chunks: int, told: Callable[[T], str] = lambda one: ""
     ) -> Iterator[T]:
-        """Yield what is found after each chunk, until it is stopped. ``told``: what is shown of that."""
+        """Yield what is found after each chunk, until it is stopped.
+
+        ``told``: what is shown of that.
+        """
         from engine.errors import Cancelled
 
         started_s = self._clock()

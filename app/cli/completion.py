@@ -1,4 +1,5 @@
-"""``jalopy completion``: the words that a shell completes, as a script for it, made from the command line's parsers."""
+"""``jalopy completion``: the words that a shell completes, as a script for it, made from the
+command line's parsers."""
 
 from app.cli.arguments import COMMANDS, options_of
 from app.program import exit_codes

@@ -30,7 +30,8 @@ def convert(
     web: Web | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
-    """Download the model if it is a repository's, convert it, and look at what came of it as ``verify`` does.
+    """Download the model if it is a repository's, convert it, and look at what came of it as
+    ``verify`` does.
 
     Args:
         source: a directory, or OWNER/REPO.
@@ -60,7 +61,10 @@ def convert(
     shown = clean_line(str(path), 120)
     advice = "is there already (--force replaces it, -o FILE names another)"
     check_output("jalopy convert", path, _inputs(directory), advice, replaces=force)
-    about = f"{found.architecture}, {len(found.table)} tensors, {size(found.total_bytes)} as {found.mix}"
+    about = (
+        f"{found.architecture}, {len(found.table)} tensors, {size(found.total_bytes)} as "
+        f"{found.mix}"
+    )
     print(f"{clean_line(found.name, 80)}: {about}", flush=True)
 
     def show(done_bytes: int, name: str) -> None:

@@ -1,7 +1,7 @@
 """From arguments to settings to a command, with an exit code for every end.
 
-Whatever goes wrong before the first screen is one line on stderr. Commands are imported when they are called, so that
-``--help`` loads neither numba nor Textual.
+Whatever goes wrong before the first screen is one line on stderr. Commands are imported when they
+are called, so that ``--help`` loads neither numba nor Textual.
 """
 
 import argparse
@@ -37,8 +37,9 @@ _ELSEWHERE = {
 }
 """Modules of commands that are not in ``app.cli``.
 
-A command's module has a function of its name, which is given by name what it takes: options, the settings ``threads``
-and ``weights``, ``settings`` as a whole, and ``options``, where there is a class ``NameOptions`` to collect them.
+A command's module has a function of its name, which is given by name what it takes: options, the
+settings ``threads`` and ``weights``, ``settings`` as a whole, and ``options``, where there is a
+class ``NameOptions`` to collect them.
 """
 
 
@@ -154,7 +155,8 @@ def _start(argv: Sequence[str]) -> int:
     limit = address_space.limit_bytes()
     if limit is not None and limit < address_space.LEAST_BYTES:
         raise Refusal(f"jalopy: {address_space.blame(limit)}", exit_codes.NO_MEMORY)
-    # Nothing here multiplies matrices by numpy, whose OpenBLAS would start threads and take memory for them at import.
+    # Nothing here multiplies matrices by numpy, whose OpenBLAS would start threads and take memory
+    # for them at import.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return supervise(partial(guard, partial(obey, options)), uses_screen=wants_screen(options))
 
@@ -170,7 +172,8 @@ def _chat(options: argparse.Namespace, settings: Settings) -> int:
             "jalopy: no model is given (jalopy chat MODEL --plain, where MODEL is a GGUF file)"
         )
     if sys.stdin is None or not sys.stdin.isatty():
-        # A script that says the same again expects the same; one that wants to go on uses jalopy run --session.
+        # A script that says the same again expects the same; one that wants to go on uses jalopy
+        # run --session.
         settings = override(settings, "resume", "new", "--new")
     from app.cli.interrupts import told_apart
     from app.cli.line_mode import chat

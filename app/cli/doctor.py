@@ -1,4 +1,7 @@
-"""``jalopy doctor``: the machine, the terminal and a model, each with what it means for speed. No Textual."""
+"""``jalopy doctor``: the machine, the terminal and a model, each with what it means for speed.
+
+No Textual.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ MOST_LINE_BYTES = 1 << 20
 
 
 def embed(settings: Settings, model: str, words: Sequence[str] = (), as_json: bool = False) -> int:
-    """Print the vectors of these texts, or of standard input's lines, as they come; Ctrl-C ends it after a text.
+    """Print the vectors of these texts, or of standard input's lines, as they come; Ctrl-C ends it
+    after a text.
 
     Raises:
         EngineError: the model cannot be used, or a text is too long.

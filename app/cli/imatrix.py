@@ -1,4 +1,5 @@
-"""``jalopy imatrix``: which columns of a model's matrices a text needs most, for ``jalopy quantize``. No Textual."""
+"""``jalopy imatrix``: which columns of a model's matrices a text needs most, for
+``jalopy quantize``. No Textual."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Ctrl+c at the terminal, which is answered in two steps, told from another process's SIGINT, which ends the program.
+"""Ctrl+c at the terminal, which is answered in two steps, told from another process's SIGINT, which
+ends the program.
 
-Python's handlers do not learn who sent a signal, ``sigwaitinfo`` does: a thread takes SIGINT, and wakes the main thread
-with a signal of its own.
+Python's handlers do not learn who sent a signal, ``sigwaitinfo`` does: a thread takes SIGINT, and
+wakes the main thread with a signal of its own.
 """
 
 import contextlib
@@ -18,7 +19,8 @@ _AGAIN_S = 0.1
 
 @contextlib.contextmanager
 def told_apart() -> Iterator[None]:
-    """Inside, in the main thread: SystemExit(130) where another process sent SIGINT; else what SIGINT's handler does.
+    """Inside, in the main thread: SystemExit(130) where another process sent SIGINT; else what
+    SIGINT's handler does.
 
     Enter it before threads are started: they inherit that SIGINT is not theirs.
     """
@@ -32,7 +34,8 @@ def told_apart() -> Iterator[None]:
         nonlocal received
         while True:
             received = signal.sigwaitinfo({signal.SIGINT})
-            # Again until it is heard: one that comes just before a system call waits for that call to end.
+            # Again until it is heard: one that comes just before a system call waits for that call
+            # to end.
             while received is not None:
                 signal.pthread_kill(main_id, signal.SIGUSR1)
                 time.sleep(_AGAIN_S)

@@ -63,7 +63,8 @@ class LineCommands:
             self._edited = None
             self._obey(line)
         elif line.strip():
-            # Whether a line was typed or pasted is not known here, and one that comes through a pipe is no reference.
+            # Whether a line was typed or pasted is not known here, and one that comes through a
+            # pipe is no reference.
             if self._agrees is not None:
                 names = described(referred(line))
             else:
@@ -75,7 +76,8 @@ class LineCommands:
                 self._dialogue.turn(lambda: self._talk.ask(message))
 
     def _may_send(self) -> bool:
-        """Whether the files that wait may go where the answer is computed; a server's user is asked, once."""
+        """Whether the files that wait may go where the answer is computed; a server's user is
+        asked, once."""
         model = self._talk.turns.model
         conversation = self._talk.turns.conversation
         if (
@@ -100,7 +102,8 @@ class LineCommands:
         return False
 
     def _with_files(self, line: str) -> str:
-        """Put what goes of the documents before a message; those that do not fit stay for the next one."""
+        """Put what goes of the documents before a message; those that do not fit stay for the next
+        one."""
         conversation = self._talk.turns.conversation
         documents = self._earlier
         if fit(documents, self._n_ctx):
@@ -279,7 +282,8 @@ class LineCommands:
     # ---- answers
 
     def thinking(self, wanted: str = "") -> None:
-        """Have the model think more or less; without a word, show what it thought before the last answer."""
+        """Have the model think more or less; without a word, show what it thought before the last
+        answer."""
         if wanted:
             say(commands.choose_thinking(self._talk.bridge, self._talk.turns, wanted))
             return

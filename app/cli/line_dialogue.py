@@ -1,4 +1,5 @@
-"""The line mode's side of a conversation: what is asked of it, and the lines that say what became of that.
+"""The line mode's side of a conversation: what is asked of it, and the lines that say what became
+of that.
 
 The answers go to stdout, everything else to stderr. No Textual.
 """
@@ -135,7 +136,8 @@ class Dialogue:
         begin: Callable[[], Iterator[events.Event]],
         as_before: str = "the conversation is as it was",
     ) -> None:
-        """Write one answer; ``as_before`` says that none comes, and that what it would have replaced stays.
+        """Write one answer; ``as_before`` says that none comes, and that what it would have
+        replaced stays.
 
         Raises:
             KeyboardInterrupt: a second Ctrl-C did not wait for the first.
@@ -193,7 +195,10 @@ class Dialogue:
                 stays = ""
             say(f"{event.reason}{stays}")
         elif isinstance(event, events.ConversationReread):
-            read = f"{count(event.read_tokens)} of {count(event.total_tokens)} tokens of the conversation are read"
+            read = (
+                f"{count(event.read_tokens)} of {count(event.total_tokens)} tokens of the "
+                f"conversation are read"
+            )
             say(event.trouble or read)
 
     def _tell_ending(self, ending: events.Event) -> None:

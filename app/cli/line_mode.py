@@ -1,4 +1,5 @@
-"""The line mode: a prompt a line on stdin, the answers on stdout, everything else on stderr. No Textual.
+"""The line mode: a prompt a line on stdin, the answers on stdout, everything else on stderr. No
+Textual.
 
 It serves screen readers, pipes and terminals without cursor control, and the end-to-end tests.
 """

@@ -47,7 +47,8 @@ def models(
 
 
 def rates_for(settings: Settings, again: bool = False) -> MachineRates:
-    """Return what this machine was measured to do; measure it in the first quiet time, which takes a few seconds."""
+    """Return what this machine was measured to do; measure it in the first quiet time, which takes
+    a few seconds."""
     threads = usual_threads(settings)
     if not again and (known_read_gbps(threads) or not look_at_load(LOOK_S).is_quiet):
         return rates_or_typical(threads)
@@ -75,13 +76,19 @@ def _lines(
             "No model was found.",
             *advice,
             f"Looked in: {where}",
-            "`jalopy pull OWNER/REPO` downloads one; model_directories in your settings names more places.",
+            (
+                "`jalopy pull OWNER/REPO` downloads one; model_directories in your settings names "
+                "more places."
+            ),
         ]
     if lister.read_gbps:
         speed = f", memory reads {lister.read_gbps:.1f} GB/s"
     else:
         speed = ""
-    head = f"{counted(len(found), 'model')}; {size(lister.memory.available_bytes)} of memory free{speed}"
+    head = (
+        f"{counted(len(found), 'model')}; {size(lister.memory.available_bytes)} of memory "
+        f"free{speed}"
+    )
     if lister.read_gbps:
         legend = rows.LEGEND
     else:
@@ -96,7 +103,8 @@ def _lines(
 
 
 def _known(found: Sequence[ModelEntry], lister: Lister) -> list[str]:
-    """List known models that fit and can be downloaded, by the whole names that ``jalopy pull`` takes."""
+    """List known models that fit and can be downloaded, by the whole names that ``jalopy pull``
+    takes."""
     lines = []
     for one in offers(lister, found):
         if one.outlook:

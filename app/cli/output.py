@@ -1,4 +1,5 @@
-"""What commands write while a model works: its text on stdout, and one line on stderr that says what is going on."""
+"""What commands write while a model works: its text on stdout, and one line on stderr that says
+what is going on."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ class ProgressLine:
             say(f"jalopy: {progress.line}")
 
     def _say_compiling(self, total: int) -> None:
-        """Say it once to a pipe or a file, where it takes a while: without a word, the program seems to hang."""
+        """Say it once to a pipe or a file, where it takes a while: without a word, the program
+        seems to hang."""
         now_s = time.monotonic()
         if self._compiling_since_s is None:
             self._compiling_since_s = now_s
@@ -145,7 +147,10 @@ def follow_opening(
     name: str,
     tell: Callable[[Event], object] = lambda event: None,
 ) -> ModelLoaded:
-    """Wait until a model is open and return it. Raises what prevents that; a mere reason as a Refusal of ``name``."""
+    """Wait until a model is open and return it.
+
+    Raises what prevents that; a mere reason as a Refusal of ``name``.
+    """
     for event in told:
         if isinstance(event, ModelFailed):
             progress.clear()
@@ -162,7 +167,8 @@ def write_answer(
     progress: ProgressLine,
     tell: Callable[[Event], object] = lambda event: None,
 ) -> Event | None:
-    """Write a reply as it comes; without an output it is only waited for. ``tell`` takes what else happens.
+    """Write a reply as it comes; without an output it is only waited for. ``tell`` takes what else
+    happens.
 
     Returns how the turn ended; None where nothing began. Raises OSError: stdout cannot be written.
     """

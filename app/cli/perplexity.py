@@ -1,4 +1,5 @@
-"""``jalopy perplexity``: how well a model foretells a text, and what another file or KV cache changes. No Textual."""
+"""``jalopy perplexity``: how well a model foretells a text, and what another file or KV cache
+changes. No Textual."""
 
 from __future__ import annotations
 
@@ -113,7 +114,10 @@ def _check(options: PerplexityOptions, model: Model, ids: list[int]) -> None:
     n_chunk = options.n_chunk
     trained = model.config.context_length
     if n_chunk > trained:
-        why = f"the model holds {count(trained)} tokens, and a chunk has {count(n_chunk)} (give a smaller --ctx)"
+        why = (
+            f"the model holds {count(trained)} tokens, and a chunk has {count(n_chunk)} (give a "
+            f"smaller --ctx)"
+        )
         raise Refusal(f"jalopy perplexity: {why}")
     if len(ids) < n_chunk:
         name = clean_line(options.file, 80)

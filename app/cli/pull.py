@@ -1,4 +1,7 @@
-"""``jalopy pull``: what would be downloaded, then the download with rate and time left. No Textual."""
+"""``jalopy pull``: what would be downloaded, then the download with rate and time left.
+
+No Textual.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ def pull(
     anyway: bool = False,
     web: Web | None = None,
 ) -> int:
-    """Download a model. Raises Refusal: it cannot be had, or should not be; one line; OSError: it cannot be written."""
+    """Download a model.
+
+    Raises Refusal: it cannot be had, or should not be; one line; OSError: it cannot be written.
+    """
     web = web or hub.connect(pause=_pause)
     target = _directory(directory)
     prepared = prepare(what, settings, web, given_sha256(sha256, "pull"), target)

@@ -106,7 +106,10 @@ def quantize(
 
         def show(done_bytes: int) -> None:
             elapsed_s = clock() - started_s
-            left = f", about {whole_seconds(elapsed_s * (source_bytes - done_bytes) / done_bytes)} left"
+            left = (
+                f", about {whole_seconds(elapsed_s * (source_bytes - done_bytes) / done_bytes)} "
+                f"left"
+            )
             progress.show(f"quantized {size(done_bytes)} of {size(source_bytes)}{left}")
 
         try:
@@ -163,7 +166,8 @@ def _kept(given: Sequence[str]) -> dict[str, str]:
         pattern, _, kind = pair.partition("=")
         if not pattern or kind.upper() not in WRITABLE:
             raise Refusal(
-                f"jalopy quantize: --keep {clean_line(pair, 60)}: must be TENSOR=TYPE, of {', '.join(WRITABLE)}"
+                f"jalopy quantize: --keep {clean_line(pair, 60)}: must be TENSOR=TYPE, of "
+                f"{', '.join(WRITABLE)}"
             )
         kept[pattern] = kind.upper()
     return kept

@@ -1,4 +1,5 @@
-"""``jalopy read``: reads documents ahead and keeps the state, so that a later chat about them begins at once."""
+"""``jalopy read``: reads documents ahead and keeps the state, so that a later chat about them
+begins at once."""
 
 from __future__ import annotations
 
@@ -95,7 +96,10 @@ def _read(
 ) -> int:
     opened = follow_opening(talk, talk.open(model, before), progress, "jalopy read")
     if not fit(documents, opened.n_ctx):
-        about = f"about {figures.count(n_tokens(documents))} tokens, the context holds {figures.count(opened.n_ctx)}"
+        about = (
+            f"about {figures.count(n_tokens(documents))} tokens, the context holds "
+            f"{figures.count(opened.n_ctx)}"
+        )
         raise Refusal(
             f"jalopy read: {about}; of so much a chat reads passages only "
             "(read less, or try a larger --ctx)"

@@ -1,4 +1,5 @@
-"""``jalopy run``: one prompt, one answer on stdout, everything else on stderr; with a conversation saved or begun."""
+"""``jalopy run``: one prompt, one answer on stdout, everything else on stderr; with a conversation
+saved or begun."""
 
 from __future__ import annotations
 
@@ -100,7 +101,8 @@ def read_prompt(argument: str | None, words: Sequence[str] = ()) -> str:
 
 
 def _is_piped() -> bool:
-    """Whether standard input is a pipe or a file: a terminal, a socket or nothing is not waited for."""
+    """Whether standard input is a pipe or a file: a terminal, a socket or nothing is not waited
+    for."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (AttributeError, OSError, ValueError):
@@ -218,7 +220,8 @@ def _size_context(
 
 
 def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
-    """Write the figures of one reply for people, e.g. "5.1 tok/s · ... · read 840 prompt tokens at 39.0 tok/s"."""
+    """Write the figures of one reply for people, e.g. "5.1 tok/s · ... · read 840 prompt tokens at
+    39.0 tok/s"."""
     footer = reply_footer(meter.figures(), ending)
     if not meter.prompt_tokens:  # not every server tells
         return footer
@@ -281,7 +284,8 @@ class _Run:
         return exit_codes.OK
 
     def _open(self) -> events.ModelLoaded:
-        # Until the reply begins there is nothing to keep: Ctrl-C then ends the program, whatever is being compiled.
+        # Until the reply begins there is nothing to keep: Ctrl-C then ends the program, whatever is
+        # being compiled.
         garbage.postpone()
         try:
             if self._options.session:
@@ -318,12 +322,16 @@ class _Run:
             sizes = f"with room for an answer the message needs {count(needed)} tokens"
         else:
             sizes = f"the prompt has {needed - 1} tokens"
-        line = f"jalopy run: {sizes}, but the context holds {count(room)} (shorten it, or try a larger --ctx)"
+        line = (
+            f"jalopy run: {sizes}, but the context holds {count(room)} (shorten it, or try a "
+            f"larger --ctx)"
+        )
         return Refusal(line, exit_codes.BAD_DATA)
 
 
 class SavingWatch:
-    """Says when saving fails, while the answer comes: at its end a full disk can be emptied no more."""
+    """Says when saving fails, while the answer comes: at its end a full disk can be emptied no
+    more."""
 
     def __init__(self, progress: ProgressLine) -> None:
         self._progress = progress

@@ -1,4 +1,7 @@
-"""``jalopy sessions``: the saved conversations, and import of other programs' ones. No Textual, no engine."""
+"""``jalopy sessions``: the saved conversations, and import of other programs' ones.
+
+No Textual, no engine.
+"""
 
 from __future__ import annotations
 

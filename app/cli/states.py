@@ -1,4 +1,7 @@
-"""``jalopy states``: what was read once and is kept, and dropping some of it. No Textual, no model."""
+"""``jalopy states``: what was read once and is kept, and dropping some of it.
+
+No Textual, no model.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ def states(
     all: bool = False,
     as_json: bool = False,
 ) -> int:
-    """List or prune: what was used longer ago than ``older`` days, down to a size in bytes, or everything."""
+    """List or prune: what was used longer ago than ``older`` days, down to a size in bytes, or
+    everything."""
     store = Store()
     quota_bytes = settings.kv_states_quota_bytes
     files = saved_files()
@@ -119,7 +123,10 @@ def _lines(rows: list[dict[str, Any]], n_bytes: int, quota_bytes: int) -> list[s
         )
     lines = []
     for tokens, n, shared, moment, model, title in table:
-        line = f"{tokens:>8} {n:>6} {shared:>6}  {moment:<16}  {cut(model, _MODEL_COLUMNS):<{_MODEL_COLUMNS}}  "
+        line = (
+            f"{tokens:>8} {n:>6} {shared:>6}  {moment:<16}  "
+            f"{cut(model, _MODEL_COLUMNS):<{_MODEL_COLUMNS}}  "
+        )
         lines.append((line + cut(title, max(_LEAST_WORDS, columns - len(line)))).rstrip())
     if len(rows) == 1:
         noun = "prefix"

@@ -1,12 +1,13 @@
 """The small parent process that survives what the program cannot: death by a signal.
 
-It is forked off before numba, Textual or any thread exists, does nothing but wait for signals, and holds no lock. When
-the child is killed (a truncated model file: SIGBUS; no memory: SIGKILL; a bug: SIGSEGV), it puts the terminal back in
-order, says so in one line and returns an exit code. Imports nothing heavy.
+It is forked off before numba, Textual or any thread exists, does nothing but wait for signals, and
+holds no lock. When the child is killed (a truncated model file: SIGBUS; no memory: SIGKILL; a bug:
+SIGSEGV), it puts the terminal back in order, says so in one line and returns an exit code. Imports
+nothing heavy.
 
-Signals are collected by ``sigwaitinfo``, so no handler can interrupt anything, and their sender is known: what the
-terminal sends goes to the whole process group and has reached the child already; what another process sends to this
-one is passed on.
+Signals are collected by ``sigwaitinfo``, so no handler can interrupt anything, and their sender is
+known: what the terminal sends goes to the whole process group and has reached the child already;
+what another process sends to this one is passed on.
 """
 
 import contextlib
@@ -27,7 +28,8 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _WATCHED = frozenset({*_PASSED_ON, signal.SIGCHLD, signal.SIGCONT})
 
 GRACE_S = 4.0
-"""How long the child may take to end after SIGTERM or SIGHUP, or may go on saving without a parent."""
+"""How long the child may take to end after SIGTERM or SIGHUP, or may go on saving without a
+parent."""
 
 STANDS_S = 0.1
 """How long a stopped or continued child is watched before it counts as standing still."""
@@ -35,7 +37,10 @@ STANDS_S = 0.1
 _DEATHS: dict[int, tuple[int, str]] = {
     signal.SIGBUS: (
         exit_codes.IO_ERROR,
-        "the model file became unreadable while in use (SIGBUS): was it changed, or its disk removed?",
+        (
+            "the model file became unreadable while in use (SIGBUS): was it changed, or its disk "
+            "removed?"
+        ),
     ),
     signal.SIGILL: (
         exit_codes.UNSUPPORTED,
@@ -43,14 +48,18 @@ _DEATHS: dict[int, tuple[int, str]] = {
     ),
     signal.SIGKILL: (
         exit_codes.NO_MEMORY,
-        "killed by the system (SIGKILL), most likely for want of memory: try a smaller model or --ctx",
+        (
+            "killed by the system (SIGKILL), most likely for want of memory: try a smaller model "
+            "or --ctx"
+        ),
     ),
     signal.SIGQUIT: (exit_codes.INTERRUPTED, ""),
     **{number: (code, "") for number, code in exit_codes.BY_SIGNAL.items()},
 }
 
-# Synchronised output off, all kinds of mouse reporting, focus reports, bracketed paste, in-band resize, Kitty keyboard
-# flags popped (each screen has its own), alternate screen off, line wrap on, cursor on, colours plain.
+# Synchronised output off, all kinds of mouse reporting, focus reports, bracketed paste, in-band
+# resize, Kitty keyboard flags popped (each screen has its own), alternate screen off, line wrap on,
+# cursor on, colours plain.
 _LEAVE_SCREEN = (
     "\x1b[?2026l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?1016l\x1b[?1004l\x1b[?2004l\x1b[?2048l"
     "\x1b[<u\x1b[?1049l\x1b[?7h\x1b[?25h\x1b[0m"
@@ -58,11 +67,13 @@ _LEAVE_SCREEN = (
 
 
 def supervise(work: Callable[[], int], uses_screen: bool) -> int:
-    """Do the work in a child process and return its exit code; never dies by a signal itself, save SIGKILL.
+    """Do the work in a child process and return its exit code; never dies by a signal itself, save
+    SIGKILL.
 
     Args:
         work: what the program does; returns the exit code.
-        uses_screen: whether it takes over the terminal, so that a killed child leaves modes to undo.
+        uses_screen: whether it takes over the terminal, so that a killed child leaves modes to
+            undo.
     """
     terminal = _terminal_modes()
     _flush()
@@ -118,7 +129,8 @@ def _finish(work: Callable[[], int], parents_end: int) -> int:
 
 
 def _end_with_parent(parents_end: int) -> None:
-    """Wait for the parent's death; then end as by SIGTERM, or at once where that does not come to anything.
+    """Wait for the parent's death; then end as by SIGTERM, or at once where that does not come to
+    anything.
 
     A disk may not answer, or a terminal take nothing more.
     """
@@ -162,7 +174,8 @@ class _Watch:
         return signal.sigtimedwait(_WATCHED, max(0.0, self._deadline_s - time.monotonic()))
 
     def _look(self) -> int | None:
-        """Return the child's status if it ended; stop together with it if it stopped, so that the shell notices."""
+        """Return the child's status if it ended; stop together with it if it stopped, so that the
+        shell notices."""
         child_id, status = os.waitpid(self._child_id, os.WNOHANG | os.WUNTRACED)
         while child_id and os.WIFSTOPPED(status):
             child_id, changed = self._next_change()
@@ -170,8 +183,9 @@ class _Watch:
                 status = changed
                 continue
             os.kill(os.getpid(), signal.SIGSTOP)
-            # The shell continues the whole group, but one who continued this process alone meant the child as well. A
-            # second SIGCONT would make Textual set up its screen twice, so only a child that stays stopped gets one.
+            # The shell continues the whole group, but one who continued this process alone meant
+            # the child as well. A second SIGCONT would make Textual set up its screen twice, so
+            # only a child that stays stopped gets one.
             child_id, status = self._next_change()
             if child_id == 0:
                 os.kill(self._child_id, signal.SIGCONT)
@@ -203,7 +217,8 @@ class _Watch:
 
 
 def _terminal_modes() -> _Terminal | None:
-    """Return the handle and the modes of the terminal that a standard stream is, before the child takes it over."""
+    """Return the handle and the modes of the terminal that a standard stream is, before the child
+    takes it over."""
     for handle in (0, 1, 2):
         with contextlib.suppress(termios.error, OSError):
             return handle, termios.tcgetattr(handle)
@@ -229,7 +244,10 @@ def _clean_up(number: int, sent: int | None, terminal: _Terminal | None, uses_sc
         _restore(terminal, uses_screen)
     if sent is not None:
         return _DEATHS[sent][0]
-    unknown = f"internal error: the program was ended by signal {number} ({signal.strsignal(number)}): please report it"
+    unknown = (
+        f"internal error: the program was ended by signal {number} ({signal.strsignal(number)}): "
+        f"please report it"
+    )
     code, reason = _DEATHS.get(number, (exit_codes.INTERNAL, unknown))
     if reason:
         say(f"jalopy: {reason}")

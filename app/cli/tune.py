@@ -1,4 +1,5 @@
-"""``jalopy tune``: the best threads and memory modes for a model on this machine, measured, remembered. No Textual."""
+"""``jalopy tune``: the best threads and memory modes for a model on this machine, measured,
+remembered. No Textual."""
 
 from __future__ import annotations
 
@@ -121,7 +122,8 @@ class _Search:
             self._session.cancel()
 
     def run(self) -> TuningReport | None:
-        """Fill a context as a conversation would, and search; None if it was stopped before that."""
+        """Fill a context as a conversation would, and search; None if it was stopped before
+        that."""
         model = self.model
         options = self.options
         longest = int(model.config.context_length)
@@ -185,7 +187,8 @@ class _Search:
         self._progress.show(progress_text(report))
 
     def _show_estimates(self, report: TuningReport) -> None:
-        """Say beforehand what the comparisons take; not next to JSON that somebody reads by program."""
+        """Say beforehand what the comparisons take; not next to JSON that somebody reads by
+        program."""
         for comparison in report.comparisons if not self.options.as_json else ():
             self._progress.clear()
             say(f"jalopy: {comparison.left_out or comparison.estimate}")

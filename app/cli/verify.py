@@ -1,7 +1,8 @@
-"""``jalopy verify``: is this file what it should be, are its weights numbers, and does it write sense. No Textual.
+"""``jalopy verify``: is this file what it should be, are its weights numbers, and does it write
+sense. No Textual.
 
-Four looks: sha256 over the bytes, the vocabulary, NaN and infinity in the weights, and a short reply that always takes
-the likeliest token.
+Four looks: sha256 over the bytes, the vocabulary, NaN and infinity in the weights, and a short
+reply that always takes the likeliest token.
 """
 
 from __future__ import annotations
@@ -145,7 +146,10 @@ def weights_check(checked: Any, progress: ProgressLine) -> Check:
         )
         return Check(OK, "weights", found)
     named = [
-        f"{clean_line(one.name, 60)} ({one.quant}, {count(one.n_bad)} from row {count(one.first_row)})"
+        (
+            f"{clean_line(one.name, 60)} ({one.quant}, {count(one.n_bad)} from row "
+            f"{count(one.first_row)})"
+        )
         for one in islice(damaged, _MOST_DAMAGED_SHOWN)
     ]
     if len(damaged) > len(named):
@@ -156,7 +160,8 @@ def weights_check(checked: Any, progress: ProgressLine) -> Check:
 
 
 def _running_checks(path: str, settings: Settings, progress: ProgressLine) -> Iterator[Check]:
-    """Open the model, compare its kernels with their references and let it write; runs in the engine's thread."""
+    """Open the model, compare its kernels with their references and let it write; runs in the
+    engine's thread."""
     try:
         with closing(engine_access.open_model(settings, path, progress.show_opening)) as model:
             engine_access.check_kernels(model)

@@ -100,11 +100,13 @@ class ChatMessage:
     calls_at: int = 0
     """Where in ``raw`` they begin."""
     results: tuple[CallResult, ...] = ()
-    """Of the calls before, where tools speak in place of the user; ``text`` has them as they may be read."""
+    """Of the calls before, where tools speak in place of the user; ``text`` has them as they may be
+    read."""
     server_fields: ServerFields | None = None
     """Fields that the server which computed the reply needs back; None if it needs none."""
     sources: tuple[str, ...] = ()
-    """Of a reply: the passages that its question brought along; known from the question, and not saved."""
+    """Of a reply: the passages that its question brought along; known from the question, and not
+    saved."""
     others: tuple[ChatMessage, ...] = ()
     """Of a reply: other answers to the same question, that the user may choose in its place."""
     is_missing: bool = False
@@ -151,14 +153,16 @@ class Said:
 
 @dataclass
 class Conversation:
-    """A system prompt and the messages after it, oldest first; the last one may be a user's without a reply."""
+    """A system prompt and the messages after it, oldest first; the last one may be a user's without
+    a reply."""
 
     system: str | None = None
     messages: list[ChatMessage] = field(default_factory=list)
     n_dropped: int = 0
     """Messages at the beginning that the context no longer contains; whole turns."""
     is_cut_off: bool = False
-    """Whether the program ended before the message at the end was answered: the next one goes with it."""
+    """Whether the program ended before the message at the end was answered: the next one goes with
+    it."""
     adapters: tuple[str, ...] = ()
     """Adapters that change the model, as ``app.chat.adapters`` names them."""
 
@@ -195,7 +199,8 @@ class Conversation:
             self.n_dropped = max(self.n_dropped, gaps[-1] // 2 * 2 + 2)
 
     def add_user(self, text: str, folded: str = "") -> ChatMessage:
-        """Append what the user said in place of an unanswered message: most chat templates refuse two in a row."""
+        """Append what the user said in place of an unanswered message: most chat templates refuse
+        two in a row."""
         if self.awaits_reply:
             self.messages.pop()
         self.is_cut_off = False
@@ -204,7 +209,10 @@ class Conversation:
         return message
 
     def add_results(self, results: tuple[CallResult, ...]) -> ChatMessage:
-        """Append what came of the calls of the last reply. Raises ValueError: it has none, or others."""
+        """Append what came of the calls of the last reply.
+
+        Raises ValueError: it has none, or others.
+        """
         if self.messages:
             last = self.messages[-1]
         else:
@@ -226,7 +234,8 @@ class Conversation:
 
     @property
     def unanswered(self) -> ChatMessage | None:
-        """The message that the end of the program left without a reply, and that the next one goes with."""
+        """The message that the end of the program left without a reply, and that the next one goes
+        with."""
         is_said = self.is_cut_off and self.awaits_reply and not self.messages[-1].results
         if is_said:
             return self.messages[-1]
@@ -239,7 +248,8 @@ class Conversation:
         return sum(1 for _ in takewhile(lambda asked: asked.results, questions))
 
     def with_unanswered(self, text: str, folded: str = "") -> tuple[str, str]:
-        """Return what is said with a new message, and that with large pastes folded; "" where there are none."""
+        """Return what is said with a new message, and that with large pastes folded; "" where there
+        are none."""
         before = self.unanswered
         if before is None:
             return text, folded
@@ -277,7 +287,8 @@ class Conversation:
         return self.messages.pop().text
 
     def drop_reply(self) -> ChatMessage:
-        """Remove the reply at the end, so that its question can be answered again, and return it."""
+        """Remove the reply at the end, so that its question can be answered again, and return
+        it."""
         if not self.messages or self.messages[-1].role is not Role.ASSISTANT:
             raise ValueError("the last message is not a reply")
         return self.messages.pop()
@@ -293,7 +304,8 @@ class Conversation:
 def said_of(message: ChatMessage, after: ChatMessage | None = None) -> Said:
     """Return a message as a request has it; ``after``: the one that follows.
 
-    Templates refuse calls without results: a reply with such calls is the text that the model wrote.
+    Templates refuse calls without results: a reply with such calls is the text that the model
+    wrote.
     """
     if message.role is Role.USER:
         return Said(TOOL if message.results else USER, message.text, results=message.results)

@@ -1,8 +1,8 @@
 """The file that holds all conversations: an SQLite database, opened safely.
 
-``conversations.db`` is its owner's alone, with a write-ahead log where the file system can share memory, else with a
-rollback journal. Its editor is a stranger: another schema than ours is refused, and so are triggers and views.
-What is done about damage is in ``upkeep``.
+``conversations.db`` is its owner's alone, with a write-ahead log where the file system can share
+memory, else with a rollback journal. Its editor is a stranger: another schema than ours is refused,
+and so are triggers and views. What is done about damage is in ``upkeep``.
 """
 
 from __future__ import annotations
@@ -58,19 +58,26 @@ _SYSTEM_CAUSES = {
 }
 _DAMAGE = ("malformed", "not a database", "invalid rootpage")
 _TABLES = (
-    "CREATE TABLE conversation(id INTEGER PRIMARY KEY, title TEXT, system TEXT, began TEXT, changed TEXT, model TEXT, "
-    "model_path TEXT, used INTEGER, n_dropped INTEGER, forked_from INTEGER, unsent TEXT, waiting TEXT, "
+    "CREATE TABLE conversation(id INTEGER PRIMARY KEY, title TEXT, system TEXT, began TEXT, "
+    "changed TEXT, model TEXT, "
+    "model_path TEXT, used INTEGER, n_dropped INTEGER, forked_from INTEGER, unsent TEXT, "
+    "waiting TEXT, "
     "adapters TEXT)",
-    "CREATE TABLE message(id INTEGER PRIMARY KEY, conversation INTEGER NOT NULL REFERENCES conversation "
-    "ON DELETE CASCADE, place INTEGER NOT NULL, role TEXT, tokens INTEGER, n_bytes INTEGER, text TEXT, more TEXT, "
+    "CREATE TABLE message(id INTEGER PRIMARY KEY, conversation INTEGER NOT NULL REFERENCES "
+    "conversation "
+    "ON DELETE CASCADE, place INTEGER NOT NULL, role TEXT, tokens INTEGER, n_bytes INTEGER, "
+    "text TEXT, more TEXT, "
     "UNIQUE(conversation, place))",
-    "CREATE TABLE piece(id INTEGER PRIMARY KEY, conversation INTEGER NOT NULL REFERENCES conversation "
+    "CREATE TABLE piece(id INTEGER PRIMARY KEY, conversation INTEGER NOT NULL REFERENCES "
+    "conversation "
     "ON DELETE CASCADE, more TEXT)",
-    "CREATE TABLE segment(conversation INTEGER NOT NULL REFERENCES conversation ON DELETE CASCADE, kind TEXT NOT NULL, "
+    "CREATE TABLE segment(conversation INTEGER NOT NULL REFERENCES conversation ON DELETE "
+    "CASCADE, kind TEXT NOT NULL, "
     "name TEXT NOT NULL, UNIQUE(conversation, kind, name))",
 )
 _SEARCH = (
-    "CREATE VIRTUAL TABLE search USING fts5(text, content='message', content_rowid='id', tokenize='trigram', "
+    "CREATE VIRTUAL TABLE search USING fts5(text, content='message', content_rowid='id', "
+    "tokenize='trigram', "
     "detail='none')"
 )
 """Which messages have which three characters. Left out where SQLite has no FTS5."""
@@ -86,7 +93,8 @@ def transact(
     writes: bool,
     is_durable: bool = True,
 ) -> T:
-    """Do work and commit it: it survives a kill, and if ``is_durable``, with all before it, a power cut.
+    """Do work and commit it: it survives a kill, and if ``is_durable``, with all before it, a power
+    cut.
 
     Raises StoreError: nothing is done.
     """
@@ -109,7 +117,10 @@ def transact(
 
 
 def connect(root: Path | None) -> sqlite3.Connection:
-    """Open the database, and create it where none is. Raises StoreError: it cannot be used as it is."""
+    """Open the database, and create it where none is.
+
+    Raises StoreError: it cannot be used as it is.
+    """
     try:
         import sqlite3  # noqa: F401 - the first that asks for it
     except ImportError:
@@ -282,7 +293,8 @@ def can_search(db: sqlite3.Connection) -> bool:
 
 
 def as_said(error: Exception, db: sqlite3.Connection | None = None) -> StoreError:
-    """Say what SQLite reports in the program's words; it quotes damaged bytes, which Python then fails to decode."""
+    """Say what SQLite reports in the program's words; it quotes damaged bytes, which Python then
+    fails to decode."""
     text = str(error)
     # The index of words says of itself no more than this; tables name their constraints.
     if (
@@ -309,7 +321,10 @@ def cause_of(error: OSError) -> str:
 
 
 def _require_own_file(path: Path) -> bool:
-    """Return whether there is a file, closed to others. Raises StoreError: it is none of the user's; OSError."""
+    """Return whether there is a file, closed to others.
+
+    Raises StoreError: it is none of the user's; OSError.
+    """
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -330,8 +345,8 @@ def _require_own_file(path: Path) -> bool:
 def has_locks(root: Path) -> bool:
     """Whether files can be locked here. If not, one process alone may use the database.
 
-    SQLite then locks with a file, which stays after a kill: the process that becomes the one removes it.
-    Raises InUseError: another one is; OSError.
+    SQLite then locks with a file, which stays after a kill: the process that becomes the one
+    removes it. Raises InUseError: another one is; OSError.
     """
     try:
         lock = take(root, NAMES)

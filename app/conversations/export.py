@@ -23,7 +23,8 @@ _HEADINGS = {Role.USER: "You", Role.ASSISTANT: "Model"}
 def to_markdown(
     conversation: Conversation, model: str, now: datetime, with_thinking: bool = False
 ) -> str:
-    """Write the conversation down as of ``now``; ``model``: name and quantisation, clean, "" for unknown."""
+    """Write the conversation down as of ``now``; ``model``: name and quantisation, clean, "" for
+    unknown."""
     replies = [m for m in conversation.messages if m.role is Role.ASSISTANT]
     front = {
         "program": "jalopy",
@@ -61,12 +62,16 @@ def to_markdown(
 def to_json(
     conversation: Conversation, model: str, now: datetime, with_thinking: bool = False
 ) -> str:
-    """Write the conversation down for programs: every message with its figures. Arguments as of ``to_markdown``."""
+    """Write the conversation down for programs: every message with its figures.
+
+    Arguments as of ``to_markdown``.
+    """
     messages = []
     for message in conversation.messages:
         values = asdict(message)
         values |= {"role": message.role.value, "ending": message.ending.value}
-        # Tokens mean nothing without their model, and the folded form nothing outside of the prompt.
+        # Tokens mean nothing without their model, and the folded form nothing outside of the
+        # prompt.
         for name in (
             "ids",
             "raw",
@@ -91,7 +96,8 @@ def to_json(
 
 
 def choose_path(wanted: str, now: datetime) -> Path:
-    """Return where to save: the wanted file, or a file named after the time in the wanted or present directory."""
+    """Return where to save: the wanted file, or a file named after the time in the wanted or
+    present directory."""
     if wanted:
         path = Path(wanted).expanduser()
     else:
@@ -102,7 +108,10 @@ def choose_path(wanted: str, now: datetime) -> Path:
 
 
 def save_as(wanted: str, conversation: Conversation, model: str) -> str:
-    """Save a conversation as Markdown or JSON, as ``/save`` says; return a line. Raises Refusal: it is not saved."""
+    """Save a conversation as Markdown or JSON, as ``/save`` says; return a line.
+
+    Raises Refusal: it is not saved.
+    """
     with_thinking = wanted.endswith(_WITH_THINKING)
     wanted = wanted.removesuffix(_WITH_THINKING).rstrip()
     if conversation.is_empty:

@@ -54,7 +54,10 @@ class Foreign:
 
 
 def foreign_conversations(raw: bytes) -> Iterator[Foreign]:
-    """Yield the conversations of a file. Raises Refusal, which names no file: it is unknown, or has too many."""
+    """Yield the conversations of a file.
+
+    Raises Refusal, which names no file: it is unknown, or has too many.
+    """
     found = conversations_in(_values_of(raw))
     if len(found) > MOST_CONVERSATIONS:
         raise Refusal(f"has more than {MOST_CONVERSATIONS:,} conversations (split it)")

@@ -1,8 +1,10 @@
-"""Saves the live conversation: compares it with what is written, and writes what is missing in a thread of its own.
+"""Saves the live conversation: compares it with what is written, and writes what is missing in a
+thread of its own.
 
-Neither screen nor engine ever waits for a disk. What cannot be written stays in memory, in order, and is tried again
-every few seconds and with everything new. The journal, in the screen's thread, compares the messages that were
-written with those of the conversation, by identity: so it need not know what happened to them.
+Neither screen nor engine ever waits for a disk. What cannot be written stays in memory, in order,
+and is tried again every few seconds and with everything new. The journal, in the screen's thread,
+compares the messages that were written with those of the conversation, by identity: so it need not
+know what happened to them.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ SWITCH_PATIENCE_S = 1.0
 
 @record
 class Partial:
-    """The running reply as far as it is written: its text as the screen has it, ids and raw text as the engine has."""
+    """The running reply as far as it is written: its text as the screen has it, ids and raw text as
+    the engine has."""
 
     text: str = ""
     thought: str = ""
@@ -88,7 +91,8 @@ class Keeper:
             self._condition.notify_all()
 
     def leave(self, patience_s: float) -> bool:
-        """End once everything is saved, however often that must be tried; False, and not waited for, if that fails."""
+        """End once everything is saved, however often that must be tried; False, and not waited
+        for, if that fails."""
         give_up_s = time.monotonic() + patience_s
         with self._condition:
             self._is_leaving = True
@@ -111,7 +115,8 @@ class Keeper:
         return not self.has_unsaved
 
     def settle(self, patience_s: float, waits_for_room: bool = True) -> bool:
-        """Wait until all is saved; False if that takes too long, or fails where nothing ``waits_for_room``."""
+        """Wait until all is saved; False if that takes too long, or fails where nothing
+        ``waits_for_room``."""
         give_up_s = time.monotonic() + patience_s
         with self._condition:
             while self._changes:
@@ -191,7 +196,10 @@ def _cause_of(error: Exception) -> str:
 
 
 class Journal:
-    """Saves one conversation at a time; without a store nothing. ``clock_text``: the wall time, for display."""
+    """Saves one conversation at a time; without a store nothing.
+
+    ``clock_text``: the wall time, for display.
+    """
 
     def __init__(
         self, store: Store | None = None, clock_text: Callable[[], str] = now_text
@@ -204,7 +212,8 @@ class Journal:
         self._written: list[ChatMessage] = []
         self._waiting: list[str] = []
         self._n_dropped = 0
-        """The messages on the disk, those that wait for their turn, and how many left the context."""
+        """The messages on the disk, those that wait for their turn, and how many left the
+        context."""
         self.title = ""
         self._forked_from = ""
         self._flushed = Partial()
@@ -217,7 +226,8 @@ class Journal:
     # ---- which conversation
 
     def begin(self, forked_from: str = "", title: str = "") -> None:
-        """A conversation that is not on disk: its first message will put it there, with all that is before it."""
+        """A conversation that is not on disk: its first message will put it there, with all that is
+        before it."""
         self._leave()
         self._written = []
         self._waiting = []
@@ -227,13 +237,15 @@ class Journal:
         self._forked_from = forked_from
 
     def claim(self, conversation: Conversation, patience_s: float) -> None:
-        """Put the conversation on the disk before anything is said: who looks for its title finds it in use."""
+        """Put the conversation on the disk before anything is said: who looks for its title finds
+        it in use."""
         if self._store is not None and self._keeper is None:
             self._create(conversation)
             self.settle(patience_s, waits_for_room=False)
 
     def adopt(self, opened: OpenedConversation) -> None:
-        """Go on with a conversation that was opened; one that is held elsewhere is copied by its next message."""
+        """Go on with a conversation that was opened; one that is held elsewhere is copied by its
+        next message."""
         saved = opened.saved
         held = opened.held
         if held is None or self._store is None:
@@ -265,7 +277,8 @@ class Journal:
 
     @property
     def state_path(self) -> Path | None:
-        """The conversation's name for who keeps states: its id below the store's directory; None before it is saved."""
+        """The conversation's name for who keeps states: its id below the store's directory; None
+        before it is saved."""
         if self._store is not None:
             root = self._store.root
         else:
@@ -381,7 +394,8 @@ class Journal:
         self.begin()
 
     def settle(self, patience_s: float, waits_for_room: bool = True) -> bool:
-        """Wait until all is saved; False if that takes longer, or fails where nothing waits for room on the disk."""
+        """Wait until all is saved; False if that takes longer, or fails where nothing waits for
+        room on the disk."""
         return self._keeper is None or self._keeper.settle(patience_s, waits_for_room)
 
     def close(self, patience_s: float) -> str:
@@ -495,7 +509,8 @@ class AtHand:
     """Limit on all saved states together; 0 keeps none."""
 
     def tidy(self) -> None:
-        """Delete the states used longest ago that have no room, and look after the database; may take seconds."""
+        """Delete the states used longest ago that have no room, and look after the database; may
+        take seconds."""
         if self.store is not None:
             if self.quota_bytes:
                 drop_oldest_states(self.quota_bytes)
@@ -504,7 +519,8 @@ class AtHand:
 
 
 def conversations_at_hand(settings: Settings, is_named: bool = False) -> AtHand:
-    """Return what the settings want of them; one that the user has named is saved whatever they say."""
+    """Return what the settings want of them; one that the user has named is saved whatever they
+    say."""
     if settings.save_conversations == "off" and not is_named:
         return AtHand()
     store = Store()

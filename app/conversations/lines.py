@@ -31,14 +31,18 @@ AGAINST_LOOPS = (
 
 def thinking_summary(thinking: Thinking) -> str:
     """Write in one line what the thinking before an answer cost."""
-    line = f"thought for {figures.seconds(thinking.duration_s)} · {figures.counted(thinking.tokens, 'token')}"
+    line = (
+        f"thought for {figures.seconds(thinking.duration_s)} · "
+        f"{figures.counted(thinking.tokens, 'token')}"
+    )
     if thinking.is_closed:
         return line
     return f"{line} · not finished"
 
 
 def reply_footer(measured: ReplyFigures | None, ending: Ending, is_edited: bool = False) -> str:
-    """Write what stays below a finished reply: its figures that have room in 80 columns, and how it ended."""
+    """Write what stays below a finished reply: its figures that have room in 80 columns, and how it
+    ended."""
     parts = []
     if measured is not None:
         if measured.guessed_tokens:

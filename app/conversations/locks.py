@@ -1,7 +1,9 @@
-"""Who has a conversation: a lock on its place in ``in-use.lock``, which the kernel takes back from a dead process.
+"""Who has a conversation: a lock on its place in ``in-use.lock``, which the kernel takes back from
+a dead process.
 
-The locks are those of an open file (``F_OFD_SETLK``), so two parts of one process exclude each other too. A note in a
-place says who has it; it is only believed while the lock is held, and nothing that matters depends on it.
+The locks are those of an open file (``F_OFD_SETLK``), so two parts of one process exclude each
+other too. A note in a place says who has it; it is only believed while the lock is held, and
+nothing that matters depends on it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ LOCK_NAME = "in-use.lock"
 NAMES = 0
 """The place of a program that looks for a title and begins a conversation with it."""
 IN_USE = "in use by another jalopy"
-NO_LOCKS = "conversations are where files cannot be locked: no other jalopy can save there until this one ends"
+NO_LOCKS = (
+    "conversations are where files cannot be locked: no other jalopy can save there until this "
+    "one ends"
+)
 _PLACE_BYTES = 64
 _HAS_NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL}
 _PATIENCE_S = 20.0
@@ -31,7 +36,8 @@ _PERIOD_S = 0.02
 
 
 class StoreError(Exception):
-    """The conversations, or one of them, cannot be used as they are; the message is a line that says why."""
+    """The conversations, or one of them, cannot be used as they are; the message is a line that
+    says why."""
 
     exit_code = exit_codes.IO_ERROR
 
@@ -41,7 +47,8 @@ class InUseError(StoreError):
 
 
 class Lock:
-    """A lock that is held until it is closed; ``is_known`` is False where the file system has no locks."""
+    """A lock that is held until it is closed; ``is_known`` is False where the file system has no
+    locks."""
 
     def __init__(self, handle: int, is_known: bool) -> None:
         self._handle = handle
@@ -56,7 +63,10 @@ class Lock:
 
 
 def take(root: Path, number: int, n_places: int = 1) -> Lock:
-    """Lock places from a number on; 0 places: all of them. Raises InUseError; OSError: the file cannot be used."""
+    """Lock places from a number on; 0 places: all of them.
+
+    Raises InUseError; OSError: the file cannot be used.
+    """
     handle = os.open(root / LOCK_NAME, safe_flags(os.O_RDWR | os.O_CREAT), 0o600)
     try:
         start = number * _PLACE_BYTES
@@ -85,7 +95,10 @@ def take(root: Path, number: int, n_places: int = 1) -> Lock:
 
 @contextmanager
 def alone(root: Path | None) -> Iterator[None]:
-    """Keep others out who look for a title, where files can be locked. Raises StoreError: one is here for too long."""
+    """Keep others out who look for a title, where files can be locked.
+
+    Raises StoreError: one is here for too long.
+    """
     lock: Lock | None = None
     give_up_s = time.monotonic() + _PATIENCE_S
     while root is not None and lock is None and paths.private_directory(root) is not None:
@@ -105,7 +118,8 @@ def alone(root: Path | None) -> Iterator[None]:
 
 
 def _told(note: bytes) -> str:
-    """Say who has it, as "in use by another jalopy (process 4711, since 13:05)", as far as the note can be believed."""
+    """Say who has it, as "in use by another jalopy (process 4711, since 13:05)", as far as the note
+    can be believed."""
     import psutil
 
     try:

@@ -1,4 +1,7 @@
-"""A message as a row of the database, and back: its text, and everything else as JSON. Hostile until checked."""
+"""A message as a row of the database, and back: its text, and everything else as JSON.
+
+Hostile until checked.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from app.text.clean_text import clean_line, clean_text
 from engine.prompt.tools.calls import MOST_CALLS, NAME, CallResult, ToolCall, call
 
 MOST_TEXT_BYTES = 4 << 20
-"""Limit on a sent text, which may be saved with its folded form, or with the text that a reply began with."""
+"""Limit on a sent text, which may be saved with its folded form, or with the text that a reply
+began with."""
 _MOST_NAME_CHARS = 80
 _LARGEST = 1 << 53
 

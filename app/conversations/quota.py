@@ -1,4 +1,5 @@
-"""States of conversations on disk: a quota for all, those used longest ago go first; and notes of whose they are."""
+"""States of conversations on disk: a quota for all, those used longest ago go first; and notes of
+whose they are."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def kinds() -> list[Path]:
 
 
 class SegmentNotes:
-    """A conversation's segments of a ``kind``, their directory; ``path``: its id below the store's directory."""
+    """A conversation's segments of a ``kind``, their directory; ``path``: its id below the store's
+    directory."""
 
     def __init__(self, path: Path, kind: str) -> None:
         self._store = Store(path.parent)

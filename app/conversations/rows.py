@@ -65,7 +65,8 @@ def moment_text(moment: str) -> str:
 
 
 def day_text(moment: str, now: str) -> str:
-    """Write a wall time as a person says it: "today 00:08", "yesterday 23:10", "2026-11-21 10:00"; "" for none."""
+    """Write a wall time as a person says it: "today 00:08", "yesterday 23:10", "2026-11-21 10:00";
+    "" for none."""
     try:
         days = (date.fromisoformat(now[:10]) - date.fromisoformat(moment[:10])).days
     except ValueError:

@@ -1,7 +1,8 @@
-"""The shelf: every document that was sent with a message, whole or in passages, as the saved conversations have it.
+"""The shelf: every document that was sent with a message, whole or in passages, as the saved
+conversations have it.
 
-Nothing is kept twice: a document is on the shelf as long as a conversation has it in which it was not taken off. Of one
-that went in passages the path is kept: its file is read again.
+Nothing is kept twice: a document is on the shelf as long as a conversation has it in which it was
+not taken off. Of one that went in passages the path is kept: its file is read again.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Shelved:
     states_bytes: int = 0
     """What their saved states take; what they share counted once."""
     path: str = ""
-    """Of the file of a document that went in passages, whose text is nowhere else; "" for one that went whole."""
+    """Of the file of a document that went in passages, whose text is nowhere else; "" for one that
+    went whole."""
 
     @property
     def extent(self) -> str:
@@ -200,7 +202,8 @@ def _documents(
     n_chars = 0
     taken_off = set(off)
     sql = (
-        "SELECT m.id, c.id, c.title, c.began, c.changed FROM conversation c JOIN message m ON m.conversation=c.id"
+        "SELECT m.id, c.id, c.title, c.began, c.changed FROM conversation c JOIN message m ON "
+        "m.conversation=c.id"
         f" WHERE c.{IS_CONVERSATION} AND m.role='user' AND substr(m.more, 1, ?)=?"
         " ORDER BY c.used DESC, c.id DESC, m.place DESC"
     )
@@ -245,7 +248,8 @@ def _n_pages(name: str, text: str) -> int:
 
 
 def _files_of(message_id: int, db: sqlite3.Connection) -> tuple[list[tuple[str, str]], set[str]]:
-    """Return names and texts of the whole documents of a message, and of which others it has passages."""
+    """Return names and texts of the whole documents of a message, and of which others it has
+    passages."""
     row = db.execute("SELECT role, text, more FROM message WHERE id=?", (message_id,)).fetchone()
     whole = []
     passages_of = set[str]()

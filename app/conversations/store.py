@@ -1,9 +1,10 @@
 """All conversations in one database: listing, searching, opening, renaming and deleting them.
 
-``Store`` finds and reads. ``Held`` is a conversation that is open here and nowhere else: ``apply`` carries out what
-``put``, ``keep``, ``piece`` and ``note`` return, in one transaction. A message is a row, a running reply a row for each
-piece. All is read as if a stranger had written it: sizes are bounded, texts cleaned, and a row that makes no sense is a
-missing message. A conversation's id is its number, with six figures at least.
+``Store`` finds and reads. ``Held`` is a conversation that is open here and nowhere else: ``apply``
+carries out what ``put``, ``keep``, ``piece`` and ``note`` return, in one transaction. A message is
+a row, a running reply a row for each piece. All is read as if a stranger had written it: sizes are
+bounded, texts cleaned, and a row that makes no sense is a missing message. A conversation's id is
+its number, with six figures at least.
 """
 
 from __future__ import annotations
@@ -68,7 +69,10 @@ Change = Callable[["sqlite3.Connection", int], object]
 
 @record
 class Entry:
-    """One conversation of the list. All text is clean and of one line, but for ``model_path``, which is a path."""
+    """One conversation of the list.
+
+    All text is clean and of one line, but for ``model_path``, which is a path.
+    """
 
     id: str
     title: str = ""
@@ -86,7 +90,8 @@ class Entry:
     state_bytes: int = 0
     """Sizes of the conversation and of the saved states of its cache, shared ones included."""
     snippet: str = ""
-    """Words that were searched, in their place in the text, clean and of one line; "" where the title has them."""
+    """Words that were searched, in their place in the text, clean and of one line; "" where the
+    title has them."""
 
 
 @dataclass
@@ -110,7 +115,8 @@ class Saved:
 
     @property
     def not_sent(self) -> str:
-        """Everything that was sent and is not in the conversation, for the user to send again; "" where all is."""
+        """Everything that was sent and is not in the conversation, for the user to send again; ""
+        where all is."""
         return "\n\n".join(filter(None, (self.unsent, *self.waiting)))
 
     @property
@@ -144,7 +150,8 @@ class OpenedConversation:
 
 
 def put(place: int, message: ChatMessage, at: str) -> Change:
-    """Write a message at its place, from 0 on, instead of all from there on; ``at``: the wall time."""
+    """Write a message at its place, from 0 on, instead of all from there on; ``at``: the wall
+    time."""
     role, tokens, n_bytes, text, more = row_of(message)
 
     def change(db: sqlite3.Connection, number: int) -> None:
@@ -160,7 +167,8 @@ def put(place: int, message: ChatMessage, at: str) -> Change:
 
 
 def keep(n_messages: int) -> Change:
-    """Keep the first messages only, and nothing of a reply that was being written or of an edit that was tried."""
+    """Keep the first messages only, and nothing of a reply that was being written or of an edit
+    that was tried."""
 
     def change(db: sqlite3.Connection, number: int) -> None:
         rest = (number, n_messages)
@@ -211,7 +219,8 @@ def touch(db: sqlite3.Connection, number: int) -> None:
 
 
 class Held:
-    """A conversation that is open here alone, until it is closed; without a number it begins with its first change."""
+    """A conversation that is open here alone, until it is closed; without a number it begins with
+    its first change."""
 
     def __init__(self, root: Path | None, number: int = 0, lock: Lock | None = None) -> None:
         self._root = root
@@ -232,7 +241,10 @@ class Held:
         return self._lock is None or self._lock.is_known
 
     def apply(self, changes: Sequence[Change], is_durable: bool) -> None:
-        """Make all changes or none: a kill takes none away, nor, if ``is_durable``, a power cut. Raises StoreError."""
+        """Make all changes or none: a kill takes none away, nor, if ``is_durable``, a power cut.
+
+        Raises StoreError.
+        """
         try:
             self._apply(changes, is_durable)
         except DamagedError:
@@ -274,7 +286,8 @@ class Held:
             ).fetchone()[0]
             if (size or 0) > MOST_CONVERSATION_BYTES:
                 raise StoreError(
-                    f"the conversation is full, at {MOST_CONVERSATION_BYTES >> 20} MiB (go on in a new one)"
+                    f"the conversation is full, at {MOST_CONVERSATION_BYTES >> 20} MiB (go on "
+                    f"in a new one)"
                 )
         return number
 
@@ -292,7 +305,10 @@ class Held:
 
 
 class Store:
-    """The conversations below one directory, by default in the platform's place. Methods raise StoreError."""
+    """The conversations below one directory, by default in the platform's place.
+
+    Methods raise StoreError.
+    """
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or paths.conversations_dir()
@@ -300,7 +316,8 @@ class Store:
         self._has_looked_for_notice = False
 
     def select(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Return what reading came to; None where nothing was ever saved, and nothing is created."""
+        """Return what reading came to; None where nothing was ever saved, and nothing is
+        created."""
         is_there = self.root is not None and any(
             os.path.lexists(self.root / one) for one in (NAME, *BACKUPS)
         )
@@ -329,7 +346,8 @@ class Store:
         return line
 
     def look_after(self, now_s: float) -> None:
-        """Check the database and copy it, if that was not done for a day; takes a second for 100 MB."""
+        """Check the database and copy it, if that was not done for a day; takes a second for 100
+        MB."""
         look_after(self.root, now_s)
 
     # ---- finding
@@ -342,8 +360,10 @@ class Store:
     def entries(self) -> list[Entry]:
         """Return all conversations, the last one used first."""
         sql = (
-            "SELECT c.id, c.title, c.began, c.changed, c.model, c.model_path, c.waiting, count(m.id)"
-            " + EXISTS(SELECT 1 FROM piece p WHERE p.conversation=c.id), total(m.tokens), total(m.n_bytes)"
+            "SELECT c.id, c.title, c.began, c.changed, c.model, c.model_path, c.waiting, "
+            "count(m.id)"
+            " + EXISTS(SELECT 1 FROM piece p WHERE p.conversation=c.id), total(m.tokens), "
+            "total(m.n_bytes)"
             " FROM conversation c LEFT JOIN message m ON m.conversation=c.id"
             f" WHERE c.{IS_CONVERSATION} GROUP BY c.id ORDER BY c.used DESC, c.id DESC"
         )
@@ -355,7 +375,8 @@ class Store:
         ]
 
     def search(self, typed: str) -> list[Entry]:
-        """Return the conversations that have all words in title, model, day or text, the last one used first."""
+        """Return the conversations that have all words in title, model, day or text, the last one
+        used first."""
         entries = self.entries()
         words = typed.lower().split()
         for word in words:
@@ -375,13 +396,16 @@ class Store:
     def last_used(self, model_path: str) -> str | None:
         """Return the conversation that was used last with a model; None if none exists."""
         sql = (
-            f"SELECT id FROM conversation c WHERE {IS_CONVERSATION} AND model_path=? AND (length(waiting)>2 OR EXISTS"
-            " (SELECT 1 FROM message m WHERE m.conversation=c.id)) ORDER BY used DESC, id DESC LIMIT 1"
+            f"SELECT id FROM conversation c WHERE {IS_CONVERSATION} AND model_path=? AND "
+            f"(length(waiting)>2 OR EXISTS"
+            " (SELECT 1 FROM message m WHERE m.conversation=c.id)) ORDER BY used DESC, id "
+            "DESC LIMIT 1"
         )
         return next((id_of(number) for (number,) in self._rows(sql, model_path)), None)
 
     def find(self, name: str) -> str | None:
-        """Return the conversation with this title, the last one used; failing that, with this number."""
+        """Return the conversation with this title, the last one used; failing that, with this
+        number."""
         name = " ".join(name.split())  # as titles are kept
         wanted = clean_line(name, MOST_TITLE_CHARS).casefold()
         rows = self._rows(
@@ -398,7 +422,8 @@ class Store:
         return None
 
     def alone(self) -> AbstractContextManager[None]:
-        """Keep other programs out, where files can be locked, while a title is looked for and taken."""
+        """Keep other programs out, where files can be locked, while a title is looked for and
+        taken."""
         return locks.alone(self.root)
 
     # ---- one of them
@@ -444,7 +469,8 @@ class Store:
             held.apply([note(title=clean_line(title, MOST_TITLE_CHARS))], is_durable=True)
 
     def delete(self, conversation_id: str) -> None:
-        """Delete a conversation for good: in the database, its log of pages and its copies, with its states."""
+        """Delete a conversation for good: in the database, its log of pages and its copies, with
+        its states."""
         with closing(self._take(conversation_id)) as held:
             assert self.root is not None
             for path in (*self.segments(conversation_id, only_own=True), *_guesses_from(held.id)):
@@ -469,13 +495,15 @@ class Store:
     # ---- the states of the cache
 
     def note_segment(self, conversation_id: str, kind: str, name: str) -> None:
-        """Note that a conversation needs a file of the saved states; ``kind``: its model and type of cache."""
+        """Note that a conversation needs a file of the saved states; ``kind``: its model and type
+        of cache."""
         row = (kind, name, _number(conversation_id))
         sql = "INSERT OR IGNORE INTO segment SELECT id, ?, ? FROM conversation WHERE id=?"  # it may be deleted by now
         use(self.root, lambda db: db.execute(sql, row), writes=True)
 
     def segments(self, conversation_id: str, only_own: bool = False) -> set[Path]:
-        """Return where the segments of a conversation's states are, or those that no other has; some may not exist."""
+        """Return where the segments of a conversation's states are, or those that no other has;
+        some may not exist."""
         number = _number(conversation_id)
         return self.segments_of([number], only_own).get(number, set())
 
@@ -486,7 +514,10 @@ class Store:
 
     def segments_of(self, numbers: Sequence[int], only_own: bool = False) -> dict[int, set[Path]]:
         """Return the same for several, by their numbers."""
-        other = "SELECT 1 FROM segment o WHERE o.kind=s.kind AND o.name=s.name AND o.conversation<>s.conversation"
+        other = (
+            "SELECT 1 FROM segment o WHERE o.kind=s.kind AND o.name=s.name AND "
+            "o.conversation<>s.conversation"
+        )
         sql = "SELECT conversation, kind, name FROM segment s" + (
             f" WHERE NOT EXISTS ({other})" if only_own else ""
         )
@@ -552,7 +583,10 @@ def _number(conversation_id: str) -> int:
 
 
 def _saved(db: sqlite3.Connection, number: int) -> Saved | None:
-    columns = "title, began, changed, model, model_path, unsent, forked_from, waiting, system, n_dropped, adapters"
+    columns = (
+        "title, began, changed, model, model_path, unsent, forked_from, waiting, system, "
+        "n_dropped, adapters"
+    )
     row = db.execute(f"SELECT {columns} FROM conversation WHERE id=?", (number,)).fetchone()
     if row is None:
         return None
@@ -607,10 +641,14 @@ def _title(title: object, conversation: Conversation, waiting: Sequence[str]) ->
 
 
 def _messages(db: sqlite3.Connection, number: int) -> list[ChatMessage]:
-    """Return the messages; what is missing between two of them, or makes no sense, is a message that says so."""
+    """Return the messages; what is missing between two of them, or makes no sense, is a message
+    that says so."""
     messages: list[ChatMessage] = []
     n_chars = 0
-    sql = "SELECT place, role, text, more FROM message WHERE conversation=? AND place>=0 ORDER BY place"
+    sql = (
+        "SELECT place, role, text, more FROM message WHERE conversation=? AND place>=0 ORDER BY "
+        "place"
+    )
     for place, role, text, more in db.execute(sql, (number,)):
         n_chars += len(_text(text)) + len(_text(more))
         if type(place) is not int or place > MOST_MESSAGES or n_chars > 2 * MOST_CONVERSATION_BYTES:
@@ -638,7 +676,8 @@ def _missing(place: int) -> ChatMessage:
 
 
 def _interrupted(db: sqlite3.Connection, number: int) -> ChatMessage | None:
-    """Return the reply that was being written when the program ended, as far as its pieces make sense."""
+    """Return the reply that was being written when the program ended, as far as its pieces make
+    sense."""
     message = ChatMessage(Role.ASSISTANT, "", Ending.INTERRUPTED)
     thought = ""
     n_chars = 0

@@ -1,7 +1,7 @@
 """Thinking blocks in a stream of text: where a model talks to itself before it answers.
 
-A block is recognised at the start of a reply only, so that an answer may speak of the tags. Some templates print the
-opening tag themselves; then the reply begins inside the block.
+A block is recognised at the start of a reply only, so that an answer may speak of the tags. Some
+templates print the opening tag themselves; then the reply begins inside the block.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ class ThoughtSplit:
 
 
 def tag_ids(control_texts: Mapping[str, int]) -> frozenset[int]:
-    """Return the tags that a vocabulary has as control tokens, whose text a decoder would leave out."""
+    """Return the tags that a vocabulary has as control tokens, whose text a decoder would leave
+    out."""
     return frozenset().union(*(marker.in_vocabulary(control_texts) for marker in THOUGHT_MARKERS))
 
 
 def answer_start(text: str, opened: ThoughtMarker | None) -> int:
-    """Return where in a reply's text, cleaned and with its tags, the answer begins, or else the newest thought."""
+    """Return where in a reply's text, cleaned and with its tags, the answer begins, or else the
+    newest thought."""
     splitter = ThinkingSplitter(opened)
     splitter.push(text)
     splitter.flush()
@@ -52,9 +54,11 @@ def answer_start(text: str, opened: ThoughtMarker | None) -> int:
 
 
 def is_opening_of(reply: str, opening: str, has_thought: bool) -> bool:
-    """Whether a reply, its text with tags so far, may have been written after these last words of a prompt.
+    """Whether a reply, its text with tags so far, may have been written after these last words of a
+    prompt.
 
-    ``opening`` may open a thought, or an empty one that leaves none; ``has_thought``: the reply was seen to think.
+    ``opening`` may open a thought, or an empty one that leaves none; ``has_thought``: the reply was
+    seen to think.
     """
     text = reply.lstrip()
     opened = opened_by(opening)
@@ -78,7 +82,8 @@ class _Where(Enum):
 
 
 class ThinkingSplitter:
-    """Tell thinking and answer apart, however the text is split; ``opened``: of a block that the prompt opened."""
+    """Tell thinking and answer apart, however the text is split; ``opened``: of a block that the
+    prompt opened."""
 
     def __init__(self, opened: ThoughtMarker | None = None) -> None:
         self._opened = opened
@@ -95,7 +100,8 @@ class ThinkingSplitter:
 
     @property
     def marker(self) -> ThoughtMarker | None:
-        """The marker of the newest block, also of one that only the prompt has opened; None without a block."""
+        """The marker of the newest block, also of one that only the prompt has opened; None without
+        a block."""
         return self._marker or self._opened
 
     @property
@@ -113,7 +119,8 @@ class ThinkingSplitter:
         )
 
     def push(self, text: str) -> ThoughtSplit:
-        """Take the next piece; what may be the beginning of a tag is held back until that is decided."""
+        """Take the next piece; what may be the beginning of a tag is held back until that is
+        decided."""
         self._held += text
         thought = ""
         answer = ""

@@ -1,8 +1,9 @@
-"""Damage to the database costs as little as it can: a check and a copy every day, and mending from what is left.
+"""Damage to the database costs as little as it can: a check and a copy every day, and mending from
+what is left.
 
-``backup-1.db`` is the newest copy, ``backup-2.db`` the one before. A damaged database is put aside as ``damaged-1.db``,
-and a new one is made: of all rows that can still be read in it, and of what the copies have as well, in conversations
-that say the same wherever both can be read.
+``backup-1.db`` is the newest copy, ``backup-2.db`` the one before. A damaged database is put aside
+as ``damaged-1.db``, and a new one is made: of all rows that can still be read in it, and of what
+the copies have as well, in conversations that say the same wherever both can be read.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ _MOST_MENDED_CHARS = 600
 _MOST_ASIDE = 100
 _MOST_UNREADABLE = 5000
 _SINGLE_STEPS = 200
-"""Row numbers that are tried in vain before a damaged table is given up: all of a page, then ever fewer."""
+"""Row numbers that are tried in vain before a damaged table is given up: all of a page, then ever
+fewer."""
 _PAGE_BYTES = 4096
 _BUSY = 5
 _LOCKED = 6
@@ -65,7 +67,10 @@ _PIECE = "conversation, more"
 
 
 def use(root: Path | None, work: Callable[[sqlite3.Connection], T], writes: bool = False) -> T:
-    """Do work in one transaction, in a database that is mended if it must be. Raises StoreError: nothing is done."""
+    """Do work in one transaction, in a database that is mended if it must be.
+
+    Raises StoreError: nothing is done.
+    """
     try:
         with closing(connect(root)) as db:
             return transact(db, work, writes)
@@ -78,7 +83,8 @@ def use(root: Path | None, work: Callable[[sqlite3.Connection], T], writes: bool
 
 
 def look_after(root: Path | None, now_s: float) -> None:
-    """Check and copy the database, where that was not done for a day; what is damaged is mended at the next use.
+    """Check and copy the database, where that was not done for a day; what is damaged is mended at
+    the next use.
 
     Raises StoreError: it cannot be read or copied.
     """
@@ -142,7 +148,10 @@ def _empty_file(path: Path) -> Path:
 
 
 def mend(root: Path) -> None:
-    """Make a new database of what is left, and put the damaged one aside. Raises StoreError: all is as it was."""
+    """Make a new database of what is left, and put the damaged one aside.
+
+    Raises StoreError: all is as it was.
+    """
     with suppress(StoreError), closing(connect(root)) as db:
         transact(db, _renew_index, writes=True)
         if _is_sound(db):
@@ -300,7 +309,10 @@ def _readable(db: sqlite3.Connection, table: str, columns: str) -> Iterator[tupl
 
 
 def _insert(db: sqlite3.Connection, table: str, columns: str, row: tuple[Any, ...]) -> int:
-    """Add a row, where none is in its place; returns how many were added. A lost conversation gets an empty row."""
+    """Add a row, where none is in its place; returns how many were added.
+
+    A lost conversation gets an empty row.
+    """
     import sqlite3
 
     # Of hostile values; a full disk is another matter.

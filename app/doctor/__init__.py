@@ -1,1 +1,4 @@
-"""Findings on machine, terminal and model that affect speed, each with a remedy. Works without a model."""
+"""Findings on machine, terminal and model that affect speed, each with a remedy.
+
+Works without a model.
+"""

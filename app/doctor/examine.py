@@ -1,6 +1,8 @@
-"""The part of the examination that needs the engine: what it compiles for, what it measures, what a model needs.
+"""The part of the examination that needs the engine: what it compiles for, what it measures, what a
+model needs.
 
-Runs in the thread that owns the engine. Nothing here raises for a machine on which the engine cannot run.
+Runs in the thread that owns the engine. Nothing here raises for a machine on which the engine
+cannot run.
 """
 
 from app.library import advice

@@ -1,4 +1,7 @@
-"""From readings to findings: what is well, what costs speed, what mends it. Pure functions; nothing is read here."""
+"""From readings to findings: what is well, what costs speed, what mends it.
+
+Pure functions; nothing is read here.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ COMPILATION = "about half a minute on a fast machine, minutes on an old one"
 
 @record
 class Finding:
-    """One line of the doctor: what was read, what it means for speed, and the command or setting that mends it."""
+    """One line of the doctor: what was read, what it means for speed, and the command or setting
+    that mends it."""
 
     mark: str
     topic: str
@@ -230,7 +234,8 @@ def arithmetic(readings: Readings) -> Iterable[Finding]:
 
 
 def disk(readings: Readings) -> Iterable[Finding]:
-    """Judge where the model is kept: it is read once before the first token, more often where memory is short."""
+    """Judge where the model is kept: it is read once before the first token, more often where
+    memory is short."""
     d = readings.disk
     if d is None or not d.kind:
         return
@@ -289,9 +294,15 @@ def clock(readings: Readings) -> Iterable[Finding]:
         mend = f"sudo cpupower frequency-set -u {c.most_mhz / 1000:.1f}GHz"
         yield Finding(WEAK, "clock", found, "prompts are read slower by as much", mend)
     if c.turbo is False:
-        mend = "in the firmware's setup, or: echo 0 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo"
+        mend = (
+            "in the firmware's setup, or: echo 0 | sudo tee "
+            "/sys/devices/system/cpu/intel_pstate/no_turbo"
+        )
         if c.driver not in ("intel_pstate", "intel_cpufreq"):
-            mend = "in the firmware's setup, or: echo 1 | sudo tee /sys/devices/system/cpu/cpufreq/boost"
+            mend = (
+                "in the firmware's setup, or: echo 1 | sudo tee "
+                "/sys/devices/system/cpu/cpufreq/boost"
+            )
         yield Finding(
             WEAK, "turbo", "switched off", "the processor stays below its highest clock", mend
         )

@@ -1,7 +1,9 @@
-"""Readings of a machine as plain values, before any conclusion; None for unknown. Findings are functions of these.
+"""Readings of a machine as plain values, before any conclusion; None for unknown. Findings are
+functions of these.
 
-They come from psutil, sysfs, procfs, and what the environment says of the terminal. What cannot be read is absent;
-nothing here raises. Every path hangs below a root, so that a test can lay out the files of any machine.
+They come from psutil, sysfs, procfs, and what the environment says of the terminal. What cannot be
+read is absent; nothing here raises. Every path hangs below a root, so that a test can lay out the
+files of any machine.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ _CPU = Path("sys/devices/system/cpu")
 _NETWORK_KINDS = ("nfs", "cifs", "smb", "sshfs", "fuse.sshfs", "9p", "ceph", "glusterfs", "afs")
 _MEMORY_KINDS = ("tmpfs", "ramfs")
 _VIRTUAL_DISKS = ("vd", "xvd")
-"""Disks of virtual machines: what they say of themselves is the hypervisor's default and not the truth."""
+"""Disks of virtual machines: what they say of themselves is the hypervisor's default and not the
+truth."""
 
 
 @record
@@ -287,7 +290,8 @@ def read_terminal(
     size: tuple[int, int],
     find_program: Callable[[str], str | None] = shutil.which,
 ) -> TerminalReadings:
-    """Return what is known of the terminal; ``encoding``: of standard output; ``size``: columns and rows."""
+    """Return what is known of the terminal; ``encoding``: of standard output; ``size``: columns and
+    rows."""
     name = environ.get("TERM", "")
     if environ.get("WAYLAND_DISPLAY"):
         desktop = "wayland"

@@ -1,4 +1,5 @@
-"""Writes findings for people: one line each, mark first, folded to the width; and as plain values for scripts."""
+"""Writes findings for people: one line each, mark first, folded to the width; and as plain values
+for scripts."""
 
 from __future__ import annotations
 
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
 _TOPIC_COLUMN = 4
 _TEXT_COLUMN = 18
 SMALL_SHARE = 0.5
-"""Of the weights, what a token reads, from which on they are named apart; a dense model reads nearly all."""
+"""Of the weights, what a token reads, from which on they are named apart; a dense model reads
+nearly all."""
 
 
 def all_findings(readings: Readings) -> list[Finding]:
-    """Draw every finding about machine and terminal; what is to be mended comes first, where it is seen."""
+    """Draw every finding about machine and terminal; what is to be mended comes first, where it is
+    seen."""
     found = [finding for look in LOOKS for finding in look(readings)]
     return sorted(found, key=lambda finding: (BAD, WEAK, OK).index(finding.mark))
 
@@ -59,7 +62,8 @@ def fit_title(needs: ModelNeeds) -> str:
 
 
 def fit_findings(examination: Examination, kv_type: str) -> list[Finding]:
-    """Say whether the model fits, with how much context, and how fast it would be; nothing without a model."""
+    """Say whether the model fits, with how much context, and how fast it would be; nothing without
+    a model."""
     needs = examination.needs
     fit = examination.fit
     if needs is None or fit is None:
@@ -72,7 +76,8 @@ def fit_findings(examination: Examination, kv_type: str) -> list[Finding]:
         read = ""
     parts = (
         f"{size(fit.weights_bytes)} weights{read} + {size(fit.kv_bytes)} context "
-        f"({count(fit.n_ctx)} tokens, {kv_type}) + {size(fit.own_bytes)} program = {size(fit.needed_bytes)}"
+        f"({count(fit.n_ctx)} tokens, {kv_type}) + {size(fit.own_bytes)} program = "
+        f"{size(fit.needed_bytes)}"
     )
     available = f", {size(examination.memory.available_bytes)} available"
     if fit.decode_tps is None:

@@ -1,1 +1,2 @@
-"""Files that a message brings along: found, read within bounds, turned into text, cut into passages. No screen."""
+"""Files that a message brings along: found, read within bounds, turned into text, cut into
+passages. No screen."""

@@ -1,4 +1,5 @@
-"""The places in documents that a reply speaks of: those it names, and those that have the words of its sentences."""
+"""The places in documents that a reply speaks of: those it names, and those that have the words of
+its sentences."""
 
 from __future__ import annotations
 
@@ -161,7 +162,10 @@ def places_of(reply: str, asked: Sequence[str]) -> tuple[CitedPlace, ...]:
 
 
 def _named(reply: str, kept: Sequence[_SentDocument]) -> Iterator[CitedPlace]:
-    """Yield what a reply names, such as "(report.pdf, p. 3)"; without a name it is of the only document."""
+    """Yield what a reply names, such as "(report.pdf, p.
+
+    3)"; without a name it is of the only document.
+    """
     names = {one.name for one in kept}
     for mention, _ in zip(_MENTION.finditer(reply), range(_MOST_LOOKED_AT), strict=False):
         name = _document_of(reply, mention, names)
@@ -177,7 +181,8 @@ def _named(reply: str, kept: Sequence[_SentDocument]) -> Iterator[CitedPlace]:
 
 
 def _document_of(reply: str, mention: re.Match[str], names: Iterable[str]) -> str:
-    """Return the document that a mention is of: one named next to it, else the only one; "" for none of these."""
+    """Return the document that a mention is of: one named next to it, else the only one; "" for
+    none of these."""
     near = reply[max(0, mention.start() - _NEAR_CHARS) : mention.start()]
     after = _OF.sub("", reply[mention.end() : mention.end() + _NEAR_CHARS], count=1)
     named = [name for name in names if after.startswith(name)] or [
@@ -195,7 +200,8 @@ def _document_of(reply: str, mention: re.Match[str], names: Iterable[str]) -> st
 
 
 def _alike(sentences: Sequence[str], kept: Sequence[_SentDocument]) -> Iterator[CitedPlace]:
-    """Yield for each sentence the page or the lines that have most of its words, if they have enough."""
+    """Yield for each sentence the page or the lines that have most of its words, if they have
+    enough."""
     pieces = [(one, *piece) for one in kept for piece in one.pieces()]
     words = [words_of(text) for *_, text in pieces]
     for sentence in sentences:

@@ -1,6 +1,8 @@
-"""Bytes to text, from any writer: by a mark, by their shape, by what the file says of itself, by a detector.
+"""Bytes to text, from any writer: by a mark, by their shape, by what the file says of itself, by a
+detector.
 
-An answer is checked before it is believed: a text in the wrong encoding has letters of two alphabets in one word.
+An answer is checked before it is believed: a text in the wrong encoding has letters of two
+alphabets in one word.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ _CONTROL = re.compile(rb"\0+|[\x01-\x07\x0e-\x1a\x1c-\x1f\x7f]")
 _SIGNS = frozenset(
     b"\x80\x82\x84\x85\x8b\x91\x92\x93\x94\x95\x96\x97\x99\x9b\xa0\xa2\xa3\xa5\xa7\xa9\xab\xae\xb0\xb1\xb7\xbb"
 )
-"""Quotes, dashes, the euro and other signs of windows-1252 that a text has which is in English otherwise."""
+"""Quotes, dashes, the euro and other signs of windows-1252 that a text has which is in English
+otherwise."""
 _WITHIN_WORDS = frozenset(b"\x92\x96\x97\xa0\xb7")
 """Apostrophe, dashes, space and dot."""
 _WORD = re.compile("[^\\W\\d_]+(?:[\x80-\u036f\u0e00-\u0e7f\u2000-\u2bff]+[^\\W\\d_]+)*")
@@ -80,7 +83,10 @@ class NotText(Refusal):
 
 
 def decoded(raw: bytes, shown: str) -> str:
-    """Return the text of bytes, its lines ended by newlines. Raises Refusal: it cannot be told, or they are none."""
+    """Return the text of bytes, its lines ended by newlines.
+
+    Raises Refusal: it cannot be told, or they are none.
+    """
     text = _marked(raw)
     if text is None:
         text = _unmarked(raw)
@@ -115,7 +121,8 @@ def _unmarked(raw: bytes) -> str | None:
 
 
 def _utf_8(raw: bytes) -> str | None:
-    """Return UTF-8, or what is so but for a few bytes: logs are cut anywhere, and written by several programs."""
+    """Return UTF-8, or what is so but for a few bytes: logs are cut anywhere, and written by
+    several programs."""
     if b"\0" in raw and 10 * len(re.findall(rb"\0+", raw)) > len(raw):
         return None
     if _ISO_2022.search(raw):  # in bytes of ASCII
@@ -134,7 +141,8 @@ def _utf_8(raw: bytes) -> str | None:
 
 
 def _wide(raw: bytes) -> str | None:
-    """Return UTF-16 or UTF-32 without a mark, the one with more characters of ASCII; both have some in each text."""
+    """Return UTF-16 or UTF-32 without a mark, the one with more characters of ASCII; both have some
+    in each text."""
     best = None
     most = 0
     for encoding in ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be"):
@@ -195,7 +203,8 @@ def _detected(raw: bytes) -> str:
 
 
 def _has_signs_only(words: bytes) -> bool:
-    """Whether everything outside ASCII is a sign of windows-1252 that is where such a sign may be."""
+    """Whether everything outside ASCII is a sign of windows-1252 that is where such a sign may
+    be."""
     padded = b" " + words + b" "
     for match in re.finditer(rb"[\x80-\xff]", padded):
         byte = match[0][0]
@@ -217,7 +226,8 @@ def _likely(words: bytes) -> Iterator[str]:
 
 
 def _makes_sense(text: str) -> bool:
-    """Whether no word has letters of two alphabets, or a sign between its letters, but for one in fifty."""
+    """Whether no word has letters of two alphabets, or a sign between its letters, but for one in
+    fifty."""
     words = [word for word in _WORD.findall(text) if not word.isascii()]
     n_wrong = sum(not _is_word(word) for word in words)
     return 50 * n_wrong <= len(words) and not re.search("[\x80-\x9f\ufffd]", text)
@@ -257,7 +267,8 @@ def _strict(raw: bytes, encoding: str) -> str | None:
 
 
 def _mostly(raw: bytes, encoding: str) -> str | None:
-    """Return the text if at most one of two hundred characters is wrong, or the last one, which may be cut."""
+    """Return the text if at most one of two hundred characters is wrong, or the last one, which may
+    be cut."""
     text = _strict(raw, encoding)
     if text is None:
         text = raw.decode(encoding, "replace")

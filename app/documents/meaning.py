@@ -1,6 +1,8 @@
-"""Passages that mean what a question means, though their words differ: vectors by an embedding model of this machine.
+"""Passages that mean what a question means, though their words differ: vectors by an embedding
+model of this machine.
 
-They are made while nothing is asked, and kept in a database until their document is taken off the shelf.
+They are made while nothing is asked, and kept in a database until their document is taken off the
+shelf.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class EmbeddingFile:
 
 
 class Meaning:
-    """Compares texts by what they mean. Any thread may ask; what fails is as if there were no model.
+    """Compares texts by what they mean. Any thread may ask; what fails is as if there were no
+    model.
 
     Args:
         path: of the database; None keeps nothing.
@@ -92,7 +95,8 @@ class Meaning:
         return True
 
     def likeness(self, question: str, texts: Sequence[str]) -> list[float | None]:
-        """Return for each text how alike its meaning is to a question's, -1 to 1; None where that is not known."""
+        """Return for each text how alike its meaning is to a question's, -1 to 1; None where that
+        is not known."""
         file = self._find_model()
         keys = [_key(text) for text in texts]
         unknown: list[float | None] = [None] * len(texts)

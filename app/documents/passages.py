@@ -1,8 +1,10 @@
-"""What of the documents goes with a message: all, or where the context is too small, the passages that answer best.
+"""What of the documents goes with a message: all, or where the context is too small, the passages
+that answer best.
 
-BM25 with k1 = 1.2 and b = 0.75, and the logarithm of Lucene for the rarity of a word, which is never negative. Where an
-embedding model says how alike passages are to the question, both orders are joined by reciprocal ranks (Cormack et al.
-2009): each passage counts 1 / (60 + its place) in both.
+BM25 with k1 = 1.2 and b = 0.75, and the logarithm of Lucene for the rarity of a word, which is
+never negative. Where an embedding model says how alike passages are to the question, both orders
+are joined by reciprocal ranks (Cormack et al. 2009): each passage counts 1 / (60 + its place) in
+both.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ K1 = 1.2
 B = 0.75
 RANK_CONSTANT = 60
 OUTSTANDING = 3.0
-"""From how many standard deviations above the mean on the likeness of a passage says that it answers."""
+"""From how many standard deviations above the mean on the likeness of a passage says that it
+answers."""
 Likeness = Callable[[str, Sequence[str]], Sequence[float | None]]
 """Returns how alike texts are to a question; None where that is not known."""
 PASSAGE_CHARS = 1200
@@ -90,7 +93,8 @@ def bm25(question: Sequence[str], texts: Iterable[Sequence[str]]) -> list[float]
 
 
 def joined_ranks(scores: Sequence[float], likeness: Sequence[float | None]) -> list[float]:
-    """Return the sum of the reciprocal ranks of each by its score, where it has one, and by its likeness."""
+    """Return the sum of the reciprocal ranks of each by its score, where it has one, and by its
+    likeness."""
     by_words = sorted((i for i, one in enumerate(scores) if one > 0), key=lambda i: -scores[i])
     known = {i: one for i, one in enumerate(likeness) if one is not None}
     ranks = [0.0] * len(scores)
@@ -122,11 +126,12 @@ def fitting(
     in_context: str = "",
     likeness: Likeness = _unknown,
 ) -> list[Passage]:
-    """Return the passages that answer best to a question and fit, in the order in which they are in the documents.
+    """Return the passages that answer best to a question and fit, in the order in which they are in
+    the documents.
 
-    Where the context holds some already, only those come that are new and answer at least half as well as the best
-    of all, or whose meaning stands out: nothing is read for a word of thanks, and what was read stays in its place. The
-    second of ``rooms_chars`` is for such a later question.
+    Where the context holds some already, only those come that are new and answer at least half as
+    well as the best of all, or whose meaning stands out: nothing is read for a word of thanks, and
+    what was read stays in its place. The second of ``rooms_chars`` is for such a later question.
     """
     most_chars = min(PASSAGE_CHARS, max(_LEAST_CHARS, rooms_chars[0] // 6))
     passages = [passage for document in documents for passage in cut(document, most_chars)]
@@ -227,7 +232,8 @@ def n_tokens(documents: Sequence[Document]) -> int:
 
 
 def fit(documents: Sequence[Document], n_ctx: int) -> bool:
-    """Whether documents fit into a context and leave a quarter of it; 0 where there is no model yet, which may tell."""
+    """Whether documents fit into a context and leave a quarter of it; 0 where there is no model
+    yet, which may tell."""
     return not n_ctx or n_tokens(documents) <= n_ctx * 3 // 4
 
 
@@ -243,7 +249,8 @@ def for_message(
     in_context: str = "",
     likeness: Likeness = _unknown,
 ) -> list[FileText]:
-    """Return what goes with a question of what the context does not hold yet: the documents, or passages of them."""
+    """Return what goes with a question of what the context does not hold yet: the documents, or
+    passages of them."""
     if fit(documents, n_ctx):
         return whole([one for one in documents if one.in_message.strip() not in in_context])
     chars_per_token = sum(len(one.text) for one in documents) / n_tokens(documents)
@@ -270,14 +277,17 @@ def announcement(documents: Sequence[Document], n_ctx: int, prefill_tps: float) 
         return f"{what}: about {figures.count(n)} tokens{_duration(n, prefill_tps)}"
     chosen = "passages that fit the next question go with it"
     return (
-        f"{what}: about {figures.count(n)} tokens, the context holds {figures.count(n_ctx)}: {chosen}, at most"
-        f" {figures.count(most)} tokens{_duration(most, prefill_tps)}; later questions add what is new, at most"
+        f"{what}: about {figures.count(n)} tokens, the context holds {figures.count(n_ctx)}: "
+        f"{chosen}, at most"
+        f" {figures.count(most)} tokens{_duration(most, prefill_tps)}; later questions add "
+        f"what is new, at most"
         f" {figures.count(later)}"
     )
 
 
 def _passages_tokens(n_ctx: int) -> tuple[int, int]:
-    """Return the limits on the passages of the first question about documents, and of each later one."""
+    """Return the limits on the passages of the first question about documents, and of each later
+    one."""
     return n_ctx // 2, n_ctx // 8
 
 

@@ -1,4 +1,7 @@
-"""Documents by what a user names: files, folders, patterns. One that cannot be used costs a line, never the rest."""
+"""Documents by what a user names: files, folders, patterns.
+
+One that cannot be used costs a line, never the rest.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,8 @@ MOST_FILES = 1000
 MOST_CHARS = MAX_TEXT_CHARS
 """Limit on the text of all documents together."""
 CPU_S = 30
-"""Processor time for a file that is converted: a book of a thousand pages takes less on an old machine."""
+"""Processor time for a file that is converted: a book of a thousand pages takes less on an old
+machine."""
 MOST_S = 600.0
 """Time after which no other file is begun."""
 _TICK_S = 0.1
@@ -76,7 +80,10 @@ _PASSED_OVER = frozenset(("__pycache__", "node_modules"))
 
 @record
 class Document:
-    """A file's text. ``name``: as the model reads it: no longer than needed to tell it from the others."""
+    """A file's text.
+
+    ``name``: as the model reads it: no longer than needed to tell it from the others.
+    """
 
     name: str
     path: Path
@@ -92,7 +99,8 @@ class Document:
 
 @record
 class ReadDocuments:
-    """Documents in the order in which they are in a message, and a line for each thing that was left out."""
+    """Documents in the order in which they are in a message, and a line for each thing that was
+    left out."""
 
     documents: tuple[Document, ...] = ()
     troubles: tuple[str, ...] = ()
@@ -100,7 +108,10 @@ class ReadDocuments:
     """Whether the user stopped the reading."""
 
     def with_earlier(self, earlier: Sequence[Document], ratio: float = 1.0) -> tuple[Document, ...]:
-        """Return these documents and those of before, each file once. ``ratio``: the open model's ``tokens_ratio``."""
+        """Return these documents and those of before, each file once.
+
+        ``ratio``: the open model's ``tokens_ratio``.
+        """
         return _named({one.path: one.text for one in (*earlier, *self.documents)}, ratio)
 
 
@@ -111,7 +122,8 @@ def about_tokens(text: str) -> int:
 
 
 def tokens_ratio(encode: Callable[[str], Sequence[int]], vocab_size: int) -> float:
-    """Return how many times as many tokens as estimated a model's small vocabulary needs, by a text of usual kind.
+    """Return how many times as many tokens as estimated a model's small vocabulary needs, by a text
+    of usual kind.
 
     A large one needs no more, and its first use costs 70 ms, which a start need not wait for.
     """
@@ -143,7 +155,8 @@ def referred_so_far(text: str) -> list[str]:
 
 
 def described(names: Iterable[str]) -> str:
-    """Name the files that a message leads to, with their sizes: "notes.txt (3.1K), docs (folder)"; "" for none."""
+    """Name the files that a message leads to, with their sizes: "notes.txt (3.1K), docs (folder)";
+    "" for none."""
     found = []
     for name in names:
         name = _existing(name)
@@ -272,7 +285,8 @@ def _shorten(troubles: list[str]) -> None:
 
 
 def _named(texts: dict[Path, str], ratio: float = 1.0) -> tuple[Document, ...]:
-    """Name each by its file, and by its folder too where another file has the same name; in the order of a message.
+    """Name each by its file, and by its folder too where another file has the same name; in the
+    order of a message.
 
     Names and order do not depend on the way to the files: what was read of them once serves again.
     """
@@ -344,7 +358,8 @@ def _files(name: str, troubles: list[str], tick: Callable[[], None]) -> Iterator
 
 
 def _walked(folder: str, troubles: list[str], tick: Callable[[], None]) -> Iterator[Path]:
-    """Yield the files below a folder but hidden ones; links are not followed, so that none leads out or in a circle."""
+    """Yield the files below a folder but hidden ones; links are not followed, so that none leads
+    out or in a circle."""
     n_entries = 0
     root = Path(os.path.realpath(folder, strict=True))
     for place, folders, names in os.walk(root):
@@ -358,7 +373,8 @@ def _walked(folder: str, troubles: list[str], tick: Callable[[], None]) -> Itera
             path = Path(place, name)
             if n_entries > _MOST_ENTRIES:
                 troubles.append(
-                    f"{clean_line(folder, 200)}: has more than {_MOST_ENTRIES:,} files (name folders in it)"
+                    f"{clean_line(folder, 200)}: has more than {_MOST_ENTRIES:,} files (name "
+                    f"folders in it)"
                 )
                 return
             if path.is_symlink():

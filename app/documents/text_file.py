@@ -1,4 +1,5 @@
-"""Regular files opened without waiting; their text cleaned, set off in a message, and found again there."""
+"""Regular files opened without waiting; their text cleaned, set off in a message, and found again
+there."""
 
 from __future__ import annotations
 
@@ -48,7 +49,10 @@ PASSAGE_NAME = re.compile(r"(.+), ((line|page)s? (\d+)(?:-(\d+))?)")
 
 
 def read_text_file(path: Path) -> str:
-    """Return a file's text, cleaned. Raises Refusal: it is too large, empty, no text, or cannot be read."""
+    """Return a file's text, cleaned.
+
+    Raises Refusal: it is too large, empty, no text, or cannot be read.
+    """
     shown = clean_line(str(path), 200)
     with open_file(path) as file:
         raw = bounded(file, MAX_SOURCE_BYTES, shown)
@@ -91,7 +95,10 @@ def _drawing_note(match: re.Match[str]) -> str:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a regular file and wait for nothing. Raises Refusal: it cannot be read, or is no regular file."""
+    """Open a regular file and wait for nothing.
+
+    Raises Refusal: it cannot be read, or is no regular file.
+    """
     try:
         return open_regular(path, follows_links=True)
     except (OSError, ValueError) as error:
@@ -123,7 +130,10 @@ def bounded(file: BinaryIO, most_bytes: int, shown: str, is_beginning: bool = Fa
 
 
 def cleaned(text: str, shown: str) -> str:
-    """Return the text as it may reach a terminal, without empty lines around it. Raises Refusal: it is empty."""
+    """Return the text as it may reach a terminal, without empty lines around it.
+
+    Raises Refusal: it is empty.
+    """
     if "\x1b" in text:
         text = _ESCAPE_SEQUENCE.sub("", text)
     else:
@@ -136,7 +146,8 @@ def cleaned(text: str, shown: str) -> str:
 
 
 def attached(name: str, text: str) -> str:
-    """Return a file as it is in a message: its name, then its text between fences longer than any in it."""
+    """Return a file as it is in a message: its name, then its text between fences longer than any
+    in it."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{clean_line(name, 120)}:\n{fence}\n{text}\n{fence}\n"
@@ -178,7 +189,8 @@ class BoundedText:
 
 
 def files_of(message: str) -> Iterator[tuple[str, str]]:
-    """Yield name and text of the files and passages that a message begins with, as ``attached`` put them there."""
+    """Yield name and text of the files and passages that a message begins with, as ``attached`` put
+    them there."""
     at = 0
     while heading := _HEADING.match(message, at):
         fence = f"\n{heading[2]}"

@@ -1,4 +1,7 @@
-"""What a web page shows. A scanner of our own: the standard library's takes time by the square of what is left open."""
+"""What a web page shows.
+
+A scanner of our own: the standard library's takes time by the square of what is left open.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +136,10 @@ class _Page:
         return self.text.joined()
 
     def _markup(self) -> None:
-        """Pass over what begins with a ``<``. What has no end goes to the end of the page, as in a browser."""
+        """Pass over what begins with a ``<``.
+
+        What has no end goes to the end of the page, as in a browser.
+        """
         at = self._at
         source = self._source
         if source.startswith("<!--", at):

@@ -1,4 +1,5 @@
-"""What a reader of a Word document sees: its words, notes, headers and comments, with its changes accepted.
+"""What a reader of a Word document sees: its words, notes, headers and comments, with its changes
+accepted.
 
 Parts are found as Word finds them, by the relations between them.
 """
@@ -52,7 +53,8 @@ class _Archive:
         return raw
 
     def related(self, name: str) -> list[tuple[str, str, str]]:
-        """Return the parts that one refers to; of "" the whole document's: id, last word of the relation, name."""
+        """Return the parts that one refers to; of "" the whole document's: id, last word of the
+        relation, name."""
         found = []
         folder = posixpath.dirname(name)
         for attributes in self._relations(name):

@@ -1,6 +1,7 @@
 """One part of a Word document: its elements to words.
 
-Of the names of ECMA-376 the local ones count, since it has two sets of namespaces; those of formulas begin with ``m:``.
+Of the names of ECMA-376 the local ones count, since it has two sets of namespaces; those of
+formulas begin with ``m:``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _PROPERTIES = ("pPr", "tblPr", "tcPr", "trPr", "tblGrid", "sectPr", "sdtPr")
 _UNSHOWN = frozenset(
     (*_PROPERTIES, "instrText", "delText", "delInstrText", "del", "moveFrom", "rt", "binData")
 )
-"""Elements whose words no reader sees: properties, codes of fields, what a change took away, how a word is spoken."""
+"""Elements whose words no reader sees: properties, codes of fields, what a change took away, how a
+word is spoken."""
 _NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes"}
 _LISTED = {"footnote": "footnotes", "endnote": "endnotes", "comment": "comments"}
 _UNKNOWN = "\u25a1"
@@ -95,7 +97,8 @@ class Story:
         self._hidden_at = 0
         """How deep the outermost element is that is not shown; 0 for none."""
         self._branches: list[tuple[int, bool]] = []
-        """Of open alternatives: letters before the present one, and whether one before it had some."""
+        """Of open alternatives: letters before the present one, and whether one before it had
+        some."""
         self._results: list[bool] = []
         """Of open fields: whether the result has begun."""
         self._cells: list[int] = []
@@ -277,7 +280,8 @@ class Story:
 
 
 def _symbol(font: str, code: str) -> str:
-    """Return the character at a place, in hexadecimal figures, of a font: documents name symbols so."""
+    """Return the character at a place, in hexadecimal figures, of a font: documents name symbols
+    so."""
     try:
         place = int(code, 16)
     except ValueError:

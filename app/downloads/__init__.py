@@ -1,1 +1,2 @@
-"""Getting a model, when somebody asks for it: from Hugging Face or an address, checked before it gets its name."""
+"""Getting a model, when somebody asks for it: from Hugging Face or an address, checked before it
+gets its name."""

@@ -1,6 +1,8 @@
-"""The one download that goes on while its screen is left: what it says of itself elsewhere, and how it ends.
+"""The one download that goes on while its screen is left: what it says of itself elsewhere, and how
+it ends.
 
-The application has one from its start, so the client is imported with the first download and not here.
+The application has one from its start, so the client is imported with the first download and not
+here.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class BackgroundDownload:
             self.job.stop()
 
     def word(self) -> str:
-        """Say in a word or two how far it is, for a line that has more to show; "" while nothing comes."""
+        """Say in a word or two how far it is, for a line that has more to show; "" while nothing
+        comes."""
         if self.job is None or not self.is_running:
             return ""
         progress = self.job.state.progress
@@ -61,7 +64,8 @@ class BackgroundDownload:
         return ""
 
     def take_ending(self, is_seen: bool = False) -> tuple[str, bool] | None:
-        """Return once how it ended, and whether badly; None where nothing need be said, as on its own screen."""
+        """Return once how it ended, and whether badly; None where nothing need be said, as on its
+        own screen."""
         if self.job is None or self._is_told or not self.job.state.is_over:
             return None
         from app.downloads.job import Stage

@@ -1,4 +1,5 @@
-"""From a plan to files: everything is looked at before a byte is asked for, and nothing gets its name unchecked."""
+"""From a plan to files: everything is looked at before a byte is asked for, and nothing gets its
+name unchecked."""
 
 from __future__ import annotations
 
@@ -112,7 +113,8 @@ class DownloadPlan:
         """Raise where the disk has no room for what is to come."""
         if self.is_too_large:
             raise DownloadError(
-                f"{clean_line(str(self.directory), 120)}: {size(self.left_bytes)} are still to come, but only "
+                f"{clean_line(str(self.directory), 120)}: {size(self.left_bytes)} are still "
+                f"to come, but only "
                 f"{size(self.free_bytes or 0)} are free on that disk",
                 exit_codes.IO_ERROR,
             )
@@ -130,7 +132,10 @@ def make_plan(files: tuple[RemoteFile, ...], directory: Path) -> DownloadPlan:
 
 
 def download(plan: DownloadPlan, web: Web, report: Report) -> list[Path]:
-    """Download the files one by one; return where they are. Raises Stopped: parts are kept; DownloadError; OSError."""
+    """Download the files one by one; return where they are.
+
+    Raises Stopped: parts are kept; DownloadError; OSError.
+    """
     plan.directory.mkdir(parents=True, exist_ok=True)
     done = 0
     paths = []
@@ -153,7 +158,8 @@ class _Download:
         self._report = report
         self._marks: deque[tuple[float, int]] = deque()
         self._may_resume = True
-        """Whether the server is asked for the rest of the file: one that answered wrongly is asked for the whole."""
+        """Whether the server is asked for the rest of the file: one that answered wrongly is asked
+        for the whole."""
         self._n_restarts = 0
         """How often the server sent something else than is here."""
 
@@ -262,7 +268,8 @@ class _Download:
             )
 
     def _pass_over(self, response: Response, part: PartFile) -> None:
-        """The server sends the whole: what is here stays as far as it is the same, whatever else may come."""
+        """The server sends the whole: what is here stays as far as it is the same, whatever else
+        may come."""
         done = 0
         name = self._remote.name
         etag = _strong_etag(response.headers.get("ETag", ""))

@@ -1,7 +1,8 @@
 """Hugging Face's hub: which files a repository has, how large they are and what their sha256 is.
 
-One request answers all of it: ``/api/models/OWNER/REPO/revision/REV?blobs=true``. What comes back is checked like a
-model file: names that could leave the target directory, sizes that are none and files without a hash do not exist here.
+One request answers all of it: ``/api/models/OWNER/REPO/revision/REV?blobs=true``. What comes back
+is checked like a model file: names that could leave the target directory, sizes that are none and
+files without a hash do not exist here.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from app.text.record import record
 DEFAULT_ENDPOINT = "https://huggingface.co"
 SAFE_NAME = re.compile(r"[A-Za-z0-9._-]+\.gguf")
 MOST_NAME_BYTES = 235
-"""Of 255: the note next to its part, while it is replaced, is called `.NAME.part.json.` and eight letters more."""
+"""Of 255: the note next to its part, while it is replaced, is called `.NAME.part.json.` and eight
+letters more."""
 _SAFE_DIRECTORY = re.compile(r"[A-Za-z0-9._-]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -74,7 +76,8 @@ def endpoint() -> str:
 
 
 def token() -> str:
-    """Return the user's token from HF_TOKEN, or from the file where Hugging Face's programs keep it; "" for none."""
+    """Return the user's token from HF_TOKEN, or from the file where Hugging Face's programs keep
+    it; "" for none."""
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         if os.environ.get(name):
             return _sound_token(os.environ[name])
@@ -102,7 +105,10 @@ def connect(**options: Any) -> Web:
 def read_repository(
     web: Web, name: str, revision: str = "main", base: str | None = None
 ) -> Repository:
-    """Ask the hub for a repository's files. Raises DownloadError: it cannot be had, or the answer is none."""
+    """Ask the hub for a repository's files.
+
+    Raises DownloadError: it cannot be had, or the answer is none.
+    """
     content, siblings, place = ask(web, name, revision, base)
     files = filter(None, (remote_file(one, place, SAFE_NAME) for one in siblings))
     gguf = table_in(content, "gguf")
@@ -123,7 +129,8 @@ def read_repository(
 def ask(
     web: Web, name: str, revision: str, base: str | None = None
 ) -> tuple[dict[str, Any], list[Any], str]:
-    """Return what the hub says of a repository, its list of files, and the address under which they are.
+    """Return what the hub says of a repository, its list of files, and the address under which they
+    are.
 
     Raises DownloadError: it cannot be had, or the answer is none.
     """
@@ -156,7 +163,8 @@ def ask(
 
 
 def remote_file(sibling: Any, base: str, names: re.Pattern[str]) -> RemoteFile | None:
-    """Return a file of a list that can be downloaded and checked, if its name is one of ``names``."""
+    """Return a file of a list that can be downloaded and checked, if its name is one of
+    ``names``."""
     if isinstance(sibling, dict):
         path = sibling.get("rfilename")
     else:

@@ -1,4 +1,5 @@
-"""A download in a thread of its own, for a screen: it asks for the price, waits for a yes, and can be stopped."""
+"""A download in a thread of its own, for a screen: it asks for the price, waits for a yes, and can
+be stopped."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ class PullJob:
 
     Attributes:
         word: of the line that has more to show.
-        heading: of its screen; ``begins``, ``kept``, ``done`` and ``not_done`` are said of it there and elsewhere.
+        heading: of its screen; ``begins``, ``kept``, ``done`` and ``not_done`` are said of it there
+            and elsewhere.
         was_accepted: whether somebody said yes to the price.
     """
 
@@ -103,7 +105,10 @@ class PullJob:
         """Say why this cannot be begun here; "" where it can."""
         prepared = self.state.prepared
         if prepared is not None and prepared.trouble:
-            return f"not downloaded: {prepared.trouble}; `jalopy pull {self.what} --anyway` does it all the same"
+            return (
+                f"not downloaded: {prepared.trouble}; `jalopy pull {self.what} --anyway` does it "
+                f"all the same"
+            )
         is_too_large = prepared is not None and prepared.plan.is_too_large
         if is_too_large:
             return f"{self.not_done}: there is not enough room on that disk"
@@ -121,7 +126,10 @@ class PullJob:
         """Say what became of it when everything ended, and how it goes on."""
         what = clean_line(self.again, 60)
         again = clean_line(self.again, 400)
-        return f"the download of {what} was stopped; what came is kept: `jalopy pull {again}` goes on from there"
+        return (
+            f"the download of {what} was stopped; what came is kept: `jalopy pull {again}` goes "
+            f"on from there"
+        )
 
     def proceed(self) -> None:
         """Say yes."""

@@ -1,7 +1,8 @@
-"""A file while it is being downloaded: ``NAME.part`` next to where it will be, locked, resumed, and renamed when sound.
+"""A file while it is being downloaded: ``NAME.part`` next to where it will be, locked, resumed, and
+renamed when sound.
 
-``NAME.part.json`` next to it says what it is a part of; a part of anything else is begun again. The hash runs
-along with the writing; of a part that is resumed it reads what is there already.
+``NAME.part.json`` next to it says what it is a part of; a part of anything else is begun again. The
+hash runs along with the writing; of a part that is resumed it reads what is there already.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _MOST_NOTE_BYTES = 4096
 
 
 class PartFile:
-    """The open, locked part of one file, a context. Raises DownloadError: another has it, or it is no file; OSError."""
+    """The open, locked part of one file, a context.
+
+    Raises DownloadError: another has it, or it is no file; OSError.
+    """
 
     def __init__(self, directory: Path, remote: RemoteFile) -> None:
         self.remote = remote
@@ -87,7 +91,10 @@ class PartFile:
         replace_file(self._note, json.dumps(note).encode("ascii"), durable=False)
 
     def same_bytes(self, piece: bytes, offset: int) -> int:
-        """Return how much of a piece's beginning is here at an offset. Raises DownloadError: no model begins so."""
+        """Return how much of a piece's beginning is here at an offset.
+
+        Raises DownloadError: no model begins so.
+        """
         os.lseek(self._fd, offset, os.SEEK_SET)
         here = os.read(self._fd, len(piece))
         if here == piece:
@@ -101,7 +108,10 @@ class PartFile:
         return same
 
     def append(self, piece: bytes) -> None:
-        """Write more. Raises DownloadError: it is too much, or no model begins so; OSError: it cannot be written."""
+        """Write more.
+
+        Raises DownloadError: it is too much, or no model begins so; OSError: it cannot be written.
+        """
         if len(piece) > self.left_bytes:
             self.discard()
             raise DownloadError(f"{self.remote.name}: more came than the {self.remote.size_bytes} bytes it has",
@@ -117,20 +127,27 @@ class PartFile:
         self.size_bytes += len(piece)
 
     def finish(self) -> Path:
-        """Check size, hash and header, and name the file. Raises DownloadError: a wrong one; OSError: a part stays."""
+        """Check size, hash and header, and name the file.
+
+        Raises DownloadError: a wrong one; OSError: a part stays.
+        """
         if (
             self.size_bytes != self.remote.size_bytes
             or self._hash.hexdigest() != self.remote.sha256
         ):
             self.discard()
-            raise DownloadError(f"{self.remote.name}: the hash of what came is wrong; it was thrown away (try again)",
+            raise DownloadError((
+                f"{self.remote.name}: the hash of what came is wrong; it was thrown away (try "
+                f"again)"
+            ),
                                 exit_codes.BAD_DATA)  # fmt: skip
         if self.final.suffix == ".gguf":
             self._check_header()
         os.fsync(self._fd)
         if os.path.lexists(self.final):
             raise DownloadError(
-                f"{clean_line(str(self.final), 160)}: came to be there meanwhile; {self.path.name} stays"
+                f"{clean_line(str(self.final), 160)}: came to be there meanwhile; "
+                f"{self.path.name} stays"
             )
         os.rename(self.path, self.final)
         with suppress(OSError):
@@ -226,7 +243,8 @@ def _lock(fd: int, name: str) -> None:
 
 
 def _is_still(fd: int, path: Path) -> bool:
-    """Whether the name means the open file: who waited for the lock may hold one that has its final name by now."""
+    """Whether the name means the open file: who waited for the lock may hold one that has its final
+    name by now."""
     try:
         return os.path.samestat(os.fstat(fd), path.lstat())
     except OSError:

@@ -1,4 +1,5 @@
-"""From what the user typed to a plan with its price, and from there to files: what the command and the screen share."""
+"""From what the user typed to a plan with its price, and from there to files: what the command and
+the screen share."""
 
 from __future__ import annotations
 
@@ -71,10 +72,11 @@ class Prepared:
 def prepare(
     text: str, settings: Settings, web: Web, sha256: str = "", directory: Path | None = None
 ) -> Prepared:
-    """Find out what that means, how large it is, and whether this machine has room for it; downloads nothing.
+    """Find out what that means, how large it is, and whether this machine has room for it;
+    downloads nothing.
 
-    ``sha256``: what the one file must have, "" for what the hub states; ``directory``: by default that of the settings.
-    Raises DownloadError: it means nothing, or cannot be had.
+    ``sha256``: what the one file must have, "" for what the hub states; ``directory``: by default
+    that of the settings. Raises DownloadError: it means nothing, or cannot be had.
     """
     target = directory or download_directory(settings.model_directories)
     if target is None:
@@ -159,7 +161,10 @@ def _ask_hub(web: Web, wanted: Wanted) -> Repository:
 
 def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> Prepared:
     if not sha256:
-        raise DownloadError("nothing states a hash for this address: give the one it should have with --sha256 HEX",
+        raise DownloadError((
+            "nothing states a hash for this address: give the one it should have with --sha256 "
+            "HEX"
+        ),
                             exit_codes.USAGE)  # fmt: skip
     name = unquote(urlsplit(wanted.url).path).rpartition("/")[2]
     file = RemoteFile(name, wanted.url, web.size_at(wanted.url, hub.LARGEST_FILE_BYTES), sha256)
@@ -282,11 +287,17 @@ class Choice:
 
 
 def parse_wanted(text: str, hub: str) -> Wanted:
-    """Read what the user typed. Raises DownloadError: it is neither a repository nor an address of a GGUF file."""
+    """Read what the user typed.
+
+    Raises DownloadError: it is neither a repository nor an address of a GGUF file.
+    """
     if "://" not in text:
         match = _REPOSITORY.fullmatch(text)
         if match is None:
-            raise DownloadError(f"{text}: name a repository as OWNER/REPO or OWNER/REPO:Q4_K_M, or give an address",
+            raise DownloadError((
+                f"{text}: name a repository as OWNER/REPO or OWNER/REPO:Q4_K_M, or give an "
+                f"address"
+            ),
                                 exit_codes.USAGE)  # fmt: skip
         return Wanted(match["name"], (match["type"] or "").upper())
     parts = split_address(text)
@@ -299,12 +310,16 @@ def parse_wanted(text: str, hub: str) -> Wanted:
 
 
 def _wanted_of_hub(text: str, path: str) -> Wanted:
-    """Read the path of a repository's page or of one of its files; a revision may hold slashes, written as %2F."""
+    """Read the path of a repository's page or of one of its files; a revision may hold slashes,
+    written as %2F."""
     page = _HUB_PAGE.fullmatch(path)
     file = _HUB_FILE.fullmatch(path)
     match = file or page
     if match is None or not _REPOSITORY.fullmatch(unquote(match["name"])):
-        raise DownloadError(f"{text}: is no repository or file of the hub (name OWNER/REPO, or copy a file's address)",
+        raise DownloadError((
+            f"{text}: is no repository or file of the hub (name OWNER/REPO, or copy a file's "
+            f"address)"
+        ),
                             exit_codes.USAGE)  # fmt: skip
     if file:
         file_path = unquote(file["path"])
@@ -316,7 +331,8 @@ def _wanted_of_hub(text: str, path: str) -> Wanted:
 
 
 def choices_of(repository: Repository) -> list[Choice]:
-    """Group a repository's files into models; incomplete sets of parts and what is no language model are left out."""
+    """Group a repository's files into models; incomplete sets of parts and what is no language
+    model are left out."""
     groups: dict[str, list[RemoteFile]] = {}
     for file in repository.files:
         if not re.search(r"mmproj|imatrix", file.name, re.IGNORECASE):
@@ -350,12 +366,16 @@ def choose(
 ) -> tuple[Choice, str]:
     """Return the model to download and why it is this one.
 
-    Advice follows the memory that is free just now; who goes on with a download, of which a part is in the directory,
-    means the same model. Raises DownloadError: no file matches, or none fits into memory.
+    Advice follows the memory that is free just now; who goes on with a download, of which a part is
+    in the directory, means the same model. Raises DownloadError: no file matches, or none fits into
+    memory.
     """
     choices = choices_of(repository)
     if not choices:
-        raise DownloadError(f"{repository.name}: has no GGUF file that could be checked (another repository has them?)",
+        raise DownloadError((
+            f"{repository.name}: has no GGUF file that could be checked (another repository has "
+            f"them?)"
+        ),
                             exit_codes.BAD_DATA)  # fmt: skip
     named = [one for one in choices if one.quantization == wanted.quantization]
     if wanted.file_path:
@@ -399,7 +419,8 @@ def _advised(
     found = next((one for one in choices if one.quantization == best), None)
     if found is None:
         raise DownloadError(
-            f"{repository.name}: nothing in it fits into this machine's free memory; there are {_named(choices)} "
+            f"{repository.name}: nothing in it fits into this machine's free memory; there "
+            f"are {_named(choices)} "
             f"(name one to take it all the same: {repository.name}:TYPE)",
             exit_codes.NO_MEMORY,
         )

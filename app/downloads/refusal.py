@@ -1,10 +1,11 @@
-"""Why something could not be had: each reason of a server, the hub or the network as one clean line.
+"""Why something could not be had: each reason of a server, the hub or the network as one clean
+line.
 
-The hub says more than a status: ``X-Error-Code`` tells a repository whose terms no one accepted from one that is not
-there, and ``RateLimit`` how long it wants to be left alone.
+The hub says more than a status: ``X-Error-Code`` tells a repository whose terms no one accepted
+from one that is not there, and ``RateLimit`` how long it wants to be left alone.
 
-An old machine has reasons of its own: a clock that a dead battery set back, and certificates of authorities that no one
-renewed. OpenSSL says neither; the lines here do, and what mends it.
+An old machine has reasons of its own: a clock that a dead battery set back, and certificates of
+authorities that no one renewed. OpenSSL says neither; the lines here do, and what mends it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class StatusError(DownloadError):
 
 
 def pause_before_retry(error: DownloadError, attempt: int, waited_s: float = 0.0) -> float | None:
-    """Return how long to wait before trying again, ``attempt`` of them in vain; None where that would not help."""
+    """Return how long to wait before trying again, ``attempt`` of them in vain; None where that
+    would not help."""
     if attempt >= MOST_RETRIES or (isinstance(error, StatusError) and error.status not in _RETRIED):
         return None
     if isinstance(error, StatusError):
@@ -81,7 +83,8 @@ def pause_before_retry(error: DownloadError, attempt: int, waited_s: float = 0.0
 
 
 def refused(status: int, headers: Message, url: str, has_token: bool, is_hub: bool) -> StatusError:
-    """Make the exception for an answer that is none; ``is_hub``: it is the hub's own, not of a server it leads to."""
+    """Make the exception for an answer that is none; ``is_hub``: it is the hub's own, not of a
+    server it leads to."""
     if status in _RETRIED:
         pause_s = pause_s_of(headers)
     else:
@@ -95,7 +98,10 @@ def refused(status: int, headers: Message, url: str, has_token: bool, is_hub: bo
             when = f"in {whole_seconds(pause_s)}"
         else:
             when = "later"
-        words = f"too many requests: try again {when}{'' if has_token else '; with HF_TOKEN set it allows more'}"
+        words = (
+            f"too many requests: try again "
+            f"{when}{'' if has_token else '; with HF_TOKEN set it allows more'}"
+        )
     return StatusError(f"{host_of(url)}: {words}", status, pause_s)
 
 
@@ -122,7 +128,10 @@ def _hub_words(status: int, headers: Message, has_token: bool) -> str:
             token = "it asks for a token: set HF_TOKEN"
         return f"there is no such repository, or {token}"
     if status == 403:
-        return f"access is refused{': the token has no right to it' if has_token else ': it may ask for a token'}"
+        return (
+            f"access is "
+            f"refused{': the token has no right to it' if has_token else ': it may ask for a token'}"
+        )
     if status == 404:
         return "there is no such repository or file: check the name"
     return _other_words(status)
@@ -141,7 +150,8 @@ def _other_words(status: int) -> str:
 
 
 def pause_s_of(headers: Message) -> float | None:
-    """Return how long a server wants to be left alone: the longest it says, in either way of saying so."""
+    """Return how long a server wants to be left alone: the longest it says, in either way of saying
+    so."""
     after = (headers.get("Retry-After") or "").strip()
     limit = ", ".join(headers.get_all("RateLimit") or ())[:1000]
     found = [float(one) for one in _RESET_S.findall(limit) or _ANY_RESET_S.findall(limit)]
@@ -210,7 +220,10 @@ def said(error: Any) -> str:
 def _certificate_words(error: ssl.SSLCertVerificationError) -> str:
     today = time.strftime("%Y-%m-%d")
     if error.verify_code == _NOT_YET_VALID:
-        return f"its certificate is not valid yet by this computer's clock, which says {today}: set the clock"
+        return (
+            f"its certificate is not valid yet by this computer's clock, which says {today}: set "
+            f"the clock"
+        )
     if error.verify_code == _EXPIRED:
         remedy = (
             "set the clock if that is wrong, else update this system's ca-certificates "
@@ -218,23 +231,32 @@ def _certificate_words(error: ssl.SSLCertVerificationError) -> str:
         )
         return f"its certificate has expired by this computer's clock, which says {today}: {remedy}"
     if error.verify_code in _OTHER_HOST:
-        return "its certificate is for another host: check the address (or is a login page in between?)"
+        return (
+            "its certificate is for another host: check the address (or is a login page in "
+            "between?)"
+        )
     if error.verify_code in (_SELF_SIGNED, *_UNKNOWN_AUTHORITY) and not _knows_authorities():
         given = os.environ.get("SSL_CERT_FILE")
         if given:
-            return f"there is no certificate to check it by: SSL_CERT_FILE names {given[-100:]}, which holds none"
+            return (
+                f"there is no certificate to check it by: SSL_CERT_FILE names {given[-100:]}, "
+                f"which holds none"
+            )
         return (
-            "this system has no certificates to check any server by: install its package ca-certificates, "
+            "this system has no certificates to check any server by: install its package "
+            "ca-certificates, "
             "or name a file of them in SSL_CERT_FILE"
         )
     if error.verify_code == _SELF_SIGNED:
         return (
-            "its certificate is signed by no one but itself (a login page or a filter in between?): "
+            "its certificate is signed by no one but itself (a login page or a filter in "
+            "between?): "
             "if you trust it, name its file in SSL_CERT_FILE"
         )
     if error.verify_code in _UNKNOWN_AUTHORITY:
         return (
-            "its certificate is signed by an authority that this system does not know: update its ca-certificates; "
+            "its certificate is signed by an authority that this system does not know: update "
+            "its ca-certificates; "
             "where a company or a filter signs, name that authority's file in SSL_CERT_FILE"
         )
     return f"its certificate cannot be verified ({error.verify_message})"
@@ -242,14 +264,21 @@ def _certificate_words(error: ssl.SSLCertVerificationError) -> str:
 
 def _tls_words(error: ssl.SSLError) -> str:
     if error.reason in _NO_TLS:
-        return "does not speak TLS, as an https address promises: check the address (or is a login page in between?)"
+        return (
+            "does not speak TLS, as an https address promises: check the address (or is a login "
+            "page in between?)"
+        )
     if error.reason in _NO_COMMON_TLS:
-        return f"has no version of TLS in common with this system ({ssl.OPENSSL_VERSION}): one of both is too old"
+        return (
+            f"has no version of TLS in common with this system ({ssl.OPENSSL_VERSION}): one of "
+            f"both is too old"
+        )
     return f"no secure connection can be made ({error.reason or said(error)})"
 
 
 def _knows_authorities() -> bool:
-    """Whether this system has any certificate to check servers with: in a file, or in a directory by their hashes."""
+    """Whether this system has any certificate to check servers with: in a file, or in a directory
+    by their hashes."""
     if ssl.create_default_context().cert_store_stats()["x509_ca"]:
         return True
     found = ssl.get_default_verify_paths()

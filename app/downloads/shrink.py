@@ -1,4 +1,5 @@
-"""A smaller file of a model that is here: its type chosen for this machine, made by a process of its own.
+"""A smaller file of a model that is here: its type chosen for this machine, made by a process of
+its own.
 
 To a screen it is what a download is: a price, a yes, progress, and a model in the end.
 """
@@ -54,7 +55,10 @@ class ShrinkJob(PullJob):
 
     def left(self) -> str:
         """Say that it ended with the program."""
-        return f"the smaller file of {clean_line(self.what, 60)} was not finished; nothing of it is left"
+        return (
+            f"the smaller file of {clean_line(self.what, 60)} was not finished; nothing of it is "
+            f"left"
+        )
 
     def _work(self) -> None:
         prepared = smaller(self._entry, self._settings, make_lister(self._settings))

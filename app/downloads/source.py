@@ -1,4 +1,5 @@
-"""A model as it was trained: the files of a repository that ``jalopy convert`` reads, into a directory of its own."""
+"""A model as it was trained: the files of a repository that ``jalopy convert`` reads, into a
+directory of its own."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ class ModelSource:
 
 
 def find_source(what: str, web: Web, parent: Path) -> ModelSource:
-    """Ask the hub for the files of ``OWNER/REPO``, or of its page's address; they go to a directory in ``parent``.
+    """Ask the hub for the files of ``OWNER/REPO``, or of its page's address; they go to a directory
+    in ``parent``.
 
     Raises DownloadError: it cannot be had, or has no weights in safetensors.
     """
@@ -101,7 +103,10 @@ def _small_file(sibling: Any, place: str) -> SmallFile | None:
 
 
 def fetch_source(source: ModelSource, web: Web, report: Report) -> Path:
-    """Download what is not there yet, and return the directory. Raises DownloadError; OSError: it cannot be written."""
+    """Download what is not there yet, and return the directory.
+
+    Raises DownloadError; OSError: it cannot be written.
+    """
     source.plan.refuse_full_disk()
     source.directory.mkdir(parents=True, exist_ok=True)
     for file in source.small:

@@ -1,8 +1,10 @@
-"""A small, suspicious HTTP client over the standard library: one request at a time, redirects by our own rules.
+"""A small, suspicious HTTP client over the standard library: one request at a time, redirects by
+our own rules.
 
-``urllib.request`` brings what matters here (TLS checked by the system's certificates, proxies from the environment) and
-nothing to import but itself. The token goes to the host it was meant for and nowhere else, never over plain HTTP except
-to this machine, and no redirect leads from HTTPS to HTTP.
+``urllib.request`` brings what matters here (TLS checked by the system's certificates, proxies from
+the environment) and nothing to import but itself. The token goes to the host it was meant for and
+nowhere else, never over plain HTTP except to this machine, and no redirect leads from HTTPS to
+HTTP.
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ from app.program.remote_model import THIS_MACHINE, is_private
 from app.program.version import installed_version
 
 MOST_LINE_BYTES = 1 << 18
-"""Of a head with those of "100 Continue" before it, and of what may stand next to a piece of the body: chunk sizes and
-trailers. A hundred headers of the longest kind the library takes would be more."""
+"""Of a head with those of "100 Continue" before it, and of what may stand next to a piece of the
+body: chunk sizes and trailers. A hundred headers of the longest kind the library takes would be
+more."""
 
 
 class EndlessLinesError(http.client.HTTPException):
@@ -48,7 +51,8 @@ class EndlessLinesError(http.client.HTTPException):
 class _BoundedReader(io.RawIOBase):
     """Reads a socket until a moment, and so many bytes until it is allowed more.
 
-    The library's timeout is one of each read, and it reads heads of "100 Continue", or trailers, forever.
+    The library's timeout is one of each read, and it reads heads of "100 Continue", or trailers,
+    forever.
     """
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket, until_s: float) -> None:
@@ -107,11 +111,13 @@ class _BoundedAnswer(http.client.HTTPResponse):
 TIMEOUT_S = 30.0
 """Seconds without a byte after which a connection counts as dead."""
 HEADERS_S = 60.0
-"""The headers of an answer are whole by then: one byte of them after the other is not waited for."""
+"""The headers of an answer are whole by then: one byte of them after the other is not waited
+for."""
 FLOOR_WINDOW_S = 120.0
 FLOOR_BYTES = 128 << 10
-"""Fewer bytes of a body in this time, about 1 kB/s, are no download: at that pace a gigabyte takes eleven days. The
-connection is given up and another one goes on from there, as after one that broke off."""
+"""Fewer bytes of a body in this time, about 1 kB/s, are no download: at that pace a gigabyte takes
+eleven days. The connection is given up and another one goes on from there, as after one that broke
+off."""
 MOST_REDIRECTS = 5
 REDIRECTS = (301, 302, 303, 307, 308)
 _MOST_BODY_BYTES = 16 << 20
@@ -138,7 +144,10 @@ class Response:
         self._n_bytes = 0
 
     def read(self, n_bytes: int) -> bytes:
-        """Return the next bytes, b"" at the end. Raises ConnectionCut: hardly any come; DownloadError: no end comes."""
+        """Return the next bytes, b"" at the end.
+
+        Raises ConnectionCut: hardly any come; DownloadError: no end comes.
+        """
         try:
             piece = self._answered.read1(n_bytes)
         except EndlessLinesError as error:
@@ -174,8 +183,9 @@ class Response:
 class Web:
     """Sends requests; the token goes to ``token_host``, a host and port as in an address, only.
 
-    A connection without a byte for ``timeout_s``, or for ``silence_s`` where it is given, counts as dead; headers take
-    ``headers_s`` at most, however they arrive; ``pause`` waits the given number of seconds before another attempt.
+    A connection without a byte for ``timeout_s``, or for ``silence_s`` where it is given, counts as
+    dead; headers take ``headers_s`` at most, however they arrive; ``pause`` waits the given number
+    of seconds before another attempt.
     """
 
     def __init__(
@@ -199,7 +209,10 @@ class Web:
         self._has_given_up = False
 
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> Response:
-        """Ask for an address, following redirects. Raises StatusError: it says no; or as ``ask`` does."""
+        """Ask for an address, following redirects.
+
+        Raises StatusError: it says no; or as ``ask`` does.
+        """
         seen: list[str] = []
         linked: Message | None = None
         for _ in range(MOST_REDIRECTS + 1):
@@ -217,7 +230,8 @@ class Web:
         raise DownloadError(f"{host_of(url)}: redirects more than {MOST_REDIRECTS} times")
 
     def post(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
-        """Send a body, None for a GET, as ``ask`` does; the answer has any status, and its body any pace."""
+        """Send a body, None for a GET, as ``ask`` does; the answer has any status, and its body any
+        pace."""
         response = self.ask(url, headers, body)
         response.may_be_slow = True
         return response
@@ -237,11 +251,17 @@ class Web:
                 socket.socket.shutdown(self._open, socket.SHUT_RDWR)
 
     def get_body(self, url: str) -> bytes:
-        """Return a whole small answer, trying again where that may help. Raises DownloadError: none, or too large."""
+        """Return a whole small answer, trying again where that may help.
+
+        Raises DownloadError: none, or too large.
+        """
         return self.with_retries(lambda: self._body_once(url))
 
     def size_at(self, url: str, most_bytes: int) -> int:
-        """Return how large a file is. Raises DownloadError: it is a web page, of unknown size, or too large."""
+        """Return how large a file is.
+
+        Raises DownloadError: it is a web page, of unknown size, or too large.
+        """
         with closing(self.with_retries(lambda: self.get(url))) as response:
             is_page = response.headers.get_content_type() == "text/html"
             size_bytes = response.length or 0
@@ -257,7 +277,8 @@ class Web:
         return size_bytes
 
     def with_retries(self, work: Callable[[], T]) -> T:
-        """Do the work; after an overloaded server or a broken connection, wait and do it again, a few times."""
+        """Do the work; after an overloaded server or a broken connection, wait and do it again, a
+        few times."""
         waited_s = 0.0
         for attempt in range(MOST_RETRIES + 1):
             try:
@@ -294,7 +315,8 @@ class Web:
         body: bytes | None = None,
         method: str | None = None,
     ) -> Response:
-        """Send one request; return any answer. Raises ConnectionCut: none in time; DownloadError: none to trust.
+        """Send one request; return any answer. Raises ConnectionCut: none in time; DownloadError:
+        none to trust.
 
         ``method``: by default POST where there is a body, else GET.
         """
@@ -363,7 +385,8 @@ class _Connecting(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 
 
 class _AnyStatus(urllib.request.HTTPErrorProcessor):
-    """Hands over every answer, redirects too, unread: the library would parse what a server sends."""
+    """Hands over every answer, redirects too, unread: the library would parse what a server
+    sends."""
 
     def http_response(self, request: Any, response: Any) -> Any:
         return response
@@ -372,7 +395,10 @@ class _AnyStatus(urllib.request.HTTPErrorProcessor):
 
 
 def split_address(url: str) -> SplitResult:
-    """Take an address apart. Raises DownloadError: it is none of HTTP or HTTPS, or carries a password."""
+    """Take an address apart.
+
+    Raises DownloadError: it is none of HTTP or HTTPS, or carries a password.
+    """
     try:
         parts = urlsplit(url)
         is_sound = (

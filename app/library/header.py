@@ -1,9 +1,11 @@
-"""Header of a model file as plain values, and the small file that keeps those that were read before.
+"""Header of a model file as plain values, and the small file that keeps those that were read
+before.
 
-A file that the engine cannot run has a header too, as far as it could be read, and a reason. The engine's reader is
-imported on use. A kept header holds for a path, a size and a time of change, and as long as the engine can run the same
-things: a list of a hundred models opens none that did not change. The file is checked like any other: what is not
-sound is read again. Nothing here raises, and losing the file costs a second.
+A file that the engine cannot run has a header too, as far as it could be read, and a reason. The
+engine's reader is imported on use. A kept header holds for a path, a size and a time of change, and
+as long as the engine can run the same
+things: a list of a hundred models opens none that did not change. The file is checked like any
+other: what is not sound is read again. Nothing here raises, and losing the file costs a second.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ _LONGEST_TEXT = 120
 
 @record
 class ModelHeader:
-    """One model, known by its header. All text is the file's own, unsanitised, cut off where it is long."""
+    """One model, known by its header.
+
+    All text is the file's own, unsanitised, cut off where it is long.
+    """
 
     name: str = ""
     """What the engine calls it (``model_title``); ``general.name`` where it cannot run it."""
@@ -70,7 +75,8 @@ def read_header(path: Path) -> ModelHeader:
 
 
 def supported_names() -> str:
-    """Name everything that the engine can run: what a cache remembers of refusals holds for these only."""
+    """Name everything that the engine can run: what a cache remembers of refusals holds for these
+    only."""
     from engine import QUANTS
     from engine.models import ARCHITECTURES, ENCODERS
     from engine.tokenizer.pretokenize import ALIASES, PRE_TOKENIZERS
@@ -194,7 +200,8 @@ class HeaderCache:
 
 
 def embedding_file(settings: Settings) -> EmbeddingFile | None:
-    """Return the smallest file that makes vectors of texts; None where there is none, or the settings want none."""
+    """Return the smallest file that makes vectors of texts; None where there is none, or the
+    settings want none."""
     if settings.search_by_meaning == "off":
         return None
     headers = HeaderCache()

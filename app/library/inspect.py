@@ -1,6 +1,7 @@
 """``jalopy inspect``: what is in a model file. Imports no numba unless the plan is asked for.
 
-Every text of the file is cleaned on its way into the report, so that printing it is safe in either form.
+Every text of the file is cleaned on its way into the report, so that printing it is safe in either
+form.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def inspect(
     template: bool = False,
     as_json: bool = False,
 ) -> int:
-    """Check the file and print what it holds. ``template``: with the chat template and the special tokens whole.
+    """Check the file and print what it holds. ``template``: with the chat template and the special
+    tokens whole.
 
     Raises EngineError: the file cannot be used.
     """
@@ -58,7 +60,10 @@ def inspect(
 
 
 def report_of_file(path: Path) -> list[str]:
-    """Check a file and write what it holds, with the template whole. Raises EngineError: the file cannot be used."""
+    """Check a file and write what it holds, with the template whole.
+
+    Raises EngineError: the file cannot be used.
+    """
     checked = engine_access.validate_model(path)
     with closing(checked.gguf):
         report = describe(checked)
@@ -67,7 +72,8 @@ def report_of_file(path: Path) -> list[str]:
 
 
 def describe(checked: Any, longest: int = _SHOWN_CHARS) -> dict[str, Any]:
-    """Return all that a checked file holds but its weights, as clean, plain values; texts are cut at ``longest``."""
+    """Return all that a checked file holds but its weights, as clean, plain values; texts are cut
+    at ``longest``."""
     gguf = checked.gguf
     tensors = gguf.tensors.values()
     return {
@@ -139,7 +145,8 @@ def _sum_types(tensors: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def report_lines(report: Mapping[str, Any], shows_template: bool = False) -> Iterable[str]:
-    """Write a report of ``describe`` for people, with the template and the special tokens whole, or how they begin."""
+    """Write a report of ``describe`` for people, with the template and the special tokens whole, or
+    how they begin."""
     yield report["file"]
     types = ", ".join(
         f"{row['type']} ({row['tensors']} tensors, {size(row['bytes'])})" for row in report["types"]
@@ -267,7 +274,8 @@ def parameters_of(tensors: Iterable[Any]) -> int:
 
 
 def layers_of(tensors: Iterable[Any]) -> list[dict[str, Any]]:
-    """Sum every layer, and what is outside; those that follow each other and are alike are one row, "0-15"."""
+    """Sum every layer, and what is outside; those that follow each other and are alike are one row,
+    "0-15"."""
     sums: dict[int, dict[str, Any]] = {}
     for tensor in tensors:
         match = _LAYER.match(tensor.name)
@@ -319,7 +327,8 @@ def _one_or_all(values: list[Any]) -> Any:
 
 
 def tokenizer_of(tokenizer: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the vocabulary's kind, and every token that means something by itself: id, spelling, role."""
+    """Return the vocabulary's kind, and every token that means something by itself: id, spelling,
+    role."""
     control = set(tokenizer.control_texts.values())
     roles: dict[int, list[str]] = {}
     for key, value in metadata.items():

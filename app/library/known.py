@@ -1,4 +1,5 @@
-"""Well-known open models (``config/known_models.toml``) and which of them suit this machine: advice, never a catalogue.
+"""Well-known open models (``config/known_models.toml``) and which of them suit this machine:
+advice, never a catalogue.
 
 Nothing is asked of any network, and every figure is an estimate from a model's size.
 """
@@ -41,7 +42,8 @@ class KnownModel:
     Attributes:
         active: parameters that a token reads of a mixture of experts; 0 for all.
         on_disk: parameters that take no memory, since a token reads a row of them.
-        first_from_gib: memory of a machine, in GiB, from which it is the one to begin with; 0 for none.
+        first_from_gib: memory of a machine, in GiB, from which it is the one to begin with; 0 for
+            none.
         is_checked: whether the repository's name was compared with the hub.
     """
 
@@ -62,7 +64,8 @@ class KnownModel:
         return self.parameters - self.on_disk
 
     def needs(self, quantization: str, kv: str = "f16") -> ModelNeeds:
-        """Estimate what the model needs in a type: memory for all of it, and speed by what a token reads."""
+        """Estimate what the model needs in a type: memory for all of it, and speed by what a token
+        reads."""
         from app.library.advice import needs_of_size
 
         needs = needs_of_size(self.in_memory, quantization, kv)
@@ -88,7 +91,8 @@ def checked_on() -> str:
 
 
 def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
-    """Return the model to begin with that fits and keeps up with a reader, else the smallest; None without a rate."""
+    """Return the model to begin with that fits and keeps up with a reader, else the smallest; None
+    without a rate."""
     from app.library import advice
     from engine.measure.fit import fit
 
@@ -112,13 +116,15 @@ def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
 
 
 def advised_model(settings: Settings) -> KnownModel:
-    """Return the model to begin with on this machine, by what was measured of it, else by typical figures."""
+    """Return the model to begin with on this machine, by what was measured of it, else by typical
+    figures."""
     lister = make_lister(settings)
     return best_known(lister.memory, lister.rates) or known_models()[0]
 
 
 def real_model_line(settings: Settings, get_key: str = "", models_key: str = "") -> str:
-    """Name a model that fits this machine and answers what the starter cannot: one that is here, else one to get.
+    """Name a model that fits this machine and answers what the starter cannot: one that is here,
+    else one to get.
 
     The keys are those of the chat; without them the commands of a shell are named.
     """
@@ -145,7 +151,8 @@ def real_model_line(settings: Settings, get_key: str = "", models_key: str = "")
 
 
 def _best_here(here: Iterable[ModelEntry]) -> ModelEntry | None:
-    """Return the largest of those that fit and keep up with a reader, else the fastest; None without any."""
+    """Return the largest of those that fit and keep up with a reader, else the fastest; None
+    without any."""
     from app.library import advice
 
     def worth(one: ModelEntry) -> tuple[bool, float]:
@@ -161,7 +168,8 @@ def _best_here(here: Iterable[ModelEntry]) -> ModelEntry | None:
 
 
 def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
-    """Return rows for known models that are not here and fit, in their best types: the advised one, then by size."""
+    """Return rows for known models that are not here and fit, in their best types: the advised one,
+    then by size."""
     from app.library import advice
 
     have = {_plain(entry.name) for entry in here} | {
@@ -208,7 +216,8 @@ def _better(found: Suggestion | None, chosen: str) -> str:
 
 
 def advice_line(lister: Lister) -> str:
-    """Say in a line what suits this machine: "(5.1G free, 12 GB/s): 3B Q4_K_M, about 5.0 tok/s"; "" for nothing."""
+    """Say in a line what suits this machine: "(5.1G free, 12 GB/s): 3B Q4_K_M, about 5.0 tok/s"; ""
+    for nothing."""
     from app.library import advice
 
     best = advice.best_suggestion(advice.suggestions(lister.memory, lister.rates))
@@ -222,13 +231,17 @@ def advice_line(lister: Lister) -> str:
         tps = f", about {figures.rate(best.fit.decode_tps)} tok/s"
     else:
         tps = ""
-    return f"({figures.size(lister.memory.available_bytes)} free{speed}): {best.size} {best.quantization}{tps}"
+    return (
+        f"({figures.size(lister.memory.available_bytes)} free{speed}): {best.size} "
+        f"{best.quantization}{tps}"
+    )
 
 
 def machine_line(threads: int, get_key: str, now_gbps: float = 0.0, is_quiet: bool = True) -> str:
     """Say how fast memory is here at best, and what sizes suit that; "" while it is not measured.
 
-    ``get_key`` gets the advised model; ``now_gbps``: a measurement just made, in a quiet time if ``is_quiet``.
+    ``get_key`` gets the advised model; ``now_gbps``: a measurement just made, in a quiet time if
+    ``is_quiet``.
     """
     from app.library import advice
     from app.library.measure import busy_words, memory_for_models

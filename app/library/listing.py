@@ -1,4 +1,5 @@
-"""Every model on this machine with what can be said of it: found, read, compared with memory and measurements.
+"""Every model on this machine with what can be said of it: found, read, compared with memory and
+measurements.
 
 Nothing is measured, nothing is loaded, and all text that comes out is clean.
 """
@@ -128,7 +129,8 @@ class Lister:
     kv_type: str = "f16"
     weights_mode: str = "mmap"
     read_gbps: float = 0.0
-    """The best speed at which memory was read, whatever ``rates`` suppose; 0 where that was never measured."""
+    """The best speed at which memory was read, whatever ``rates`` suppose; 0 where that was never
+    measured."""
 
     def entry(self, file: FoundFile, header: ModelHeader) -> ModelEntry:
         """Make one row."""
@@ -162,7 +164,10 @@ class Lister:
         return self.outlook_of(needs, self.history.usual(identity))
 
     def outlook_of(self, needs: ModelNeeds, usual: Speeds | None = None) -> Outlook:
-        """Compare with the machine what a model needs. ``usual``: median speeds of its earlier replies."""
+        """Compare with the machine what a model needs.
+
+        ``usual``: median speeds of its earlier replies.
+        """
         from engine.measure.fit import fit
 
         found = fit(needs, self.memory, self.rates)
@@ -182,7 +187,8 @@ class Lister:
 
 
 def make_lister(settings: Settings, rates: MachineRates | None = None) -> Lister:
-    """Look at this machine's memory as it is now, at speeds of earlier replies, and at its rates or typical ones."""
+    """Look at this machine's memory as it is now, at speeds of earlier replies, and at its rates or
+    typical ones."""
     from app.library.measure import memory_for_models
 
     threads = usual_threads(settings)
@@ -210,10 +216,11 @@ def list_models(
 def read_models(
     files: Iterable[FoundFile], cache: HeaderCache, is_wanted: Callable[[], bool] = lambda: True
 ) -> Iterator[tuple[FoundFile, ModelHeader]]:
-    """Read one header after the other, so that rows can be shown as they come; at the end keep what was read.
+    """Read one header after the other, so that rows can be shown as they come; at the end keep what
+    was read.
 
-    One after the other, because getting over a vocabulary takes no longer than reading it from a disk, and disks that
-    turn are slower with several files at once.
+    One after the other, because getting over a vocabulary takes no longer than reading it from a
+    disk, and disks that turn are slower with several files at once.
     """
     try:
         for file in files:
@@ -230,7 +237,8 @@ def in_order(entries: Iterable[ModelEntry]) -> list[ModelEntry]:
 
 
 def title_of(file: FoundFile, header: ModelHeader) -> str:
-    """Return what lists call a file, clean: its name without the type, which has a column of its own."""
+    """Return what lists call a file, clean: its name without the type, which has a column of its
+    own."""
     name = file.title
     for between in "-._":
         ending = f"{between}{header.quantization}".lower()
@@ -241,7 +249,8 @@ def title_of(file: FoundFile, header: ModelHeader) -> str:
 
 
 def look_up(path: Path, settings: Settings) -> Future[Outlook | None]:
-    """Begin to read a file's header; the answer is None where it cannot be opened, as the one who opens it will say."""
+    """Begin to read a file's header; the answer is None where it cannot be opened, as the one who
+    opens it will say."""
 
     def read() -> Outlook | None:
         # it is a figure next to a question, which is asked without it too

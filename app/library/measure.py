@@ -1,6 +1,7 @@
 """Instruction level and speed of the engine on this machine, and the memory that a model could use.
 
-Runs in the thread that owns the engine. Nothing here raises for a machine on which the engine cannot run.
+Runs in the thread that owns the engine. Nothing here raises for a machine on which the engine
+cannot run.
 """
 
 import os
@@ -55,7 +56,8 @@ class EngineReadings:
 
 
 def busy_words(now_gbps: float | None, best_gbps: float | None, is_quiet: bool) -> str:
-    """Say that other programs use the memory or the cores: "machine busy now: 0.4 of usual"; "" where they do not."""
+    """Say that other programs use the memory or the cores: "machine busy now: 0.4 of usual"; ""
+    where they do not."""
     if now_gbps and best_gbps:
         share = now_gbps / best_gbps
     else:
@@ -119,7 +121,8 @@ def measure(
 
 
 def memory_for_models() -> fitting.MachineMemory:
-    """Read the machine's memory, with what this process holds counted as available: it is what a model would use."""
+    """Read the machine's memory, with what this process holds counted as available: it is what a
+    model would use."""
     import psutil
 
     memory = fitting.machine_memory()
@@ -133,7 +136,8 @@ def memory_for_models() -> fitting.MachineMemory:
 
 
 def _cache_sizes(directory: Path | None) -> tuple[int | None, int]:
-    """Return the bytes of this version's kernels, and of those that other versions left next to them."""
+    """Return the bytes of this version's kernels, and of those that other versions left next to
+    them."""
     if directory is None:
         return None, 0
     others = [place for place in directory.parent.glob("kernels-*") if place != directory]

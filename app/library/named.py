@@ -21,7 +21,8 @@ _MOST_NAMED = 5
 
 
 def named_model(given: str, directories: Sequence[str]) -> Path:
-    """Return the file that a user means: a path, or a name as lists show it, in full or as far as it is the only one.
+    """Return the file that a user means: a path, or a name as lists show it, in full or as far as
+    it is the only one.
 
     Args:
         directories: the setting ``model_directories``.
@@ -53,7 +54,8 @@ def named_model(given: str, directories: Sequence[str]) -> Path:
 def called(
     given: str, files: Sequence[FoundFile], title_of: Callable[[FoundFile], str]
 ) -> FoundFile | None:
-    """Return the file that has a name, in full or as far as it is the only one; None where none has.
+    """Return the file that has a name, in full or as far as it is the only one; None where none
+    has.
 
     Args:
         title_of: the name that lists show, which has no type of weights; only headers tell it.
@@ -81,7 +83,8 @@ def called(
 
 
 def models_by_name(files: Iterable[FoundFile]) -> Mapping[str, tuple[FoundFile, ModelHeader]]:
-    """Return the models that can be opened, each by the name that lists show: with its type where two have one.
+    """Return the models that can be opened, each by the name that lists show: with its type where
+    two have one.
 
     Of files that are called alike, the first one counts.
     """

@@ -1,9 +1,11 @@
-"""Directories that may hold models, and their files: the user's, other programs' stores, the current one, our own.
+"""Directories that may hold models, and their files: the user's, other programs' stores, the
+current one, our own.
 
-Reads a few small configuration files of those programs, Ollama's manifests, and no model. Nothing here raises.
-Directories of others may hold anything: walks are bounded in depth and number, and loops of links end. In Ollama's
-store the file ``manifests/HOST/NAMESPACE/NAME/TAG`` is JSON with layers; the digest of the model's layer names the
-blob. A digest is checked before it becomes part of a path (CVE-2024-37032).
+Reads a few small configuration files of those programs, Ollama's manifests, and no model. Nothing
+here raises. Directories of others may hold anything: walks are bounded in depth and number, and
+loops of links end. In Ollama's store the file ``manifests/HOST/NAMESPACE/NAME/TAG`` is JSON with
+layers; the digest of the model's layer names the blob. A digest is checked before it becomes part
+of a path (CVE-2024-37032).
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def places(directories: Sequence[str] = ()) -> list[Place]:
 
 
 def newly_listed(model_path: Path | str, directories: Sequence[str]) -> str:
-    """Say which folder is listed from now on since a model of it was opened; "" if it was, or holds no other."""
+    """Say which folder is listed from now on since a model of it was opened; "" if it was, or holds
+    no other."""
     folder = Path(os.path.abspath(model_path)).parent
     real = Path(os.path.realpath(folder))
     for place in places(directories):
@@ -67,7 +70,8 @@ def newly_listed(model_path: Path | str, directories: Sequence[str]) -> str:
 
 
 def download_directory(directories: Sequence[str]) -> Path | None:
-    """Return where a downloaded model goes: the first directory of the settings, else one of our own."""
+    """Return where a downloaded model goes: the first directory of the settings, else one of our
+    own."""
     given = next((path for path in map(_expanded, directories) if path is not None), None)
     data = paths.data_dir()
     return given or (data / "models" if data else None)
@@ -113,7 +117,8 @@ def _label(path: Path, home: Path | None) -> str:
 
 
 def _opened_in() -> list[Path]:
-    """Return the folders of models that were opened, the last one first: what is next to them is listed as well."""
+    """Return the folders of models that were opened, the last one first: what is next to them is
+    listed as well."""
     opened = reversed(load_state()[0].opened_models)
     return list(dict.fromkeys(Path(path).parent for path in opened))[:MOST_FOLDERS]
 
@@ -176,7 +181,8 @@ _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 
 
 def read_store(directory: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the names that the store gives to models, each with its file; the file need not exist."""
+    """Yield the names that the store gives to models, each with its file; the file need not
+    exist."""
     for n, parts in enumerate(_manifests(directory / "manifests")):
         if n >= _MOST_MANIFESTS:
             return
@@ -186,7 +192,8 @@ def read_store(directory: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _manifests(store: Path) -> Iterator[tuple[str, ...]]:
-    """Yield host, namespace, name and tag of each manifest in order; links to directories are not followed."""
+    """Yield host, namespace, name and tag of each manifest in order; links to directories are not
+    followed."""
     for place, folders, names in os.walk(store):
         above = Path(place).relative_to(store).parts
         if len(above) < _LEVELS - 1:
@@ -332,7 +339,8 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def _regular(path: Path) -> os.stat_result | None:
-    """Return the status of a file with something in it; a directory or a pipe is no model, whatever its name."""
+    """Return the status of a file with something in it; a directory or a pipe is no model, whatever
+    its name."""
     try:
         status = path.stat()
     except (OSError, ValueError):

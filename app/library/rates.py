@@ -1,6 +1,8 @@
-"""Measured rates of this machine's kernels, kept across starts; estimates of speed are made from them.
+"""Measured rates of this machine's kernels, kept across starts; estimates of speed are made from
+them.
 
-They are in the store of speeds (``app/machine/reply_history.py``), by machine and threads. Nothing here raises.
+They are in the store of speeds (``app/machine/reply_history.py``), by machine and threads. Nothing
+here raises.
 """
 
 from __future__ import annotations
@@ -20,14 +22,16 @@ TYPICAL_READ_GBPS = 10.0
 
 
 def usual_threads(settings: Settings) -> int:
-    """Return the threads that measurements are kept for: those of the settings, else the engine's own choice."""
+    """Return the threads that measurements are kept for: those of the settings, else the engine's
+    own choice."""
     from engine.machine import host
 
     return settings.threads or host.cores().default_threads
 
 
 def load_rates(threads: int) -> MachineRates:
-    """Return the rates known for ``threads`` threads, else for the nearest number; empty where none are known."""
+    """Return the rates known for ``threads`` threads, else for the nearest number; empty where none
+    are known."""
     history = ReplyHistory(paths.speeds_file())
     nearest_first = sorted(range(1, MOST_THREADS + 1), key=lambda count: abs(count - threads))
     return _as_rates(
@@ -36,7 +40,8 @@ def load_rates(threads: int) -> MachineRates:
 
 
 def known_read_gbps(threads: int) -> float:
-    """Return the best speed at which this machine's memory was read; 0 where that was never measured."""
+    """Return the best speed at which this machine's memory was read; 0 where that was never
+    measured."""
     return load_rates(threads).read_gbps or 0.0
 
 
@@ -51,7 +56,8 @@ def rates_or_typical(threads: int) -> MachineRates:
 
 
 def remember_rates(threads: int, rates: MachineRates, is_quiet: bool = True) -> MachineRates:
-    """Keep a measurement, one next to busy programs only where it beats what is known; return what is known now."""
+    """Keep a measurement, one next to busy programs only where it beats what is known; return what
+    is known now."""
     named = {
         f"{kind} {name}": rate for kind in _KINDS for name, rate in getattr(rates, kind).items()
     }

@@ -1,7 +1,8 @@
-"""A card to show to others: this machine, a model and its speeds. Nothing on it tells whose machine it is.
+"""A card to show to others: this machine, a model and its speeds. Nothing on it tells whose machine
+it is.
 
-As text and as SVG, for ``jalopy report``, which opens no model, and for the chat. No path, no name of a user or host,
-and no word of a conversation comes near it.
+As text and as SVG, for ``jalopy report``, which opens no model, and for the chat. No path, no name
+of a user or host, and no word of a conversation comes near it.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ def report(settings: Settings, model: str | None = None, out: str = "") -> int:
 def card_of(
     model: str, quantization: str, threads: tuple[int, int], speeds: Speeds, today: str = ""
 ) -> Card:
-    """Return the card of a model, its name or path untrusted; ``threads``: how many write and read, 0 for unknown."""
+    """Return the card of a model, its name or path untrusted; ``threads``: how many write and read,
+    0 for unknown."""
     decode, prefill = threads
     if prefill in (0, decode):
         said = str(decode)
@@ -150,7 +152,8 @@ def known_speeds(model: str, quantization: str, weights_bytes: int) -> Speeds:
 
 
 def today_line(model: str, quantization: str, weights_bytes: int, usual: Speeds) -> str:
-    """Say how fast the last reply of today was, and how busy the machine then; "" where there was none."""
+    """Say how fast the last reply of today was, and how busy the machine then; "" where there was
+    none."""
     from app.library.measure import busy_words
 
     history = ReplyHistory(paths.speeds_file())
@@ -211,7 +214,10 @@ def as_svg(card: Card) -> str:
 
 
 def write_card(card: Card, wanted: str) -> str:
-    """Write a new file, an SVG where its name ends so; return the line that says so. Raises Refusal: it cannot be."""
+    """Write a new file, an SVG where its name ends so; return the line that says so.
+
+    Raises Refusal: it cannot be.
+    """
     path = paths.expanded(wanted)
     try:
         write_new(path, as_svg(card) if path.suffix.lower() == ".svg" else as_text(card))

@@ -1,4 +1,5 @@
-"""How a list of models is written: the same columns for `jalopy models` and for the screen. No widget, no engine.
+"""How a list of models is written: the same columns for `jalopy models` and for the screen. No
+widget, no engine.
 
 Colour says nothing here: what is estimated wears a sign, what does not fit says so.
 """
@@ -15,8 +16,14 @@ from app.text.record import record
 
 ESTIMATE = "~"
 """Comes before every speed that was not measured with the model itself."""
-LEGEND = f"{ESTIMATE} estimate from this machine's measurements; without it: measured with the model itself"
-NO_RATES = f"{ESTIMATE} typical speeds: other programs are busy now, and this machine is measured in a quiet moment"
+LEGEND = (
+    f"{ESTIMATE} estimate from this machine's measurements; without it: measured with the model "
+    f"itself"
+)
+NO_RATES = (
+    f"{ESTIMATE} typical speeds: other programs are busy now, and this machine is measured in a "
+    f"quiet moment"
+)
 _LEAST_TITLE = 14
 _MOST_TITLE = 44
 _MOST_TYPES = 3
@@ -118,7 +125,8 @@ def details(entry: ModelEntry) -> list[str]:
 
 
 def mix(type_bytes: Mapping[str, int]) -> str:
-    """Write which types the weights have: "Q4_K 72 %, Q6_K 28 %"; "" where it is one, which the row says."""
+    """Write which types the weights have: "Q4_K 72 %, Q6_K 28 %"; "" where it is one, which the row
+    says."""
     total = sum(type_bytes.values())
     shares = [(name, round(100 * n_bytes / total)) for name, n_bytes in type_bytes.items() if total]
     parts = [f"{name} {share} %" for name, share in shares if share][:_MOST_TYPES]

@@ -1,4 +1,5 @@
-"""Finding and reading models in a thread of its own, for a screen that looks at the result now and then."""
+"""Finding and reading models in a thread of its own, for a screen that looks at the result now and
+then."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class ScanResult:
     """Result so far."""
 
     entries: tuple[ModelEntry, ...] = ()
-    """Those on this machine first, then what could be downloaded; by name and size until headers are read."""
+    """Those on this machine first, then what could be downloaded; by name and size until headers
+    are read."""
     n_files: int = 0
     """Files that look like models; 0 while they are still searched for."""
     n_read: int = 0
@@ -40,7 +42,10 @@ class ScanResult:
 
 
 class ModelScan:
-    """One look at everything. ``also``: files that are listed wherever they are, with what to call their place."""
+    """One look at everything.
+
+    ``also``: files that are listed wherever they are, with what to call their place.
+    """
 
     def __init__(self, settings: Settings, also: Mapping[Path, str] | None = None) -> None:
         self._settings = settings

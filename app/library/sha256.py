@@ -16,7 +16,10 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def sha256_of(path: Path, progress: Callable[[int, int, float], None] | None = None) -> str:
-    """Hash a file. ``progress``: called with (bytes done, bytes in all, seconds left) after every megabyte."""
+    """Hash a file.
+
+    ``progress``: called with (bytes done, bytes in all, seconds left) after every megabyte.
+    """
     digest = hashlib.sha256()
     started_s = time.monotonic()
     with path.open("rb", buffering=0) as file:
@@ -31,7 +34,8 @@ def sha256_of(path: Path, progress: Callable[[int, int, float], None] | None = N
 
 
 def stated_sha256(path: Path) -> str:
-    """Return the hash that Ollama's store or Hugging Face's cache names a file by; "" for other places."""
+    """Return the hash that Ollama's store or Hugging Face's cache names a file by; "" for other
+    places."""
     real = Path(os.path.realpath(path))
     if real.parent.name != "blobs":
         return ""

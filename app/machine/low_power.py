@@ -11,14 +11,18 @@ from contextlib import suppress
 
 from app.machine.paced import or_none
 
-# Textual's own 60 frames a second stay: the transcript draws five times a second at most whatever this says, and a key
-# that arrives just after such a drawing waits for the next frame (95th percentile 60 ms; at 30 frames 79 to 108).
+# Textual's own 60 frames a second stay: the transcript draws five times a second at most whatever
+# this says, and a key that arrives just after such a drawing waits for the next frame (95th
+# percentile 60 ms; at 30 frames 79 to 108).
 LOW_POWER_SWITCHES = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_SMOOTH_SCROLL": "0"}
 FEW_CORES = 2
 
 
 def prepare_environment(low_power: str, environ: MutableMapping[str, str] = os.environ) -> bool:
-    """Set the switches that the setting asks for; what the user set in the environment stays. True if any are on."""
+    """Set the switches that the setting asks for; what the user set in the environment stays.
+
+    True if any are on.
+    """
     wanted = low_power == "on" or (low_power == "auto" and is_weak_machine())
     if wanted:
         for name, value in LOW_POWER_SWITCHES.items():

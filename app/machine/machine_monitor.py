@@ -19,7 +19,10 @@ _MAX_STATUS_BYTES = 1 << 16
 
 
 class MachineMonitor:
-    """Takes one sample after the other. ``available``: memory in bytes; None for the source's figure."""
+    """Takes one sample after the other.
+
+    ``available``: memory in bytes; None for the source's figure.
+    """
 
     def __init__(
         self,
@@ -107,7 +110,8 @@ class MachineMonitor:
         return sum(seconds >= WORKING_SHARE * interval_s for seconds in took_s)
 
     def _own_bytes(self, allocated: int | None, weights: int, kv: int) -> int | None:
-        """Return what is left of allocated memory without the cache, and without weights that were copied."""
+        """Return what is left of allocated memory without the cache, and without weights that were
+        copied."""
         if allocated is None:
             return None
         if self._facts is not None and self._facts.weights_mode == "huge":

@@ -13,7 +13,8 @@ MOST_SHARE = 0.002
 
 
 class Paced(Generic[Reading]):
-    """Keeps the last value until the next one is due; any exception of ``read`` means that there is none."""
+    """Keeps the last value until the next one is due; any exception of ``read`` means that there is
+    none."""
 
     def __init__(
         self,
@@ -53,7 +54,8 @@ class Rate:
         self._before: tuple[float, float] | None = None
 
     def since_last(self, now_s: float) -> float | None:
-        """Return the rate since the last call; None at the first, and where the system does not count."""
+        """Return the rate since the last call; None at the first, and where the system does not
+        count."""
         total = or_none(self._count)
         before = self._before
         if total is None:

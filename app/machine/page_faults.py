@@ -1,4 +1,5 @@
-"""Major page faults of this process: pages that had to come from disk; and the bytes that came from there."""
+"""Major page faults of this process: pages that had to come from disk; and the bytes that came from
+there."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ except ImportError:  # Windows
 
 
 def major_faults() -> int | None:
-    """Return how many there were since the start of the process; None where the system does not count them."""
+    """Return how many there were since the start of the process; None where the system does not
+    count them."""
     if resource is None:
         return None
     return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
@@ -25,7 +27,10 @@ LEAST_DISK_BYTES_PER_S = 1 << 20
 
 
 class DiskRate(Rate):
-    """Bytes a second that this process has disks read: its maps' pages, missed or asked for ahead. Linux only."""
+    """Bytes a second that this process has disks read: its maps' pages, missed or asked for ahead.
+
+    Linux only.
+    """
 
     def __init__(self, source: Path = Path("/proc/self/io")) -> None:
         super().__init__(self._read)
@@ -37,7 +42,10 @@ class DiskRate(Rate):
 
 
 class FaultLog:
-    """Which tokens of a reply came with major faults. Written by the engine's thread, read by any."""
+    """Which tokens of a reply came with major faults.
+
+    Written by the engine's thread, read by any.
+    """
 
     def __init__(self) -> None:
         self.prompt = 0

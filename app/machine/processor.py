@@ -1,4 +1,5 @@
-"""Load, clock, temperature, governor and battery, through psutil; from sysfs only what psutil does not know."""
+"""Load, clock, temperature, governor and battery, through psutil; from sysfs only what psutil does
+not know."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ SLOW_PERIOD_S = 2.0
 RARE_PERIOD_S = 10.0
 """Of what a user changes: governor, battery."""
 _EXCEEDED_BELOW = 0.98
-"""A highest clock below this share of the present one is exceeded; less is how exactly clocks are read."""
+"""A highest clock below this share of the present one is exceeded; less is how exactly clocks are
+read."""
 _CHIPS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal", "soc_thermal", "acpitz")
 """Sensors of a processor, the most exact first."""
 _IDLE_TIMES = ("idle", "iowait")
@@ -84,7 +86,8 @@ class Processor:
         self._throttled_before: int | None = None
 
     def clock_ghz(self, now_s: float, loads: Sequence[float]) -> tuple[float | None, float | None]:
-        """Return the mean clock of the cores that work, or of the fastest one, and the most it can be."""
+        """Return the mean clock of the cores that work, or of the fastest one, and the most it can
+        be."""
         clocks = self._clocks.get(now_s)
         if not clocks:
             return None, None

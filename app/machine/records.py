@@ -1,4 +1,5 @@
-"""Measurements of the engine's thread as immutable records, and the speed that memory would allow."""
+"""Measurements of the engine's thread as immutable records, and the speed that memory would
+allow."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class ModelFacts:
     weights_mode: str
     weights_bytes: int
     bytes_per_token: int
-    """Weights that one decode step reads, and what it reads and writes of recurrent layers' states."""
+    """Weights that one decode step reads, and what it reads and writes of recurrent layers'
+    states."""
     kv_bytes: int
     kv_bytes_per_position: float
     resident_weight_bytes: Callable[[], int | None]
@@ -90,7 +92,8 @@ class EngineFigures:
     earlier: Earlier | None = None
     """Replies before the running or last one, with the same model, threads and weights mode."""
     threads: int = 0
-    """Those that the running or last reply began with; they may have been changed since. 0 for unknown."""
+    """Those that the running or last reply began with; they may have been changed since. 0 for
+    unknown."""
     weights_mode: str = ""
     """The same of where the weights lay."""
     read_gbps: Mapping[int, float] = field(default_factory=dict)
@@ -104,7 +107,8 @@ class Ceiling:
     bytes_per_token: float
     read_gbps: float
     reached_tps: float = 0.0
-    """Speed of the reply: what was reached is no more than the limit, whatever was measured of the memory."""
+    """Speed of the reply: what was reached is no more than the limit, whatever was measured of the
+    memory."""
 
     @property
     def memory_tps(self) -> float:
@@ -115,7 +119,8 @@ class Ceiling:
 
     @property
     def is_beaten(self) -> bool:
-        """Whether the reply was faster than that: a cache holds weights, or the measurement was disturbed."""
+        """Whether the reply was faster than that: a cache holds weights, or the measurement was
+        disturbed."""
         return self.reached_tps > self.memory_tps
 
     @property

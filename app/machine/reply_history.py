@@ -1,8 +1,10 @@
-"""Speeds of earlier replies, and rates of memory and kernels: numbers only, by machine, model, settings and threads.
+"""Speeds of earlier replies, and rates of memory and kernels: numbers only, by machine, model,
+settings and threads.
 
-The one store of what was measured: a small JSON file. Losing it costs nothing but the comparison, so nothing here
-raises and nothing is flushed to the disk. Another program can only make a figure worse: the best of all rates counts,
-and what was measured next to a busy program is no truth of its own.
+The one store of what was measured: a small JSON file. Losing it costs nothing but the comparison,
+so nothing here raises and nothing is flushed to the disk. Another program can only make a figure
+worse: the best of all rates counts, and what was measured next to a busy program is no truth of its
+own.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ T = TypeVar("T")
 
 VERSION = 2
 READ_GBPS = "read_gbps"
-"""Name of the memory's bandwidth among the rates; others are named by kind and weight type, as "decode_gbps Q4_K"."""
+"""Name of the memory's bandwidth among the rates; others are named by kind and weight type, as
+"decode_gbps Q4_K"."""
 MOST_KEYS = 32
 MOST_REPLIES = 50
 LEAST_TOKENS = 8
@@ -92,7 +95,8 @@ class ReplyHistory:
         return Earlier(len(replies), usual, best.decode_tps, best.finished_unix_s)
 
     def usual(self, identity: str) -> Speeds | None:
-        """Return the usual speeds of the thread count that wrote fastest; None where there was no reply."""
+        """Return the usual speeds of the thread count that wrote fastest; None where there was no
+        reply."""
         import statistics
 
         speeds = []
@@ -134,7 +138,8 @@ class ReplyHistory:
     ) -> Mapping[str, float]:
         """Remember measurements and return the best of all, by name.
 
-        What was measured while other programs were busy is remembered only where it beats a figure from a quiet time.
+        What was measured while other programs were busy is remembered only where it beats a figure
+        from a quiet time.
         """
         self._load()
         known = self._rates.pop(key, {})
@@ -240,7 +245,8 @@ def _is_sound(reply: PastReply) -> bool:
 
 
 def _quiet(replies: list[PastReply]) -> list[PastReply]:
-    """Return those of quiet times; where there are none, the fastest of the others, which was disturbed least."""
+    """Return those of quiet times; where there are none, the fastest of the others, which was
+    disturbed least."""
     return [reply for reply in replies if reply.is_quiet] or [
         max(replies, key=lambda reply: reply.decode_tps)
     ]

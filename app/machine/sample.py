@@ -5,7 +5,8 @@ from __future__ import annotations
 from app.text.record import record
 
 _CHOOSING_DRIVERS = ("intel_pstate", "amd-pstate-epp")
-"""With these the processor chooses its clock, whatever the governor is called; their passive modes have other names."""
+"""With these the processor chooses its clock, whatever the governor is called; their passive modes
+have other names."""
 
 
 @record

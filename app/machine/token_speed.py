@@ -1,6 +1,8 @@
-"""The speed of a reply from the times of its tokens: rates, a history for the graph, slow tokens and why.
+"""The speed of a reply from the times of its tokens: rates, a history for the graph, slow tokens
+and why.
 
-Works on the growing list of a ``ReplyMeter``, which the engine's thread appends to; nothing here waits for it.
+Works on the growing list of a ``ReplyMeter``, which the engine's thread appends to; nothing here
+waits for it.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ _INTERFACE_LEAST_SHARE = 0.35
 def rate_over(times_s: Sequence[float], now_s: float, window_s: float) -> float:
     """Tokens per second over the last seconds; 0 before there are two tokens.
 
-    Where tokens come more rarely than the window is long, the time since the token before counts: a slow reply shows
-    its rate and not a change of zero and one, and a stall shows as a rate that falls.
+    Where tokens come more rarely than the window is long, the time since the token before counts: a
+    slow reply shows its rate and not a change of zero and one, and a stall shows as a rate that
+    falls.
     """
     n = len(times_s)
     if n < 2:
@@ -51,7 +54,8 @@ def rate_over(times_s: Sequence[float], now_s: float, window_s: float) -> float:
 class RateHistory:
     """Tokens per second in each second of a reply, counted once and kept.
 
-    A token's share of a second is the share of its own time that is in it, so the curve is smooth at any speed.
+    A token's share of a second is the share of its own time that is in it, so the curve is smooth
+    at any speed.
     """
 
     def __init__(self) -> None:
@@ -71,7 +75,8 @@ class RateHistory:
         self._counted = n
 
     def rates_tps(self) -> list[float]:
-        """Return the rate of every second that is over, oldest first, and of the last one while it lasts."""
+        """Return the rate of every second that is over, oldest first, and of the last one while it
+        lasts."""
         if not self._tokens:
             return []
         rates = [tokens / BUCKET_S for tokens in self._tokens]
@@ -142,7 +147,8 @@ class StutterWatch:
     def newest(
         self, count: int, faults: Mapping[int, int], samples: Sequence[MachineSample]
     ) -> list[tuple[Stutter, str]]:
-        """Return the newest stutters with their causes; a cause is looked for until all that can be seen is there."""
+        """Return the newest stutters with their causes; a cause is looked for until all that can be
+        seen is there."""
         explained = []
         for stutter in self.found[-count:]:
             cause = self._causes.get(stutter)
@@ -181,7 +187,8 @@ def excess_at(times_s: Sequence[float], tokens: Mapping[int, int]) -> float:
 
 
 def cause_of(stutter: Stutter, faults: Mapping[int, int], samples: Sequence[MachineSample]) -> str:
-    """Say why a token was slow, as far as it was seen; ``faults``: major page faults by number of the token."""
+    """Say why a token was slow, as far as it was seen; ``faults``: major page faults by number of
+    the token."""
     pages = faults.get(stutter.token, 0)
     if pages:
         return f"{counted(pages, 'page')} from disk"
@@ -214,7 +221,8 @@ def _cause_in(seen: Sequence[MachineSample], samples: Sequence[MachineSample]) -
 
 
 def _usual_clock_ghz(samples: Sequence[MachineSample]) -> float:
-    """Return the clock while a core worked: one that idles runs faster alone than all of them at work."""
+    """Return the clock while a core worked: one that idles runs faster alone than all of them at
+    work."""
     import statistics
 
     clocks = [

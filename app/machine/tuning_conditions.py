@@ -1,6 +1,7 @@
 """State of the machine during a measurement: swapping, battery, load of other programs.
 
-A figure taken then says little about the machine. Readings that a system does not give are None, and spoil nothing.
+A figure taken then says little about the machine. Readings that a system does not give are None,
+and spoil nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Conditions:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether other programs left the machine alone, as far as can be told: figures then say what it can do."""
+        """Whether other programs left the machine alone, as far as can be told: figures then say
+        what it can do."""
         return self.others_cores is None or self.others_cores <= QUIET_CORES
 
     @property
@@ -82,7 +84,10 @@ class Conditions:
 
 
 class ConditionsWatch:
-    """Watches one span of time after the other. ``source``: psutil, what replaces it, or None to watch nothing."""
+    """Watches one span of time after the other.
+
+    ``source``: psutil, what replaces it, or None to watch nothing.
+    """
 
     def __init__(
         self,

@@ -1,1 +1,2 @@
-"""Servers of tools that the user runs, by the Model Context Protocol over pipes: started, asked, bounded, ended."""
+"""Servers of tools that the user runs, by the Model Context Protocol over pipes: started, asked,
+bounded, ended."""

@@ -1,7 +1,9 @@
-"""Starts one server of tools and ends it, with all its descendants, when the program that asked for it is gone.
+"""Starts one server of tools and ends it, with all its descendants, when the program that asked for
+it is gone.
 
-Run as a script with the number of a pipe and the server's command. Reading the pipe ends when its writing end does,
-which is the program's alone: however that ends, the kernel closes it. Imports nothing of the project.
+Run as a script with the number of a pipe and the server's command. Reading the pipe ends when its
+writing end does, which is the program's alone: however that ends, the kernel closes it. Imports
+nothing of the project.
 """
 
 from __future__ import annotations
@@ -99,7 +101,8 @@ def _end_all() -> None:
 
 
 def _descendants() -> set[int]:
-    """Return those that live, as ``/proc`` shows them; none without it, where ending the group must do."""
+    """Return those that live, as ``/proc`` shows them; none without it, where ending the group must
+    do."""
     children: dict[int, list[int]] = {}
     try:
         names = [name for name in os.listdir("/proc") if name.isdigit()]

@@ -1,4 +1,5 @@
-"""What a server of tools offers and answers, checked, and put in words: everything in it is untrusted."""
+"""What a server of tools offers and answers, checked, and put in words: everything in it is
+untrusted."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class ServedTool:
 
 
 class UsableTools:
-    """The tools of a server that can be used, and a line for each that cannot: its name and the reason."""
+    """The tools of a server that can be used, and a line for each that cannot: its name and the
+    reason."""
 
     def __init__(self) -> None:
         self.tools: dict[str, ServedTool] = {}
@@ -193,7 +195,8 @@ def model_name(name: str) -> str:
 
 
 def in_words(result: Mapping[str, Any]) -> str:
-    """Return what a call gave, as the model reads it: all kinds of content that the protocol has."""
+    """Return what a call gave, as the model reads it: all kinds of content that the protocol
+    has."""
     content = result.get("content")
     if isinstance(content, list):
         parts = content

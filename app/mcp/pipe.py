@@ -39,7 +39,8 @@ _ENDING_S = 1.0
 _NO_WORDS = ("Traceback (most recent call last)", "Node.js v", "usage: ")
 """Beginnings of lines that tell nothing of what went wrong."""
 _INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
-"""Variables that a server gets in addition to its own: keys of other programs are no business of it."""
+"""Variables that a server gets in addition to its own: keys of other programs are no business of
+it."""
 
 
 class Pipe:
@@ -132,7 +133,8 @@ class Pipe:
             yield self._messages(line)
 
     def _messages(self, line: bytes) -> Messages:
-        """Return the messages of a line; none where a program has written something else there, as many do."""
+        """Return the messages of a line; none where a program has written something else there, as
+        many do."""
         if line.startswith(FAILED):
             raise Fault(f"cannot be started: {clean_line(line[1:].decode(errors='replace'), 120)}")
         try:
@@ -244,7 +246,8 @@ def _last_words(raw: bytes) -> str:
 
 
 def _end(child: subprocess.Popen[bytes], lifeline: int) -> None:
-    """Let the guard end the server and all its descendants; one that hangs is ended with its group."""
+    """Let the guard end the server and all its descendants; one that hangs is ended with its
+    group."""
     with contextlib.suppress(OSError):
         os.close(lifeline)
     for pipe in (child.stdin, child.stdout, child.stderr):

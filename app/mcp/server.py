@@ -1,8 +1,9 @@
-"""One server of tools: the requests it answers, one at a time, whatever way leads to it (``transport.py``).
+"""One server of tools: the requests it answers, one at a time, whatever way leads to it
+(``transport.py``).
 
-The server is untrusted: every answer is bounded in time and bytes. The protocol is JSON-RPC 2.0; the part of it that
-tools need is small, and the usual package for it (mcp 2.3) gathers a line of any length and takes 0.6 s of a processor
-to import.
+The server is untrusted: every answer is bounded in time and bytes. The protocol is JSON-RPC 2.0;
+the part of it that tools need is small, and the usual package for it (mcp 2.3) gathers a line of
+any length and takes 0.6 s of a processor to import.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ class SessionLost(Fault):
 
 
 class StoppedError(Exception):
-    """The user stopped the request; the server is ended, since its answer would come for the next one."""
+    """The user stopped the request; the server is ended, since its answer would come for the next
+    one."""
 
 
 LONGEST_S = 3600.0

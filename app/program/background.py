@@ -14,7 +14,8 @@ T = TypeVar("T")
 
 
 def in_background(work: Callable[[], T], name: str) -> Future[T]:
-    """Begin the work in a thread, named after "jalopy-"; its result or its exception is the future's."""
+    """Begin the work in a thread, named after "jalopy-"; its result or its exception is the
+    future's."""
     answer: Future[T] = Future()
     answer.set_running_or_notify_cancel()  # one who waits for it no longer does not cancel it
     threading.Thread(target=fulfil, args=[answer, work], name=f"jalopy-{name}", daemon=True).start()

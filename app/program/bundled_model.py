@@ -1,4 +1,5 @@
-"""The model that comes with the program: where it is kept, and what it is called on the command line."""
+"""The model that comes with the program: where it is kept, and what it is called on the command
+line."""
 
 from pathlib import Path
 
@@ -26,7 +27,8 @@ def is_starter(path: Path | str) -> bool:
 
 
 def model_path(given: str) -> Path:
-    """Return the file that a user means: ``starter`` is the bundled model where no file has that name."""
+    """Return the file that a user means: ``starter`` is the bundled model where no file has that
+    name."""
     path = paths.expanded(given)
     if given == NAME and not path.is_file():
         bundled = starter_file()

@@ -1,6 +1,8 @@
-"""Copying text out: the desktop's clipboard, else the terminal, else a file; and saying truthfully which.
+"""Copying text out: the desktop's clipboard, else the terminal, else a file; and saying truthfully
+which.
 
-A terminal never answers OSC 52, so that route is "sent", never "copied". The file is the last resort, and always named.
+A terminal never answers OSC 52, so that route is "sent", never "copied". The file is the last
+resort, and always named.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from app.text.glyphs import is_console
 
 NATIVE_PATIENCE_S = 2.0
 OSC52_MOST_BYTES = 74_994
-"""Longer texts are dropped by terminals that follow xterm's limit of 100,000 characters in base64."""
+"""Longer texts are dropped by terminals that follow xterm's limit of 100,000 characters in
+base64."""
 _FILE_NAME = "copied.txt"
 
 
@@ -33,7 +36,10 @@ async def copy(
     environ: Mapping[str, str],
     to_file: bool = False,
 ) -> str:
-    """Copy by the best route, or to a file; return a sentence. ``send_to_terminal`` writes the text as OSC 52."""
+    """Copy by the best route, or to a file; return a sentence.
+
+    ``send_to_terminal`` writes the text as OSC 52.
+    """
     if to_file:
         return _copy_to_file(text)
     if has_desktop(environ) and await _copy_natively(text):

@@ -1,4 +1,5 @@
-"""When Python looks for garbage: not while a start makes thousands of things that stay; and freed memory given back."""
+"""When Python looks for garbage: not while a start makes thousands of things that stay; and freed
+memory given back."""
 
 from __future__ import annotations
 
@@ -11,12 +12,14 @@ _ARENA_MAX = -8
 LARGE_BLOCK_BYTES = 1 << 20
 MOST_ARENAS = 2
 YOUNG_OBJECTS = 10_000
-"""New objects after which Python's collector runs. With its default of 700 it ran 80 times in seven seconds of a reply
-and took 22 to 28 ms of processor time; with this value it runs 5 times and takes 15 to 21 ms."""
+"""New objects after which Python's collector runs. With its default of 700 it ran 80 times in seven
+seconds of a reply and took 22 to 28 ms of processor time; with this value it runs 5 times and takes
+15 to 21 ms."""
 
 
 def postpone() -> None:
-    """Do not look until ``settle``: to go through what a start makes, again and again, takes 60 ms."""
+    """Do not look until ``settle``: to go through what a start makes, again and again, takes 60
+    ms."""
     gc.disable()
 
 
@@ -28,7 +31,8 @@ def settle() -> None:
 
 
 def look_through_new() -> None:
-    """Go through what a model's opening has made, now: else that happens in the first reply, for 15 ms.
+    """Go through what a model's opening has made, now: else that happens in the first reply, for 15
+    ms.
 
     Not frozen, or a model that is closed later could stay with what points to itself.
     """

@@ -1,4 +1,5 @@
-"""Sampling that a model's file recommends, or else its makers do (``config/makers_sampling.toml``), value by value."""
+"""Sampling that a model's file recommends, or else its makers do (``config/makers_sampling.toml``),
+value by value."""
 
 from __future__ import annotations
 

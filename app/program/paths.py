@@ -1,7 +1,8 @@
-"""Every directory and file of the program, by the platform's rules (XDG on Linux), and how its own modules are run.
+"""Every directory and file of the program, by the platform's rules (XDG on Linux), and how its own
+modules are run.
 
-No function here raises because a home directory is missing or not writable: the answer is then None, and the caller
-goes on without keeping anything.
+No function here raises because a home directory is missing or not writable: the answer is then
+None, and the caller goes on without keeping anything.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def expanded(given: str) -> Path:
 
 
 def _place(kind: str, name: str = "") -> Callable[[], Path | None]:
-    """Return a function that says where a file or directory of the platform's is, whether it exists or not."""
+    """Return a function that says where a file or directory of the platform's is, whether it exists
+    or not."""
 
     def place() -> Path | None:
         directory = _platform_directory(kind)
@@ -63,15 +65,18 @@ data_dir = _place("data")
 
 
 def bundled(package: str) -> Path:
-    """Return the directory of a data package (``config``, ``themes``); the same in a checkout and in a wheel."""
+    """Return the directory of a data package (``config``, ``themes``); the same in a checkout and
+    in a wheel."""
     return _ROOT / package
 
 
 def private_directory(path: Path | None) -> Path | None:
-    """Create a directory that no one else can enter, or check an existing one; None where it cannot be had.
+    """Create a directory that no one else can enter, or check an existing one; None where it cannot
+    be had.
 
-    One that is the user's is closed to others; where a link leads to it, it is somebody's other directory, and its mode
-    stays as it is. Directories above it that are missing are created closed; existing ones are left alone.
+    One that is the user's is closed to others; where a link leads to it, it is somebody's other
+    directory, and its mode stays as it is. Directories above it that are missing are created
+    closed; existing ones are left alone.
     """
     if path is None:
         return None
@@ -100,7 +105,8 @@ def _platform_directory(kind: str) -> Path | None:
         path = Path(getattr(directories, f"user_{kind}_dir"))
     except (OSError, RuntimeError, KeyError):
         return None
-    # Without a home directory the answer still begins with "~": a folder of that name must not appear.
+    # Without a home directory the answer still begins with "~": a folder of that name must not
+    # appear.
     if path.is_absolute():
         return path
     return None
@@ -116,6 +122,7 @@ _RUN = (
 def own_module(name: str) -> list[str]:
     """Return the command that runs a module of ours.
 
-    With ``-m`` the current directory would come first, and another project's ``app`` there would be run.
+    With ``-m`` the current directory would come first, and another project's ``app`` there would be
+    run.
     """
     return [sys.executable, "-c", _RUN.format(root=str(_ROOT), name=name)]

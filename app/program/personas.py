@@ -1,7 +1,9 @@
-"""System prompts from files: one ``.md`` or ``.txt`` file for each persona, in a directory of the user's.
+"""System prompts from files: one ``.md`` or ``.txt`` file for each persona, in a directory of the
+user's.
 
-A persona is asked for by its name and only found among the files that are there, so no name leads anywhere else.
-Between two lines ``---`` at its beginning a file may set parameters of generation, ``temperature: 0.3``: a preset.
+A persona is asked for by its name and only found among the files that are there, so no name leads
+anywhere else. Between two lines ``---`` at its beginning a file may set parameters of generation,
+``temperature: 0.3``: a preset.
 """
 
 from __future__ import annotations
@@ -38,14 +40,18 @@ def persona_names() -> list[str]:
 
 @record
 class Persona:
-    """A system prompt, and the parameters of generation that belong to it, by name; perhaps only one of both."""
+    """A system prompt, and the parameters of generation that belong to it, by name; perhaps only
+    one of both."""
 
     system: str
     parameters: Mapping[str, float] = field(default_factory=dict)
 
 
 def load_persona(name: str) -> Persona:
-    """Return a persona, its parameters' values unchecked. Raises Refusal: an unknown name, a file of no use."""
+    """Return a persona, its parameters' values unchecked.
+
+    Raises Refusal: an unknown name, a file of no use.
+    """
     files = _files()
     if name not in files:
         near = difflib.get_close_matches(name, files, n=1, cutoff=0.5)
@@ -77,7 +83,10 @@ def load_persona(name: str) -> Persona:
 
 
 def save_persona(name: str, persona: Persona) -> str:
-    """Keep a persona as a file; returns a line. Raises Refusal: no name for a file, taken, or unwritten."""
+    """Keep a persona as a file; returns a line.
+
+    Raises Refusal: no name for a file, taken, or unwritten.
+    """
     directory = paths.personas_dir()
     if directory is None:
         raise Refusal(how_to_add())
@@ -114,7 +123,10 @@ def how_to_add() -> str:
 
 
 def read_system_file(path: Path) -> str:
-    """Return the cleaned text of a file with a system prompt. Raises Refusal: unread, empty, too large, or no text."""
+    """Return the cleaned text of a file with a system prompt.
+
+    Raises Refusal: unread, empty, too large, or no text.
+    """
     text = clean_text(read_text(path, "system prompt", MAX_BYTES)).strip()
     if not text:
         raise Refusal(
@@ -125,7 +137,8 @@ def read_system_file(path: Path) -> str:
 
 
 def _files() -> dict[str, Path]:
-    """Return the personas' files by name; names that would have to be cleaned to be shown are left out."""
+    """Return the personas' files by name; names that would have to be cleaned to be shown are left
+    out."""
     directory = paths.personas_dir()
     if directory is None:
         return {}

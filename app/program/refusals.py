@@ -1,8 +1,8 @@
 """Errors as one clean line on stderr, and the log file with the traceback of a bug.
 
-Knows no engine and no screen: ``EngineError`` is recognised by its ``exit_code``. The log holds frames and the type of
-an exception. Local variables and the message of a bug in the chat stay out of it: either may hold text of the
-conversation.
+Knows no engine and no screen: ``EngineError`` is recognised by its ``exit_code``. The log holds
+frames and the type of an exception. Local variables and the message of a bug in the chat stay out
+of it: either may hold text of the conversation.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Refusal(Exception):
 
 
 def say(line: str) -> None:
-    """Write one line to stderr, cleaned and bounded; a closed or dead stderr is no reason to fail."""
+    """Write one line to stderr, cleaned and bounded; a closed or dead stderr is no reason to
+    fail."""
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
             sys.stderr.write(clean_line(line, limit=MAX_LINE_CHARS) + "\n")
@@ -84,7 +85,8 @@ def line_of(error: BaseException) -> str:
 
 
 def shown_line(error: BaseException) -> str:
-    """Return the line of any error as a screen shows it: a refusal's own words, or a bug by its type, logged."""
+    """Return the line of any error as a screen shows it: a refusal's own words, or a bug by its
+    type, logged."""
     if exit_code_of(error) is None:
         return bug_line(error)
     return line_of(error).removeprefix("jalopy: ")
@@ -112,7 +114,8 @@ def _needs_thread(error: BaseException) -> bool:
 
 
 def _needs_memory(error: BaseException) -> bool:
-    """Whether memory is what an error is about: what comes of a library that has no room says anything."""
+    """Whether memory is what an error is about: what comes of a library that has no room says
+    anything."""
     if getattr(error, "errno", None) == errno.ENOMEM:
         return True
     if not isinstance(error, (ImportError, OSError)):
@@ -136,7 +139,10 @@ def _refused_words(error: BaseException) -> str:
     if limit is not None and (limit < address_space.NEEDED_BYTES or not _needs_thread(error)):
         return address_space.blame(limit)
     if _needs_thread(error):
-        return "the system refuses another thread (raise the limit on processes: ulimit -u, or the container's)"
+        return (
+            "the system refuses another thread (raise the limit on processes: ulimit -u, or the "
+            "container's)"
+        )
     return "not enough memory (choose a smaller --ctx or a smaller model)"
 
 
@@ -149,7 +155,8 @@ def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def log_crash(error: BaseException) -> str | None:
-    """Append the traceback to the log file, mode 0600; return its path, or None where nothing could be written."""
+    """Append the traceback to the log file, mode 0600; return its path, or None where nothing could
+    be written."""
     directory = paths.private_directory(paths.state_dir())
     if directory is None:
         return None
@@ -175,12 +182,17 @@ class MessageLeftOut(Exception):
 
 
 def bug_line(error: BaseException, where: str = "") -> str:
-    """Log a bug and return the line that names it: "internal error: KeyError (details in .../jalopy.log)"."""
+    """Log a bug and return the line that names it: "internal error: KeyError (details in
+    .../jalopy.log)"."""
     log = log_without_text(error)
-    return f"internal error{where}: {type(error).__name__} ({f'details in {log}' if log else 'not logged'})"
+    return (
+        f"internal error{where}: {type(error).__name__} "
+        f"({f'details in {log}' if log else 'not logged'})"
+    )
 
 
 def log_without_text(error: BaseException) -> str | None:
-    """Write the error's type and frames to the log; return the log's path, or None where it cannot be written."""
+    """Write the error's type and frames to the log; return the log's path, or None where it cannot
+    be written."""
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     return log_crash(MessageLeftOut(kind).with_traceback(error.__traceback__))

@@ -1,4 +1,5 @@
-"""A model that another program computes, here or on another machine: the address of its server, and its name there."""
+"""A model that another program computes, here or on another machine: the address of its server, and
+its name there."""
 
 from __future__ import annotations
 
@@ -64,7 +65,10 @@ def is_address(text: str) -> bool:
 
 
 def server_address(text: str) -> str:
-    """Return an API's address, by default at ``/v1``. Raises ValueError: not of HTTP, or with password or query."""
+    """Return an API's address, by default at ``/v1``.
+
+    Raises ValueError: not of HTTP, or with password or query.
+    """
     if not is_address(text) or "?" in text:
         raise ValueError(text)
     parts = urlsplit(text)

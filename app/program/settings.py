@@ -56,7 +56,8 @@ class Source(str, Enum):
 
 
 class SettingsError(Refusal):
-    """A setting is unknown or has a value that is not allowed; the message names file, key and what is."""
+    """A setting is unknown or has a value that is not allowed; the message names file, key and what
+    is."""
 
 
 def _setting(
@@ -66,7 +67,8 @@ def _setting(
     least: float | None = None,
     most: float | None = None,
 ) -> Any:
-    """A setting and its rules; kinds of their own: paths, thinking, server, origins, tool servers."""
+    """A setting and its rules; kinds of their own: paths, thinking, server, origins, tool
+    servers."""
     return field(metadata={"kind": kind, "choices": choices, "least": least, "most": most})
 
 
@@ -83,13 +85,16 @@ class SamplingSettings:
     min_p: float = _setting(least=0, most=1)
     """Leave out tokens less likely than this share of the likeliest one; 0 = none."""
     typical_p: float = _setting(least=0, most=1)
-    """Choose among the tokens that surprise as much as expected, up to this probability; 1 = among all."""
+    """Choose among the tokens that surprise as much as expected, up to this probability; 1 = among
+    all."""
     top_n_sigma: float = _setting(least=0, most=100)
     """Leave out tokens whose logit is this many standard deviations below the largest; 0 = none."""
     xtc_probability: float = _setting(least=0, most=1)
-    """How often the likeliest tokens are left out, so that another way is taken (XTC); 0 = never."""
+    """How often the likeliest tokens are left out, so that another way is taken (XTC); 0 =
+    never."""
     xtc_threshold: float = _setting(least=0, most=1)
-    """Probability from which on XTC leaves tokens out, but for the last of them; above 0.5 = never."""
+    """Probability from which on XTC leaves tokens out, but for the last of them; above 0.5 =
+    never."""
     repeat_penalty: float = _setting(least=0.01, most=10)
     """Make tokens that came up lately less likely; 1 = not at all."""
     presence_penalty: float = _setting(least=-100, most=100)
@@ -99,7 +104,8 @@ class SamplingSettings:
     repeat_window: int = _setting(least=0, most=_MAX_COUNT)
     """How many of the last tokens the three penalties look at."""
     dry_multiplier: float = _setting(least=0, most=100)
-    """Make tokens less likely that would go on with a repetition (DRY); 0 = not at all, 0.8 = as recommended."""
+    """Make tokens less likely that would go on with a repetition (DRY); 0 = not at all, 0.8 = as
+    recommended."""
     dry_base: float = _setting(least=1, most=100)
     """How much the penalty of DRY grows with each token of the repetition."""
     dry_allowed_length: int = _setting(least=0, most=_MAX_COUNT)
@@ -117,7 +123,8 @@ MOST_TIMEOUT_S = 24 * 3600
 
 @record
 class ToolServerSetting:
-    """A server that has tools for the model, by the Model Context Protocol: a program of the user's, or an address."""
+    """A server that has tools for the model, by the Model Context Protocol: a program of the
+    user's, or an address."""
 
     name: str
     command: tuple[str, ...] = ()
@@ -163,24 +170,28 @@ class Settings:
     server: str = _setting("server")
     """Address of an API that computes models in place of this program; "" = none."""
     model_directories: tuple[str, ...] = _setting("paths")
-    """Directories that are searched for models, as are those of other programs; downloads go into the first."""
+    """Directories that are searched for models, as are those of other programs; downloads go into
+    the first."""
     context_size: int = _setting(least=0, most=_MAX_COUNT)
     """Tokens the conversation may hold; 0 = as many as the model and the free memory allow."""
     rope_scaling: str = _setting(choices=("file", "yarn"))
     """Positions beyond the trained context: as the model's file has them, or stretched by YaRN."""
     kv_type: str = _setting(choices=(AUTO, *KV_TYPES))
-    """Number format of the KV cache, or of keys/values; "auto" = f16, a smaller one only where memory is short."""
+    """Number format of the KV cache, or of keys/values; "auto" = f16, a smaller one only where
+    memory is short."""
     checkpoints_mb: int = _setting(least=0, most=_MAX_COUNT)
-    """Megabytes for places to go back to in a conversation, with models that have recurrent layers; 0 = none."""
+    """Megabytes for places to go back to in a conversation, with models that have recurrent layers;
+    0 = none."""
     system_prompt: str = _setting()
     """System prompt of every new conversation; "" = none."""
     thinking: str = _setting("thinking")
-    """How much a model thinks before it answers: on, off, low, medium, high, or a number of tokens; "auto" = as chosen
-    for the model with /think, else as the model does by itself."""
+    """How much a model thinks before it answers: on, off, low, medium, high, or a number of tokens;
+    "auto" = as chosen for the model with /think, else as the model does by itself."""
     loop_guard: str = _setting(choices=("on", "off"))
     """End an answer that repeats itself without end, and keep one copy of what it repeats."""
     notify: str = _setting(choices=("on", "off"))
-    """Tell by bell and desktop notification that a long answer is done, where the terminal has not the focus."""
+    """Tell by bell and desktop notification that a long answer is done, where the terminal has not
+    the focus."""
     threads: int = _setting(least=0, most=MOST_THREADS)
     """Threads that write the answer; 0 = chosen for this machine."""
     prefill_threads: int = _setting(least=0, most=MOST_THREADS)
@@ -188,14 +199,16 @@ class Settings:
     pin_threads: str = _setting(choices=("auto", "on", "off"))
     """Bind threads to CPUs; "auto" = where tuning has found it faster."""
     weights: str = _setting(choices=("auto", "mmap", "huge"))
-    """How weights come into memory; "auto" = as tuning has found it faster, else in the file's map."""
+    """How weights come into memory; "auto" = as tuning has found it faster, else in the file's
+    map."""
     guess_ahead: str = _setting(choices=("on", "conversation", "off"))
-    """Compute what an answer repeats several tokens at a time, from this conversation and earlier ones ("on"), or from
-    this one alone; the answer is the same."""
+    """Compute what an answer repeats several tokens at a time, from this conversation and earlier
+    ones ("on"), or from this one alone; the answer is the same."""
     prefill_while_typing: str = _setting(choices=("auto", "on", "off"))
     """Read what is in the prompt while the user pauses in typing; "auto" = not on battery."""
     search_by_meaning: str = _setting(choices=("on", "off"))
-    """Find passages of documents whose words differ from the question's, where an embedding model is there."""
+    """Find passages of documents whose words differ from the question's, where an embedding model
+    is there."""
     theme: str = _setting()
     """Colours of the interface: the name of a theme; "" = the one chosen last."""
     low_power: str = _setting(choices=("auto", "on", "off"))
@@ -205,11 +218,14 @@ class Settings:
     save_conversations: str = _setting(choices=("on", "off"))
     """Keep conversations on disk."""
     resume: str = _setting(choices=(OFFER, "last", NEW))
-    """Conversation at the start: a new one, with the model's last one on Enter ("offer"); the last one; a new one."""
+    """Conversation at the start: a new one, with the model's last one on Enter ("offer"); the last
+    one; a new one."""
     write_titles: str = _setting(choices=("auto", "on", "off"))
-    """Have the model write a short title for each conversation while nothing is asked; "auto" = not on battery."""
+    """Have the model write a short title for each conversation while nothing is asked; "auto" = not
+    on battery."""
     keep_kv_states: str = _setting(choices=("on", "off"))
-    """Keep the state of conversations' KV cache on disk, so that resuming one reads nothing again."""
+    """Keep the state of conversations' KV cache on disk, so that resuming one reads nothing
+    again."""
     kv_states_quota_gb: float = _setting(least=0.01, most=10_000)
     """Limit on all these states together; the oldest go first."""
     sampling: SamplingSettings = field(kw_only=True)
@@ -219,13 +235,15 @@ class Settings:
     serve: ServeSettings = field(kw_only=True)
     """What ``jalopy serve`` allows."""
     adapters: tuple[str, ...] = field(default=(), kw_only=True)
-    """What ``--lora`` names (``app.chat.adapters``); no setting, since an adapter is for one model."""
+    """What ``--lora`` names (``app.chat.adapters``); no setting, since an adapter is for one
+    model."""
     sources: Mapping[str, Source] = field(default_factory=dict, kw_only=True)
     """Where values come from, by dotted key, that are not the defaults."""
 
     @property
     def given_sampling(self) -> dict[str, Any]:
-        """Values of ``sampling`` that the user has set; what is recommended for a model goes before the others."""
+        """Values of ``sampling`` that the user has set; what is recommended for a model goes before
+        the others."""
         return {
             one.name: getattr(self.sampling, one.name)
             for one in fields(self.sampling)
@@ -271,7 +289,10 @@ def built_in_settings() -> Settings:
 
 
 def load_settings(user_file: Path | None = None) -> Settings:
-    """Return the defaults with a file, by default the user's, laid over them. Raises SettingsError: it is unsound."""
+    """Return the defaults with a file, by default the user's, laid over them.
+
+    Raises SettingsError: it is unsound.
+    """
     settings = built_in_settings()
     path = user_file or paths.config_file()
     if path is None or (user_file is None and not is_present(path)):
@@ -280,19 +301,28 @@ def load_settings(user_file: Path | None = None) -> Settings:
 
 
 def settings_of(text: str, source: str) -> Settings:
-    """Return the defaults with a settings file's text laid over them. Raises SettingsError: as of a file."""
+    """Return the defaults with a settings file's text laid over them.
+
+    Raises SettingsError: as of a file.
+    """
     return merge(built_in_settings(), parse_toml(text, source, SettingsError), source)
 
 
 def merge(settings: Settings, values: Mapping[str, Any], source: str) -> Settings:
-    """Lay the values of a TOML table over settings. ``values``: as in the settings file; ``sampling`` is a table."""
+    """Lay the values of a TOML table over settings.
+
+    ``values``: as in the settings file; ``sampling`` is a table.
+    """
     for key, value in _checked_values(values, source):
         settings = _with_value(settings, key, value, {**settings.sources, key: Source.FILE})
     return settings
 
 
 def override(settings: Settings, key: str, value: object, source: str) -> Settings:
-    """Set one value by its dotted key; ``source``: what the user typed. Raises SettingsError: it is not allowed."""
+    """Set one value by its dotted key; ``source``: what the user typed.
+
+    Raises SettingsError: it is not allowed.
+    """
     try:
         checked = _checked(key, value, source)
     except SettingsError as error:
@@ -353,7 +383,8 @@ def as_number(text: str) -> object:
 
 
 def choices_of(key: str) -> tuple[str, ...]:
-    """Return the words among which a setting chooses; none where it is a number, a text or a list."""
+    """Return the words among which a setting chooses; none where it is a number, a text or a
+    list."""
     choices: tuple[str, ...] = _rules()[key][1]["choices"]
     return choices
 

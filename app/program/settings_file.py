@@ -1,4 +1,5 @@
-"""Changes single settings in the user's file: comments, order and everything else in it stay as they are.
+"""Changes single settings in the user's file: comments, order and everything else in it stay as
+they are.
 
 A file that cannot be read as settings is never replaced.
 """
@@ -28,8 +29,9 @@ _NO_PLACE = "no directory for your settings file can be written"
 def changed(settings: Settings, key: str, value: object) -> Settings:
     """Check a value as the file's are, write it, and return the settings that the file gives now.
 
-    None takes the key out of the file: the default holds again; ``settings``: in effect, they say what may be written.
-    Raises Refusal: the value is not allowed, or the file cannot be used or written; it is as it was.
+    None takes the key out of the file: the default holds again; ``settings``: in effect, they say
+    what may be written. Raises Refusal: the value is not allowed, or the file cannot be used or
+    written; it is as it was.
     """
     if key == "tools.servers":  # tables, which nothing typed here can express
         raise SettingsError(
@@ -49,7 +51,8 @@ def changed(settings: Settings, key: str, value: object) -> Settings:
     if value_of(checked, key) != wanted:
         raise SettingsError(f"{path}: {key} cannot be changed here (an editor can)")
     try:
-        # Where a link leads to it, its place is somewhere else: among somebody's other files of that kind.
+        # Where a link leads to it, its place is somewhere else: among somebody's other files of
+        # that kind.
         target = Path(os.path.realpath(path))
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(target, text.encode("utf-8"))

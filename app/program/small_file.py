@@ -1,4 +1,5 @@
-"""Small files: read within bounds, replaced as a whole; JSON with a version, and TOML that a person wrote."""
+"""Small files: read within bounds, replaced as a whole; JSON with a version, and TOML that a person
+wrote."""
 
 from __future__ import annotations
 
@@ -22,12 +23,16 @@ from engine.nesting import is_nested_deeper
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes | None:
-    """Return the content; None where it is larger. Follows no link, waits for no pipe. Raises OSError: unreadable."""
+    """Return the content; None where it is larger.
+
+    Follows no link, waits for no pipe. Raises OSError: unreadable.
+    """
     return read_regular(path, most_bytes)
 
 
 def read_json_object(path: Path, most_bytes: int) -> dict[str, Any]:
-    """Return the JSON object of a file that can be done without; {} if it is missing or unusable."""
+    """Return the JSON object of a file that can be done without; {} if it is missing or
+    unusable."""
     try:
         content = json.loads(read_bounded(path, most_bytes) or b"null")
     except (OSError, ValueError, RecursionError):
@@ -38,7 +43,10 @@ def read_json_object(path: Path, most_bytes: int) -> dict[str, Any]:
 
 
 def append_file(path: Path, content: bytes) -> int:
-    """Add to a file, its owner's alone if this creates it; return its size. Raises OSError: not all is written."""
+    """Add to a file, its owner's alone if this creates it; return its size.
+
+    Raises OSError: not all is written.
+    """
     with os.fdopen(
         os.open(path, safe_flags(os.O_WRONLY | os.O_APPEND | os.O_CREAT), 0o600), "ab"
     ) as file:
@@ -47,7 +55,10 @@ def append_file(path: Path, content: bytes) -> int:
 
 
 def replace_file(path: Path, content: bytes, durable: bool = True) -> None:
-    """Write next to the file, then rename over it; ``durable``: for a power cut. Raises OSError: it is as it was."""
+    """Write next to the file, then rename over it; ``durable``: for a power cut.
+
+    Raises OSError: it is as it was.
+    """
     # created with mode 0600
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -77,7 +88,8 @@ class NewerFileError(ValueError):
 
 
 class JsonFile:
-    """A small JSON object with a version, replaced as a whole and never written over one of a newer version.
+    """A small JSON object with a version, replaced as a whole and never written over one of a newer
+    version.
 
     Its directory is made for its owner alone, with the first thing to write.
     """
@@ -88,7 +100,10 @@ class JsonFile:
         self._most_bytes = most_bytes
 
     def load(self) -> dict[str, Any]:
-        """Return the object, {} where none is kept. Raises OSError, or ValueError with a reason: it cannot be used."""
+        """Return the object, {} where none is kept.
+
+        Raises OSError, or ValueError with a reason: it cannot be used.
+        """
         if self._path is None:
             return {}
         raw = read_bounded(self._path, self._most_bytes)
@@ -142,9 +157,11 @@ _LARGEST = 1 << 63
 
 
 def checked(kind: Any, value: Any, *late: type) -> Any:
-    """Return what JSON holds in its kind: a text, a count, a number, yes or no, or what holds such, as a record does.
+    """Return what JSON holds in its kind: a text, a count, a number, yes or no, or what holds such,
+    as a record does.
 
-    A record may lack what has a default, and hold more: an earlier version, or a later one, wrote it.
+    A record may lack what has a default, and hold more: an earlier version, or a later one, wrote
+    it.
 
     Raises ValueError: it is none. ``late``: classes that a record names and does not import.
     """
@@ -257,7 +274,10 @@ def is_present(path: Path | None) -> bool:
 
 
 def read_toml(path: Path, kind: str, error: type[Refusal] = Refusal) -> dict[str, Any]:
-    """Return the tables of a file of this kind. Raises Refusal: as ``read_text``, or it is not sound TOML."""
+    """Return the tables of a file of this kind.
+
+    Raises Refusal: as ``read_text``, or it is not sound TOML.
+    """
     return parse_toml(read_text(path, kind, error=error), str(path), error)
 
 

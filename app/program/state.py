@@ -1,6 +1,8 @@
-"""State that the program learns by itself: the last model, the best threads and memory modes. No settings.
+"""State that the program learns by itself: the last model, the best threads and memory modes. No
+settings.
 
-Losing it costs convenience, so nothing here raises: a damaged file is left with a notice, a failed write is a line.
+Losing it costs convenience, so nothing here raises: a damaged file is left with a notice, a failed
+write is a line.
 """
 
 import dataclasses
@@ -40,12 +42,14 @@ class TunedChoice:
     """Whether they are bound to CPUs."""
     weights: str = ""
     kv_type: str = ""
-    """How weights, and keys and values, are kept in memory, by the settings; "" where that was not found out."""
+    """How weights, and keys and values, are kept in memory, by the settings; "" where that was not
+    found out."""
 
 
 @record
 class Measured:
-    """The circumstances under which a choice proved best, which tell whether it may have become outdated."""
+    """The circumstances under which a choice proved best, which tell whether it may have become
+    outdated."""
 
     kernels: str = ""
     """Names the compiled code; "" for unknown."""
@@ -65,8 +69,8 @@ class ProgramState:
     tuned_when: Mapping[str, Measured] = field(default_factory=dict)
     """Under the same names; choices made by hand were not measured."""
     thinking: Mapping[str, str] = field(default_factory=dict)
-    """How much each model shall think, by the path of its file; models that think as they do by themselves are left
-    out."""
+    """How much each model shall think, by the path of its file; models that think as they do by
+    themselves are left out."""
 
     generation: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Generation parameters that were chosen for a model and kept, by the path of its file."""
@@ -76,7 +80,8 @@ class ProgramState:
 
 
 def load_state() -> tuple[ProgramState, str | None]:
-    """Return what was learned, and a line of notice where a file was there but could not be used."""
+    """Return what was learned, and a line of notice where a file was there but could not be
+    used."""
     try:
         content = _file().load()
         return _parse(content) if content else ProgramState(), None
@@ -91,7 +96,8 @@ def load_state() -> tuple[ProgramState, str | None]:
 
 
 def save_state(state: ProgramState) -> str | None:
-    """Replace the file on disk, mode 0600 in a directory of mode 0700; return a line where nothing was saved."""
+    """Replace the file on disk, mode 0600 in a directory of mode 0700; return a line where nothing
+    was saved."""
     path = paths.state_file()
     if path is None:
         return "no directory for the program's state is writable: nothing is remembered"
@@ -105,14 +111,16 @@ def save_state(state: ProgramState) -> str | None:
 
 
 def remember_model(model_path: Path | str) -> str | None:
-    """Note that a model was opened, which makes it the last one; returns a line where that failed."""
+    """Note that a model was opened, which makes it the last one; returns a line where that
+    failed."""
     path = os.path.abspath(model_path)
     others = [one for one in load_state()[0].opened_models if one != path]
     return _note(last_model=path, opened_models=(*others, path)[-MOST_OPENED:])
 
 
 def remember_opened_model(model_path: Path | str) -> str | None:
-    """Note that a model was opened by a command that begins no chat; returns a line where that failed."""
+    """Note that a model was opened by a command that begins no chat; returns a line where that
+    failed."""
     path = os.path.abspath(model_path)
     opened = load_state()[0].opened_models
     if path in opened:
@@ -126,7 +134,8 @@ def remember_theme(name: str) -> str | None:
 
 
 def remember_thinking(model_key: str, mode: str) -> str | None:
-    """Note how much a model shall think, or forget it where it is left to the model; returns a line on failure."""
+    """Note how much a model shall think, or forget it where it is left to the model; returns a line
+    on failure."""
     if ThinkingMode.parse(mode) != ThinkingMode():
         kept = mode
     else:
@@ -135,14 +144,16 @@ def remember_thinking(model_key: str, mode: str) -> str | None:
 
 
 def remember_generation(model_key: str, chosen: Mapping[str, float]) -> str | None:
-    """Note generation parameters for a model, or forget them where none are chosen; returns a line on failure."""
+    """Note generation parameters for a model, or forget them where none are chosen; returns a line
+    on failure."""
     return _note(generation=_with(load_state()[0].generation, model_key, dict(chosen) or None))
 
 
 def remember_tuned(
     key: str, choice: TunedChoice | None, measured: Measured | None = None, without: str = ""
 ) -> str | None:
-    """Note what was chosen for one machine and model, or forget it, as ``without``; return a line where that failed."""
+    """Note what was chosen for one machine and model, or forget it, as ``without``; return a line
+    where that failed."""
     state, _ = load_state()
     kept = _with(_with(state.tuned_threads, without), key, choice)
     when = _with(_with(state.tuned_when, without), key, measured if choice is not None else None)
@@ -156,7 +167,8 @@ def _note(**learned: Any) -> str | None:
 
 
 def _with(kept: Mapping[str, T], key: str, value: T | None = None) -> dict[str, T]:
-    """Return what is kept, with this value in place of the key's, or without it; the oldest go where it is too much."""
+    """Return what is kept, with this value in place of the key's, or without it; the oldest go
+    where it is too much."""
     others = [(name, one) for name, one in kept.items() if name != key]
     return dict(others if value is None else [*others, (key, value)][-_MAX_TUNED:])
 
@@ -183,7 +195,8 @@ def _parse(content: dict[str, Any]) -> ProgramState:
 
 
 def _settings_of(value: object) -> dict[str, dict[str, Any]]:
-    """Keep the sampling settings that are known and within their limits; a later version may have written others."""
+    """Keep the sampling settings that are known and within their limits; a later version may have
+    written others."""
     kept: dict[str, dict[str, Any]] = {}
     for key, chosen in value.items() if isinstance(value, dict) else ():
         for name, number in chosen.items() if isinstance(chosen, dict) else ():

@@ -5,7 +5,8 @@ from functools import cache
 
 @cache
 def installed_version(package: str = "jalopy") -> str:
-    """Return a package's version, or "unknown" where it is not installed, as the program in a folder."""
+    """Return a package's version, or "unknown" where it is not installed, as the program in a
+    folder."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

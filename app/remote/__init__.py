@@ -1,1 +1,2 @@
-"""Models of other programs: any server that speaks the API of OpenAI, as a worker of the engine's thread."""
+"""Models of other programs: any server that speaks the API of OpenAI, as a worker of the engine's
+thread."""

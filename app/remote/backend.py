@@ -1,6 +1,7 @@
 """A server that speaks the API of OpenAI as a backend: each turn sends the whole conversation.
 
-What concerns the engine here (threads, its cache, reading ahead, dropping what has no room) is left out.
+What concerns the engine here (threads, its cache, reading ahead, dropping what has no room) is left
+out.
 """
 
 from __future__ import annotations
@@ -133,7 +134,10 @@ class RemoteBackend:
         self.settle()
 
     def look_at(self, place: ModelPlace) -> None:
-        """Ask which models there are, and choose. Raises Refusal or DownloadError: it is not there, or unknown."""
+        """Ask which models there are, and choose.
+
+        Raises Refusal or DownloadError: it is not there, or unknown.
+        """
         assert isinstance(place, RemoteModel)
         self._wire.status = EngineStatus(
             Activity.LOADING, clean_line(place.stem, 40), since_s=self._wire.now_s()
@@ -274,7 +278,8 @@ class RemoteBackend:
         return {"messages": messages, **fields}
 
     def _thought(self) -> dict[str, Any]:
-        """Return the fields that ask for more or less thinking; what is left to the server has none."""
+        """Return the fields that ask for more or less thinking; what is left to the server has
+        none."""
         thinking = ThinkingMode.parse(self._wire.thinking)
         if thinking.level:
             return {"reasoning_effort": thinking.level}
@@ -352,7 +357,10 @@ def _chosen(wanted: RemoteModel, listed: Sequence[Listed]) -> Listed:
 
 
 def _unlisted(wanted: RemoteModel, error: StatusError) -> Listed:
-    """Return the model that the user named, of a server that lists none. Raises DownloadError: there is no name."""
+    """Return the model that the user named, of a server that lists none.
+
+    Raises DownloadError: there is no name.
+    """
     if not wanted.name:
         words = f"{error}; where a server does not list its models, name one with --model"
         raise StatusError(words, error.status, error.pause_s)

@@ -1,4 +1,5 @@
-"""What was said as the API takes it, and calls of tools in a reply: put together from the parts that servers send."""
+"""What was said as the API takes it, and calls of tools in a reply: put together from the parts
+that servers send."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class _CallPart:
 
 
 class CallCollector:
-    """Puts calls together: whole or in parts, with an index or without, with ids of their own, one for all, or none."""
+    """Puts calls together: whole or in parts, with an index or without, with ids of their own, one
+    for all, or none."""
 
     def __init__(self) -> None:
         self._parts: list[_CallPart] = []
@@ -73,7 +75,8 @@ class CallCollector:
             self._n_chars += len(part.arguments)
 
     def _part_of(self, at: Any, call_id: str, name: str) -> _CallPart | None:
-        """Return the call that a part belongs to, perhaps a new one; None where there is no room for it."""
+        """Return the call that a part belongs to, perhaps a new one; None where there is no room
+        for it."""
         if type(at) is int:
             at = at
         else:

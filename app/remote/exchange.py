@@ -1,7 +1,9 @@
-"""One request to a server and its answer: sent once, never led elsewhere, bounded in bytes and time.
+"""One request to a server and its answer: sent once, never led elsewhere, bounded in bytes and
+time.
 
-Whatever goes wrong is one line. What a server says is part of it, cleaned and without the key that it may repeat.
-Nothing of an object is believed before its type is looked at; what does not fit is as if it were not there.
+Whatever goes wrong is one line. What a server says is part of it, cleaned and without the key that
+it may repeat. Nothing of an object is believed before its type is looked at; what does not fit is
+as if it were not there.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _ANSWERS = range(200, 204)
 _SEE_OTHER = 303
 """Status of a redirect to a page that says more."""
 _OLD_FORM = "json_object"
-"""A form that servers name where they refuse ``json_schema``; with a schema next to it they follow that."""
+"""A form that servers name where they refuse ``json_schema``; with a schema next to it they follow
+that."""
 _WITHHELD = ("content_filter", "safety", "prohibited_content", "recitation", "blocklist")
 
 
@@ -47,7 +50,8 @@ class Limits:
     listing_s: float = 30.0
     """A whole answer that nothing is computed for."""
     silence_s: float = 600.0
-    """Until more of a reply comes: a long prompt is read before its first word, and others may be served first."""
+    """Until more of a reply comes: a long prompt is read before its first word, and others may be
+    served first."""
     whole_s: float = 4 * 3600.0
     """A reply from its first byte to its last."""
     linger_s: float = 5.0
@@ -55,7 +59,10 @@ class Limits:
 
 
 class Exchange:
-    """One request, which any thread may cancel. ``key``: of the server; sent where no one on the way can read it."""
+    """One request, which any thread may cancel.
+
+    ``key``: of the server; sent where no one on the way can read it.
+    """
 
     def __init__(
         self,
@@ -88,7 +95,10 @@ class Exchange:
             return parsed(b"".join(self._body(response, MOST_ANSWER_BYTES)), self.host)
 
     def pieces(self, path: str, request: Mapping[str, Any]) -> Iterator[Delta]:
-        """Ask for a reply; the last piece may have figures alone. Raises ConnectionCut, or another DownloadError."""
+        """Ask for a reply; the last piece may have figures alone.
+
+        Raises ConnectionCut, or another DownloadError.
+        """
         try:
             response = self._ask(path, request)
         except StatusError as error:
@@ -142,7 +152,8 @@ class Exchange:
                 yield piece
                 if piece.finish.lower() in _WITHHELD:
                     raise DownloadError(
-                        f"{self.host}: withheld the rest of the answer ({clean_line(piece.finish, 40)})"
+                        f"{self.host}: withheld the rest of the answer "
+                        f"({clean_line(piece.finish, 40)})"
                     )
                 if piece.finish and not is_over:
                     is_over = True
@@ -238,7 +249,10 @@ class Exchange:
             if not self._key:
                 return f"asks for a key: set {VARIABLE}"
             if not self._is_private:
-                return "asks for a key, which is not sent unencrypted to another machine (use https or an SSH tunnel)"
+                return (
+                    "asks for a key, which is not sent unencrypted to another machine (use https "
+                    "or an SSH tunnel)"
+                )
             return f"does not accept the key{more}"
         if status == 404:
             if said:
@@ -249,7 +263,8 @@ class Exchange:
         return f"answers with status {status}{more}"
 
     def _said(self, response: Response) -> str:
-        """Return what the body of a refusal says, as far as it comes soon; "" where that is nothing for people."""
+        """Return what the body of a refusal says, as far as it comes soon; "" where that is nothing
+        for people."""
         self._wait(self._limits.linger_s)
         is_text = response.headers.get_content_type() == "text/plain" and response.headers.get(
             "Content-Type"

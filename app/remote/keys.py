@@ -16,7 +16,8 @@ _SOUND = re.compile(r"[!-~]{1,4096}")
 
 
 def find_key(host: str, variable: str = VARIABLE) -> str:
-    """Return the key for a server; "" for none. Raises Refusal: it cannot be a key. The line holds nothing of it.
+    """Return the key for a server; "" for none. Raises Refusal: it cannot be a key. The line holds
+    nothing of it.
 
     ``variable``: of the environment; "" for none.
     """

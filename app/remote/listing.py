@@ -37,7 +37,10 @@ class Listed:
 
 
 def models_of(exchange: Exchange) -> list[Listed]:
-    """Ask a server which models it has. Raises DownloadError: there is no answer that can be used."""
+    """Ask a server which models it has.
+
+    Raises DownloadError: there is no answer that can be used.
+    """
     answer = exchange.answer("/models")
     found = answer
     if isinstance(answer, dict):  # Ollama's own list is "models"; one without any has null
@@ -72,7 +75,10 @@ def _listed(entry: Any) -> Listed:
 
 
 def served_models(server: str) -> list[ModelEntry]:
-    """Ask a server which models it computes. Raises Refusal: it does not say, or its key cannot be one."""
+    """Ask a server which models it computes.
+
+    Raises Refusal: it does not say, or its key cannot be one.
+    """
     asked = RemoteModel(server_address(server))
     return [
         ModelEntry(

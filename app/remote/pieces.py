@@ -1,6 +1,7 @@
 """What the objects of an answer say: text, thought, calls, why it ended, figures.
 
-Nothing of an object is believed before its type is looked at; what does not fit is as if it were not there.
+Nothing of an object is believed before its type is looked at; what does not fit is as if it were
+not there.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ def _choice(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _texts(content: Any) -> tuple[str, str]:
-    """Return the text of the answer and that of the thought in a content: a text, a part, or a list of parts."""
+    """Return the text of the answer and that of the thought in a content: a text, a part, or a list
+    of parts."""
     if isinstance(content, str):
         return text_of(content), ""
     texts: tuple[list[str], list[str]] = [], []
@@ -197,7 +199,8 @@ def error_in(event: Any) -> Any:
 
 
 def words_of(answer: Any, depth: int = 0) -> str:
-    """Return what the body of a refusal says to people, in the shapes that servers give it; "" for none."""
+    """Return what the body of a refusal says to people, in the shapes that servers give it; "" for
+    none."""
     if isinstance(answer, list) and answer and depth < _MOST_DEPTH:
         return words_of(answer[0], depth + 1)
     if not isinstance(answer, dict) or depth >= _MOST_DEPTH:

@@ -1,7 +1,8 @@
-"""The body of an answer: unpacked where it came packed, taken apart into lines, and those into JSON values.
+"""The body of an answer: unpacked where it came packed, taken apart into lines, and those into JSON
+values.
 
-A stream of events as its specification has it, and as servers write it: events without an empty line between them,
-objects without ``data:``, one object over many lines, one object alone.
+A stream of events as its specification has it, and as servers write it: events without an empty
+line between them, objects without ``data:``, one object over many lines, one object alone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ MOST_LINE_BYTES = 1 << 20
 MOST_ANSWER_BYTES = 4 << 20
 """Of an answer that is no stream."""
 _MOST_LINES = 1 << 20
-"""Of an answer, empty ones in a row counted as one: a packed kilobyte can be a megabyte of short lines."""
+"""Of an answer, empty ones in a row counted as one: a packed kilobyte can be a megabyte of short
+lines."""
 # two ends or more; with an alternative for CR LF, ten times as slow
 _EMPTY_LINES = re.compile(rb"[\r\n]{3,}")
 _PIECE_BYTES = 1 << 16
@@ -38,13 +40,19 @@ class NoJsonError(DownloadError):
     """Something else came where JSON is expected; ``kind`` says what."""
 
     def __init__(self, host: str, kind: str) -> None:
-        words = f"{host}: sends {kind} where the API's JSON is expected: is the address right? It usually ends in /v1"
+        words = (
+            f"{host}: sends {kind} where the API's JSON is expected: is the address right? It "
+            f"usually ends in /v1"
+        )
         super().__init__(words)
         self.kind = kind
 
 
 def unpacked(body: Iterable[bytes], encoding: str, host: str) -> Iterator[bytes]:
-    """Yield a body as it was before it was packed, in bounded pieces. Raises DownloadError: no one here can do that."""
+    """Yield a body as it was before it was packed, in bounded pieces.
+
+    Raises DownloadError: no one here can do that.
+    """
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
         yield from body
@@ -122,7 +130,8 @@ def events(
 
 
 class _Held:
-    """Lines of an event that is not whole yet; ``is_plain``: they are JSON without the fields of events."""
+    """Lines of an event that is not whole yet; ``is_plain``: they are JSON without the fields of
+    events."""
 
     def __init__(self, host: str, most_bytes: int) -> None:
         self._host = host
@@ -230,7 +239,8 @@ def _lines(body: Iterable[bytes], host: str, most_bytes: int) -> Iterator[bytes]
 
 
 def _is_strict(data: bytes) -> bool:
-    """Whether lines that were joined are JSON; some servers cut an object within a text, where no line may end."""
+    """Whether lines that were joined are JSON; some servers cut an object within a text, where no
+    line may end."""
     with suppress(ValueError, RecursionError):
         json.loads(data)
         return True

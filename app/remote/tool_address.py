@@ -1,7 +1,9 @@
-"""A server of tools at an address: each message is a request of its own, by the protocol's streamable HTTP.
+"""A server of tools at an address: each message is a request of its own, by the protocol's
+streamable HTTP.
 
-An answer is an object, or a stream of events in which the server may first ask something itself. Nothing is read
-between two requests: what a server wants to say by itself waits, or is lost, as the protocol allows (2025-06-18).
+An answer is an object, or a stream of events in which the server may first ask something itself.
+Nothing is read between two requests: what a server wants to say by itself waits, or is lost, as the
+protocol allows (2025-06-18).
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ _LATER_S = 1.0
 """A connection waits longer than a request, which then ends by the words for that."""
 _ENDING_S = 5.0
 _LEAVING_S = 0.3
-"""Limits on saying that a session is over, and on waiting for that; a server forgets it sooner or later."""
+"""Limits on saying that a session is over, and on waiting for that; a server forgets it sooner or
+later."""
 _READ_BYTES = 1 << 16
 _MOST_ID_CHARS = 1024
 _MOST_VERSION_CHARS = 40
@@ -339,7 +342,8 @@ def _end_session(web: Web, url: str, headers: Mapping[str, str]) -> None:
 
 
 def _watch(web: Web, wait: Wait, is_over: threading.Event, cut_by: list[Exception]) -> None:
-    """Cut a request when the user stops it or its time is over; what reads it learns of that by the cut."""
+    """Cut a request when the user stops it or its time is over; what reads it learns of that by the
+    cut."""
     while not is_over.wait(LOOK_S):
         try:
             wait.look()

@@ -1,4 +1,5 @@
-"""One turn with a server: a request and its reply, told in the same events as one of the engine here."""
+"""One turn with a server: a request and its reply, told in the same events as one of the engine
+here."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ OPENED = "<think>\n"
 CLOSED = "\n</think>\n\n"
 """Around a thought that a server tells apart, in the raw text of a reply."""
 _CALL_FORMAT = format_of("<tool_call>")
-"""In which calls are in the raw text of a reply, and in which servers without a parser of their own leave them."""
+"""In which calls are in the raw text of a reply, and in which servers without a parser of their own
+leave them."""
 
 
 @record
@@ -62,7 +64,8 @@ class ReplyBeginning:
 
 
 class _Echo:
-    """The beginning of a reply that is continued, which some servers say again; a short one may well come twice."""
+    """The beginning of a reply that is continued, which some servers say again; a short one may
+    well come twice."""
 
     def __init__(self, begun: str) -> None:
         if len(begun) >= _LEAST_ECHO_CHARS:
@@ -89,7 +92,8 @@ class _Echo:
 
 
 class RemoteTurn:
-    """A request and its reply; ``begun``: of one that is continued. ``tells_pieces``: each is reported as it came.
+    """A request and its reply; ``begun``: of one that is continued. ``tells_pieces``: each is
+    reported as it came.
 
     ``tools``: that the request offers; a call of others is text of the reply.
     """
@@ -136,11 +140,15 @@ class RemoteTurn:
         return self._growing.text
 
     def written(self) -> Written:
-        """Text of the whole reply so far, without its tokens, which are not known; any thread may ask."""
+        """Text of the whole reply so far, without its tokens, which are not known; any thread may
+        ask."""
         return (), self._begun.raw + "".join(self._pieces)
 
     def run(self) -> bool:
-        """Answer; True when there is a reply, whole or partial. Raises what went wrong before anything came."""
+        """Answer; True when there is a reply, whole or partial.
+
+        Raises what went wrong before anything came.
+        """
         self._wire.update(
             activity=Activity.READING,
             since_s=self.meter.started_s,
@@ -195,13 +203,15 @@ class RemoteTurn:
         )
 
     def _take_calls(self) -> None:
-        """Write the calls that the server told apart into the text, where they are taken out again if they may run."""
+        """Write the calls that the server told apart into the text, where they are taken out again
+        if they may run."""
         calls, others = self._collector.calls()
         for text in (*others, written_calls(calls)):
             self._take(Delta("\n" + text if self._pieces and text else text))
 
     def _find_calls(self) -> int:
-        """Note the calls of a whole reply, each with an id, and return where in its text they begin."""
+        """Note the calls of a whole reply, each with an id, and return where in its text they
+        begin."""
         if self._splitter is not None:
             found = self._splitter.calls
         else:
@@ -266,7 +276,8 @@ class RemoteTurn:
             self._is_in_thought = False
 
     def _note(self, said: Figures) -> None:
-        """Take the server's figures; its time for the prompt goes before the one that was measured here."""
+        """Take the server's figures; its time for the prompt goes before the one that was measured
+        here."""
         times_s = self.meter.token_times_s
         meter = self.meter
         meter.prompt_tokens = said.prompt_tokens or meter.prompt_tokens

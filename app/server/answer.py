@@ -1,6 +1,7 @@
 """One request in the engine's thread: from the prompt to the last piece of its reply.
 
-A reply that comes back word for word keeps the tokens that the model wrote, its thought included (``LocalModel``).
+A reply that comes back word for word keeps the tokens that the model wrote, its thought included
+(``LocalModel``).
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Answering:
         self._forms = Forms(self.local.model.tokenizer)
 
     def n_held(self, order: Order) -> int:
-        """Return how many of a conversation's messages, or of a text's first tokens, are held since the last request.
+        """Return how many of a conversation's messages, or of a text's first tokens, are held since
+        the last request.
 
         Any thread may ask while no request is answered.
         """
@@ -175,7 +177,8 @@ class Answering:
     def _following(
         self, job: Job, prompt: TurnPrompt, how: CallFormat | None
     ) -> Iterator[Constraint | None]:
-        """Follow the reply's form or fence, after what a continued one has of it; ends with a client that leaves."""
+        """Follow the reply's form or fence, after what a continued one has of it; ends with a
+        client that leaves."""
         if prompt.earlier is not None:
             begun = prompt.earlier.ids
         else:
@@ -200,7 +203,8 @@ class Answering:
             constraint.close()
 
     def _refuse_long(self, order: Order) -> None:
-        """Refuse a prompt whose bytes alone say that it cannot fit: its tokens would take long to find."""
+        """Refuse a prompt whose bytes alone say that it cannot fit: its tokens would take long to
+        find."""
         n_ctx = self.local.session.n_ctx
         text = order.prompt
         if not isinstance(text, str):
@@ -248,7 +252,8 @@ class Answering:
 
 
 class _Telling:
-    """Tells a reply as clients take it: thought, answer and calls apart, each token's chances with its text."""
+    """Tells a reply as clients take it: thought, answer and calls apart, each token's chances with
+    its text."""
 
     def __init__(self, job: Job, model: Model, opened: Any, how: CallFormat | None) -> None:
         self._job = job
@@ -311,7 +316,10 @@ class _Telling:
         self._tell(split.answer, split.thought)
 
     def finish(self) -> None:
-        """The reply has ended: tell what was held back. Tokens without text by now belong to a stop string."""
+        """The reply has ended: tell what was held back.
+
+        Tokens without text by now belong to a stop string.
+        """
         if self._splitter is not None:
             rest = self._splitter.flush()
             self._tell(rest.answer, rest.thought, is_last=True)

@@ -237,7 +237,8 @@ def _bounded(kind: str, text: str, place: str) -> AnswerForm:
 def reply_form(
     tokenizer: Tokenizer, form: AnswerForm | None, tools: Tools | None, how: CallFormat | None
 ) -> AnswerForm | None:
-    """Return the form of a reply, None for any: a call that must be made; else the form, or calls instead of it.
+    """Return the form of a reply, None for any: a call that must be made; else the form, or calls
+    instead of it.
 
     Args:
         tokenizer: of the model; control tokens are in the grammar by their ids.

@@ -1,4 +1,5 @@
-"""Short work between two steps of a reply, such as the tokens of a text: in slices, so that no reply stops."""
+"""Short work between two steps of a reply, such as the tokens of a text: in slices, so that no
+reply stops."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ SLICE_S = 0.02
 
 
 class Aside:
-    """One piece of work. It has a thread of its own, which runs only while the engine's thread waits for it.
+    """One piece of work. It has a thread of its own, which runs only while the engine's thread
+    waits for it.
 
     Args:
         work: is handed the model.
@@ -39,7 +41,8 @@ class Aside:
         self._has_begun = False
 
     def advance(self, model: Any, until_s: float) -> bool:
-        """Work until a time of the monotonic clock, or until shortly after it; whether all is done."""
+        """Work until a time of the monotonic clock, or until shortly after it; whether all is
+        done."""
         if self.future.done():
             self._goes_on.release()
             return True

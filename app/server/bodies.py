@@ -69,8 +69,8 @@ class CompletionBody:
         return self._choice(at, content, piece.chances, ended.reason) | remarks(ended)
 
     def events(self, happening: Happening, at: int) -> list[dict[str, Any]]:
-        """Return what a stream tells of a happening to the answer with this index; of the last end the number of
-        tokens, too, where that is asked for."""
+        """Return what a stream tells of a happening to the answer with this index; of the last end
+        the number of tokens, too, where that is asked for."""
         is_chat = self._order.is_chat
         if isinstance(happening, PromptTaken):
             if is_chat:
@@ -158,8 +158,8 @@ class CompletionBody:
 
 
 def remarks(ended: Ended) -> dict[str, Any]:
-    """Return what is odd about a reply: that it was ended since it repeated itself, by vLLM's name; and why what looks
-    like a call is none."""
+    """Return what is odd about a reply: that it was ended since it repeated itself, by vLLM's name;
+    and why what looks like a call is none."""
     if ended.n_repeated_chars:
         repeated = {"stop_reason": "repetition"}
     else:

@@ -1,4 +1,7 @@
-"""``jalopy serve``: the API from its first line to its end. Starlette and uvicorn are imported when it is called."""
+"""``jalopy serve``: the API from its first line to its end.
+
+Starlette and uvicorn are imported when it is called.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +42,13 @@ def serve(
     """Answer requests until a signal ends it.
 
     Args:
-        model: that is served, whatever name a request has; None for those of this machine by their names.
+        model: that is served, whatever name a request has; None for those of this machine by their
+            names.
         alias: by which clients know the model; "" for the file's name.
         allow_host: further names by which the server may be called.
         most_at_once: requests that are answered at once; 0 for as many as pay.
-        idle_minutes: after which a model is closed that a request chose; 0 for never, None for ``IDLE_MINUTES``.
+        idle_minutes: after which a model is closed that a request chose; 0 for never, None for
+            ``IDLE_MINUTES``.
 
     Raises:
         EngineError: the model cannot be used.

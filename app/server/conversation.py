@@ -1,7 +1,7 @@
 """The order of a conversation: what clients may send, made into what can be answered.
 
-The API takes messages in any order; chat templates do not. Nothing that somebody said is left out here, except calls of
-tools that no one answered.
+The API takes messages in any order; chat templates do not. Nothing that somebody said is left out
+here, except calls of tools that no one answered.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ Takes = Callable[[tuple[str, ...]], bool]
 def arranged(
     said: Sequence[Said], place: str, message: str = "a message of role tool"
 ) -> tuple[tuple[Said, ...], str]:
-    """Return the messages to answer, and the beginning of the reply where the last one is the assistant's.
+    """Return the messages to answer, and the beginning of the reply where the last one is the
+    assistant's.
 
-    System messages at the beginning become one, and so do neighbouring ones of the assistant. Each result is next
-    to its call; one whose call is gone is told as the user's words.
+    System messages at the beginning become one, and so do neighbouring ones of the assistant. Each
+    result is next to its call; one whose call is gone is told as the user's words.
 
     Args:
         place: of the messages in the request.
@@ -57,7 +58,8 @@ def _joined(said: Iterable[Said], role: str) -> list[Said]:
 
 
 def _with_results(said: Sequence[Said], place: str, message: str) -> list[Said]:
-    """Put results next to their calls: they may come anywhere before the assistant's next message."""
+    """Put results next to their calls: they may come anywhere before the assistant's next
+    message."""
     if said and said[-1].calls:
         raise invalid(place, f"ends with calls of tools: each needs {message} with its result")
     found: list[Said] = []
@@ -87,7 +89,8 @@ def _with_results(said: Sequence[Said], place: str, message: str) -> list[Said]:
 
 
 def _call_of(result: Said, unanswered: Sequence[ToolCall]) -> ToolCall | None:
-    """Return the call that a result answers: the one with its id, or the next one where it names none."""
+    """Return the call that a result answers: the one with its id, or the next one where it names
+    none."""
     if result.results:
         wanted = result.results[0].call_id
     else:
@@ -98,7 +101,8 @@ def _call_of(result: Said, unanswered: Sequence[ToolCall]) -> ToolCall | None:
 
 
 def as_taken(said: Sequence[Said], takes: Takes) -> tuple[Said, ...]:
-    """Return a conversation in an order that a template takes; what it has no place for becomes a user's turn."""
+    """Return a conversation in an order that a template takes; what it has no place for becomes a
+    user's turn."""
     n_system = int(said[0].role == SYSTEM)
     first = list(said[:n_system])
     later = list(said[n_system:])

@@ -1,7 +1,7 @@
 """One JSON object of a request, read field by field; each has a type and limits.
 
-A field that is null counts as absent, as the API's clients expect. What no one reads is ignored and noted: clients,
-gateways and other servers add fields of their own all the time.
+A field that is null counts as absent, as the API's clients expect. What no one reads is ignored and
+noted: clients, gateways and other servers add fields of their own all the time.
 """
 
 from __future__ import annotations

@@ -60,9 +60,11 @@ class Guard:
     """Answers what must not reach the application, and what goes wrong in it.
 
     Args:
-        names: host names by which the server may be called, other than ``localhost`` and addresses in figures.
+        names: host names by which the server may be called, other than ``localhost`` and addresses
+            in figures.
         note: called with scope and status of each answer.
-        origins: of the pages in browsers that may use the server, as browsers send them: ``https://notes.example``.
+        origins: of the pages in browsers that may use the server, as browsers send them:
+            ``https://notes.example``.
     """
 
     def __init__(
@@ -100,7 +102,8 @@ class Guard:
         request = self._requests.begin(_address(scope), partial(_cut, scope))
 
         async def sending(message: Message) -> None:
-            """Note the status, let an allowed page read the answer, and cut off a client that takes nothing."""
+            """Note the status, let an allowed page read the answer, and cut off a client that takes
+            nothing."""
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -173,7 +176,10 @@ class Guard:
                 )
         is_of_page = "origin" in headers or headers.get("sec-fetch-site", "none") != "none"
         if is_of_page and not may_ask:
-            why = "this page in a browser may not use this server (the setting serve.origins names those that may)"
+            why = (
+                "this page in a browser may not use this server (the setting serve.origins names "
+                "those that may)"
+            )
             raise ApiError(why, 403, code="origin_refused")
 
     def _check_key(self, path: str, headers: Headers) -> None:
@@ -263,7 +269,8 @@ def _cut(scope: Scope) -> None:
 
 
 def host_and_path(target: str) -> tuple[str | None, str]:
-    """Return the host of a request that names its whole address, as proxies' clients do, else None; and the path."""
+    """Return the host of a request that names its whole address, as proxies' clients do, else None;
+    and the path."""
     found = _WHOLE_ADDRESS.fullmatch(target)
     if found:
         return (found[1], found[2] or "/")

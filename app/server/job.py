@@ -1,4 +1,5 @@
-"""A request for text while it is answered: the engine's thread writes what comes, the event loop reads it.
+"""A request for text while it is answered: the engine's thread writes what comes, the event loop
+reads it.
 
 What no one reads yet waits here; it is never more than one reply, which the context bounds.
 """
@@ -50,7 +51,8 @@ class ReplyPiece:
         return ReplyPiece(*text, self.chances + other.chances, self.calls + other.calls)
 
     def without_end(self, n_chars: int) -> ReplyPiece:
-        """Return this without its last characters: of the answer, and of the thought where that is shorter."""
+        """Return this without its last characters: of the answer, and of the thought where that is
+        shorter."""
         n_answer = min(n_chars, len(self.answer))
         answer = self.answer[: len(self.answer) - n_answer]
         n_thought = n_chars - n_answer
@@ -75,7 +77,8 @@ class Ended:
     error: ApiError | None = None
     """Why it broke off."""
     n_repeated_chars: int = 0
-    """Characters of the end that only repeat what is before them; more than 0 where the reply was ended for it."""
+    """Characters of the end that only repeat what is before them; more than 0 where the reply was
+    ended for it."""
     call_doubt: str = ""
     """Why what looks like a call is none; "" where nothing does."""
 
@@ -126,7 +129,8 @@ class Job:
 
 
 class Asked:
-    """The answers to one request, for its reader in the event loop; ``drop``: ends what still runs or waits of them."""
+    """The answers to one request, for its reader in the event loop; ``drop``: ends what still runs
+    or waits of them."""
 
     def __init__(self, order: Order, peer: str, drop: Callable[[Sequence[Job]], object]) -> None:
         self.order = order
@@ -145,7 +149,8 @@ class Asked:
         return all(job.is_waiting for job in self.jobs)
 
     async def next(self) -> list[tuple[int, Happening]]:
-        """Wait for what comes next, each with its answer's index; neighbouring pieces of one answer become one."""
+        """Wait for what comes next, each with its answer's index; neighbouring pieces of one answer
+        become one."""
         found = [await self._came.get()]
         while not self._came.empty():
             at, one = self._came.get_nowait()

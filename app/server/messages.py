@@ -43,7 +43,8 @@ _OF_REPLIES = (
     "name", "refusal", "reasoning", "reasoning_content", "annotations", "audio", "parsed", "function_call",
     "tool_calls", "thinking", "tool_name", "prefix",
 )  # fmt: skip
-"""Fields of replies that clients send back, which change nothing here: the tokens of a thought are kept."""
+"""Fields of replies that clients send back, which change nothing here: the tokens of a thought are
+kept."""
 
 
 @record
@@ -57,11 +58,15 @@ class Tools:
     takes_one: bool = False
     """Whether a reply has one call at most."""
     may_call: bool = True
-    """Whether the model may call any; else it is told of them alone, so that what was read before serves."""
+    """Whether the model may call any; else it is told of them alone, so that what was read before
+    serves."""
 
 
 def read_messages(fields: Fields) -> list[Said]:
-    """Return who says what, in the order of the request. Raises ApiError: a message cannot be read."""
+    """Return who says what, in the order of the request.
+
+    Raises ApiError: a message cannot be read.
+    """
     items = fields.items("messages", MOST_MESSAGES)
     if not items:
         raise fields.missing("messages", "a list of messages, the last one of the user")

@@ -1,4 +1,5 @@
-"""The models that are served: the one that was named, or those of this machine, each opened when a request names it.
+"""The models that are served: the one that was named, or those of this machine, each opened when a
+request names it.
 
 All of it is done in the event loop; searches, openings and ends have threads of their own.
 """
@@ -97,7 +98,8 @@ class Models:
 
     Args:
         path: the model that is served, or the one for requests that name none; None for none.
-        only: the name of the one model, which answers to any; "" where requests choose among those of this machine.
+        only: the name of the one model, which answers to any; "" where requests choose among those
+            of this machine.
         idle_s: after how long without a request a model is closed; 0 for never.
         on_opened: called for each that was opened.
 
@@ -134,7 +136,8 @@ class Models:
         return max(is_open, key=lambda one: one.used_s, default=None)
 
     def start(self) -> asyncio.Task[None]:
-        """Open the one model, or begin to close what is idle; the task ends with an exception of the opening."""
+        """Open the one model, or begin to close what is idle; the task ends with an exception of
+        the opening."""
         if not self.only:
             return asyncio.ensure_future(self._watch())
         assert self._path is not None
@@ -157,7 +160,8 @@ class Models:
         return self._listed
 
     async def meant(self, wanted: str) -> str:
-        """Return the name that lists show of the model that a request names; "" is the last one used, or the usual one.
+        """Return the name that lists show of the model that a request names; "" is the last one
+        used, or the usual one.
 
         Raises:
             ApiError: there is none, or there are several.
@@ -186,7 +190,8 @@ class Models:
         )
 
     async def open(self, wanted: str, unloads: bool = False) -> OpenModel:
-        """Return a model when it is open. It stays so until the event loop goes on, and as long as its engine is busy.
+        """Return a model when it is open. It stays so until the event loop goes on, and as long as
+        its engine is busy.
 
         Raises:
             ApiError: there is none of that name, it cannot be opened, or memory is short.
@@ -214,14 +219,18 @@ class Models:
         return model
 
     async def unload(self, wanted: str) -> str:
-        """Close a model that requests chose when no one uses it; return its name. Raises ApiError: there is none."""
+        """Close a model that requests chose when no one uses it; return its name.
+
+        Raises ApiError: there is none.
+        """
         name = await self.meant(wanted)
         if name in self.opened:
             self.opened[name].unloads = True
         return name
 
     def left_s(self, model: OpenModel) -> float | None:
-        """Return how long a model stays open if no one uses it, in seconds; None for as long as the server runs."""
+        """Return how long a model stays open if no one uses it, in seconds; None for as long as the
+        server runs."""
         if self.only or not (self._idle_s or model.unloads):
             return None
         if model.unloads:
@@ -337,7 +346,8 @@ def _free() -> None:
 
 
 def _named(wanted: str, listed: Mapping[str, tuple[FoundFile, ModelHeader]]) -> str:
-    """Return the listed name that a name means, in full or as far as it is the only one; "" for none."""
+    """Return the listed name that a name means, in full or as far as it is the only one; "" for
+    none."""
     exact = {name.lower(): name for name in listed}
     short = wanted.lower().removesuffix(LATEST)
     for one in (wanted.lower(), short + LATEST, short):

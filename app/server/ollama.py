@@ -1,4 +1,5 @@
-"""Ollama's ``/api/chat`` and ``/api/generate``: the same orders in other words, and their answers in lines of JSON.
+"""Ollama's ``/api/chat`` and ``/api/generate``: the same orders in other words, and their answers
+in lines of JSON.
 
 Source: docs/api.md of Ollama, and its package for Python. Durations are in nanoseconds.
 """
@@ -36,7 +37,10 @@ _NO_TIME = re.compile(r"[-+]?(0+|(0+\.?0*(h|m|s|ms|us|µs|μs|ns))+)")
 
 
 def chat_order(fields: Fields, only: str) -> Order:
-    """Read a request for ``/api/chat``; ``only``: see ``take_model``. Raises ApiError: it is wrong."""
+    """Read a request for ``/api/chat``; ``only``: see ``take_model``.
+
+    Raises ApiError: it is wrong.
+    """
     fields = fields.opened()
     if not fields.items("messages", MOST_MESSAGES):
         return _order(fields, only)
@@ -45,7 +49,10 @@ def chat_order(fields: Fields, only: str) -> Order:
 
 
 def generate_order(fields: Fields, only: str) -> Order:
-    """Read a request for ``/api/generate``; ``only``: see ``take_model``. Raises ApiError: it is wrong."""
+    """Read a request for ``/api/generate``; ``only``: see ``take_model``.
+
+    Raises ApiError: it is wrong.
+    """
     fields = fields.opened()
     refuse_unsupported(fields, _NEUTRAL)
     prompt = _text(fields, "prompt")
@@ -97,7 +104,8 @@ def closes_model(fields: Fields) -> bool:
 
 
 class ChatBody:
-    """Writes one reply as ``/api/chat`` gives it: one object, or a stream of them, the last of which is done."""
+    """Writes one reply as ``/api/chat`` gives it: one object, or a stream of them, the last of
+    which is done."""
 
     ends_with_done = False
     in_lines = True

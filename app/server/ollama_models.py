@@ -1,4 +1,7 @@
-"""Ollama's words about models: which there are, which are open, what one can do. None is opened to answer."""
+"""Ollama's words about models: which there are, which are open, what one can do.
+
+None is opened to answer.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Requests for text, checked field by field: what is to be answered or continued, and how.
 
-What would change the answer's meaning and is not done here is refused by name; other fields are ignored, and noted.
+What would change the answer's meaning and is not done here is refused by name; other fields are
+ignored, and noted.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ MOST_STOP_CHARS = 1000
 MOST_TOP_LOGPROBS = 20
 MOST_TOKENS = 2**31 - 1
 LATEST = ":latest"
-"""Ollama's end of a name without another one after the colon: with and without it a model is the same."""
+"""Ollama's end of a name without another one after the colon: with and without it a model is the
+same."""
 MOST_ANSWERS = 8
 """Limit on the answers to one request."""
 IGNORED = (
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "parallel_tool_calls", "verbosity", "prediction", "audio",
 )  # fmt: skip
-"""Fields that concern a provider's accounts or how it computes, and are not worth a line of the log."""
+"""Fields that concern a provider's accounts or how it computes, and are not worth a line of the
+log."""
 EFFORTS = {
     "none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high",
     "auto": None, "default": None,
@@ -110,7 +113,10 @@ class Order:
 
 
 def chat_order(fields: Fields, only: str) -> Order:
-    """Read a request for ``/v1/chat/completions``; ``only``: see ``take_model``. Raises ApiError: it is wrong."""
+    """Read a request for ``/v1/chat/completions``; ``only``: see ``take_model``.
+
+    Raises ApiError: it is wrong.
+    """
     fields = fields.opened()
     model = take_model(fields, only)
     said = read_messages(fields)
@@ -158,7 +164,10 @@ def _check_continuation(fields: Fields, is_begun: bool) -> None:
 
 
 def completion_order(fields: Fields, only: str) -> Order:
-    """Read a request for ``/v1/completions``; ``only``: as ``take_model``. Raises ApiError: it is wrong somewhere."""
+    """Read a request for ``/v1/completions``; ``only``: as ``take_model``.
+
+    Raises ApiError: it is wrong somewhere.
+    """
     fields = fields.opened()
     model = take_model(fields, only)
     prompts = _prompts(fields)
@@ -203,8 +212,8 @@ def take_model(fields: Fields, only: str) -> str:
     """Return the name of the model; "" for any.
 
     Args:
-        only: the one model that is served, for which any name is taken: many programs have one that cannot be
-            changed; "" where requests choose.
+        only: the one model that is served, for which any name is taken: many programs have one that
+            cannot be changed; "" where requests choose.
     """
     wanted = fields.text("model") or ""
     if only and wanted.removesuffix(LATEST) not in ("", only):
@@ -213,7 +222,8 @@ def take_model(fields: Fields, only: str) -> str:
 
 
 def read_limit(fields: Fields, *names: str) -> int | None:
-    """Return the first limit that is given on the reply's tokens; 0 for none, None where nothing is said."""
+    """Return the first limit that is given on the reply's tokens; 0 for none, None where nothing is
+    said."""
     limits = [_limit(fields, name) for name in names]
     return next((limit for limit in limits if limit is not None), None)
 
@@ -228,7 +238,8 @@ def _limit(fields: Fields, name: str) -> int | None:
 
 
 def refuse_unsupported(fields: Fields, neutral_values: Mapping[str, Any]) -> None:
-    """Refuse what asks for something that is not done here: all but the value that asks for nothing."""
+    """Refuse what asks for something that is not done here: all but the value that asks for
+    nothing."""
     for name, neutral in neutral_values.items():
         value = as_whole(fields.any(name))
         if isinstance(neutral, tuple):

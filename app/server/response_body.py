@@ -18,7 +18,8 @@ _PREFIXES = {"answer": "msg", "thought": "rs", "call": "fc"}
 
 
 class ResponseBody:
-    """Writes one reply as ``/v1/responses`` gives it: one object, or a stream of events that build it up."""
+    """Writes one reply as ``/v1/responses`` gives it: one object, or a stream of events that build
+    it up."""
 
     ends_with_done = in_lines = False
     still_here = None

@@ -1,4 +1,7 @@
-"""Requests for ``/v1/responses``, checked field by field: the same orders in other words. Nothing is stored here."""
+"""Requests for ``/v1/responses``, checked field by field: the same orders in other words.
+
+Nothing is stored here.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +35,17 @@ _NEUTRAL = {"background": False}
 _IGNORED = ("include", "truncation", "max_tool_calls", "client_metadata")
 """What the answer does not depend on, or a server that stores nothing has nothing for."""
 _LEFT_OUT = ("reasoning", "item_reference", "compaction")
-"""Items of ours that clients send back: the tokens of a thought are kept, and nothing is stored that could be meant."""
+"""Items of ours that clients send back: the tokens of a thought are kept, and nothing is stored
+that could be meant."""
 _CALL = "function_call"
 _RESULT = "function_call_output"
 
 
 def response_order(fields: Fields, only: str) -> Order:
-    """Read a request for ``/v1/responses``; ``only``: as ``take_model``. Raises ApiError: it is wrong somewhere."""
+    """Read a request for ``/v1/responses``; ``only``: as ``take_model``.
+
+    Raises ApiError: it is wrong somewhere.
+    """
     fields = fields.opened()
     model = take_model(fields, only)
     for name in (*IGNORED, *_IGNORED):

@@ -1,4 +1,5 @@
-"""The routes of the server, after their guard: answers to conversations, continued texts, and what tells about it."""
+"""The routes of the server, after their guard: answers to conversations, continued texts, and what
+tells about it."""
 
 from __future__ import annotations
 
@@ -53,7 +54,10 @@ Body = CompletionBody | ResponseBody | ollama.ChatBody
 
 
 class Metrics:
-    """Counters since the start of the server, in Prometheus' words. Used by the event loop alone."""
+    """Counters since the start of the server, in Prometheus' words.
+
+    Used by the event loop alone.
+    """
 
     def __init__(self) -> None:
         self._values: dict[str, float] = {}
@@ -94,7 +98,8 @@ class Routes:
         """Fields that the log has named."""
 
     async def reply(self, read_order: ReadOrder, kind: type[Body], request: Request) -> Response:
-        """Answer a conversation or continue a text: of what the request says, in the words of one API."""
+        """Answer a conversation or continue a text: of what the request says, in the words of one
+        API."""
         order = await self._read(request, lambda fields: read_order(fields, self._models.only))
         name = await self._models.meant(order.model)
         body = kind(order, name)
@@ -336,7 +341,10 @@ class Routes:
             tps = (ended.tokens - 1) / ended.write_s
         else:
             tps = 0.0
-        how = f"{ended.reason}: {ended.prompt_tokens} prompt tokens, {ended.cached_tokens} of them cached"
+        how = (
+            f"{ended.reason}: {ended.prompt_tokens} prompt tokens, {ended.cached_tokens} of them "
+            f"cached"
+        )
         log(f"reply {how}; {ended.tokens} written at {tps:.1f} tok/s")
 
 

@@ -1,4 +1,5 @@
-"""The server while it runs: its sockets and signals in the main thread, next to the engine's thread.
+"""The server while it runs: its sockets and signals in the main thread, next to the engine's
+thread.
 
 Connections are bounded in number, and none waits forever for a request that does not come.
 """
@@ -46,7 +47,8 @@ MOST_SMALL_CHUNKS = 1024
 MOST_HEAD_BYTES = 16 << 10
 """Limit on a request's line and headers."""
 REQUEST_PATIENCE_S = 30.0
-"""Limit on the time from a request's first byte, or from a connection's beginning, to the request's last byte."""
+"""Limit on the time from a request's first byte, or from a connection's beginning, to the request's
+last byte."""
 IDLE_S = 30
 """How long a connection is kept open after an answer."""
 ENDING_S = 0.7
@@ -105,7 +107,10 @@ class Running:
         self._failure: BaseException | None = None
 
     def run(self) -> int:
-        """Answer until a signal comes; returns the exit code. Raises Exception: the model cannot be opened."""
+        """Answer until a signal comes; returns the exit code.
+
+        Raises Exception: the model cannot be opened.
+        """
         for name in ("uvicorn", "asyncio"):
             logger = logging.getLogger(name)
             logger.handlers = [_FaultLines(logging.ERROR)]
@@ -152,7 +157,10 @@ class Running:
                 at_once = f"{model.engine.n_slots} requests at once, "
             else:
                 at_once = ""
-            size = f"{at_once}context of {count(model.n_ctx)} tokens, {served.local.model.threads} threads"
+            size = (
+                f"{at_once}context of {count(model.n_ctx)} tokens, {served.local.model.threads} "
+                f"threads"
+            )
         if self._model_id:
             where = f" at {_url(self._listener)}: ready ({size}); ctrl+c ends it"
         else:
@@ -186,7 +194,8 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """uvicorn's connection on h11 (pure Python, strict), and deadlines, which uvicorn has for idle ones only."""
+    """uvicorn's connection on h11 (pure Python, strict), and deadlines, which uvicorn has for idle
+    ones only."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -196,7 +205,8 @@ class _Connection(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection; where there are too many, cut one that waits for no answer, or this one."""
+        """Take a connection; where there are too many, cut one that waits for no answer, or this
+        one."""
         if len(self.connections) >= MOST_CONNECTIONS:
             other = self._longest_waiting()
             if other is None:

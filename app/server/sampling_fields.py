@@ -1,4 +1,5 @@
-"""How a request wants tokens to be chosen, in the names of OpenAI's API, of llama-server and of vLLM."""
+"""How a request wants tokens to be chosen, in the names of OpenAI's API, of llama-server and of
+vLLM."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ _NUMBERS: dict[str, tuple[float, float]] = {
 
 
 def read_sampling(fields: Fields) -> dict[str, Any]:
-    """Return the fields of ``engine.Sampling`` that a request sets; biases may still name texts (``resolved``)."""
+    """Return the fields of ``engine.Sampling`` that a request sets; biases may still name texts
+    (``resolved``)."""
     chosen: dict[str, Any] = {
         name: fields.number(name, *limits) for name, limits in _NUMBERS.items()
     }
@@ -81,7 +83,8 @@ def resolved(chosen: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _biases(fields: Fields) -> tuple[tuple[int | str, float], ...] | None:
-    """Return the biases of tokens, each named by its id or by its text: an object, or a list of pairs."""
+    """Return the biases of tokens, each named by its id or by its text: an object, or a list of
+    pairs."""
     given = fields.any("logit_bias")
     if given is None:
         return None
@@ -100,7 +103,8 @@ def _biases(fields: Fields) -> tuple[tuple[int | str, float], ...] | None:
 
 
 def _bias(pair: Any) -> tuple[int | str, float] | None:
-    """Return a token's id or text, and what is added to its logit; None for what is no such pair."""
+    """Return a token's id or text, and what is added to its logit; None for what is no such
+    pair."""
     if not isinstance(pair, (list, tuple)) or len(pair) != 2:
         return None
     name, bias = pair

@@ -1,6 +1,8 @@
-"""The server's engine: opens the model, answers a few requests at once, and does short work between their steps.
+"""The server's engine: opens the model, answers a few requests at once, and does short work between
+their steps.
 
-A slot is a session of the model with a thread of its own (``engine.batch``): what slots write is computed together.
+A slot is a session of the model with a thread of its own (``engine.batch``): what slots write is
+computed together.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ from engine.prompt.thinking_mode import ThinkingMode
 DROP_STATES_PERIOD_S = 60.0
 """Seconds between two checks of the saved states against their quota."""
 MOST_AT_ONCE = 4
-"""Requests that are answered at once where nothing is said: each more costs the others less than it gains
-(engine/PERFORMANCE.md), and needs memory for a context of its own."""
+"""Requests that are answered at once where nothing is said: each more costs the others less than it
+gains (engine/PERFORMANCE.md), and needs memory for a context of its own."""
 OTHERS_PATIENCE_S = 1.0
 """How long the end of the model waits for what other slots compute."""
 MOST_ASIDES = 32
@@ -44,7 +46,8 @@ MOST_ASIDES = 32
 
 
 class _Place:
-    """Where the conversation of the requests is: in no file, but its states are kept if conversations are."""
+    """Where the conversation of the requests is: in no file, but its states are kept if
+    conversations are."""
 
     def __init__(self, settings: Settings) -> None:
         if settings.save_conversations == "on":
@@ -76,13 +79,14 @@ class ServedEngine:
 
     Args:
         settings: how it is opened, and what holds where a request sets nothing.
-        most_at_once: limit on the requests that are answered at once; 0 for as many as pay and memory has room for.
+        most_at_once: limit on the requests that are answered at once; 0 for as many as pay and
+            memory has room for.
 
     Attributes:
         opened: done when the model is open; or it has the exception that prevented that.
         model: None before it is open.
-        served: how requests are answered; other threads may read what does not change. None before the model is open,
-            and where it writes no text.
+        served: how requests are answered; other threads may read what does not change. None before
+            the model is open, and where it writes no text.
     """
 
     def __init__(
@@ -125,7 +129,8 @@ class ServedEngine:
 
     @property
     def claimed_bytes(self) -> int:
-        """Memory that the system calls available and the open model needs: mapped weights, and unwritten cache."""
+        """Memory that the system calls available and the open model needs: mapped weights, and
+        unwritten cache."""
         model = self.model
         if model is None:
             return 0
@@ -192,7 +197,10 @@ class ServedEngine:
                 slot.host.submit(partial(self._answer, slot, job))
 
     def aside(self, work: Callable[[Any], Any]) -> Aside:
-        """Do short work, which is handed the model, between two steps of what runs. Raises ApiError: as ``ask``."""
+        """Do short work, which is handed the model, between two steps of what runs.
+
+        Raises ApiError: as ``ask``.
+        """
         self._refuse_closed()
         if len(self._asides) >= MOST_ASIDES:
             raise _queue_full()
@@ -337,7 +345,8 @@ class ServedEngine:
 
 
 def _suitability(job: Job, slot: Slot) -> tuple[int, int]:
-    """By what a slot holds of the request's conversation, then by how long ago another request came there."""
+    """By what a slot holds of the request's conversation, then by how long ago another request came
+    there."""
     return slot.answering.n_held(job.order), -slot.n_dealt
 
 

@@ -253,7 +253,8 @@ def _truncated_ids(model: Any, text: str | list[int]) -> list[int]:
 
 
 def _shortened(vector: np.ndarray[Any, Any], n: int | None) -> np.ndarray[Any, Any]:
-    """Return the first n elements at unit length: of models that are trained for it, they have the most meaning."""
+    """Return the first n elements at unit length: of models that are trained for it, they have the
+    most meaning."""
     if n is None or n == len(vector):
         return vector
     length = float(np.linalg.norm(vector[:n]))

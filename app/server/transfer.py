@@ -1,4 +1,5 @@
-"""Transfer between a client and its request: a bounded body in, a stream out, and the detection of a disconnect."""
+"""Transfer between a client and its request: a bounded body in, a stream out, and the detection of
+a disconnect."""
 
 from __future__ import annotations
 
@@ -38,7 +39,10 @@ class GoneError(Exception):
 
 
 async def read_body(request: Request) -> bytes:
-    """Return the whole body. Raises ApiError: it is too large or takes too long; GoneError: the client has left."""
+    """Return the whole body.
+
+    Raises ApiError: it is too large or takes too long; GoneError: the client has left.
+    """
     try:
         return await asyncio.wait_for(_read_body(request.receive), BODY_PATIENCE_S)
     except asyncio.TimeoutError:

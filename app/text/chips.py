@@ -1,6 +1,8 @@
-"""Chips: short pieces of text in a prompt that stand for a whole paste or file until the message is sent.
+"""Chips: short pieces of text in a prompt that stand for a whole paste or file until the message is
+sent.
 
-They are written with no-break spaces: they look like any text, and nothing that is typed is mistaken for one.
+They are written with no-break spaces: they look like any text, and nothing that is typed is
+mistaken for one.
 """
 
 import re

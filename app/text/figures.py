@@ -1,4 +1,5 @@
-"""How numbers are written on every screen: short, of steady width, never more exact than they are."""
+"""How numbers are written on every screen: short, of steady width, never more exact than they
+are."""
 
 from __future__ import annotations
 
@@ -93,7 +94,8 @@ def bar(done: int, total: int, width: int) -> str:
 
 
 def back(n_tokens: int, duration_s: float, read_s: float | None) -> str:
-    """Write what a saved state brought back, and how long reading the same would have taken where that was long."""
+    """Write what a saved state brought back, and how long reading the same would have taken where
+    that was long."""
     if saves_much(duration_s, read_s):
         instead = f" instead of about {whole_seconds(read_s or 0)}"
     else:
@@ -122,12 +124,14 @@ def dropped_turns(n_turns: int, n_tokens: int, read_tokens: int, read_s: float |
 
 
 def context_nearly_full(used: int, n_ctx: int, may_grow: bool) -> str:
-    """Write how full the context is, and what happens when it is full; ``may_grow``: the model knows a larger one."""
+    """Write how full the context is, and what happens when it is full; ``may_grow``: the model
+    knows a larger one."""
     if may_grow:
         more = ", a larger context_size holds more"
     else:
         more = ""
     return (
-        f"The context is {100 * used // n_ctx} % full: {count(n_ctx - used)} tokens left. Then the oldest turns are "
+        f"The context is {100 * used // n_ctx} % full: {count(n_ctx - used)} tokens left. "
+        f"Then the oldest turns are "
         f"dropped from it, never the system prompt; /new starts again{more}."
     )

@@ -1,6 +1,8 @@
-"""Characters for bars and graphs, plain ones where a terminal lacks them, and whether it is a plain console.
+"""Characters for bars and graphs, plain ones where a terminal lacks them, and whether it is a plain
+console.
 
-A console has few glyphs, 16 colours and no clipboard. It is recognised by ``TERM``, or named by ``--tty``.
+A console has few glyphs, 16 colours and no clipboard. It is recognised by ``TERM``, or named by
+``--tty``.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ ASCII = Glyphs(
 
 
 def choose_glyphs(environ: Mapping[str, str] = os.environ, encoding: str | None = None) -> Glyphs:
-    """Return what this terminal can show: a console, or the encoding of its output, may lack block characters."""
+    """Return what this terminal can show: a console, or the encoding of its output, may lack block
+    characters."""
     if is_console(environ):
         return ASCII
     if encoding is None:

@@ -1,4 +1,5 @@
-"""Reports as JSON that is safe to print: pure ASCII without a control character, whatever text they hold."""
+"""Reports as JSON that is safe to print: pure ASCII without a control character, whatever text they
+hold."""
 
 import json
 import math
@@ -18,7 +19,8 @@ def json_line(report: Mapping[str, Any], indent: int | None = None) -> str:
 
 
 def plain_values(value: Any, most_chars: int = 4096, most_items: int | None = None) -> Any:
-    """Return what JSON can hold and a terminal can show, with foreign text cleaned; long arrays by their beginning."""
+    """Return what JSON can hold and a terminal can show, with foreign text cleaned; long arrays by
+    their beginning."""
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):

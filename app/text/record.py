@@ -1,7 +1,8 @@
 """Records: dataclasses that do not change, at a tenth of the time to make one.
 
-For a frozen dataclass Python writes and compiles five functions, 1 ms on a slow machine, and a hundred of them stand
-before the first frame. Here ``__init__`` alone is compiled, with the first instance; the others are the same for all.
+For a frozen dataclass Python writes and compiles five functions, 1 ms on a slow machine, and a
+hundred of them stand before the first frame. Here ``__init__`` alone is compiled, with the first
+instance; the others are the same for all.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True)
 def record(cls: type[T]) -> type[T]:
-    """Make a class what ``dataclass(frozen=True)`` makes it: ``fields``, ``replace`` and ``asdict`` take it as one.
+    """Make a class what ``dataclass(frozen=True)`` makes it: ``fields``, ``replace`` and ``asdict``
+    take it as one.
 
-    A field is set once, by ``__init__``; setting it again, or deleting it, raises FrozenInstanceError.
+    A field is set once, by ``__init__``; setting it again, or deleting it, raises
+    FrozenInstanceError.
     """
     # dataclass would write one from the signature of ``__init__``
     cls.__doc__ = cls.__doc__ or cls.__name__

@@ -1,8 +1,9 @@
 """All actions in one table, read by keys, slash commands, help, palette and hints.
 
-``name`` is the Textual action: ``action_<name>`` on the application or on the screen of that scope. Actions with a
-command take the text after the command as their one argument. A line with ``shows`` is all that a screen needs next to
-its file and its styles: its mode, its key, its command and the key that leads back follow from it.
+``name`` is the Textual action: ``action_<name>`` on the application or on the screen of that scope.
+Actions with a command take the text after the command as their one argument. A line with ``shows``
+is all that a screen needs next to its file and its styles: its mode, its key, its command and the
+key that leads back follow from it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Action:
     title: str
     """Description in help and palette."""
     scope: str
-    """Who carries it out: "app", "chat", "prompt", or "message" for the message that has the focus."""
+    """Who carries it out: "app", "chat", "prompt", or "message" for the message that has the
+    focus."""
     keys: str = ""
     """Default keys, separated by commas, in Textual's names."""
     priority: bool = False
@@ -46,7 +48,8 @@ class Action:
     hint: str = ""
     """The word for it at the prompt's lower edge; "" for what is not named there."""
     shows: str = ""
-    """The screen it leads to, or the chat; "" for none. It is the screen's module, its scope and Textual's mode."""
+    """The screen it leads to, or the chat; "" for none. It is the screen's module, its scope and
+    Textual's mode."""
 
     @property
     def names(self) -> list[str]:
@@ -90,7 +93,8 @@ class Action:
 
 
 def action_table(*actions: Action) -> dict[str, Action]:
-    """Return the actions by id; a screen that has no action of its own to leave it gets the usual one."""
+    """Return the actions by id; a screen that has no action of its own to leave it gets the usual
+    one."""
     table = {f"{action.scope}.{action.name}": action for action in actions}
     for action in actions:
         if action.shows:
@@ -232,7 +236,8 @@ FIRST_NEEDED = (
 
 
 def scopes_meet(one: str, other: str) -> bool:
-    """Whether keys of two scopes are listened to at the same time, so that one key cannot mean both."""
+    """Whether keys of two scopes are listened to at the same time, so that one key cannot mean
+    both."""
     return (
         one == other
         or "app" in (one, other)
@@ -267,7 +272,8 @@ def nearest_name(word: str, names: Iterable[str]) -> str:
 
 
 def commands_starting(text: str) -> list[Action]:
-    """Return the commands that what is typed so far could become; none once an argument has begun."""
+    """Return the commands that what is typed so far could become; none once an argument has
+    begun."""
     match = re.fullmatch(r"/([A-Za-z]*)", text)
     if match is None:
         return []
@@ -278,7 +284,8 @@ def commands_starting(text: str) -> list[Action]:
 def split_command(text: str) -> tuple[str, str] | None:
     """Split "/save notes.md" into ("save", "notes.md"); None for other text.
 
-    A first word with a second slash or other signs in it is a path or a comment, and belongs to the message.
+    A first word with a second slash or other signs in it is a path or a comment, and belongs to the
+    message.
     """
     match = _COMMAND_LINE.fullmatch(text.strip())
     if match is None or not match[1]:

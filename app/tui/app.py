@@ -1,7 +1,8 @@
-"""The application object: themes, keys that work everywhere, signals, and how it ends. Nothing of any screen.
+"""The application object: themes, keys that work everywhere, signals, and how it ends. Nothing of
+any screen.
 
-``app.tui.start`` is the way in. Textual reads its switches when it is imported, so ``app.machine.low_power`` must
-have set them before this module is.
+``app.tui.start`` is the way in. Textual reads its switches when it is imported, so
+``app.machine.low_power`` must have set them before this module is.
 """
 
 from __future__ import annotations
@@ -71,11 +72,14 @@ QUIT_WINDOW_S = 3.0
 INTERFACE_COST_PERIOD_S = 1.0
 DOWNLOAD_LOOK_S = 1.0
 LENT_SIGNALS_S = 0.2
-"""Seconds after another program ($EDITOR) returned during which ctrl+c is ignored: it was meant for that program."""
+"""Seconds after another program ($EDITOR) returned during which ctrl+c is ignored: it was meant for
+that program."""
 EXIT_PATIENCE_S = 1.5
-"""After a signal the process ends within this time, whatever a dead terminal does to Textual's shutdown."""
+"""After a signal the process ends within this time, whatever a dead terminal does to Textual's
+shutdown."""
 SAVING_PATIENCE_S = 1.0
-"""Limit on the wait for a slow disk when leaving; a signal's exit code comes within ``EXIT_PATIENCE_S``."""
+"""Limit on the wait for a slow disk when leaving; a signal's exit code comes within
+``EXIT_PATIENCE_S``."""
 
 
 class JalopyApp(App[None], inherit_bindings=False):
@@ -98,7 +102,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         keymap: Keymap | None = None,
         remembered_theme: str = "",
     ) -> None:
-        # Of a theme's own colours Textual would keep the shades of grey, and mark the cursor by nothing else.
+        # Of a theme's own colours Textual would keep the shades of grey, and mark the cursor by
+        # nothing else.
         super().__init__(TerminalDriver, ansi_color=True if "NO_COLOR" in os.environ else None)
         teach_alt_enter()
         ScrollBar.renderer = LineBar
@@ -150,7 +155,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         super()._load_screen_css(screen)
 
     def on_unmount(self) -> None:
-        """Save what is not saved; end the engine's thread and a download, which can go on from there."""
+        """Save what is not saved; end the engine's thread and a download, which can go on from
+        there."""
         self._save_now()
         self.parting_line = self.downloads.leave()
         self.bridge.close()
@@ -161,7 +167,8 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.chat.turns.save_partial()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """List for the command palette what can be done on a screen: every action with its key and its command."""
+        """List for the command palette what can be done on a screen: every action with its key and
+        its command."""
         carriers: dict[str, DOMNode] = {scope_of(screen.BINDINGS): screen, "app": self}
         if screen is self.chat:
             carriers["prompt"] = self.chat.prompt
@@ -185,7 +192,8 @@ class JalopyApp(App[None], inherit_bindings=False):
     # ---- actions
 
     def action_help(self, topic: str = "") -> None:
-        """Show keys and commands, those of the focused widget and the screen first; or what the manual says."""
+        """Show keys and commands, those of the focused widget and the screen first; or what the
+        manual says."""
         if topic:
             with self.chat.telling_refusals():
                 self.chat.note(page(topic))
@@ -248,7 +256,8 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.switch_mode(CHAT if self.current_mode == mode else mode)
 
     async def action_get(self, wanted: str = "") -> None:
-        """Download a model, by default the one that suits this machine, and open it; or show the running download."""
+        """Download a model, by default the one that suits this machine, and open it; or show the
+        running download."""
         from app.downloads.job import PullJob
         from app.library.known import advised_model
 
@@ -326,7 +335,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         return {**variables, **meanings(self.current_theme, variables)}
 
     def _keep_theme(self, name: str | None) -> None:
-        """Remember the theme for the next start; one chosen for a console suits no other terminal."""
+        """Remember the theme for the next start; one chosen for a console suits no other
+        terminal."""
         if name is None:
             return
         if is_console():
@@ -364,7 +374,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         return trouble or None
 
     def _has_few_colours(self) -> bool:
-        """Whether the terminal has the 16 colours alone: a theme of its own looks better than the nearest shades."""
+        """Whether the terminal has the 16 colours alone: a theme of its own looks better than the
+        nearest shades."""
         return bool(os.environ.get("TERM")) and self.console.color_system == "standard"
 
     # ---- the end
@@ -372,7 +383,8 @@ class JalopyApp(App[None], inherit_bindings=False):
     def _watch_signals(self) -> None:
         if self._driver is not None and hasattr(signal, "SIGCONT"):
             stop_and_go_on_between_events(self._driver)
-        # signal.signal with App.exit does not end Textual; the loop's own handlers do (Textual#5140).
+        # signal.signal with App.exit does not end Textual; the loop's own handlers do
+        # (Textual#5140).
         loop = asyncio.get_running_loop()
         for number, code in exit_codes.BY_SIGNAL.items():
             loop.add_signal_handler(number, self._leave, code)
@@ -406,7 +418,8 @@ class JalopyApp(App[None], inherit_bindings=False):
             super()._handle_exception(error)
 
     def _fatal_error(self) -> None:
-        """End after an unhandled exception without Textual's traceback, which shows local variables: the chat."""
+        """End after an unhandled exception without Textual's traceback, which shows local
+        variables: the chat."""
         self._crash(self._exception or sys.exc_info()[1])
 
     def panic(self, *renderables: object) -> None:

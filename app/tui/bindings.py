@@ -10,7 +10,8 @@ from app.tui.actions import ACTIONS, NO_KEY
 
 
 def bindings(scope: str) -> list[BindingType]:
-    """Return Textual's bindings for all actions of one scope; those without keys may be given some."""
+    """Return Textual's bindings for all actions of one scope; those without keys may be given
+    some."""
     return [
         Binding(
             action.keys or NO_KEY,

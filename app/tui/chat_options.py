@@ -50,7 +50,8 @@ def shell_options(
     form: AnswerForm | None = None,
     tools: ToolBox | None = None,
 ) -> ChatOptions:
-    """Return the same for a program in a shell: nothing is measured on the side, nothing read before it is asked.
+    """Return the same for a program in a shell: nothing is measured on the side, nothing read
+    before it is asked.
 
     Args:
         keeps_states: whether the state of the cache is kept for the next start.

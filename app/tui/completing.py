@@ -1,4 +1,7 @@
-"""Completions of the text after a slash: commands, and the names and paths that some of them take. No widget."""
+"""Completions of the text after a slash: commands, and the names and paths that some of them take.
+
+No widget.
+"""
 
 from __future__ import annotations
 
@@ -71,9 +74,11 @@ def offered_paths(typed: str) -> Future[list[Offered]] | None:
 
 
 def dropped_command(pasted: str) -> str:
-    """Return the command for a file that was dropped on the terminal, which pastes its path; "" for any other text.
+    """Return the command for a file that was dropped on the terminal, which pastes its path; "" for
+    any other text.
 
-    Nothing happens until the user sends the command: it is the question whether to open or attach the file.
+    Nothing happens until the user sends the command: it is the question whether to open or attach
+    the file.
     """
     paths = dropped_files(pasted)
     if len(paths) > 1:
@@ -174,7 +179,8 @@ def _references(before: str, word: str) -> list[Offered]:
 
 
 def _quoted(path: str) -> str:
-    """Return a path as it is typed among others; the quotes of a folder are open for what is in it."""
+    """Return a path as it is typed among others; the quotes of a folder are open for what is in
+    it."""
     if not re.search(r"[\s']", path):
         return path
     return f'"{path}' + ("" if path.endswith("/") else '"')

@@ -1,7 +1,8 @@
 """A message in the making: what is in the prompt, and the large pastes that are folded in it.
 
-A fold is a short piece of text, a *chip*, that stands for the whole paste until the message is sent. Chips are written
-with no-break spaces: they look like any text, and nothing that is typed is mistaken for one. Plain values, no widget.
+A fold is a short piece of text, a *chip*, that stands for the whole paste until the message is
+sent. Chips are written with no-break spaces: they look like any text, and nothing that is typed is
+mistaken for one. Plain values, no widget.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from app.text.chips import CHIP, NBSP
 from app.text.record import record
 
 FOLD_FROM_CHARS = 512
-"""Pastes of at least this many characters are folded: a prompt of ten lines on a small screen holds hardly more."""
+"""Pastes of at least this many characters are folded: a prompt of ten lines on a small screen holds
+hardly more."""
 FOLD_FROM_LINES = 8
 MAX_PASTE_CHARS = 4_000_000
 """Larger pastes are taken nowhere: no context holds them, and the prompt would stop."""
@@ -34,11 +36,13 @@ class Draft:
     shown: str = ""
     folds: Mapping[str, str] = field(default_factory=dict)
     references: frozenset[str] = frozenset()
-    """What was typed or completed after @ signs. Any other @ is text, however it came here: a paste reads no file."""
+    """What was typed or completed after @ signs. Any other @ is text, however it came here: a paste
+    reads no file."""
 
     @property
     def text(self) -> str:
-        """The message itself: every chip replaced by its paste, once; pastes are not looked into."""
+        """The message itself: every chip replaced by its paste, once; pastes are not looked
+        into."""
         if not self.folds:
             return self.shown
         return CHIP.sub(lambda match: self.folds.get(match[0], match[0]), self.shown)
@@ -65,13 +69,15 @@ class Draft:
 
     @property
     def documents(self) -> str:
-        """The beginning of the message: the texts of its files, which stay while the question is typed; "" for none."""
+        """The beginning of the message: the texts of its files, which stay while the question is
+        typed; "" for none."""
         return Draft(self.shown[: files_end(self.shown, self.folds)], self.folds).text.strip()
 
     def with_files(self, files: Sequence[FileText]) -> Draft:
         """Return the draft with more files at its beginning.
 
-        They are ordered by their texts, which begin with their names: what was read of them once serves again.
+        They are ordered by their texts, which begin with their names: what was read of them once
+        serves again.
         """
         at = files_end(self.shown, self.folds)
         folds = dict(self.folds)
@@ -86,7 +92,8 @@ class Draft:
         )
 
     def refold(self, text: str) -> Draft:
-        """Return a draft of another text, with the same pastes folded where it still contains them whole."""
+        """Return a draft of another text, with the same pastes folded where it still contains them
+        whole."""
         folds = {}
         for chip, paste in self.used_folds().items():
             before, found, after = text.partition(paste)
@@ -97,9 +104,11 @@ class Draft:
 
 
 def typed_references(typed: frozenset[str], before: str, after: str, key: str) -> frozenset[str]:
-    """Return the references that are typed once a key has changed a text: one of those grew or shrank, or one begins.
+    """Return the references that are typed once a key has changed a text: one of those grew or
+    shrank, or one begins.
 
-    What else an edit brings about, a character typed within a pasted reference for instance, makes none.
+    What else an edit brings about, a character typed within a pasted reference for instance, makes
+    none.
     """
     if "@" not in after:
         return typed
@@ -128,7 +137,8 @@ def _n_same(one: str, other: str) -> int:
 
 
 def after_chips(shown: str, folds: Mapping[str, str]) -> int:
-    """Return where what is typed begins after the chips that a text opens with: a command may be there."""
+    """Return where what is typed begins after the chips that a text opens with: a command may be
+    there."""
     at = 0
     for start, end, _ in chip_spans(shown, folds):
         if shown[at:start].strip():
@@ -164,7 +174,8 @@ def is_large(text: str) -> bool:
 
 
 def write_chip(number: int, text: str, name: str = "") -> str:
-    """Write the chip for a paste, "[pasted 1: 3.1 kB, 42 lines]", or for a file, "[file 1: notes.txt, 3.1 kB, ...]"."""
+    """Write the chip for a paste, "[pasted 1: 3.1 kB, 42 lines]", or for a file, "[file 1:
+    notes.txt, 3.1 kB, ...]"."""
     n_lines = text.count("\n") + (not text.endswith("\n"))
     if n_lines == 1:
         lines = "1 line"
@@ -174,7 +185,10 @@ def write_chip(number: int, text: str, name: str = "") -> str:
         name = re.sub(r"[\[\]\n]", "_", name)[:_NAME_CHARS] + ", "
     else:
         name = ""
-    words = f"[{'file' if name else 'pasted'} {number}: {name}{_size(len(text.encode('utf-8', 'replace')))}, {lines}]"
+    words = (
+        f"[{'file' if name else 'pasted'} {number}: "
+        f"{name}{_size(len(text.encode('utf-8', 'replace')))}, {lines}]"
+    )
     return words.replace(" ", NBSP)
 
 

@@ -1,4 +1,7 @@
-"""Writes a message in the user's editor, by a private file. The caller has given the terminal away meanwhile."""
+"""Writes a message in the user's editor, by a private file.
+
+The caller has given the terminal away meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,11 @@ def find_editor(environ: Mapping[str, str]) -> list[str]:
 
 
 async def edit_text(text: str, environ: Mapping[str, str]) -> str:
-    """Let the user edit a text until the editor ends; it is ended where this is cancelled. No file is left.
+    """Let the user edit a text until the editor ends; it is ended where this is cancelled. No file
+    is left.
 
-    Returns what the user left in the file, cleaned; raises ``Refusal`` where the prompt should stay as it is.
+    Returns what the user left in the file, cleaned; raises ``Refusal`` where the prompt should stay
+    as it is.
     """
     command = find_editor(environ)
     if not command:

@@ -1,9 +1,10 @@
 """Keys of all actions: the defaults with the user's ``keymap.toml`` laid over them.
 
-The file has a table for each scope and a line for each action: a key, a list of keys, or "" for none. Every mistake in
-it is one line that names the file and what was probably meant.
+The file has a table for each scope and a line for each action: a key, a list of keys, or "" for
+none. Every mistake in it is one line that names the file and what was probably meant.
 
-``python -m app.tui.keymap`` writes the file with every action and its default keys, which is ``config/keymap.toml``.
+``python -m app.tui.keymap`` writes the file with every action and its default keys, which is
+``config/keymap.toml``.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Keymap:
         return tuple(key for key in ACTIONS[action_id].keys.split(",") if key)
 
     def scope_keys(self, scope: str) -> dict[str, str]:
-        """Return the names of one scope's actions by key, for widgets that handle keys themselves."""
+        """Return the names of one scope's actions by key, for widgets that handle keys
+        themselves."""
         return {
             key: a.name
             for action_id, a in ACTIONS.items()
@@ -75,7 +77,8 @@ class Keymap:
         return ""
 
     def key_or_command(self, action_id: str) -> str:
-        """Return the key to name in a sentence, or the slash command of an action that has no key."""
+        """Return the key to name in a sentence, or the slash command of an action that has no
+        key."""
         return self.first_key(action_id) or f"/{ACTIONS[action_id].command}"
 
     def shown_keys(self, action_id: str) -> str:
@@ -98,7 +101,8 @@ def show_key(key: str) -> str:
 
 
 def load_keymap(user_file: Path | None = None) -> Keymap:
-    """Return the defaults with the user's file over them; raises ``KeymapError`` where that cannot be used."""
+    """Return the defaults with the user's file over them; raises ``KeymapError`` where that cannot
+    be used."""
     path = user_file or paths.keymap_file()
     if path is None or (user_file is None and not is_present(path)):
         return Keymap()
@@ -199,7 +203,8 @@ def _is_typed(key: str) -> bool:
 
 
 def _check_clashes(path: Path, keymap: Keymap) -> None:
-    """Refuse two meanings of one key where both could be meant; only what the user changed can be to blame."""
+    """Refuse two meanings of one key where both could be meant; only what the user changed can be
+    to blame."""
     for action_id, keys in keymap.changed.items():
         for other_id, other in ACTIONS.items():
             if other_id == action_id or not scopes_meet(ACTIONS[action_id].scope, other.scope):

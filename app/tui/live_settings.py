@@ -23,7 +23,8 @@ _THREADS = {"threads": "decode", "prefill_threads": "prefill"}
 
 
 class LiveSettings:
-    """The settings in effect, as ``now``; other threads and sampling go to the bridge, a theme to ``show_theme``.
+    """The settings in effect, as ``now``; other threads and sampling go to the bridge, a theme to
+    ``show_theme``.
 
     What does not follow a change at once holds from the next start.
     """
@@ -36,7 +37,8 @@ class LiveSettings:
         self._show_theme = show_theme
 
     def change(self, key: str, value: object) -> str:
-        """Write a setting, None for its default, and use it if possible; return a line on it, or raise ``Refusal``."""
+        """Write a setting, None for its default, and use it if possible; return a line on it, or
+        raise ``Refusal``."""
         in_file = settings_file.changed(self.now, key, value)
         new = value_of(in_file, key)
         shown = written(new) or "nothing"

@@ -1,4 +1,5 @@
-"""Messages that cross widgets; each names what has happened. What the engine reports comes in one of them.
+"""Messages that cross widgets; each names what has happened. What the engine reports comes in one
+of them.
 
 Text in them is clean already (``clean_text``) unless a field says otherwise.
 """
@@ -30,7 +31,10 @@ class PasteRefused(Message):
 class PasteUnended(Message):
     """The terminal did not say where a paste ends; what came of it is handed over."""
 
-    line = "the terminal did not say where the paste ends: press one key, and after half a second keys count again"
+    line = (
+        "the terminal did not say where the paste ends: press one key, and after half a second "
+        "keys count again"
+    )
 
 
 class EmptySent(Message):
@@ -43,7 +47,8 @@ class TakeBackRequested(Message):
 
 @dataclass(eq=False, repr=False)
 class TranscriptScrolled(Message):
-    """The user asked from the prompt to move through the transcript, by pages; negative is up, 0 the end."""
+    """The user asked from the prompt to move through the transcript, by pages; negative is up, 0
+    the end."""
 
     pages: int
 

@@ -1,7 +1,8 @@
 """Estimates what sending the prompt would cost.
 
-The estimate is exact where the engine has counted. Everything else in it is learnt from what was counted and measured
-in this session with this model; nothing is said of time before a prompt was measured.
+The estimate is exact where the engine has counted. Everything else in it is learnt from what was
+counted and measured in this session with this model; nothing is said of time before a prompt was
+measured.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class PromptEstimator:
         self._is_exact = True
 
     def line(self, text: str) -> str:
-        """Say for the prompt's corner what sending this text would cost: "840 tokens, 768 read ahead, about 2 s"."""
+        """Say for the prompt's corner what sending this text would cost: "840 tokens, 768 read
+        ahead, about 2 s"."""
         if self._text is None:
             tokens = round(_n_bytes(text) / self.bytes_per_token) + _TEMPLATE_TOKENS
         else:

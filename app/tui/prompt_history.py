@@ -1,7 +1,8 @@
-"""History of the prompt: steps through sent messages, and the files that keep them, and unsent ones, across starts.
+"""History of the prompt: steps through sent messages, and the files that keep them, and unsent
+ones, across starts.
 
-A file is one JSON object a line, for its owner alone, bounded in size. It is a convenience: lines that are not sound
-are passed over, and a failed write is told in one line and costs nothing else.
+A file is one JSON object a line, for its owner alone, bounded in size. It is a convenience: lines
+that are not sound are passed over, and a failed write is told in one line and costs nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ MAX_FILE_BYTES = 1 << 20
 """Past this the file is written again with the newest entries that fill half of it."""
 _MOST_BYTES = 2 * MAX_FILE_BYTES
 MAX_UNSENT_BYTES = 64 << 20
-"""Past this the oldest unsent drafts are not kept; a paste of the largest size takes 24 MB at most."""
+"""Past this the oldest unsent drafts are not kept; a paste of the largest size takes 24 MB at
+most."""
 
 
 class PromptHistory:
@@ -56,7 +58,10 @@ class PromptHistory:
         )
 
     def older(self, current: Draft) -> Draft | None:
-        """Step back; None at the oldest. From what is no entry the way begins at the newest, and leads back to it."""
+        """Step back; None at the oldest.
+
+        From what is no entry the way begins at the newest, and leads back to it.
+        """
         if not self.is_showing(current):
             self._position = len(self._entries)
             self._kept = current
@@ -95,7 +100,10 @@ def read_history(file: Path | None) -> list[Draft]:
 
 
 def append_history(file: Path | None, draft: Draft) -> str | None:
-    """Add one draft; returns a line that says why nothing is kept, or None. Without a file nothing is to be kept."""
+    """Add one draft; returns a line that says why nothing is kept, or None.
+
+    Without a file nothing is to be kept.
+    """
     line = write_draft(draft)
     if file is None or len(line) > MAX_ENTRY_BYTES:
         return None
@@ -111,7 +119,8 @@ def append_history(file: Path | None, draft: Draft) -> str | None:
 
 
 def keep_unsent(file: Path | None, drafts: Sequence[Draft]) -> str:
-    """Add unsent drafts, oldest first, to what another run may have left; returns why that failed, or ""."""
+    """Add unsent drafts, oldest first, to what another run may have left; returns why that failed,
+    or ""."""
     if file is None or paths.private_directory(file.parent) is None:
         return "no directory for the program's state is writable"
     try:

@@ -1,4 +1,5 @@
-"""Has the model read the documents of the shelf while nothing is asked, so that a question about any finds it read."""
+"""Has the model read the documents of the shelf while nothing is asked, so that a question about
+any finds it read."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ QUOTA_SHARE = 0.5
 
 
 class ShelfReading:
-    """Knows how much of each document is saved for the open model, and has the rest read, the one used last first."""
+    """Knows how much of each document is saved for the open model, and has the rest read, the one
+    used last first."""
 
     def __init__(
         self, bridge: EngineBridge, turns: Turns, at_hand: AtHand, live: LiveSettings
@@ -94,12 +96,14 @@ class ShelfReading:
         )
 
     def fits(self, document: Shelved) -> bool:
-        """Whether the open model's context has room for a document; else passages of it go with questions."""
+        """Whether the open model's context has room for a document; else passages of it go with
+        questions."""
         sized = Document(document.name, Path(), "", self.tokens(document))
         return fit([sized], self._turns.model.n_ctx if self._turns.model is not None else 0)
 
     def look_again(self, deleted: Shelved | None = None) -> None:
-        """Find out again what is on the shelf, ``deleted`` no more, and at once how much of each document is saved."""
+        """Find out again what is on the shelf, ``deleted`` no more, and at once how much of each
+        document is saved."""
         assert self._store is not None
         self.note_change()
         others = [
@@ -135,7 +139,8 @@ class ShelfReading:
             self._tried.pop(event.key, None)
 
     def go_on(self, is_quiet: bool) -> None:
-        """Hand the next document to the engine, once it was quiet for long enough; costs nothing otherwise."""
+        """Hand the next document to the engine, once it was quiet for long enough; costs nothing
+        otherwise."""
         bridge = self._bridge
         model = self._turns.model
         if bridge.idle_work.is_pending:
@@ -234,6 +239,9 @@ def _listed(
 
 
 def _beginning(store: Store, document: Shelved, system: str | None) -> Request:
-    """Return what a new conversation about a document begins with. Raises StoreError: it is not there any more."""
+    """Return what a new conversation about a document begins with.
+
+    Raises StoreError: it is not there any more.
+    """
     asked = Said(USER, document_of(store, document).in_message.strip())
     return Request((Said(SYSTEM, system), asked) if system else (asked,))

@@ -16,7 +16,8 @@ from app.tui.keymap import load_keymap
 
 
 def run_tui(settings: Settings, model_path: ModelPlace | None = None) -> int:
-    """Run the chat until it is left and return the process's exit code; raises ``KeymapError`` for the user's file."""
+    """Run the chat until it is left and return the process's exit code; raises ``KeymapError`` for
+    the user's file."""
     import_textual()
     from app.tui.app import JalopyApp
 
@@ -37,12 +38,13 @@ def run_tui(settings: Settings, model_path: ModelPlace | None = None) -> int:
         refusals.say(f"jalopy: {app.unsent_line}")
     if app.unsaved:
         refusals.say(
-            f"jalopy: conversation not saved: {app.unsaved} (what was saved before is resumed at the next start)"
+            f"jalopy: conversation not saved: {app.unsaved} (what was saved before is resumed "
+            f"at the next start)"
         )
         code = code or exit_codes.IO_ERROR
     if app.bridge.is_alive:
-        # The engine's thread is inside a compilation or a step that has not seen the cancel yet. Tearing the
-        # interpreter down under it could crash; everything worth keeping is on disk.
+        # The engine's thread is inside a compilation or a step that has not seen the cancel yet.
+        # Tearing the interpreter down under it could crash; everything worth keeping is on disk.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -68,10 +70,12 @@ _PALETTE_NAMES = (
 
 
 def import_textual() -> None:
-    """Import Textual without what the first frame does not show: its command palette and TLS, a tenth of a start.
+    """Import Textual without what the first frame does not show: its command palette and TLS, a
+    tenth of a start.
 
-    What is imported already stays; palette and https import the rest later. Textual 8.2 imports its palette, and with
-    that lists, trees and inputs, together with the application. Remove when it does not.
+    What is imported already stays; palette and https import the rest later. Textual 8.2 imports its
+    palette, and with that lists, trees and inputs, together with the application. Remove when it
+    does not.
     """
     if "textual.app" not in sys.modules:
         palette = ModuleType(_PALETTE)
@@ -82,7 +86,8 @@ def import_textual() -> None:
 
 @contextmanager
 def _left_out(name: str, instead: ModuleType | None) -> Iterator[None]:
-    """Put something in a module's place for a while; None makes its import fail, as asyncio takes from ssl."""
+    """Put something in a module's place for a while; None makes its import fail, as asyncio takes
+    from ssl."""
     if name in sys.modules:
         yield
         return

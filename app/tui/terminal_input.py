@@ -1,9 +1,11 @@
-"""Input of the terminal, told apart: keys and reports, pasted text, and keys typed before the screen was up.
+"""Input of the terminal, told apart: keys and reports, pasted text, and keys typed before the
+screen was up.
 
-Textual 8.2 lets an ESC inside a paste press keys, and ends over one byte that is not UTF-8. Here a paste is taken out
-of the bytes before Textual's parser sees it, and that sees one whole sequence after the other, of those that it should
-(``terminal_reports``). Remove the part about pastes when that parser ends them at their end mark only, and
-``TerminalDriver`` when its driver decodes with replacement as well.
+Textual 8.2 lets an ESC inside a paste press keys, and ends over one byte that is not UTF-8. Here a
+paste is taken out of the bytes before Textual's parser sees it, and that sees one whole sequence
+after the other, of those that it should (``terminal_reports``). Remove the part about pastes when
+that parser ends them at their end mark only, and ``TerminalDriver`` when its driver decodes with
+replacement as well.
 """
 
 from __future__ import annotations
@@ -53,12 +55,14 @@ KEYS_PATIENCE_S = 0.3
 """The same for what may be keys after all: then it counts as such."""
 
 MOST_PASTE_BYTES = 4 * (MAX_PASTE_CHARS + 1)
-"""Limit on a paste; the rest is dropped. At four bytes a character it is more than ``MAX_PASTE_CHARS``."""
+"""Limit on a paste; the rest is dropped. At four bytes a character it is more than
+``MAX_PASTE_CHARS``."""
 PASTE_PATIENCE_S = 3.0
-"""Seconds without a byte after which the beginning of a paste is handed over; later bytes are still part of it."""
+"""Seconds without a byte after which the beginning of a paste is handed over; later bytes are still
+part of it."""
 KEY_PAUSE_S = 0.5
-"""Seconds of silence after a single key that end the paste: the key and what follows it are keys. Text contains no such
-pause, and a paste that was only held up continues or ends."""
+"""Seconds of silence after a single key that end the paste: the key and what follows it are keys.
+Text contains no such pause, and a paste that was only held up continues or ends."""
 _ONE_KEY = re.compile(
     rb"\x1b|\x1b?[^\x1b]|[\xc2-\xf4][\x80-\xbf]{1,3}|\x1bO[A-Za-z]|\x1b\[[0-9;:]{0,12}[A-Za-z~]",
     re.DOTALL,
@@ -93,7 +97,8 @@ _READ_BYTES = 1 << 16
 
 
 class TerminalInput:
-    """Turns the bytes of a terminal into Textual's messages; ``debug`` lets Textual's parser write its log."""
+    """Turns the bytes of a terminal into Textual's messages; ``debug`` lets Textual's parser write
+    its log."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, debug: bool = False) -> None:
         self._clock = clock
@@ -150,8 +155,9 @@ class TerminalInput:
     def feed_typed_ahead(self, data: bytes) -> Iterator[Message]:
         r"""Take what was typed before the terminal was told to send Enter as ``\r``.
 
-        Only the last line end is Enter: lines that were pasted meanwhile came without marks, and must not be sent one
-        by one. Reports of the terminal, such as that it has the focus, may come after it.
+        Only the last line end is Enter: lines that were pasted meanwhile came without marks, and
+        must not be sent one by one. Reports of the terminal, such as that it has the focus, may
+        come after it.
         """
         if self._pasted is None:
             end = _LAST_LINE_END.search(data)
@@ -255,7 +261,8 @@ class TerminalInput:
         return rest
 
     def _look_after_paste(self, pasted: bytearray, quiet_s: float) -> Iterator[Message]:
-        """Hand a paste over that goes on for too long without its end, and find out whether it has one."""
+        """Hand a paste over that goes on for too long without its end, and find out whether it has
+        one."""
         if self._is_unended:
             patience_s = KEY_PAUSE_S
         else:
@@ -285,7 +292,8 @@ def _paste(pasted: bytes | bytearray) -> Message:
 
 
 def _paste_of(text: str) -> Message:
-    """Make what was pasted harmless: terminals send a line break as CR, and control characters are shown."""
+    """Make what was pasted harmless: terminals send a line break as CR, and control characters are
+    shown."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if len(text) > MAX_PASTE_CHARS:
         return PasteRefused()
@@ -305,7 +313,8 @@ class TerminalDriver(LinuxDriver):
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._size = size or self._get_terminal_size()
-        # Kept while the terminal is lent or the process stopped: a paste that is interrupted so is still one.
+        # Kept while the terminal is lent or the process stopped: a paste that is interrupted so is
+        # still one.
         self._input = TerminalInput(debug=debug)
         self.keeps_typed = False
         """Whether what waits to be read stays there while input is disabled: Textual drops it."""

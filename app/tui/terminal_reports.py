@@ -1,8 +1,9 @@
-"""What a terminal sends other than text: where each escape sequence ends, and which of them Textual may see.
+"""What a terminal sends other than text: where each escape sequence ends, and which of them Textual
+may see.
 
-Terminals answer what other programs asked, and other programs leave modes on. Such sequences are dropped whole. Keys of
-the Kitty protocol come in its shortest form, since Textual 8.2 ends over sub-parameters, and types what it does not
-know. Remove when Textual does both.
+Terminals answer what other programs asked, and other programs leave modes on. Such sequences are
+dropped whole. Keys of the Kitty protocol come in its shortest form, since Textual 8.2 ends over
+sub-parameters, and types what it does not know. Remove when Textual does both.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _CAPS_LOCK = 64
 _NUM_LOCK = 128
 _RELEASED = 3
 _OTHER_KEY = 27
-"""Number by which xterm's modifyOtherKeys reports a key; its character is where others have the text."""
+"""Number by which xterm's modifyOtherKeys reports a key; its character is where others have the
+text."""
 _MOST_DIGITS = 8
 _HARMLESS = re.compile(
     r"\x1b\[(?:[IO]|\?\d{1,5};\d\$y|<\d{1,4};-?\d{1,5};-?\d{1,5}[Mm]"
@@ -52,7 +54,8 @@ _KEY = re.compile(r"\x1b\[([\d:]*)(?:;([\d:]*))?(?:;([\d:]*))?(?:;[\d:]*)*([u~AB
 
 
 def sequence_end(data: bytes, at: int) -> int:
-    """Return where the sequence ends that begins with the ESC at a place; 0 where more of it may follow.
+    """Return where the sequence ends that begins with the ESC at a place; 0 where more of it may
+    follow.
 
     What cannot be one ends before what it cannot contain.
     """
@@ -122,7 +125,8 @@ def is_reply(begun: bytes) -> bool:
 
 
 def harmless(sequence: bytes) -> str:
-    """Return a whole sequence as Textual may see it; "" for one that no one asked for, and that is no key."""
+    """Return a whole sequence as Textual may see it; "" for one that no one asked for, and that is
+    no key."""
     text = sequence.decode("utf-8", "replace")
     is_key = (
         sequence in KEYS_TOO
@@ -188,7 +192,8 @@ def _named_key(code: int, held: int, texts: str, end: str) -> str:
 
 
 def _numbers(parameter: str) -> list[int]:
-    """Return the sub-parameters of a parameter: 0 for a missing one, too large a number for one of many digits."""
+    """Return the sub-parameters of a parameter: 0 for a missing one, too large a number for one of
+    many digits."""
     return [int(digits[:_MOST_DIGITS] or "0") for digits in parameter.split(":")]
 
 

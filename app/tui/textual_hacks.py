@@ -1,4 +1,5 @@
-"""The places where Textual's public interface is not enough, each with its reason and the day it can go."""
+"""The places where Textual's public interface is not enough, each with its reason and the day it
+can go."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ KINDS_KEPT = 1024
 class LineBar(ScrollBarRender):
     """Draws scroll bars as lines.
 
-    Those of Textual 8.2 are blocks: without colours the brightest thing there is. Remove when it has a setting.
+    Those of Textual 8.2 are blocks: without colours the brightest thing there is. Remove when it
+    has a setting.
     """
 
     VERTICAL_BARS = HORIZONTAL_BARS = [" "] * 8
@@ -63,9 +65,11 @@ class LineBar(ScrollBarRender):
 
 
 def teach_alt_enter() -> None:
-    """Let alt+Enter break the line in terminals without the Kitty protocol, which send ESC CR for it.
+    """Let alt+Enter break the line in terminals without the Kitty protocol, which send ESC CR for
+    it.
 
-    Textual 8.2 drops the ESC, so that alt+Enter would send the message. Remove when it reports "alt+enter" there too.
+    Textual 8.2 drops the ESC, so that alt+Enter would send the message. Remove when it reports
+    "alt+enter" there too.
     """
     cast("dict[str, object]", ANSI_SEQUENCES_KEYS)["\x1b\r"] = (Keys.ControlJ,)
 
@@ -73,9 +77,10 @@ def teach_alt_enter() -> None:
 def stop_and_go_on_between_events(driver: Driver) -> None:
     """Let the event loop obey SIGTSTP and SIGCONT, between two events.
 
-    Textual 8.2 obeys them anywhere: while a frame is handed to the thread that writes, it waits for the queue's lock
-    for ever. Where a process is continued that did not stop itself (``kill -CONT``, cpulimit, tmux), it starts a second
-    pair of threads: both read the keys, and the modes to restore at the end are lost. Remove when it does not.
+    Textual 8.2 obeys them anywhere: while a frame is handed to the thread that writes, it waits for
+    the queue's lock for ever. Where a process is continued that did not stop itself
+    (``kill -CONT``, cpulimit, tmux), it starts a second pair of threads: both read the keys, and
+    the modes to restore at the end are lost. Remove when it does not.
     """
     stop = signal.getsignal(signal.SIGTSTP)
     go_on = signal.getsignal(signal.SIGCONT)
@@ -96,10 +101,11 @@ def stop_and_go_on_between_events(driver: Driver) -> None:
 
 
 class ThriftyCompositor(Compositor):
-    """Draws, for an update of some regions, only widgets that are seen in them, and of those only the rows between.
+    """Draws, for an update of some regions, only widgets that are seen in them, and of those only
+    the rows between.
 
-    Textual 8.2 draws every widget that shares a container with an update, whole, and drops the rest then: two rows of a
-    reply cost as much as all of the conversation. Remove when it does not.
+    Textual 8.2 draws every widget that shares a container with an update, whole, and drops the rest
+    then: two rows of a reply cost as much as all of the conversation. Remove when it does not.
     """
 
     _updated: tuple[Region, ...] = ()
@@ -110,7 +116,8 @@ class ThriftyCompositor(Compositor):
         screen_stack: list[Screen[Any]] | None = None,
         simplify: bool = False,
     ) -> RenderableType | None:
-        """Render nothing while updates are held back: Textual 8.2 drops the result, and forgets what has changed."""
+        """Render nothing while updates are held back: Textual 8.2 drops the result, and forgets
+        what has changed."""
         if self.root is not None and self.root.app._batch_count:
             return None
         return super().render_update(full, screen_stack, simplify)
@@ -153,7 +160,8 @@ _ASK_OF_OTHERS = Stylesheet._EXCLUDE_PSEUDO_CLASSES_FROM_CACHE
 
 
 class FoundRules(dict[Any, RulesMap]):
-    """What the rules say of any widget of the same kind in the same place: Textual's own key leaves out the place."""
+    """What the rules say of any widget of the same kind in the same place: Textual's own key leaves
+    out the place."""
 
     def get(self, key: object, default: object = None) -> Any:
         """Return what was found, whatever the key."""
@@ -161,12 +169,14 @@ class FoundRules(dict[Any, RulesMap]):
 
 
 class ThriftyStylesheet(Stylesheet):
-    """Parses a source again only when a variable has changed since, and looks rules up without a call of Python.
+    """Parses a source again only when a variable has changed since, and looks rules up without a
+    call of Python.
 
-    Textual 8.2 parses every source again for each that is added, and twice more before the first frame. For each widget
-    it hashes every rule by a method: a fourteenth of the cost of a screen. It styles each widget of a screen five times
-    before it is shown, each time with all rules: here only when something has changed that they ask about, and what
-    was found once serves all widgets of the kind. Remove when it does not.
+    Textual 8.2 parses every source again for each that is added, and twice more before the first
+    frame. For each widget it hashes every rule by a method: a fourteenth of the cost of a screen.
+    It styles each widget of a screen five times before it is shown, each time with all rules: here
+    only when something has changed that they ask about, and what was found once serves all widgets
+    of the kind. Remove when it does not.
     """
 
     _kind_numbers: ClassVar[LRUCache[tuple[Any, ...], int]] = LRUCache(KINDS_KEPT)
@@ -179,7 +189,8 @@ class ThriftyStylesheet(Stylesheet):
         self._parse_cache = LRUCache[tuple[Any, ...], list[RuleSet]](SOURCES_KEPT)
         self._kinds = LRUCache[tuple[Any, ...], int](KINDS_KEPT)
         self._look = hash(frozenset(variables.items()))
-        # As weak as its depth in the deepest class seen so far: it would be parsed again for each deeper one.
+        # As weak as its depth in the deepest class seen so far: it would be parsed again for each
+        # deeper one.
         place = (getfile(Widget), "Widget.DEFAULT_CSS")
         self.add_source(
             Widget.DEFAULT_CSS, place, is_default_css=True, tie_breaker=-DEEPEST, scope="Widget"
@@ -191,7 +202,8 @@ class ThriftyStylesheet(Stylesheet):
         self._kinds.clear()
 
     def apply(self, node: DOMNode, *, animate: bool = False, cache: object = None) -> None:
-        """Style a node, unless all that its rules ask about is as it was when it was last styled."""
+        """Style a node, unless all that its rules ask about is as it was when it was last
+        styled."""
         kind = self._kind_of(node)
         if kind < 0:
             super().apply(node, animate=animate)
@@ -222,7 +234,8 @@ class ThriftyStylesheet(Stylesheet):
         return tuple(place)
 
     def _kind_of(self, node: DOMNode) -> int:
-        """Number what a node is, and the rules that name such a one; below 0 where these ask of its neighbours."""
+        """Number what a node is, and the rules that name such a one; below 0 where these ask of its
+        neighbours."""
         own = type(node), node._id, node.classes
         rules_map = self.rules_map
         kind = self._kinds.get(own)
@@ -251,10 +264,11 @@ class ThriftyStylesheet(Stylesheet):
 
 
 def make_thrifty(screen: Screen[Any]) -> None:
-    """Give a screen that has no widgets yet the classes for its size, and the compositor that draws what changed.
+    """Give a screen that has no widgets yet the classes for its size, and the compositor that draws
+    what changed.
 
-    Textual 8.2 does the first when the laid out screen learns its size, and then styles every widget again. Remove when
-    it does not.
+    Textual 8.2 does the first when the laid out screen learns its size, and then styles every
+    widget again. Remove when it does not.
     """
     screen._compositor = ThriftyCompositor()
     size = screen.app.size
@@ -271,7 +285,8 @@ def make_thrifty(screen: Screen[Any]) -> None:
 def draw_bar_that_moved(view: Widget) -> None:
     """Draw the scroll bar again where a layout has moved what is anchored to its end.
 
-    Textual 8.2 only sets where the bar is, which then stays as it was drawn. Remove when it draws it.
+    Textual 8.2 only sets where the bar is, which then stays as it was drawn. Remove when it draws
+    it.
     """
     drawn_at = view.vertical_scrollbar.position
 
@@ -285,7 +300,8 @@ def draw_bar_that_moved(view: Widget) -> None:
 
 
 def run_last(node: DOMNode, group: str, work: partial[Coroutine[Any, Any, None]]) -> None:
-    """Do this in place of earlier work of the group, which may not have begun: no coroutine waits for that in vain.
+    """Do this in place of earlier work of the group, which may not have begun: no coroutine waits
+    for that in vain.
 
     Textual 8.2 takes such work, and its types do not say so. Remove when they do.
     """
@@ -297,7 +313,8 @@ def call_once(
 ) -> Timer:
     """Call back once after the delay, however late.
 
-    Textual 8.2 never calls where the process is held up for the delay while the timer begins. Remove when it does.
+    Textual 8.2 never calls where the process is held up for the delay while the timer begins.
+    Remove when it does.
     """
     timer = pump.set_timer(delay_s, callback)
     timer._skip = False  # read for the first time when its task runs, later than this
@@ -320,7 +337,10 @@ def tell_desktop(app: App[Any]) -> None:
 
 
 class Options(OptionList):
-    """Options in any width and height: Textual 8.2 ends the program where there is room for none. Remove when not."""
+    """Options in any width and height: Textual 8.2 ends the program where there is room for none.
+
+    Remove when not.
+    """
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """Say how high the options are in the width, or in a narrow one where there is none."""
@@ -335,8 +355,8 @@ class Options(OptionList):
 def dismiss_once(screen: Screen[Any], result: object = None) -> None:
     """Leave a screen, unless it has been left already.
 
-    Textual 8.2 leaves what is below as well, or fails where nothing is, when a second key follows before the first is
-    heeded. Remove when it does not.
+    Textual 8.2 leaves what is below as well, or fails where nothing is, when a second key follows
+    before the first is heeded. Remove when it does not.
     """
     if screen.is_active:
         screen.dismiss(result)
@@ -345,8 +365,8 @@ def dismiss_once(screen: Screen[Any], result: object = None) -> None:
 def drop_bindings(widget: DOMNode, keys: Iterable[str]) -> None:
     """Take keys away from a widget that the user has given to something else.
 
-    Textual 8.2 asks the focused widget's own bindings first, and those of ``TextArea`` have no ids to remap. Remove
-    when they have.
+    Textual 8.2 asks the focused widget's own bindings first, and those of ``TextArea`` have no ids
+    to remap. Remove when they have.
     """
     for key in keys:
         widget._bindings.key_to_bindings.pop(key, None)

@@ -1,7 +1,7 @@
 """Colour themes: ``themes/*.toml`` to Textual themes, checked before a screen ever uses one.
 
-A file's name is the theme's name. Its keys are those of Textual's ``Theme``; ``[variables]`` holds single CSS
-variables.
+A file's name is the theme's name. Its keys are those of Textual's ``Theme``; ``[variables]`` holds
+single CSS variables.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ def load_theme(path: Path) -> Theme:
     variables = values.pop("variables", {})
     _check_colours(name, values, variables)
     if values.get("ansi"):
-        # Textual's style sheets refer to these in a theme of ANSI colours, and define them for its own two only.
+        # Textual's style sheets refer to these in a theme of ANSI colours, and define them for its
+        # own two only.
         base = BUILTIN_THEMES["ansi-dark" if values["dark"] else "ansi-light"]
         variables = {**base.variables, **variables}
     else:
@@ -196,7 +197,8 @@ def _not_a_colour(name: str, key: str, value: object) -> ThemeError:
 
 
 def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
-    """Return what style sheets use beyond Textual's variables of the theme: colours by meaning, and scroll bars."""
+    """Return what style sheets use beyond Textual's variables of the theme: colours by meaning, and
+    scroll bars."""
     own = theme.variables
     if theme.ansi:
         levels = [variables[name] for name in ("error", "error", "warning", "success", "success")]
@@ -252,7 +254,8 @@ def _luminance(colour: Color) -> float:
 
 
 def choose_theme(wanted: str, available: Iterable[str], has_few_colours: bool) -> str:
-    """Return the theme to start with: the wanted one, that of 16 colours where there are no more, else the default."""
+    """Return the theme to start with: the wanted one, that of 16 colours where there are no more,
+    else the default."""
     names = set(available)
     if has_few_colours and wanted in ("", DEFAULT_THEME) and CONSOLE_THEME in names:
         return CONSOLE_THEME
@@ -265,4 +268,7 @@ def no_such_theme(name: str, available: Iterable[str]) -> str:
     """Return the line for an unknown theme: the nearest name, and all names."""
     names = sorted(available)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
-    return f"there is no theme {clean_line(name, 60)!r} (nearest: {near[0]}); there are: {', '.join(names)}"
+    return (
+        f"there is no theme {clean_line(name, 60)!r} (nearest: {near[0]}); there are: "
+        f"{', '.join(names)}"
+    )

@@ -1,7 +1,9 @@
-"""The choice that tuning made: from a search, and as remembered by machine, model and power source. Imports no engine.
+"""The choice that tuning made: from a search, and as remembered by machine, model and power source.
+Imports no engine.
 
-On battery a machine is another one: its clocks are lower, and the best count may be too. So what was measured there
-holds there. On battery, what holds on mains is used until there is something better; never the other way round.
+On battery a machine is another one: its clocks are lower, and the best count may be too. So what
+was measured there holds there. On battery, what holds on mains is used until there is something
+better; never the other way round.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ class Recalled:
 
 
 def kv_type_of(wanted: str, choice: TunedChoice | None) -> str:
-    """Return the format of the KV cache: the one wished for, or the one remembered if it is as exact, or AUTO."""
+    """Return the format of the KV cache: the one wished for, or the one remembered if it is as
+    exact, or AUTO."""
     if choice is not None:
         faster = choice.kv_type
     else:
@@ -87,7 +90,8 @@ def recall(kept: ProgramState, place: TuningPlace) -> Recalled:
 
 
 def keys_to_remember(place: TuningPlace, measured: Measured | None) -> tuple[str, str]:
-    """Return the name to remember a choice under, and one that must not be in its way; "" for none."""
+    """Return the name to remember a choice under, and one that must not be in its way; "" for
+    none."""
     if measured is None:
         on_battery = place.on_battery
     else:
@@ -135,7 +139,8 @@ def _counted(count: str, noun: str) -> str:
 
 
 def equal_counts(curve: Curve) -> frozenset[int]:
-    """Return the counts as fast as the best one within the spread of the measurements; none if it is the only one."""
+    """Return the counts as fast as the best one within the spread of the measurements; none if it
+    is the only one."""
     if curve.best is not None:
         found = curve.point(curve.best)
     else:
@@ -181,7 +186,8 @@ def best_choice(report: TuningReport, now: TunedChoice) -> TunedChoice:
 def choice_to_remember(
     report: TuningReport, now: TunedChoice, remembered: TunedChoice | None
 ) -> TunedChoice:
-    """Return this choice; fields that were not measured keep their remembered value, whatever the settings say."""
+    """Return this choice; fields that were not measured keep their remembered value, whatever the
+    settings say."""
     if remembered is not None:
         weights, kv_type = (remembered.weights, remembered.kv_type)
     else:
@@ -192,7 +198,8 @@ def choice_to_remember(
 def measured_of(
     report: TuningReport, choice: TunedChoice, conditions: Conditions, kernels: str
 ) -> Measured | None:
-    """Return under which circumstances a choice was measured; None if it was not, but made by hand."""
+    """Return under which circumstances a choice was measured; None if it was not, but made by
+    hand."""
     curve = report.curve("decode")
     if curve is not None:
         point = curve.point(choice.decode)

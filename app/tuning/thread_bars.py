@@ -1,7 +1,8 @@
 """Results of tuning as lines of plain text, for the command line and the screen.
 
-Thread counts are bars: length is speed, the shaded end its spread. Ways to keep weights, or keys and values, in memory
-are rows with gains over the way in use when it was measured. Imports no engine; colour only repeats the text.
+Thread counts are bars: length is speed, the shaded end its spread. Ways to keep weights, or keys
+and values, in memory are rows with gains over the way in use when it was measured. Imports no
+engine; colour only repeats the text.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class BarLine:
 
 
 def curve_lines(curve: Curve, in_use: int | None, columns: int, glyphs: Glyphs) -> list[BarLine]:
-    """Draw one curve in ``columns`` columns, the counts grouped by the kind of core their last thread runs on."""
+    """Draw one curve in ``columns`` columns, the counts grouped by the kind of core their last
+    thread runs on."""
     rates = {point.n_threads: _rate(point, glyphs) for point in curve.points}
     wide = [
         max([_LEAST_RATE_CELLS, *(len(texts[part]) for texts in rates.values())]) for part in (0, 1)
@@ -67,7 +69,10 @@ def curve_lines(curve: Curve, in_use: int | None, columns: int, glyphs: Glyphs) 
         head = f"{glyphs.here if point.n_threads == in_use else ' '}{point.n_threads:>3} "
         median, spread = rates[point.n_threads]
         role, label = _judged(point, curve.best, equal)
-        text = f"{head}{_bar(point, cells, most_tps, glyphs)} {median:>{wide[0]}} {spread:<{wide[1]}} {label}"
+        text = (
+            f"{head}{_bar(point, cells, most_tps, glyphs)} {median:>{wide[0]}} "
+            f"{spread:<{wide[1]}} {label}"
+        )
         return BarLine(text.rstrip(), role)
 
     kinds = list(dict.fromkeys(point.kind for point in curve.points))

@@ -39,7 +39,8 @@ def parse_threads(text: str, in_use: ThreadsInUse) -> TunedChoice:
 
 
 def describe(choice: TunedChoice) -> str:
-    """Say how many threads write and read, and where the weights are if that is not the usual place."""
+    """Say how many threads write and read, and where the weights are if that is not the usual
+    place."""
     if choice.pinned:
         pinned = ", each fixed to one core"
     else:
@@ -48,7 +49,10 @@ def describe(choice: TunedChoice) -> str:
         huge = ", weights in huge pages"
     else:
         huge = ""
-    return f"{counted(choice.decode, 'thread')} to write, {choice.prefill} to read the prompt{pinned}{huge}"
+    return (
+        f"{counted(choice.decode, 'thread')} to write, {choice.prefill} to read the "
+        f"prompt{pinned}{huge}"
+    )
 
 
 def describe_in_use(in_use: ThreadsInUse) -> str:

@@ -1,4 +1,5 @@
-"""The tokens in a cache: which of them are permanent, and the lowest position that was cut since the last check."""
+"""The tokens in a cache: which of them are permanent, and the lowest position that was cut since
+the last check."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ UNTOUCHED = sys.maxsize
 class CacheWatch:
     """Records the lowest position that a cache was cut to. Any thread may use it.
 
-    Positions are only written after the last token, so positions below the lowest cut are unchanged.
+    Positions are only written after the last token, so positions below the lowest cut are
+    unchanged.
     """
 
     def __init__(self) -> None:

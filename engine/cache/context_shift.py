@@ -1,4 +1,5 @@
-"""Dropping tokens from the middle of a cache: later positions move down, their keys rotated to the new positions."""
+"""Dropping tokens from the middle of a cache: later positions move down, their keys rotated to the
+new positions."""
 
 from collections.abc import Sequence
 
@@ -9,8 +10,8 @@ from engine.cache.layer_cache import LayerCache
 def drop_positions(layer: LayerCache, n_keep: int, n_drop: int, length: int) -> None:
     """Move one layer's keys and values of [n_keep + n_drop, length) to n_keep.
 
-    Rotations add up, so rotating a key of position p by -n_drop gives the key of position p - n_drop. The influence of
-    the dropped tokens on the moved keys and values remains.
+    Rotations add up, so rotating a key of position p by -n_drop gives the key of position p -
+    n_drop. The influence of the dropped tokens on the moved keys and values remains.
     """
     layer.values.move(n_keep, n_keep + n_drop, length)
     keys = layer.keys.read_tiles(n_keep + n_drop, length)

@@ -1,4 +1,5 @@
-"""The Hadamard matrix that heads are multiplied by before they are quantised, in NumPy; the kernel says what for."""
+"""The Hadamard matrix that heads are multiplied by before they are quantised, in NumPy; the kernel
+says what for."""
 
 from __future__ import annotations
 
@@ -10,12 +11,14 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def block_of(width: int) -> int:
-    """Elements of a head that are multiplied together: the largest power of two that divides its width."""
+    """Elements of a head that are multiplied together: the largest power of two that divides its
+    width."""
     return width & -width
 
 
 def multiplied(heads: Floats) -> Floats:
-    """Return each block of (..., head_dim) float32 times the normalised matrix, which is its own inverse."""
+    """Return each block of (..., head_dim) float32 times the normalised matrix, which is its own
+    inverse."""
     width = heads.shape[-1]
     stride = 1
     block = block_of(width)

@@ -1,8 +1,9 @@
-"""The memory of models that attend in some layers and are recurrent in others: keys and values, and states.
+"""The memory of models that attend in some layers and are recurrent in others: keys and values, and
+states.
 
-Going back in keys and values costs nothing as far as a sliding layer's ring reaches; a recurrent state cannot be cut.
-What cannot go back to a position goes to a kept one or to the start, says where it is, and the session computes the
-rest again.
+Going back in keys and values costs nothing as far as a sliding layer's ring reaches; a recurrent
+state cannot be cut. What cannot go back to a position goes to a kept one or to the start, says
+where it is, and the session computes the rest again.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,8 @@ from engine.cache.states import STATE_VERSION, RecurrentStates
 from engine.errors import EngineError
 
 STATE_MARK = np.frombuffer(b"stat", np.uint8)
-"""Follows a state in a copy. Sizes of keys and values are multiples of eight: four bytes more tell them apart."""
+"""Follows a state in a copy. Sizes of keys and values are multiples of eight: four bytes more tell
+them apart."""
 
 
 class HybridMemory:
@@ -90,7 +92,8 @@ class HybridMemory:
         )
 
     def repeat(self, n: int, upto: int) -> None:
-        """Repeat keys and values; states stay as they are, since using them takes as long in any context."""
+        """Repeat keys and values; states stay as they are, since using them takes as long in any
+        context."""
         self.cache.repeat(n, upto)
         self.states.jump(upto)
 
@@ -104,7 +107,8 @@ class HybridMemory:
     # ---- saved states
 
     def stop(self, after: int, upto: int) -> int:
-        """Return the first position after ``after`` whose state is to be saved, at most ``upto``."""
+        """Return the first position after ``after`` whose state is to be saved, at most
+        ``upto``."""
         return self.states.stop(after, upto)
 
     def copied_bytes(self, first: int, last: int, is_end: bool = False) -> int:
@@ -122,9 +126,11 @@ class HybridMemory:
         return self.cache.is_copy(first, last, n_bytes - self._saved_bytes)
 
     def copy_out(self, first: int, last: int, out: Bytes, is_end: bool = False) -> int:
-        """Copy keys and values, and after them the state at ``last`` where it is kept, or the present one at the end.
+        """Copy keys and values, and after them the state at ``last`` where it is kept, or the
+        present one at the end.
 
-        ``is_end``: nothing was computed after ``last`` yet, and the copy should be one that can be gone on from.
+        ``is_end``: nothing was computed after ``last`` yet, and the copy should be one that can be
+        gone on from.
         """
         n = self.cache.copy_out(first, last, out)
         if len(out) < n + self._saved_bytes or not (is_end or self.states.is_saved(last)):

@@ -1,8 +1,9 @@
 """The KV cache: keys and values of all layers that attend.
 
-Allocated once for the chosen context. Positions below the session's length are valid, those above it are unused, so
-dropping tokens only changes the length. Layers that see a window keep a ring (``ring.py``): going back further than it
-reaches means starting again, unless the position was kept.
+Allocated once for the chosen context. Positions below the session's length are valid, those above
+it are unused, so dropping tokens only changes the length. Layers that see a window keep a ring
+(``ring.py``): going back further than it reaches means starting again, unless the position was
+kept.
 """
 
 from collections import Counter
@@ -23,16 +24,19 @@ from engine.machine.memory import Memory
 
 _GLANCE_PAGES = 16 << 10
 LAYOUT_VERSION = 2
-"""Version of the memory layout and its meaning; incremented with every change, checked when a state is restored."""
+"""Version of the memory layout and its meaning; incremented with every change, checked when a state
+is restored."""
 
 Copied = tuple[int, int, int]
 """Positions first to last, and the number of bytes that ``copy_out`` wrote for them."""
 
 AUTO = "auto"
 AUTO_TYPES = "f16", "q8_0", "q8_0/q4_0"
-"""What ``AUTO`` may become: the first with which a context has room; the last only for a context that was asked for.
+"""What ``AUTO`` may become: the first with which a context has room; the last only for a context
+that was asked for.
 
-Keys of q4_0 are left out: with some models (Qwen2.5 0.5B) they make nonsense of a text, here and in llama.cpp.
+Keys of q4_0 are left out: with some models (Qwen2.5 0.5B) they make nonsense of a text, here and in
+llama.cpp.
 """
 
 
@@ -40,7 +44,8 @@ def kv_type_of(name: str, config: ModelConfig) -> KVType:
     """Return the KV type of a name, checked against the model's heads.
 
     Raises:
-        MemoryPlanError: the name is unknown, or a head's width is not a multiple of the type's group.
+        MemoryPlanError: the name is unknown, or a head's width is not a multiple of the type's
+            group.
     """
     kv_type = KV_TYPES.get(name)
     if kv_type is None:
@@ -51,7 +56,8 @@ def kv_type_of(name: str, config: ModelConfig) -> KVType:
         for element, width in ((kv_type.keys, one.key_dim), (kv_type.values, one.value_dim)):
             if element.group and width % element.group:
                 raise MemoryPlanError(
-                    f"KV cache type '{name}' needs heads of a multiple of {element.group} elements; "
+                    f"KV cache type '{name}' needs heads of a multiple of {element.group} "
+                    f"elements; "
                     f"this model's have {width} (use f16)"
                 )
     return kv_type
@@ -60,7 +66,8 @@ def kv_type_of(name: str, config: ModelConfig) -> KVType:
 def memory_needs(
     config: ModelConfig, kv_type: KVType, checkpoint_bytes: int = CHECKPOINT_BYTES
 ) -> MemoryNeeds:
-    """Return the memory that all layers of a model need for what they remember, and what they make of their weights.
+    """Return the memory that all layers of a model need for what they remember, and what they make
+    of their weights.
 
     An encoder's text is one block, whose tokens need memory at once.
 
@@ -105,7 +112,8 @@ class KVCache:
         key_weights: number of a layer -> see ``LayerCache``.
 
     Attributes:
-        layers: by the layer's number; layers that store nothing have the cache of the layer whose they read.
+        layers: by the layer's number; layers that store nothing have the cache of the layer whose
+            they read.
         n_bytes: of all of them.
         fixed_bytes, state_bytes: none.
         layout_version: see ``LAYOUT_VERSION``.
@@ -156,7 +164,8 @@ class KVCache:
         self._kept: _Kept | None = None
 
     def extend(self, n: int) -> None:
-        """Note that positions up to n are about to be written, which rings have their oldest positions overwritten for.
+        """Note that positions up to n are about to be written, which rings have their oldest
+        positions overwritten for.
 
         Raises:
             MemoryError: a kept position needs a copy of the rings, and there is no memory for it.
@@ -181,7 +190,8 @@ class KVCache:
         return n
 
     def keep(self, n: int) -> None:
-        """Make the present end n reachable by ``rewind`` until ``release``; a position before it, once gone back to.
+        """Make the present end n reachable by ``rewind`` until ``release``; a position before it,
+        once gone back to.
 
         What the rings hold is copied once that is necessary.
         """
@@ -207,7 +217,8 @@ class KVCache:
         return 0
 
     def rewind(self, n: int) -> int:
-        """Go back to n; to a kept position or to the start where a ring does not reach back so far."""
+        """Go back to n; to a kept position or to the start where a ring does not reach back so
+        far."""
         there = self.reachable(n)
         kept = self._kept
         if kept is not None and there <= kept.n:
@@ -234,7 +245,8 @@ class KVCache:
         return True
 
     def shift(self, n_keep: int, n_drop: int, length: int) -> None:
-        """Move the positions after the dropped ones down; keys are rotated by each layer's own rotation."""
+        """Move the positions after the dropped ones down; keys are rotated by each layer's own
+        rotation."""
         for layer in self._own:
             if layer.window is None:
                 held = 0
@@ -250,7 +262,8 @@ class KVCache:
         return residency.resident_bytes(self._memory.bytes, _GLANCE_PAGES)
 
     def repeat(self, n: int, upto: int) -> None:
-        """Copy the keys and values of the first n positions after them, again and again up to a position.
+        """Copy the keys and values of the first n positions after them, again and again up to a
+        position.
 
         The copies have no meaning, but reading them takes as long as reading a real context.
 
@@ -281,10 +294,11 @@ class KVCache:
         return False
 
     def copy_out(self, first: int, last: int, out: Bytes, is_end: bool = False) -> int:
-        """Copy the tiles of positions from first up to last: elements by layer and head, then scales likewise.
+        """Copy the tiles of positions from first up to last: elements by layer and head, then
+        scales likewise.
 
-        Layers with a window are left out where their rings do not hold these positions any more. Releases the GIL;
-        positions that a kernel writes meanwhile have undefined content.
+        Layers with a window are left out where their rings do not hold these positions any more.
+        Releases the GIL; positions that a kernel writes meanwhile have undefined content.
 
         Args:
             first: a multiple of eight.
@@ -313,7 +327,8 @@ class KVCache:
         return 0
 
     def copy_in(self, first: int, last: int, data: Bytes) -> None:
-        """Restore the result of ``copy_out`` for the same positions, in order from the first; beyond the cache none.
+        """Restore the result of ``copy_out`` for the same positions, in order from the first;
+        beyond the cache none.
 
         Go back to the end by ``rewind`` then: it says whether enough was restored.
         """

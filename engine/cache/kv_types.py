@@ -1,6 +1,7 @@
 """The types of the KV cache: one entry each, with sizes and the conversion in NumPy.
 
-The kernels of a type are in ``engine/kernels/kv_NAME.py``. Imports neither numba nor, before it is needed, NumPy.
+The kernels of a type are in ``engine/kernels/kv_NAME.py``. Imports neither numba nor, before it is
+needed, NumPy.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class ElementType:
         name: as in a type's name.
         dtype: NumPy type of an item: an element, or two of four bits.
         bits: of one element.
-        pack: (..., n) float32 -> items (..., n * bits / bits of an item) and scales (..., n / group) or None, as the
-            kernels write them.
+        pack: (..., n) float32 -> items (..., n * bits / bits of an item) and scales (..., n /
+            group) or None, as the kernels write them.
         group: number of elements that share a float32 scale; 0 for types without scales.
         unpack_items: items -> elements, both as of ``pack``; None where items are elements.
     """
@@ -72,7 +73,8 @@ class KVType:
 
     @property
     def name(self) -> str:
-        """In settings, as "f16" or, of two kinds, "q8_0/q4_0"; with _ for / the end of the kernels' file."""
+        """In settings, as "f16" or, of two kinds, "q8_0/q4_0"; with _ for / the end of the kernels'
+        file."""
         if self.keys is self.values:
             return self.keys.name
         return f"{self.keys.name}/{self.values.name}"
@@ -84,7 +86,8 @@ class KVType:
 
     @property
     def has_hadamard(self) -> bool:
-        """Whether heads are multiplied by a Hadamard matrix before they are kept (``engine.cache.hadamard``)."""
+        """Whether heads are multiplied by a Hadamard matrix before they are kept
+        (``engine.cache.hadamard``)."""
         return not self.is_exact
 
     @property
@@ -142,7 +145,8 @@ def _in_groups(x: Floats) -> Floats:
 
 
 def _scaled(groups: Floats, most: float, top: Floats) -> tuple[Array, Array]:
-    """Whole numbers of (..., n, 32), among which ``top`` (..., n) becomes ``most``; and the scales."""
+    """Whole numbers of (..., n, 32), among which ``top`` (..., n) becomes ``most``; and the
+    scales."""
     import numpy as np
 
     inverse = np.divide(most, top, out=np.zeros(top.shape), where=top != 0, dtype=np.float64)

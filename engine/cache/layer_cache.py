@@ -1,7 +1,7 @@
 """Keys and values of one layer: memory layout of every position of every head, for each KV type.
 
-A layer holds all positions of the context or, where it sees only a window, a ring of them: position p is in slot
-``p % slots``. Knows no architecture; the layouts are explained in ``kernels/kv_*.py``.
+A layer holds all positions of the context or, where it sees only a window, a ring of them: position
+p is in slot ``p % slots``. Knows no architecture; the layouts are explained in ``kernels/kv_*.py``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,8 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class Heads:
-    """Keys or values of one layer: elements, and scales where the type has them, one KV head after the other.
+    """Keys or values of one layer: elements, and scales where the type has them, one KV head after
+    the other.
 
     Args:
         n_slots: positions that are held; position p is in slot ``p % n_slots``.
@@ -53,7 +54,8 @@ class Heads:
         self.scales = memory.array(np.uint8, (n_heads, self.scale_bytes), at[1])
 
     def move(self, to: int, first: int, last: int) -> None:
-        """Move the rows of positions first to last down to ``to``; for values, which are stored in rows."""
+        """Move the rows of positions first to last down to ``to``; for values, which are stored in
+        rows."""
         old = np.arange(first, last) % self.n_slots
         new = np.arange(to, to + last - first) % self.n_slots
         for part in (self.elements, self.scales):
@@ -101,7 +103,8 @@ class LayerCache:
         n_slots: positions that are held.
         rotation: how keys are turned by their positions; None where they are not.
         has_hadamard: whether keys are multiplied by a Hadamard matrix at last, and values are.
-        key_weight: (key_dim,) float32 that keys were multiplied by after they were turned; None for nothing.
+        key_weight: (key_dim,) float32 that keys were multiplied by after they were turned; None for
+            nothing.
     """
 
     def __init__(
@@ -162,7 +165,8 @@ class CachePart:
         return len(self.rows) * n * self.each
 
     def copy_out(self, first: int, last: int, out: Bytes) -> None:
-        """Copy positions first to last, at most ``n_slots``, into (n_heads, (last - first) * each)."""
+        """Copy positions first to last, at most ``n_slots``, into (n_heads, (last - first) *
+        each)."""
         for slot, at, n in self._spans(first, last):
             out[:, at * self.each : (at + n) * self.each] = self.rows[
                 :, slot * self.each : (slot + n) * self.each
@@ -176,7 +180,8 @@ class CachePart:
             ]
 
     def repeat(self, n: int, upto: int) -> None:
-        """Copy the first n positions after them, again and again up to a position or the last slot."""
+        """Copy the first n positions after them, again and again up to a position or the last
+        slot."""
         upto = min(upto, self.n_slots)
         for at in range(n, upto, n):
             count = min(n, upto - at) * self.each
@@ -193,7 +198,8 @@ class CachePart:
 
 
 def parts_of(layers: Sequence[LayerCache]) -> list[CachePart]:
-    """Return the parts in the order in which states keep them: all elements, keys before values, then all scales."""
+    """Return the parts in the order in which states keep them: all elements, keys before values,
+    then all scales."""
     heads = [one for layer in layers for one in (layer.keys, layer.values)]
     elements = [
         CachePart(one.elements, one.head_bytes // one.n_slots, one.n_slots) for one in heads

@@ -12,7 +12,8 @@ class MemoryNeeds:
     Attributes:
         position_bytes: bytes per position of the context.
         fixed_bytes: bytes that do not depend on the context.
-        rings: (positions at most, bytes per position) of layers that keep a window only, fewest positions first.
+        rings: (positions at most, bytes per position) of layers that keep a window only, fewest
+            positions first.
         state_bytes: of the fixed ones, those that each token reads; it writes as many.
     """
 
@@ -32,14 +33,16 @@ class MemoryNeeds:
         return self._position_bytes(n_ctx) + self.fixed_bytes
 
     def bytes_moved(self, n_tokens: int) -> int:
-        """Return the bytes that a decode step after ``n_tokens`` tokens reads, and writes of states."""
+        """Return the bytes that a decode step after ``n_tokens`` tokens reads, and writes of
+        states."""
         return self._position_bytes(n_tokens) + 2 * self.state_bytes
 
     def _position_bytes(self, n: int) -> int:
         return n * self.position_bytes + sum(min(n, most) * n_bytes for most, n_bytes in self.rings)
 
     def largest_context(self, n_bytes: int) -> int:
-        """Return the largest context, a multiple of eight tokens, that fits into ``n_bytes``; 0 if none does."""
+        """Return the largest context, a multiple of eight tokens, that fits into ``n_bytes``; 0 if
+        none does."""
         left = max(0, n_bytes - self.fixed_bytes)
         n_ctx = 0
         each = self.position_bytes + sum(ring_bytes for _, ring_bytes in self.rings)

@@ -1,8 +1,8 @@
 """Which positions the rings of sliding layers hold.
 
-A layer that sees only a window of positions keeps them in a ring: position p is in slot ``p % slots``, and what is
-written overwrites the position ``slots`` before it. A session can go back to position n as long as every position that
-the token at n sees is still there.
+A layer that sees only a window of positions keeps them in a ring: position p is in slot
+``p % slots``, and what is written overwrites the position ``slots`` before it. A session can go
+back to position n as long as every position that the token at n sees is still there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from engine.kernels.records import ATTENTION_CHUNK
 
 RING_BLOCK = 256
-"""Positions of a ring beyond its window: the most tokens computed at once, and the furthest that going back is free."""
+"""Positions of a ring beyond its window: the most tokens computed at once, and the furthest that
+going back is free."""
 
 
 def ring_slots(window: int) -> int:

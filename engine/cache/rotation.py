@@ -12,13 +12,15 @@ from engine.weights.weights import Weights
 
 @dataclass(frozen=True, eq=False)
 class Rotation:
-    """How the positions of keys are told apart: each pair of elements is turned by position times frequency.
+    """How the positions of keys are told apart: each pair of elements is turned by position times
+    frequency.
 
     Attributes:
         frequencies: (n_pairs,) float64, radians per position.
         pair_step: from the first element of a pair to that of the next, in elements.
         pair_distance: from the first element of a pair to its second.
-        magnitude: what turned pairs are multiplied by. Cached keys carry it, so ``turn`` leaves it alone.
+        magnitude: what turned pairs are multiplied by. Cached keys carry it, so ``turn`` leaves it
+            alone.
     """
 
     frequencies: np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -37,7 +39,8 @@ class Rotation:
 
 
 def rotation_of(rope: Rope, weights: Weights | None = None, n_ctx: int = 0) -> Rotation:
-    """Compute a rope's frequencies, with the divisors that the weights may hold (Llama 3.1, longrope).
+    """Compute a rope's frequencies, with the divisors that the weights may hold (Llama 3.1,
+    longrope).
 
     Args:
         n_ctx: the session's context, which longrope chooses its divisors by.
@@ -56,10 +59,11 @@ def rotation_of(rope: Rope, weights: Weights | None = None, n_ctx: int = 0) -> R
 
 
 def _stretched(rope: Rope, frequencies: Any) -> Any:
-    """Divide by the scaling factor; with YaRN only those that turn too seldom within the original context.
+    """Divide by the scaling factor; with YaRN only those that turn too seldom within the original
+    context.
 
-    Between those that turn at least ``beta_fast`` times and those that turn at most ``beta_slow`` times is a ramp
-    over the pairs (Peng et al. 2023, arXiv:2309.00071).
+    Between those that turn at least ``beta_fast`` times and those that turn at most ``beta_slow``
+    times is a ramp over the pairs (Peng et al. 2023, arXiv:2309.00071).
     """
     if rope.yarn is None:
         return frequencies / rope.scaling_factor
@@ -77,7 +81,8 @@ def _stretched(rope: Rope, frequencies: Any) -> Any:
 def key_weights_of(
     config: ModelConfig, weights: Weights
 ) -> dict[int, np.ndarray[Any, np.dtype[np.float32]]]:
-    """By layer, what keys are multiplied by after their rotation: it must come off before they are turned again."""
+    """By layer, what keys are multiplied by after their rotation: it must come off before they are
+    turned again."""
     turned = [number for number, one in config.attentions.items() if one.norms_turned]
     return {
         number: weights.float32(f"blk.{number}.attn_k_norm.weight")[0].copy() for number in turned
@@ -87,7 +92,8 @@ def key_weights_of(
 def rotations_of(
     config: ModelConfig, weights: Weights | None = None, n_ctx: int = 0
 ) -> dict[Rope, Rotation]:
-    """The rotation of every rope that a model's layers have, in a context of ``n_ctx`` positions."""
+    """The rotation of every rope that a model's layers have, in a context of ``n_ctx``
+    positions."""
     return {rope: rotation_of(rope, weights, n_ctx) for rope in config.ropes}
 
 
@@ -111,7 +117,8 @@ def unstretchable(config: ModelConfig, weights: Weights) -> str:
 
 
 def stretched(config: ModelConfig, n_ctx: int) -> ModelConfig:
-    """Return a model whose ropes YaRN stretches from the trained context to a longer one, as llama.cpp does it.
+    """Return a model whose ropes YaRN stretches from the trained context to a longer one, as
+    llama.cpp does it.
 
     Layers with a window keep theirs, since none of their queries sees further than that.
     """

@@ -1,10 +1,11 @@
 """States of recurrent layers, of a fixed size and not to be cut, and copies of them to go back to.
 
-A layer's state is what it made of all tokens so far. Each walk reads it from one of two slots and writes the other, so
-that a walk that fails or is cancelled, or guesses that are rejected, cost nothing: the slot from before is still there.
-Further back only copies lead, *checkpoints*: the session asks for them where a conversation turns, and one is made
-every ``SPACING`` tokens, within a budget. When it is used up, those go first that are not where a conversation turns,
-and of these the ones whose loss lengthens the way least, for their age: what is old is kept sparsely.
+A layer's state is what it made of all tokens so far. Each walk reads it from one of two slots and
+writes the other, so that a walk that fails or is cancelled, or guesses that are rejected, cost
+nothing: the slot from before is still there. Further back only copies lead, *checkpoints*: the
+session asks for them where a conversation turns, and one is made every ``SPACING`` tokens, within a
+budget. When it is used up, those go first that are not where a conversation turns, and of these the
+ones whose loss lengthens the way least, for their age: what is old is kept sparsely.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,8 @@ SPACING = 1024
 MOST_SAVED = 3
 """Checkpoints that a saved state carries next to its end: the first one and the newest."""
 STATE_VERSION = 1
-"""Version of the layout and meaning of states; incremented with every change, checked when a state is restored."""
+"""Version of the layout and meaning of states; incremented with every change, checked when a state
+is restored."""
 _ALIGNMENT = 64
 
 
@@ -56,7 +58,8 @@ class Checkpoint:
 
 @dataclass(frozen=True, eq=False)
 class _Standing:
-    """Which slot holds the state after ``end`` tokens; the other one holds that after ``before``, if any."""
+    """Which slot holds the state after ``end`` tokens; the other one holds that after ``before``,
+    if any."""
 
     slot: int = 0
     end: int = 0
@@ -107,7 +110,8 @@ class RecurrentStates:
         return self._at.slot
 
     def address(self, layer: int) -> int:
-        """Return where a layer's state begins in the first slot; the second is ``size_bytes`` after it."""
+        """Return where a layer's state begins in the first slot; the second is ``size_bytes`` after
+        it."""
         return self._memory.address + self._offsets[layer]
 
     def extend(self) -> None:
@@ -211,7 +215,8 @@ class RecurrentStates:
         return [turns[0], *turns[1 - MOST_SAVED :]]
 
     def stop(self, after: int, upto: int) -> int:
-        """Return the first position after ``after`` whose state shall be saved, at most ``upto``."""
+        """Return the first position after ``after`` whose state shall be saved, at most
+        ``upto``."""
         return min((one.n for one in self._saved() if after < one.n < upto), default=upto)
 
     def is_saved(self, n: int) -> bool:
@@ -219,7 +224,10 @@ class RecurrentStates:
         return any(one.n == n for one in self._saved())
 
     def copy_state(self, n: int, out: Bytes) -> bool:
-        """Copy the state after n tokens; False if it is not there, or was overwritten meanwhile. Any thread."""
+        """Copy the state after n tokens; False if it is not there, or was overwritten meanwhile.
+
+        Any thread.
+        """
         found = next((one for one in self._kept if one.n == n), None)
         if found is not None:
             out[:] = found.data

@@ -119,7 +119,8 @@ class JsonObject:
         )
 
     def get(self, names: str) -> Any:
-        """Return the first value that is not null, under names with "|" between them; None for none."""
+        """Return the first value that is not null, under names with "|" between them; None for
+        none."""
         return next(
             (self.values[name] for name in names.split("|") if self.values.get(name) is not None),
             None,

@@ -1,7 +1,8 @@
-"""From a directory of Hugging Face's form to a GGUF file. All reasons to refuse are found before a byte is written.
+"""From a directory of Hugging Face's form to a GGUF file. All reasons to refuse are found before a
+byte is written.
 
-Tensors pass through memory a few megabytes at a time. A model that is converted is one that the engine opens: what the
-file will say is checked as a file's header is.
+Tensors pass through memory a few megabytes at a time. A model that is converted is one that the
+engine opens: what the file will say is checked as a file's header is.
 """
 
 from __future__ import annotations
@@ -231,7 +232,8 @@ def _configuration(directory: Path) -> tuple[JsonObject, Recipe]:
         if config.get(setting) is not None:
             method = shown(config.under(setting).word("quant_method", setting))
             raise config.fail(
-                f"the weights are quantised ({method}): get the model as it was trained (BF16 or F16)"
+                f"the weights are quantised ({method}): get the model as it was trained (BF16 "
+                f"or F16)"
             )
     function = config.word(
         "hidden_act|hidden_activation|activation_function|hidden_activation_function",
@@ -262,7 +264,10 @@ def _no_model(directory: Path) -> ConversionError:
         model = f" of {shown(base)}"
     else:
         model = ""
-    advice = "merge it into its model with PEFT's merge_and_unload, or get its GGUF file and give that to --lora"
+    advice = (
+        "merge it into its model with PEFT's merge_and_unload, or get its GGUF file and give that "
+        "to --lora"
+    )
     return ConversionError(f"{name}: is an adapter (LoRA){model}, not a model ({advice})")
 
 
@@ -277,7 +282,8 @@ def _class_name(config: JsonObject) -> str:
 
 
 def _name(directory: Path) -> str:
-    """Return the model's name: that of its directory, or of its repository in the cache of Hugging Face's programs."""
+    """Return the model's name: that of its directory, or of its repository in the cache of Hugging
+    Face's programs."""
     place = directory.resolve()
     in_cache = re.fullmatch(r"models--.+?--(.+)", place.parent.parent.name)
     return shown((in_cache[1] if in_cache else place.name).rpartition("--")[2], 200)

@@ -1,4 +1,5 @@
-"""A model's ``config.json`` as keys of a GGUF file: what architectures share, and how positions are told apart."""
+"""A model's ``config.json`` as keys of a GGUF file: what architectures share, and how positions are
+told apart."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def describe(config: JsonObject, has_rope: bool) -> Described:
     """Return the keys that all architectures share.
 
     Raises:
-        ConversionError: one is missing or cannot be; which values a model may have is checked with the whole file.
+        ConversionError: one is missing or cannot be; which values a model may have is checked with
+            the whole file.
     """
     keys: dict[str, Any] = {key: config.integer(names) for key, names in _INTEGERS.items()}
     if keys["embedding_length"] < keys["attention.head_count"]:
@@ -178,7 +180,8 @@ def _describe_yarn(rope: JsonObject, keys: dict[str, Any], original: int) -> Non
 def llama3_factors(
     rope: JsonObject, theta: float, n_turned: int, original: int
 ) -> np.ndarray[Any, Any]:
-    """Return what Llama 3.1 divides frequencies by: slow ones by the factor, fast ones by 1, and a ramp between.
+    """Return what Llama 3.1 divides frequencies by: slow ones by the factor, fast ones by 1, and a
+    ramp between.
 
     Source: https://github.com/meta-llama/llama-models/blob/main/models/llama3/model.py
     """
@@ -188,7 +191,8 @@ def llama3_factors(
     )
     if low >= high:
         raise rope.fail(
-            f"low_freq_factor is {low:g}: must be below high_freq_factor, {high:g} (get the file again)"
+            f"low_freq_factor is {low:g}: must be below high_freq_factor, {high:g} (get the "
+            f"file again)"
         )
     frequencies = theta ** -(np.arange(0, n_turned, 2) / n_turned)
     turns = original * frequencies / (2 * np.pi)

@@ -1,7 +1,8 @@
-"""Which known way to cut words a ``tokenizer.json`` describes: the one that cuts a text of all kinds as it does.
+"""Which known way to cut words a ``tokenizer.json`` describes: the one that cuts a text of all
+kinds as it does.
 
-Expressions of one meaning are spelled in many ways, so they are not compared. What is found is a key of
-``PRE_TOKENIZERS``; ways that no text here tells apart would be the same for users, too.
+Expressions of one meaning are spelled in many ways, so they are not compared. What is found is a
+key of ``PRE_TOKENIZERS``; ways that no text here tells apart would be the same for users, too.
 
 Source: https://huggingface.co/docs/tokenizers/api/pre-tokenizers
 """
@@ -107,7 +108,8 @@ def _cuts(read: JsonObject, node: Any) -> list[Cut]:
     if kind == "Split":
         return [_split(read, node)]
     raise read.fail(
-        f"pre_tokenizer {shown_value(kind)} is not supported in this form (get a GGUF file of this model)"
+        f"pre_tokenizer {shown_value(kind)} is not supported in this form (get a GGUF file of "
+        f"this model)"
     )
 
 

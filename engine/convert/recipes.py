@@ -1,7 +1,8 @@
-"""Architectures that can be converted, a row for each: what of its tensors and settings is not what all share.
+"""Architectures that can be converted, a row for each: what of its tensors and settings is not what
+all share.
 
-Names of tensors are mapped by the ``gguf`` package. Facts are those of llama.cpp's converter (ggml-org/llama.cpp,
-convert_hf_to_gguf.py) and of transformers' models.
+Names of tensors are mapped by the ``gguf`` package. Facts are those of llama.cpp's converter
+(ggml-org/llama.cpp, convert_hf_to_gguf.py) and of transformers' models.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Recipe:
 
     Attributes:
         architecture: as GGUF names it.
-        is_turned: rope pairs halves in transformers and neighbours in GGUF: rows of queries and keys are reordered.
+        is_turned: rope pairs halves in transformers and neighbours in GGUF: rows of queries and
+            keys are reordered.
         norm_added: to the weights of norms, which are kept as their distance from it.
         transposed: ends of names of matrices that are kept with inputs as rows.
         is_by_head: the fused projection has queries, keys and values of each head together.
@@ -51,7 +53,8 @@ class Recipe:
 
 
 def _copied(**names: str) -> More:
-    """Return what takes over numbers where they are there: GGUF's key, with ``__`` for a dot, and the setting."""
+    """Return what takes over numbers where they are there: GGUF's key, with ``__`` for a dot, and
+    the setting."""
 
     def add(config: JsonObject, described: Described) -> None:
         for key, name in names.items():
@@ -69,7 +72,8 @@ def _set(key: str, value: Any) -> More:
 
 
 def _sliding(period: int = 0) -> More:
-    """Return what adds the window, and which layers have it unless it is all but the last of each period."""
+    """Return what adds the window, and which layers have it unless it is all but the last of each
+    period."""
 
     def add(config: JsonObject, described: Described) -> None:
         if config.get("sliding_window") is None:
@@ -118,7 +122,8 @@ def _own_rope(config: JsonObject, described: Described) -> None:
 
 
 def _scaled_by_head(config: JsonObject, described: Described) -> None:
-    """Queries are divided by the root of a number that GGUF does not name: a head's width, or the share of a head."""
+    """Queries are divided by the root of a number that GGUF does not name: a head's width, or the
+    share of a head."""
     wide = described.keys["embedding_length"]
     n_heads = described.n_heads
     if described.keys["block_count"] in (46, 62):

@@ -1,7 +1,8 @@
-"""Safetensors files: a header in JSON, then each tensor's bytes, mapped read-only. Nothing in them can run.
+"""Safetensors files: a header in JSON, then each tensor's bytes, mapped read-only. Nothing in them
+can run.
 
-Every length is checked before anything is made of it: tensors lie one after the other, without overlap or hole, and
-each has the bytes that its shape and type need.
+Every length is checked before anything is made of it: tensors lie one after the other, without
+overlap or hole, and each has the bytes that its shape and type need.
 
 Source: https://github.com/huggingface/safetensors/blob/main/README.md#format
 """
@@ -69,7 +70,8 @@ class SourceTensor(NamedTuple):
 
 
 def read_directory(directory: Path) -> dict[str, SourceTensor]:
-    """Map the tensors of a model's directory, by name: those of one file, or of the files that an index names.
+    """Map the tensors of a model's directory, by name: those of one file, or of the files that an
+    index names.
 
     Raises:
         FileUnreadableError: a file is missing or cannot be opened.
@@ -134,7 +136,8 @@ def _read(file: ModelFile) -> dict[str, SourceTensor]:
         raise ConversionError(f"{file.shown_name}: {wrong}")
     if file.size_bytes < 8 or size_bytes > min(file.size_bytes - 8, MAX_HEADER_BYTES):
         raise ConversionError(
-            f"{file.shown_name}: its header needs {size_bytes} bytes, more than there are or may be "
+            f"{file.shown_name}: its header needs {size_bytes} bytes, more than there are or "
+            f"may be "
             "(no safetensors file, or truncated: get it again)"
         )
     header = parse_object(

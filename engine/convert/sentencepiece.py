@@ -1,4 +1,5 @@
-"""SentencePiece's ``tokenizer.model``: a message of protocol buffers, of which a few fields are read.
+"""SentencePiece's ``tokenizer.model``: a message of protocol buffers, of which a few fields are
+read.
 
 Source: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto and
 https://protobuf.dev/programming-guides/encoding/
@@ -98,7 +99,8 @@ def parse_sentencepiece(content: bytes, name: str) -> SentencePieceModel:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
-    """Yield number and value of each field; messages and texts as memoryview, fixed numbers as bytes."""
+    """Yield number and value of each field; messages and texts as memoryview, fixed numbers as
+    bytes."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

@@ -1,4 +1,5 @@
-"""Which tensors of a GGUF file are made of which tensors of a directory, and their rows, a few megabytes at a time."""
+"""Which tensors of a GGUF file are made of which tensors of a directory, and their rows, a few
+megabytes at a time."""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ def made_tensors(
         is_tied: the embedding is the head, too; a head next to it counts for nothing.
 
     Raises:
-        ConversionError: a tensor has a type that cannot be read, or a name that the architecture does not know.
+        ConversionError: a tensor has a type that cannot be read, or a name that the architecture
+            does not know.
     """
     names = _Names(recipe.architecture, described.keys["block_count"])
     made = []
@@ -141,7 +143,10 @@ class _Names:
             plain.removeprefix("transformer."), ends
         )
         if found is None:
-            what = f"is not known of the architecture {self._architecture} (a GGUF file of this model may be had)"
+            what = (
+                f"is not known of the architecture {self._architecture} (a GGUF file of this "
+                f"model may be had)"
+            )
             raise ConversionError(f"{source.file.shown_name}: tensor {shown(name)} {what}")
         return str(found)
 
@@ -194,7 +199,8 @@ def _turned(n_rows: int, n_heads: int) -> Array:
 
 
 def _by_kind(n_rows: int, n_heads: int) -> Array:
-    """Return the order of rows in which all queries are before all keys, and those before all values."""
+    """Return the order of rows in which all queries are before all keys, and those before all
+    values."""
     if not n_heads or n_rows % (3 * n_heads):
         raise ConversionError(
             f"config.json: {n_heads} heads do not fit a projection of {n_rows} rows"

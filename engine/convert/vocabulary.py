@@ -1,7 +1,9 @@
-"""The vocabulary of a model's directory as a GGUF file has it: ``tokenizer.json``, or ``tokenizer.model``.
+"""The vocabulary of a model's directory as a GGUF file has it: ``tokenizer.json``, or
+``tokenizer.model``.
 
-Types, scores and special ids are those of llama.cpp's converter (ggml-org/llama.cpp, convert_hf_to_gguf.py and
-gguf-py/gguf/vocab.py). Scores of a vocabulary that comes without them are the order of its merges: they mean no more.
+Types, scores and special ids are those of llama.cpp's converter (ggml-org/llama.cpp,
+convert_hf_to_gguf.py and gguf-py/gguf/vocab.py). Scores of a vocabulary that comes without them are
+the order of its merges: they mean no more.
 """
 
 from __future__ import annotations
@@ -83,7 +85,8 @@ def vocabulary_keys(directory: Path, config: JsonObject, n_tokens: int) -> dict[
         n_tokens: rows of the embedding; ids that no token has become unused ones.
 
     Raises:
-        ConversionError: there is no vocabulary, or it is damaged or of a kind that is not supported.
+        ConversionError: there is no vocabulary, or it is damaged or of a kind that is not
+            supported.
     """
     settings = JsonObject(read_object(directory / SETTINGS) or {}, SETTINGS)
     tokens = _read_tokens(directory)
@@ -135,7 +138,8 @@ def _read_tokens(directory: Path) -> Tokens:
         return _of_sentencepiece(content, tokenizer)
     if found is None:
         raise ConversionError(
-            f"{shown(directory.name)}: has neither {JSON} nor {MODEL} (transformers makes the first: "
+            f"{shown(directory.name)}: has neither {JSON} nor {MODEL} (transformers makes the "
+            f"first: "
             "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR))"
         )
     makers = {"BPE": _of_bpe, "Unigram": _of_unigram, "WordPiece": _of_wordpiece}
@@ -261,7 +265,8 @@ def _unigram_keys(rules: bytes, adds_space: bool, merges_spaces: bool) -> dict[s
 
 
 def _of_wordpiece(tokenizer: JsonObject, model: JsonObject) -> Tokens:
-    """Pieces that begin a word have a space before them there, and those that go on with one have nothing."""
+    """Pieces that begin a word have a space before them there, and those that go on with one have
+    nothing."""
     tokens = Tokens("bert")
     for text, token_id in _vocabulary(model).items():
         is_marked = text.startswith("[") and text.endswith("]")
@@ -339,14 +344,16 @@ def _add_tokens(tokens: Tokens, settings: JsonObject) -> None:
     for key in added.values:
         if not (key.isascii() and key.isdecimal() and len(key) < 10):
             raise settings.fail(
-                f"added_tokens_decoder has {shown(key)} in place of a token's id (get the file again)"
+                f"added_tokens_decoder has {shown(key)} in place of a token's id (get the "
+                f"file again)"
             )
         listed.append(JsonObject({**added.under(key).values, "id": int(key)}, SETTINGS))
     _add(tokens, listed, _ADDED_SCORE)
 
 
 def _add(tokens: Tokens, added: Sequence[JsonObject], score: float = 0.0) -> None:
-    """Give tokens that were added to a vocabulary their types: control tokens, and text that is never cut."""
+    """Give tokens that were added to a vocabulary their types: control tokens, and text that is
+    never cut."""
     for entry in added:
         token_id = entry.get("id")
         text = entry.get("content")
@@ -406,7 +413,8 @@ def _special_text(settings: JsonObject, name: str) -> str:
 
 
 def _marks(tokens: Tokens, settings: JsonObject) -> dict[str, bool]:
-    """Return whether a text begins and ends with a mark: as the settings say, or as the post-processor does it."""
+    """Return whether a text begins and ends with a mark: as the settings say, or as the
+    post-processor does it."""
     marks = {}
     before, after = _around(tokens.post)
     for name, found in (("bos", before), ("eos", after)):

@@ -17,7 +17,8 @@ class TensorInfo:
     Attributes:
         ggml_type: ggml's number of the type.
         type_name: its name, such as ``"Q4_K"``.
-        shape: in NumPy's order, slowest first: (n_rows, n_cols) of a matrix. GGUF stores the reverse.
+        shape: in NumPy's order, slowest first: (n_rows, n_cols) of a matrix. GGUF stores the
+            reverse.
         offset_bytes: from the start of the file.
         size_bytes: length of the data.
         part: index of the model's file that holds it, from 0.
@@ -38,11 +39,12 @@ class GGUFFile:
 
     Attributes:
         version: 2 or 3.
-        metadata: by key. Numbers and bools as Python's own; strings as str (bytes that are not UTF-8 as surrogate
-            escapes); arrays of strings as ``StringArray``, or ``StringCount`` with ``keeps_strings=False``; arrays of
-            numbers and bools as read-only NumPy arrays.
+        metadata: by key. Numbers and bools as Python's own; strings as str (bytes that are not
+            UTF-8 as surrogate escapes); arrays of strings as ``StringArray``, or ``StringCount``
+            with ``keeps_strings=False``; arrays of numbers and bools as read-only NumPy arrays.
         tensors: by name, in the file's order; each is inside the file, aligned, without overlap.
-        data_start: offset of the tensor data in bytes; of the first part for a model in several files.
+        data_start: offset of the tensor data in bytes; of the first part for a model in several
+            files.
         more_files: the other parts of a model that comes in several files.
     """
 
@@ -79,7 +81,8 @@ class GGUFFile:
         return sum(file.size_bytes for file in self.files)
 
     def changed(self) -> bool:
-        """Tell whether a file was written to or shortened since it was opened; if so, do not read the maps."""
+        """Tell whether a file was written to or shortened since it was opened; if so, do not read
+        the maps."""
         return any(file.changed() for file in self.files)
 
     def close(self) -> None:

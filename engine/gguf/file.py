@@ -23,7 +23,8 @@ class ModelFile:
         path: the path it was opened by.
         shown_name: the file's name, fit for a one-line message.
         size_bytes: length of the file when it was opened.
-        map: the whole file, read-only. Shortening the file on disk makes reading it fatal: call ``changed`` first.
+        map: the whole file, read-only. Shortening the file on disk makes reading it fatal: call
+            ``changed`` first.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -47,7 +48,10 @@ class ModelFile:
             return True
 
     def close(self) -> None:
-        """Close the descriptor, and the map unless arrays still use it. Closing twice is harmless."""
+        """Close the descriptor, and the map unless arrays still use it.
+
+        Closing twice is harmless.
+        """
         fd = self._fd
         self._fd = -1
         if fd >= 0:

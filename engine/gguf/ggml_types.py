@@ -1,9 +1,10 @@
 """The tensor types that ggml has numbers for: name, elements per block, bytes per block.
 
-Lists all types, including those the engine does not compute with (``engine.quants`` lists the supported ones), because
-checking a file's layout needs every tensor's size.
+Lists all types, including those the engine does not compute with (``engine.quants`` lists the
+supported ones), because checking a file's layout needs every tensor's size.
 
-Source: enum ggml_type and the type table of ggml, cross-checked with ``gguf.GGML_QUANT_SIZES`` in the tests.
+Source: enum ggml_type and the type table of ggml, cross-checked with ``gguf.GGML_QUANT_SIZES`` in
+the tests.
 """
 
 from collections.abc import Mapping
@@ -15,8 +16,10 @@ class GGMLType(NamedTuple):
     """Layout of one type: ``type_size`` bytes hold ``block_size`` elements of a row.
 
     Attributes:
-        halves: offsets of the float16 values (scales and minima) in a block, in bytes; all other bytes are integers.
-        mixes: ``general.file_type`` values of mixes made mostly of this type, each to the mix's name.
+        halves: offsets of the float16 values (scales and minima) in a block, in bytes; all other
+            bytes are integers.
+        mixes: ``general.file_type`` values of mixes made mostly of this type, each to the mix's
+            name.
     """
 
     name: str

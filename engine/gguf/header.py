@@ -1,4 +1,5 @@
-"""The cursor over a GGUF header, and the metadata it reads. It cannot leave the file or run away with memory.
+"""The cursor over a GGUF header, and the metadata it reads. It cannot leave the file or run away
+with memory.
 
 Reads magic, version, counts, keys and values; no tensors, and no meaning of any key.
 """
@@ -75,10 +76,12 @@ class Header:
         if n_bytes > self.end - at:
             if self.file_bytes > self.end:
                 raise self.fail(
-                    f"{field} needs {amount(n_bytes)} but a header may have {MAX_HEADER_BYTES >> 20} MiB"
+                    f"{field} needs {amount(n_bytes)} but a header may have "
+                    f"{MAX_HEADER_BYTES >> 20} MiB"
                 )
             raise self.fail(
-                f"{field} needs {amount(n_bytes)} but the file has {self.end - at} left (truncated? download it again)"
+                f"{field} needs {amount(n_bytes)} but the file has {self.end - at} left "
+                f"(truncated? download it again)"
             )
         self.at = at + n_bytes
         return at
@@ -97,7 +100,8 @@ class Header:
         """Read ``count`` strings, or step over them."""
         if count > self.strings_left:
             raise self.fail(
-                f"{field} has {_number(count)} strings: at most {MAX_STRINGS} in a file are supported"
+                f"{field} has {_number(count)} strings: at most {MAX_STRINGS} in a file are "
+                f"supported"
             )
         self.strings_left -= count
         try:
@@ -113,7 +117,10 @@ class Header:
         return found
 
     def read_start(self) -> tuple[int, int, int]:
-        """Read magic, version and counts. Returns version, number of tensors, number of metadata keys."""
+        """Read magic, version and counts.
+
+        Returns version, number of tensors, number of metadata keys.
+        """
         refuse_other_formats(self.map[:START_BYTES], self._name)
         self.at = 4
         version = self.number(U32, "version")
@@ -150,7 +157,8 @@ def amount(n_bytes: int) -> str:
 
 
 def read_metadata(header: Header, n_keys: int) -> dict[str, Any]:
-    """Read ``n_keys`` keys and values; ``engine.gguf.read.GGUFFile`` says how each kind of value is represented."""
+    """Read ``n_keys`` keys and values; ``engine.gguf.read.GGUFFile`` says how each kind of value is
+    represented."""
     metadata: dict[str, Any] = {}
     for index in range(n_keys):
         key = checked_name(header, header.string(f"key {index}"), f"key {index}", MAX_KEY_BYTES)

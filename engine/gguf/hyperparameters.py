@@ -1,4 +1,7 @@
-"""Hyperparameters out of GGUF metadata: typed and bounded, whatever a file holds. Knows no key by name."""
+"""Hyperparameters out of GGUF metadata: typed and bounded, whatever a file holds.
+
+Knows no key by name.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ import numpy as np
 from engine.errors import EngineError, GGUFError
 
 LEAST_POSITIVE = 2.0**-126
-"""Smallest normal float32, the type of such numbers in files: no quotient of two of them overflows float64."""
+"""Smallest normal float32, the type of such numbers in files: no quotient of two of them overflows
+float64."""
 
 
 class Hyperparameters:
@@ -98,7 +102,8 @@ class Hyperparameters:
         value = self.number(name, default)
         if value < LEAST_POSITIVE:
             raise self.fail(
-                f"{self.key(name)} is {value}: must be positive, and no smaller than float32 can hold"
+                f"{self.key(name)} is {value}: must be positive, and no smaller than float32 "
+                f"can hold"
             )
         return value
 

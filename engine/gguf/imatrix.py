@@ -1,7 +1,9 @@
-"""Files of importance: for each matrix the sums of its inputs' squares, column by column, as llama.cpp keeps them.
+"""Files of importance: for each matrix the sums of its inputs' squares, column by column, as
+llama.cpp keeps them.
 
-Written as GGUF, a tensor ``NAME.in_sum2`` and a tensor ``NAME.counts`` for each matrix; the older form (a count; then
-name, calls and means of each matrix) is read, too. Source: llama.cpp, ``tools/imatrix`` and ``common/imatrix-loader``.
+Written as GGUF, a tensor ``NAME.in_sum2`` and a tensor ``NAME.counts`` for each matrix; the older
+form (a count; then name, calls and means of each matrix) is read, too. Source: llama.cpp,
+``tools/imatrix`` and ``common/imatrix-loader``.
 """
 
 from __future__ import annotations
@@ -83,8 +85,8 @@ def read_imatrix(path: str | os.PathLike[str]) -> dict[str, Values]:
     """Read how much each column of each matrix counts: the mean square of its inputs.
 
     Returns:
-        By the tensor's name, (n_columns,) float32; of experts n_experts times as many, one after the other, and all 1
-        for one that no token of the text chose.
+        By the tensor's name, (n_columns,) float32; of experts n_experts times as many, one after
+        the other, and all 1 for one that no token of the text chose.
 
     Raises:
         FileUnreadableError: missing, no permission, or not a regular file.
@@ -114,7 +116,8 @@ def _read(gguf: GGUFFile) -> Iterable[tuple[str, Values]]:
             counts = _floats(gguf, matrix + COUNTS)
             if counts.size != sums.size // sums.shape[-1]:
                 raise GGUFError(
-                    f"{gguf.shown_name}: {matrix} has {counts.size} counts for {sums.shape} sums (damaged)"
+                    f"{gguf.shown_name}: {matrix} has {counts.size} counts for {sums.shape} "
+                    f"sums (damaged)"
                 )
             yield matrix, _means(sums, counts)
 
@@ -147,7 +150,8 @@ def _read_old(file: ModelFile) -> Iterable[tuple[str, Values]]:
             value = -1
         if not least <= value <= file.size_bytes:
             raise GGUFError(
-                f"{file.shown_name}: is no file of importance, or damaged at byte {at - 4} (make it again)"
+                f"{file.shown_name}: is no file of importance, or damaged at byte {at - 4} "
+                f"(make it again)"
             )
         return value
 

@@ -1,4 +1,7 @@
-"""Recognises a file's format by its first bytes. Imports nothing heavy: it is called before the first frame."""
+"""Recognises a file's format by its first bytes.
+
+Imports nothing heavy: it is called before the first frame.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,8 @@ _MAGIC_AT_4 = b"TFL3", f"is in the TFLite format, {_NO_GGUF}"
 
 
 def glance(path: str | os.PathLike[str]) -> None:
-    """Check that a path is a readable file that starts as GGUF; takes about 1 ms, the rest is not read.
+    """Check that a path is a readable file that starts as GGUF; takes about 1 ms, the rest is not
+    read.
 
     Raises:
         FileUnreadableError: missing, no permission, or not a regular file.
@@ -96,9 +100,15 @@ def _problem(start: bytes) -> str:
     if not any(start):
         return "begins with zeros: its download has not ended, or failed (download it again)"
     if start.startswith((b"{", b"[")):
-        return f"is JSON, not a model: '{shown(start, 40)}' (an error of the server? download it again)"
+        return (
+            f"is JSON, not a model: '{shown(start, 40)}' (an error of the server? download it "
+            f"again)"
+        )
     if _is_text(start):
-        return f"is a text, not a model: '{shown(start.strip(), 40)}' (an error of the server? download it again)"
+        return (
+            f"is a text, not a model: '{shown(start.strip(), 40)}' (an error of the server? "
+            f"download it again)"
+        )
     return f"is not a GGUF file: magic is '{shown(start[:4])}', not 'GGUF'"
 
 

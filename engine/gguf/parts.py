@@ -1,7 +1,9 @@
-"""A model in several files, ``NAME-00001-of-00003.gguf`` and so on, joined into one table of tensors.
+"""A model in several files, ``NAME-00001-of-00003.gguf`` and so on, joined into one table of
+tensors.
 
-The first part carries the metadata, every part its own tensors and the keys ``split.no`` and ``split.count``. Names of
-parts derive from the first part's own name, never from a file's content, so that no file can point elsewhere.
+The first part carries the metadata, every part its own tensors and the keys ``split.no`` and
+``split.count``. Names of parts derive from the first part's own name, never from a file's content,
+so that no file can point elsewhere.
 
 Source: llama-gguf-split,
 https://github.com/ggml-org/llama.cpp/blob/c392e5094deaf2d1a7c18683214f007fad3fe42b/examples/gguf-split/gguf-split.cpp
@@ -64,7 +66,8 @@ def read_parts(first: GGUFFile, n_parts: int, read_one: Callable[[Path], GGUFFil
         read_one: opens and checks one file.
 
     Raises:
-        EngineError: a part is missing, belongs elsewhere, or repeats a tensor; the message names the part.
+        EngineError: a part is missing, belongs elsewhere, or repeats a tensor; the message names
+            the part.
     """
     opened = [first]
     try:

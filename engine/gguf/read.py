@@ -1,8 +1,10 @@
-"""A GGUF file as metadata and a table of tensors, bounded and validated. No mathematics, no architecture words.
+"""A GGUF file as metadata and a table of tensors, bounded and validated. No mathematics, no
+architecture words.
 
-The header is read once, front to back, in Python integers. Every length is checked against the bytes left before it is
-used, so a hostile file costs no more memory or time than its own header. ``engine.config`` interprets the metadata,
-``engine.weights.weights`` checks which tensors are present.
+The header is read once, front to back, in Python integers. Every length is checked against the
+bytes left before it is used, so a hostile file costs no more memory or time than its own header.
+``engine.config`` interprets the metadata, ``engine.weights.weights`` checks which tensors are
+present.
 
 Source: GGUF specification,
 https://github.com/ggml-org/ggml/blob/9c2adc4962a3a5d259f10db2171e0df5c83e4b05/docs/gguf.md
@@ -41,12 +43,14 @@ _MOST_ELEMENTS_PER_BYTE = 8  # no type packs tighter than one bit per element
 
 
 def read_gguf(path: str | os.PathLike[str], keeps_strings: bool = True) -> GGUFFile:
-    """Open a GGUF file of version 2 or 3 and check its structure. A file without tensors is accepted here.
+    """Open a GGUF file of version 2 or 3 and check its structure. A file without tensors is
+    accepted here.
 
     The first part of a model in several files opens all of them as one.
 
     Args:
-        keeps_strings: False skips arrays of strings: ten times as fast, and enough unless a tokenizer is needed.
+        keeps_strings: False skips arrays of strings: ten times as fast, and enough unless a
+            tokenizer is needed.
 
     Raises:
         FileUnreadableError: missing, no permission, or not a regular file.
@@ -61,7 +65,8 @@ def read_gguf(path: str | os.PathLike[str], keeps_strings: bool = True) -> GGUFF
 
 
 def read_single(path: str | os.PathLike[str], keeps_strings: bool = True) -> GGUFFile:
-    """Open one file by itself, whether whole or a part of a model; arguments and errors as in ``read_gguf``."""
+    """Open one file by itself, whether whole or a part of a model; arguments and errors as in
+    ``read_gguf``."""
     file = ModelFile(path)
     try:
         header = Header(file, keeps_strings)
@@ -83,7 +88,8 @@ def read_single(path: str | os.PathLike[str], keeps_strings: bool = True) -> GGU
 
 
 def typed_metadata(gguf: GGUFFile) -> dict[str, Any]:
-    """Return a file's metadata with numbers and bools as NumPy's, of their types in the file; without ``split.*``."""
+    """Return a file's metadata with numbers and bools as NumPy's, of their types in the file;
+    without ``split.*``."""
     header = Header(gguf.file, keeps_types=True)
     _, _, n_keys = header.read_start()
     return {
@@ -127,7 +133,8 @@ def _read_tensor(header: Header, name: str) -> TensorInfo:
     for axis, dim in enumerate(dims):
         if not 1 <= dim <= _MOST_ELEMENTS_PER_BYTE * header.file_bytes:
             raise header.fail(
-                f"{field} has dimension {axis} of {dim}: a file of {header.file_bytes} bytes cannot be so"
+                f"{field} has dimension {axis} of {dim}: a file of {header.file_bytes} bytes "
+                f"cannot be so"
             )
     if type_number not in GGML_TYPES:
         raise header.fail(
@@ -137,7 +144,8 @@ def _read_tensor(header: Header, name: str) -> TensorInfo:
     layout = GGML_TYPES[type_number]
     if dims[0] % layout.block_size:
         raise header.fail(
-            f"{field} has rows of {dims[0]} elements, not a multiple of {layout.name}'s block of {layout.block_size}"
+            f"{field} has rows of {dims[0]} elements, not a multiple of {layout.name}'s block "
+            f"of {layout.block_size}"
         )
     size_bytes = dims[0] // layout.block_size * layout.type_size
     for dim in dims[1:]:
@@ -155,7 +163,8 @@ def _place(info: TensorInfo, data_start: int, alignment: int, header: Header) ->
     start = data_start + info.offset_bytes
     if start + info.size_bytes > header.file_bytes:
         raise header.fail(
-            f"{field} has {amount(info.size_bytes)} at offset {info.offset_bytes}, past the end of the file "
+            f"{field} has {amount(info.size_bytes)} at offset {info.offset_bytes}, past the "
+            f"end of the file "
             f"(truncated? download it again)"
         )
     return TensorInfo(info.name, info.ggml_type, info.type_name, info.shape, start, info.size_bytes)
@@ -165,23 +174,27 @@ def _check_layout(header: Header, tensors: list[TensorInfo], data_start: int) ->
     """Refuse tensors that share bytes, and data that begin before the header ends."""
     if any(header.map[header.at : data_start]):
         raise header.fail(
-            "n_tensors or general.alignment is wrong: the header goes on where its padding should be"
+            "n_tensors or general.alignment is wrong: the header goes on where its padding "
+            "should be"
         )
     tensors = sorted(tensors, key=lambda tensor: tensor.offset_bytes)
     for before, after in pairwise(tensors):
         if before.offset_bytes + before.size_bytes > after.offset_bytes:
             raise header.fail(
-                f"tensor {after.name} overlaps tensor {before.name}: their offsets or types are wrong"
+                f"tensor {after.name} overlaps tensor {before.name}: their offsets or types "
+                f"are wrong"
             )
 
 
 def _check_file_ends_with_tensors(
     header: Header, tensors: dict[str, TensorInfo], metadata: dict[str, Any]
 ) -> None:
-    """Refuse a declared alignment that leaves data after the last tensor: the file was written with another one."""
+    """Refuse a declared alignment that leaves data after the last tensor: the file was written with
+    another one."""
     alignment = metadata.get("general.alignment")
     end = max(tensor.offset_bytes + tensor.size_bytes for tensor in tensors.values())
     if alignment is not None and header.file_bytes - end >= alignment:
         raise header.fail(
-            f"general.alignment is {alignment} but {header.file_bytes - end} bytes are left over after the last tensor"
+            f"general.alignment is {alignment} but {header.file_bytes - end} bytes are left "
+            f"over after the last tensor"
         )

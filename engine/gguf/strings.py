@@ -1,10 +1,11 @@
-"""Arrays of strings in a file, located without creating Python strings: a list of models needs only their number, a
-vocabulary all of them at once.
+"""Arrays of strings in a file, located without creating Python strings: a list of models needs only
+their number, a vocabulary all of them at once.
 
-Each string begins with its length in eight bytes, so that where one begins is known from the one before. Nearly all
-are shorter than 256 bytes and hold no zero byte: seven zero bytes in a row then mark the lengths. All marks are found
-at once, and each is compared with the end of the string before it. Other strings are stepped over one by one. The
-result equals that of stepping from string to string.
+Each string begins with its length in eight bytes, so that where one begins is known from the one
+before. Nearly all are shorter than 256 bytes and hold no zero byte: seven zero bytes in a row then
+mark the lengths. All marks are found at once, and each is compared with the end of the string
+before it. Other strings are stepped over one by one. The result equals that of stepping from string
+to string.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ _LENGTH_BYTES = 8
 _WINDOW_BYTES = 1 << 18
 _LONGEST_PLAIN_BYTES = _LENGTH_BYTES + 255
 _FEW = 64
-"""Limit on the number of strings that are stepped over one by one; an array is slower for so few."""
+"""Limit on the number of strings that are stepped over one by one; an array is slower for so
+few."""
 _MORE_AT_A_BREAK = 8
-"""Strings stepped over one by one after the first break, twice as many after the second, and so on."""
+"""Strings stepped over one by one after the first break, twice as many after the second, and so
+on."""
 
 Ends = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -72,7 +75,8 @@ class StringArray(Sequence[bytes]):
         return len(self._raw)
 
     def joined(self) -> bytes:
-        """All strings with zero bytes between, equal to ``b"\\0".join``, without creating each string."""
+        """All strings with zero bytes between, equal to ``b"\\0".join``, without creating each
+        string."""
         if not len(self):
             return b""
         content = np.frombuffer(self._raw, np.uint8).copy()
@@ -113,7 +117,10 @@ def end_of_strings(data: mmap.mmap, at: int, end: int, count: int) -> int:
 
 
 def read_strings(data: mmap.mmap, at: int, end: int, count: int) -> StringArray:
-    """Find ``count`` strings that begin at ``at``. Raises StringsCutError: they do not end before ``end``."""
+    """Find ``count`` strings that begin at ``at``.
+
+    Raises StringsCutError: they do not end before ``end``.
+    """
     found = [(ends - at).astype(np.uint32) for ends in _ends(data, at, end, count)]
     if found:
         ends = np.concatenate(found)
@@ -135,7 +142,8 @@ def _ends(data: mmap.mmap, at: int, end: int, count: int) -> Iterator[Ends]:
             at = int(ends[-1])
             if window_end - at < _LONGEST_PLAIN_BYTES or left <= _FEW:
                 continue  # the window is used up, or few strings are left
-        # A file that breaks every stride is stepped through in growing pieces, so that it cannot slow the reader down.
+        # A file that breaks every stride is stepped through in growing pieces, so that it cannot
+        # slow the reader down.
         n_breaks += 1
         n_walked = min(left, n_breaks * _MORE_AT_A_BREAK)
         ends = _walk(data, at, end, n_walked, count - left)
@@ -162,7 +170,8 @@ def _walk(data: mmap.mmap, at: int, end: int, n_steps: int, index: int) -> Ends:
 
 
 def _stride(data: mmap.mmap, at: int, end: int, most: int) -> Ends:
-    """Step over plain strings, all that follow each other and end before ``end``; returns the same."""
+    """Step over plain strings, all that follow each other and end before ``end``; returns the
+    same."""
     window = np.frombuffer(data[at:end], np.uint8)
     starts = _plain_lengths(window)
     if not starts.size or starts[0]:

@@ -1,4 +1,5 @@
-"""What to call a model: by what its file says, or by the file's name where that says nothing or something else."""
+"""What to call a model: by what its file says, or by the file's name where that says nothing or
+something else."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ _LONGEST = 400
 
 
 def model_title(metadata: Mapping[str, Any], path: Path) -> str:
-    """Return ``general.name``, or what the file's name says where that is empty, a word for any model, or differs.
+    """Return ``general.name``, or what the file's name says where that is empty, a word for any
+    model, or differs.
 
     Both come from outside: neither is cleaned.
     """

@@ -1,4 +1,5 @@
-"""GGUF files written: metadata first, then each tensor's bytes as they come. A file has its name only when it is whole.
+"""GGUF files written: metadata first, then each tensor's bytes as they come. A file has its name
+only when it is whole.
 
 The layout is the ``gguf`` package's; it is imported with the first file that is written.
 """
@@ -103,14 +104,15 @@ class TensorWriter:
 def writing(
     path: str | os.PathLike[str], metadata: Mapping[str, Any], tensors: Sequence[TensorToWrite]
 ) -> Iterator[TensorWriter]:
-    """Write a GGUF file next to its place, and rename it there at the end; a file that has the name is replaced.
+    """Write a GGUF file next to its place, and rename it there at the end; a file that has the name
+    is replaced.
 
     On any exception nothing is left. A process that is killed leaves a file ``.jalopy-*.part``.
 
     Args:
-        metadata: in order. NumPy's scalars and arrays keep their types, as ``typed_metadata`` reads them; Python's own
-            numbers are uint32, float32 and bool; other sequences are strings. The format has no empty arrays: such
-            keys are left out.
+        metadata: in order. NumPy's scalars and arrays keep their types, as ``typed_metadata`` reads
+            them; Python's own numbers are uint32, float32 and bool; other sequences are strings.
+            The format has no empty arrays: such keys are left out.
         tensors: the table; the body writes their bytes in this order.
 
     Raises:
@@ -142,7 +144,8 @@ def _check_room(path: Path, wanted_bytes: int) -> None:
     free_bytes = shutil.disk_usage(path.parent).free
     if wanted_bytes > free_bytes:
         raise FileUnwritableError(
-            f"{shown(path.name)}: needs {shown_bytes(wanted_bytes)} and its disk has {shown_bytes(free_bytes)} left"
+            f"{shown(path.name)}: needs {shown_bytes(wanted_bytes)} and its disk has "
+            f"{shown_bytes(free_bytes)} left"
             " (make room, or choose another folder)"
         )
 

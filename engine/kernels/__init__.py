@@ -53,7 +53,8 @@ KERNELS: dict[str, str] = {
     "sigmoid gate": "engine.kernels.gates:sigmoid_gate",
     "join attention": "engine.kernels.join_attention:join_attention",
 }
-"""Operations on unquantised data; ``embed``, ``matvec`` and ``matmul`` are followed by a type of ``QUANTS``."""
+"""Operations on unquantised data; ``embed``, ``matvec`` and ``matmul`` are followed by a type of
+``QUANTS``."""
 CACHE_KERNELS = {"store": "store", "attention": "attention", "attention parts": "attention_parts"}
-"""Operations on the cache, followed by a type of ``KV_TYPES`` -> their names in ``engine.kernels.kv_TYPE``; of two
-types, keys' and values', the file's name has both."""
+"""Operations on the cache, followed by a type of ``KV_TYPES`` -> their names in
+``engine.kernels.kv_TYPE``; of two types, keys' and values', the file's name has both."""

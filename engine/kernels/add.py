@@ -19,7 +19,8 @@ def add(op, thread, n_threads):
 
 @kernel
 def add_normed(op, thread, n_threads):
-    """x += rmsnorm(branch); every thread finds the root of every token and adds its own share of elements."""
+    """x += rmsnorm(branch); every thread finds the root of every token and adds its own share of
+    elements."""
     x, branch, n = vec.load_words(op, (F.x, F.branch, F.n))
     weight = vec.load_i64(op + F.weight)
     eps = vec.load_f64(op + F.eps)

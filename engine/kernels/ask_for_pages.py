@@ -1,6 +1,8 @@
-"""Reading ahead where a model is larger than memory: weights are asked for before threads reach them.
+"""Reading ahead where a model is larger than memory: weights are asked for before threads reach
+them.
 
-Without it the threads read them by page faults, one after the other; so the disk has all requests at once.
+Without it the threads read them by page faults, one after the other; so the disk has all requests
+at once.
 """
 
 from engine import simd as vec
@@ -9,7 +11,8 @@ from engine.kernels.records import ASK as F
 from engine.kernels.records import EXPERT, EXPERT_BYTES, STREAM
 
 ASKED_BYTES = 128 << 10
-"""Of one request: what Linux reads ahead of a file at most, unless told otherwise; it would drop the rest."""
+"""Of one request: what Linux reads ahead of a file at most, unless told otherwise; it would drop
+the rest."""
 
 
 @inner
@@ -21,7 +24,10 @@ def ask_for(first, n_bytes):
 
 @kernel
 def ask_for_experts(op, thread, n_threads):
-    """Ask for the weights of the chosen experts. The last thread asks; the others begin meanwhile."""
+    """Ask for the weights of the chosen experts.
+
+    The last thread asks; the others begin meanwhile.
+    """
     if thread == n_threads - 1:
         table, slabs = vec.load_words(op, (F.table, F.slabs))
         for i in range(vec.load_i64(table)):
@@ -33,7 +39,10 @@ def ask_for_experts(op, thread, n_threads):
 
 @kernel
 def stream(op, thread, n_threads):
-    """Drop the pages that one matrix has for itself, and ask for another. The last thread does it."""
+    """Drop the pages that one matrix has for itself, and ask for another.
+
+    The last thread does it.
+    """
     if thread == n_threads - 1:
         first, n_bytes = vec.load_words(op, (STREAM.last, STREAM.last_bytes))
         begin = (first + vec.PAGE_BYTES - 1) & -vec.PAGE_BYTES

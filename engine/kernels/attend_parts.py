@@ -1,6 +1,8 @@
-"""Attention of decode: all query heads that share keys go through a chunk together, converting it as they read it.
+"""Attention of decode: all query heads that share keys go through a chunk together, converting it
+as they read it.
 
-Several registers of keys, or of values, side by side give few heads enough sums that wait for nothing.
+Several registers of keys, or of values, side by side give few heads enough sums that wait for
+nothing.
 """
 
 from engine import simd as vec
@@ -47,7 +49,8 @@ N_FEW, N_MANY = (2, 4) if HAS_ROOM else (1, 2)
 def multiply_tile(
     registers, load, sums, rows, at, scales, i, apart, along, n, ask, out, out_row_bytes
 ):
-    """Rows of n f32 times a tile whose registers are ``apart``, ``along`` from one step to the next.
+    """Rows of n f32 times a tile whose registers are ``apart``, ``along`` from one step to the
+    next.
 
     Args:
         ask: address from which on memory is asked for, and bits for each step and register.
@@ -65,7 +68,8 @@ def multiply_tile(
 def multiply_rows(
     registers, load, sums, rows, at, scales, apart, along, n, n_registers, ask, out, out_row_bytes
 ):
-    """The same for any number of registers: as many as the sums have at a time; what is left, row by row."""
+    """The same for any number of registers: as many as the sums have at a time; what is left, row
+    by row."""
     address, row_bytes = rows
     ahead, bits = ask
     wide = len(sums[0])
@@ -86,7 +90,8 @@ def multiply_rows(
 
 @inner
 def heads_at_once(left):
-    """Of so many heads left, how many to take: six at most, and so that the last have sums enough."""
+    """Of so many heads left, how many to take: six at most, and so that the last have sums
+    enough."""
     if left > 10:
         return 6
     if left > 6:
@@ -216,9 +221,11 @@ def multiply_heads(
 def attend_chunk(
     cache, op, kv_head, first_head, n_heads, pos, first, end, next_keys, room, out, out_bytes
 ):
-    """Attend to positions first <= p < end of a chunk with heads of one KV head; ``first`` is a multiple of eight.
+    """Attend to positions first <= p < end of a chunk with heads of one KV head; ``first`` is a
+    multiple of eight.
 
-    Memory is asked for the values while the keys are read, and for the next keys while the values are.
+    Memory is asked for the values while the keys are read, and for the next keys while the values
+    are.
 
     Args:
         out: where the first head's result goes; the others' are ``out_bytes`` apart.
@@ -257,9 +264,11 @@ def attend_chunk(
 
 @inner
 def attend_parts(cache, op, thread, n_threads):
-    """Decode, first half: (KV head, chunk) pairs of one token; each head's and chunk's result goes to ``out``.
+    """Decode, first half: (KV head, chunk) pairs of one token; each head's and chunk's result goes
+    to ``out``.
 
-    A thread's pairs follow each other in memory, so that what it asks for ahead is what it reads next.
+    A thread's pairs follow each other in memory, so that what it asks for ahead is what it reads
+    next.
     """
     pos = vec.load_i64(vec.load_i64(op + F.step) + STEP.start_pos)
     n_heads, n_kv_heads = vec.load_words(op, (F.n_heads, F.n_kv_heads))

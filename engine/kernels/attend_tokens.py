@@ -1,8 +1,9 @@
-"""Attention of a prompt's tokens: tiles of queries by keys, and by elements of values, with all sums in registers.
+"""Attention of a prompt's tokens: tiles of queries by keys, and by elements of values, with all
+sums in registers.
 
-The queries of all tokens and heads that share keys are one list. Up to ``ROWS`` of it go through the chunks together: a
-tile of keys at a time is converted to f32 and multiplied by all that see any of it, then a tile of values. Six queries
-by sixteen keys need eight loads for twelve products.
+The queries of all tokens and heads that share keys are one list. Up to ``ROWS`` of it go through
+the chunks together: a tile of keys at a time is converted to f32 and multiplied by all that see any
+of it, then a tile of values. Six queries by sixteen keys need eight loads for twelve products.
 """
 
 from typing import NamedTuple
@@ -48,7 +49,8 @@ class Room(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Queries of one KV head: the first's number, how many there are, heads of a token, position of the first token."""
+    """Queries of one KV head: the first's number, how many there are, heads of a token, position of
+    the first token."""
 
     first: int
     n: int
@@ -82,7 +84,8 @@ def query_of(op, rows, row):
 
 @inner
 def store_spans(op, rows, spans):
-    """For each tile of queries the positions that any of them sees: the first, and the end in whole eights."""
+    """For each tile of queries the positions that any of them sees: the first, and the end in whole
+    eights."""
     for row in range(0, rows.n, TILE_ROWS):
         pos, _ = query_of(op, rows, row)
         last_pos, _ = query_of(op, rows, min(row + TILE_ROWS, rows.n) - 1)
@@ -94,7 +97,8 @@ def store_spans(op, rows, spans):
 
 @inner
 def span(spans, tile, first, end):
-    """What a tile of queries sees of positions first <= p < end: (first, end) in whole eights; empty where nothing."""
+    """What a tile of queries sees of positions first <= p < end: (first, end) in whole eights;
+    empty where nothing."""
     return max(first, vec.load_i64(spans + 16 * tile)), min(
         end + -end % 8, vec.load_i64(spans + 16 * tile + 8)
     )
@@ -144,7 +148,8 @@ def convert_keys(cache, head_dim, keys, scales, n, to):
 
 @inner
 def convert_values(cache, head_dim, values, scales, n, first, to):
-    """``KEYS`` elements from ``first`` on, or what the head has of them, of n positions: [n][KEYS] f32."""
+    """``KEYS`` elements from ``first`` on, or what the head has of them, of n positions: [n][KEYS]
+    f32."""
     _, _, _, _, _, load_v = cache
     _, _, v_row, scale_row = row_bytes(cache, head_dim)
     for e in range(first, min(first + KEYS, head_dim), 8):
@@ -227,7 +232,8 @@ def attend_rows(cache, op, rows, room):
 
 @inner
 def attend_tokens(cache, op, thread, n_threads):
-    """Prefill: lists of queries are dealt to the threads in turn; each is finished by the thread that began it.
+    """Prefill: lists of queries are dealt to the threads in turn; each is finished by the thread
+    that began it.
 
     The record names a range of KV heads, so that one operation stays short.
     """

@@ -1,11 +1,14 @@
-"""Softmax attention over the cache: what prompts (``attend_tokens.py``) and decode (``attend_parts.py``) share.
+"""Softmax attention over the cache: what prompts (``attend_tokens.py``) and decode
+(``attend_parts.py``) share.
 
-Positions are worked off in fixed chunks; a chunk leaves a query's maximum, its sum and its unscaled result, and chunks
-are joined in order. The score of a query and a key is one sum in the order of elements, an element of a chunk's result
-one sum in the order of positions. So a result depends neither on the number of threads, nor on how many tokens were fed
-at once, nor on the path: prompts convert keys and values once for many queries, decode as it reads them.
+Positions are worked off in fixed chunks; a chunk leaves a query's maximum, its sum and its unscaled
+result, and chunks are joined in order. The score of a query and a key is one sum in the order of
+elements, an element of a chunk's result one sum in the order of positions. So a result depends
+neither on the number of threads, nor on how many tokens were fed at once, nor on the path: prompts
+convert keys and values once for many queries, decode as it reads them.
 
-A cache type (``kv_f16.py`` and its like) says how its keys and values are kept: ``cache_type.Kept``.
+A cache type (``kv_f16.py`` and its like) says how its keys and values are kept:
+``cache_type.Kept``.
 """
 
 from engine import simd as vec
@@ -26,7 +29,8 @@ HAS_ROOM = HAS_ARM64 or "avx" in FEATURES
 
 @inner
 def row_bytes(cache, head_dim):
-    """Bytes of one position of a head: of its key, the key's scales, its value, the value's scales."""
+    """Bytes of one position of a head: of its key, the key's scales, its value, the value's
+    scales."""
     k_bits, k_block, _, v_bits, v_block, _ = cache
     k_scales = (head_dim + k_block - 1) // k_block
     v_scales = (head_dim + v_block - 1) // v_block
@@ -70,7 +74,8 @@ def first_seen(op, pos):
 
 @inner
 def last_seen(op, pos):
-    """The last position that a query at ``pos`` sees: its own, or one after it that the step has."""
+    """The last position that a query at ``pos`` sees: its own, or one after it that the step
+    has."""
     step = vec.load_i64(op + F.step)
     return min(
         pos + vec.load_i64(op + F.after),
@@ -87,7 +92,8 @@ def cap_scores(scores, n, cap):
 
 @inner
 def slant_scores(scores, n, slope, distance):
-    """Add slope times how far each of n positions is from the query (ALiBi, Press et al. 2021, arXiv:2108.12409).
+    """Add slope times how far each of n positions is from the query (ALiBi, Press et al. 2021,
+    arXiv:2108.12409).
 
     Args:
         distance: of the first position, negative or 0.
@@ -98,7 +104,8 @@ def slant_scores(scores, n, slope, distance):
 
 @inner
 def weigh(op, head, pos, scores, first, end, result):
-    """Make scores of a query at ``pos`` softmax weights exp(score - maximum), 0 where it does not see the position.
+    """Make scores of a query at ``pos`` softmax weights exp(score - maximum), 0 where it does not
+    see the position.
 
     Args:
         scores: of positions first <= p < end; both are multiples of eight.
@@ -133,7 +140,8 @@ def weigh(op, head, pos, scores, first, end, result):
 
 @inner
 def begin_joined(op, head, acc):
-    """Clear ``acc``; maximum and sum of no chunk, or of the head's sink, a score that weighs in the sum alone."""
+    """Clear ``acc``; maximum and sum of no chunk, or of the head's sink, a score that weighs in the
+    sum alone."""
     sinks = vec.load_i64(op + F.sinks)
     zero = vec.splat_f32x8(0.0)
     for i in range(0, vec.load_i64(op + F.head_dim), 8):

@@ -15,10 +15,11 @@ class Kept(NamedTuple):
     Attributes:
         bits: of one element.
         block: elements that share a scale, ``UNSCALED`` where there is none.
-        load: of keys (tile, scales, i) -> f32x8, element i of the tile's eight positions, scaled; of values (row,
-            scales, i) -> f32x8, eight elements of one position from i on, a multiple of 8, scaled.
-        store: (x, head_dim, at, step, scales, scale_step) -> None, writes one position of one head, neighbours ``step``
-            elements or bytes apart and their scales ``scale_step`` bytes.
+        load: of keys (tile, scales, i) -> f32x8, element i of the tile's eight positions, scaled;
+            of values (row, scales, i) -> f32x8, eight elements of one position from i on, a
+            multiple of 8, scaled.
+        store: (x, head_dim, at, step, scales, scale_step) -> None, writes one position of one head,
+            neighbours ``step`` elements or bytes apart and their scales ``scale_step`` bytes.
     """
 
     bits: int
@@ -28,8 +29,8 @@ class Kept(NamedTuple):
 
 
 def cache_kernels(module, keys, values):
-    """Make ``store``, which writes k and v of the step's tokens; and attention, of one token up to partial results
-    (``attention_parts``) and of a block of tokens."""
+    """Make ``store``, which writes k and v of the step's tokens; and attention, of one token up to
+    partial results (``attention_parts``) and of a block of tokens."""
     (k_bits, k_block, load_k, store_k) = keys
     (v_bits, v_block, load_v, store_v) = values
 

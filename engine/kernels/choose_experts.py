@@ -1,6 +1,8 @@
-"""Each token's experts and their weights, of the router's products (Shazeer et al. 2017, arXiv:1701.06538).
+"""Each token's experts and their weights, of the router's products (Shazeer et al. 2017,
+arXiv:1701.06538).
 
-Whatever the products are, NaN included, the experts chosen are different ones that exist: addresses are made of them.
+Whatever the products are, NaN included, the experts chosen are different ones that exist: addresses
+are made of them.
 """
 
 import math
@@ -37,7 +39,8 @@ def softmax(x, n, out):
 
 @inner
 def take_best(scores, n, taken, n_taken):
-    """The place of the best of n f32 whose place is not among the taken (i32); the first of equals."""
+    """The place of the best of n f32 whose place is not among the taken (i32); the first of
+    equals."""
     best = -1
     best_score = np.float32(0.0)
     for i in range(n):
@@ -133,7 +136,8 @@ def choose(op, logits, ids, weights, room):
 
 @kernel
 def choose_experts(op, thread, n_threads):
-    """Tokens are dealt in turn, the first to the first thread, which goes on with it alone in decode."""
+    """Tokens are dealt in turn, the first to the first thread, which goes on with it alone in
+    decode."""
     n, n_used = vec.load_words(op, (F.n_experts, F.n_used))
     logits, ids, weights = vec.load_words(op, (F.logits, F.ids, F.weights))
     room = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)

@@ -1,7 +1,9 @@
-"""Causal convolutions of each channel by itself: the inputs before a block come from a state, the last ones go there.
+"""Causal convolutions of each channel by itself: the inputs before a block come from a state, the
+last ones go there.
 
-Tokens are worked off from the last to the first, so that results can take the place of inputs. Threads share the
-channels, and the order of additions is the same for one token and for many: no result depends on how tokens are fed.
+Tokens are worked off from the last to the first, so that results can take the place of inputs.
+Threads share the channels, and the order of additions is the same for one token and for many: no
+result depends on how tokens are fed.
 """
 
 from engine import simd as vec
@@ -112,7 +114,8 @@ def lengthen(head, head_dim, eps, length):
 
 @kernel
 def convolution(op, thread, n_threads):
-    """x = silu(convolution(x) + bias), then the lengths of heads; whole heads are dealt to the threads."""
+    """x = silu(convolution(x) + bias), then the lengths of heads; whole heads are dealt to the
+    threads."""
     n_tokens = n_tokens_of(op)
     head_dim = vec.load_i64(op + F.head_dim)
     x, bias, n_normed, n_scaled = vec.load_words(op, (F.x, F.bias, F.n_normed, F.n_scaled))

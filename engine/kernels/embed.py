@@ -1,4 +1,5 @@
-"""Rows of the token embedding, dequantised by the type's own function, and rows of learned positions."""
+"""Rows of the token embedding, dequantised by the type's own function, and rows of learned
+positions."""
 
 from engine import simd as vec
 from engine.jit import kernel
@@ -8,7 +9,8 @@ from engine.kernels.share import n_tokens_of, share
 
 
 def embed_rows(dequantize, block_size, block_bytes):
-    """Make the kernel ``embed``: the row of each token of the step; tokens are dealt to the threads.
+    """Make the kernel ``embed``: the row of each token of the step; tokens are dealt to the
+    threads.
 
     Args:
         dequantize: (block, out) -> None, writes ``block_size`` f32.
@@ -30,7 +32,8 @@ def embed_rows(dequantize, block_size, block_bytes):
 
 @kernel
 def add_positions(op, thread, n_threads):
-    """x += the row of each token's position; tokens are dealt as in ``embed_rows``, so no barrier is needed between.
+    """x += the row of each token's position; tokens are dealt as in ``embed_rows``, so no barrier
+    is needed between.
 
     A position that the table does not have reads the last row: nothing beyond it is touched.
     """

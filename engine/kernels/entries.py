@@ -1,4 +1,7 @@
-"""Compiled functions that Python calls: C functions of three int64, found by name. Imports no numba."""
+"""Compiled functions that Python calls: C functions of three int64, found by name.
+
+Imports no numba.
+"""
 
 import ctypes
 from collections.abc import Callable
@@ -18,14 +21,16 @@ ENTRIES = {
     "penalise": "engine.sampling.repetition_kernels:penalise",
     "find repeats": "engine.sampling.repetition_kernels:find_repeats",
 }
-"""Name -> place. A session has all of them compiled before the first prompt, so that it waits for none."""
+"""Name -> place. A session has all of them compiled before the first prompt, so that it waits for
+none."""
 
 _C_FUNCTION = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)
 
 
 @cache
 def entry(name: str) -> Callable[[int, int, int], None]:
-    """The function of a name, linked or compiled when it is first asked for; it runs without the GIL."""
+    """The function of a name, linked or compiled when it is first asked for; it runs without the
+    GIL."""
     from engine.ahead import address_of  # imports llvmlite, which opening a model does not need
 
     return _C_FUNCTION(address_of(ENTRIES[name]))

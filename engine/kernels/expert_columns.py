@@ -1,4 +1,5 @@
-"""Between tokens and the columns of their experts: copies to go in, and weighted sums of what comes out."""
+"""Between tokens and the columns of their experts: copies to go in, and weighted sums of what comes
+out."""
 
 import math
 
@@ -10,7 +11,8 @@ from engine.kernels.share import n_tokens_of, share
 
 @kernel
 def spread_columns(op, thread, n_threads):
-    """Copy every token to the columns of its experts; threads have the shares that they quantise."""
+    """Copy every token to the columns of its experts; threads have the shares that they
+    quantise."""
     x, out, columns = vec.load_words(op, (SPREAD.x, SPREAD.out, SPREAD.columns))
     n_used, dim = vec.load_words(op, (SPREAD.n_used, SPREAD.dim))
     first, last = share(dim, 256, thread, n_threads)

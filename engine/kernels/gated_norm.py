@@ -17,7 +17,8 @@ def gate_head(x, gate, n_bytes):
 
 @kernel
 def gated_norm(op, thread, n_threads):
-    """Norm and gate, or gate and norm, every head in place; heads of all tokens are dealt to the threads."""
+    """Norm and gate, or gate and norm, every head in place; heads of all tokens are dealt to the
+    threads."""
     n_heads, head_dim, is_gated_first, weights, weight_step = vec.load_words(
         op, (F.n_heads, F.head_dim, F.gate_first, F.weight, F.weight_step)
     )

@@ -1,7 +1,7 @@
 """Activation functions, in place: gate = f(gate) * up, or up = f(up) where a layer has no gate.
 
-SwiGLU, GeGLU and ReGLU: Shazeer 2020, arXiv:2002.05202. Elements are dealt to the threads; those that fill no register
-go through one by themselves, so that every element is computed alike.
+SwiGLU, GeGLU and ReGLU: Shazeer 2020, arXiv:2002.05202. Elements are dealt to the threads; those
+that fill no register go through one by themselves, so that every element is computed alike.
 """
 
 import math
@@ -20,14 +20,16 @@ STEEPNESS = 1.702
 LIMIT = 7.0
 """Of GPT-OSS's gate."""
 STEEP = -1e38
-"""A number below zero times this is above one, but for those that float32 no longer holds in full."""
+"""A number below zero times this is above one, but for those that float32 no longer holds in
+full."""
 
 
 def gated(f):
     """Make a kernel.
 
     Args:
-        f: (gate, up) -> what takes the place of ``gate``, registers of f32; one without a gate ignores ``up``.
+        f: (gate, up) -> what takes the place of ``gate``, registers of f32; one without a gate
+            ignores ``up``.
     """
 
     def gate(op, thread, n_threads):
@@ -69,7 +71,8 @@ def sigmoid_times(x, up):
 
 @inner
 def gelu_of(x):
-    """x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3): GELU approximated by tanh (arXiv:1606.08415)."""
+    """x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3): GELU approximated by tanh
+    (arXiv:1606.08415)."""
     u = vec.fmul(x, vec.fma(vec.fmul(x, x), vec.splat_like(x, CUBIC), vec.splat_like(x, LINEAR)))
     return vec.fdiv(x, vec.fadd(vec.splat_like(x, 1.0), exp_lanes(u)))
 
@@ -88,7 +91,8 @@ def relu_times(x, up):
 
 @inner
 def clamped_times(gate, up):
-    """GPT-OSS: g / (1 + exp(-1.702 g)) * (u + 1), g at most 7 and u within [-7, 7]; NaN stays NaN."""
+    """GPT-OSS: g / (1 + exp(-1.702 g)) * (u + 1), g at most 7 and u within [-7, 7]; NaN stays
+    NaN."""
     gate, one = vec.fmin(vec.splat_like(gate, LIMIT), gate), vec.splat_like(gate, 1.0)
     up = vec.fmax(vec.splat_like(gate, -LIMIT), vec.fmin(vec.splat_like(gate, LIMIT), up))
     return vec.fmul(
@@ -124,7 +128,8 @@ swiglu, sigmoid_gate, geglu, reglu, clamped_swiglu, gelu, squared_relu = kernels
 
 @inner
 def xielu_of(x, above, below, slope, bound):
-    """The parabola of what is above zero, the exponential of what is below, and the line of both."""
+    """The parabola of what is above zero, the exponential of what is below, and the line of
+    both."""
     nought = vec.splat_f32x8(0.0)
     one = vec.splat_f32x8(1.0)
     positive = vec.fmax(nought, x)

@@ -1,8 +1,8 @@
 """The grids of the IQ types: of all groups of four or eight weights, those that a type can express.
 
-An index into a grid takes the place of its weights. The tables are those of ggml-common.h (iq3xxs_grid and others),
-packed as the ``gguf`` package packs them (MIT licence, gguf/quants.py): the number of each weight's value in two or
-four bits, the first weight lowest; here in base 85.
+An index into a grid takes the place of its weights. The tables are those of ggml-common.h
+(iq3xxs_grid and others), packed as the ``gguf`` package packs them (MIT licence, gguf/quants.py):
+the number of each weight's value in two or four bits, the first weight lowest; here in base 85.
 """
 
 from base64 import b85decode
@@ -34,7 +34,8 @@ class Grid(NamedTuple):
         return [weights[at : at + self.width] for at in range(0, len(weights), self.width)]
 
     def table(self) -> bytes:
-        """The entries as kernels find them: eight bytes each, those of four with zeros after and once more before."""
+        """The entries as kernels find them: eight bytes each, those of four with zeros after and
+        once more before."""
         if self.width == 8:
             return b"".join(self.entries())
         return b"".join(e + bytes(4) for e in self.entries()) + b"".join(

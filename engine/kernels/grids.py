@@ -1,8 +1,10 @@
-"""Blocks of 256 weights that are entries of a grid: decode, prefill and embedding of the IQ types below four bits.
+"""Blocks of 256 weights that are entries of a grid: decode, prefill and embedding of the IQ types
+below four bits.
 
-A type writes what a block says into 192 bytes of room: offsets into its table, a byte of signs for eight weights (or of
-what else they share), and sixteen scales. Everything after that is the same for all: entries are gathered, their signs
-go to the activations, and whole numbers are multiplied and scaled. Any bits are within a grid: offsets are masked.
+A type writes what a block says into 192 bytes of room: offsets into its table, a byte of signs for
+eight weights (or of what else they share), and sixteen scales. Everything after that is the same
+for all: entries are gathered, their signs go to the activations, and whole numbers are multiplied
+and scaled. Any bits are within a grid: offsets are masked.
 
 A type supplies:
 
@@ -34,9 +36,11 @@ EIGHTS = 64
 SIGNS = 128
 SCALES = 160
 ROOM_BYTES = 192
-"""Places in the room: 64 offsets of entries of four weights, or 32 of eight; 32 bytes of signs; 16 int16 scales."""
+"""Places in the room: 64 offsets of entries of four weights, or 32 of eight; 32 bytes of signs; 16
+int16 scales."""
 ROOM_STEP = 256
-"""From a block's room to the next one's: what was just written can be read in smaller parts only after a while."""
+"""From a block's room to the next one's: what was just written can be read in smaller parts only
+after a while."""
 RAISED_BY = 9
 """Offset added to weights of the raised kind."""
 ONE = np.float32(1.0)
@@ -185,7 +189,8 @@ def unpack_words(prepare, weights, d_of, signed, block, out):
 
 @inner
 def unpack_bytes(prepare, weights, d_of, signed, block, out):
-    """Write one row's part of a tile, weights 128 too large for VNNI; that becomes minima of -128 scales."""
+    """Write one row's part of a tile, weights 128 too large for VNNI; that becomes minima of -128
+    scales."""
     room = out + NARROW - ROOM_BYTES
     prepare(block, room)
     for j in range(vec.rolled(8)):

@@ -1,6 +1,8 @@
-"""Tokens by the experts they chose, and a kernel run for each expert in use: whatever its type, with its own tokens.
+"""Tokens by the experts they chose, and a kernel run for each expert in use: whatever its type,
+with its own tokens.
 
-The experts share the crew without a barrier between two of them: the threads claim rows of one after the other.
+The experts share the crew without a barrier between two of them: the threads claim rows of one
+after the other.
 """
 
 from engine import simd as vec
@@ -37,7 +39,8 @@ def reset_expert(op, place, n_threads):
 
 @kernel
 def group_tokens(op, thread, n_threads):
-    """The first thread does it: a walk over all choices, none of which is longer than a look at its weights."""
+    """The first thread does it: a walk over all choices, none of which is longer than a look at its
+    weights."""
     if thread == 0:
         ids, columns, counts = vec.load_words(op, (F.ids, F.columns, F.room))
         n_experts, table = vec.load_words(op, (F.n_experts, F.table))

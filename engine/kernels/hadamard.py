@@ -1,8 +1,9 @@
 """Heads times a normalised Hadamard matrix, which spreads what few elements hold over all of them.
 
-Keys of many models have a few large elements, which cost their group of a quantised type its resolution. The matrix
-is orthonormal, symmetric and its own inverse: products of queries and keys stay what they were when both are multiplied
-by it, and so do sums of values when they are multiplied once more (QuaRot, arXiv:2404.00456).
+Keys of many models have a few large elements, which cost their group of a quantised type its
+resolution. The matrix is orthonormal, symmetric and its own inverse: products of queries and keys
+stay what they were when both are multiplied by it, and so do sums of values when they are
+multiplied once more (QuaRot, arXiv:2404.00456).
 """
 
 from engine import simd as vec
@@ -35,7 +36,8 @@ def spread(at, n_bytes, factor):
 
 @kernel
 def hadamard(op, thread, n_threads):
-    """Heads of all tokens are dealt to the threads as ``rope`` deals them; each has one block or several."""
+    """Heads of all tokens are dealt to the threads as ``rope`` deals them; each has one block or
+    several."""
     n_heads = vec.load_i64(op + F.n_heads)
     head_bytes = 4 * vec.load_i64(op + F.head_dim)
     x = vec.load_i64(op + F.x)

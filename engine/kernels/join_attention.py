@@ -1,4 +1,5 @@
-"""Decode, second half of attention: every head's chunks become one result, whatever the cache's type."""
+"""Decode, second half of attention: every head's chunks become one result, whatever the cache's
+type."""
 
 from engine import simd as vec
 from engine.jit import kernel

@@ -1,4 +1,5 @@
-"""The cache as float32: K in tiles ``[position/8][head_dim][8]``, V in rows ``[position][head_dim]``."""
+"""The cache as float32: K in tiles ``[position/8][head_dim][8]``, V in rows
+``[position][head_dim]``."""
 
 from engine import simd as vec
 from engine.jit import inner

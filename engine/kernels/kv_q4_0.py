@@ -1,7 +1,9 @@
-"""The cache as numbers of four bits, -8 to 7, in groups of 32 elements; layout and scales as in ``kv_q8_0.py``.
+"""The cache as numbers of four bits, -8 to 7, in groups of 32 elements; layout and scales as in
+``kv_q8_0.py``.
 
-A byte holds elements j and j + 8 of sixteen, the first in its lower half, so that eight neighbours come out of eight
-bytes by shifts. The scale is an eighth of what lies furthest from 0, with the sign that makes this -8 (GGML's Q4_0).
+A byte holds elements j and j + 8 of sixteen, the first in its lower half, so that eight neighbours
+come out of eight bytes by shifts. The scale is an eighth of what lies furthest from 0, with the
+sign that makes this -8 (GGML's Q4_0).
 """
 
 from engine import simd as vec

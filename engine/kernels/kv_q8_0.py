@@ -1,8 +1,9 @@
 """The cache as int8 in groups of 32 elements, scales apart so that loads stay aligned.
 
-K bytes in tiles ``[position/8][head_dim][8]`` with scales ``[position/8][head_dim/32][8]`` f32; V bytes in rows
-``[position][head_dim]`` with scales ``[position][head_dim/32]`` f32. The arithmetic is Q8_0's without the rounding of
-scales, the layout is ours. Heads come here rotated (``hadamard.py``).
+K bytes in tiles ``[position/8][head_dim][8]`` with scales ``[position/8][head_dim/32][8]`` f32; V
+bytes in rows ``[position][head_dim]`` with scales ``[position][head_dim/32]`` f32. The arithmetic
+is Q8_0's without the rounding of scales, the layout is ours. Heads come here rotated
+(``hadamard.py``).
 """
 
 from engine import simd as vec

@@ -29,7 +29,8 @@ def inverse_deviation(x, mean, dim, eps):
 
 @inner
 def norm_by(x, mean, inverse, weight, bias, out, first, last):
-    """out = (x - mean) * inverse * weight, + bias unless that is 0, for elements first <= i < last."""
+    """out = (x - mean) * inverse * weight, + bias unless that is 0, for elements first <= i <
+    last."""
     middle = vec.splat_f32x8(mean)
     factor = vec.splat_f32x8(inverse)
     for at in range(4 * first, 4 * last, 32):
@@ -56,7 +57,8 @@ def layernorm(op, thread, n_threads):
 
 @kernel
 def layernorm_heads(op, thread, n_threads):
-    """Every head of x[(token), n_heads, head_dim] in place, by its own row of weights; heads are dealt to threads."""
+    """Every head of x[(token), n_heads, head_dim] in place, by its own row of weights; heads are
+    dealt to threads."""
     n_heads, head_dim, x, weight = vec.load_words(
         op, (ROPE.n_heads, ROPE.head_dim, ROPE.x, ROPE.weight)
     )

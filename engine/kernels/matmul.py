@@ -1,11 +1,12 @@
 """Tiles of 256-weight blocks times columns in q8_k form: what the K types share in prefill.
 
-A tile (``tiles.py``) holds one block of each of sixteen rows. Its products with a column are summed as whole numbers,
-groups of 16 or 32 weights times their integer scale. A ``Scaling`` makes f32 of these sums, and adds what minima or
-offsets of the weights contribute: they times the sums of the activations.
+A tile (``tiles.py``) holds one block of each of sixteen rows. Its products with a column are summed
+as whole numbers, groups of 16 or 32 weights times their integer scale. A ``Scaling`` makes f32 of
+these sums, and adds what minima or offsets of the weights contribute: they times the sums of the
+activations.
 
-An unpacked row holds 256 bytes of weights, then 16 scales as two equal int16 each (eight are used by the types with
-sub-blocks of 32), eight pairs of int16 minima, and the two f32 scales.
+An unpacked row holds 256 bytes of weights, then 16 scales as two equal int16 each (eight are used
+by the types with sub-blocks of 32), eight pairs of int16 minima, and the two f32 scales.
 """
 
 from collections.abc import Callable
@@ -44,7 +45,8 @@ _DMIN = 16 * ROW_DMIN
 
 @inner
 def add_two(a, b, p, q):
-    """Two products, then two sums: in turn, sums take the multipliers' places on processors that add everywhere."""
+    """Two products, then two sums: in turn, sums take the multipliers' places on processors that
+    add everywhere."""
     p = vec.in_turn(p)
     q = vec.in_turn(q)
     return vec.in_turn(vec.add(a, p)), vec.in_turn(vec.add(b, q))
@@ -52,8 +54,8 @@ def add_two(a, b, p, q):
 
 @inner
 def add_products(tile, y, s):
-    """Products of four unsigned weights of sixteen rows with four columns, added to i16x16: columns of the first eight
-    rows, then of the others."""
+    """Products of four unsigned weights of sixteen rows with four columns, added to i16x16: columns
+    of the first eight rows, then of the others."""
     a0, a1, a2, a3, b0, b1, b2, b3 = s
     low = vec.load_i8x32(tile)
     high = vec.load_i8x32(tile + 32)
@@ -101,7 +103,8 @@ def add_products_of_two_columns(tile, y, s):
 
 @inner
 def sum_two_columns(n_products, group, tile, y, totals):
-    """``sum_by_words`` for two of the columns: next to the sums of four there is no register left for totals."""
+    """``sum_by_words`` for two of the columns: next to the sums of four there is no register left
+    for totals."""
     zero = vec.splat_i16x16(0)
     t0 = vec.splat_i32x8(0)
     t1 = vec.splat_i32x8(0)
@@ -126,7 +129,8 @@ def sum_two_columns(n_products, group, tile, y, totals):
 
 @inner
 def sum_by_words(n_products, group, tile, y, totals):
-    """Exact integer part of one superblock, i32x8 ``[4 columns][2 halves of the rows]`` at ``totals``.
+    """Exact integer part of one superblock, i32x8 ``[4 columns][2 halves of the rows]`` at
+    ``totals``.
 
     Args:
         n_products: as many as fit into int16: 8 of six bits, 16 of five, 32 of four.
@@ -197,8 +201,8 @@ class Scaling(NamedTuple):
 
     Attributes:
         keep: (tile) -> registers that serve all columns of a tile; a lane is a row.
-        scaled: (kept, t, sums) -> f32 lanes of one column before the activations' scale, of its int32 sums and the
-            address of its activations' sums.
+        scaled: (kept, t, sums) -> f32 lanes of one column before the activations' scale, of its
+            int32 sums and the address of its activations' sums.
     """
 
     keep: Callable[..., Any]
@@ -227,8 +231,8 @@ def times_eight(minima, sums):
 
 
 def minima_products(group):
-    """Make (load, times_sums): what loads the minima of a tile's rows, and what multiplies them with the sums of their
-    activations; ``group`` weights share a minimum."""
+    """Make (load, times_sums): what loads the minima of a tile's rows, and what multiplies them
+    with the sums of their activations; ``group`` weights share a minimum."""
 
     @inner
     def load_eight(tile):
@@ -269,7 +273,8 @@ def minima_scaling(group):
 
 
 def offset_scaling(group):
-    """The scaling of minima that are multiples of the scales, and so stay integers: d * (t + minima)."""
+    """The scaling of minima that are multiples of the scales, and so stay integers: d * (t +
+    minima)."""
     load, times_sums = minima_products(group)
 
     @inner
@@ -304,7 +309,8 @@ signed_scaling = offset_scaling if FOURS_OFFSET else plain_scaling
 
 @inner
 def add_column(keep, scaled, tile, total, sums, d_y, acc):
-    """Scale the integer parts of a register of rows and add them to their f32 in memory; all but ``tile`` of a column.
+    """Scale the integer parts of a register of rows and add them to their f32 in memory; all but
+    ``tile`` of a column.
 
     Args:
         d_y: the activations' scale.
@@ -354,9 +360,11 @@ def add_two_columns(scaled, kept, totals, d_y, sums, acc, n):
 
 
 def sixteen_columns_k(scaling):
-    """A walk, sixteen columns at a time: while one tile is multiplied, the sums of the one before are added.
+    """A walk, sixteen columns at a time: while one tile is multiplied, the sums of the one before
+    are added.
 
-    Both take about as long, in different parts of the processor, and it does not look ahead far enough by itself.
+    Both take about as long, in different parts of the processor, and it does not look ahead far
+    enough by itself.
     """
     keep, scaled = scaling
 
@@ -405,7 +413,8 @@ def tiles_k(n_products, group, scaling_of):
     Args:
         n_products: as many as fit into int16: 8 of six bits, 16 of five, 32 of four.
         group: weights that share a scale, 16 or 32.
-        scaling_of: what becomes of the sums: ``minima_scaling``, ``offset_scaling`` or ``plain_scaling``.
+        scaling_of: what becomes of the sums: ``minima_scaling``, ``offset_scaling`` or
+            ``plain_scaling``.
     """
     if SUMS_FOURS:
         return tiles_of_bytes(n_products, group, scaling_of)

@@ -1,7 +1,7 @@
 """Tiles of 32-weight blocks times columns in q8_0 form: what these types share in prefill.
 
-A tile takes eight blocks of a row. An unpacked row holds 256 bytes of weights, then eight f32 scales and, for the types
-that have them, eight f32 minima.
+A tile takes eight blocks of a row. An unpacked row holds 256 bytes of weights, then eight f32
+scales and, for the types that have them, eight f32 minima.
 """
 
 from engine import simd as vec
@@ -55,8 +55,8 @@ def no_words():
 
 @inner
 def words_32_u4(tile, y):
-    """Exact integer part of one block for four columns, four i32x8 of the first eight rows and four of the others:
-    weights of four bits."""
+    """Exact integer part of one block for four columns, four i32x8 of the first eight rows and four
+    of the others: weights of four bits."""
     return fold_words(add_products_of_32(tile, y, no_words()))
 
 
@@ -112,8 +112,8 @@ def scaled(scales, t, sums):
 
 
 def lowered_by(offset):
-    """The scaling of weights that are stored too large by an offset: sixteen columns take it off the tile, four off
-    their products.
+    """The scaling of weights that are stored too large by an offset: sixteen columns take it off
+    the tile, four off their products.
     """
 
     @inner
@@ -189,7 +189,8 @@ def four_columns_32(sum_block, value):
 
 
 def sixteen_columns_32(value):
-    """A walk, sixteen columns at a time: while one block is multiplied, the sums of the one before are added."""
+    """A walk, sixteen columns at a time: while one block is multiplied, the sums of the one before
+    are added."""
 
     @inner
     def walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room):
@@ -222,9 +223,10 @@ def tiles_32(sum_block, scaling):
     """Tiles that meet columns in q8_0 form.
 
     Args:
-        sum_block: (tile, y) -> four i32x16, or (four i32x8, four i32x8), the two halves of the rows.
-        scaling: (finish, value): what a tile still needs; and (scales, t, sums) -> f32 lanes of one column, as
-            ``scaled``.
+        sum_block: (tile, y) -> four i32x16, or (four i32x8, four i32x8), the two halves of the
+            rows.
+        scaling: (finish, value): what a tile still needs; and (scales, t, sums) -> f32 lanes of one
+            column, as ``scaled``.
     """
     finish, value = scaling
     return Tiles(

@@ -29,7 +29,8 @@ def unpack_floats(load8, load1, item_bytes, source, out, n_live):
 
 @inner
 def floats_at(view, c, i, n_live):
-    """Address of column c's activations that meet the i-th tile; the next columns follow a row's length apart."""
+    """Address of column c's activations that meet the i-th tile; the next columns follow a row's
+    length apart."""
     q, _, _, n_cols, _ = view
     return q + 4 * (c * n_cols + TILE_COLS * i)
 

@@ -1,7 +1,7 @@
 """Tiles of bytes, summed four products at a time: the products of prefill with VNNI and on ARM64.
 
-Nothing has to fit into int16 on the way, so one form serves weights of all widths. The order of a tile is the same,
-``[group][16 rows][4 bytes]``: a group is what one instruction takes.
+Nothing has to fit into int16 on the way, so one form serves weights of all widths. The order of a
+tile is the same, ``[group][16 rows][4 bytes]``: a group is what one instruction takes.
 """
 
 from engine import simd as vec
@@ -11,7 +11,8 @@ from engine.machine.level import SIXTEEN_ROWS
 
 @inner
 def no_products():
-    """Sixteen rows and four columns of zeros: four i32x8 of the first eight rows and four of the others."""
+    """Sixteen rows and four columns of zeros: four i32x8 of the first eight rows and four of the
+    others."""
     zero = vec.splat_i32x8(0)
     return (zero, zero, zero, zero), (zero, zero, zero, zero)
 

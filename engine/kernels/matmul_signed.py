@@ -1,7 +1,8 @@
 """Blocks of 32 weights of eight bits and a sign in prefill, in the form that suits the processor.
 
-VNNI's four products at a time want unsigned weights: these are stored 128 too large, and the activations' sum takes
-that off again. ARM64 takes them as they are. Elsewhere they are multiplied as int16.
+VNNI's four products at a time want unsigned weights: these are stored 128 too large, and the
+activations' sum takes that off again. ARM64 takes them as they are. Elsewhere they are multiplied
+as int16.
 """
 
 from engine import simd as vec

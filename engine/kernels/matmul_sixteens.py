@@ -1,8 +1,9 @@
 """Tiles of bytes, sixteen rows times sixteen columns at a time: the products of prefill with AMX.
 
-Its registers sum up in int32 and know no scales. Weights of the K types are therefore multiplied by their integer scale
-when their tile is ready, and the product is kept as two digits of base 128: each a signed byte, so that all 256 weights
-of a row are one sum for each digit. Both sums are exact, and so is ``low + 128 * high``.
+Its registers sum up in int32 and know no scales. Weights of the K types are therefore multiplied by
+their integer scale when their tile is ready, and the product is kept as two digits of base 128:
+each a signed byte, so that all 256 weights of a row are one sum for each digit. Both sums are
+exact, and so is ``low + 128 * high``.
 """
 
 from engine import simd as vec
@@ -25,7 +26,8 @@ SUMS_BYTES = 1024
 
 @inner
 def product_plain(n_weights, y, stride, tile, out):
-    """Sums of the products of a tile with sixteen columns, int32 ``[16 columns][16 rows]``, one by one.
+    """Sums of the products of a tile with sixteen columns, int32 ``[16 columns][16 rows]``, one by
+    one.
 
     Args:
         n_weights: of a row.
@@ -49,7 +51,8 @@ def product_16_plain(y, stride, tile, out):
 
 @inner
 def start_32_plain(y, stride, tile):
-    """Begin a product of 32 weights: ``finish_32`` ends it, and in between the registers multiply."""
+    """Begin a product of 32 weights: ``finish_32`` ends it, and in between the registers
+    multiply."""
 
 
 @inner
@@ -60,8 +63,9 @@ def finish_32_plain(y, stride, tile, out):
 
 @inner
 def multiply_digits_plain(add_two, scaled, kept, totals, d_y, sums, acc, y, low, high, out):
-    """``product_plain`` of 256 weights in two digits: sums of the low ones, and after them of the high ones; and
-    sixteen columns of an earlier product added, two at a time, while the registers multiply.
+    """``product_plain`` of 256 weights in two digits: sums of the low ones, and after them of the
+    high ones; and sixteen columns of an earlier product added, two at a time, while the registers
+    multiply.
 
     Args:
         add_two: (scaled, kept, totals, d_y, sums, acc, n) -> None, adds columns n and n + 1.
@@ -124,10 +128,12 @@ multiply_digits = multiply_digits_in_tiles if HAS_AMX else multiply_digits_plain
 
 @inner
 def split_line(weights, first, last, high):
-    """Write the digits of four weights of sixteen rows times their scales: the low ones where the weights are.
+    """Write the digits of four weights of sixteen rows times their scales: the low ones where the
+    weights are.
 
     Args:
-        first, last: scales times 256 of the first two and last two of each four rows; so are the weights, and the
+        first, last: scales times 256 of the first two and last two of each four rows; so are the
+        weights, and the
             upper half of such a product is the product.
     """
     w = vec.load_i8x64(weights)
@@ -142,7 +148,8 @@ def split_line(weights, first, last, high):
 
 @inner
 def split_tile(group, tile, scales, high):
-    """Write the digits of a tile of 256 weights times their scales: 0 to 127, and above them -128 to 127.
+    """Write the digits of a tile of 256 weights times their scales: 0 to 127, and above them -128
+    to 127.
 
     Args:
         group: weights that share a scale, 16 or 32.

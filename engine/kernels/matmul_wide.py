@@ -1,8 +1,9 @@
 """Tiles of int16 weights times columns widened to int16: for weights of eight bits and a sign.
 
-Two such products do not fit into int16, so the byte form has to fold every one of them, and to move signs about before.
-Widened, a product and its fold are one instruction. A scale of a sub-block, where it is an integer, is multiplied in
-when a row is unpacked: 127 * 32 * 127 summed over 256 weights stays below 2^31.
+Two such products do not fit into int16, so the byte form has to fold every one of them, and to move
+signs about before. Widened, a product and its fold are one instruction. A scale of a sub-block,
+where it is an integer, is multiplied in when a row is unpacked: 127 * 32 * 127 summed over 256
+weights stays below 2^31.
 
 An unpacked row holds 512 bytes of weights, then up to eight f32 scales.
 """
@@ -44,8 +45,8 @@ def two_activations(y):
 
 @inner
 def add_pair(tile, y, t):
-    """Products of two weights of sixteen rows with four columns, added to i32x8: columns of the first eight rows, then
-    of the others."""
+    """Products of two weights of sixteen rows with four columns, added to i32x8: columns of the
+    first eight rows, then of the others."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = t
     low = vec.load_i16x16(tile)
     high = vec.load_i16x16(tile + 32)

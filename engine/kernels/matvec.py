@@ -1,13 +1,16 @@
-"""Decode: the product of a matrix with the activations of one token, or a few; the loops that quantised types share.
+"""Decode: the product of a matrix with the activations of one token, or a few; the loops that
+quantised types share.
 
-out[(token), n_rows] f32 = W x: W is [n_rows, n_cols], each row its blocks as they are in the file, and x is
-[(token), n_cols] int8 with a scale for each group of 256 or 32 (``QUANTIZE``). A *column* is x of one token, with its
-scales and sums. A result is a sum over a row's blocks: of whole numbers, times the scales of both.
+out[(token), n_rows] f32 = W x: W is [n_rows, n_cols], each row its blocks as they are in the file,
+and x is [(token), n_cols] int8 with a scale for each group of 256 or 32 (``QUANTIZE``). A *column*
+is x of one token, with its scales and sums. A result is a sum over a row's blocks: of whole
+numbers, times the scales of both.
 
-Each weight is read once, so memory sets the pace: rows are read in order, or four rows far apart in turn, lines are
-asked for ahead, as the record says, and what is unpacked stays in registers. A type supplies ``dot``, which adds one
-block's contribution to f32 lanes. Several columns are several calls of the same ``dot`` on the same block: the compiler
-unpacks its weights once for all of them, and every column comes out as it would alone, to the bit.
+Each weight is read once, so memory sets the pace: rows are read in order, or four rows far apart in
+turn, lines are asked for ahead, as the record says, and what is unpacked stays in registers. A type
+supplies ``dot``, which adds one block's contribution to f32 lanes. Several columns are several
+calls of the same ``dot`` on the same block: the compiler unpacks its weights once for all of them,
+and every column comes out as it would alone, to the bit.
 """
 
 from collections.abc import Callable
@@ -26,7 +29,8 @@ PAGE_AHEAD_BYTES = 2048
 
 @inner
 def finish(op, c, row, value):
-    """Write one row's result for column c, with the bias or residual added where the record names one."""
+    """Write one row's result for column c, with the bias or residual added where the record names
+    one."""
     add = vec.load_i64(op + F.add)
     if add != 0:
         value = value + vec.load_f32(add + 4 * (c * vec.load_i64(op + F.add_stride) + row))
@@ -35,10 +39,12 @@ def finish(op, c, row, value):
 
 @inner
 def each_line(ask, at, n_bytes):
-    """Ask for the cache lines of the next ``n_bytes``, at most 384; without a loop, whose branches would cost more.
+    """Ask for the cache lines of the next ``n_bytes``, at most 384; without a loop, whose branches
+    would cost more.
 
     Args:
-        ask: ``prefetch_l2``, or ``prefetch_once`` for data that no other level of the cache need keep.
+        ask: ``prefetch_l2``, or ``prefetch_once`` for data that no other level of the cache need
+            keep.
     """
     ask(at)
     if n_bytes > 64:
@@ -55,7 +61,8 @@ def each_line(ask, at, n_bytes):
 
 @inner
 def ask_page(at, n_bytes):
-    """Ask for the first two lines of the page that begins within ``n_bytes`` from ``at``, if one does."""
+    """Ask for the first two lines of the page that begins within ``n_bytes`` from ``at``, if one
+    does."""
     if at & (PAGE_BYTES - 1) < n_bytes:
         page = at & -PAGE_BYTES
         vec.prefetch_l1(page)
@@ -64,7 +71,8 @@ def ask_page(at, n_bytes):
 
 @inner
 def ask_ahead(at, ahead, n_bytes):
-    """Ask for lines ahead of ``at``, of ``n_bytes``, as a choice of ``engine.plan.lookahead`` says."""
+    """Ask for lines ahead of ``at``, of ``n_bytes``, as a choice of ``engine.plan.lookahead``
+    says."""
     if ahead & LOOK_PAGES:
         ask_page(at + PAGE_AHEAD_BYTES, n_bytes)
     far = ahead & ~LOOK_FLAGS
@@ -79,11 +87,13 @@ def ask_ahead(at, ahead, n_bytes):
 
 @inner
 def claim(op, thread, n_threads, turn):
-    """The next rows for decode, as ``claim_rows`` returns them, and before them how far apart four rows are.
+    """The next rows for decode, as ``claim_rows`` returns them, and before them how far apart four
+    rows are.
 
     Returns:
-        (apart, first, last, turn): rows ``first`` to ``first + apart`` are walked each with the three that are 1, 2 and
-        3 times ``apart`` after it; the rest, all where it is 0, one after the other.
+        (apart, first, last, turn): rows ``first`` to ``first + apart`` are walked each with the
+        three that are 1, 2 and 3 times ``apart`` after it; the rest, all where it is 0, one after
+        the other.
     """
     if vec.load_i64(op + F.ahead) & LOOK_APART:
         first, last, turn = claim_rows(op, 8, CLAIM_APART_BYTES, thread, n_threads, turn)
@@ -94,7 +104,8 @@ def claim(op, thread, n_threads, turn):
 
 @inner
 def room_of(op, thread):
-    """Address of a thread's room: scratch memory of its own, for what a row's computation leaves and reads again."""
+    """Address of a thread's room: scratch memory of its own, for what a row's computation leaves
+    and reads again."""
     return vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
 
 
@@ -103,7 +114,8 @@ def rows_apart(one, four_rows):
 
     Args:
         one: (op, c, row, room) -> None, computes a row with column c.
-        four_rows: (op, row, apart) -> None, computes four that are ``apart`` from each other with column 0.
+        four_rows: (op, row, apart) -> None, computes four that are ``apart`` from each other with
+            column 0.
     """
 
     def matvec(op, thread, n_threads):
@@ -120,7 +132,8 @@ def rows_apart(one, four_rows):
 
 
 def rows_in_order(one, is_few):
-    """Make ``matvec``, or ``few``: all rows with one column, or with those of the step one after the other."""
+    """Make ``matvec``, or ``few``: all rows with one column, or with those of the step one after
+    the other."""
 
     def rows(op, thread, n_threads):
         n_columns = n_tokens_of(op) if is_few else 1
@@ -136,10 +149,12 @@ def rows_in_order(one, is_few):
 
 
 def rows_with_few(one, two, four):
-    """Make ``few``: all rows with the few columns of the step, a row with all of them before the next row.
+    """Make ``few``: all rows with the few columns of the step, a row with all of them before the
+    next row.
 
     Args:
-        one, two, four: (op, c, row, room) -> None, compute a row with the columns from c on; four, or three.
+        one, two, four: (op, c, row, room) -> None, compute a row with the columns from c on; four,
+        or three.
     """
 
     def few(op, thread, n_threads):
@@ -163,8 +178,9 @@ def rows_with_few(one, two, four):
 def side_by_side(n, phase):
     """The same phase for n columns, a power of two.
 
-    A phase is a step of what is done for a row with a column: (shared, column, state) -> state. What is shared is the
-    same for all columns. Of several columns, column and state are pairs, of pairs.
+    A phase is a step of what is done for a row with a column: (shared, column, state) -> state.
+    What is shared is the same for all columns. Of several columns, column and state are pairs, of
+    pairs.
     """
     if n == 1:
         return phase
@@ -180,7 +196,8 @@ def side_by_side(n, phase):
 
 
 def columns_from(n, column):
-    """Find n columns, as ``side_by_side`` takes them, with what finds one: (op, c) -> column; it begins with c."""
+    """Find n columns, as ``side_by_side`` takes them, with what finds one: (op, c) -> column; it
+    begins with c."""
     if n == 1:
         return column
     half = columns_from(n // 2, column)
@@ -220,8 +237,8 @@ class Phases(NamedTuple):
         add: shares (address of the chunk, its number).
         leave: after all chunks, shares (op, row).
         chunk_bytes: of 256 weights.
-        may_overlap: whether the last chunk may begin before the one before ends; the activations' scales are zero for
-            what was added already.
+        may_overlap: whether the last chunk may begin before the one before ends; the activations'
+            scales are zero for what was added already.
     """
 
     column: Callable[..., Any]
@@ -234,7 +251,8 @@ class Phases(NamedTuple):
 
 @inner
 def places_of(op, row, chunk_bytes):
-    """Where a row and its last chunk begin, bytes of a row, number of its chunks, and how far to ask ahead."""
+    """Where a row and its last chunk begin, bytes of a row, number of its chunks, and how far to
+    ask ahead."""
     weights, row_bytes, n_cols, ahead = vec.load_words(
         op, (F.weights, F.row_bytes, F.n_cols, F.ahead)
     )

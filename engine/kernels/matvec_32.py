@@ -1,4 +1,5 @@
-"""Rows of 32-weight blocks, or larger ones, times one column of activations in q8_0 form, or a few: decode."""
+"""Rows of 32-weight blocks, or larger ones, times one column of activations in q8_0 form, or a few:
+decode."""
 
 import numpy as np
 
@@ -10,7 +11,8 @@ from engine.kernels.records import MATMUL as F
 
 @inner
 def fold_i16(p04, p15, p26, p37):
-    """Sums of eight blocks in order, from pairs of blocks in the halves of i16x16; four lanes must fit into int16."""
+    """Sums of eight blocks in order, from pairs of blocks in the halves of i16x16; four lanes must
+    fit into int16."""
     return vec.maddwd(
         vec.fold_twos(vec.fold_fours(p04, p15), vec.fold_fours(p26, p37)), vec.splat_i16x16(1)
     )
@@ -33,12 +35,15 @@ def fold_i32(p04, p15, p26, p37):
 
 @inner
 def eight_blocks(pair, fold, block_bytes, block, y):
-    """Integer products of eight blocks of 32 weights in a row, lane = block; y as ``buffers.PAIRED_32`` says.
+    """Integer products of eight blocks of 32 weights in a row, lane = block; y as
+    ``buffers.PAIRED_32`` says.
 
     Args:
-        pair: (block, other, y_low, y_high) -> products of two blocks, one in each half of a register; of the two
-            registers of activations one holds the first sixteen of both blocks, the other the rest.
-        fold: ``fold_i16`` or ``fold_i16_soon`` where ``pair`` returns i16x16, ``fold_i32`` where it returns i32x8.
+        pair: (block, other, y_low, y_high) -> products of two blocks, one in each half of a
+            register; of the two registers of activations one holds the first sixteen of both
+            blocks, the other the rest.
+        fold: ``fold_i16`` or ``fold_i16_soon`` where ``pair`` returns i16x16, ``fold_i32`` where it
+            returns i32x8.
     """
     one = block_bytes
     two = 2 * block_bytes
@@ -54,7 +59,8 @@ def eight_blocks(pair, fold, block_bytes, block, y):
 
 @inner
 def by_block(low, high):
-    """Lower and upper sixteen bytes of two blocks, one in each half of a register, as a register for each block."""
+    """Lower and upper sixteen bytes of two blocks, one in each half of a register, as a register
+    for each block."""
     return vec.join_i8(vec.low_half_i8(low), vec.low_half_i8(high)), vec.join_i8(
         vec.high_half_i8(low), vec.high_half_i8(high)
     )
@@ -65,7 +71,8 @@ def eight_groups(weights, sums_of, block_bytes, block, y):
     """``eight_blocks`` where sums of a whole block come in one operation (``simd.group_sums``).
 
     Args:
-        weights: (block, other) -> lower sixteen bytes of two blocks, one in each half, and the upper ones.
+        weights: (block, other) -> lower sixteen bytes of two blocks, one in each half, and the
+            upper ones.
     """
     one = block_bytes
     two = 2 * block_bytes
@@ -119,8 +126,8 @@ def matvec_and_few_32(dot8, dot1, block_bytes, block_size=32):
     """Make ``matvec`` and ``few``.
 
     Args:
-        dot8: (block, y, d_y, sums, acc) -> acc, adds 256 weights; d_y and sums are addresses, acc is f32x8: lane = 32
-            weights.
+        dot8: (block, y, d_y, sums, acc) -> acc, adds 256 weights; d_y and sums are addresses, acc
+            is f32x8: lane = 32 weights.
         dot1: (block, y, d_y, sums) -> f32, one block's value, for rows of fewer.
         block_size: 32, 64 or 128 weights; activations have a scale for 32.
     """

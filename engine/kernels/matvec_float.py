@@ -1,4 +1,5 @@
-"""Rows of floats times one column of f32 activations, or a few: decode of the types that are not quantised."""
+"""Rows of floats times one column of f32 activations, or a few: decode of the types that are not
+quantised."""
 
 import numpy as np
 

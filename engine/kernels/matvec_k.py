@@ -1,4 +1,5 @@
-"""Rows of 256-weight blocks times one column of activations in q8_k form, or a few: decode of the K types."""
+"""Rows of 256-weight blocks times one column of activations in q8_k form, or a few: decode of the K
+types."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -23,7 +24,8 @@ from engine.kernels.records import SUMS_K_BYTES
 
 @inner
 def four_groups(weights, y, s0, s1, s2, s3):
-    """Integer contribution of 128 weights with eight scales; a scale register holds two, one in each half.
+    """Integer contribution of 128 weights with eight scales; a scale register holds two, one in
+    each half.
 
     Args:
         weights: four i8x32, unsigned, at most 7 bits.
@@ -120,7 +122,8 @@ def phases_k(dot, block_bytes, y_bytes=256):
     """Make the phases of a K type.
 
     Args:
-        dot: (block, y, d_y, sums, acc, acc_min) -> (acc, acc_min), f32x8; the result is their difference.
+        dot: (block, y, d_y, sums, acc, acc_min) -> (acc, acc_min), f32x8; the result is their
+            difference.
         y_bytes: of 256 activations in the order that ``dot`` wants.
     """
 
@@ -145,8 +148,9 @@ def rows_in_twos_k(dots, one, block_bytes):
     """Make ``matvec``: all rows with one column, two or four at a time.
 
     Args:
-        dots: (block, other, y, d_y, sums, acc, other_acc, acc_min, room) -> (acc, other_acc, acc_min); acc_min holds
-            the first row's minima in its lower half, the other's in its upper half. Room is an address of 64 bytes.
+        dots: (block, other, y, d_y, sums, acc, other_acc, acc_min, room) -> (acc, other_acc,
+            acc_min); acc_min holds the first row's minima in its lower half, the other's in its
+            upper half. Room is an address of 64 bytes.
         one: computes the last row where there is no other.
     """
 
@@ -157,8 +161,8 @@ def rows_in_twos_k(dots, one, block_bytes):
 
     @inner
     def two_rows(op, row, room):
-        # Neighbours: the scales before their weights are unpacked in one register, and memory is asked for both in the
-        # order of addresses: two streams of a row each were half as fast.
+        # Neighbours: the scales before their weights are unpacked in one register, and memory is
+        # asked for both in the order of addresses: two streams of a row each were half as fast.
         _, q, d, sums = columns_k(op, 0)
         a = vec.splat_f32x8(0.0)
         b = vec.splat_f32x8(0.0)
@@ -245,10 +249,11 @@ class UnitPhases(NamedTuple):
 
 
 def row_of_units(n, phases, first, prepare, unit, unit_size, block_bytes):
-    """Make what computes a row with n columns: each unit of weights is unpacked once and meets all columns.
+    """Make what computes a row with n columns: each unit of weights is unpacked once and meets all
+    columns.
 
-    Column by column a whole block would wait in registers, of which there are too few; and a loop without turns would
-    be scheduled like that again.
+    Column by column a whole block would wait in registers, of which there are too few; and a loop
+    without turns would be scheduled like that again.
 
     Args:
         phases: the ``UnitPhases``.

@@ -1,8 +1,8 @@
-"""Types with blocks of 32 weights of which sixteen bytes hold four bits each: 0..15 in the low nibbles, 16..31 in the
-high ones.
+"""Types with blocks of 32 weights of which sixteen bytes hold four bits each: 0..15 in the low
+nibbles, 16..31 in the high ones.
 
-What the bits mean differs (``BlockWeights``), and how a block's integers are scaled: weights that are kept too large by
-an offset (``lowered_type``), or that have a minimum (``minimum_type``).
+What the bits mean differs (``BlockWeights``), and how a block's integers are scaled: weights that
+are kept too large by an offset (``lowered_type``), or that have a minimum (``minimum_type``).
 """
 
 from collections.abc import Callable
@@ -37,7 +37,8 @@ class BlockWeights(NamedTuple):
     """The integers of a block.
 
     Attributes:
-        of_two: (block, other) -> bytes of two blocks, one in each half: their first sixteen weights, and the rest.
+        of_two: (block, other) -> bytes of two blocks, one in each half: their first sixteen
+            weights, and the rest.
         of_one: (block) -> the 32 weights of a block as bytes.
         first, last: (block, k) -> weight k, or k + 16, as a number.
         is_four_bits: whether all are from 0 to 15.
@@ -118,7 +119,8 @@ def nibbles_and_bits_at(qs, qh):
 
 
 def entries_at(qs, values):
-    """Weights that are entries of a table of sixteen, by the nibbles from byte ``qs`` of a block on."""
+    """Weights that are entries of a table of sixteen, by the nibbles from byte ``qs`` of a block
+    on."""
     table = vec.constant_i8x32(values * 2)
 
     @inner
@@ -145,8 +147,8 @@ def products_of(weights, block_bytes):
     """Make the integer products of weights without a sign.
 
     Returns:
-        (pair, of_eight, sum_block): of two blocks as ``eight_blocks`` takes them, of eight, and of a tile's block with
-        columns as ``tiles_32`` takes it.
+        (pair, of_eight, sum_block): of two blocks as ``eight_blocks`` takes them, of eight, and of
+        a tile's block with columns as ``tiles_32`` takes it.
     """
     of_two = weights.of_two
     fold, sum_block = (fold_i16, sum_32_u4) if weights.is_four_bits else (fold_i16_soon, sum_32_u5)
@@ -167,7 +169,8 @@ def products_of(weights, block_bytes):
 
 
 def times_minus(offset):
-    """Make what multiplies eight sums of activations, found at an address, by an offset, and turns the sign."""
+    """Make what multiplies eight sums of activations, found at an address, by an offset, and turns
+    the sign."""
     shift = offset.bit_length() - 1
 
     @inner

@@ -1,4 +1,5 @@
-"""Memory read and nothing else, and time kept by a chain of operations: what bounds a decode step."""
+"""Memory read and nothing else, and time kept by a chain of operations: what bounds a decode
+step."""
 
 from engine import simd as vec
 from engine.jit import kernel
@@ -37,7 +38,8 @@ def read_all(op, thread, n_threads):
 
 @kernel
 def count_steps(op, thread, n_threads):
-    """Take ``n_bytes`` steps of xorshift, each a chain of six operations of one cycle: three shifts, three xors."""
+    """Take ``n_bytes`` steps of xorshift, each a chain of six operations of one cycle: three
+    shifts, three xors."""
     x = vec.load_i64(op + F.out)
     for _ in range(vec.load_i64(op + F.n_bytes)):
         x ^= x << 13

@@ -1,6 +1,8 @@
-"""Activations to int8, as llama.cpp's Q8_K (groups of 256) and Q8_0 (groups of 32) do it, with the group sums.
+"""Activations to int8, as llama.cpp's Q8_K (groups of 256) and Q8_0 (groups of 32) do it, with the
+group sums.
 
-Threads take the same shares of a vector as ``rmsnorm`` writes, so no barrier is needed between the two.
+Threads take the same shares of a vector as ``rmsnorm`` writes, so no barrier is needed between the
+two.
 Source: ggml-quants.c, quantize_row_q8_K_ref and quantize_row_q8_0.
 """
 
@@ -16,7 +18,8 @@ from engine.kernels.tiles import COLUMNS_AT_ONCE, SIDE_BY_SIDE
 
 @inner
 def largest(x, n):
-    """Largest magnitude of n f32, a multiple of 8; NaN if any is NaN or infinite, so that a scale made of it is too."""
+    """Largest magnitude of n f32, a multiple of 8; NaN if any is NaN or infinite, so that a scale
+    made of it is too."""
     zero = vec.splat_f32x8(0.0)
     top = zero
     broken = zero
@@ -98,7 +101,8 @@ def put_planes_4(q, n, padded, t, k, low, high):
 
 @inner
 def in_columns(n, padded, t, k):
-    """Place of value k of token t with ``SIDE_BY_SIDE`` tokens side by side (``buffers.in_columns``)."""
+    """Place of value k of token t with ``SIDE_BY_SIDE`` tokens side by side
+    (``buffers.in_columns``)."""
     first = k & ~255
     column = t & (SIDE_BY_SIDE - 1)
     return (
@@ -163,8 +167,10 @@ def quantize_groups(quantize, group, sums_bytes, in_rows, put):
     """Make a kernel: all tokens of the step; n is a multiple of ``group``.
 
     Args:
-        in_rows: whether scales and sums are kept token by token, as decode reads them, or for all tokens together.
-        put: (q, n, padded, t, k, low, high) -> None, writes the values k to k + 15 of token t, eight int32 each.
+        in_rows: whether scales and sums are kept token by token, as decode reads them, or for all
+            tokens together.
+        put: (q, n, padded, t, k, low, high) -> None, writes the values k to k + 15 of token t,
+            eight int32 each.
     """
 
     def quantize_all(op, thread, n_threads):
@@ -200,4 +206,5 @@ q8_0, q8_0_paired, q8_0_planes8, q8_0_planes4, q8_0_bytes, q8_0_words = kernels_
     q8_0_bytes=_of_32(False, put_in_columns),
     q8_0_words=_of_32(False, put_in_columns_of_words),
 )
-"""Of a few tokens for decode; of all tokens for prefill, with byte products or with int16 products."""
+"""Of a few tokens for decode; of all tokens for prefill, with byte products or with int16
+products."""

@@ -37,7 +37,8 @@ def scale_by(x, weight, bias, inverse, out, first, last):
 
 @kernel
 def rmsnorm(op, thread, n_threads):
-    """Every thread finds the root of every token and writes its own share of elements: no barrier in between."""
+    """Every thread finds the root of every token and writes its own share of elements: no barrier
+    in between."""
     dim, x, out, weight, bias = vec.load_words(op, (F.dim, F.x, F.out, F.weight, F.bias))
     eps = vec.load_f64(op + F.eps)
     first, last = share(dim, 256, thread, n_threads)

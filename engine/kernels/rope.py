@@ -1,4 +1,7 @@
-"""Rotary position embedding (Su et al. 2021, arXiv:2104.09864), optionally after a norm of each head."""
+"""Rotary position embedding (Su et al.
+
+2021, arXiv:2104.09864), optionally after a norm of each head.
+"""
 
 import math
 
@@ -34,7 +37,8 @@ def angles(op, thread, n_threads):
 
 @inner
 def rotate(head, angles_at, n_pairs, pair_step, pair_distance):
-    """Turn each pair of one head; pairs are neighbours (llama) or half a head apart (qwen), distances in elements."""
+    """Turn each pair of one head; pairs are neighbours (llama) or half a head apart (qwen),
+    distances in elements."""
     for i in range(n_pairs):
         cos = vec.load_f32(angles_at + 4 * i)
         sin = vec.load_f32(angles_at + 4 * (n_pairs + i))

@@ -1,4 +1,5 @@
-"""Activations rounded to the type of 16-bit weights, as llama.cpp rounds them before it multiplies; kept as f32."""
+"""Activations rounded to the type of 16-bit weights, as llama.cpp rounds them before it multiplies;
+kept as f32."""
 
 from engine import simd as vec
 from engine.jit import inner, kernel

@@ -9,7 +9,8 @@ from engine.kernels.share import n_tokens_of, share
 
 @kernel
 def scale(op, thread, n_threads):
-    """x *= factor; tokens are dealt to the threads as ``embed`` deals them, so no barrier is needed between."""
+    """x *= factor; tokens are dealt to the threads as ``embed`` deals them, so no barrier is needed
+    between."""
     x, n, by = vec.load_words(op, (F.x, F.n, F.by))
     factor = vec.load_f64(op + F.factor)
     if by != 0:

@@ -1,8 +1,8 @@
-"""Q4_K and Q5_K: what they share. Eight scales and eight minima of 6 bits each are in twelve bytes after d and dmin, as
-``q4_k.py`` says.
+"""Q4_K and Q5_K: what they share. Eight scales and eight minima of 6 bits each are in twelve bytes
+after d and dmin, as ``q4_k.py`` says.
 
-Decode reads them for two rows at once, one in each half of a register, and leaves them in a little memory, from where a
-broadcast costs a load and no shuffle.
+Decode reads them for two rows at once, one in each half of a register, and leaves them in a little
+memory, from where a broadcast costs a load and no shuffle.
 """
 
 from engine import simd as vec
@@ -29,7 +29,8 @@ TWO = 0x03030303
 
 @inner
 def scale_words(block):
-    """The eight scales and eight minima of a block, a byte each: (scales 0..3, 4..7, minima 0..3, 4..7) as u32."""
+    """The eight scales and eight minima of a block, a byte each: (scales 0..3, 4..7, minima 0..3,
+    4..7) as u32."""
     u0 = vec.load_u32(block + 4)
     u1 = vec.load_u32(block + 8)
     u2 = vec.load_u32(block + 12)
@@ -41,7 +42,8 @@ def scale_words(block):
     )
 
 
-# What ``scales_of_two`` takes of each byte: all six bits of the lower four, and of the upper four first four, then two.
+# What ``scales_of_two`` takes of each byte: all six bits of the lower four, and of the upper four
+# first four, then two.
 low_fields = vec.constant_i8x32(([0x3F] * 4 + [0x0F] * 4) * 4)
 high_fields = vec.constant_i8x32(([0] * 4 + [0x30] * 4) * 4)
 
@@ -57,7 +59,8 @@ def scales_of_two(block, other):
 
 @inner
 def scale_of(room, j):
-    """Scale of sub-block j in all lanes; the second four are 32 bytes after the first, the other row's in between."""
+    """Scale of sub-block j in all lanes; the second four are 32 bytes after the first, the other
+    row's in between."""
     return vec.as_i16x16(vec.broadcast_4_bytes(room + 32 * (j >> 2) + 4 * (j & 3)))
 
 
@@ -111,7 +114,8 @@ def start_shared(shared, column, state):
 
 @inner
 def add_shared(shared, column, state):
-    """A phase: 64 weights with their two scale registers, ``at`` bytes from a column's first activation."""
+    """A phase: 64 weights with their two scale registers, ``at`` bytes from a column's first
+    activation."""
     ((even, odd, even_scale, odd_scale), at) = shared
     (_, q, _, _) = column
     (t, acc, acc_min) = state
@@ -151,14 +155,15 @@ def prepare_here(block, room, i, n_blocks):
 
 
 def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_of, weight):
-    """Make the four kernels of a type: ``embed`` of ``dequantize``, ``matmul`` of ``unpack_row``, and on x86 ``matvec``
-    of ``dots``, two rows at once, and ``few`` of ``unit``, two sub-blocks for all columns; on ARM64 both of
-    ``dot_by_groups``.
+    """Make the four kernels of a type: ``embed`` of ``dequantize``, ``matmul`` of ``unpack_row``,
+    and on x86 ``matvec`` of ``dots``, two rows at once, and ``few`` of ``unit``, two sub-blocks for
+    all columns; on ARM64 both of ``dot_by_groups``.
 
     Args:
         n_products: as ``tiles_k`` takes it.
         sums_of: adds up the products of four sub-blocks, a lane for each (``simd.group_sums``).
-        pair_of: (block, j) -> weights of sub-blocks 2j and 2j + 1 as two registers of bytes, j being a constant.
+        pair_of: (block, j) -> weights of sub-blocks 2j and 2j + 1 as two registers of bytes, j
+            being a constant.
         any_pair_of: the same for any j.
         weight: (block, j, k) -> weight k of sub-block j as a number.
     """

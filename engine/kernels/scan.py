@@ -1,13 +1,15 @@
-"""The recurrences of linear attention: a matrix for each head that decays, takes something in, and answers a query.
+"""The recurrences of linear attention: a matrix for each head that decays, takes something in, and
+answers a query.
 
-A matrix has a row for each element of a key and is in strips of 32 columns, ``[head][column/32][row][32]``. Columns
-do not know of each other, so a thread works off a strip for all tokens of a step before the next one: 16 kB for rows of
-128, which stay in the first level of the cache. It does the same for one token and for many, in the same order, so no
-result depends on how tokens are fed.
+A matrix has a row for each element of a key and is in strips of 32 columns,
+``[head][column/32][row][32]``. Columns do not know of each other, so a thread works off a strip for
+all tokens of a step before the next one: 16 kB for rows of 128, which stay in the first level of
+the cache. It does the same for one token and for many, in the same order, so no result depends on
+how tokens are fed.
 
-Why prompts are not cut into chunks that become matrix products: for heads of 128 and chunks of 64 that takes 4.2
-million multiplications, where this takes 3.1 million and one more to let the matrix decay (``PERFORMANCE.md``), without
-a system of equations.
+Why prompts are not cut into chunks that become matrix products: for heads of 128 and chunks of 64
+that takes 4.2 million multiplications, where this takes 3.1 million and one more to let the matrix
+decay (``PERFORMANCE.md``), without a system of equations.
 """
 
 import math
@@ -34,7 +36,8 @@ def key_head(op, head):
 
 @inner
 def ask_for_token(n_rows, ahead, q, k, v, out):
-    """Ask for what a later token brings and for where its answer goes: tokens are too far apart to be foreseen.
+    """Ask for what a later token brings and for where its answer goes: tokens are too far apart to
+    be foreseen.
 
     Args:
         ahead: bytes from one token's query, key and value to the later one's.
@@ -49,7 +52,8 @@ def ask_for_token(n_rows, ahead, q, k, v, out):
 
 @kernel
 def delta_net(op, thread, n_threads):
-    """M = decay M + k d, with d = rate (v - decay M k), and out = M q; strips of heads are dealt to the threads."""
+    """M = decay M + k d, with d = rate (v - decay M k), and out = M q; strips of heads are dealt to
+    the threads."""
     step = vec.load_i64(op + F.step)
     n_tokens, slot = vec.load_words(step, (STEP.n_tokens, STEP.slot))
     n_rows, head_dim, n_heads = vec.load_words(op, (F.n_rows, F.head_dim, F.n_heads))
@@ -200,7 +204,8 @@ def selective_scan(op, thread, n_threads):
 
 @kernel
 def rates(op, thread, n_threads):
-    """decay = exp(s A) with s = softplus(time + bias); rate = sigmoid(rate), or s where ``raw`` is 0.
+    """decay = exp(s A) with s = softplus(time + bias); rate = sigmoid(rate), or s where ``raw`` is
+    0.
 
     Heads of all tokens are dealt to the threads.
     """

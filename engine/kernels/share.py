@@ -5,7 +5,8 @@ from engine.jit import inner, kernel
 from engine.kernels.records import CLAIMS, COUNTER_BYTES, MATMUL, STEP
 
 CLAIM_BYTES = 64 << 10
-"""Weights in one claim: long enough to read memory in order, short enough that no one waits long for the last one."""
+"""Weights in one claim: long enough to read memory in order, short enough that no one waits long
+for the last one."""
 CLAIM_APART_BYTES = 256 << 10
 """The same where memory is read in four places: each begins again with every claim."""
 
@@ -31,9 +32,11 @@ def share(n, step, thread, n_threads):
 
 @inner
 def claim_rows(op, step, n_bytes, thread, n_threads, turn):
-    """The next rows of a matrix for this thread: first of its own contiguous share, then of what others left.
+    """The next rows of a matrix for this thread: first of its own contiguous share, then of what
+    others left.
 
-    A thread that another program pushed from its core, or that has a slower core, so loses no more than one claim.
+    A thread that another program pushed from its core, or that has a slower core, so loses no more
+    than one claim.
 
     Args:
         step: rows that are worked on together.

@@ -9,7 +9,8 @@ from engine.kernels.share import n_tokens_of, share
 
 @inner
 def store_heads(store_k, k_bits, k_block, store_v, v_bits, v_block, op, thread, n_threads):
-    """Write every (token, KV head) of the step; the shares are those of rope on k, so no barrier lies between.
+    """Write every (token, KV head) of the step; the shares are those of rope on k, so no barrier
+    lies between.
 
     Args:
         store_k, store_v: as ``cache_type.Kept.store``.

@@ -1,5 +1,5 @@
-"""A strip of 32 float32 in registers: four of 256 bits, or two of 512 where the processor has them. No lane knows of
-another, so the results are the same.
+"""A strip of 32 float32 in registers: four of 256 bits, or two of 512 where the processor has them.
+No lane knows of another, so the results are the same.
 """
 
 from engine import simd as vec

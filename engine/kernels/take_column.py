@@ -1,4 +1,5 @@
-"""One token's column out of a block, for the output head, and parts of heads from one vector to another."""
+"""One token's column out of a block, for the output head, and parts of heads from one vector to
+another."""
 
 from engine import simd as vec
 from engine.jit import kernel

@@ -1,4 +1,5 @@
-"""Parts shared by types with blocks of 256 ternary weights: weights are kept one too large, as unsigned bytes."""
+"""Parts shared by types with blocks of 256 ternary weights: weights are kept one too large, as
+unsigned bytes."""
 
 from engine import simd as vec
 from engine.jit import inner
@@ -43,7 +44,8 @@ def ternary_type(module, block_bytes, halves):
     """Make the four kernels of a type whose blocks end with their scale.
 
     Args:
-        halves: (block) -> the first and the last 128 weights of a block as bytes, four registers of 32 each.
+        halves: (block) -> the first and the last 128 weights of a block as bytes, four registers of
+            32 each.
     """
 
     @inner

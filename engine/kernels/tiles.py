@@ -1,17 +1,20 @@
-"""Prefill: the product of a matrix with the activations of many tokens; the loops that all types share.
+"""Prefill: the product of a matrix with the activations of many tokens; the loops that all types
+share.
 
-out[(token), n_rows] f32 = W x, as in ``matvec``; a *column* is x of one token. Each thread unpacks sixteen rows, 256
-weights of each, into a tile of its own scratch memory, runs all columns of the block over it, four at a time, and adds
-to sums [(column), 16 rows] f32 there; so a weight is unpacked once for all tokens. Then come the next 256 weights, and
-at last the sums are written out.
+out[(token), n_rows] f32 = W x, as in ``matvec``; a *column* is x of one token. Each thread unpacks
+sixteen rows, 256 weights of each, into a tile of its own scratch memory, runs all columns of the
+block over it, four at a time, and adds to sums [(column), 16 rows] f32 there; so a weight is
+unpacked once for all tokens. Then come the next 256 weights, and at last the sums are written out.
 
-In a tile the rows are side by side, ``[group][16 rows][4 bytes]``, so every lane of an accumulator is a row:
-nothing is summed across lanes, and a column's result does not depend on its neighbours. Four columns are side by side
-in the same way (``buffers.in_columns``). Both are for the sake of the loads: each broadcast of four activations serves
-sixteen rows, and what is loaded together comes from one line (PERFORMANCE.md).
+In a tile the rows are side by side, ``[group][16 rows][4 bytes]``, so every lane of an accumulator
+is a row: nothing is summed across lanes, and a column's result does not depend on its neighbours.
+Four columns are side by side in the same way (``buffers.in_columns``). Both are for the sake of the
+loads: each broadcast of four activations serves sixteen rows, and what is loaded together comes
+from one line (PERFORMANCE.md).
 
-A type supplies how a row is unpacked, and a walk that multiplies ready tiles by the columns. A row unpacks to
-``NARROW`` or ``WIDE`` bytes: weights first, then scales; each 4-byte word of it becomes 64 bytes of the tile.
+A type supplies how a row is unpacked, and a walk that multiplies ready tiles by the columns. A row
+unpacks to ``NARROW`` or ``WIDE`` bytes: weights first, then scales; each 4-byte word of it becomes
+64 bytes of the tile.
 """
 
 from collections.abc import Callable
@@ -25,32 +28,36 @@ from engine.kernels.share import CLAIM_BYTES, claim_rows, n_tokens_of
 from engine.machine.level import HAS_AMX, SIXTEEN_COLUMNS
 
 COLUMNS_AT_ONCE, SIDE_BY_SIDE = (16, 1) if SIXTEEN_COLUMNS else (4, 4)
-"""Columns that are multiplied at once, and those of them whose activations are side by side, four of each."""
+"""Columns that are multiplied at once, and those of them whose activations are side by side, four
+of each."""
 ROWS = 16
 MAX_TOKENS = 512
 TILES = 2
-"""Tiles that run over the same activations: these then come from memory half as often, and both tiles still fit into a
-32 kB cache next to them."""
+"""Tiles that run over the same activations: these then come from memory half as often, and both
+tiles still fit into a 32 kB cache next to them."""
 NARROW = 384
 WIDE = 544
 """Bytes of an unpacked row: of 256 weights as int8, or as int16."""
 HIGH_DIGITS = ROWS * NARROW
-"""Where a tile of the narrow kind has 4096 bytes for the second digits of its weights (``matmul_sixteens``)."""
+"""Where a tile of the narrow kind has 4096 bytes for the second digits of its weights
+(``matmul_sixteens``)."""
 ROOM_BYTES = 5120 if SIXTEEN_COLUMNS else 256
-"""Of sums on the way: int32 of four columns; or twice of sixteen in two digits, and f32 that no one reads."""
+"""Of sums on the way: int32 of four columns; or twice of sixteen in two digits, and f32 that no one
+reads."""
 TILE_BYTES = HIGH_DIGITS + 4096 if SIXTEEN_COLUMNS else ROWS * WIDE
 _ROOM = 8 * WIDE
 _TILES = _ROOM + ROOM_BYTES
 _SUMS = _TILES + TILES * TILE_BYTES
 TILE_SUMS = 4 * ROWS * MAX_TOKENS
 SCRATCH_BYTES = _SUMS + TILES * TILE_SUMS
-"""Scratch memory of one thread for a block of up to ``MAX_TOKENS``: 4352 + 256 + 2 * 8704 + 2 * 32768 = 87552; with
-AMX 4352 + 5120 + 2 * 10240 + 2 * 32768 = 95488."""
+"""Scratch memory of one thread for a block of up to ``MAX_TOKENS``: 4352 + 256 + 2 * 8704 + 2 *
+32768 = 87552; with AMX 4352 + 5120 + 2 * 10240 + 2 * 32768 = 95488."""
 
 
 @inner
 def load_columns(op):
-    """Where the activations of a step are: (q, d, sums, n_cols, columns rounded up to whole ``COLUMNS_AT_ONCE``)."""
+    """Where the activations of a step are: (q, d, sums, n_cols, columns rounded up to whole
+    ``COLUMNS_AT_ONCE``)."""
     q, d, sums, n_cols = vec.load_words(op, (F.q, F.d, F.sums, F.n_cols))
     return (
         q,
@@ -64,8 +71,9 @@ def load_columns(op):
 def _columns_at(item_bytes):
     @inner
     def place(view, c, i, n_live):
-        """Address of the activations of columns c to c + 3 that meet the i-th tile: ``[n_live/4][4 columns][4]``; with
-        ``SIXTEEN_COLUMNS`` of columns c to c + 15, ``[16 columns][n_live]``."""
+        """Address of the activations of columns c to c + 3 that meet the i-th tile:
+        ``[n_live/4][4 columns][4]``; with ``SIXTEEN_COLUMNS`` of columns c to c + 15,
+        ``[16 columns][n_live]``."""
         q, _, _, _, padded = view
         return q + item_bytes * (256 * i * padded + c * n_live)
 
@@ -81,7 +89,8 @@ words_at = _columns_at(2)
 def unpack_half(
     unpack_row, room_bytes, source, source_bytes, row_bytes, n_rows, n_live, rows, tile
 ):
-    """Unpack up to eight rows side by side into half a tile; missing rows repeat the last one and are never stored.
+    """Unpack up to eight rows side by side into half a tile; missing rows repeat the last one and
+    are never stored.
 
     Args:
         room_bytes: of an unpacked row, ``NARROW`` or ``WIDE``.
@@ -103,9 +112,10 @@ class Tiles(NamedTuple):
     """How rows are multiplied that were unpacked.
 
     Attributes:
-        walk: (view, tiles, n_tiles, n_tokens, i, n_live, acc, room) -> None, adds the products of the i-th tiles of
-            ``n_tiles`` times sixteen rows, ``TILE_BYTES`` apart, with all columns to f32 ``[columns][16 rows]`` at
-            ``acc``, ``TILE_SUMS`` apart. View is what ``load_columns`` returns; room holds ``ROOM_BYTES``.
+        walk: (view, tiles, n_tiles, n_tokens, i, n_live, acc, room) -> None, adds the products of
+            the i-th tiles of ``n_tiles`` times sixteen rows, ``TILE_BYTES`` apart, with all columns
+            to f32 ``[columns][16 rows]`` at ``acc``, ``TILE_SUMS`` apart. View is what
+            ``load_columns`` returns; room holds ``ROOM_BYTES``.
         finish: (tile) -> None, what a tile of sixteen rows still needs when they are side by side.
         room_bytes: of an unpacked row, ``NARROW`` or ``WIDE``.
         n_cols: weights of a row in one tile.
@@ -118,12 +128,15 @@ class Tiles(NamedTuple):
 
 
 def each_columns(place, columns):
-    """Make a walk: the products of ready tiles with all columns of the step, ``COLUMNS_AT_ONCE`` at a time.
+    """Make a walk: the products of ready tiles with all columns of the step, ``COLUMNS_AT_ONCE`` at
+    a time.
 
     Args:
-        place: (view, c, i, n_live) -> address where ``columns`` finds the activations of its columns.
-        columns: (view, tile, y, c, i, n_live, acc, room) -> None, adds the products of the i-th tile of sixteen rows
-            with the columns from c on, found at y, to f32 ``[columns][16 rows]`` at ``acc``.
+        place: (view, c, i, n_live) -> address where ``columns`` finds the activations of its
+            columns.
+        columns: (view, tile, y, c, i, n_live, acc, room) -> None, adds the products of the i-th
+            tile of sixteen rows with the columns from c on, found at y, to f32
+            ``[columns][16 rows]`` at ``acc``.
     """
 
     @inner
@@ -141,8 +154,8 @@ def matmul_tiles(unpack_row, kind, source_bytes):
     """Make the kernel ``matmul``: all rows of a matrix against all columns of the step.
 
     Args:
-        unpack_row: (source, out, n_live) -> None, writes one row's part of a tile; of its weights the first
-            ``n_live`` exist.
+        unpack_row: (source, out, n_live) -> None, writes one row's part of a tile; of its weights
+            the first ``n_live`` exist.
         kind: the ``Tiles`` that it fills.
         source_bytes: what a row's part of a tile takes in the file.
     """
@@ -211,7 +224,8 @@ def clear_columns(acc, n_tokens):
 
 @inner
 def store_columns(op, row, n_rows, acc, n_tokens):
-    """Write up to sixteen rows of every column, with the bias or residual added where the record names one."""
+    """Write up to sixteen rows of every column, with the bias or residual added where the record
+    names one."""
     stride = 4 * vec.load_i64(op + F.out_stride)
     out = vec.load_i64(op + F.out) + 4 * row
     add = vec.load_i64(op + F.add)

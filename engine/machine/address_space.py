@@ -1,6 +1,8 @@
-"""The limit on a process's address space (``ulimit -v``), which can refuse memory that the machine has.
+"""The limit on a process's address space (``ulimit -v``), which can refuse memory that the machine
+has.
 
-Libraries that fail to load because of it give misleading errors; code that shows such an error asks here for the cause.
+Libraries that fail to load because of it give misleading errors; code that shows such an error asks
+here for the cause.
 """
 
 from __future__ import annotations
@@ -27,5 +29,6 @@ def blame(limit: int) -> str:
     """Return a message: the limit is too small, how much is needed, and how to raise it."""
     return (
         f"the limit of {limit >> 20:,} MiB on the address space (ulimit -v) is too small: about "
-        f"{NEEDED_BYTES >> 20:,} MiB and the size of the model are needed (raise it: ulimit -v unlimited)"
+        f"{NEEDED_BYTES >> 20:,} MiB and the size of the model are needed (raise it: ulimit "
+        f"-v unlimited)"
     )

@@ -28,7 +28,8 @@ def read_source(file: Path) -> bytes:
 
 
 def _source_hash() -> str:
-    """numba's cache sees only a function's own file, so every compiled source names the directory."""
+    """numba's cache sees only a function's own file, so every compiled source names the
+    directory."""
     digest = hashlib.sha256()
     for name in COMPILED_SOURCES:
         place = ENGINE / name
@@ -41,13 +42,16 @@ def _source_hash() -> str:
 
 
 VERSION = _source_hash()
-"""Identifies the machine code, 16 hexadecimal digits: measurements taken with another version may not hold."""
+"""Identifies the machine code, 16 hexadecimal digits: measurements taken with another version may
+not hold."""
 
 
 def _cache_directory() -> Path | None:
-    """Find a private directory for machine code: numba stores pickles, and loading a foreign pickle runs its code.
+    """Find a private directory for machine code: numba stores pickles, and loading a foreign pickle
+    runs its code.
 
-    JALOPY_CACHE_DIR may be shared between users, so each user gets a directory of their own below it.
+    JALOPY_CACHE_DIR may be shared between users, so each user gets a directory of their own below
+    it.
     """
     named = os.environ.get("JALOPY_CACHE_DIR")
     try:
@@ -71,7 +75,8 @@ def _own_name() -> str:
 
 
 CACHE_DIRECTORY = _cache_directory()
-"""Directory that keeps machine code between starts; None if no private writable directory exists."""
+"""Directory that keeps machine code between starts; None if no private writable directory
+exists."""
 
 _told: list[Callable[[], None]] = [lambda: None]
 
@@ -83,7 +88,8 @@ def now_compiling() -> None:
 
 @contextmanager
 def telling(tell: Callable[[], None]) -> Iterator[None]:
-    """Call ``tell`` when something inside has to be compiled, which takes about 100 times as long as loading it."""
+    """Call ``tell`` when something inside has to be compiled, which takes about 100 times as long
+    as loading it."""
     _told.append(tell)
     try:
         yield

@@ -13,7 +13,10 @@ _NOT_OFFERED = (errno.EINVAL, errno.ENOTSUP)
 
 
 def sync_directory(path: Path) -> None:
-    """Flush the names in a directory to the device, if the system supports that. Raises OSError: the flush failed."""
+    """Flush the names in a directory to the device, if the system supports that.
+
+    Raises OSError: the flush failed.
+    """
     if not hasattr(os, "O_DIRECTORY"):
         return
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -27,7 +30,8 @@ def sync_directory(path: Path) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Create a directory and its missing parents with mode 0700, as the XDG base directory specification asks.
+    """Create a directory and its missing parents with mode 0700, as the XDG base directory
+    specification asks.
 
     Existing directories keep their mode.
 
@@ -45,8 +49,8 @@ def make_private(path: Path) -> None:
 def is_safe_for_code(path: Path) -> bool:
     """True if only this user and root can add files to a directory or replace it.
 
-    Files of such a directory may be loaded as code. Modes are never changed: code that somebody else left there would
-    not become safe by closing the directory afterwards.
+    Files of such a directory may be loaded as code. Modes are never changed: code that somebody
+    else left there would not become safe by closing the directory afterwards.
     """
     if not hasattr(os, "geteuid"):
         return path.is_dir()
@@ -64,7 +68,8 @@ def is_safe_for_code(path: Path) -> bool:
 
 
 def _keeps_names(directory: Path) -> bool:
-    """True if others cannot rename our entries in it: they may not write, or the sticky bit stops them."""
+    """True if others cannot rename our entries in it: they may not write, or the sticky bit stops
+    them."""
     found = directory.stat()
     # The owner of the root directory is the system, whatever number a container gives it.
     is_trusted = found.st_uid in (0, os.geteuid(), Path("/").stat().st_uid)
@@ -78,7 +83,8 @@ def _others_may_write(found: os.stat_result) -> bool:
 
 
 def _is_own_group(group_id: int) -> bool:
-    """True if this user is the group's only member: many systems give each user such a group and a umask of 002."""
+    """True if this user is the group's only member: many systems give each user such a group and a
+    umask of 002."""
     import grp
     import pwd
 

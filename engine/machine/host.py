@@ -53,7 +53,8 @@ def available_memory_bytes(root: Path = ROOT) -> int:
 
 
 def _system_memory_bytes(figure: str, pages: str) -> int:
-    """Return a figure of psutil's, or what the C library says in pages where there is no ``/proc``."""
+    """Return a figure of psutil's, or what the C library says in pages where there is no
+    ``/proc``."""
     try:
         return int(getattr(psutil.virtual_memory(), figure))
     except (OSError, psutil.Error):
@@ -61,7 +62,8 @@ def _system_memory_bytes(figure: str, pages: str) -> int:
 
 
 def _memory_groups(root: Path) -> Iterator[tuple[int, int]]:
-    """Yield (limit, bytes in use) of each limited control group; file pages are not counted, they can be dropped."""
+    """Yield (limit, bytes in use) of each limited control group; file pages are not counted, they
+    can be dropped."""
     for limit, used, controller in (
         ("memory.max", "memory.current", ""),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory"),

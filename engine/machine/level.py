@@ -1,4 +1,7 @@
-"""Which instruction set the kernels are compiled for, read once from its features. Imports no numba."""
+"""Which instruction set the kernels are compiled for, read once from its features.
+
+Imports no numba.
+"""
 
 import os
 import re
@@ -18,7 +21,8 @@ _HEEDED = {
 
 
 def _forget_debugging() -> None:
-    """Drop numba's other variables: left over from debugging, they stop or slow the kernels, or spoil the screen."""
+    """Drop numba's other variables: left over from debugging, they stop or slow the kernels, or
+    spoil the screen."""
     for name in [name for name in os.environ if name.startswith("NUMBA_")]:
         if name not in _HEEDED or not re.fullmatch(_HEEDED[name], os.environ[name]):
             del os.environ[name]
@@ -34,8 +38,9 @@ PROCESSOR = os.environ.get("NUMBA_CPU_NAME") or get_host_cpu_name()
 def _uses_avx() -> bool:
     """Whether the system saves AVX's registers; NUMBA_ENABLE_AVX leaves it off, or on.
 
-    Some virtual machines say that they are an old processor (nocona), and are not to be trusted with AVX. numba leaves
-    it off on Sandy and Ivy Bridge as well, where LLVM used to write slow code with it. Ours is half as fast again.
+    Some virtual machines say that they are an old processor (nocona), and are not to be trusted
+    with AVX. numba leaves it off on Sandy and Ivy Bridge as well, where LLVM used to write slow
+    code with it. Ours is half as fast again.
     """
     named = os.environ.get("NUMBA_ENABLE_AVX")
     if named is not None:
@@ -68,7 +73,8 @@ def _without(text: str, names: set[str]) -> str:
 
 
 def _features() -> str:
-    """The processor's features, or those named by NUMBA_CPU_FEATURES; AMX only where Linux gives its registers."""
+    """The processor's features, or those named by NUMBA_CPU_FEATURES; AMX only where Linux gives
+    its registers."""
     named = os.environ.get("NUMBA_CPU_FEATURES")
     if named is None:
         text = _host_features()
@@ -86,7 +92,8 @@ FEATURES = frozenset(word[1:] for word in COMPILED_FEATURES.split(",") if word.s
 
 
 def traits(features: frozenset[str], arm64: bool) -> tuple[bool, ...]:
-    """What kernels of some features look like: two sets with the same traits have the same forms and layouts."""
+    """What kernels of some features look like: two sets with the same traits have the same forms
+    and layouts."""
     avx = "avx" in features
     avx2 = "avx2" in features
     fma = arm64 or (avx and "fma" in features)
@@ -114,19 +121,20 @@ HAS_SSSE3, _, HAS_AVX2, HAS_FMA, HAS_F16C, HAS_VNNI, HAS_VNNI_512, HAS_AMX, HAS_
 )
 
 SUMS_FOURS = HAS_VNNI or HAS_ARM64
-"""Whether kernels add four byte products to an int32 in one step. Tests also set it on other processors: the
-operation is correct at every level, and fast only with VNNI and on ARM64."""
+"""Whether kernels add four byte products to an int32 in one step. Tests also set it on other
+processors: the operation is correct at every level, and fast only with VNNI and on ARM64."""
 
 SIXTEEN_ROWS = HAS_VNNI_512
-"""Whether such kernels keep the sums of sixteen rows in one register of 512 bits, instead of eight. The results are the
-same; tests also set it elsewhere."""
+"""Whether such kernels keep the sums of sixteen rows in one register of 512 bits, instead of eight.
+The results are the same; tests also set it elsewhere."""
 
 SIXTEEN_COLUMNS = HAS_AMX
-"""Whether prefill multiplies sixteen rows by sixteen columns at once. The results are the same; tests also set it
-elsewhere."""
+"""Whether prefill multiplies sixteen rows by sixteen columns at once. The results are the same;
+tests also set it elsewhere."""
 
 FOURS_OFFSET = 0 if HAS_ARM64 or SIXTEEN_COLUMNS else -128
-"""Added to signed weights, modulo 256, in such kernels: VNNI multiplies unsigned bytes, ARM64 and AMX signed ones."""
+"""Added to signed weights, modulo 256, in such kernels: VNNI multiplies unsigned bytes, ARM64 and
+AMX signed ones."""
 
 _BY_NAME = {
     "amx": HAS_AMX and HAS_FMA, "vnni": HAS_VNNI and HAS_FMA, "avx2": HAS_AVX2 and HAS_FMA, "ssse3": HAS_SSSE3,

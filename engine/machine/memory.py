@@ -1,4 +1,5 @@
-"""Anonymous memory that kernels address: aligned, large regions advised for huge pages, freed with the object."""
+"""Anonymous memory that kernels address: aligned, large regions advised for huge pages, freed with
+the object."""
 
 import mmap
 import re
@@ -14,8 +15,8 @@ from engine.machine import address_space
 _HUGE_PAGE_BYTES = 2 << 20
 _HUGE_PAGE_SWITCH = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-"""Python's default is a shared map, which the kernel keeps as a file in memory: it gets huge pages only where an
-administrator has allowed them for such files."""
+"""Python's default is a shared map, which the kernel keeps as a file in memory: it gets huge pages
+only where an administrator has allowed them for such files."""
 
 
 class Memory:
@@ -23,8 +24,8 @@ class Memory:
 
     Args:
         n_bytes: size, at least 1; pages are only backed once they are written.
-        fills_slowly: use small pages only. In a region that is written little by little all over, such as a KV cache,
-            the first write to each huge page would back and zero all of it.
+        fills_slowly: use small pages only. In a region that is written little by little all over,
+            such as a KV cache, the first write to each huge page would back and zero all of it.
 
     Raises:
         MemoryPlanError: the system refuses the region.
@@ -68,7 +69,8 @@ class Memory:
         return min(total, self.n_bytes)
 
     def array(self, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
-        """Return a view of part of the region, from ``offset`` bytes on; the view keeps the region alive."""
+        """Return a view of part of the region, from ``offset`` bytes on; the view keeps the region
+        alive."""
         count = int(np.prod(shape, dtype=np.int64))
         return np.frombuffer(self._map, dtype, count, offset).reshape(shape)
 

@@ -15,7 +15,8 @@ NOT_A_FILE = "is not a file"
 
 
 def safe_flags(flags: int) -> int:
-    """Return flags of ``os.open`` with those that follow no link, wait for no pipe and leave bytes as they are."""
+    """Return flags of ``os.open`` with those that follow no link, wait for no pipe and leave bytes
+    as they are."""
     names = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
     return flags | sum(getattr(os, name, 0) for name in names)
 

@@ -1,7 +1,8 @@
 """How much of a mapped file is in memory, and loading the rest by reading it in order.
 
-Without it, decode reads weights from disk by page faults, from several threads at once: on a spinning disk those are
-seeks. One sequential pass before the first token takes as long as reading the file once.
+Without it, decode reads weights from disk by page faults, from several threads at once: on a
+spinning disk those are seeks. One sequential pass before the first token takes as long as reading
+the file once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _MADV_POPULATE_READ = 22
 """Linux 5.14; Python 3.10 to 3.13 have no name for it, and their ``madvise`` keeps the GIL."""
 PART_PAGES = 128
 RESIDENT_ENOUGH = 0.98
-"""Share of a file in memory above which it is not read again: a few page faults cost less than a pass over it."""
+"""Share of a file in memory above which it is not read again: a few page faults cost less than a
+pass over it."""
 
 
 def resident_bytes(view: np.ndarray[Any, np.dtype[np.uint8]], most_pages: int = 0) -> int | None:
@@ -33,8 +35,8 @@ def resident_bytes(view: np.ndarray[Any, np.dtype[np.uint8]], most_pages: int = 
 
     Args:
         view: (n,) uint8 over the whole map, so that it begins on a page.
-        most_pages: limit on the pages examined, in evenly spread parts; the result is extrapolated. 0 examines every
-            page, about 80 ns each for a file that is cached but not mapped yet.
+        most_pages: limit on the pages examined, in evenly spread parts; the result is extrapolated.
+            0 examines every page, about 80 ns each for a file that is cached but not mapped yet.
     """
     try:
         mincore = ctypes.CDLL(None, use_errno=True).mincore
@@ -85,7 +87,8 @@ def pages_without(n_bytes: int, ranges: Iterable[tuple[int, int]]) -> list[tuple
 def read_in_order(
     places: Sequence[tuple[Path, int, int]], progress: Callable[[int, int], None]
 ) -> None:
-    """Read parts of files once, in order, so that the system caches them; a read error ends it silently.
+    """Read parts of files once, in order, so that the system caches them; a read error ends it
+    silently.
 
     Args:
         places: file, first byte and end of each part.
@@ -110,8 +113,8 @@ def read_in_order(
 class MappingAhead:
     """Enters the cached pages of a map into the page table, in a thread of its own.
 
-    Otherwise the first pass over a model does that by page faults, one per 64 kB, and takes twice as long as the
-    second. No effect outside Linux, nor for a file that is not cached.
+    Otherwise the first pass over a model does that by page faults, one per 64 kB, and takes twice
+    as long as the second. No effect outside Linux, nor for a file that is not cached.
 
     Args:
         views: (n,) uint8 over whole maps. They stay in use until ``stop`` has returned.

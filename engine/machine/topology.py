@@ -1,7 +1,8 @@
-"""The CPUs this process may use: grouped by core, fast and slow ones, and the quota of its control group.
+"""The CPUs this process may use: grouped by core, fast and slow ones, and the quota of its control
+group.
 
-Reads Linux's /sys and /proc below a given root, so that tests can use the recorded tree of another machine. On other
-systems every CPU counts as a core of its own.
+Reads Linux's /sys and /proc below a given root, so that tests can use the recorded tree of another
+machine. On other systems every CPU counts as a core of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from pathlib import Path
 
 ROOT = Path("/")
 SLOW_SHARE = 0.8
-"""A core below this share of the fastest core's frequency is an efficiency core; boost differences are smaller."""
+"""A core below this share of the fastest core's frequency is an efficiency core; boost differences
+are smaller."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class Cores:
     """Processors this process may use.
 
     Attributes:
-        logical: numbers of all allowed logical CPUs: fast cores first, then efficiency cores, then siblings.
+        logical: numbers of all allowed logical CPUs: fast cores first, then efficiency cores, then
+            siblings.
         n_physical: number of physical cores of the allowed CPUs, efficiency cores included.
         quota: whole CPUs granted by the control group, None without a limit.
         n_efficiency: number of those cores that are slower by design.
@@ -47,16 +50,21 @@ class Cores:
 
     @property
     def default_threads(self) -> int:
-        """One thread per fast core, at most the quota; siblings share one memory port and are left out."""
+        """One thread per fast core, at most the quota; siblings share one memory port and are left
+        out."""
         return max(1, min(self.n_fast, self.quota or self.n_fast))
 
     @property
     def most_threads(self) -> int:
-        """Limit on threads: the number of allowed logical CPUs. More would stall at spinning barriers."""
+        """Limit on threads: the number of allowed logical CPUs.
+
+        More would stall at spinning barriers.
+        """
         return max(1, len(self.logical))
 
     def kind(self, n_threads: int) -> str:
-        """Kind of CPU that the last of ``n_threads`` threads runs on: "core", "efficiency core" or "sibling"."""
+        """Kind of CPU that the last of ``n_threads`` threads runs on: "core", "efficiency core" or
+        "sibling"."""
         if n_threads <= self.n_fast:
             return "core"
         if n_threads <= self.n_physical:
@@ -65,9 +73,11 @@ class Cores:
 
     @property
     def identity(self) -> str:
-        """One line that is equal for two machines only if thread counts tuned on one suit the other."""
+        """One line that is equal for two machines only if thread counts tuned on one suit the
+        other."""
         return (
-            f"{self.name or 'unknown CPU'}, {self.n_fast}+{self.n_efficiency} cores, {self.n_siblings} siblings, "
+            f"{self.name or 'unknown CPU'}, {self.n_fast}+{self.n_efficiency} cores, "
+            f"{self.n_siblings} siblings, "
             f"{self.n_sockets} sockets, quota {self.quota or 'none'}"
         )
 
@@ -106,7 +116,8 @@ def read_cores(allowed: Sequence[int], root: Path = ROOT) -> Cores:
 
 
 def cpu_quota(root: Path = ROOT) -> int | None:
-    """Whole CPUs granted by this process's control groups (version 2 or 1), all levels; None without a limit."""
+    """Whole CPUs granted by this process's control groups (version 2 or 1), all levels; None
+    without a limit."""
     limits = [*map(_quota, cgroup_files("cpu.max", root))]
     periods = cgroup_files("cpu.cfs_period_us", root, "cpu")
     quotas = cgroup_files("cpu.cfs_quota_us", root, "cpu")

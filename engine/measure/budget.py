@@ -1,12 +1,14 @@
-"""Types chosen tensor by tensor, so that a file of a given size predicts as nearly what its source does as can be.
+"""Types chosen tensor by tensor, so that a file of a given size predicts as nearly what its source
+does as can be.
 
-What a tensor's type costs is taken as the relative error of its products, times how far predictions move for such an
-error. The error is measured on some of its rows, weighted by importance. The move is measured, too: the tensors of one
-role in a quarter of the layers get a little noise at once, and the divergence from the undisturbed predictions of a
-short text is divided by the noise. So each tensor is rewritten once, and a text is read some thirty times.
+What a tensor's type costs is taken as the relative error of its products, times how far predictions
+move for such an error. The error is measured on some of its rows, weighted by importance. The move
+is measured, too: the tensors of one role in a quarter of the layers get a little noise at once, and
+the divergence from the undisturbed predictions of a short text is divided by the noise. So each
+tensor is rewritten once, and a text is read some thirty times.
 
-That divergence grows in proportion to the sum of relative errors: Malinovskii et al., "Pushing the Limits of Large
-Language Model Quantization via the Linearity Theorem", arXiv:2411.17525.
+That divergence grows in proportion to the sum of relative errors: Malinovskii et al., "Pushing the
+Limits of Large Language Model Quantization via the Linearity Theorem", arXiv:2411.17525.
 """
 
 from __future__ import annotations
@@ -39,12 +41,14 @@ KINDS = ("Q2_K", "Q3_K", "IQ4_XS", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "Q4_1", "Q5
 N_ROWS = 96
 """Rows of a tensor that errors are measured on."""
 NOISE = 0.06
-"""Standard deviation of the noise, as a share of a row's root mean square: about what four bits lose."""
+"""Standard deviation of the noise, as a share of a row's root mean square: about what four bits
+lose."""
 QUARTERS = 4
 MOST_LOGITS = 32 << 20
 """Limit on the undisturbed log-probabilities that are kept: 128 MiB."""
 MOST_TOKENS = 128
-"""Tokens whose predictions count: a group's divergence is known to some ten per cent, and its harm differs by more."""
+"""Tokens whose predictions count: a group's divergence is known to some ten per cent, and its harm
+differs by more."""
 FIRST = 16
 """Tokens at a text's beginning whose predictions do not count."""
 _ADDED_BYTES = 512
@@ -123,12 +127,14 @@ class Budget:
         self.least_bytes = self._other_bytes + sum(least)
 
     def types(self, most_bytes: int) -> dict[str, str] | None:
-        """Return the types of those tensors for a file of this size; None where the smallest ones do not fit."""
+        """Return the types of those tensors for a file of this size; None where the smallest ones
+        do not fit."""
         return fit(self._choices, self._harms, most_bytes - self._other_bytes)
 
 
 def _roles(names: Sequence[str], n_layers: int) -> dict[str, list[str]]:
-    """Group tensors by their part of a layer's name and the quarter of the layers; others are alone."""
+    """Group tensors by their part of a layer's name and the quarter of the layers; others are
+    alone."""
     found: dict[str, list[str]] = defaultdict(list)
     for name in names:
         layer = re.match(r"blk\.(\d{1,6})\.(.*)", name)
@@ -143,7 +149,8 @@ def _choices(
 
     Args:
         is_kept: it must get the one type that is given.
-        importance: mean squares of its columns' inputs, (n_cols,) or n_experts times as many; None: all are alike.
+        importance: mean squares of its columns' inputs, (n_cols,) or n_experts times as many; None:
+            all are alike.
     """
     if importance is None:
         columns = np.ones((1, tensor.n_cols), np.float32)
@@ -195,7 +202,8 @@ def _harms(
         ids: of the text; as many as there is room for count.
 
     Yields:
-        Group, and nats a token for a relative error of 1 in each of its tensors; NaN where a type cannot be made.
+        Group, and nats a token for a relative error of 1 in each of its tensors; NaN where a type
+        cannot be made.
     """
     n_kept = max(1, min(len(ids) - FIRST, MOST_TOKENS, MOST_LOGITS // session.config.vocab_size))
     ids = ids[: FIRST + n_kept]
@@ -254,10 +262,12 @@ def _divergence(wanted: Floats, found: Floats) -> float:
 def fit(
     options: Mapping[str, Sequence[TypeCost]], harm: Mapping[str, float], most_bytes: int
 ) -> dict[str, str] | None:
-    """Choose each tensor's type so that the sum of harms times errors is small, and their bytes are few enough.
+    """Choose each tensor's type so that the sum of harms times errors is small, and their bytes are
+    few enough.
 
-    From the smallest types on, the step that takes most harm away for its bytes is made next. One that found no room is
-    tried in place of smaller ones, since the last large step may be worth many of them.
+    From the smallest types on, the step that takes most harm away for its bytes is made next. One
+    that found no room is tried in place of smaller ones, since the last large step may be worth
+    many of them.
 
     Returns:
         name -> type; None where the smallest types do not fit.
@@ -278,7 +288,8 @@ def fit(
 def _greedy(
     hulls: Mapping[str, Sequence[TypeCost]], harm: Mapping[str, float], most_bytes: int
 ) -> tuple[dict[str, TypeCost], list[tuple[str, TypeCost]]] | None:
-    """Return the choices, and the first step of each tensor that found no room; None: the smallest do not fit."""
+    """Return the choices, and the first step of each tensor that found no room; None: the smallest
+    do not fit."""
     chosen = {name: hull[0] for name, hull in hulls.items()}
     left_bytes = most_bytes - sum(one.n_bytes for one in chosen.values())
     if left_bytes < 0:
@@ -304,7 +315,8 @@ def _cost(chosen: Mapping[str, TypeCost], harm: Mapping[str, float]) -> float:
 
 
 def _hull(some: Sequence[TypeCost]) -> list[TypeCost]:
-    """The choices worth having, smallest first: each step from one to the next takes less error away for its bytes."""
+    """The choices worth having, smallest first: each step from one to the next takes less error
+    away for its bytes."""
     hull: list[TypeCost] = []
     for one in sorted(some, key=lambda choice: (choice.n_bytes, choice.error)):
         if hull and one.error >= hull[-1].error:
@@ -320,7 +332,8 @@ def _slope(before: TypeCost, after: TypeCost) -> float:
 
 
 def _known(measured: Mapping[str, float], groups: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """Give each tensor its group's harm; the median of the others where it could not be measured."""
+    """Give each tensor its group's harm; the median of the others where it could not be
+    measured."""
     known = [value for value in measured.values() if not np.isnan(value)]
     if known:
         usual = float(np.median(known))

@@ -1,7 +1,7 @@
 """Compares the kernels with a reference, on this processor and with this model's own weights.
 
-Runs before a benchmark. The reference is NumPy in float64 over rows that the ``embed`` kernel dequantised; the tests
-compare that kernel bit for bit with the ``gguf`` package.
+Runs before a benchmark. The reference is NumPy in float64 over rows that the ``embed`` kernel
+dequantised; the tests compare that kernel bit for bit with the ``gguf`` package.
 """
 
 import numpy as np
@@ -21,7 +21,8 @@ N_ROWS = 24
 N_COLUMNS = 1, 3, 11
 """Numbers of columns, one for each of a type's three kernels."""
 TOLERANCE = 1e-4
-"""Limit on the error relative to the largest result; another order of float32 sums stays far below it."""
+"""Limit on the error relative to the largest result; another order of float32 sums stays far below
+it."""
 
 
 def check_model(model: Model) -> None:
@@ -35,13 +36,15 @@ def check_model(model: Model) -> None:
             error = matmul_error(tensor, columns)
             if not error <= TOLERANCE:
                 raise BrokenModelError(
-                    f"{model.shown_name}: the {tensor.quant} kernel is off by {error:.1e} on this processor "
+                    f"{model.shown_name}: the {tensor.quant} kernel is off by {error:.1e} on "
+                    f"this processor "
                     f"(tensor {tensor.name}; please report it)"
                 )
 
 
 def matmul_error(tensor: Tensor, columns: int) -> float:
-    """Return the largest error of a few rows times random columns, relative to the largest result."""
+    """Return the largest error of a few rows times random columns, relative to the largest
+    result."""
     rows = Tensor(
         tensor.name, tensor.quant, min(N_ROWS, tensor.n_rows), tensor.n_cols, tensor.row_bytes,
         min(N_ROWS, tensor.n_rows) * tensor.row_bytes, tensor.address,

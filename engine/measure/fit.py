@@ -1,7 +1,8 @@
-"""Whether a model fits into memory and how fast it would be, computed from its header and the machine's measured rates.
+"""Whether a model fits into memory and how fast it would be, computed from its header and the
+machine's measured rates.
 
-Reads only a file's header and never imports numba, since the list of models does this for each of a hundred files.
-``engine.measure.speed_probe`` measures the rates.
+Reads only a file's header and never imports numba, since the list of models does this for each of a
+hundred files. ``engine.measure.speed_probe`` measures the rates.
 """
 
 import math
@@ -29,15 +30,19 @@ SMALLEST_CONTEXT = 256
 SYSTEM_BYTES = 1 << 30
 """Bytes that the operating system needs when all other programs are closed."""
 DECODE_SHARE = 0.85
-"""Assumed share of the memory bandwidth for types whose decode rate was not measured (``PERFORMANCE.md``)."""
+"""Assumed share of the memory bandwidth for types whose decode rate was not measured
+(``PERFORMANCE.md``)."""
 OTHER_DECODE_WORK = 1.06
-"""Time of a token relative to its matrices alone; adds norms, short attention, sampling and barriers."""
+"""Time of a token relative to its matrices alone; adds norms, short attention, sampling and
+barriers."""
 OTHER_PREFILL_WORK = 1.12
 """Time of a prompt token relative to its matrices alone."""
 UNMEASURED_PREFILL_SHARE = 0.5
-"""Assumed share of the fastest measured type's prefill rate, for types not measured (spread: ``PERFORMANCE.md``)."""
+"""Assumed share of the fastest measured type's prefill rate, for types not measured (spread:
+``PERFORMANCE.md``)."""
 LAYER_S = 5e-5
-"""Seconds per layer without its matrices: barriers and small operations. Matters only for small models."""
+"""Seconds per layer without its matrices: barriers and small operations. Matters only for small
+models."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +111,13 @@ class Fit:
         kv_bytes: bytes of the KV cache for that context.
         own_bytes: bytes of the program and its buffers.
         needed_bytes: weights, cache and program together.
-        largest_ctx: largest context that fits into the memory available now, in tokens; 0 if the weights do not fit.
-        decode_tps, decode_full_tps: tokens per second with an empty and a full context; None if unknown.
+        largest_ctx: largest context that fits into the memory available now, in tokens; 0 if the
+            weights do not fit.
+        decode_tps, decode_full_tps: tokens per second with an empty and a full context; None if
+        unknown.
         prefill_tps: prompt tokens per second; None if unknown.
-        is_measured: True if the rates were measured for all of the model's types, False if some are assumed.
+        is_measured: True if the rates were measured for all of the model's types, False if some are
+            assumed.
     """
 
     verdict: str
@@ -169,7 +177,8 @@ def needs_of(gguf: GGUFFile, kv: str = "f16") -> ModelNeeds:
 def fit(
     needs: ModelNeeds, memory: MachineMemory, rates: MachineRates, n_ctx: int | None = None
 ) -> Fit:
-    """Compare a model's needs with a machine; ``n_ctx``: context in tokens; None takes ``default_context``."""
+    """Compare a model's needs with a machine; ``n_ctx``: context in tokens; None takes
+    ``default_context``."""
     n_ctx = n_ctx or default_context(needs)
     kv_bytes = needs.memory.bytes_for(n_ctx)
     needed = needs.weights_bytes + kv_bytes + RESERVE_BYTES
@@ -194,7 +203,8 @@ def default_context(needs: ModelNeeds) -> int:
 
 
 def largest_context(needs: ModelNeeds, available_bytes: int) -> int:
-    """Return the largest context that fits next to the weights, in tokens; 0 if below ``SMALLEST_CONTEXT``."""
+    """Return the largest context that fits next to the weights, in tokens; 0 if below
+    ``SMALLEST_CONTEXT``."""
     free = available_bytes - needs.weights_bytes - RESERVE_BYTES
     n_ctx = min(needs.context_length, needs.memory.largest_context(free))
     if n_ctx >= min(SMALLEST_CONTEXT, needs.context_length):
@@ -254,7 +264,8 @@ def _matrices(gguf: GGUFFile) -> dict[str, TensorInfo]:
     for tensor in found.values():
         if tensor.type_name not in QUANTS:
             raise UnsupportedQuantError(
-                f"{gguf.shown_name}: tensor {tensor.name} is {tensor.type_name}; supported: {', '.join(QUANTS)}"
+                f"{gguf.shown_name}: tensor {tensor.name} is {tensor.type_name}; supported: "
+                f"{', '.join(QUANTS)}"
             )
     if "token_embd.weight" not in found or not any(name.startswith("blk.") for name in found):
         raise GGUFError(
@@ -266,7 +277,8 @@ def _matrices(gguf: GGUFFile) -> dict[str, TensorInfo]:
 def _read_bytes(
     tensors: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpec]
 ) -> dict[str, int]:
-    """Sum the bytes that a decode step reads, by type, without the rows looked up in embedding tables."""
+    """Sum the bytes that a decode step reads, by type, without the rows looked up in embedding
+    tables."""
     sums: Counter[str] = Counter()
     for name, tensor in tensors.items():
         if not specs[name].is_table:
@@ -279,7 +291,8 @@ def _products(
 ) -> dict[str, int]:
     """Sum the multiplications of a token in a prompt, by type.
 
-    The output head, and layers after the last that stores, are needed for the prompt's last token only.
+    The output head, and layers after the last that stores, are needed for the prompt's last token
+    only.
     """
     sums: Counter[str] = Counter()
     for tensor in matrices.values():

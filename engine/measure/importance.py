@@ -1,7 +1,9 @@
-"""How large each matrix's inputs are, column by column, while a text is read: what its quantised weights must keep.
+"""How large each matrix's inputs are, column by column, while a text is read: what its quantised
+weights must keep.
 
-A weight's error is felt times what the weight is multiplied with, so the mean square of an input column says how much
-the errors of that column count. Matrices, sums and chunks are those of llama.cpp's ``llama-imatrix``.
+A weight's error is felt times what the weight is multiplied with, so the mean square of an input
+column says how much the errors of that column count. Matrices, sums and chunks are those of
+llama.cpp's ``llama-imatrix``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Perplexity of a text, and how far the predictions of one session are from another's.
 
-The method is that of llama.cpp's ``llama-perplexity``, so that figures compare: the text in chunks of one length, each
-read into an empty cache, with the begin-of-text token in place of its first where the model wants one. The tokens of a
-chunk's second half count, each with at least half a chunk before it.
+The method is that of llama.cpp's ``llama-perplexity``, so that figures compare: the text in chunks
+of one length, each read into an empty cache, with the begin-of-text token in place of its first
+where the model wants one. The tokens of a chunk's second half count, each with at least half a
+chunk before it.
 """
 
 import math
@@ -34,7 +35,8 @@ class TextScore:
         n_tokens: that counted.
         perplexity: of the session.
         reference: perplexity of the other session; None without one.
-        divergence: Kullback-Leibler divergence of the session's predictions from the other's, in nats a token.
+        divergence: Kullback-Leibler divergence of the session's predictions from the other's, in
+            nats a token.
         same: share of the tokens for which both hold the same one likeliest.
     """
 

@@ -1,7 +1,8 @@
-"""Measures the kernels per weight type: bytes per second in decode, multiplications per second in prefill.
+"""Measures the kernels per weight type: bytes per second in decode, multiplications per second in
+prefill.
 
-Runs the same kernels as a model over a matrix larger than the caches. Their time does not depend on the values of the
-weights, so no model is needed.
+Runs the same kernels as a model over a matrix larger than the caches. Their time does not depend on
+the values of the weights, so no model is needed.
 """
 
 import time
@@ -28,7 +29,8 @@ N_COLS = 2048
 PROMPT_TOKENS = 128
 ROUNDS = 3
 SOME_NUMBER = 0x3F
-"""Value of every byte of the weights: a normal number in all types, neither subnormal nor infinite."""
+"""Value of every byte of the weights: a normal number in all types, neither subnormal nor
+infinite."""
 
 
 def measure_rates(
@@ -38,7 +40,8 @@ def measure_rates(
     prefill_threads: int,
     progress: ProgressCallback | None = None,
 ) -> MachineRates:
-    """Measure memory and kernels: the best of ``ROUNDS`` rounds each, to reduce the influence of other programs.
+    """Measure memory and kernels: the best of ``ROUNDS`` rounds each, to reduce the influence of
+    other programs.
 
     Args:
         quants: keys of ``engine.quants.QUANTS``.
@@ -70,7 +73,8 @@ def decode_gbps(
 def prefill_gops(
     crew: Crew, quant: str, weights: Memory, threads: int, progress: ProgressCallback | None = None
 ) -> float:
-    """Multiplications of the kernel that multiplies a matrix with a prompt's columns, in billions a second."""
+    """Multiplications of the kernel that multiplies a matrix with a prompt's columns, in billions a
+    second."""
     matrix = _matrix(
         quant, weights, min(PREFILL_ROWS * threads, weights.n_bytes // _row_bytes(quant) // 8 * 8)
     )

@@ -1,4 +1,5 @@
-"""Registry of architectures: one visible line each, named as GGUF's ``general.architecture`` names them.
+"""Registry of architectures: one visible line each, named as GGUF's ``general.architecture`` names
+them.
 
 Knows which architectures exist and where they live. Importing this package imports none of them.
 """
@@ -132,8 +133,10 @@ def read_config(gguf: GGUFFile) -> ModelConfig:
     """Read and check every hyperparameter of a file, as its architecture does.
 
     Raises:
-        UnsupportedArchitectureError: a sound file that is no model, or whose architecture is in neither table.
-        GGUFError: a key is missing, has the wrong type, or contradicts another or the engine's bounds.
+        UnsupportedArchitectureError: a sound file that is no model, or whose architecture is in
+            neither table.
+        GGUFError: a key is missing, has the wrong type, or contradicts another or the engine's
+            bounds.
     """
     name = _architecture(gguf.metadata, gguf.shown_name)
     read = Hyperparameters(gguf.metadata, name, gguf.shown_name, gguf.tensors)
@@ -160,12 +163,16 @@ def _pooling_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
 
 
 def why_refused(name: str) -> str:
-    """Say of an architecture that is not in ``ARCHITECTURES`` what it is, and what to use instead."""
+    """Say of an architecture that is not in ``ARCHITECTURES`` what it is, and what to use
+    instead."""
     if name in NOT_YET:
         family, instead = NOT_YET[name]
         return f"not supported yet ({family}); use {instead}"
     named = list(ARCHITECTURES)[:N_NAMED]
-    return f"not supported; supported: {', '.join(named)} and {len(ARCHITECTURES) - N_NAMED} others (see the README)"
+    return (
+        f"not supported; supported: {', '.join(named)} and {len(ARCHITECTURES) - N_NAMED} others "
+        f"(see the README)"
+    )
 
 
 def _architecture(metadata: Mapping[str, Any], file_name: str) -> str:

@@ -1,4 +1,5 @@
-"""The apertus architecture (Apertus): llama's layers with norms of heads, and a trained function in place of a gate."""
+"""The apertus architecture (Apertus): llama's layers with norms of heads, and a trained function in
+place of a gate."""
 
 import math
 from dataclasses import replace
@@ -17,7 +18,10 @@ from engine.models.base import (
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head. The function's keys have its name in place of the architecture's."""
+    """Rope pairs the two halves of a head.
+
+    The function's keys have its name in place of the architecture's.
+    """
     n_layers = read.integer("block_count", 1, reading.MAX_LAYERS)
     names = "alpha_p", "alpha_n", "beta", "eps"
     above, below, slope, bound = (read.under("xielu").numbers(name, n_layers) for name in names)

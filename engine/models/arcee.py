@@ -1,4 +1,5 @@
-"""The arcee architecture (AFM): llama's layers with a feed-forward that squares what is above zero and has no gate."""
+"""The arcee architecture (AFM): llama's layers with a feed-forward that squares what is above zero
+and has no gate."""
 
 from engine.models import reading
 from engine.models.base import Architecture, all_of, decoder_tensors, rope_factors

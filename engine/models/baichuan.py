@@ -1,4 +1,5 @@
-"""The baichuan architecture (Baichuan 1 and 2): llama's layers; the larger tells positions apart by distance."""
+"""The baichuan architecture (Baichuan 1 and 2): llama's layers; the larger tells positions apart by
+distance."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters

@@ -1,4 +1,5 @@
-"""The bailingmoe2 architecture (Ling and Ring 2.0): norms of heads, groups of experts, and a shared one."""
+"""The bailingmoe2 architecture (Ling and Ring 2.0): norms of heads, groups of experts, and a shared
+one."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters

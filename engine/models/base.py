@@ -1,4 +1,5 @@
-"""Parts of an architecture, and the lists of tensors that decoder-only architectures put together."""
+"""Parts of an architecture, and the lists of tensors that decoder-only architectures put
+together."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -37,7 +38,8 @@ def all_of(*lists: TensorList) -> TensorList:
 
 
 def outer_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict[str, TensorSpec]:
-    """Embedding, last norm, and the head; without ``output.weight`` the embedding serves as head too."""
+    """Embedding, last norm, and the head; without ``output.weight`` the embedding serves as head
+    too."""
     if config.bare_norms:
         norm = {}
     else:
@@ -62,7 +64,8 @@ def outer_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict[s
 
 
 def decoder_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict[str, TensorSpec]:
-    """Everything that the configuration itself says a file must hold: the outer tensors and those of all layers."""
+    """Everything that the configuration itself says a file must hold: the outer tensors and those
+    of all layers."""
     tensors = outer_tensors(config, norm_name)
     for number, layer in enumerate(config.layers):
         block = f"blk.{number}."
@@ -93,7 +96,8 @@ def mixer_tensors(block: str, mixer: Mixer, dim: int) -> dict[str, TensorSpec]:
 
 
 def attention_tensors(block: str, attention: Attention, dim: int) -> dict[str, TensorSpec]:
-    """Projections of one layer's attention, and the norms of its queries and keys where it has them."""
+    """Projections of one layer's attention, and the norms of its queries and keys where it has
+    them."""
     if attention.latent is not None:
         return latent.tensors(block, attention, attention.latent, dim)
     tensors = {
@@ -128,7 +132,8 @@ def attention_tensors(block: str, attention: Attention, dim: int) -> dict[str, T
 def projections(
     block: str, attention: Attention, kind: str, cols: tuple[int, ...]
 ) -> dict[str, TensorSpec]:
-    """Query, key and value, each by itself or all three in one tensor, whose rows follow each other.
+    """Query, key and value, each by itself or all three in one tensor, whose rows follow each
+    other.
 
     Args:
         kind: of tensor, ``".weight"`` or ``".bias"``.
@@ -153,7 +158,8 @@ def feed_forward_tensors(block: str, feed_forward: FeedForward, dim: int) -> dic
 
 
 def expert_tensors(block: str, experts: Experts, dim: int) -> dict[str, TensorSpec]:
-    """Router and experts of one layer: each kind of matrix of all experts is one tensor, gate and up may be one."""
+    """Router and experts of one layer: each kind of matrix of all experts is one tensor, gate and
+    up may be one."""
     n = experts.n_experts
     hidden = experts.hidden_dim
     share = experts.read_share
@@ -249,7 +255,8 @@ def qkv_biases(config: ModelConfig, required: bool = True) -> dict[str, TensorSp
 
 
 def fused_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    """The same, in an order that lets a file with neither form of the projections lack the fused one."""
+    """The same, in an order that lets a file with neither form of the projections lack the fused
+    one."""
     return dict(sorted(decoder_tensors(config).items(), key=lambda one: ".attn_qkv." not in one[0]))
 
 
@@ -282,7 +289,8 @@ def other_biases(config: ModelConfig, required: bool = True) -> dict[str, Tensor
 
 
 def scales(block: str, *names: str, n: int = 1) -> dict[str, TensorSpec]:
-    """Factors of the products with matrices, a number for each that has one; those of inputs are not read."""
+    """Factors of the products with matrices, a number for each that has one; those of inputs are
+    not read."""
     specs = {
         "scale": TensorSpec((n,), False),
         "input_scale": TensorSpec((n,), False, read_share=0.0, stays_in_file=True),

@@ -1,4 +1,5 @@
-"""The bert architecture (BERT, and XLM-RoBERTa in its form): learned positions, norms after branches, biases."""
+"""The bert architecture (BERT, and XLM-RoBERTa in its form): learned positions, norms after
+branches, biases."""
 
 from engine.config import Attention, ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters

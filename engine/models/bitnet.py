@@ -1,4 +1,5 @@
-"""The bitnet architecture (BitNet b1.58): norms within both branches, and one scale for each matrix of three values."""
+"""The bitnet architecture (BitNet b1.58): norms within both branches, and one scale for each matrix
+of three values."""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-"""The bloom architecture (BLOOM, BLOOMZ): a normed embedding, scores that fall with distance, biases everywhere."""
+"""The bloom architecture (BLOOM, BLOOMZ): a normed embedding, scores that fall with distance,
+biases everywhere."""
 
 from engine.config import ModelConfig
 from engine.models import reading

@@ -1,4 +1,5 @@
-"""The chatglm architecture (ChatGLM 3, GLM 4 9B of 2024): fused projections, and heads turned in part."""
+"""The chatglm architecture (ChatGLM 3, GLM 4 9B of 2024): fused projections, and heads turned in
+part."""
 
 from engine.models import reading
 from engine.models.base import Architecture, all_of, decoder_tensors, optional_qkv_biases

@@ -1,4 +1,5 @@
-"""The cohere2 architecture (Command R7B): both branches from one LayerNorm; windows, and rope only there."""
+"""The cohere2 architecture (Command R7B): both branches from one LayerNorm; windows, and rope only
+there."""
 
 from dataclasses import replace
 

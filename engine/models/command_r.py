@@ -1,4 +1,5 @@
-"""The command-r architecture (Command R and R+, Aya): attention and feed-forward side by side from one LayerNorm."""
+"""The command-r architecture (Command R and R+, Aya): attention and feed-forward side by side from
+one LayerNorm."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters

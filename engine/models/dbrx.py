@@ -1,4 +1,5 @@
-"""The dbrx architecture (DBRX): LayerNorm without biases, queries, keys and values that are cut, and experts."""
+"""The dbrx architecture (DBRX): LayerNorm without biases, queries, keys and values that are cut,
+and experts."""
 
 from dataclasses import replace
 from functools import partial

@@ -1,4 +1,5 @@
-"""The model under composition: its shape, weights, memory, and the plan that its layers' steps are written into."""
+"""The model under composition: its shape, weights, memory, and the plan that its layers' steps are
+written into."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from engine.weights.weights import Tensor, Weights
 class Part(Enum):
     """The part of its tokens' results that a walk computes.
 
-    A prompt leaves keys and values and asks for one token's logits. So its blocks need ``STORED`` alone, and its
-    last token ``LAST``, to which the step of the walk belongs; both together are ``ALL`` of that token, to the bit.
+    A prompt leaves keys and values and asks for one token's logits. So its blocks need ``STORED``
+    alone, and its last token ``LAST``, to which the step of the walk belongs; both together are
+    ``ALL`` of that token, to the bit.
     """
 
     ALL = "all layers"
@@ -51,7 +53,8 @@ class Decoder:
 
     @property
     def layers(self) -> list[tuple[int, Layer]]:
-        """The layers of this part, by number; of the last that stores, each part has its own share."""
+        """The layers of this part, by number; of the last that stores, each part has its own
+        share."""
         if self.part is Part.LAST:
             first = self.config.last_storing
         else:
@@ -79,7 +82,8 @@ class Decoder:
         return self.part is Part.STORED and self._is_last_mixed(layer)
 
     def _is_last_mixed(self, layer: int) -> bool:
-        """Whether the layer is the last that stores, and all tokens pass its mixers, of which one is recurrent."""
+        """Whether the layer is the last that stores, and all tokens pass its mixers, of which one
+        is recurrent."""
         return layer == self.config.last_storing and not self.config.layers[layer].only_attends
 
     def stores(self, layer: int, attention: Attention) -> bool:
@@ -118,5 +122,6 @@ class Decoder:
 
     @property
     def stream_eps(self) -> float:
-        """Of norms of the residual stream, which is kept divided by ``residual_scale``: so no branch is multiplied."""
+        """Of norms of the residual stream, which is kept divided by ``residual_scale``: so no
+        branch is multiplied."""
         return self.config.norm_eps / self.config.residual_scale**2

@@ -1,4 +1,5 @@
-"""The deepseek and bailingmoe architectures (DeepSeek MoE 16B; Ling Lite, Plus 1): experts next to shared ones."""
+"""The deepseek and bailingmoe architectures (DeepSeek MoE 16B; Ling Lite, Plus 1): experts next to
+shared ones."""
 
 from engine.config import ModelConfig, Router
 from engine.gguf.hyperparameters import Hyperparameters

@@ -1,4 +1,5 @@
-"""The deepseek2 architecture (DeepSeek V2 Lite, GLM 4.7 Flash): latent attention, and experts next to shared ones."""
+"""The deepseek2 architecture (DeepSeek V2 Lite, GLM 4.7 Flash): latent attention, and experts next
+to shared ones."""
 
 import math
 from collections.abc import Callable
@@ -39,7 +40,8 @@ def _router(read: Hyperparameters, n_blocks: int) -> Router:
 def _attention(read: Hyperparameters) -> Attention:
     if read.raw("attention.key_length_mla") is None:
         raise read.fail(
-            f"{read.key('attention.key_length_mla')} is missing: an old file (get one made since May 2025)"
+            f"{read.key('attention.key_length_mla')} is missing: an old file (get one made "
+            f"since May 2025)"
         )
     if read.raw("attention.temperature_scale") is not None:
         raise read.fail(
@@ -64,10 +66,12 @@ def latent_attention(
     rope_of: Callable[[Hyperparameters, int], tuple[Rope, float]],
     latent: Latent,
 ) -> Attention:
-    """One head of keys, whose first elements are turned: queries' scale makes up for what YaRN does to sharpness.
+    """One head of keys, whose first elements are turned: queries' scale makes up for what YaRN does
+    to sharpness.
 
     Args:
-        rope_of: makes the rope of a number of elements, and what it should multiply queries and keys by.
+        rope_of: makes the rope of a number of elements, and what it should multiply queries and
+            keys by.
         latent: all but its rank, which is read.
     """
     rank, turned = (
@@ -79,7 +83,8 @@ def latent_attention(
     if rank + turned > reading.MAX_HEAD_DIM:
         key = read.key("attention.kv_lora_rank")
         raise read.fail(
-            f"{key} is {rank}: with {turned} turned elements at most {reading.MAX_HEAD_DIM} are supported"
+            f"{key} is {rank}: with {turned} turned elements at most {reading.MAX_HEAD_DIM} "
+            f"are supported"
         )
     rope, factor = rope_of(read, turned)
     n_heads = read.integer("attention.head_count", 1, reading.MAX_HEADS)
@@ -91,7 +96,8 @@ def latent_attention(
 def joint_attention(
     read: Hyperparameters, rope_of: Callable[[Hyperparameters, int], Rope], query_rank: int = 0
 ) -> Attention:
-    """The same of files whose keys say what every head has, and which have keys' and values' matrices in one tensor."""
+    """The same of files whose keys say what every head has, and which have keys' and values'
+    matrices in one tensor."""
     n_heads = read.integer("attention.head_count", 1, reading.MAX_HEADS)
     read.integer("attention.head_count_kv", n_heads, n_heads, default=n_heads)
     key_dim = head_width(read, "attention.key_length")
@@ -111,7 +117,8 @@ def head_width(read: Hyperparameters, name: str, default: int | None = None) -> 
 
 
 def _rope(read: Hyperparameters, turned: int) -> tuple[Rope, float]:
-    """The rope, and what queries and keys are multiplied by in place of what their turned parts would be."""
+    """The rope, and what queries and keys are multiplied by in place of what their turned parts
+    would be."""
     rope = reading.rope(read, turned, neighbours=True)
     factor = read.positive("rope.scaling.attn_factor", 1.0)
     if rope.yarn is None:

@@ -1,4 +1,5 @@
-"""The ernie4_5-moe architecture (ERNIE 4.5 21B-A3B): ernie4_5's layers, most with experts and a shared one."""
+"""The ernie4_5-moe architecture (ERNIE 4.5 21B-A3B): ernie4_5's layers, most with experts and a
+shared one."""
 
 from dataclasses import replace
 
@@ -16,7 +17,8 @@ from engine.models.base import (
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements; the first layers, and all but each ``step``-th, have no experts."""
+    """Rope turns neighbouring elements; the first layers, and all but each ``step``-th, have no
+    experts."""
     first = reading.leading_dense(read)
     step = read.integer("interleave_moe_layer_step", 1, reading.MAX_LAYERS)
 

@@ -1,4 +1,5 @@
-"""The exaone and pangu-embedded architectures (EXAONE 3, 3.5; openPangu Embedded): llama's layers, halves turned."""
+"""The exaone and pangu-embedded architectures (EXAONE 3, 3.5; openPangu Embedded): llama's layers,
+halves turned."""
 
 from engine.models import reading
 from engine.models.base import (

@@ -1,4 +1,5 @@
-"""The exaone4 architecture (EXAONE 4): norms after the branches alone; the 32B has windows, and rope only there."""
+"""The exaone4 architecture (EXAONE 4): norms after the branches alone; the 32B has windows, and
+rope only there."""
 
 from dataclasses import replace
 

@@ -1,4 +1,7 @@
-"""The step of a feed-forward whose tokens pass a few of many experts (Shazeer et al. 2017, arXiv:1701.06538)."""
+"""The step of a feed-forward whose tokens pass a few of many experts (Shazeer et al.
+
+2017, arXiv:1701.06538).
+"""
 
 import numpy as np
 
@@ -56,7 +59,8 @@ def routed_feed_forward(
 
 
 def _factors(d: Decoder, layer: int) -> int:
-    """Address of each expert's factor, or 0: up and down are linear, so both scales may come last."""
+    """Address of each expert's factor, or 0: up and down are linear, so both scales may come
+    last."""
     names = [f"blk.{layer}.ffn_{name}_exps.scale" for name in ("up", "down")]
     found = [d.weights.float32(name) for name in names if d.weights.get(name) is not None]
     if found:
@@ -67,7 +71,8 @@ def _factors(d: Decoder, layer: int) -> int:
 def _products(
     d: Decoder, layer: int, experts: Experts, rows: ExpertRows
 ) -> list[tuple[Tensor, int, Activations, Tensor | None]]:
-    """Gate and up: weights of all experts, the first row of one expert, where the product goes, and its bias."""
+    """Gate and up: weights of all experts, the first row of one expert, where the product goes, and
+    its bias."""
     both = d.optional(layer, "ffn_gate_up_exps.weight")
     if both is not None:
         return [(both, 0, rows.gate, None), (both, experts.hidden_dim, rows.up, None)]
@@ -91,7 +96,8 @@ def _score(
     experts: Experts,
     routed: Activations,
 ) -> Activations | None:
-    """The router's products, and that of the shared expert's gate, which is returned if there is one.
+    """The router's products, and that of the shared expert's gate, which is returned if there is
+    one.
 
     Args:
         readers: what reads x, next to them.

@@ -1,4 +1,5 @@
-"""The falcon architecture (Falcon 7B, 40B, 180B): branches side by side from one LayerNorm, or from one each."""
+"""The falcon architecture (Falcon 7B, 40B, 180B): branches side by side from one LayerNorm, or from
+one each."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters

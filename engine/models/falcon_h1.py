@@ -10,7 +10,8 @@ from engine.weights.weights import TensorSpec
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head; what the model multiplies with is part of the file's weights."""
+    """Rope pairs the two halves of a head; what the model multiplies with is part of the file's
+    weights."""
     layers = reading.layer_maker(second_mixer=recurrent.mamba2_of(read))
     return reading.decoder_config(read, layers, neighbours=False, factors="rope_freqs.weight")
 

@@ -1,4 +1,5 @@
-"""The gemma architecture (Gemma 1, CodeGemma): llama's layers with a scaled embedding and another gate."""
+"""The gemma architecture (Gemma 1, CodeGemma): llama's layers with a scaled embedding and another
+gate."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters

@@ -1,4 +1,5 @@
-"""The gemma2 architecture (Gemma 2): every other layer sees a window, and scores and logits are capped."""
+"""The gemma2 architecture (Gemma 2): every other layer sees a window, and scores and logits are
+capped."""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-"""The gemma3 architecture (Gemma 3, text): windows that alternate with full attention, each with a rope of its own."""
+"""The gemma3 architecture (Gemma 3, text): windows that alternate with full attention, each with a
+rope of its own."""
 
 from dataclasses import replace
 

@@ -1,9 +1,10 @@
-"""The gemma4 architecture (Gemma 4): two sizes of heads, layers that share keys and values, inputs of layers.
+"""The gemma4 architecture (Gemma 4): two sizes of heads, layers that share keys and values, inputs
+of layers.
 
-Layers with a window have heads of their own width. The last layers store nothing: they read the keys and values of the
-last layer before them that is of their kind. Each layer of the small models adds what a table says of the token, which
-is half of their file; a token reads one row of it, so it stays there. Layers of the 26B have experts next to their
-feed-forward.
+Layers with a window have heads of their own width. The last layers store nothing: they read the
+keys and values of the last layer before them that is of their kind. Each layer of the small models
+adds what a table says of the token, which is half of their file; a token reads one row of it, so it
+stays there. Layers of the 26B have experts next to their feed-forward.
 """
 
 from dataclasses import replace
@@ -81,12 +82,14 @@ def _expert_widths(read: Hyperparameters, n_layers: int) -> list[int]:
 def _feed_forward(
     read: Hyperparameters, number: int, dense: Dense, widths: list[int]
 ) -> Dense | Experts:
-    """A layer has experts next to its feed-forward where the file has a router or experts for it."""
+    """A layer has experts next to its feed-forward where the file has a router or experts for
+    it."""
     if not _has_experts(read, f"blk.{number}."):
         return dense
     if not widths[number]:
         raise read.fail(
-            f"{read.key('expert_feed_forward_length')} is 0 or missing, but layer {number} has experts"
+            f"{read.key('expert_feed_forward_length')} is 0 or missing, but layer {number} "
+            f"has experts"
         )
     experts = reading.experts(read, widths[number], Router(renormalised=True), dense.gate)
     return replace(experts, shared=dense, norms_apart=True)
@@ -136,7 +139,8 @@ def _head_of_windows(read: Hyperparameters, whole: Rope) -> tuple[int, Rope]:
 def _source(
     read: Hyperparameters, number: int, n_storing: int, slides: list[bool], kv_heads: list[int]
 ) -> int:
-    """The layer whose keys and values a layer reads that stores none: the last of its kind, one of the last two."""
+    """The layer whose keys and values a layer reads that stores none: the last of its kind, one of
+    the last two."""
     source = n_storing - (2 if slides[number] else 1)
     wrong = ""
     if slides[source] != slides[number]:
@@ -146,13 +150,15 @@ def _source(
     if wrong:
         shared = read.integer(f"attention.{SHARED}", 0, reading.MAX_LAYERS, default=0)
         raise read.fail(
-            f"{read.key('attention.' + SHARED)} is {shared}: keys and values of layer {source}, {wrong}"
+            f"{read.key('attention.' + SHARED)} is {shared}: keys and values of layer "
+            f"{source}, {wrong}"
         )
     return source
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    """Values may be the keys before their norm; what layers without keys of their own have of them is not read."""
+    """Values may be the keys before their norm; what layers without keys of their own have of them
+    is not read."""
     tensors = {
         **decoder_tensors(config),
         **{name: replace(spec, required=True) for name, spec in _factors(config)},
@@ -205,7 +211,8 @@ def _asking(d: Decoder) -> list[int]:
 
 
 def _inputs(d: Decoder) -> Activations | None:
-    """Compute the per-layer inputs of this part: a row of the table, and a projection of the embedding, normed.
+    """Compute the per-layer inputs of this part: a row of the table, and a projection of the
+    embedding, normed.
 
     Both are left sqrt(2) too large, and the norm after takes that back.
     """
@@ -230,7 +237,8 @@ def _inputs(d: Decoder) -> Activations | None:
     plan.barrier()
     plan.matmul(projection, start, inputs)
     plan.barrier()
-    # Each is divided by the root of the model's width before its norm: only that what is added there weighs more.
+    # Each is divided by the root of the model's width before its norm: only that what is added
+    # there weighs more.
     plan.rope(
         inputs,
         width,
@@ -246,7 +254,8 @@ def _inputs(d: Decoder) -> Activations | None:
 
 
 def _end_layer(d: Decoder, inputs: Activations | None, layer: int) -> None:
-    """x += norm(proj(gelu(gate(x)) * input)), where layers have inputs; x *= the layer's scale, where it has one."""
+    """x += norm(proj(gelu(gate(x)) * input)), where layers have inputs; x *= the layer's scale,
+    where it has one."""
     plan = d.plan
     if inputs is not None:
         width = d.config.per_layer_width

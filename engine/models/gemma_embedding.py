@@ -1,4 +1,5 @@
-"""The gemma-embedding architecture (EmbeddingGemma): Gemma 3's layers, where tokens see those after them, too."""
+"""The gemma-embedding architecture (EmbeddingGemma): Gemma 3's layers, where tokens see those after
+them, too."""
 
 from dataclasses import replace
 
@@ -24,7 +25,8 @@ def _read(read: Hyperparameters) -> ModelConfig:
     names = [n for n in (2, 3) if f"dense_{n}.weight" in read.tensors]
     if names not in ([], [2, 3]):
         raise read.fail(
-            "of dense_2.weight and dense_3.weight only one is there (truncated, or not converted completely)"
+            "of dense_2.weight and dense_3.weight only one is there (truncated, or not "
+            "converted completely)"
         )
     widths = tuple(read.integer(f"dense_{n}_feat_out", 1, reading.MAX_DIM) for n in names)
     return replace(config, layers=tuple(map(_both_ways, config.layers)), dense_widths=widths)

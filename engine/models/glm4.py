@@ -1,4 +1,5 @@
-"""The glm4 architecture (GLM 4, dense): norms before and after the branches, gate and up in one tensor."""
+"""The glm4 architecture (GLM 4, dense): norms before and after the branches, gate and up in one
+tensor."""
 
 from engine.models import reading
 from engine.models.base import Architecture, all_of, decoder_tensors, optional_qkv_biases

@@ -1,4 +1,5 @@
-"""The glm4moe architecture (GLM 4.5 Air, 4.6): experts next to a shared one, and norms of heads in some."""
+"""The glm4moe architecture (GLM 4.5 Air, 4.6): experts next to a shared one, and norms of heads in
+some."""
 
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,8 @@ NORM = "post_attention_norm"
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the halves of what it turns, a part of each head; the first layers have no experts."""
+    """Rope pairs the halves of what it turns, a part of each head; the first layers have no
+    experts."""
     has_norms = any(f"blk.0.attn_{x}_norm.weight" in read.tensors for x in "qk")
     router = reading.keyed_router(read)
     if not read.integer("expert_gating_func", 0, len(SCORES), default=0):

@@ -1,4 +1,5 @@
-"""The gpt2 and starcoder architectures (GPT-2, Cerebras-GPT; StarCoder 1): learned positions, biases everywhere."""
+"""The gpt2 and starcoder architectures (GPT-2, Cerebras-GPT; StarCoder 1): learned positions,
+biases everywhere."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters

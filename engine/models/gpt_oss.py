@@ -1,4 +1,5 @@
-"""The gpt-oss architecture (GPT-OSS 20B and 120B): windows in every other layer, sinks, and experts with biases."""
+"""The gpt-oss architecture (GPT-OSS 20B and 120B): windows in every other layer, sinks, and experts
+with biases."""
 
 from dataclasses import replace
 from functools import partial

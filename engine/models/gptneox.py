@@ -1,4 +1,5 @@
-"""The gptneox architecture (GPT-NeoX, Pythia, Dolly): branches side by side, each through a LayerNorm of its own."""
+"""The gptneox architecture (GPT-NeoX, Pythia, Dolly): branches side by side, each through a
+LayerNorm of its own."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
@@ -14,7 +15,10 @@ from engine.models.base import (
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the halves of what it turns, a part of each head. Some models' branches follow each other."""
+    """Rope pairs the halves of what it turns, a part of each head.
+
+    Some models' branches follow each other.
+    """
     if read.raw("use_parallel_residual") is None:
         raise read.fail(f"{read.key('use_parallel_residual')} is missing")
     is_parallel = read.flag("use_parallel_residual", default=True)

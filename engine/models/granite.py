@@ -20,7 +20,8 @@ def granite_config(
     feed_forward: Callable[[Dense], FeedForward] | None = None,
     recurrent: Recurrent | None = None,
 ) -> ModelConfig:
-    """Rope turns neighbouring elements, unless the file says that the model was not trained with it.
+    """Rope turns neighbouring elements, unless the file says that the model was not trained with
+    it.
 
     Args:
         feed_forward: makes what layers have in place of a dense one; None where they have that.

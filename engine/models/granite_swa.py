@@ -1,4 +1,5 @@
-"""The granite_swa architecture (Granite with windows): granite's layers, dense or with experts, each with sinks."""
+"""The granite_swa architecture (Granite with windows): granite's layers, dense or with experts,
+each with sinks."""
 
 from dataclasses import replace
 
@@ -13,7 +14,8 @@ ROPE_PATTERN = "attention.rope_pattern"
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Which layers have a window, and which are turned, are two lists; all are where the file has no second one."""
+    """Which layers have a window, and which are turned, are two lists; all are where the file has
+    no second one."""
     has_experts = read.integer("expert_count", 0, reading.MAX_EXPERTS, default=0) > 0
     config = granite_config(read, granite_experts(read, is_fused=True) if has_experts else None)
     window = reading.window(read)

@@ -1,4 +1,5 @@
-"""The granitehybrid architecture (Granite 4 H): granite's layers with Mamba-2 in most, dense or with experts."""
+"""The granitehybrid architecture (Granite 4 H): granite's layers with Mamba-2 in most, dense or
+with experts."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters

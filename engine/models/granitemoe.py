@@ -1,4 +1,5 @@
-"""The granitemoe architecture (Granite 3 1B-A400M, 3B-A800M): granite's layers with experts, some shared."""
+"""The granitemoe architecture (Granite 3 1B-A400M, 3B-A800M): granite's layers with experts, some
+shared."""
 
 from collections.abc import Callable
 from dataclasses import replace

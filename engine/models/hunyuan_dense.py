@@ -1,4 +1,5 @@
-"""The hunyuan-dense architecture (Hunyuan 0.5B to 7B): queries and keys are normed after they are turned."""
+"""The hunyuan-dense architecture (Hunyuan 0.5B to 7B): queries and keys are normed after they are
+turned."""
 
 from dataclasses import replace
 
@@ -17,7 +18,8 @@ MAX_ALPHA = 1e6
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head; its base grows with ``alpha`` where the file has it not grown already."""
+    """Rope pairs the two halves of a head; its base grows with ``alpha`` where the file has it not
+    grown already."""
     alpha = read.number("rope.scaling.alpha", 0.0)
     if alpha > MAX_ALPHA:
         raise read.fail(

@@ -1,4 +1,5 @@
-"""The hunyuan-moe architecture (Hunyuan A13B): norms of heads after they are turned, experts, and a shared one."""
+"""The hunyuan-moe architecture (Hunyuan A13B): norms of heads after they are turned, experts, and a
+shared one."""
 
 from dataclasses import replace
 

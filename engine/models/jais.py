@@ -1,4 +1,5 @@
-"""The jais architecture (Jais 13B, 30B): scores that fall with distance, biases everywhere, and gates."""
+"""The jais architecture (Jais 13B, 30B): scores that fall with distance, biases everywhere, and
+gates."""
 
 from dataclasses import replace
 

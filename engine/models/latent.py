@@ -1,9 +1,10 @@
-"""Latent attention (DeepSeek-V2, arXiv:2405.04434): what is kept of a token is one vector for all heads.
+"""Latent attention (DeepSeek-V2, arXiv:2405.04434): what is kept of a token is one vector for all
+heads.
 
-Keys and values of a head are products with that vector, which are not made: queries are multiplied by the keys' matrix
-instead, and what a head attended to by the values'. Where both are rows of one tensor, what queries are multiplied by
-is made of it (``Buffers.turn_over``). So attention has one head of keys, which are the values too: first the part that
-is turned, after it the latent vector.
+Keys and values of a head are products with that vector, which are not made: queries are multiplied
+by the keys' matrix instead, and what a head attended to by the values'. Where both are rows of one
+tensor, what queries are multiplied by is made of it (``Buffers.turn_over``). So attention has one
+head of keys, which are the values too: first the part that is turned, after it the latent vector.
 """
 
 from engine.config import Attention, Latent
@@ -65,7 +66,8 @@ def _of_heads(
 def attend(
     d: Decoder, layer: int, attention: Attention, latent: Latent, x: Activations
 ) -> Activations | None:
-    """The heads' results side by side, after a barrier; None where what is kept of x is all that is wanted."""
+    """The heads' results side by side, after a barrier; None where what is kept of x is all that is
+    wanted."""
     plan = d.plan
     n = attention.n_heads
     asks = d.asks(layer)
@@ -142,7 +144,8 @@ def _store(d: Decoder, layer: int, attention: Attention, latent: Latent, both: A
 def _absorbed(
     d: Decoder, weights: list[Tensor], attention: Attention, latent: Latent, queries: Activations
 ) -> Activations:
-    """Queries as the cache's keys are: the turned part, and the rest times the keys' matrix of its head."""
+    """Queries as the cache's keys are: the turned part, and the rest times the keys' matrix of its
+    head."""
     plan = d.plan
     n = attention.n_heads
     width = attention.key_dim

@@ -1,4 +1,5 @@
-"""The lfm2 architecture (LFM 2): short convolutions in most layers, attention with normed heads in the others."""
+"""The lfm2 architecture (LFM 2): short convolutions in most layers, attention with normed heads in
+the others."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,5 @@
-"""The llama architecture: Llama 2 and 3, Mistral, Mixtral, TinyLlama, SmolLM2 and what else is converted so."""
+"""The llama architecture: Llama 2 and 3, Mistral, Mixtral, TinyLlama, SmolLM2 and what else is
+converted so."""
 
 from engine.config import Attention, Dense, Layer, ModelConfig, Router
 from engine.gguf.hyperparameters import Hyperparameters
@@ -14,7 +15,10 @@ from engine.models.base import (
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements: the converter has permuted q and k so. Llama 3.1 divides frequencies."""
+    """Rope turns neighbouring elements: the converter has permuted q and k so.
+
+    Llama 3.1 divides frequencies.
+    """
     has_experts = (
         read.integer("expert_count", 0, reading.MAX_EXPERTS, default=0) > 1
     )  # 1 means none, too

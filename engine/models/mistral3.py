@@ -1,4 +1,5 @@
-"""The mistral3 architecture (Ministral 3): llama's layers, whose queries grow with their positions."""
+"""The mistral3 architecture (Ministral 3): llama's layers, whose queries grow with their
+positions."""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-"""The modern-bert architecture (ModernBERT, arXiv:2412.13663): norms before branches, windows both ways, GeGLU."""
+"""The modern-bert architecture (ModernBERT, arXiv:2412.13663): norms before branches, windows both
+ways, GeGLU."""
 
 from dataclasses import replace
 
@@ -10,7 +11,8 @@ from engine.models.decoder import Decoder
 from engine.weights.weights import TensorSpec
 
 PERIOD = 3
-"""Every third layer, the first one included, attends to everything, unless the file says otherwise."""
+"""Every third layer, the first one included, attends to everything, unless the file says
+otherwise."""
 NO_NORM = "blk.0.attn_norm.weight"
 """The first layer reads the normed embedding as it is."""
 

@@ -1,4 +1,5 @@
-"""The mpt architecture (MPT 7B, 30B): scores fall with distance, or learned positions; no gate, seldom a bias."""
+"""The mpt architecture (MPT 7B, 30B): scores fall with distance, or learned positions; no gate,
+seldom a bias."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters

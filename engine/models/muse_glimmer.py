@@ -1,4 +1,5 @@
-"""The muse-glimmer architecture (Muse Glimmer 30B): windows that turn, whole layers that do not, gates and norms."""
+"""The muse-glimmer architecture (Muse Glimmer 30B): windows that turn, whole layers that do not,
+gates and norms."""
 
 from dataclasses import replace
 
@@ -9,11 +10,13 @@ from engine.models.base import Architecture, decoder_tensors
 
 PERIOD = 4
 EPS_AFTER = 1e-8
-"""Every fourth layer attends to everything, unless the file says otherwise; what norms after branches add."""
+"""Every fourth layer attends to everything, unless the file says otherwise; what norms after
+branches add."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements of layers with a window; the others tell no positions apart."""
+    """Rope turns neighbouring elements of layers with a window; the others tell no positions
+    apart."""
     window = reading.window(read)
     slides = reading.sliding_layers(read, PERIOD)
     theta = read.positive_or_none("rope.freq_base_swa")

@@ -1,4 +1,5 @@
-"""The nemotron architecture (Nemotron 4, Minitron): LayerNorm, and a squared feed-forward without a gate."""
+"""The nemotron architecture (Nemotron 4, Minitron): LayerNorm, and a squared feed-forward without a
+gate."""
 
 from engine.models import reading
 from engine.models.base import (

@@ -1,4 +1,5 @@
-"""The nemotron_h and nemotron_h_moe architectures (Nemotron H, Nano 2, 3): a layer is a mixer or a feed-forward."""
+"""The nemotron_h and nemotron_h_moe architectures (Nemotron H, Nano 2, 3): a layer is a mixer or a
+feed-forward."""
 
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,8 @@ NORM = "attn_norm"
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """A layer with a width of feed-forward is that, one with key heads attends without rope, others are recurrent."""
+    """A layer with a width of feed-forward is that, one with key heads attends without rope, others
+    are recurrent."""
     mamba2 = recurrent.mamba2_of(read)
     has_experts = any("_exps." in name for name in read.tensors)
 
@@ -40,7 +42,8 @@ def _experts(read: Hyperparameters, dense: Dense) -> Experts:
     """Experts without gates, scored by sigmoid, next to a shared one."""
     if read.integer("moe_latent_size", 0, reading.MAX_DIM, default=0):
         raise read.fail(
-            f"{read.key('moe_latent_size')}: experts in a narrower space are not supported (Nano 3 has none)"
+            f"{read.key('moe_latent_size')}: experts in a narrower space are not supported "
+            f"(Nano 3 has none)"
         )
     router = replace(reading.keyed_router(read), score="sigmoid")
     found = reading.experts(read, reading.expert_width(read, dense), router, dense.gate)

@@ -1,4 +1,5 @@
-"""The nomic-bert architecture (Nomic Embed 1 and 1.5): BERT with rope and gates, without biases of products."""
+"""The nomic-bert architecture (Nomic Embed 1 and 1.5): BERT with rope and gates, without biases of
+products."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters

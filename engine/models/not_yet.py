@@ -1,4 +1,5 @@
-"""Architectures and kinds of files that are known by name and not run: what they are, and what runs in their place."""
+"""Architectures and kinds of files that are known by name and not run: what they are, and what runs
+in their place."""
 
 from __future__ import annotations
 

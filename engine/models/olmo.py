@@ -1,4 +1,5 @@
-"""The olmo architecture (OLMo 1): LayerNorm without weights; some models' queries, keys and values are cut."""
+"""The olmo architecture (OLMo 1): LayerNorm without weights; some models' queries, keys and values
+are cut."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters

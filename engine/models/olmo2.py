@@ -1,4 +1,5 @@
-"""The olmo2 architecture (OLMo 2 and 3): norms after the branches, and over all heads of queries and of keys."""
+"""The olmo2 architecture (OLMo 2 and 3): norms after the branches, and over all heads of queries
+and of keys."""
 
 from dataclasses import replace
 
@@ -8,7 +9,8 @@ from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
 
 PERIOD = 4
-"""Every fourth layer attends to everything, unless the file says otherwise; OLMo 2 has no windows."""
+"""Every fourth layer attends to everything, unless the file says otherwise; OLMo 2 has no
+windows."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

@@ -1,4 +1,5 @@
-"""The olmoe architecture (OLMoE 1B-7B): norms over all heads of queries and of keys, and experts."""
+"""The olmoe architecture (OLMoE 1B-7B): norms over all heads of queries and of keys, and
+experts."""
 
 from dataclasses import replace
 

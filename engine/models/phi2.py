@@ -1,4 +1,5 @@
-"""The phi2 architecture (Phi 1.5 and 2): both branches from one LayerNorm, biases everywhere, the head's included."""
+"""The phi2 architecture (Phi 1.5 and 2): both branches from one LayerNorm, biases everywhere, the
+head's included."""
 
 from engine.config import ModelConfig
 from engine.models import reading

@@ -1,4 +1,5 @@
-"""The phi3 architecture (Phi 3, 3.5 and 4): fused projections, heads turned in part, and longrope."""
+"""The phi3 architecture (Phi 3, 3.5 and 4): fused projections, heads turned in part, and
+longrope."""
 
 from dataclasses import replace
 
@@ -9,7 +10,10 @@ from engine.models.base import Architecture, all_of, fused_tensors, rope_factors
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the halves of what it turns. A window in the file counts for nothing: llama.cpp has none here, too."""
+    """Rope pairs the halves of what it turns.
+
+    A window in the file counts for nothing: llama.cpp has none here, too.
+    """
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         assert attention.rope is not None

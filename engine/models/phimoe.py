@@ -17,7 +17,10 @@ from engine.weights.weights import TensorSpec
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the halves of what it turns. Norms take no mean off, as in llama.cpp; the authors' do."""
+    """Rope pairs the halves of what it turns.
+
+    Norms take no mean off, as in llama.cpp; the authors' do.
+    """
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
         assert attention.rope is not None

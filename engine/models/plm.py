@@ -1,4 +1,5 @@
-"""The plm architecture (PLM 1.8B): latent attention, and a feed-forward that squares what is above zero."""
+"""The plm architecture (PLM 1.8B): latent attention, and a feed-forward that squares what is above
+zero."""
 
 from functools import partial
 

@@ -1,4 +1,5 @@
-"""The qwen2moe architecture (Qwen 1.5 and 2 with experts): qwen2's layers, experts, and a gated shared expert."""
+"""The qwen2moe architecture (Qwen 1.5 and 2 with experts): qwen2's layers, experts, and a gated
+shared expert."""
 
 from dataclasses import replace
 

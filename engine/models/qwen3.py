@@ -1,4 +1,5 @@
-"""The qwen3, qwen3vl and openelm architectures: llama's layers with every head's query and key normed before rope."""
+"""The qwen3, qwen3vl and openelm architectures: llama's layers with every head's query and key
+normed before rope."""
 
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors

@@ -1,4 +1,5 @@
-"""The qwen35 architecture (Qwen 3.5, 3.6): gated delta nets, and attention with gates in every fourth layer."""
+"""The qwen35 architecture (Qwen 3.5, 3.6): gated delta nets, and attention with gates in every
+fourth layer."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -82,7 +83,8 @@ def qwen35_experts(read: Hyperparameters) -> Callable[[Dense], Experts]:
 
 
 def qwen35_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    """The layers' tensors, with the name that these families give the norm before the feed-forward."""
+    """The layers' tensors, with the name that these families give the norm before the
+    feed-forward."""
     return {name.replace("ffn_norm", NORM): spec for name, spec in decoder_tensors(config).items()}
 
 

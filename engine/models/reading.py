@@ -1,4 +1,5 @@
-"""Hyperparameters that decoder-only architectures share: their keys, and the bounds that the kernels set."""
+"""Hyperparameters that decoder-only architectures share: their keys, and the bounds that the
+kernels set."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -76,7 +77,8 @@ def decoder_config(
     """Read what every decoder has.
 
     Args:
-        layer: makes layer i of its attention and its feed-forward, as the shared keys describe them; plain by default.
+        layer: makes layer i of its attention and its feed-forward, as the shared keys describe
+            them; plain by default.
         neighbours, factors: of the rope, see ``Rope``.
         layer_norm: see ``ModelConfig``; it has its own key for what is added.
         eps_name: key of what is added; "" for the usual one.
@@ -182,13 +184,16 @@ def head_width(read: Hyperparameters, dim: int, n_heads: int) -> int:
     head_dim = read.integer("attention.key_length", 1, MAX_HEAD_DIM, default=dim // n_heads)
     if head_dim > MAX_HEAD_DIM or head_dim < DIM_MULTIPLE or head_dim % DIM_MULTIPLE:
         raise read.fail(
-            f"heads of {head_dim} elements are not supported ({key}, or {read.key('embedding_length')} / "
-            f"{read.key('attention.head_count')}): must be a multiple of {DIM_MULTIPLE} up to {MAX_HEAD_DIM}"
+            f"heads of {head_dim} elements are not supported ({key}, or "
+            f"{read.key('embedding_length')} / "
+            f"{read.key('attention.head_count')}): must be a multiple of {DIM_MULTIPLE} up to "
+            f"{MAX_HEAD_DIM}"
         )
     value_dim = read.integer("attention.value_length", 1, MAX_HEAD_DIM, default=head_dim)
     if value_dim != head_dim:
         raise read.fail(
-            f"{read.key('attention.value_length')} is {value_dim}, keys have {head_dim}: must be equal"
+            f"{read.key('attention.value_length')} is {value_dim}, keys have {head_dim}: must "
+            f"be equal"
         )
     return head_dim
 
@@ -216,16 +221,21 @@ def rope(read: Hyperparameters, head_dim: int, neighbours: bool, factors: str = 
 
 
 def longrope(read: Hyperparameters, plain: Rope) -> Rope:
-    """Divisors of the frequencies, those for long contexts and others (Ding et al. 2024, arXiv:2402.13753)."""
+    """Divisors of the frequencies, those for long contexts and others (Ding et al.
+
+    2024, arXiv:2402.13753).
+    """
     short, long = (f"rope_factors_{length}.weight" for length in ("short", "long"))
     return replace(plain, factors=short, long_factors=long, original_context=original_context(read))
 
 
 def yarn(read: Hyperparameters, plain: Rope, factor: float) -> Rope:
-    """Stretch a rope by YaRN's keys; what it is trained to gain in length it loses in sharpness, which is made up for.
+    """Stretch a rope by YaRN's keys; what it is trained to gain in length it loses in sharpness,
+    which is made up for.
 
     Raises:
-        EngineError: the base of the frequencies is 1 or less, or there is no knowing how often each turns.
+        EngineError: the base of the frequencies is 1 or less, or there is no knowing how often each
+            turns.
     """
     if plain.theta <= 1:
         raise read.fail(f"{read.key('rope.freq_base')} is {plain.theta}: must be above 1 for YaRN")
@@ -280,7 +290,8 @@ def experts(read: Hyperparameters, hidden_dim: int, router: Router, gate: str = 
         router: what the architecture says of it; keys may make groups.
 
     Raises:
-        EngineError: fewer than two experts, none or more used than there are, or groups that do not hold enough.
+        EngineError: fewer than two experts, none or more used than there are, or groups that do not
+            hold enough.
     """
     n = read.integer("expert_count", 2, MAX_EXPERTS)
     used = read.integer("expert_used_count", 1, min(n, MAX_USED))
@@ -288,7 +299,8 @@ def experts(read: Hyperparameters, hidden_dim: int, router: Router, gate: str = 
     if groups > 1:
         if n % groups or n // groups < 2:
             raise read.fail(
-                f"{read.key('expert_group_count')} is {groups}: must divide {n} experts into twos or more"
+                f"{read.key('expert_group_count')} is {groups}: must divide {n} experts into "
+                f"twos or more"
             )
         groups_used = read.integer("expert_group_used_count", 1, groups)
         if groups_used * (n // groups) < used:
@@ -353,7 +365,8 @@ def next_to_shared(
 
 
 def keyed_router(read: Hyperparameters) -> Router:
-    """The router of a family whose files say themselves how experts are scored, and what they weigh."""
+    """The router of a family whose files say themselves how experts are scored, and what they
+    weigh."""
     score = SCORES[read.integer("expert_gating_func", 1, len(SCORES), default=1) - 1]
     return Router(
         score, read.flag("expert_weights_norm", False), multiplier(read, "expert_weights_scale")
@@ -447,7 +460,8 @@ def refuse_prediction_layers(read: Hyperparameters) -> None:
     """Refuse a file whose last layers predict further tokens; ``block_count`` counts them."""
     if read.integer("nextn_predict_layers", 0, MAX_LAYERS, default=0):
         raise read.fail(
-            f"{read.key('nextn_predict_layers')} is not 0: layers that predict ahead are not supported"
+            f"{read.key('nextn_predict_layers')} is not 0: layers that predict ahead are not "
+            f"supported"
         )
 
 
@@ -467,7 +481,8 @@ def no_model(kind: Any) -> str:
 
 
 def refuse_what_is_no_whole_model(read: Hyperparameters, is_encoder: bool) -> None:
-    """Refuse adapters, parts of split models, and models whose tokens see others than the architecture's, by name."""
+    """Refuse adapters, parts of split models, and models whose tokens see others than the
+    architecture's, by name."""
     kind = read.metadata.get("general.type", "model")
     if not isinstance(kind, str) or kind != "model":  # an array compares entry by entry
         raise read.fail(no_model(kind))

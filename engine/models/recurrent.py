@@ -33,19 +33,22 @@ def delta_net_of(read: Hyperparameters, is_grouped: bool = False) -> DeltaNet:
     if n_values % n_keys:
         groups = read.key("ssm.group_count")
         raise read.fail(
-            f"{groups} is {n_keys}, which does not divide {read.key('ssm.time_step_rank')} {n_values}"
+            f"{groups} is {n_keys}, which does not divide {read.key('ssm.time_step_rank')} "
+            f"{n_values}"
         )
     inner = read.integer("ssm.inner_size", 1, reading.MAX_DIM)
     if inner != n_values * head_dim:
         raise read.fail(
-            f"{read.key('ssm.inner_size')} is {inner}: must be {read.key('ssm.time_step_rank')} {n_values} "
+            f"{read.key('ssm.inner_size')} is {inner}: must be "
+            f"{read.key('ssm.time_step_rank')} {n_values} "
             f"times {read.key('ssm.state_size')} {head_dim}"
         )
     return DeltaNet(n_keys, n_values, head_dim, taps(read, "ssm.conv_kernel"), is_grouped)
 
 
 def _rate_widths(mixer: DeltaNet) -> dict[str, int]:
-    """Tensors that say how fast heads learn and forget, in one where key heads go with neighbours."""
+    """Tensors that say how fast heads learn and forget, in one where key heads go with
+    neighbours."""
     n_heads = mixer.n_value_heads
     if mixer.is_grouped:
         return {"ssm_ba.weight": 2 * n_heads}
@@ -69,13 +72,15 @@ def mamba2_of(read: Hyperparameters) -> Mamba2:
     if inner % n_heads or inner // n_heads % reading.DIM_MULTIPLE:
         heads = read.key("ssm.time_step_rank")
         raise read.fail(
-            f"{read.key('ssm.inner_size')} is {inner}: must be {heads} {n_heads} times a multiple of "
+            f"{read.key('ssm.inner_size')} is {inner}: must be {heads} {n_heads} times a "
+            f"multiple of "
             f"{reading.DIM_MULTIPLE}"
         )
     key_dim = read.integer("ssm.state_size", 1, reading.MAX_HEAD_DIM)
     if key_dim % reading.DIM_MULTIPLE:
         raise read.fail(
-            f"{read.key('ssm.state_size')} is {key_dim}: must be a multiple of {reading.DIM_MULTIPLE}"
+            f"{read.key('ssm.state_size')} is {key_dim}: must be a multiple of "
+            f"{reading.DIM_MULTIPLE}"
         )
     return Mamba2(n_heads, inner // n_heads, n_groups, key_dim, taps(read, "ssm.conv_kernel"))
 
@@ -137,7 +142,8 @@ def tensors(block: str, mixer: Recurrent, dim: int) -> dict[str, TensorSpec]:
 
 
 def mix(d: Decoder, layer: int, mixer: Recurrent, x: Activations) -> tuple[Tensor, Activations]:
-    """Apply a recurrent mixer to x: return its output projection and the vector to multiply with it."""
+    """Apply a recurrent mixer to x: return its output projection and the vector to multiply with
+    it."""
     if isinstance(mixer, DeltaNet):
         return delta_net(d, layer, mixer, x)
     if isinstance(mixer, Mamba2):
@@ -211,7 +217,8 @@ def delta_net(
 
 
 def mamba2(d: Decoder, layer: int, mixer: Mamba2, x: Activations) -> tuple[Tensor, Activations]:
-    """Query each head's state matrix; the answers are gated, and normed where the file has a norm."""
+    """Query each head's state matrix; the answers are gated, and normed where the file has a
+    norm."""
     plan = d.plan
     heads = mixer.n_heads
     inner = mixer.out_dim
@@ -247,7 +254,8 @@ def mamba2(d: Decoder, layer: int, mixer: Mamba2, x: Activations) -> tuple[Tenso
 
 
 def _place(d: Decoder, layer: int, name: str, n_taps: int) -> ConvolutionPlace:
-    """Where a convolution's weights are, turned so that channels are side by side, and whose state it has."""
+    """Where a convolution's weights are, turned so that channels are side by side, and whose state
+    it has."""
     name = f"blk.{layer}.{name}.weight"
     address = d.buffers.constant(name, d.weights.float32(name).T)
     return ConvolutionPlace(address, n_taps, layer)

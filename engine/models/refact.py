@@ -1,4 +1,5 @@
-"""The refact architecture (Refact 1.6B): llama's layers without rope, whose scores fall with distance."""
+"""The refact architecture (Refact 1.6B): llama's layers without rope, whose scores fall with
+distance."""
 
 from engine.models import reading
 from engine.models.base import Architecture, all_of, decoder_tensors, optional_qkv_biases

@@ -1,4 +1,5 @@
-"""The seed_oss architecture (Seed-OSS): qwen2's layers under another name of the norm before the feed-forward."""
+"""The seed_oss architecture (Seed-OSS): qwen2's layers under another name of the norm before the
+feed-forward."""
 
 from functools import partial
 

@@ -1,4 +1,5 @@
-"""The smallthinker architecture (SmallThinker 4B-A0.6B, 21B-A3B): experts that are chosen before attention."""
+"""The smallthinker architecture (SmallThinker 4B-A0.6B, 21B-A3B): experts that are chosen before
+attention."""
 
 from dataclasses import replace
 

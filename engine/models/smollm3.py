@@ -1,4 +1,5 @@
-"""The smollm3 architecture (SmolLM 3): llama's layers, every fourth of which does not tell positions apart."""
+"""The smollm3 architecture (SmolLM 3): llama's layers, every fourth of which does not tell
+positions apart."""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-"""The stablelm architecture (StableLM 3B, Zephyr, 2 1.6B and 12B): LayerNorm, and heads turned in part."""
+"""The stablelm architecture (StableLM 3B, Zephyr, 2 1.6B and 12B): LayerNorm, and heads turned in
+part."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
@@ -15,8 +16,8 @@ from engine.models.base import (
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the halves of what it turns.
 
-    The 12B's heads have LayerNorms, and its branches are side by side. Its tensors say so: what files have under
-    ``use_parallel_residual`` is a converter's guess.
+    The 12B's heads have LayerNorms, and its branches are side by side. Its tensors say so: what
+    files have under ``use_parallel_residual`` is a converter's guess.
     """
     has_norms = any(f"blk.0.attn_{letter}_norm.weight" in read.tensors for letter in "qk")
     side_by_side = not any(f"blk.0.ffn_norm.{kind}" in read.tensors for kind in ("weight", "bias"))

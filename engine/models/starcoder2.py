@@ -1,4 +1,5 @@
-"""The starcoder2 architecture (StarCoder 2): LayerNorm and biases everywhere, and a feed-forward without a gate."""
+"""The starcoder2 architecture (StarCoder 2): LayerNorm and biases everywhere, and a feed-forward
+without a gate."""
 
 from engine.models import reading
 from engine.models.base import (

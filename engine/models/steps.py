@@ -16,9 +16,10 @@ A layer, as most families have it; a family's file says only what it does otherw
     |
     norm -> gate(x) * up(x) -> down -> +              the feed-forward, or experts: the same way round
 
-A step takes its part of a layer, reads one buffer and returns another; what a branch adds to the residual stream is a
-step of its own, so that norms after a branch and branches side by side compose. Speed lives in the kernels and in the
-plan, which lets a matrix product add by itself, never here.
+A step takes its part of a layer, reads one buffer and returns another; what a branch adds to the
+residual stream is a step of its own, so that norms after a branch and branches side by side
+compose. Speed lives in the kernels and in the plan, which lets a matrix product add by itself,
+never here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +39,8 @@ ROUTED = "routed"
 NORMS_APART = (
     "post_ffw_norm_1.weight", "ffn_gate_inp.scale", "pre_ffw_norm_2.weight", "post_ffw_norm_2.weight",
 )  # fmt: skip
-"""Norms of a feed-forward next to experts: what it leaves, what the router and the experts read, what those leave."""
+"""Norms of a feed-forward next to experts: what it leaves, what the router and the experts read,
+what those leave."""
 
 
 def all_layers(d: Decoder, ffn_norm: str = "ffn_norm", mixer_norm: str = "attn_norm") -> None:
@@ -157,7 +159,8 @@ def norm(d: Decoder, layer: int, name: str, place: str = "normed") -> Activation
 
 
 def normed_by(d: Decoder, x: Activations, name: str, out: Activations) -> None:
-    """Out = a vector of the stream, normed by the weights of a name, and by its bias where the file has one."""
+    """Out = a vector of the stream, normed by the weights of a name, and by its bias where the file
+    has one."""
     weight = d.weights.get(name + ".weight") or d.weights.get(name)
     bias = d.weights.get(name + ".bias")
     if weight:
@@ -172,7 +175,8 @@ def normed_by(d: Decoder, x: Activations, name: str, out: Activations) -> None:
 
 
 def residual(d: Decoder, branch: Activations, norm_after: Tensor | None = None) -> None:
-    """x += branch, normed first if there is a norm after it; the branch means nothing afterwards."""
+    """x += branch, normed first if there is a norm after it; the branch means nothing
+    afterwards."""
     d.plan.add(d.x, branch, norm_after, d.config.norm_after_eps or d.config.norm_eps)
     d.plan.barrier()
 
@@ -192,7 +196,8 @@ def mix(d: Decoder, layer: int, mixer: Mixer, x: Activations) -> Activations | N
 def self_attention(
     d: Decoder, layer: int, attention: Attention, x: Activations
 ) -> Activations | None:
-    """output(attention(q, k, v)) of x, with grouped queries; biases and norms of heads where the file has them.
+    """output(attention(q, k, v)) of x, with grouped queries; biases and norms of heads where the
+    file has them.
 
     None where keys and values of x are all that is wanted of this layer and of those after it.
     """
@@ -267,7 +272,8 @@ def self_attention(
 def _norm_and_turn(
     d: Decoder, layer: int, attention: Attention, heads: Mapping[str, Activations]
 ) -> None:
-    """Norm queries and keys, by their letters, and turn them by their positions, each as far as the layer does."""
+    """Norm queries and keys, by their letters, and turn them by their positions, each as far as the
+    layer does."""
     plan = d.plan
     rope = attention.rope
     width = attention.key_dim
@@ -320,7 +326,8 @@ def feed_forward(d: Decoder, layer: int, form: FeedForward, x: Activations) -> A
 
 
 def _normed_apart(d: Decoder, layer: int, form: Experts, x: Activations) -> Activations:
-    """norm(shared feed-forward of x) + norm(experts), which read the stream through a norm of their own."""
+    """norm(shared feed-forward of x) + norm(experts), which read the stream through a norm of their
+    own."""
     assert form.shared is not None
     plan = d.plan
     dim = d.config.dim
@@ -406,7 +413,8 @@ def product(
 
 
 def _scaled(d: Decoder, products: Sequence[tuple[Tensor, Activations, Tensor | None]]) -> None:
-    """Multiply what comes after a barrier by the scales of the weights it was made with, where the file has them."""
+    """Multiply what comes after a barrier by the scales of the weights it was made with, where the
+    file has them."""
     scales = [(out, weight.name.removesuffix("weight") + "scale") for weight, out, _ in products]
     found = [(out, name) for out, name in scales if d.weights.get(name) is not None]
     for out, name in found:

@@ -1,4 +1,5 @@
-"""The activations that operations hand to each other, allocated once for the widest block of tokens."""
+"""The activations that operations hand to each other, allocated once for the widest block of
+tokens."""
 
 from __future__ import annotations
 
@@ -25,8 +26,10 @@ class Form:
         item_bytes: of an element.
         group: elements that share a scale, or 0.
         sums_bytes: of a group's sums.
-        in_rows: whether it holds up to ``FEW_COLUMNS`` tokens one after the other, or many as ``in_columns`` does.
-        offsets: where the 256 values of a whole chunk are in its ``256 * item_bytes`` bytes, if not in order.
+        in_rows: whether it holds up to ``FEW_COLUMNS`` tokens one after the other, or many as
+            ``in_columns`` does.
+        offsets: where the 256 values of a whole chunk are in its ``256 * item_bytes`` bytes, if not
+            in order.
     """
 
     item_bytes: int
@@ -37,7 +40,8 @@ class Form:
 
 
 def _offsets(group_step: tuple[int, int, int], high: int) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """Offsets of 256 values: of their groups of 32 by the number's bits 0, 1 and 2, and of a group's upper sixteen."""
+    """Offsets of 256 values: of their groups of 32 by the number's bits 0, 1 and 2, and of a
+    group's upper sixteen."""
     groups = [sum(step * (g >> bit & 1) for bit, step in enumerate(group_step)) for g in range(8)]
     return np.array(
         [at + high * half + k for at in groups for half in (0, 1) for k in range(16)], np.intp
@@ -45,7 +49,8 @@ def _offsets(group_step: tuple[int, int, int], high: int) -> np.ndarray[Any, np.
 
 
 PAIRED_32 = _offsets((64, 128, 16), 32)
-"""Blocks of 32 nibbles that are four apart share a register: lower halves of both, upper halves of both."""
+"""Blocks of 32 nibbles that are four apart share a register: lower halves of both, upper halves of
+both."""
 PAIRED_256 = _offsets((16, 128, 256), 32)
 """Sub-blocks next to each other share a register; a value's magnitude is 64 bytes after it."""
 PLANES_8 = np.array([32 * (k % 8) + k // 8 for k in range(256)], np.intp)
@@ -53,7 +58,8 @@ PLANES_8 = np.array([32 * (k % 8) + k // 8 for k in range(256)], np.intp)
 PLANES_4 = np.array(
     [128 * (k >> 6 & 1) + 16 * (k >> 7) + 32 * (k % 4) + (k & 63) // 4 for k in range(256)], np.intp
 )
-"""Every fourth value of the first and third 64 together, those of the second and fourth after them."""
+"""Every fourth value of the first and third 64 together, those of the second and fourth after
+them."""
 
 FORMS: dict[str, Form] = {
     "f16": Form(4),
@@ -74,7 +80,8 @@ FORMS: dict[str, Form] = {
 
 @dataclass(frozen=True)
 class Quantized:
-    """Addresses of a vector in one form: its elements, the scales of groups (f32) and their sums."""
+    """Addresses of a vector in one form: its elements, the scales of groups (f32) and their
+    sums."""
 
     q: int
     d: int
@@ -90,8 +97,9 @@ class Quantized:
 def row_places(n: int) -> tuple[int, np.ndarray[Any, np.dtype[np.intp]]]:
     """Places of the n values of one token in a form that decode reads in rows.
 
-    Rows of 256 values and more are rounded up to whole chunks of 256, and what is left of a row is at the end of its
-    last chunk: kernels read the row's last 256 weights once more, and find scales of zero for those they had before.
+    Rows of 256 values and more are rounded up to whole chunks of 256, and what is left of a row is
+    at the end of its last chunk: kernels read the row's last 256 weights once more, and find scales
+    of zero for those they had before.
 
     Returns:
         (values that a token has room for, place of each of the n values).
@@ -107,7 +115,8 @@ def row_places(n: int) -> tuple[int, np.ndarray[Any, np.dtype[np.intp]]]:
 
 
 def in_rows(part: np.ndarray[Any, Any], n: int, group: int = 1) -> np.ndarray[Any, Any]:
-    """Values, scales or sums of several tokens (n_tokens, n / group, ...) with room as ``row_places`` says."""
+    """Values, scales or sums of several tokens (n_tokens, n / group, ...) with room as
+    ``row_places`` says."""
     room, places = row_places(n)
     found = np.zeros((len(part), room // group, *part.shape[2:]), part.dtype)
     found[:, places[::group] // group] = part
@@ -132,8 +141,8 @@ def in_columns(
 
     Returns:
         q as ``[n/256][n_tokens/columns_together][256/4][columns_together][4]``, d and sums as
-        ``[n_groups][n_tokens]``; tokens padded with zeros to a multiple of ``at_once``, and the last of the 256
-        shorter where n is no multiple.
+        ``[n_groups][n_tokens]``; tokens padded with zeros to a multiple of ``at_once``, and the
+        last of the 256 shorter where n is no multiple.
     """
     room = -len(q) % at_once
     q, d, sums = (
@@ -167,7 +176,8 @@ def out_of_columns(
 def in_pairs(
     q: np.ndarray[Any, np.dtype[np.int8]], form: Form
 ) -> np.ndarray[Any, np.dtype[np.int8]]:
-    """int8 of several tokens (n_tokens, n) as a form with ``offsets`` keeps them; in order where n is below 256."""
+    """int8 of several tokens (n_tokens, n) as a form with ``offsets`` keeps them; in order where n
+    is below 256."""
     assert form.offsets is not None
     q = in_rows(q, q.shape[1])
     n_tokens, n = q.shape
@@ -196,7 +206,8 @@ def out_of_pairs(
 
 
 class Activations:
-    """One named vector per token, float32 ``(columns, n)``, and its int8 forms, each made on first use.
+    """One named vector per token, float32 ``(columns, n)``, and its int8 forms, each made on first
+    use.
 
     Args:
         few: the most columns that are read in rows.
@@ -215,7 +226,8 @@ class Activations:
         self._forms: dict[str, tuple[Quantized, list[Memory]]] = {}
 
     def form(self, name: str) -> Quantized:
-        """Addresses of the vector in a form of ``FORMS``, or as it is ("f32"); allocated when first asked for."""
+        """Addresses of the vector in a form of ``FORMS``, or as it is ("f32"); allocated when first
+        asked for."""
         if name == "f32":
             return Quantized(self.address, 0, 0)
         if name not in self._forms:
@@ -238,7 +250,8 @@ class Activations:
         return self._forms[name][0]
 
     def column_bytes(self, name: str) -> Quantized:
-        """Bytes from one column to the next of each part of a form; of those in columns, from fours to fours."""
+        """Bytes from one column to the next of each part of a form; of those in columns, from fours
+        to fours."""
         if name == "f32":
             return Quantized(4 * self.n, 0, 0)
         form = FORMS[name]
@@ -310,7 +323,8 @@ class Activations:
 
 @dataclass(frozen=True)
 class TurnedOver:
-    """Matrices of float32 whose columns are the first rows of each part of a tensor; ``dequantise.fill`` makes them.
+    """Matrices of float32 whose columns are the first rows of each part of a tensor;
+    ``dequantise.fill`` makes them.
 
     Attributes:
         source: its parts follow each other.
@@ -341,7 +355,8 @@ class TurnedOver:
 
 
 class Buffers:
-    """The vectors that steps hand to each other, each made when it is first asked for; all plans share them.
+    """The vectors that steps hand to each other, each made when it is first asked for; all plans
+    share them.
 
     Args:
         columns: tokens of the widest block.

@@ -1,4 +1,5 @@
-"""The clock of a core while it computes: from the time of a chain of operations that each take one cycle.
+"""The clock of a core while it computes: from the time of a chain of operations that each take one
+cycle.
 
 What the system reports is often the nominal clock, or nothing in a virtual machine.
 """

@@ -33,7 +33,8 @@ ProgressCallback = Callable[[Progress], None]
 def compile_kernels(
     names: Iterable[str], progress: ProgressCallback | None = None
 ) -> dict[str, int]:
-    """Link kernels that were built ahead, load them from the cache, or compile them; the entries as well.
+    """Link kernels that were built ahead, load them from the cache, or compile them; the entries as
+    well.
 
     Args:
         progress: told of what is compiled; linking and loading take little and are not spoken of.

@@ -1,6 +1,7 @@
 """The crew: the threads of one model, the caller's first. They share one walk at a time.
 
-Followers live in compiled code and hold no GIL; between jobs they sleep. Knows nothing of what a plan computes.
+Followers live in compiled code and hold no GIL; between jobs they sleep. Knows nothing of what a
+plan computes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Crew:
     """Threads that walk plans together.
 
     Args:
-        pinned: bind each follower to one logical CPU, physical cores first. The caller's thread stays free.
+        pinned: bind each follower to one logical CPU, physical cores first. The caller's thread
+            stays free.
     """
 
     def __init__(self, pinned: bool = False) -> None:
@@ -72,7 +74,8 @@ class Crew:
         return self._pinned
 
     def set_pinned(self, pinned: bool) -> None:
-        """Bind the followers, or let them go where the system puts them; without effect outside Linux."""
+        """Bind the followers, or let them go where the system puts them; without effect outside
+        Linux."""
         if pinned != self._pinned:
             self._pinned = pinned
             for number, follower in enumerate(self._followers, start=1):
@@ -119,7 +122,8 @@ class Crew:
 
 
 def _bind(thread_id: int, number: int | None) -> None:
-    """Bind a thread (0 for the caller) to the CPU of a place in the crew, or to all that the process may use."""
+    """Bind a thread (0 for the caller) to the CPU of a place in the crew, or to all that the
+    process may use."""
     if hasattr(os, "sched_setaffinity"):
         cpus = host.cores().logical
         with suppress(OSError):

@@ -1,7 +1,8 @@
-"""The rows of a layer's experts: a choice for each token, the tokens of each expert, and kernels run once for each.
+"""The rows of a layer's experts: a choice for each token, the tokens of each expert, and kernels
+run once for each.
 
-A token has a column for each of its experts, and the columns of an expert are side by side: the kernels of dense layers
-work on them as on the tokens of a block of its own.
+A token has a column for each of its experts, and the columns of an expert are side by side: the
+kernels of dense layers work on them as on the tokens of a block of its own.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class ExpertRows:
         self._products: list[Operation] = []
 
     def _n_columns(self, n_tokens: int) -> int:
-        """Columns of ``n_tokens`` tokens, each expert's rounded up to as many as kernels multiply at once."""
+        """Columns of ``n_tokens`` tokens, each expert's rounded up to as many as kernels multiply
+        at once."""
         n = n_tokens * self._experts.n_used
         return n + (MOST_COLUMNS_AT_ONCE - 1) * min(n, self._experts.n_experts)
 
@@ -107,7 +109,8 @@ class ExpertRows:
         )
 
     def spread(self, x: Activations) -> Activations:
-        """Copy tokens to their experts' columns; in decode all experts read the one token where it is."""
+        """Copy tokens to their experts' columns; in decode all experts read the one token where it
+        is."""
         if self._plan.one_column:
             return x
         self._plan.row(
@@ -179,7 +182,8 @@ class ExpertRows:
         n_out: int,
         patches: dict[str, tuple[int, int, int]],
     ) -> None:
-        """Let a product's row run for each expert, whose matrix is so many bytes, and whose result so many elements."""
+        """Let a product's row run for each expert, whose matrix is so many bytes, and whose result
+        so many elements."""
         patches |= {
             "weights": (matrix_bytes, 0, 0),
             "out": (0, 4 * n_out, 0),
@@ -214,7 +218,8 @@ class ExpertRows:
     def join(
         self, shared: Activations | None, shared_gate: Activations | None, out: Activations
     ) -> None:
-        """out = weighted sum of a token's results, and what every token passed; ends the layer's rows."""
+        """out = weighted sum of a token's results, and what every token passed; ends the layer's
+        rows."""
         self._plan.row(
             "join experts", records.JOIN, parts=self.results.address, columns=self._columns, weights=self._weights,
             n_used=self._experts.n_used, n=out.n, shared=shared.address if shared else 0,
@@ -234,8 +239,8 @@ class ExpertRows:
         """Let a row's kernel run for each expert.
 
         Args:
-            patches: word of the record -> what is added to it times the expert's number, its first column, and its
-                place among those in use.
+            patches: word of the record -> what is added to it times the expert's number, its first
+                column, and its place among those in use.
         """
         rows = [
             (getattr(operation.record, name), *factors)
@@ -252,7 +257,8 @@ class ExpertRows:
         }  # fmt: skip
 
     def _place_claims(self) -> None:
-        """Give every product counters for each expert; layers have them in turn, and ``group tokens`` resets them."""
+        """Give every product counters for each expert; layers have them in turn, and
+        ``group tokens`` resets them."""
         each = self._plan.claim_bytes
         memory = self._buffers.table("experts' claims", each * self._most * len(self._products))
         for i, operation in enumerate(self._products):

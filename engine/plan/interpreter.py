@@ -1,6 +1,8 @@
-"""The walk over the plan, and how the crew's threads wait for each other. No Python between two operations.
+"""The walk over the plan, and how the crew's threads wait for each other. No Python between two
+operations.
 
-The state block is shared by all threads of a crew; its words are 128 bytes apart, so that no two share a cache line.
+The state block is shared by all threads of a crew; its words are 128 bytes apart, so that no two
+share a cache line.
 """
 
 from engine import simd as vec
@@ -15,17 +17,19 @@ ROW_FLAGS = 16
 SPIN_CYCLES = 200_000
 """About 80 microseconds: longer than any imbalance, shorter than a time slice."""
 LEAST_SPIN_CYCLES = 8_000
-"""Least spin, in cycles, while spinning does not help: the awaited thread has no core, perhaps needs this one."""
+"""Least spin, in cycles, while spinning does not help: the awaited thread has no core, perhaps
+needs this one."""
 
 
 @inner
 def wait_at_barrier(state, n_threads, lead, spin):
-    """Wait for all threads, spinning for ``spin`` cycles; returns whether the walk is cancelled, and the next spin.
+    """Wait for all threads, spinning for ``spin`` cycles; returns whether the walk is cancelled,
+    and the next spin.
 
     Every wait that ends asleep halves the next spin, every other doubles it.
 
-    Only the lead looks at the cancel flag, and the last to arrive publishes its verdict with the epoch: were each to
-    look for itself, two could disagree and the next barrier would never close.
+    Only the lead looks at the cancel flag, and the last to arrive publishes its verdict with the
+    epoch: were each to look for itself, two could disagree and the next barrier would never close.
     """
     epoch = vec.atomic_load(state + CREW.epoch)
     arrival = 1
@@ -72,7 +76,8 @@ def walk(table, n_operations, state, thread, n_threads):
 
 @inner
 def walk_timed(table, n_operations, state, n_threads, times):
-    """``walk`` for the lead, adding each row's cycles, barrier included, to ``times`` (n_operations int64)."""
+    """``walk`` for the lead, adding each row's cycles, barrier included, to ``times`` (n_operations
+    int64)."""
     before = vec.cycles()
     spin = SPIN_CYCLES
     for i in range(n_operations):
@@ -92,7 +97,8 @@ def walk_timed(table, n_operations, state, n_threads, times):
 
 @kernel
 def lead(state, thread, n_threads):
-    """Run one walk of the state's table with the crew, as its first thread, and note whether it was cancelled."""
+    """Run one walk of the state's table with the crew, as its first thread, and note whether it was
+    cancelled."""
     call_followers(state, n_threads)
     table = vec.load_i64(state + CREW.table)
     n_operations = vec.load_i64(state + CREW.n_operations)
@@ -118,7 +124,8 @@ def call_followers(state, n_threads):
 
 @inner
 def call_crew(state, n_threads):
-    """Start a job for the first ``n_threads`` threads: its number and their count are one word, read in one go."""
+    """Start a job for the first ``n_threads`` threads: its number and their count are one word,
+    read in one go."""
     job = vec.atomic_load(state + CREW.job)
     vec.atomic_store(state + CREW.job, ((job >> 8) + 1) * 256 + n_threads)
     if vec.atomic_load(state + CREW.sleepers) != 0:

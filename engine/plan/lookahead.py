@@ -1,12 +1,14 @@
-"""How decode asks memory for the weights it reads next: the choices, the default, and what was measured to be best.
+"""How decode asks memory for the weights it reads next: the choices, the default, and what was
+measured to be best.
 
-A choice is a number of bytes, a multiple of eight: ahead into the cache where it is positive, ahead as data that is
-read once (non-temporal) where it is negative, 0 for no request. Its last bits are flags (``records.LOOK_PAGES`` and
-others): ask also for the first lines of each page, 2 kB before it is reached, since the processor's own
-prefetchers end with a page; ask into the first level of the cache, not the second; walk four rows at a time that are
-far from each other, since these prefetchers follow several places at once, each no further ahead than one alone.
-Which is best depends on them; results never depend on it. ``engine.tuning.lookahead_trials`` measures; the file is
-next to the machine code, so that other kernels begin again.
+A choice is a number of bytes, a multiple of eight: ahead into the cache where it is positive, ahead
+as data that is read once (non-temporal) where it is negative, 0 for no request. Its last bits are
+flags (``records.LOOK_PAGES`` and others): ask also for the first lines of each page, 2 kB before it
+is reached, since the processor's own prefetchers end with a page; ask into the first level of the
+cache, not the second; walk four rows at a time that are far from each other, since these
+prefetchers follow several places at once, each no further ahead than one alone. Which is best
+depends on them; results never depend on it. ``engine.tuning.lookahead_trials`` measures; the file
+is next to the machine code, so that other kernels begin again.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Reading:
     is_alone: bool = False
 
     def key(self, quant: str) -> str:
-        """Return the name under which a choice for a weight type is kept and shown, such as "Q8_0, cached"."""
+        """Return the name under which a choice for a weight type is kept and shown, such as "Q8_0,
+        cached"."""
         return quant + ", cached" * self.is_cached + ", one thread" * self.is_alone
 
 
@@ -101,7 +104,8 @@ def ahead_of(quant: str, reading: Reading = FROM_MEMORY) -> int:
 
 
 def usual() -> int:
-    """Return what is used until something was measured: Intel's processors read faster in four places."""
+    """Return what is used until something was measured: Intel's processors read faster in four
+    places."""
     if is_intel():
         return USUAL_OF_INTEL
     return USUAL
@@ -115,7 +119,8 @@ def is_intel() -> bool:
 
 @cache
 def remembered() -> dict[str, Lookahead]:
-    """Return what was measured on this processor with these kernels by ``Reading.key``; ``remember`` changes it."""
+    """Return what was measured on this processor with these kernels by ``Reading.key``;
+    ``remember`` changes it."""
     types = _kept().get(_processor())
     if not isinstance(types, dict):
         return {}
@@ -123,7 +128,8 @@ def remembered() -> dict[str, Lookahead]:
 
 
 def remember(key: str, found: Lookahead) -> None:
-    """Use a choice from now on, in later processes too; a file that cannot be written costs only these."""
+    """Use a choice from now on, in later processes too; a file that cannot be written costs only
+    these."""
     remembered()[key] = found
     path = _path()
     if path is None:

@@ -1,7 +1,9 @@
-"""The plan: one table row per operation, built in Python once, walked by compiled code for every token.
+"""The plan: one table row per operation, built in Python once, walked by compiled code for every
+token.
 
-A row holds a kernel's address, its argument record's address and flags. Building it needs no compiled code: kernels are
-named here and found later, so a plan can be printed before anything compiles.
+A row holds a kernel's address, its argument record's address and flags. Building it needs no
+compiled code: kernels are named here and found later, so a plan can be printed before anything
+compiles.
 """
 
 from __future__ import annotations
@@ -50,14 +52,16 @@ FUNCTIONS = {"gelu": "gelu", "relu squared": "squared relu"}
 DECODE = "matvec"
 FEW = "few"
 BLOCK = "matmul"
-"""Kernels of matrix products: for one token, for up to ``FEW_COLUMNS`` with the same bits, and for many."""
+"""Kernels of matrix products: for one token, for up to ``FEW_COLUMNS`` with the same bits, and for
+many."""
 PRODUCTS_PER_OPERATION = 1 << 31
 """A prefill matmul of more products is split by rows: cancelling waits for one operation."""
 
 
 @dataclass(frozen=True)
 class Lane:
-    """A sequence of tokens in a walk: the address of its step record, and what layers remember of it."""
+    """A sequence of tokens in a walk: the address of its step record, and what layers remember of
+    it."""
 
     step: int
     cache: KVCache
@@ -75,7 +79,8 @@ class ConvolutionPlace:
 
 @dataclass(frozen=True)
 class HeadLengths:
-    """Lengths that a convolution gives its heads: some get unit length, the first of these another one."""
+    """Lengths that a convolution gives its heads: some get unit length, the first of these another
+    one."""
 
     head_dim: int
     n_normed: int = 0
@@ -86,7 +91,8 @@ class HeadLengths:
 
 @dataclass(frozen=True)
 class ScanPlace:
-    """Where in a layer's state a scan's matrices begin, and how key heads go with them; see ``records.SCAN``."""
+    """Where in a layer's state a scan's matrices begin, and how key heads go with them; see
+    ``records.SCAN``."""
 
     layer: int
     first_float: int
@@ -100,8 +106,10 @@ class Operation:
     """One row: what runs, with which arguments, and what a reader of the plan wants to know.
 
     Attributes:
-        each: the words of ``records.EACH`` where the kernel runs once for each expert in use, instead of once.
-        n_parts: matrices of the weight's size that a walk reads, at most: one, or one for each expert in use.
+        each: the words of ``records.EACH`` where the kernel runs once for each expert in use,
+            instead of once.
+        n_parts: matrices of the weight's size that a walk reads, at most: one, or one for each
+            expert in use.
         reads: the vectors that a matrix product multiplies.
     """
 
@@ -148,8 +156,10 @@ class Plan:
         columns: tokens a walk may hold.
         scratch: (address, bytes per thread) of memory that no operation leaves anything in.
         n_threads: the most that will walk it.
-        lanes: whose tokens a walk holds: all those of one sequence, or of each of several its next one, in their order.
-        parts: addresses of the step records of each ``WIDEST_BLOCK`` of its tokens, where there are more than that.
+        lanes: whose tokens a walk holds: all those of one sequence, or of each of several its next
+            one, in their order.
+        parts: addresses of the step records of each ``WIDEST_BLOCK`` of its tokens, where there are
+            more than that.
 
     Attributes:
         phase: what the next operations belong to, for the profile.
@@ -207,7 +217,8 @@ class Plan:
         return self._claim_bytes
 
     def adapt(self, low_ranks: Mapping[str, LowRank], buffers: Buffers) -> None:
-        """Let adapters change the products that are written from now on; ``buffers`` hold what is between."""
+        """Let adapters change the products that are written from now on; ``buffers`` hold what is
+        between."""
         self._low_ranks = low_ranks
         self._buffers = buffers
 
@@ -239,8 +250,8 @@ class Plan:
             self._step = before
 
     def _each_part(self) -> Iterator[int]:
-        """Yield the first token of each part of which a product is computed at once; the rows written meanwhile are of
-        its tokens alone."""
+        """Yield the first token of each part of which a product is computed at once; the rows
+        written meanwhile are of its tokens alone."""
         if not self._steps_of_parts:
             yield 0
         for n, step in enumerate(self._steps_of_parts):
@@ -255,7 +266,8 @@ class Plan:
     def insert(
         self, at: int, kernel: str, record: Any, arguments: Iterable[dict[str, int]]
     ) -> None:
-        """Put rows of one kernel in front of a row of a plan that is written but for these; no barrier follows them."""
+        """Put rows of one kernel in front of a row of a plan that is written but for these; no
+        barrier follows them."""
         phase = self.operations[min(at, len(self.operations) - 1)].phase
         rows = [
             Operation(kernel, {"step": self._step, **words}, record, phase) for words in arguments
@@ -267,7 +279,8 @@ class Plan:
         self._product = read, written, self.operations[-1:]
 
     def barrier(self) -> None:
-        """Let all threads finish the operations before this point before any begins one after it."""
+        """Let all threads finish the operations before this point before any begins one after
+        it."""
         self.operations[-1].barrier = True
         if self.added:
             self.operations += self.added
@@ -277,7 +290,8 @@ class Plan:
     def _each_lane(self) -> Iterator[Lane]:
         """Yield every sequence; the rows written meanwhile are of its tokens alone.
 
-        In rows of one token other threads take its heads than in rows of several: hence the barriers.
+        In rows of one token other threads take its heads than in rows of several: hence the
+        barriers.
         """
         if len(self._lanes) == 1:
             yield self._lanes[0]
@@ -300,7 +314,8 @@ class Plan:
         """Look the step's tokens up.
 
         Args:
-            first: column of the table that ``out`` begins with; both begin and end with a whole block.
+            first: column of the table that ``out`` begins with; both begin and end with a whole
+                block.
         """
         quant = QUANT_TYPES[table.quant]
         self._add(
@@ -346,7 +361,8 @@ class Plan:
         """Copy n elements of each head, a multiple of 8.
 
         Args:
-            first, out_first: (element of the first head's part, from one head to the next) in each vector.
+            first, out_first: (element of the first head's part, from one head to the next) in each
+            vector.
         """
         self._add(
             "copy", records.COPY, x=x.address + 4 * first[0], x_stride=x.n, x_step=first[1],
@@ -379,7 +395,8 @@ class Plan:
         eps: float,
         bias: Tensor | None = None,
     ) -> None:
-        """Take the mean off and scale to unit deviation, then by weight, which may be an address; plus a bias."""
+        """Take the mean off and scale to unit deviation, then by weight, which may be an address;
+        plus a bias."""
         if isinstance(weight, int):
             address = weight
         else:
@@ -453,7 +470,8 @@ class Plan:
         Args:
             name: form of ``x`` that is multiplied.
             begin: address in ``out``.
-            add: address of what is added to the first column, and elements from there to the next one's.
+            add: address of what is added to the first column, and elements from there to the next
+                one's.
         """
         part = self._rows_at_once(weight, min(columns or self._columns, WIDEST_BLOCK))
         for column in self._each_part():
@@ -474,7 +492,8 @@ class Plan:
     def _low_rank(
         self, weight: Tensor, x: Activations, out: Activations, begin: int, columns: int
     ) -> list[Operation]:
-        """Write the first rows of what adapters add to a product, and return those that come after it."""
+        """Write the first rows of what adapters add to a product, and return those that come after
+        it."""
         low = self._low_ranks.get(weight.name)
         if low is None or self._buffers is None:
             return []
@@ -494,7 +513,8 @@ class Plan:
     ) -> None:
         """x += branch, normed if there is a norm; the branch means nothing afterwards.
 
-        A branch that a matrix product between two barriers wrote is added by that product itself: no row of its own.
+        A branch that a matrix product between two barriers wrote is added by that product itself:
+        no row of its own.
         """
         read, written, rows = self._product or (None, None, [])
         if norm is None and written is branch and read is not x:  # what it reads it must not write
@@ -529,7 +549,8 @@ class Plan:
     def angles(
         self, rotation: Rotation, out: Activations, growth: float = 0.0, span: int = 1
     ) -> None:
-        """cos and sin for the step's positions, times the rotation's magnitude; its frequencies are kept by the plan.
+        """cos and sin for the step's positions, times the rotation's magnitude; its frequencies are
+        kept by the plan.
 
         Args:
             growth, span: both are multiplied by 1 + growth * ln(1 + floor(position / span)), too.
@@ -552,7 +573,8 @@ class Plan:
         norm: Tensor | None = None,
         eps: float = 0.0,
     ) -> None:
-        """Norm every head, if there is a norm, and turn it, if there is a rotation; ``angles`` are the rotation's."""
+        """Norm every head, if there is a norm, and turn it, if there is a rotation; ``angles`` are
+        the rotation's."""
         turned = rotation is not None and angles is not None
         if not turned and norm is None:
             return
@@ -564,7 +586,8 @@ class Plan:
         )  # fmt: skip
 
     def unit_heads(self, x: Activations, head_dim: int, out: Activations, eps: float) -> None:
-        """Out = every head of x by its root mean square; heads are dealt to the threads as ``rope`` deals them."""
+        """Out = every head of x by its root mean square; heads are dealt to the threads as ``rope``
+        deals them."""
         ones = Memory(4 * head_dim)
         ones.array(np.float32, (head_dim,))[:] = 1.0
         self._memory.append(ones)
@@ -574,14 +597,16 @@ class Plan:
         )  # fmt: skip
 
     def layernorm_heads(self, x: Activations, head_dim: int, weight: Tensor, eps: float) -> None:
-        """Norm every head by a LayerNorm of its own; heads are dealt to the threads as ``rope`` deals them."""
+        """Norm every head by a LayerNorm of its own; heads are dealt to the threads as ``rope``
+        deals them."""
         self._add(
             "layernorm heads", records.ROPE, x=x.address, n_heads=x.n // head_dim, head_dim=head_dim,
             weight=weight.address, eps=bits(eps),
         )  # fmt: skip
 
     def store_kv(self, layer: int, k: Activations, v: Activations) -> None:
-        """Write the step's keys and values after the cache's length, as ``hadamard`` leaves them."""
+        """Write the step's keys and values after the cache's length, as ``hadamard`` leaves
+        them."""
         width = self._lanes[0].cache.layers[layer].keys.width
         self.hadamard(width, k)
         if v is not k:
@@ -593,7 +618,8 @@ class Plan:
             )  # fmt: skip
 
     def hadamard(self, width: int, x: Activations) -> None:
-        """Multiply every head of x by a Hadamard matrix, in place, where keys and values are kept so.
+        """Multiply every head of x by a Hadamard matrix, in place, where keys and values are kept
+        so.
 
         Heads are dealt to the threads as ``rope`` deals them.
         """
@@ -669,7 +695,8 @@ class Plan:
         return self._parts.address
 
     def short_convolution(self, place: ConvolutionPlace, x: Activations, out: Activations) -> None:
-        """out = c * convolution(b * x) of the thirds b, c and x of a vector, the first of which is overwritten."""
+        """out = c * convolution(b * x) of the thirds b, c and x of a vector, the first of which is
+        overwritten."""
         for lane in self._each_lane():
             self._add(
                 "short convolution", records.CONVOLUTION, None, x=self._at(x), gate=self._at(x, out.n),
@@ -713,7 +740,8 @@ class Plan:
 
         Args:
             time, raw: (vector, first element in it), both of vectors of the same length.
-            together: (heads whose values are together, elements from those to the next ones'); None for all heads.
+            together: (heads whose values are together, elements from those to the next ones'); None
+                for all heads.
         """
         n_together, pitch = together or (decay.n, 0)
         self._add(
@@ -771,14 +799,16 @@ class Plan:
     def split_heads(
         self, x: Activations, head_dim: int, left: Activations, right: Activations
     ) -> None:
-        """Part every head of x into two of ``head_dim``; dealt to the threads as ``rope`` deals heads of ``left``."""
+        """Part every head of x into two of ``head_dim``; dealt to the threads as ``rope`` deals
+        heads of ``left``."""
         for k, half in enumerate((left, right)):
             self.copy(
                 x, (k * head_dim, 2 * head_dim), half, (0, head_dim), head_dim, left.n // head_dim
             )
 
     def gate(self, function: str, gate: Activations, up: Activations, first: int = 0) -> None:
-        """gate = function(gate) * up, from up's element ``first`` on, with a function of ``GATES``."""
+        """gate = function(gate) * up, from up's element ``first`` on, with a function of
+        ``GATES``."""
         self._add(
             GATES[function],
             records.GATE,
@@ -816,7 +846,8 @@ class Plan:
         return [operation.describe() for operation in self.operations]
 
     def _place_claims(self) -> None:
-        """Give every matmul its counters, one per thread, side by side so that one operation clears them all."""
+        """Give every matmul its counters, one per thread, side by side so that one operation clears
+        them all."""
         matmuls = [
             one for one in self.operations if one.record is records.MATMUL and one.each is None
         ]

@@ -23,7 +23,8 @@ PROBE_BYTES = 256 << 20
 _FILL_STEP_BYTES = 16 << 20
 SAMPLING = "sampling"
 CALLER = "caller"
-"""Phases of a reply outside its walks: checking logits and choosing a token; what the consumer of tokens took."""
+"""Phases of a reply outside its walks: checking logits and choosing a token; what the consumer of
+tokens took."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,8 @@ class Profile:
         self._walked_s = 0.0
 
     def leave(self) -> None:
-        """A token goes to the caller; all that was not a walk since the caller came back was choosing it."""
+        """A token goes to the caller; all that was not a walk since the caller came back was
+        choosing it."""
         self._left_s = time.perf_counter()
         if self._returned_s is not None:
             walked_s = self.tables["decode"].seconds - self._walked_s
@@ -153,7 +155,8 @@ class Profile:
 def read_bandwidth_gbps(
     crew: Crew, n_threads: int, rounds: int = 5, is_unwanted: Callable[[], bool] = lambda: False
 ) -> float:
-    """Read-only memory bandwidth of ``n_threads`` threads: the best of a few passes over memory beyond all caches.
+    """Read-only memory bandwidth of ``n_threads`` threads: the best of a few passes over memory
+    beyond all caches.
 
     In turn they read one place after the other, and four: which is faster depends on the processor.
 

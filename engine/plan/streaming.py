@@ -1,7 +1,9 @@
-"""Rows that read matrices from disk while others are computed, for a dense model that is larger than memory.
+"""Rows that read matrices from disk while others are computed, for a dense model that is larger
+than memory.
 
-Left alone, the system keeps the pages used last: of a file that is read in order for every token, none of those that
-the next token begins with. So a fixed part of the file is dropped as soon as it was used, and the rest stays.
+Left alone, the system keeps the pages used last: of a file that is read in order for every token,
+none of those that the next token begins with. So a fixed part of the file is dropped as soon as it
+was used, and the rest stays.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class _Use:
 
 
 def stream(plan: Plan, names: Collection[str]) -> None:
-    """Ask for each of these matrices when the one before it is begun, and drop it once all threads have left it."""
+    """Ask for each of these matrices when the one before it is begun, and drop it once all threads
+    have left it."""
     uses = _uses(plan.operations, names)
     rows: dict[int, list[dict[str, int]]] = defaultdict(list)
     for use in uses:

@@ -1,14 +1,16 @@
-"""The exact tokens of a conversation: appended to turn by turn, and tokenised again only where necessary.
+"""The exact tokens of a conversation: appended to turn by turn, and tokenised again only where
+necessary.
 
-Each turn renders the whole conversation and tokenises only the text after that of the last turn; generated replies
-keep the ids that the model produced. Where a template rewrites earlier turns (it may strip old thinking), the tokens up
-to the last safe place before the difference are kept and the rest is tokenised again.
+Each turn renders the whole conversation and tokenises only the text after that of the last turn;
+generated replies keep the ids that the model produced. Where a template rewrites earlier turns (it
+may strip old thinking), the tokens up to the last safe place before the difference are kept and the
+rest is tokenised again.
 
-Text of messages never becomes a control token: before rendering, the first character of every spelled-out control
-token is swapped for a private-use character, and swapped back after the rendered text was cut at the genuine ones.
-The exceptions are control tokens that the model itself generated and that the reply's text spells out, such as the tags
-around its thinking: templates look for them.
-Independent of models, caches and screens.
+Text of messages never becomes a control token: before rendering, the first character of every
+spelled-out control token is swapped for a private-use character, and swapped back after the
+rendered text was cut at the genuine ones. The exceptions are control tokens that the model itself
+generated and that the reply's text spells out, such as the tags around its thinking: templates look
+for them. Independent of models, caches and screens.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ _PRIVATE_USE = range(0xF0000, 0xFFFFE)
 _HELD_BACK_TOKENS = 2
 """Tokens withheld at the end of a typed text: further typing can change them by merges."""
 _LONGEST_WORD_CHARS = 24
-"""Limit on a word's length in characters: longer text without a space counts as a script without spaces."""
+"""Limit on a word's length in characters: longer text without a space counts as a script without
+spaces."""
 _ANY_CONTINUATION = " and on"
 _OPENING_CHARS = 200
 _CALL_ID_CHARS = 9
@@ -144,7 +147,8 @@ class ChatPrompt:
 
     @property
     def opening(self) -> str:
-        """The text that the template printed after the last user message of the last ``prompt_ids``."""
+        """The text that the template printed after the last user message of the last
+        ``prompt_ids``."""
         places = self._user_messages()
         if places:
             return self._text[places[-1].stop :]
@@ -152,7 +156,8 @@ class ChatPrompt:
 
     @property
     def thought_budget_tokens(self) -> int | None:
-        """Limit on the next reply's thought in tokens: the mode's, or its level's where the template has no levels."""
+        """Limit on the next reply's thought in tokens: the mode's, or its level's where the
+        template has no levels."""
         mode = self.thinking
         if self._template.knows_levels or not mode.level:
             return mode.budget_tokens
@@ -160,7 +165,8 @@ class ChatPrompt:
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """Stop strings of the format: ChatML's tags if it replaces a template and the vocabulary lacks them.
+        """Stop strings of the format: ChatML's tags if it replaces a template and the vocabulary
+        lacks them.
 
         Valid after ``prompt_ids``, which tests whether the template can be used.
         """
@@ -169,10 +175,11 @@ class ChatPrompt:
         return tuple(t for t in CHATML_TAGS if t not in self._control)
 
     def turn_starts(self) -> list[int]:
-        """Return the index in the last ``prompt_ids`` where each user message begins, approximately.
+        """Return the index in the last ``prompt_ids`` where each user message begins,
+        approximately.
 
-        Words that a template puts around a message may count for the message before it. The ids before the first
-        user message are the system prompt.
+        Words that a template puts around a message may count for the message before it. The ids
+        before the first user message are the system prompt.
         """
         marks = sorted(self._marks, key=lambda mark: mark.chars)
         starts: list[int] = []
@@ -187,9 +194,11 @@ class ChatPrompt:
         return starts
 
     def turns(self) -> list[int]:
-        """Return the indices in the last ``prompt_ids`` where the conversation turns, approximately.
+        """Return the indices in the last ``prompt_ids`` where the conversation turns,
+        approximately.
 
-        That is where each user message begins, and where the last one ends. What recurrent layers know there is worth
+        That is where each user message begins, and where the last one ends. What recurrent layers
+        know there is worth
         keeping: other messages and replies begin there.
         """
         places = self._user_messages()
@@ -197,7 +206,8 @@ class ChatPrompt:
         return [*self.turn_starts(), *([min(ends)] if places else [])]
 
     def _user_messages(self) -> list[range]:
-        """Find each user message in the text, in order from the start, since a short one may be part of another.
+        """Find each user message in the text, in order from the start, since a short one may be
+        part of another.
 
         The system message is skipped: templates may put it anywhere.
         """
@@ -233,7 +243,8 @@ class ChatPrompt:
             raise
 
     def add_unrendered(self, text: str) -> None:
-        """Add an earlier user message without rendering; ``prompt_ids`` raises if the template cannot render it."""
+        """Add an earlier user message without rendering; ``prompt_ids`` raises if the template
+        cannot render it."""
         self.messages.append(Message("user", text))
 
     def add_system(self, text: str) -> None:
@@ -245,10 +256,12 @@ class ChatPrompt:
         return self._template.takes(roles)
 
     def opening_ids(self, text: str) -> list[int]:
-        """Return the ids that the next prompt will begin with if the user's message begins with ``text``.
+        """Return the ids that the next prompt will begin with if the user's message begins with
+        ``text``.
 
-        Leaves out the last word, which may still grow, and the template's text after the message. For vocabularies
-        whose merges reach far to the left the ids are likely, not certain. The conversation is unchanged.
+        Leaves out the last word, which may still grow, and the template's text after the message.
+        For vocabularies whose merges reach far to the left the ids are likely, not certain. The
+        conversation is unchanged.
 
         Raises:
             TemplateError: the template cannot render the conversation.
@@ -263,14 +276,16 @@ class ChatPrompt:
         return further[: max(0, shared - _HELD_BACK_TOKENS)]
 
     def _ids_with(self, text: str) -> list[int]:
-        """Return the ids of the conversation with one more message, and remove the message again."""
+        """Return the ids of the conversation with one more message, and remove the message
+        again."""
         n_messages = len(self.messages)
         ids = self.add_user(text)
         self.rewind(n_messages)
         return ids
 
     def add_results(self, results: Sequence[CallResult]) -> None:
-        """Add the results of calls, as one message; ``prompt_ids`` raises if the template cannot render them."""
+        """Add the results of calls, as one message; ``prompt_ids`` raises if the template cannot
+        render them."""
         self.messages.append(
             Message("tool", "\n".join(one.text for one in results), results=tuple(results))
         )
@@ -285,8 +300,8 @@ class ChatPrompt:
         """Add the model's reply to the last message.
 
         Args:
-            ids: exactly as generated, without the end token, perhaps with the tokens of one of ``stops``; kept unless
-                the template rewrites the reply.
+            ids: exactly as generated, without the end token, perhaps with the tokens of one of
+                ``stops``; kept unless the template rewrites the reply.
             text: the ids decoded; control tokens may be spelled out in it.
             calls: of tools, that the reply ends with.
             before_calls: the text before them; None for all of it.
@@ -331,7 +346,8 @@ class ChatPrompt:
         return tuple(ids)
 
     def take_reply(self) -> TakenReply:
-        """Remove the reply at the end, to continue or replace it; the user's message is the last one then.
+        """Remove the reply at the end, to continue or replace it; the user's message is the last
+        one then.
 
         Raises:
             ValueError: the last message is not a reply.
@@ -374,7 +390,8 @@ class ChatPrompt:
             self._is_settled = True
 
     def tokenise_again(self) -> None:
-        """Tokenise from the beginning, for tools that have changed; every reply keeps the ids that were generated."""
+        """Tokenise from the beginning, for tools that have changed; every reply keeps the ids that
+        were generated."""
         messages = self.messages
         replies = iter(self._replies)
         self.messages = []
@@ -414,7 +431,8 @@ class ChatPrompt:
         return bool(self.messages) and self.messages[-1].role != "assistant"
 
     def _render(self) -> str:
-        """Return the conversation as the template prints it, control tokens in messages swapped out."""
+        """Return the conversation as the template prints it, control tokens in messages swapped
+        out."""
         contents = "".join(part for message in self.messages for part in _texts(message))
         if self.tools:
             contents += json.dumps(list(self.tools), ensure_ascii=False)
@@ -443,7 +461,8 @@ class ChatPrompt:
         )
 
     def _guarded(self, message: Message, ids: Sequence[int]) -> dict[str, Any]:
-        """Return a message for the template, with nothing in it that could become a control token."""
+        """Return a message for the template, with nothing in it that could become a control
+        token."""
         found: dict[str, Any] = {
             "role": message.role,
             "content": self._guard(message.content, ids, message.raw),
@@ -484,7 +503,8 @@ class ChatPrompt:
         return value
 
     def _choose_swaps(self, contents: str) -> dict[str, str]:
-        """Map the first characters of control tokens to private-use characters that occur nowhere else."""
+        """Map the first characters of control tokens to private-use characters that occur nowhere
+        else."""
         elsewhere = set(contents).union(self._template.source or "", *self._control)
         firsts = sorted({text[0] for text in self._control})
         swaps = dict(
@@ -522,7 +542,8 @@ class ChatPrompt:
         return text.translate({ord(swap): first for first, swap in self._swaps.items()})
 
     def _settle_reply(self, rendered: str) -> None:
-        """Keep the generated ids of the last reply if the template changes only the white space around it."""
+        """Keep the generated ids of the last reply if the template changes only the white space
+        around it."""
         ids: tuple[int, ...] = () if self._is_settled else self._replies[-1]
         self._is_settled = True
         if not ids or not rendered.startswith(self._text):
@@ -535,7 +556,8 @@ class ChatPrompt:
             self._marks.append(_Mark(end, end, len(self._ids), False))
 
     def _is_within_control(self, rendered: str, offset: int) -> bool:
-        """Whether the template's own control token spans the offset: a reply may look like the beginning of one."""
+        """Whether the template's own control token spans the offset: a reply may look like the
+        beginning of one."""
         start = len(self._text)
         fragments = self._tokenizer.split(rendered[start:], special=True)
         return any(f.token_id is not None and f.start < offset - start < f.end for f in fragments)
@@ -568,7 +590,8 @@ class ChatPrompt:
             if fragment.token_id is None:
                 self._ids += tokenizer.encode_text(self._restore(fragment.text), after_special)
             else:
-                # Text before a special token has the same tokens whatever follows the special token.
+                # Text before a special token has the same tokens whatever follows the special
+                # token.
                 start = base + fragment.start
                 end = base + fragment.end
                 self._marks.append(_Mark(end, start, len(self._ids), after_special))
@@ -595,10 +618,11 @@ def _short_id(call_id: str) -> str:
 
 
 def _end_of_reply(rendered: str, start: int, reply: str) -> int | None:
-    """Return the offset after a reply that the rendered text has at ``start``; None if it is not there.
+    """Return the offset after a reply that the rendered text has at ``start``; None if it is not
+    there.
 
-    Differences in surrounding white space are accepted: templates trim replies or add spaces, and the reply's own
-    tokens may begin with a space.
+    Differences in surrounding white space are accepted: templates trim replies or add spaces, and
+    the reply's own tokens may begin with a space.
     """
     if rendered.startswith(reply, start):
         return start + len(reply)
@@ -614,7 +638,8 @@ def _end_of_reply(rendered: str, start: int, reply: str) -> int | None:
 
 
 def _shared_chars(one: str, other: str) -> int:
-    """Return the length of the longest common prefix; a binary search keeps the comparison in compiled code."""
+    """Return the length of the longest common prefix; a binary search keeps the comparison in
+    compiled code."""
     low = 0
     high = min(len(one), len(other))
     while low < high:

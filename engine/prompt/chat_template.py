@@ -42,7 +42,8 @@ _TOOL = {
 _BY_DEFAULT = ThinkingMode()
 _PRINTS_NOTHING = "does not print the messages"
 _MAY_BE_THE_FORM = (_PRINTS_NOTHING, "fails: ")
-"""Faults of templates that want their variables in another form; what exceeds limits is not tried again."""
+"""Faults of templates that want their variables in another form; what exceeds limits is not tried
+again."""
 _OTHER_FORMS: tuple[tuple[list[str] | None, bool], ...] = ((None, True), ([], False), ([], True))
 """Tools, and whether content is a list of parts: templates made for tools alone loop over them."""
 
@@ -78,9 +79,9 @@ class _Calls:
 class ChatTemplate:
     """One model's chat format.
 
-    A template that is missing, or fails on a simple conversation, is replaced by ChatML for good; ``notice`` says so.
-    A template that fails later, on certain messages, raises: switching formats within a conversation would confuse the
-    model.
+    A template that is missing, or fails on a simple conversation, is replaced by ChatML for good;
+    ``notice`` says so. A template that fails later, on certain messages, raises: switching formats
+    within a conversation would confuse the model.
 
     Args:
         source: Jinja source, None for ChatML.
@@ -125,20 +126,23 @@ class ChatTemplate:
     def from_metadata(
         cls, metadata: Mapping[str, Any], file_name: str, bos_text: str = "", eos_text: str = ""
     ) -> ChatTemplate:
-        """Return the template in a GGUF file's metadata; any fault in it leads to ChatML and a ``notice``."""
+        """Return the template in a GGUF file's metadata; any fault in it leads to ChatML and a
+        ``notice``."""
         return cls(
             metadata.get(KEY), bos_text, eos_text, file_name, tools_source=metadata.get(TOOLS_KEY)
         )
 
     @property
     def notice(self) -> str | None:
-        """One line that says why ChatML is used instead of the file's template, None if it is not."""
+        """One line that says why ChatML is used instead of the file's template, None if it is
+        not."""
         self._probe()
         return self._notice
 
     @property
     def supports_system(self) -> bool:
-        """Whether the template has a system role; if not, the system message goes into the first user message."""
+        """Whether the template has a system role; if not, the system message goes into the first
+        user message."""
         self._probe()
         return self._supports_system
 
@@ -149,7 +153,8 @@ class ChatTemplate:
 
     @property
     def call_format(self) -> CallFormat | None:
-        """How the model calls tools; None where the template has no tools, or a format that is not known."""
+        """How the model calls tools; None where the template has no tools, or a format that is not
+        known."""
         self._probe()
         if self.source is None:
             return None
@@ -158,7 +163,8 @@ class ChatTemplate:
         return self._calls.format
 
     def takes(self, roles: tuple[str, ...]) -> bool:
-        """Whether the template prints messages of these roles in this order; many refuse some, or leave some out."""
+        """Whether the template prints messages of these roles in this order; many refuse some, or
+        leave some out."""
         self._probe()
         if self.source is None:
             return True
@@ -184,13 +190,15 @@ class ChatTemplate:
         """Return the prompt for a conversation.
 
         Args:
-            messages: each with ``role`` (system, user, assistant, tool) and ``content``; those with calls also with
-                ``tool_calls``, results with ``name`` and ``tool_call_id``. Never changed.
+            messages: each with ``role`` (system, user, assistant, tool) and ``content``; those with
+                calls also with ``tool_calls``, results with ``name`` and ``tool_call_id``. Never
+                changed.
             add_generation_prompt: end with the text that precedes a reply.
-            now: the time for templates that print the date, in seconds since 1970; None is the present. The same
-                value through a conversation keeps its beginning the same past midnight.
-            thinking: how much the model shall think. Where a template has no switch for it, none at all is asked for
-                by an empty thought at the reply's beginning.
+            now: the time for templates that print the date, in seconds since 1970; None is the
+                present. The same value through a conversation keeps its beginning the same past
+                midnight.
+            thinking: how much the model shall think. Where a template has no switch for it, none at
+                all is asked for by an empty thought at the reply's beginning.
             tools: that the model may call, as the API describes them.
 
         Raises:
@@ -211,7 +219,8 @@ class ChatTemplate:
             return text
         except TemplateError as error:
             raise TemplateError(
-                f"{self._file_name}: the chat template {error} (start a new conversation or change the message)"
+                f"{self._file_name}: the chat template {error} (start a new conversation or "
+                f"change the message)"
             ) from error
 
     def close(self) -> None:
@@ -309,7 +318,8 @@ class ChatTemplate:
         return _Calls(None)
 
     def _probe(self) -> None:
-        """Find out on first use whether the template works at all, and what it does with a system message."""
+        """Find out on first use whether the template works at all, and what it does with a system
+        message."""
         if self._probed:
             return
         self._probed = True
@@ -335,7 +345,8 @@ class ChatTemplate:
             self._supports_system = False
 
     def _why_unusable(self) -> str | None:
-        """Return what is wrong with the template if it cannot render one message, None if it can."""
+        """Return what is wrong with the template if it cannot render one message, None if it
+        can."""
         try:
             text = self._render([_PROBE], True, None)
         except TemplateError as error:
@@ -361,7 +372,8 @@ class ChatTemplate:
 def _as_template_sees(
     message: Mapping[str, Any], how: _Calls | None, wants_parts: bool
 ) -> dict[str, Any]:
-    """Return a message with thought and answer apart where it consists of channels, and its calls as is usual."""
+    """Return a message with thought and answer apart where it consists of channels, and its calls
+    as is usual."""
     role = message["role"]
     content = message["content"]
     seen: dict[str, Any] = {"role": role, "content": content}
@@ -410,7 +422,8 @@ def _call_seen(call: Mapping[str, Any], has_text: bool) -> dict[str, Any]:
 
 
 def fold_system(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Put a leading system message in front of the first user message, a newline between, as llama.cpp does."""
+    """Put a leading system message in front of the first user message, a newline between, as
+    llama.cpp does."""
     if not messages or messages[0]["role"] != "system":
         return list(messages)
     system, *rest = messages

@@ -1,4 +1,5 @@
-"""JSON schemas as values: changed everywhere at once, and moved into others so that their references hold."""
+"""JSON schemas as values: changed everywhere at once, and moved into others so that their
+references hold."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _WHOLE = "/$defs/whole"
 
 
 def mapped(schema: Any, change: Change) -> Any:
-    """Return a copy of a schema in which it and every schema in it is changed; None leaves one as it is.
+    """Return a copy of a schema in which it and every schema in it is changed; None leaves one as
+    it is.
 
     Raises:
         RecursionError: it is nested too deeply.
@@ -41,7 +43,8 @@ def _mapped_value(key: str, value: Any, change: Change) -> Any:
 
 
 def moved(schema: Any, place: str, root: Any = None) -> Any:
-    """Return a schema as it must be at a place (a JSON pointer) of another one: references to its root lead there.
+    """Return a schema as it must be at a place (a JSON pointer) of another one: references to its
+    root lead there.
 
     Args:
         root: what it refers to; itself by default.
@@ -75,7 +78,8 @@ def moved(schema: Any, place: str, root: Any = None) -> Any:
 
 
 def resolved(schema: Any, root: Any) -> Mapping[str, Any]:
-    """Return what a schema refers to, if that is in the root; the schema itself where it refers to nothing there."""
+    """Return what a schema refers to, if that is in the root; the schema itself where it refers to
+    nothing there."""
     for _ in range(_MOST_HOPS):
         if isinstance(schema, Mapping):
             reference = schema.get("$ref")

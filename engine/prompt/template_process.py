@@ -1,7 +1,8 @@
-"""Starts, feeds and, if necessary, kills the process that renders chat templates (``engine.prompt.template_sandbox``).
+"""Starts, feeds and, if necessary, kills the process that renders chat templates
+(``engine.prompt.template_sandbox``).
 
-Handles pipes and limits. The process is started early and kept: a turn costs one round trip. It ends with this process,
-because its stdin closes then.
+Handles pipes and limits. The process is started early and kept: a turn costs one round trip. It
+ends with this process, because its stdin closes then.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class RenderLimits:
 
     Attributes:
         cpu_s: processor time of one rendering, in seconds.
-        wall_s: wall-clock time to wait for an answer, in seconds; generous, since the machine may be busy or swapping.
+        wall_s: wall-clock time to wait for an answer, in seconds; generous, since the machine may
+            be busy or swapping.
         memory_bytes: address space of the process.
         output_chars: length of the rendered text without the messages, in characters.
     """
@@ -58,7 +60,10 @@ class TemplateProcess:
         self._ready = False
 
     def start(self) -> None:
-        """Start the process unless it is running. Raises TemplateError: the system refused to start it."""
+        """Start the process unless it is running.
+
+        Raises TemplateError: the system refused to start it.
+        """
         if self._child is not None and self._child.poll() is None:
             return
         self._discard()
@@ -85,8 +90,8 @@ class TemplateProcess:
             now: the time that the template sees, in seconds since 1970.
 
         Raises:
-            TemplateError: the template failed or exceeded a limit. The message starts with a verb, to follow
-                "the chat template".
+            TemplateError: the template failed or exceeded a limit. The message starts with a verb,
+                to follow "the chat template".
         """
         given = variables["messages"], variables.get("tools")
         message_chars = sum(len(json.dumps(part, ensure_ascii=False)) for part in given)
@@ -167,7 +172,8 @@ class TemplateProcess:
 
 
 def _command(memory_bytes: int) -> list[str]:
-    """Return the command line of the process: an isolated interpreter with this one's path to jinja2."""
+    """Return the command line of the process: an isolated interpreter with this one's path to
+    jinja2."""
     places = []
     for name in ("jinja2", "markupsafe"):
         spec = find_spec(name)

@@ -1,8 +1,10 @@
-"""Renders chat templates in a separate small process, run as a script by ``engine.prompt.template_process``.
+"""Renders chat templates in a separate small process, run as a script by
+``engine.prompt.template_process``.
 
-The template comes from an untrusted file, and no watchdog inside an interpreter can stop one long operation such as
-``9**(9**9)``. The operating system therefore bounds this process's memory and processor time.
-Requests and answers are one line of JSON each. Imports jinja2 and the standard library, nothing of the project.
+The template comes from an untrusted file, and no watchdog inside an interpreter can stop one long
+operation such as ``9**(9**9)``. The operating system therefore bounds this process's memory and
+processor time. Requests and answers are one line of JSON each. Imports jinja2 and the standard
+library, nothing of the project.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from functools import lru_cache
 from typing import Any
 
 STACK_BYTES = 8 << 20
-"""Limit on the stack of a limited process: as most systems have it, where a shell has lifted it as well."""
+"""Limit on the stack of a limited process: as most systems have it, where a shell has lifted it as
+well."""
 
 
 class OutputTooLongError(Exception):
@@ -103,7 +106,8 @@ def render(source: str, variables: dict[str, Any], now: float, output_chars: int
 
 
 def limit_process(memory_bytes: int) -> None:
-    """Limit this process's memory and stack, and forbid it to write files, start processes or dump core."""
+    """Limit this process's memory and stack, and forbid it to write files, start processes or dump
+    core."""
     _limit(
         RLIMIT_AS=memory_bytes,
         RLIMIT_STACK=STACK_BYTES,

@@ -1,4 +1,5 @@
-"""How much a model is asked to think before it answers, and what that is in the variables of its chat template."""
+"""How much a model is asked to think before it answers, and what that is in the variables of its
+chat template."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _EFFORTS = {
     "medium": ("medium",),
     "high": ("high",),
 }
-"""Words for a level in the order of preference; the first that the template's source quotes is taken."""
+"""Words for a level in the order of preference; the first that the template's source quotes is
+taken."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ class ThinkingMode:
         return None
 
     def variables(self, source: str) -> dict[str, Any]:
-        """Return the variables that ask a template for this mode; those that it does not know are harmless.
+        """Return the variables that ask a template for this mode; those that it does not know are
+        harmless.
 
         Args:
             source: of the template, for the words in which it takes levels.

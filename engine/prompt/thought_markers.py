@@ -1,4 +1,5 @@
-"""How models mark a thought in a reply: the texts before it, after it, and around the answer that follows."""
+"""How models mark a thought in a reply: the texts before it, after it, and around the answer that
+follows."""
 
 from __future__ import annotations
 
@@ -15,10 +16,11 @@ class ThoughtMarker:
         closing: text after it.
         blank: white space between the two where the thought is empty.
         gap: white space after the closing.
-        again: text that begins another part of the reply after the thought; "" where the answer follows at once.
+        again: text that begins another part of the reply after the thought; "" where the answer
+            follows at once.
         answer: text before the answer, in its own part.
-        tokens: texts of control tokens that these are made of, if not ``opening`` and ``closing`` as a whole. They
-            mean a thought only in a vocabulary that has the first of them.
+        tokens: texts of control tokens that these are made of, if not ``opening`` and ``closing``
+            as a whole. They mean a thought only in a vocabulary that has the first of them.
     """
 
     opening: str
@@ -98,7 +100,8 @@ def opened_by(opening: str) -> ThoughtMarker | None:
 
 
 def closed_by(opening: str) -> ThoughtMarker | None:
-    """Return the marker of the thought that a prompt's last words close; None if they close none."""
+    """Return the marker of the thought that a prompt's last words close; None if they close
+    none."""
     opening = opening.rstrip()
     return next(
         (
@@ -125,7 +128,8 @@ def mentioned_in(source: str) -> ThoughtMarker | None:
 def parts_of_channels(reply: str) -> tuple[str, str] | None:
     """Split a reply of several parts into thought and answer; None for any other reply.
 
-    Templates of models that answer in parts take thought and answer apart, and refuse a message with the markers.
+    Templates of models that answer in parts take thought and answer apart, and refuse a message
+    with the markers.
     """
     for marker in THOUGHT_MARKERS:
         if not marker.again or not reply.lstrip().startswith((marker.opening, marker.answer)):

@@ -1,1 +1,2 @@
-"""Weights made smaller: float32 rows to blocks, which types a mixture gives, and files rewritten."""
+"""Weights made smaller: float32 rows to blocks, which types a mixture gives, and files
+rewritten."""

@@ -1,7 +1,8 @@
-"""Types whose blocks of 32 stand alone: Q4_0, Q5_0, Q8_0 and IQ4_NL with a scale, Q4_1 and Q5_1 with a minimum too.
+"""Types whose blocks of 32 stand alone: Q4_0, Q5_0, Q8_0 and IQ4_NL with a scale, Q4_1 and Q5_1
+with a minimum too.
 
-Codes are made with the scale that is stored, so that its rounding to a half costs nothing more. Where columns differ in
-importance, scales far from the usual may be best, and more are tried.
+Codes are made with the scale that is stored, so that its rounding to a half costs nothing more.
+Where columns differ in importance, scales far from the usual may be best, and more are tried.
 """
 
 from engine import simd as vec
@@ -56,7 +57,8 @@ def groups(write_group, op):
 
 @inner
 def nibbles(out, room, block):
-    """Write the lower four bits of a block's codes: the first 16 in the low nibbles, the others in the high ones."""
+    """Write the lower four bits of a block's codes: the first 16 in the low nibbles, the others in
+    the high ones."""
     for i in range(16):
         low = lane(room + CODES + 32 * i, block)
         high = lane(room + CODES + 32 * (i + 16), block)

@@ -26,7 +26,8 @@ _SLICE = 1 << 20
 _ROWS_APART = 8
 """The error is measured in one row of so many."""
 QUANTIZATION_VERSION = 2
-"""``general.quantization_version`` of the layouts that all tools of today write. Source: GGML_QNT_VERSION, ggml.h."""
+"""``general.quantization_version`` of the layouts that all tools of today write. Source:
+GGML_QNT_VERSION, ggml.h."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Written:
 
     Attributes:
         n_bytes: of all tensors.
-        rmse: root of the mean square error of the values that got another type, by a sample of rows; 0 where none did.
+        rmse: root of the mean square error of the values that got another type, by a sample of
+            rows; 0 where none did.
         types: numbers of tensors by type.
     """
 
@@ -59,11 +61,13 @@ def quantise_file(
         gguf: the model, open; the parts of several files become one.
         types: every tensor's type, as ``mixtures.mixture`` chooses them.
         metadata: keys that are changed or added.
-        importance: by tensor, each column's mean square of activations: (n_cols,), of experts (n_experts * n_cols,).
+        importance: by tensor, each column's mean square of activations: (n_cols,), of experts
+            (n_experts * n_cols,).
         progress: told of the source's bytes that are done.
 
     Raises:
-        UnsupportedQuantError: a tensor has a type that cannot be read, or is to have one that cannot be made.
+        UnsupportedQuantError: a tensor has a type that cannot be read, or is to have one that
+            cannot be made.
         BrokenModelError: a tensor holds NaN or infinity.
         GGUFError: importance of another shape.
         FileUnwritableError: as ``write.writing``.

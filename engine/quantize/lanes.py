@@ -1,7 +1,7 @@
 """Eight blocks at a time, one in each lane of a register: sums of a block need no sum over lanes.
 
-A group's values are turned: value i of all eight blocks is one register. While it is worked on it lives in the thread's
-room; of a type with sixteen sub-blocks, the last eight are after the first.
+A group's values are turned: value i of all eight blocks is one register. While it is worked on it
+lives in the thread's room; of a type with sixteen sub-blocks, the last eight are after the first.
 """
 
 from llvmlite import ir
@@ -16,12 +16,14 @@ WEIGHTS = 1024
 CODES = 2048
 SCALES, MINIMA, XQ, Q_SUM, QQ = range(3072, 3392, 64)
 ROOM_BYTES = 3392
-"""Of a thread: 256 values, their weights and their codes, and of 16 blocks scales, minima and sums; all float32."""
+"""Of a thread: 256 values, their weights and their codes, and of 16 blocks scales, minima and sums;
+all float32."""
 
 TINY = 1e-15
 """A block of no larger values is all zeros. Source: ggml-quants.c, GROUP_MAX_EPS."""
 _MAGIC = 12582912.0
-"""1.5 * 2^23: its unit in the last place is one, so that adding it rounds to the nearest integer."""
+"""1.5 * 2^23: its unit in the last place is one, so that adding it rounds to the nearest
+integer."""
 
 
 @intrinsic
@@ -60,7 +62,8 @@ def inverse(v):
 
 @inner
 def turn(source, first, n_blocks, n, out):
-    """Turn the n values each of eight blocks, ``first`` and those after it, counted round ``n_blocks``."""
+    """Turn the n values each of eight blocks, ``first`` and those after it, counted round
+    ``n_blocks``."""
     for lane in range(8):
         block = source + 4 * n * ((first + lane) % n_blocks)
         for i in range(n):

@@ -1,6 +1,8 @@
-"""Which type each tensor of a model gets: llama.cpp's mixtures, by the roles of tensors, their layers and their shapes.
+"""Which type each tensor of a model gets: llama.cpp's mixtures, by the roles of tensors, their
+layers and their shapes.
 
-Source: llama-quant.cpp, llama_tensor_get_type_impl, tensor_allows_quantization and tensor_type_fallback.
+Source: llama-quant.cpp, llama_tensor_get_type_impl, tensor_allows_quantization and
+tensor_type_fallback.
 """
 
 from __future__ import annotations
@@ -198,7 +200,8 @@ def _fitting(type_name: str, n_cols: int) -> str:
 
 
 def _gets_more(layer: int, n_layers: int) -> bool:
-    """Whether a layer is one of those that are worth more bits: the first, the last, and every third between."""
+    """Whether a layer is one of those that are worth more bits: the first, the last, and every
+    third between."""
     eighth = n_layers // 8
     return layer < eighth or layer >= 7 * n_layers // 8 or (layer - eighth) % 3 == 2
 
@@ -213,7 +216,8 @@ def _of_role(
     counts: dict[str, int],
     n_values: int,
 ) -> str:
-    """Return the type of a tensor, before its shape is looked at; ``counts`` has those of a role that came before."""
+    """Return the type of a tensor, before its shape is looked at; ``counts`` has those of a role
+    that came before."""
     if plain in ("F32", "F16", "BF16"):
         return plain
     if role == "output" or (role == "table" and facts.is_tied):

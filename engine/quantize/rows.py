@@ -42,7 +42,8 @@ def quantise_rows(
     Args:
         values: (n_rows, n_cols) float32, contiguous; n_cols is a multiple of the type's block.
         type_name: one of ``WRITABLE``.
-        importance: (n_cols,) float32, what an error costs in each column: the mean square of the activations there.
+        importance: (n_cols,) float32, what an error costs in each column: the mean square of the
+            activations there.
 
     Returns:
         (n_rows, row_bytes) uint8.

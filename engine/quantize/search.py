@@ -1,8 +1,10 @@
-"""Scales found by trying: a block is rounded with several, and for each the best scale for these codes is computed.
+"""Scales found by trying: a block is rounded with several, and for each the best scale for these
+codes is computed.
 
-All works on groups of eight blocks (``lanes``): values, weights w and codes q in memory, results in lanes. The best
-scale d of given codes minimises sum(w (d q - x)^2): it is sum(w x q) / sum(w q^2), and takes d sum(w x q) off
-sum(w x^2); with a minimum there are two unknowns. So sums tell which is best: no second pass measures the error.
+All works on groups of eight blocks (``lanes``): values, weights w and codes q in memory, results in
+lanes. The best scale d of given codes minimises sum(w (d q - x)^2): it is sum(w x q) / sum(w q^2),
+and takes d sum(w x q) off sum(w x^2); with a minimum there are two unknowns. So sums tell which is
+best: no second pass measures the error.
 
 Source of the idea and of the ranges: ggml-quants.c, make_qx_quants and make_qkx2_quants.
 """

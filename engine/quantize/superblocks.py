@@ -1,7 +1,8 @@
-"""Types whose sub-blocks' scales have a scale: Q2_K to Q6_K, and IQ4_XS; 256 values, in 8 sub-blocks of 32 or 16 of 16.
+"""Types whose sub-blocks' scales have a scale: Q2_K to Q6_K, and IQ4_XS; 256 values, in 8
+sub-blocks of 32 or 16 of 16.
 
-The sub-blocks' scales are searched, rounded to codes of their own, and then the two numbers of the block, its scale and
-its minima's, are computed again for the codes that came of it, twice.
+The sub-blocks' scales are searched, rounded to codes of their own, and then the two numbers of the
+block, its scale and its minima's, are computed again for the codes that came of it, twice.
 """
 
 import numpy as np
@@ -80,7 +81,8 @@ def to_codes(address, n, d, least, most):
 
 @inner
 def best_scale(rounded, room, size, d):
-    """The best scale of a block whose scales have codes, once its values have codes too; d gives these."""
+    """The best scale of a block whose scales have codes, once its values have codes too; d gives
+    these."""
     total_xq = total_qq = np.float32(0.0)
     for group in range(32 // size):
         scale = vec.load_f32x8(room + SCALES + 32 * group)
@@ -101,7 +103,8 @@ def best_scale(rounded, room, size, d):
 
 @inner
 def fit_scale(rounded, room, size, least, most):
-    """Give a block's scales their codes, from ``least``, which is negative; return the block's scale."""
+    """Give a block's scales their codes, from ``least``, which is negative; return the block's
+    scale."""
     n = 256 // size
     d = vec.round_to_f16(largest_of(room + SCALES, n) / np.float32(least))
     to_codes(room + SCALES, n, d, least, most)
@@ -164,7 +167,8 @@ def best_scale_and_minimum(room, size, most, d, dmin):
 
 @inner
 def fit_scale_and_minimum(room, size, most, most_scale):
-    """Give a block's scales and minima their codes; return the two numbers that they are multiplied by.
+    """Give a block's scales and minima their codes; return the two numbers that they are multiplied
+    by.
 
     The minima are rounded first, and the best scales computed for what they are then.
     """
@@ -228,7 +232,8 @@ def search_both(most, size, first, step, n_steps):
 
 @inner
 def twos(out, room, size):
-    """Write the lower two bits of 256 codes: of each half 32 bytes, of weights p, p + 32, p + 64 and p + 96."""
+    """Write the lower two bits of 256 codes: of each half 32 bytes, of weights p, p + 32, p + 64
+    and p + 96."""
     for k in range(64):
         n = k >> 5
         p = k & 31

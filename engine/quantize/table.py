@@ -1,4 +1,5 @@
-"""The sixteen values that weights of IQ4_NL and IQ4_XS are made of, and which of them is nearest."""
+"""The sixteen values that weights of IQ4_NL and IQ4_XS are made of, and which of them is
+nearest."""
 
 from itertools import pairwise
 
@@ -14,7 +15,8 @@ ONES = (1.0,) * 15
 
 @inner
 def passed(v, steps):
-    """Sum of the steps at the borders below each value; four sums, so that none waits long for the one before."""
+    """Sum of the steps at the borders below each value; four sums, so that none waits long for the
+    one before."""
     zero = vec.splat_f32x8(0.0)
     a = b = c = d = zero
     for k in range(0, 12, 4):

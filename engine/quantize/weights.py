@@ -9,8 +9,8 @@ from engine.quantize.lanes import VALUES, WEIGHTS, root, turn
 def load_group(source, importance, first, n_blocks, blocks_per_row, n, room):
     """Turn eight blocks of n values, and weigh them.
 
-    A value's weight is its size, added to twice what is usual in its block; times the importance of its column, where
-    that is known. Source of the idea: ggml-quants.c, quantize_row_q4_K_impl.
+    A value's weight is its size, added to twice what is usual in its block; times the importance of
+    its column, where that is known. Source of the idea: ggml-quants.c, quantize_row_q4_K_impl.
     """
     x = room + VALUES
     w = room + WEIGHTS

@@ -7,18 +7,21 @@ from typing import Literal
 from engine.gguf.ggml_types import TYPES_BY_NAME
 
 ActivationForm = Literal["f32", "f16", "bf16", "q8_k", "q8_0"]
-"""Format of the activations in a product: float32, rounded to 16 bits, or int8 in groups of 256 (q8_k) or 32 (q8_0)."""
+"""Format of the activations in a product: float32, rounded to 16 bits, or int8 in groups of 256
+(q8_k) or 32 (q8_0)."""
 
 
 ProductWidth = Literal["", "bytes", "words"]
 """Operands of prefill products: float ("") or int8 ("bytes") or int16 ("words")."""
 
 SIGNED: Literal["signed"] = "signed"
-"""Operands of types whose weights have a sign of their own: bytes where four products are added at once, else words."""
+"""Operands of types whose weights have a sign of their own: bytes where four products are added at
+once, else words."""
 
 
 RowOrder = Literal["", "paired", "planes8", "planes4"]
-"""Order of int8 activations in decode: as they come (""), or grouped by the register of weights they multiply."""
+"""Order of int8 activations in decode: as they come (""), or grouped by the register of weights
+they multiply."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ class QuantType:
         return TYPES_BY_NAME[self.name].type_size
 
     def form(self, in_rows: bool) -> str:
-        """Name in ``buffers.FORMS`` of what ``matvec`` and ``few`` read (in rows), or ``matmul``."""
+        """Name in ``buffers.FORMS`` of what ``matvec`` and ``few`` read (in rows), or
+        ``matmul``."""
         return f"{self.activations} {self.order if in_rows else self.products}".rstrip()
 
 
@@ -95,6 +99,7 @@ QUANT_TYPES = {
         QuantType("TQ2_0", "q8_k"),
     )
 }
-"""The weight types by name. A type's module has four kernels: ``embed`` (record ``EMBED``: rows picked by token
-id, dequantised to f32), ``matvec`` (``MATMUL``: rows times one column), ``few`` (times up to ``buffers.FEW_COLUMNS``,
-each to the bit as by ``matvec``) and ``matmul`` (times all columns of a block)."""
+"""The weight types by name. A type's module has four kernels: ``embed`` (record ``EMBED``: rows
+picked by token id, dequantised to f32), ``matvec`` (``MATMUL``: rows times one column), ``few``
+(times up to ``buffers.FEW_COLUMNS``, each to the bit as by ``matvec``) and ``matmul`` (times all
+columns of a block)."""

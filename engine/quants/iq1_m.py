@@ -1,4 +1,5 @@
-"""IQ1_M: 256 weights of three values, in 32 groups of eight that are entries of a grid of 2048, and a shift.
+"""IQ1_M: 256 weights of three values, in 32 groups of eight that are entries of a grid of 2048, and
+a shift.
 
     qs      32 bytes  lower 8 bits of the indices
     qh      16 bytes  of each group a nibble: the upper 3 bits of its index, and the sign of its shift
@@ -6,7 +7,8 @@
                       the scale of the scales
                       32 + 16 + 8 = 56
 
-A weight is ``d * (2 * scale + 1) * (entry + shift)``, the shift being 1/8 or -1/8. Layout: ggml-common.h, block_iq1_m.
+A weight is ``d * (2 * scale + 1) * (entry + shift)``, the shift being 1/8 or -1/8. Layout:
+ggml-common.h, block_iq1_m.
 """
 
 import numpy as np

@@ -1,4 +1,5 @@
-"""IQ1_S: 256 weights of three values, in 32 groups of eight that are entries of a grid of 2048, and a shift.
+"""IQ1_S: 256 weights of three values, in 32 groups of eight that are entries of a grid of 2048, and
+a shift.
 
     d   f16       scale of the scales
     qs  32 bytes  lower 8 bits of the indices
@@ -6,7 +7,8 @@
                   bits, and in the last the sign of its shift
                   2 + 32 + 16 = 50
 
-A weight is ``d * (2 * scale + 1) * (entry + shift)``, the shift being 1/8 or -1/8. Layout: ggml-common.h, block_iq1_s.
+A weight is ``d * (2 * scale + 1) * (entry + shift)``, the shift being 1/8 or -1/8. Layout:
+ggml-common.h, block_iq1_s.
 """
 
 from engine import simd as vec

@@ -31,7 +31,8 @@ entries, weights, first, last, _ = entries_at(2, VALUES)
 
 @inner
 def pair(block, other, y_low, y_high):
-    """Products of two blocks as i32x8, one block in each half; the weights' signs move to the activations."""
+    """Products of two blocks as i32x8, one block in each half; the weights' signs move to the
+    activations."""
     (low, high) = entries(block, other)
     ones = vec.splat_i16x16(1)
     return vec.add(

@@ -1,4 +1,5 @@
-"""IQ4_XS: 256 weights of 4 bits, each the number of an entry of a fixed table, in eight sub-blocks of 32.
+"""IQ4_XS: 256 weights of 4 bits, each the number of an entry of a fixed table, in eight sub-blocks
+of 32.
 
     d         f16        scale of the scales
     scales_h  u16        upper 2 bits of the eight 6-bit scales, two bits each from the lowest on
@@ -6,7 +7,8 @@
     qs        128 bytes  of each sub-block 16 bytes: weights 0..15 in the low nibbles, 16..31 in the high ones
                          2 + 2 + 4 + 128 = 136
 
-A weight is ``d * (scale - 32) * VALUES[q]``, the table being that of IQ4_NL. Layout: ggml-common.h, block_iq4_xs.
+A weight is ``d * (scale - 32) * VALUES[q]``, the table being that of IQ4_NL. Layout: ggml-common.h,
+block_iq4_xs.
 """
 
 from engine import simd as vec
@@ -34,7 +36,8 @@ codebook = vec.constant_i8x32(VALUES * 2)
 
 @inner
 def scale_words(block):
-    """The eight scales of a block as they are stored, a byte each: (0, 2, 4, 6) and (1, 3, 5, 7) as u32."""
+    """The eight scales of a block as they are stored, a byte each: (0, 2, 4, 6) and (1, 3, 5, 7) as
+    u32."""
     low = vec.load_u32(block + SCALES_L)
     high = vec.load_u16(block + SCALES_H)
     high = (high | (high << 8)) & 0x00FF00FF
@@ -57,8 +60,8 @@ def scales_in_order(block):
     return vec.sub(vec.widen_8_bytes(low, high), vec.low_half_i16(vec.splat_i16x16(32)))
 
 
-# Where lane by lane a scale's lower and upper bits are in the first bytes of a block, and by what to multiply them to
-# bring them into place; 128 picks nothing.
+# Where lane by lane a scale's lower and upper bits are in the first bytes of a block, and by what
+# to multiply them to bring them into place; 128 picks nothing.
 low_bytes = vec.constant_i8x32([128, 4, 128, 5, 128, 6, 128, 7] * 4)
 high_bytes = vec.constant_i8x32([128, 2, 128, 2, 128, 3, 128, 3] * 4)
 low_places = vec.constant_i16x16([1 << 8] * 8 + [1 << 4] * 8)
@@ -67,7 +70,8 @@ high_places = vec.constant_i16x16([1 << 12, 1 << 8] * 4 + [1 << 10, 1 << 6] * 4)
 
 @inner
 def scales(block):
-    """The eight scales as int16, four times 0, 2, 4, 6 in the lower half and 1, 3, 5, 7 in the upper one."""
+    """The eight scales as int16, four times 0, 2, 4, 6 in the lower half and 1, 3, 5, 7 in the
+    upper one."""
     head = vec.broadcast_16_bytes(block)
     low = vec.mul_high(vec.as_i16x16(vec.lookup16(head, low_bytes())), low_places())
     high = vec.mul_high(vec.as_i16x16(vec.lookup16(head, high_bytes())), high_places())
@@ -150,7 +154,8 @@ def unpack_row_words(block, out, n_live):
 
 @inner
 def unpack_row_bytes(block, out, n_live):
-    """Write one row's part of a tile, weights 128 too large for VNNI; that becomes minima of -128 scales."""
+    """Write one row's part of a tile, weights 128 too large for VNNI; that becomes minima of -128
+    scales."""
     for j in range(vec.rolled(8)):
         vec.store_i8x32(out + 32 * j, vec.xor(weights(block, j), vec.splat_i8x32(FOURS_OFFSET)))
     s = scales_in_order(block)

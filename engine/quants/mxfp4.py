@@ -1,11 +1,12 @@
-"""MXFP4: 32 weights of 4 bits, floats of two exponent bits and one of mantissa, with a power of two as their scale.
+"""MXFP4: 32 weights of 4 bits, floats of two exponent bits and one of mantissa, with a power of two
+as their scale.
 
     e   u8        exponent of the scale
     qs  16 bytes  weights 0..15 in the low nibbles, 16..31 in the high ones
                   1 + 16 = 17
 
-A weight is ``2^(e - 128) * VALUES[q]``: the values are kept doubled, as whole numbers. Layout and table: ggml-common.h,
-block_mxfp4 and kvalues_fp4.
+A weight is ``2^(e - 128) * VALUES[q]``: the values are kept doubled, as whole numbers. Layout and
+table: ggml-common.h, block_mxfp4 and kvalues_fp4.
 """
 
 from engine import simd as vec

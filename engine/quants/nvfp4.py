@@ -1,11 +1,13 @@
-"""NVFP4: 64 weights of 4 bits, floats of two exponent bits and one of mantissa, with a small float for each sixteen.
+"""NVFP4: 64 weights of 4 bits, floats of two exponent bits and one of mantissa, with a small float
+for each sixteen.
 
     d   4 bytes   scales without a sign, four exponent bits and three of mantissa; 0x7F means 0
     qs  32 bytes  eight for each sixteen weights: weights 0..7 in the low nibbles, 8..15 in the high ones
                   4 + 32 = 36
 
-A weight is ``d / 2 * VALUES[q]``: the values are kept doubled, as whole numbers. A file may multiply each matrix, or
-each expert, by one more number (``.scale``). Layout: ggml-common.h, block_nvfp4.
+A weight is ``d / 2 * VALUES[q]``: the values are kept doubled, as whole numbers. A file may
+multiply each matrix, or each expert, by one more number (``.scale``). Layout: ggml-common.h,
+block_nvfp4.
 """
 
 import numpy as np
@@ -59,7 +61,8 @@ def sixteens(w, y, other):
 
 @inner
 def one_block(block, y):
-    """Products of a block as i32x8: two lanes of the first and of the second sixteen, then of the third and fourth."""
+    """Products of a block as i32x8: two lanes of the first and of the second sixteen, then of the
+    third and fourth."""
     even, odd = sixteens_in_lanes(vec.load_i8x32(block + 4), values())
     return vec.fold_neighbours(sixteens(even, y, y + 32), sixteens(odd, y + 16, y + 48))
 

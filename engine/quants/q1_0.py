@@ -6,8 +6,9 @@
 
 A weight is d where its bit is set, else -d. Layout: ggml-common.h, block_q1_0.
 
-Decode multiplies the bits of two blocks with activations in the same order (``buffers.PLANES_8``): bit k of 32
-bytes meets every eighth activation from the k-th on, and four bytes of a register are 32 weights.
+Decode multiplies the bits of two blocks with activations in the same order (``buffers.PLANES_8``):
+bit k of 32 bytes meets every eighth activation from the k-th on, and four bytes of a register are
+32 weights.
 """
 
 import numpy as np
@@ -31,7 +32,8 @@ def plane(bits, y, k):
 
 @inner
 def dot8(block, y, d_y, sums, acc):
-    """Add the products of two blocks with 256 activations: twice the sum of those whose bit is set, less all."""
+    """Add the products of two blocks with 256 activations: twice the sum of those whose bit is set,
+    less all."""
     bits = vec.load_two_i8x16(block + 2, block + BLOCK_BYTES + 2)
     low = vec.add(
         vec.add(plane(bits, y, 0), plane(bits, y, 1)), vec.add(plane(bits, y, 2), plane(bits, y, 3))

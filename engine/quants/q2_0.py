@@ -6,8 +6,9 @@
 
 A weight is ``d * (q - 1)``. Layout: ggml-common.h, block_q2_0.
 
-Decode multiplies pairs of bits with activations in the same order (``buffers.PLANES_4``): the k-th pair of 32 bytes
-meets every fourth activation of two blocks, and eight bytes of a register are 32 weights.
+Decode multiplies pairs of bits with activations in the same order (``buffers.PLANES_4``): the k-th
+pair of 32 bytes meets every fourth activation of two blocks, and eight bytes of a register are 32
+weights.
 """
 
 import numpy as np
@@ -31,7 +32,8 @@ def plane(qs, y, k):
 
 @inner
 def pair(block, other, y):
-    """Products of two blocks as i32x8, one block in each half: two lanes of its first 32 weights, two of the rest."""
+    """Products of two blocks as i32x8, one block in each half: two lanes of its first 32 weights,
+    two of the rest."""
     qs = vec.load_two_i8x16(block + 2, other + 2)
     products = vec.add(
         vec.add(plane(qs, y, 0), plane(qs, y, 1)), vec.add(plane(qs, y, 2), plane(qs, y, 3))

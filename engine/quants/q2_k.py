@@ -1,4 +1,5 @@
-"""Q2_K: 256 weights of 2 bits in sixteen sub-blocks of 16, each with a 4-bit scale and a 4-bit minimum.
+"""Q2_K: 256 weights of 2 bits in sixteen sub-blocks of 16, each with a 4-bit scale and a 4-bit
+minimum.
 
     scales  16 bytes   scale in the low nibble, minimum in the high one
     qs      64 bytes   of each half of the block (128 weights) 32 bytes: weights l, l+32, l+64, l+96 in bits 0-1, 2-3,

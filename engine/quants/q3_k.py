@@ -46,8 +46,8 @@ def scales(block):
     )
 
 
-# Where lane by lane a scale's lower and upper bits are in the last sixteen bytes of a block, the even scales first, and
-# by what to multiply them to bring them into place; 128 picks nothing.
+# Where lane by lane a scale's lower and upper bits are in the last sixteen bytes of a block, the
+# even scales first, and by what to multiply them to bring them into place; 128 picks nothing.
 _ORDER = [*range(0, 16, 2), *range(1, 16, 2)]
 low_bytes = vec.constant_i8x32([at for k in _ORDER for at in (128, 2 + k % 8)])
 high_bytes = vec.constant_i8x32([at for k in _ORDER for at in (128, 10 + k % 4)])

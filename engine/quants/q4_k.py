@@ -1,10 +1,11 @@
-"""Q4_K: 256 weights of 4 bits in eight sub-blocks of 32, each with a 6-bit scale and a 6-bit minimum.
+"""Q4_K: 256 weights of 4 bits in eight sub-blocks of 32, each with a 6-bit scale and a 6-bit
+minimum.
 
     d       f16        scale of the scales        2
     dmin    f16        scale of the minima        2
     scales  12 bytes   scale j, and minimum j, below 4: bits 0-5 of byte j, and of byte 4+j
-                       scale 4+j, and minimum 4+j: the low, and the high, nibble of byte 8+j, under bits 6-7 of byte j,
-                       and of byte 4+j
+                       scale 4+j, and minimum 4+j: the low, and the high, nibble of byte 8+j, under
+                       bits 6-7 of byte j, and of byte 4+j
     qs      128 bytes  sub-blocks 2j and 2j+1 in the low and high nibbles of bytes 32j..32j+31
                        2 + 2 + 12 + 128 = 144
 

@@ -1,4 +1,5 @@
-"""Q5_K: 256 weights of 5 bits in eight sub-blocks of 32, each with a 6-bit scale and a 6-bit minimum.
+"""Q5_K: 256 weights of 5 bits in eight sub-blocks of 32, each with a 6-bit scale and a 6-bit
+minimum.
 
     d       f16        scale of the scales        2
     dmin    f16        scale of the minima        2

@@ -48,7 +48,8 @@ def half(block, n):
 
 @inner
 def scale_of_four(block, d_y):
-    """The block's scale times that of the activations: taken out of four halves, so that no register waits for it."""
+    """The block's scale times that of the activations: taken out of four halves, so that no
+    register waits for it."""
     return vec.fourth_f32(vec.fmul(vec.load_f16x4(block + D - 6), vec.splat_f32x4(d_y)))
 
 

@@ -6,8 +6,9 @@
     d   f16       scale
                   48 + 4 + 2 = 54
 
-A weight is ``d * (digit - 1)``. The digits of a byte come after the point: multiplied by 3^n, without what overflows,
-its digit n is 0 below 256/3, 1 below 512/3 and else 2. Layout: ggml-common.h, block_tq1_0.
+A weight is ``d * (digit - 1)``. The digits of a byte come after the point: multiplied by 3^n,
+without what overflows, its digit n is 0 below 256/3, 1 below 512/3 and else 2. Layout:
+ggml-common.h, block_tq1_0.
 """
 
 from engine import simd as vec
@@ -39,7 +40,8 @@ def join_halves(low, high):
 
 @inner
 def halves(block):
-    """The 256 weights as bytes, one too large: eight registers of 32, four for each half of the block."""
+    """The 256 weights as bytes, one too large: eight registers of 32, four for each half of the
+    block."""
     top = vec.splat_i8x32(-128)
     a0 = vec.xor(vec.load_i8x32(block), top)
     a1 = next_digits(a0)

@@ -25,7 +25,8 @@ _ALL_CANDIDATES = -1
 def sampling_advice(metadata: Mapping[str, Any]) -> dict[str, float]:
     """Return the fields of ``Sampling`` that a GGUF file recommends, and their values.
 
-    Values of another type, values out of range, and settings that the chain does not have are left out.
+    Values of another type, values out of range, and settings that the chain does not have are left
+    out.
     Source: llama.cpp pull request 17120.
     """
     found: dict[str, Any] = {
@@ -39,7 +40,8 @@ def sampling_advice(metadata: Mapping[str, Any]) -> dict[str, float]:
 
 
 def refused_keys(metadata: Mapping[str, Any]) -> list[str]:
-    """Return the keys of recommendations that a GGUF file has and that ``sampling_advice`` leaves out."""
+    """Return the keys of recommendations that a GGUF file has and that ``sampling_advice`` leaves
+    out."""
     taken = sampling_advice(metadata)
     return [key for name, (key, _) in _KEYS.items() if key in metadata and name not in taken]
 

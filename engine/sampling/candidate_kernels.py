@@ -1,7 +1,8 @@
-"""Candidates for the next token: gathered from the logits and cut down, without sorting a whole vocabulary.
+"""Candidates for the next token: gathered from the logits and cut down, without sorting a whole
+vocabulary.
 
-Candidate i is ``value[i]``, its logit, and ``index[i]``, its token id. All arrays have room for eight more numbers
-than there are logits, since weights are computed eight at a time.
+Candidate i is ``value[i]``, its logit, and ``index[i]``, its token id. All arrays have room for
+eight more numbers than there are logits, since weights are computed eight at a time.
 """
 
 import math
@@ -13,7 +14,8 @@ from engine.jit import inner
 from engine.kernels.exp import exp_lanes
 
 PIECE = 256
-"""Logits per block: one pass over a block decides whether its logits need to be examined one by one."""
+"""Logits per block: one pass over a block decides whether its logits need to be examined one by
+one."""
 BINS = 256
 """Parts into which ``cut`` divides the keys in a round."""
 LOWEST = np.float32(-3e38)
@@ -45,7 +47,8 @@ def largest(logits):
 def has_from(logits, least):
     """Return whether any logit is at least ``least``, without a branch per logit.
 
-    Takes a slice: an index that might be negative would keep LLVM from comparing several logits at once.
+    Takes a slice: an index that might be negative would keep LLVM from comparing several logits at
+    once.
     """
     found = 0
     for i in range(logits.shape[0]):
@@ -55,7 +58,8 @@ def has_from(logits, least):
 
 @inner
 def spread(logits, top, deepest):
-    """Return the standard deviation of the logits, without those that are ``deepest`` below the largest: forbidden."""
+    """Return the standard deviation of the logits, without those that are ``deepest`` below the
+    largest: forbidden."""
     n = 0
     total = 0.0
     squares = 0.0
@@ -71,7 +75,8 @@ def spread(logits, top, deepest):
 
 @inner
 def gather(logits, least, value, index):
-    """Take the logits from ``least`` on as candidates, in the order of their ids; returns how many."""
+    """Take the logits from ``least`` on as candidates, in the order of their ids; returns how
+    many."""
     n = 0
     for begin in range(0, logits.shape[0], PIECE):
         end = min(begin + PIECE, logits.shape[0])
@@ -156,10 +161,11 @@ def weigh(value, weight, n, top, factor):
 
 @inner
 def cut(key, value, weight, index, n, wanted, place, mass):
-    """Keep the candidates with the largest keys, as few as have weights of ``wanted`` together; returns how many.
+    """Keep the candidates with the largest keys, as few as have weights of ``wanted`` together;
+    returns how many.
 
-    The key at which that is reached is found in rounds: the keys are divided into bins, and the bin where the sum gets
-    there becomes the next round's whole. Of equal keys the first stay.
+    The key at which that is reached is found in rounds: the keys are divided into bins, and the bin
+    where the sum gets there becomes the next round's whole. Of equal keys the first stay.
 
     Args:
         key: (n,) float32, any numbers; may be ``value``.
@@ -212,7 +218,8 @@ def cut(key, value, weight, index, n, wanted, place, mass):
 
 @inner
 def next_above(x):
-    """The next float64 above a positive one: three quarters of its last place, or more, are rounded to a whole one."""
+    """The next float64 above a positive one: three quarters of its last place, or more, are rounded
+    to a whole one."""
     return x + x * 1.6653345369377348e-16
 
 
@@ -220,7 +227,8 @@ def next_above(x):
 def cut_typical(value, weight, key, index, n, top, share, place, mass):
     """Keep the candidates whose information is nearest to what is expected; returns how many.
 
-    Source: Meister et al. 2022, arXiv:2202.00666. Nearest to the entropy is nearest to the mean logit.
+    Source: Meister et al. 2022, arXiv:2202.00666. Nearest to the entropy is nearest to the mean
+    logit.
     """
     total = weigh(value, weight, n, top, 1.0)
     mean = 0.0
@@ -234,7 +242,8 @@ def cut_typical(value, weight, key, index, n, top, share, place, mass):
 
 @inner
 def drop_expected(value, weight, index, n, top, threshold):
-    """Drop the candidates with a probability from ``threshold`` on, but for the least likely of them; returns the rest.
+    """Drop the candidates with a probability from ``threshold`` on, but for the least likely of
+    them; returns the rest.
 
     Source: XTC, "exclude top choices" (p-e-w 2024).
     """

@@ -1,4 +1,5 @@
-"""Replies in a given form: which tokens may come next is said by somebody else, and the sampler chooses among them."""
+"""Replies in a given form: which tokens may come next is said by somebody else, and the sampler
+chooses among them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import numpy as np
 from engine.errors import EngineError
 
 _NEVER = np.float32(-1e30)
-"""Instead of a logit: the probability of such a token is 0 next to any other, and it is a number, as logits must be."""
+"""Instead of a logit: the probability of such a token is 0 next to any other, and it is a number,
+as logits must be."""
 
 Allowed = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -25,7 +27,8 @@ class Constraint(Protocol):
         """Return tokens that come next whatever the model says; none where there is a choice."""
 
     def allowed(self) -> Allowed:
-        """Return for each token whether it may come next; the end tokens may where the form is complete."""
+        """Return for each token whether it may come next; the end tokens may where the form is
+        complete."""
 
     def accept(self, token_id: int) -> None:
         """The reply goes on with a token that was allowed."""

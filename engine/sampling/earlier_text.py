@@ -1,6 +1,8 @@
-"""Tokens of earlier conversations, ordered by what comes before each place, so that the longest match is found.
+"""Tokens of earlier conversations, ordered by what comes before each place, so that the longest
+match is found.
 
-A suffix array of the reversed text, as deep as ``DEPTH``: that is as much as tells one place from the next.
+A suffix array of the reversed text, as deep as ``DEPTH``: that is as much as tells one place from
+the next.
 """
 
 from __future__ import annotations
@@ -50,9 +52,11 @@ class EarlierText:
         return key
 
     def following(self, tokens: Sequence[int], most: int) -> tuple[int, list[int]]:
-        """Return how many of the last tokens were written before, and up to ``most`` that followed them there.
+        """Return how many of the last tokens were written before, and up to ``most`` that followed
+        them there.
 
-        Of several matches of ``DEPTH`` the youngest counts. Fewer than ``SHORTEST`` are no match: 0 and none.
+        Of several matches of ``DEPTH`` the youngest counts. Fewer than ``SHORTEST`` are no match: 0
+        and none.
         """
         wanted = [token + 1 for token in tokens[: -DEPTH - 1 : -1]]
         if len(wanted) < SHORTEST:

@@ -1,9 +1,11 @@
-"""Guesses the next tokens of a reply from what was written before, so that one walk checks several (exact).
+"""Guesses the next tokens of a reply from what was written before, so that one walk checks several
+(exact).
 
-If the last tokens were written before, in this conversation or in an earlier one, those that followed are the guess
-(prompt lookup; Saxena 2023, as llama.cpp's "lookup"). ``Session.generate`` computes them together with the chosen
-token, each to the bit as alone, and samples as it would without: a guess that was not chosen costs time and nothing
-else. That time is kept within a share of the whole by a balance of seconds.
+If the last tokens were written before, in this conversation or in an earlier one, those that
+followed are the guess (prompt lookup; Saxena 2023, as llama.cpp's "lookup"). ``Session.generate``
+computes them together with the chosen token, each to the bit as alone, and samples as it would
+without: a guess that was not chosen costs time and nothing else. That time is kept within a share
+of the whole by a balance of seconds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +19,8 @@ Match = tuple[bool, int]
 """Whether it is in an earlier conversation, and how many of the last tokens were written there."""
 
 MOST_GUESSES = 3
-"""Tokens guessed at once: with the chosen one, four columns, of which decode's kernels share the most."""
+"""Tokens guessed at once: with the chosen one, four columns, of which decode's kernels share the
+most."""
 SHORTEST = 2
 LONGEST = 5
 """Tokens that must have been written before, and from how many on more say nothing new."""
@@ -92,7 +95,8 @@ class Guessing:
         self._watch = LoopWatch()
 
     def computed(self, token: int) -> np.ndarray | None:
-        """Note the chosen token, and return the logits after it if it was guessed and computed already."""
+        """Note the chosen token, and return the logits after it if it was guessed and computed
+        already."""
         self._tokens.append(token)
         self._watch.note(token)
         if not self._proven:
@@ -117,9 +121,11 @@ class Guessing:
         self._proven = []
 
     def propose(self, most: int) -> list[int]:
-        """Return up to ``most`` tokens to compute together with the chosen one; none where it would not pay.
+        """Return up to ``most`` tokens to compute together with the chosen one; none where it would
+        not pay.
 
-        None either in a loop, which would end later for the user if more of it came in the same time.
+        None either in a loop, which would end later for the user if more of it came in the same
+        time.
         """
         if self._watch.is_likely or not self._costs.step_s:
             return []
@@ -137,8 +143,8 @@ class Guessing:
             if gain > best:
                 best = gain
                 k = n
-        # One that would not pay is tried all the same, or it would never be known that guesses come true again: but the
-        # balance at the beginning is for those that promise more.
+        # One that would not pay is tried all the same, or it would never be known that guesses come
+        # true again: but the balance at the beginning is for those that promise more.
         if k:
             left, k = (self._costs.balance, k)
         else:
@@ -148,7 +154,8 @@ class Guessing:
         return following[:k]
 
     def spent(self, guesses: Sequence[int], logits: Sequence[np.ndarray], seconds: float) -> None:
-        """Note what one walk took: of the chosen token alone, or with guesses, whose logits are kept."""
+        """Note what one walk took: of the chosen token alone, or with guesses, whose logits are
+        kept."""
         self._costs.spent(len(guesses), seconds)
         if guesses:
             self._proven = list(zip(guesses, logits, strict=True))
@@ -162,7 +169,8 @@ class Guessing:
         self._n_tried[self._match] = keep * self._n_tried[self._match] + 1.0
 
     def _found(self, most: int) -> Iterator[tuple[Match, list[int]]]:
-        """Yield the last match of the end of the tokens here, and the longest in earlier text, with what followed."""
+        """Yield the last match of the end of the tokens here, and the longest in earlier text, with
+        what followed."""
         tokens = self._tokens
         length = 0
         for end in range(self._n_indexed, len(tokens)):

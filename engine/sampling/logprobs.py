@@ -1,4 +1,5 @@
-"""Log-probabilities of a token and of the likeliest ones, from a model's logits as they are: before any sampling."""
+"""Log-probabilities of a token and of the likeliest ones, from a model's logits as they are: before
+any sampling."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import numpy as np
 
 @dataclass(frozen=True)
 class TokenLogprobs:
-    """Natural logarithms of probabilities at one place of a text; all of the vocabulary add up to 1.
+    """Natural logarithms of probabilities at one place of a text; all of the vocabulary add up to
+    1.
 
     Attributes:
         chosen: of the token that was chosen.

@@ -11,10 +11,11 @@ FARTHEST = 512
 """The longest period that is looked at, in tokens."""
 COPIES = 3
 MORE_TOKENS = 128
-"""A loop has so many copies and so many tokens more. Lists, tables and code have more copies of a short line than of a
-long one: 5 of 28 tokens, 3 of 32 and of 104 were the most in 6 MB of them."""
+"""A loop has so many copies and so many tokens more. Lists, tables and code have more copies of a
+short line than of a long one: 5 of 28 tokens, 3 of 32 and of 104 were the most in 6 MB of them."""
 LEAST_POOR_TOKENS = 1024
-"""Tokens of a loop whose unit has few different letters: rules, zeros, blanks and padding are long in sound text."""
+"""Tokens of a loop whose unit has few different letters: rules, zeros, blanks and padding are long
+in sound text."""
 FEW_LETTERS = 3
 FIRST_EMOJI = 0x1F000
 LONGEST = COPIES * FARTHEST + LEAST_POOR_TOKENS
@@ -24,7 +25,8 @@ _ITEM = re.compile(rb"([0-9]{1,6})[.)]\s+(.+)", re.DOTALL)
 
 
 class LoopWatch:
-    """Follows the tokens of a text, and knows the period with which its end repeats. A constant cost for each token.
+    """Follows the tokens of a text, and knows the period with which its end repeats. A constant
+    cost for each token.
 
     Attributes:
         period: tokens of the unit that is repeated; 0 for none.
@@ -50,7 +52,8 @@ class LoopWatch:
 
     @property
     def is_likely(self) -> bool:
-        """Whether the text is in a loop, or will soon turn out to be: nothing should make it come faster."""
+        """Whether the text is in a loop, or will soon turn out to be: nothing should make it come
+        faster."""
         return self.n_tokens >= max(2 * self.period, LEAST_UNGUESSED_TOKENS)
 
     def note(self, token: int) -> None:
@@ -79,9 +82,11 @@ class LoopWatch:
 
 
 class CountedList:
-    """Follows the lines of a text, and knows how many items of a numbered list at its end say the same.
+    """Follows the lines of a text, and knows how many items of a numbered list at its end say the
+    same.
 
-    No other lines that count are looked at: data may have hundreds of rows that differ in their number alone.
+    No other lines that count are looked at: data may have hundreds of rows that differ in their
+    number alone.
 
     Attributes:
         n_items: of the list that say the same; 0 for no list.
@@ -125,7 +130,8 @@ class CountedList:
 
 
 class LoopGuard:
-    """Says when a reply is to end since it repeats itself; ``piece``: the bytes of a token's text."""
+    """Says when a reply is to end since it repeats itself; ``piece``: the bytes of a token's
+    text."""
 
     def __init__(self, piece: Callable[[int], bytes]) -> None:
         self._watch = LoopWatch()
@@ -135,7 +141,8 @@ class LoopGuard:
         """A period, and whether its unit has few letters."""
 
     def note(self, token: int) -> int:
-        """The reply has another token; returns how many of its last ones are copies to leave out, 0 for no loop."""
+        """The reply has another token; returns how many of its last ones are copies to leave out, 0
+        for no loop."""
         watch = self._watch
         watch.note(token)
         if self._list.note(self._piece(token)) and self._is_endless_list:

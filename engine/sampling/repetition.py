@@ -1,4 +1,5 @@
-"""What makes repetition less likely: penalties for tokens that came up, and DRY, for going on with a repetition."""
+"""What makes repetition less likely: penalties for tokens that came up, and DRY, for going on with
+a repetition."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -91,7 +92,8 @@ class Repetition:
             self._broken_at = next(ends, self._broken_at)
 
     def _apply_dry(self, logits: Logits, known: np.ndarray[Any, np.dtype[np.int32]]) -> None:
-        """Take base^(length - allowed) off each token that would make a repetition longer than allowed.
+        """Take base^(length - allowed) off each token that would make a repetition longer than
+        allowed.
 
         Source: p-e-w 2024, "DRY"; as llama.cpp has it.
         """
@@ -140,7 +142,8 @@ class Repetition:
         return any(one in text for one in self._breakers)
 
     def _ends_breaker(self, at: int) -> bool:
-        """Whether a breaker ends in the text of the token there; it may have begun in those before."""
+        """Whether a breaker ends in the text of the token there; it may have begun in those
+        before."""
         assert self._piece is not None
         own = self._piece(int(self._tokens[at]))
         text = own

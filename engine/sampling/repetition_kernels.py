@@ -1,4 +1,5 @@
-"""The compiled half of what makes repetition less likely: token counts, and how much of the end was written before."""
+"""The compiled half of what makes repetition less likely: token counts, and how much of the end was
+written before."""
 
 from engine import simd as vec
 from engine.jit import inner, kernel
@@ -27,7 +28,8 @@ def lower(logits, recent, counts, repeat, frequency, presence):
         logits: (vocab_size,) float32, changed in place.
         recent: (n,) int32 token ids.
         counts: (vocab_size,) int32, zeros before and after.
-        repeat: divides positive and multiplies negative logits, each once. Keskar et al. 2019, arXiv:1909.05858, 4.1.
+        repeat: divides positive and multiplies negative logits, each once. Keskar et al. 2019,
+            arXiv:1909.05858, 4.1.
         frequency: taken off for each time that a token came up.
         presence: taken off once.
     """
@@ -61,7 +63,8 @@ def find_repeats(op, thread, n_threads):
 def repeats_of(recent, limit, least, lengths, longest, found):
     """Find the tokens that would go on with a repetition of the end of some tokens, and its length.
 
-    Each place is compared with the end by the Z-algorithm (Gusfield 1997, 1.4), backwards and in linear time.
+    Each place is compared with the end by the Z-algorithm (Gusfield 1997, 1.4), backwards and in
+    linear time.
 
     Args:
         recent: (n,) int32 token ids.

@@ -24,8 +24,9 @@ from engine.sampling.candidate_kernels import (
 FEW = 1024
 """Up to this top_k the largest logits are kept in a heap; more are found by bins."""
 REACH = 87.0
-"""A token this much below the likeliest, at a temperature of 1 and below, has no probability that float32 could hold.
-So tokens that a form or the user forbids are never candidates, whatever the settings."""
+"""A token this much below the likeliest, at a temperature of 1 and below, has no probability that
+float32 could hold. So tokens that a form or the user forbids are never candidates, whatever the
+settings."""
 FORBIDDEN = 1e6
 """What is that much below the likeliest was forbidden: models have no such logits."""
 
@@ -61,9 +62,11 @@ def find_largest(logits):
 
 @inner
 def look_at(logits, least):
-    """Return (1 if any logit is NaN or infinite, 1 if any is above ``least``), without a branch per logit.
+    """Return (1 if any logit is NaN or infinite, 1 if any is above ``least``), without a branch per
+    logit.
 
-    Takes a slice: an index that might be negative would keep LLVM from comparing several logits at once.
+    Takes a slice: an index that might be negative would keep LLVM from comparing several logits at
+    once.
     """
     is_broken = 0
     has_larger = 0
@@ -155,7 +158,8 @@ def draw_token(
     ints,
     mass,
 ):
-    """Draw a token: top-n-sigma, top-k, typical, top-p, min-p and XTC, each on what the one before left; temperature.
+    """Draw a token: top-n-sigma, top-k, typical, top-p, min-p and XTC, each on what the one before
+    left; temperature.
 
     Args:
         logits: (vocab_size,) float32.
@@ -164,7 +168,8 @@ def draw_token(
         top_p, typical_p: share of probability kept, 1 keeps all.
         min_p: least probability relative to the likeliest, 0 keeps all.
         top_n_sigma: standard deviations of the logits below the largest that are kept, 0 keeps all.
-        xtc_probability, xtc_threshold: how often the likeliest are dropped, and from which probability on.
+        xtc_probability, xtc_threshold: how often the likeliest are dropped, and from which
+        probability on.
         state: (1,) uint64, the generator's; moved on by one draw, by two with XTC.
         floats, ints: three of (vocab_size + 8,) float32 and two of int32, overwritten.
         mass: (BINS,) float64, overwritten.

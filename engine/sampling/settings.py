@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from engine.errors import EngineError
 
 FORBIDDEN = -1e9
-"""Added to the logit of a token that must not come: it has no chance next to one that may, and one next to those that a
-form excludes."""
+"""Added to the logit of a token that must not come: it has no chance next to one that may, and one
+next to those that a form excludes."""
 DRY_BREAKERS = ("\n", ":", '"', "*")
 """Texts at which llama.cpp and others let DRY begin again."""
 
@@ -17,30 +17,36 @@ DRY_BREAKERS = ("\n", ":", '"', "*")
 class Sampling:
     """Settings of the sampling chain.
 
-    Its order is llama.cpp's: logit bias, penalties, DRY, top-n-sigma, top-k, typical, top-p, min-p, XTC, temperature,
-    draw. Each works on what the one before left.
+    Its order is llama.cpp's: logit bias, penalties, DRY, top-n-sigma, top-k, typical, top-p, min-p,
+    XTC, temperature, draw. Each works on what the one before left.
 
     Attributes:
         temperature: 0 to 100; 0 takes the likeliest token.
         top_k: number of candidates kept, 0 to 2^31; 0 keeps all.
-        top_p: share of the probability kept, 0 to 1; 1 keeps all. Holtzman et al. 2019, arXiv:1904.09751.
-        min_p: least probability as a share of the likeliest token's, 0 to 1. Nguyen et al. 2024, arXiv:2407.01082.
-        typical_p: share of the probability kept, of tokens whose information is nearest to the expected, 0 to 1; 1
-            keeps all. Meister et al. 2022, arXiv:2202.00666.
-        top_n_sigma: standard deviations of the logits below the largest that are kept, 0 to 100; 0 keeps all. Tang et
-            al. 2024, arXiv:2411.07641.
+        top_p: share of the probability kept, 0 to 1; 1 keeps all. Holtzman et al. 2019,
+            arXiv:1904.09751.
+        min_p: least probability as a share of the likeliest token's, 0 to 1. Nguyen et al. 2024,
+            arXiv:2407.01082.
+        typical_p: share of the probability kept, of tokens whose information is nearest to the
+            expected, 0 to 1; 1 keeps all. Meister et al. 2022, arXiv:2202.00666.
+        top_n_sigma: standard deviations of the logits below the largest that are kept, 0 to 100; 0
+            keeps all. Tang et al. 2024, arXiv:2411.07641.
         xtc_probability: how often the likeliest tokens are dropped, 0 to 1; 0 is never.
-        xtc_threshold: from which probability on they are, but for the least likely of them; above 0.5 is never.
-        repeat_penalty: 0.01 to 100; 1 turns it off. Keskar et al. 2019, arXiv:1909.05858, section 4.1.
+        xtc_threshold: from which probability on they are, but for the least likely of them; above
+            0.5 is never.
+        repeat_penalty: 0.01 to 100; 1 turns it off. Keskar et al. 2019, arXiv:1909.05858, section
+            4.1.
         presence_penalty: taken off the logit of tokens that came up, -100 to 100.
         frequency_penalty: taken off for each time that they did, -100 to 100.
         repeat_window: number of last tokens that these three apply to, 0 to 2^31.
-        dry_multiplier: strength of DRY, a penalty for going on with a repetition, 0 to 100; 0 turns it off.
+        dry_multiplier: strength of DRY, a penalty for going on with a repetition, 0 to 100; 0 turns
+            it off.
         dry_base: grows with each token of the repetition, 1 to 100.
         dry_allowed_length: tokens that may be repeated freely, 0 to 2^31.
         dry_window: number of last tokens that DRY looks through, 0 to 2^31; 0 is all.
         dry_breakers: texts that no repetition reaches across.
-        logit_bias: token ids and what is added to their logits, -1e9 to 1e9; ids that the model lacks do nothing.
+        logit_bias: token ids and what is added to their logits, -1e9 to 1e9; ids that the model
+            lacks do nothing.
         ignore_eos: never end by itself.
         seed: the same seed gives the same text; None draws a random one.
 
@@ -95,7 +101,8 @@ class Sampling:
         for token, bias in self.logit_bias:
             if not (token >= 0 and abs(bias) <= -FORBIDDEN):
                 raise EngineError(
-                    f"logit_bias of token {token} is {bias}: must be {FORBIDDEN:g} to {-FORBIDDEN:g}"
+                    f"logit_bias of token {token} is {bias}: must be {FORBIDDEN:g} to "
+                    f"{-FORBIDDEN:g}"
                 )
 
     @classmethod

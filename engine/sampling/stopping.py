@@ -1,4 +1,5 @@
-"""Stop strings in streamed text: text that may be the start of one is held back until that is decided."""
+"""Stop strings in streamed text: text that may be the start of one is held back until that is
+decided."""
 
 from collections.abc import Sequence
 
@@ -36,7 +37,8 @@ class StopStrings:
         return self._unknown(certain)
 
     def know(self, text: str) -> None:
-        """Set the text before the stream: stop strings inside it are ignored, one begun at its end is completed."""
+        """Set the text before the stream: stop strings inside it are ignored, one begun at its end
+        is completed."""
         self._n_known = max((_overlap(text, stop) for stop in self._strings), default=0)
         self._held = text[len(text) - self._n_known :]
 

@@ -1,7 +1,8 @@
-"""Store of prefixes: tokens with their keys and values, computed once, on disk; written while a session grows.
+"""Store of prefixes: tokens with their keys and values, computed once, on disk; written while a
+session grows.
 
-The files are a disposable cache: token ids, keys and values, no text. ``segments`` describes a file, and how
-files form a tree. Importing this package does not import numba.
+The files are a disposable cache: token ids, keys and values, no text. ``segments`` describes a
+file, and how files form a tree. Importing this package does not import numba.
 """
 
 from engine.saved_state.pruning import Prefix, Stored, drop_stored, prefixes_in, stored_in

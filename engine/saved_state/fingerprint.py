@@ -1,4 +1,5 @@
-"""Identifies the model of a state by metadata and samples of the weights, independent of file name and date."""
+"""Identifies the model of a state by metadata and samples of the weights, independent of file name
+and date."""
 
 from __future__ import annotations
 
@@ -11,16 +12,17 @@ if TYPE_CHECKING:
     from engine.gguf.contents import GGUFFile
 
 PIECES = 32
-"""Samples of each tensor, evenly spread: an edit of more than a 31st of one in a run cannot be between them."""
+"""Samples of each tensor, evenly spread: an edit of more than a 31st of one in a run cannot be
+between them."""
 PIECE_BYTES = 64
 
 
 def fingerprint_of(gguf: GGUFFile) -> str:
     """Return the SHA-256, 64 hexadecimal digits, of sizes, headers and samples of every tensor.
 
-    Headers are metadata and tensor tables, byte for byte. Samples are read in the order of the file, so that a disk
-    seeks as little as it can; all of the file would take seconds for each gigabyte on old processors. Reads the map:
-    check first that the file is unchanged.
+    Headers are metadata and tensor tables, byte for byte. Samples are read in the order of the
+    file, so that a disk seeks as little as it can; all of the file would take seconds for each
+    gigabyte on old processors. Reads the map: check first that the file is unchanged.
     """
     digest = hashlib.sha256()
     for part, file in enumerate(gguf.files):

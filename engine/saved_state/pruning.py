@@ -64,7 +64,8 @@ def stored_in(place: Path) -> list[Stored]:
 
 
 def drop_stored(stored: Iterable[Stored], excess_bytes: int) -> int:
-    """Delete segments, the first ones first, until enough is free; returns the bytes that were deleted."""
+    """Delete segments, the first ones first, until enough is free; returns the bytes that were
+    deleted."""
     dropped_bytes = 0
     for one in stored:
         if dropped_bytes >= excess_bytes:
@@ -121,7 +122,8 @@ def prefixes_in(place: Path) -> list[Prefix]:
 
 
 def _ends(stored: list[Stored]) -> list[Stored]:
-    """Return the segments that nothing goes on from: no other one, and none next to them that begins alike."""
+    """Return the segments that nothing goes on from: no other one, and none next to them that
+    begins alike."""
     siblings: dict[str, list[Stored]] = {}
     for one in stored:
         siblings.setdefault(one.segment.parent, []).append(one)

@@ -36,11 +36,13 @@ class Restored:
 
 
 def restore_state(session: Session, place: Path, wanted: Sequence[int]) -> Restored:
-    """Fill an empty session with what is saved of a prompt, up to what is damaged or does not fit the context.
+    """Fill an empty session with what is saved of a prompt, up to what is damaged or does not fit
+    the context.
 
-    The session's length is set only after everything restored was verified. It stays empty where the layers' memory
-    cannot go on from there: positions that a sliding window sees may be missing. Recurrent layers go on from the last
-    state that is saved. A damaged segment is deleted, so that it is written again.
+    The session's length is set only after everything restored was verified. It stays empty where
+    the layers' memory cannot go on from there: positions that a sliding window sees may be missing.
+    Recurrent layers go on from the last state that is saved. A damaged segment is deleted, so that
+    it is written again.
 
     Args:
         place: directory of the segments; one that does not exist holds nothing.
@@ -62,7 +64,8 @@ def restore_state(session: Session, place: Path, wanted: Sequence[int]) -> Resto
 
 
 def restorable(session: Session, place: Path, wanted: Sequence[int]) -> int:
-    """Return the number of tokens that ``restore_state`` would bring back; no keys and values are read or checked.
+    """Return the number of tokens that ``restore_state`` would bring back; no keys and values are
+    read or checked.
 
     Raises:
         EngineError: as ``restore_state``.
@@ -74,7 +77,8 @@ def restorable(session: Session, place: Path, wanted: Sequence[int]) -> int:
 
 
 def saved_names(session: Session, place: Path, wanted: Sequence[int]) -> list[str]:
-    """Return the names of the files in ``place`` that hold tokens of a prompt alone, as ``restore_state`` has it.
+    """Return the names of the files in ``place`` that hold tokens of a prompt alone, as
+    ``restore_state`` has it.
 
     Raises:
         EngineError: as ``restore_state``.
@@ -83,7 +87,8 @@ def saved_names(session: Session, place: Path, wanted: Sequence[int]) -> list[st
 
 
 def _copy_in(session: Session, pieces: Sequence[SavedPiece], most: int) -> tuple[int, int]:
-    """Verify pieces and copy them into the layers' memory; returns (positions without a gap, bytes read)."""
+    """Verify pieces and copy them into the layers' memory; returns (positions without a gap, bytes
+    read)."""
     good = 0
     n_bytes = 0
     buffer = np.empty(max((piece.n_bytes for piece in pieces), default=0), np.uint8)

@@ -1,11 +1,14 @@
-"""The tree of saved prefixes: one directory for a model and type of cache, one file for up to 64 positions.
+"""The tree of saved prefixes: one directory for a model and type of cache, one file for up to 64
+positions.
 
-A prefix of tokens has a key: the digest of what the session is (model, type of cache, ropes, version) and of all its
-token ids. A segment continues the prefix of ``first`` tokens, a multiple of 64, to ``last``; its name is the key of the
-one, its length, and the key of the other. So names alone tell which prefixes there are, conversations that begin alike
-share their files, and no file is ever changed. Most segments end at the next multiple of 64; others are where a
-conversation ends, or where recurrent layers can go on, whose state comes after the keys and values. Where a segment is
-missing or damaged, the prefix ends: a session that needs more computes it and writes the segment again.
+A prefix of tokens has a key: the digest of what the session is (model, type of cache, ropes,
+version) and of all its token ids. A segment continues the prefix of ``first`` tokens, a multiple of
+64, to ``last``; its name is the key of the one, its length, and the key of the other. So names
+alone tell which prefixes there are, conversations that begin alike share their files, and no file
+is ever changed. Most segments end at the next multiple of 64; others are where a conversation ends,
+or where recurrent layers can go on, whose state comes after the keys and values. Where a segment is
+missing or damaged, the prefix ends: a session that needs more computes it and writes the segment
+again.
 
 ::
 
@@ -15,9 +18,9 @@ missing or damaged, the prefix ends: a session that needs more computes it and w
     payload               K and V of those positions, all layers, as the cache keeps them (``LayerMemory.copy_out``);
                           after the last of them perhaps the recurrent layers' state
 
-Numbers are little-endian, keys and values in the machine's byte order. CRC-32 of zlib was chosen for its speed of
-1.9 GB/s (Adler-32 1.6, SHA-256 0.9, BLAKE2b 0.5): 0.14 s for 2,000 tokens of an 8B model. A 64-bit hash of our own
-reaches 6.5, but would have to be compiled.
+Numbers are little-endian, keys and values in the machine's byte order. CRC-32 of zlib was chosen
+for its speed of 1.9 GB/s (Adler-32 1.6, SHA-256 0.9, BLAKE2b 0.5): 0.14 s for 2,000 tokens of an 8B
+model. A 64-bit hash of our own reaches 6.5, but would have to be compiled.
 """
 
 from __future__ import annotations
@@ -48,7 +51,8 @@ if TYPE_CHECKING:
 SEGMENT_VERSION = 3
 """Of the form of a segment's file and of its name."""
 SEGMENT_POSITIONS = 64
-"""Limit on the positions of one segment, and so on the loss by a flipped bit; segments begin at multiples of it."""
+"""Limit on the positions of one segment, and so on the loss by a flipped bit; segments begin at
+multiples of it."""
 MOST_SIBLINGS = 64
 """Limit on the segments that are opened to see how far one that continues otherwise agrees."""
 KEY_BYTES = 16
@@ -113,7 +117,8 @@ def head_bytes(n: int) -> int:
 
 
 def next_segment(memory: LayerMemory, saved: int, n_tokens: int) -> tuple[int, int]:
-    """Return the first position of the segment that goes on after ``saved`` tokens, and one past its last."""
+    """Return the first position of the segment that goes on after ``saved`` tokens, and one past
+    its last."""
     first = saved // SEGMENT_POSITIONS * SEGMENT_POSITIONS
     return first, memory.stop(saved, min(n_tokens, first + SEGMENT_POSITIONS))
 
@@ -155,7 +160,10 @@ class PrefixKeys:
 
 
 def _root(session: Session) -> hashlib.blake2b:
-    """Begin the keys of what a session can take over. The size of the context counts only by the ropes it chooses."""
+    """Begin the keys of what a session can take over.
+
+    The size of the context counts only by the ropes it chooses.
+    """
     about = (
         SEGMENT_VERSION,
         sys.byteorder,
@@ -187,7 +195,8 @@ def _updated(block: hashlib.blake2b, ids: Sequence[int]) -> hashlib.blake2b:
 
 
 def find(place: Path, session: Session, ids: Sequence[int]) -> SavedMatch:
-    """Find the longest prefix of some tokens in a directory by its names; no keys and values are read.
+    """Find the longest prefix of some tokens in a directory by its names; no keys and values are
+    read.
 
     Args:
         place: the directory; one that does not exist holds nothing.
@@ -218,7 +227,8 @@ def find(place: Path, session: Session, ids: Sequence[int]) -> SavedMatch:
 
 
 def names_of(place: Path, session: Session, ids: Sequence[int]) -> list[str]:
-    """Return the names of the segments that hold these tokens and no others; what only begins like them is left out.
+    """Return the names of the segments that hold these tokens and no others; what only begins like
+    them is left out.
 
     Args:
         place, session: as of ``find``.
@@ -246,7 +256,8 @@ class _Block:
     memory: LayerMemory
 
     def longest(self, keys: PrefixKeys) -> tuple[int, list[SavedPiece]]:
-        """Return up to where they agree, and the pieces: the longest one, and those with a recurrent state."""
+        """Return up to where they agree, and the pieces: the longest one, and those with a
+        recurrent state."""
         ids = self.ids
         found = list[tuple[int, SavedPiece]]()
         others = list[Segment]()
@@ -280,7 +291,8 @@ class _Block:
         return 0
 
     def _piece(self, segment: Segment, agreed: int) -> list[tuple[int, SavedPiece]]:
-        """Return the piece whose tokens are those wanted up to ``agreed``; none where the size cannot be."""
+        """Return the piece whose tokens are those wanted up to ``agreed``; none where the size
+        cannot be."""
         path = self.place / segment.name
         wanted = list(self.ids[segment.first : agreed])
         try:
@@ -318,7 +330,8 @@ def note_use(path: Path) -> None:
 
 
 def read_head(fd: int, segment: Segment) -> tuple[list[int], int] | None:
-    """Read the token ids and the checksum of a segment; None if they are not of that name, or damaged.
+    """Read the token ids and the checksum of a segment; None if they are not of that name, or
+    damaged.
 
     Args:
         fd: descriptor of the open file, at its beginning.

@@ -1,4 +1,5 @@
-"""Opens a segment's file safely (no links, own files only) and reads it; nothing is believed before it is checked."""
+"""Opens a segment's file safely (no links, own files only) and reads it; nothing is believed before
+it is checked."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def opened(path: Path) -> Iterator[int]:
     """Open for reading, without following a link or waiting; yields the descriptor.
 
     Raises:
-        OSError: it cannot be opened, or is a link, no regular file, or one that somebody else owns or may write.
+        OSError: it cannot be opened, or is a link, no regular file, or one that somebody else owns
+            or may write.
     """
     if path.is_symlink():
         raise PermissionError(path)

@@ -1,4 +1,5 @@
-"""Saves a session's keys and values while it runs: a thread copies finished positions into segments."""
+"""Saves a session's keys and values while it runs: a thread copies finished positions into
+segments."""
 
 from __future__ import annotations
 
@@ -38,27 +39,32 @@ QUIET_S = 3.0
 RETRY_S = 5.0
 """Seconds that notes wait after a failure; ``flush`` does not wait."""
 RESERVE_BYTES = 64 << 20
-"""Free space in bytes that saved states leave on the device, so that conversations can still be saved."""
+"""Free space in bytes that saved states leave on the device, so that conversations can still be
+saved."""
 MOST_ENDS = 6
-"""Recurrent states that are kept of places where the conversation ended for a while, next to its turns."""
+"""Recurrent states that are kept of places where the conversation ended for a while, next to its
+turns."""
 
 
 class NoSpaceError(OSError):
-    """Writing more would exceed the quota or leave less than ``RESERVE_BYTES`` free on the device."""
+    """Writing more would exceed the quota or leave less than ``RESERVE_BYTES`` free on the
+    device."""
 
 
 class StateWriter:
     """Keeps a directory of segments up to date with a session, from a thread of its own.
 
-    Decode writes after the session's length, so positions below it can be copied meanwhile. A watch on the session
-    reports cuts; it is checked after every copy, before the copy counts. What is there already is not written again.
-    Close the writer before using the session for another conversation.
+    Decode writes after the session's length, so positions below it can be copied meanwhile. A watch
+    on the session reports cuts; it is checked after every copy, before the copy counts. What is
+    there already is not written again. Close the writer before using the session for another
+    conversation.
 
     Args:
         session: must stay open until after ``close``.
         place: the directory, private; other programs may use it at the same time.
         quota_bytes: limit on what the session takes; None for no limit.
-        on_segment: called in the thread with the name of each segment before the session relies on it.
+        on_segment: called in the thread with the name of each segment before the session relies on
+            it.
 
     Attributes:
         quota_bytes: the limit; may be changed at any time.
@@ -116,7 +122,8 @@ class StateWriter:
             self._noted_s = time.monotonic()
 
     def flush(self, timeout_s: float) -> bool:
-        """Save all present tokens and wait until they are on the device; False on failure or after ``timeout_s``."""
+        """Save all present tokens and wait until they are on the device; False on failure or after
+        ``timeout_s``."""
         with self._changed:
             self._flushes += 1
             wanted = self._flushes
@@ -147,7 +154,8 @@ class StateWriter:
         """Sleep until there is something to do.
 
         Returns:
-            (number of flushes it will complete, whether to write an incomplete tile too); None at the end.
+            (number of flushes it will complete, whether to write an incomplete tile too); None at
+            the end.
         """
         with self._changed:
             while not self._is_closing:
@@ -161,7 +169,8 @@ class StateWriter:
             return None
 
     def _due_s(self) -> float | None:
-        """Time of the next write: at once for ``FEWEST_NEW`` tokens or more, else ``QUIET_S`` after the last note."""
+        """Time of the next write: at once for ``FEWEST_NEW`` tokens or more, else ``QUIET_S`` after
+        the last note."""
         if self._noted_s is None:
             return None
         return max(
@@ -172,7 +181,8 @@ class StateWriter:
         return self._session.cached.n_settled - min(self._saved, self._watch.stands())
 
     def _attempt(self, flushes: int, everything: bool) -> None:
-        """Save, and store any error in ``problem``: an exception would end the thread and stop all saving."""
+        """Save, and store any error in ``problem``: an exception would end the thread and stop all
+        saving."""
         noted_s = self._noted_s
         is_flush = flushes > self._flushes_done
         problem = None
@@ -185,7 +195,10 @@ class StateWriter:
         except EngineError as error:
             problem = f"the conversation's state is not saved: {error}"
         except Exception as error:
-            problem = f"the conversation's state is not saved: {type(error).__name__}: {shown(str(error))}"
+            problem = (
+                f"the conversation's state is not saved: {type(error).__name__}: "
+                f"{shown(str(error))}"
+            )
         with self._changed:
             self._problem = problem
             if problem:
@@ -276,7 +289,8 @@ class StateWriter:
         self.written_bytes += n_bytes
 
     def _drop_needless(self, new: Segment, token_ids: list[int]) -> None:
-        """Delete segments that end within the new one, unless recurrent layers may go on from there."""
+        """Delete segments that end within the new one, unless recurrent layers may go on from
+        there."""
         if not self._has_looked:
             self._has_looked = True
             self._tails = self._tails_left(token_ids)

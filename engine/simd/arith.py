@@ -1,7 +1,8 @@
 """Arithmetic on vector registers.
 
 Lane-wise operations are plain LLVM IR; the few that only a processor's own instruction does well
-(``maddubs``, ``maddwd``, ``fma``, ``lookup16``) are lowered per level, with the same integer results at every level.
+(``maddubs``, ``maddwd``, ``fma``, ``lookup16``) are lowered per level, with the same integer
+results at every level.
 """
 
 from functools import partial
@@ -108,7 +109,8 @@ def fma_ir(builder, a, b, c):
 
 @lowered(lambda a, b, c: a(a, a, a))
 def fma(builder, a, b, c):
-    """a * b + c for f32 registers or scalars: one rounding where the processor has FMA, two where not."""
+    """a * b + c for f32 registers or scalars: one rounding where the processor has FMA, two where
+    not."""
     return fma_ir(builder, a, b, c)
 
 
@@ -162,7 +164,8 @@ def broadcast_16_bytes(builder, address):
 def _shift(operation):
     @lowered(lambda v, n: v(v, types.int64))
     def shift(builder, v, n):
-        """Shift 16-bit groups by n bits; for byte registers mask afterwards, bits cross byte borders."""
+        """Shift 16-bit groups by n bits; for byte registers mask afterwards, bits cross byte
+        borders."""
         words = ir.VectorType(I16, v.type.count * v.type.element.width // 16)
         counts = splat(builder, builder.trunc(n, I16), words)
         return builder.bitcast(
@@ -231,7 +234,8 @@ def in_halves(builder, v):
 
 
 def _whole_or_halves(builder, arguments, whole, half):
-    """An instruction whose result is like its arguments: the 256-bit one where there is AVX2, else the 128-bit one."""
+    """An instruction whose result is like its arguments: the 256-bit one where there is AVX2, else
+    the 128-bit one."""
     if level.HAS_AVX2:
         return call(builder, whole, arguments[0].type, arguments)
     return _halves(builder, arguments, lambda cut: call(builder, half, cut[0].type, cut))
@@ -269,7 +273,8 @@ def _neon_pairs(builder, result, registers):
 
 @lowered(i16x16(i8x32, i8x32))
 def maddubs(builder, a, b):
-    """Bytes of a (unsigned; signed on ARM64) times signed bytes of b, neighbours added; no sum may exceed int16."""
+    """Bytes of a (unsigned; signed on ARM64) times signed bytes of b, neighbours added; no sum may
+    exceed int16."""
     if level.HAS_AVX2:
         return call(builder, "llvm.x86.avx2.pmadd.ub.sw", i16x16.ir, [a, b])
     if level.HAS_SSSE3:
@@ -310,9 +315,11 @@ maddwd_128 = _maddwd(i16x8, i32x4, None)
 
 @lowered(lambda total, a, b: total(total, a, b))
 def add_fours(builder, total, a, b):
-    """Bytes of a (unsigned; signed on ARM64) times signed bytes of b, four neighbours added to each int32 of the total.
+    """Bytes of a (unsigned; signed on ARM64) times signed bytes of b, four neighbours added to each
+    int32 of the total.
 
-    Exact for all bytes of a and for b from -127 to 127; far slower than ``maddubs`` on x86 without VNNI.
+    Exact for all bytes of a and for b from -127 to 127; far slower than ``maddubs`` on x86 without
+    VNNI.
     """
     if level.HAS_VNNI_512 if total.type == i32x16.ir else level.HAS_VNNI:
         # The operands' types before LLVM 22, which still takes them.
@@ -335,7 +342,8 @@ def add_fours(builder, total, a, b):
 
 @lowered(i16x16(i16x16, i16x16))
 def mul_high(builder, a, b):
-    """Upper 16 bits of the products of unsigned 16-bit lanes; with a power of two, a shift of each lane by its own."""
+    """Upper 16 bits of the products of unsigned 16-bit lanes; with a power of two, a shift of each
+    lane by its own."""
     if level.HAS_X86:
         return _whole_or_halves(builder, [a, b], "llvm.x86.avx2.pmulhu.w", "llvm.x86.sse2.pmulhu.w")
     wide = ir.VectorType(I32, 16)
@@ -388,7 +396,8 @@ _ROWS_IN_TWOS = [
     [8 * (k // 8) + 4 * half + 2 * (k % 8 // 4) for k in range(32)] for half in range(2)
 ]
 words_of_first_rows, words_of_last_rows = (pick(i16x32, i16x32, lanes) for lanes in _ROWS_IN_TWOS)
-"""int16 of the first two or last two of each four rows, which have it twice, in the lanes of ``first_rows_i8``."""
+"""int16 of the first two or last two of each four rows, which have it twice, in the lanes of
+``first_rows_i8``."""
 
 
 def _above_zeros(half):
@@ -416,7 +425,8 @@ def mul_upper(builder, a, b):
 
 @lowered(i8x64(i16x32, i16x32))
 def bytes_in_turn(builder, first, last):
-    """int16 that fit a signed byte, of two registers: eight of the first, eight of the last, and so on."""
+    """int16 that fit a signed byte, of two registers: eight of the first, eight of the last, and so
+    on."""
     if level.HAS_VNNI_512:
         return call(builder, "llvm.x86.avx512.packsswb.512", i8x64.ir, [first, last])
     lanes = [
@@ -500,7 +510,8 @@ def power_of_two(builder, n):
 def _store_fours(bits):
     @lowered(types.void(types.intp, types.intp, i32x8))
     def store_fours(builder, address, step, v):
-        """Write the low bits of each of eight int32, four values at the address and four ``step`` bytes after it."""
+        """Write the low bits of each of eight int32, four values at the address and four ``step``
+        bytes after it."""
         for half, four in enumerate(in_halves(builder, v)):
             small = builder.trunc(four, ir.VectorType(ir.IntType(bits), 4))
             write(builder, small, builder.add(address, builder.mul(step, I64(half))))
@@ -515,7 +526,8 @@ store_four_i16 = _store_fours(16)
 def _store_apart(n_apart):
     @lowered(types.void(types.intp, types.intp, i32x8))
     def store_apart(builder, address, step, v):
-        """Write the low bytes of eight int32: value k goes k mod n steps and k div n bytes after the address."""
+        """Write the low bytes of eight int32: value k goes k mod n steps and k div n bytes after
+        the address."""
         small = builder.trunc(v, ir.VectorType(I8, 8))
         for k in range(8):
             at = builder.add(
@@ -540,7 +552,8 @@ def load_i8x8_as_f32(builder, address):
 
 @lowered(f32x8(types.intp, types.int64))
 def load_nibbles_as_f32(builder, address, shift):
-    """Four bits of each of eight bytes, the lower ones (shift 0) or the upper ones (4), as signed numbers in f32x8."""
+    """Four bits of each of eight bytes, the lower ones (shift 0) or the upper ones (4), as signed
+    numbers in f32x8."""
     small = read(builder, address, ir.VectorType(I8, 8))
     up = builder.sub(I32(28), builder.trunc(shift, I32))
     placed = builder.shl(builder.zext(small, i32x8.ir), splat(builder, up, i32x8.ir))
@@ -550,7 +563,8 @@ def load_nibbles_as_f32(builder, address, shift):
 def _butterfly(stride):
     @lowered(f32x8(f32x8))
     def butterfly(builder, v):
-        """Sums and differences of the lanes that are ``stride`` apart: each sum in the first of the two."""
+        """Sums and differences of the lanes that are ``stride`` apart: each sum in the first of the
+        two."""
         first = shuffle(builder, v, [lane & ~stride for lane in range(8)])
         second = shuffle(builder, v, [lane | stride for lane in range(8)])
         both = builder.fadd(first, second), builder.fsub(first, second)

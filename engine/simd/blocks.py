@@ -1,7 +1,8 @@
-"""Operations that only the block formats of quantised weights need: gathers of scales, spread bits, folds.
+"""Operations that only the block formats of quantised weights need: gathers of scales, spread bits,
+folds.
 
-Integer results are the same at every level; where a level has an instruction for the whole, it is named here, and
-elsewhere LLVM gets plain IR.
+Integer results are the same at every level; where a level has an instruction for the whole, it is
+named here, and elsewhere LLVM gets plain IR.
 """
 
 from llvmlite import ir
@@ -52,7 +53,8 @@ def _half_lane(k):
 
 
 def _hidden(builder, value, registers="=x,0", has_effect=False):
-    """The same value, of which LLVM knows nothing; with an effect it stays where the source has it."""
+    """The same value, of which LLVM knows nothing; with an effect it stays where the source has
+    it."""
     same = ir.InlineAsm(
         ir.FunctionType(value.type, [value.type]), "", registers, side_effect=has_effect
     )
@@ -73,7 +75,8 @@ halves_in_turn = pick(i16x16, i16x16, [8 * (k % 2) + k // 2 for k in range(16)])
 
 @lowered(i32x8(i16x16, i16x16))
 def maddwd_folded(builder, scale, products):
-    """``maddwd`` of scales that are all the same with sums of products small enough to be added in pairs first."""
+    """``maddwd`` of scales that are all the same with sums of products small enough to be added in
+    pairs first."""
     if level.HAS_AVX2:
         return call(builder, "llvm.x86.avx2.pmadd.wd", i32x8.ir, [scale, products])
     scale = in_halves(builder, scale)[0]
@@ -90,14 +93,16 @@ def _fence(builder):
 
 @lowered(types.void())
 def keep_order(builder):
-    """Let LLVM move no load beyond this point: where registers are few it would load everything first, and spill."""
+    """Let LLVM move no load beyond this point: where registers are few it would load everything
+    first, and spill."""
     if not level.HAS_AVX2:
         _fence(builder)
 
 
 @lowered(types.void())
 def written(builder):
-    """Let LLVM take no load beyond this point for what was stored before it: it would shuffle registers instead."""
+    """Let LLVM take no load beyond this point for what was stored before it: it would shuffle
+    registers instead."""
     _fence(builder)
 
 
@@ -126,7 +131,8 @@ last_word_of_b = _within_halves(i8x32, [*range(12), *range(28, 32)])
 
 @lowered(i8x32(i8x32, i8x32, i8x32, i8x32))
 def words_of_four(builder, a, b, c, d):
-    """In each half the first 32-bit word of a, the second of b, the third of c and the last of d."""
+    """In each half the first 32-bit word of a, the second of b, the third of c and the last of
+    d."""
     odd_from_other = [k + (32 if k % 8 >= 4 else 0) for k in range(32)]
     first = shuffle(builder, (a, b), odd_from_other)
     last = shuffle(builder, (c, d), odd_from_other)
@@ -200,7 +206,8 @@ fifth_bits_high = _fifth_bits([2] * 8 + [3] * 8 + [18] * 8 + [19] * 8)
 byte_each_4, byte_each_8, byte_each_16 = (
     pick(i8x32, i8x32, [16 * (k // 16) + k // n for k in range(32)]) for n in (4, 8, 16)
 )
-"""Of two equal halves, the first 8, 4 or 2 bytes, each 4, 8 or 16 times; of two bytes that repeat, too."""
+"""Of two equal halves, the first 8, 4 or 2 bytes, each 4, 8 or 16 times; of two bytes that repeat,
+too."""
 word_each_4 = pick(i8x32, i8x32, [16 * (k // 16) + 2 * (k // 8) + k % 2 for k in range(32)])
 """Of two equal halves, the first four int16, each four times."""
 
@@ -221,7 +228,8 @@ def _read_strided(builder, address, stride, kind):
 
 @lowered(f32x8(types.intp, types.int64))
 def load_exponents_strided(builder, address, stride):
-    """Eight powers of two, ``stride`` bytes apart, as f32x8: 2^(e - 128) of a byte e, but never below 2^-126.
+    """Eight powers of two, ``stride`` bytes apart, as f32x8: 2^(e - 128) of a byte e, but never
+    below 2^-126.
 
     Smaller ones multiply zeros only; subnormal numbers would be slow.
     """
@@ -306,7 +314,8 @@ def halves_of_four(builder, a, b, c, d):
 
 @lowered(f32x8(types.intp, types.intp))
 def load_small_floats(builder, a, b):
-    """Half of four floats of seven bits (NVFP4) at each of two addresses: two of each, then the other two of each.
+    """Half of four floats of seven bits (NVFP4) at each of two addresses: two of each, then the
+    other two of each.
 
     As halves they are 2^8 too small; 0x7F means 0.
     """
@@ -325,7 +334,8 @@ def load_small_floats(builder, a, b):
 
 @lowered(f32x8(types.intp))
 def spread_scales(builder, address):
-    """Four f32 as lanes 0, 0, 2, 2, 1, 1, 3, 3: scales of 32 activations for what ``load_small_floats`` reads."""
+    """Four f32 as lanes 0, 0, 2, 2, 1, 1, 3, 3: scales of 32 activations for what
+    ``load_small_floats`` reads."""
     return shuffle(builder, read(builder, address, f32x4.ir), [0, 0, 2, 2, 1, 1, 3, 3])
 
 
@@ -359,7 +369,8 @@ first_bytes_f32, second_bytes_f32, third_bytes_f32, fourth_bytes_f32 = (
 
 
 def _fold_pair(kind, first, second):
-    """Add lanes of two registers that belong together; two shuffles and an addition beat a horizontal addition."""
+    """Add lanes of two registers that belong together; two shuffles and an addition beat a
+    horizontal addition."""
 
     @lowered(kind(kind, kind))
     def fold_pair(builder, a, b):
@@ -437,7 +448,8 @@ def four_u32(builder, a, b, c, d):
 
 def _constants(kind):
     def of_lanes(lanes):
-        """An intrinsic that returns a register of fixed lanes: a codebook, held by the module that names it."""
+        """An intrinsic that returns a register of fixed lanes: a codebook, held by the module that
+        names it."""
 
         @lowered(kind())
         def constant(builder):
@@ -462,13 +474,15 @@ def _opaque(builder, v, has_effect):
 
 @lowered(of_one)
 def in_order(builder, v):
-    """The same value, opaque: the optimiser would add long sums as trees, which need more registers than there are."""
+    """The same value, opaque: the optimiser would add long sums as trees, which need more registers
+    than there are."""
     return _opaque(builder, v, False)
 
 
 @lowered(of_one)
 def in_turn(builder, v):
-    """The same value, computed before what follows in the source: the order of the processor's queue is ours."""
+    """The same value, computed before what follows in the source: the order of the processor's
+    queue is ours."""
     return _opaque(builder, v, True)
 
 
@@ -480,7 +494,8 @@ def rolled(builder, n):
 
 @lowered(types.void(*[types.intp] * 4))
 def transpose(builder, to, step, source, source_step):
-    """Write eight rows of eight 4-byte groups, transposed: eight rows of one group together, groups ``step`` apart.
+    """Write eight rows of eight 4-byte groups, transposed: eight rows of one group together, groups
+    ``step`` apart.
 
     Args:
         source, source_step: address of the first row, and from one to the next.

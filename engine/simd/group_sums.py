@@ -1,7 +1,9 @@
-"""Products of bytes summed over whole groups of weights, a lane for each group: what decode on ARM64 is made of.
+"""Products of bytes summed over whole groups of weights, a lane for each group: what decode on
+ARM64 is made of.
 
-ARM64 adds neighbouring lanes of two registers into one, so four groups leave one register with a lane each, which
-their scales multiply without being spread. Elsewhere the operations are right and slow.
+ARM64 adds neighbouring lanes of two registers into one, so four groups leave one register with a
+lane each, which their scales multiply without being spread. Elsewhere the operations are right and
+slow.
 """
 
 import functools
@@ -32,7 +34,8 @@ def _by_fours(builder, pairs):
 
 
 def _by_ones(builder, pairs, fitting):
-    """Sums of one group as i16x8, each of as many products as fit, or of all; one register or two."""
+    """Sums of one group as i16x8, each of as many products as fit, or of all; one register or
+    two."""
     products = [
         neon(builder, "smull.v8i16", i16x8, *cut) for w, y in pairs for cut in _cut(builder, w, y)
     ]

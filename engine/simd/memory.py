@@ -1,7 +1,8 @@
-"""Loads, stores and prefetches by address, atomics, the clock, and the system calls a waiting thread needs.
+"""Loads, stores and prefetches by address, atomics, the clock, and the system calls a waiting
+thread needs.
 
-Every access states an alignment of one: blocks in a file are 18, 144 or 210 bytes long, and LLVM would otherwise be
-free to emit aligned moves that fault.
+Every access states an alignment of one: blocks in a file are 18, 144 or 210 bytes long, and LLVM
+would otherwise be free to emit aligned moves that fault.
 """
 
 import mmap
@@ -121,9 +122,10 @@ def _same(kind, x):
 def widen_halves(builder, bits):
     """f32 lanes of f16 bit patterns, with integer arithmetic where the processor has no F16C.
 
-    The exponent moves by an addition. Subnormal halves get the smallest exponent, and then lose its one again in
-    float32, where nothing is subnormal: scales are often so small, and processors are slow with subnormal numbers.
-    Infinities and NaN keep an exponent of all ones. Source: Giesen, "Float->half variants".
+    The exponent moves by an addition. Subnormal halves get the smallest exponent, and then lose its
+    one again in float32, where nothing is subnormal: scales are often so small, and processors are
+    slow with subnormal numbers. Infinities and NaN keep an exponent of all ones. Source: Giesen,
+    "Float->half variants".
     """
     _, i32, f16, f32 = _kinds(bits.type)
     if level.HAS_F16C:
@@ -183,7 +185,8 @@ def _narrow_float(builder, value):
     rounded = builder.lshr(
         builder.add(builder.add(magnitude, odd), I32(0xFFF - (112 << 23))), I32(13)
     )
-    # below 2^-14 the addition of 0.5 lets the float unit do the rounding at the subnormal step of 2^-24
+    # below 2^-14 the addition of 0.5 lets the float unit do the rounding at the subnormal step of
+    # 2^-24
     shifted = builder.bitcast(builder.fadd(builder.bitcast(magnitude, F32), F32(0.5)), I32)
     small = builder.icmp_unsigned("<", magnitude, I32(0x38800000))
     half = builder.select(small, builder.sub(shifted, I32(0x3F000000)), rounded)
@@ -268,8 +271,8 @@ def cycles(builder):
     count = call(builder, "llvm.readcyclecounter", I64, [])
     if not level.HAS_ARM64:
         return count
-    # Some firmware leaves the rate 0; differences of products are right even where these no longer fit.
-    # Not by inline assembly: numba has no parser for it.
+    # Some firmware leaves the rate 0; differences of products are right even where these no longer
+    # fit. Not by inline assembly: numba has no parser for it.
     name = builder.module.add_metadata(["CNTFRQ_EL0"])
     rate = call(builder, "llvm.read_register.i64", I64, [name])
     known = builder.select(builder.icmp_unsigned("==", rate, I64(0)), I64(1), rate)
@@ -299,7 +302,8 @@ def _futex(builder, address, operation, value):
 
 @lowered(types.void(types.intp, types.int64))
 def sleep_while_equal(builder, address, expected):
-    """Sleep until woken, if the low 32 bits at an aligned address still hold ``expected``; may return early."""
+    """Sleep until woken, if the low 32 bits at an aligned address still hold ``expected``; may
+    return early."""
     if FUTEX is None:
         call(builder, "usleep", I32, [I32(200)])
     else:
@@ -315,7 +319,8 @@ def wake_all(builder, address):
 
 WILL_NEED = getattr(mmap, "MADV_WILLNEED", None)
 PAGE_OUT = 21 if sys.platform == "linux" else None
-"""Linux 5.4; Python has no name for it. It is refused before that, and ignored for a file of another user."""
+"""Linux 5.4; Python has no name for it. It is refused before that, and ignored for a file of
+another user."""
 PAGE_BYTES = mmap.PAGESIZE
 
 
@@ -331,4 +336,5 @@ def _advise(number):
 
 ask_for_pages = _advise(WILL_NEED)
 drop_pages = _advise(PAGE_OUT)
-"""They are needed soon; or the system may forget those of a file, where no other program uses them (whole pages)."""
+"""They are needed soon; or the system may forget those of a file, where no other program uses them
+(whole pages)."""

@@ -29,7 +29,8 @@ def table(make: Callable[[], bytes]):
 
 
 def _pair_of(builder, base, offsets):
-    """Two entries of eight bytes as a register of 128 bits; as floats, which can be loaded into an upper half."""
+    """Two entries of eight bytes as a register of 128 bits; as floats, which can be loaded into an
+    upper half."""
     entries = (read(builder, builder.add(base, offset), ir.DoubleType()) for offset in offsets)
     return builder.bitcast(
         put_together(builder, ir.VectorType(ir.DoubleType(), 2), entries), ir.VectorType(I64, 2)
@@ -52,8 +53,9 @@ def _entries_of_4(offset_of):
     def entries(builder, table, at, upper):
         """Eight entries of four bytes, found by what is at an address.
 
-        The table holds each in the lower half of eight bytes, and after all of them once more in the upper half:
-        registers are put together of eight bytes at a time, and joined by ``or``. ``upper`` is the size of one copy.
+        The table holds each in the lower half of eight bytes, and after all of them once more in
+        the upper half: registers are put together of eight bytes at a time, and joined by ``or``.
+        ``upper`` is the size of one copy.
         """
         upper = builder.add(table, upper)
         halves = []

@@ -1,7 +1,9 @@
-"""Registers of sixteen lines of up to 64 bytes, and their products: AMX of x86-64, for Linux to give (``level``).
+"""Registers of sixteen lines of up to 64 bytes, and their products: AMX of x86-64, for Linux to
+give (``level``).
 
-The lines of one operand are rows of a matrix; of the other, groups of four rows, sixteen columns side by side: what
-``tiles`` calls ``[group][16 rows][4 bytes]``. Source: Intel's manual of the architecture, volume 1, chapter 18.
+The lines of one operand are rows of a matrix; of the other, groups of four rows, sixteen columns
+side by side: what ``tiles`` calls ``[group][16 rows][4 bytes]``. Source: Intel's manual of the
+architecture, volume 1, chapter 18.
 """
 
 from llvmlite import ir
@@ -19,13 +21,15 @@ LINES_32 = 4
 GROUPS_32 = 5
 LINES_16 = 6
 GROUPS_16 = 7
-"""Numbers of the registers: sums, int32 ``[16 columns][16 rows]``, and operands of 64, 32 and 16 weights."""
+"""Numbers of the registers: sums, int32 ``[16 columns][16 rows]``, and operands of 64, 32 and 16
+weights."""
 _SHAPES = ((16, 64), (16, 64), (16, 64), (16, 64), (16, 32), (8, 64), (16, 16), (4, 64))
 """Their lines, and bytes of a line."""
 
 
 def _configuration() -> bytearray:
-    """Operand of ``ldtilecfg``: palette 1, bytes of a line from byte 16 on, lines from byte 48 on."""
+    """Operand of ``ldtilecfg``: palette 1, bytes of a line from byte 16 on, lines from byte 48
+    on."""
     found = bytearray(64)
     found[0] = 1
     for n, (lines, line_bytes) in enumerate(_SHAPES):
@@ -93,7 +97,8 @@ store_tile = _move("tilestored64")
 
 @intrinsic(prefer_literal=True)
 def multiply_tiles(typingctx, sums, lines, groups):
-    """Signed bytes of lines times signed bytes of groups, four products at a time added to the int32 of sums."""
+    """Signed bytes of lines times signed bytes of groups, four products at a time added to the
+    int32 of sums."""
     if not all(isinstance(one, types.IntegerLiteral) for one in (sums, lines, groups)):
         return None
 

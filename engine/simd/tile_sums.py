@@ -1,4 +1,5 @@
-"""Sums of a tile of a matrix product, all in registers: a tuple of rows, each a tuple of registers side by side."""
+"""Sums of a tile of a matrix product, all in registers: a tuple of rows, each a tuple of registers
+side by side."""
 
 from llvmlite import ir
 from numba import types
@@ -10,7 +11,8 @@ from engine.simd.types import F32, I64, lowered, read, splat, write
 
 @intrinsic(prefer_literal=True)
 def no_sums(typingctx, like, n_rows, n_side_by_side):
-    """Sums of zero for ``n_rows`` rows of ``n_side_by_side`` registers like ``like``; both numbers are constants."""
+    """Sums of zero for ``n_rows`` rows of ``n_side_by_side`` registers like ``like``; both numbers
+    are constants."""
     if not all(isinstance(one, types.IntegerLiteral) for one in (n_rows, n_side_by_side)):
         return None
     kind = types.UniTuple(types.UniTuple(like, n_side_by_side.literal_value), n_rows.literal_value)
@@ -23,7 +25,8 @@ def no_sums(typingctx, like, n_rows, n_side_by_side):
 
 @lowered(lambda sums, at, row_bytes, factors: sums(sums, types.int64, types.int64, factors))
 def add_products(builder, sums, at, row_bytes, factors):
-    """Add to each row's sums the float32 of the row times ``factors``, a tuple of registers; rounded as ``fma`` does.
+    """Add to each row's sums the float32 of the row times ``factors``, a tuple of registers;
+    rounded as ``fma`` does.
 
     Args:
         at: address of the first row's float32; the others' lie ``row_bytes`` apart.

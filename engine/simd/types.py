@@ -1,7 +1,8 @@
 """Vector registers as numba types.
 
-A value of ``i8x32`` is one LLVM vector and so lives in a register, never in memory. On processors with narrower
-registers LLVM splits it; only the target's own instructions need a lowering by hand (see ``level``).
+A value of ``i8x32`` is one LLVM vector and so lives in a register, never in memory. On processors
+with narrower registers LLVM splits it; only the target's own instructions need a lowering by hand
+(see ``level``).
 """
 
 from functools import wraps
@@ -57,10 +58,12 @@ SCALAR = {"i8": types.int8, "i16": types.int16, "i32": types.int32, "f32": types
 
 
 def lowered(typed):
-    """Make an operation of a function that writes its instructions: (builder, *values) -> value, or None for void.
+    """Make an operation of a function that writes its instructions: (builder, *values) -> value, or
+    None for void.
 
     Args:
-        typed: numba's signature of the operation, or what returns it for the types of its arguments.
+        typed: numba's signature of the operation, or what returns it for the types of its
+            arguments.
     """
 
     def operation(body):
@@ -78,9 +81,11 @@ def lowered(typed):
 
 
 def is_split(kind):
-    """Whether a register is of 256-bit integers and the processor has no AVX2, and so computes on 128 bits at a time.
+    """Whether a register is of 256-bit integers and the processor has no AVX2, and so computes on
+    128 bits at a time.
 
-    With AVX alone, LLVM would keep them in 256-bit registers for logical operations and split them for all others.
+    With AVX alone, LLVM would keep them in 256-bit registers for logical operations and split them
+    for all others.
     """
     return (
         isinstance(kind.element, ir.IntType)

@@ -1,7 +1,7 @@
 """Text to token ids and back, from nothing but a GGUF file's metadata.
 
-The facade over one vocabulary: special tokens are cut out first (``special``), ordinary text goes to the vocabulary's
-model (``MODELS``). Knows nothing of chat templates, tensors or generation.
+The facade over one vocabulary: special tokens are cut out first (``special``), ordinary text goes
+to the vocabulary's model (``MODELS``). Knows nothing of chat templates, tensors or generation.
 """
 
 import re
@@ -40,7 +40,8 @@ MODELS: dict[str, Callable[[Vocabulary], _Model]] = {
 """``tokenizer.ggml.model`` to the class that encodes ordinary text."""
 
 _GUESSED = (
-    "{}: does not say how its model cuts words (tokenizer.ggml.pre), so answers may be worse than they could be "
+    "{}: does not say how its model cuts words (tokenizer.ggml.pre), so answers may be worse "
+    "than they could be "
     "(get a newer file of this model)"
 )
 _WITHOUT_TEXT = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED)
@@ -103,12 +104,13 @@ class Tokenizer:
         """Build from a file's metadata values.
 
         Args:
-            metadata: scalars as Python values, arrays of numbers as numpy arrays, arrays of strings as ``StringArray``
-                or list[bytes].
+            metadata: scalars as Python values, arrays of numbers as numpy arrays, arrays of strings
+                as ``StringArray`` or list[bytes].
             file_name: named in errors.
 
         Raises:
-            TokenizerError: the vocabulary is damaged or not supported; the message names file and field.
+            TokenizerError: the vocabulary is damaged or not supported; the message names file and
+                field.
         """
         return cls(read_vocabulary(metadata, file_name))
 
@@ -127,7 +129,8 @@ class Tokenizer:
 
     @cached_property
     def most_token_bytes(self) -> int:
-        """Bytes of the longest token: a text of n bytes has at least n divided by this many tokens."""
+        """Bytes of the longest token: a text of n bytes has at least n divided by this many
+        tokens."""
         texts = self._vocabulary.texts
         is_apart = isinstance(self._model, ByteLevelBpe)
         # each letter is a byte
@@ -154,9 +157,11 @@ class Tokenizer:
 
         Args:
             text: any text; lone surrogates count as U+FFFD.
-            bos: put the begin-of-text token in front, if the vocabulary has one. None does what the vocabulary asks
-                for, and then also appends the end-of-text token if it asks for that.
-            special: recognise control tokens spelled in the text. False for text from a user: it stays text.
+            bos: put the begin-of-text token in front, if the vocabulary has one. None does what the
+                vocabulary asks for, and then also appends the end-of-text token if it asks for
+                that.
+            special: recognise control tokens spelled in the text. False for text from a user: it
+                stays text.
         """
         if bos is None:
             wants_bos = self.add_bos
@@ -180,16 +185,17 @@ class Tokenizer:
 
         Args:
             text: untrusted text.
-            after_special: whether a special token or nothing is before it. SentencePiece vocabularies with
-                ``add_space_prefix`` then put a space before it, at every such place, as llama.cpp does.
+            after_special: whether a special token or nothing is before it. SentencePiece
+                vocabularies with ``add_space_prefix`` then put a space before it, at every such
+                place, as llama.cpp does.
         """
         return self._encode(text, False, after_special)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of the ids; control tokens have no text, invalid UTF-8 becomes U+FFFD.
 
-        The leading space that encoding adds (``add_space_prefix``) is removed. To decode the continuation of a text,
-        use :meth:`stream`.
+        The leading space that encoding adds (``add_space_prefix``) is removed. To decode the
+        continuation of a text, use :meth:`stream`.
 
         Raises:
             TokenizerError: an id is outside the vocabulary.
@@ -210,7 +216,8 @@ class Tokenizer:
             if not 0 <= token_id < self.vocab_size:
                 name = self._vocabulary.file_name
                 raise TokenizerError(
-                    f"{name}: token {token_id} is outside the vocabulary of {self.vocab_size} tokens"
+                    f"{name}: token {token_id} is outside the vocabulary of {self.vocab_size} "
+                    f"tokens"
                 )
             hidden = self._vocabulary.types[token_id] in _WITHOUT_TEXT
             known = b"" if hidden else self._vocabulary.without_text.get(token_id)

@@ -1,4 +1,5 @@
-"""Byte-level BPE (``tokenizer.ggml.model`` = ``gpt2``): every byte is a printable character, words merge by rank.
+"""Byte-level BPE (``tokenizer.ggml.model`` = ``gpt2``): every byte is a printable character, words
+merge by rank.
 
 Source: openai/gpt-2, src/encoder.py, ``bytes_to_unicode``, for the alphabet.
 """
@@ -37,8 +38,8 @@ class ByteLevelBpe:
     def encode(self, text: str) -> list[int]:
         """Ids of text without special tokens.
 
-        Bytes without a token are left out, as llama.cpp does: the unknown token of such vocabularies is often one that
-        ends a text, and no text becomes that.
+        Bytes without a token are left out, as llama.cpp does: the unknown token of such
+        vocabularies is often one that ends a text, and no text becomes that.
         """
         if self._ranks is None:
             self._prepare()
@@ -62,7 +63,8 @@ class ByteLevelBpe:
         return bytes(raw)
 
     def _prepare(self) -> None:
-        """Build the tables on first use, so that opening a file without encoding does not pay for them."""
+        """Build the tables on first use, so that opening a file without encoding does not pay for
+        them."""
         self._ids, self._ranks = tables_of(self._vocabulary)
 
     def _encode_word(self, word: str) -> list[int]:
@@ -104,7 +106,8 @@ def tables_of(vocabulary: Vocabulary) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def merges_into(texts: set[str], merges: Mapping[str, int]) -> list[str]:
-    """Find the merges that result in one of the texts, by all splits of these texts or by all merges.
+    """Find the merges that result in one of the texts, by all splits of these texts or by all
+    merges.
 
     The splits of a text of 65,536 characters would take four gigabytes.
     """

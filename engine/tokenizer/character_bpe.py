@@ -1,7 +1,8 @@
-"""BPE on characters, without a byte alphabet (``tokenizer.ggml.model`` = ``gemma4`` or ``whitespace``).
+"""BPE on characters, without a byte alphabet (``tokenizer.ggml.model`` = ``gemma4`` or
+``whitespace``).
 
-Spaces are written as U+2581, or left out between words. Source: ggml-org/llama.cpp, src/llama-vocab.cpp,
-``LLAMA_VOCAB_PRE_TYPE_GEMMA4`` and ``llm_tokenizer_whitespace_session``.
+Spaces are written as U+2581, or left out between words. Source: ggml-org/llama.cpp,
+src/llama-vocab.cpp, ``LLAMA_VOCAB_PRE_TYPE_GEMMA4`` and ``llm_tokenizer_whitespace_session``.
 """
 
 from engine.tokenizer.bpe import tables_of
@@ -13,7 +14,8 @@ from engine.tokenizer.words import WordCache, is_space, lowered
 
 
 class CharacterBpe:
-    """Turns ordinary text into ids and ids into bytes, for one ``gemma4`` or ``whitespace`` vocabulary."""
+    """Turns ordinary text into ids and ids into bytes, for one ``gemma4`` or ``whitespace``
+    vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -26,11 +28,13 @@ class CharacterBpe:
     def encode(self, text: str) -> list[int]:
         """Ids of text without special tokens.
 
-        A character without a token becomes its UTF-8 bytes' tokens; bytes without one are left out, as llama.cpp does.
+        A character without a token becomes its UTF-8 bytes' tokens; bytes without one are left out,
+        as llama.cpp does.
         """
         if self._ranks is None:
             self._ids, self._ranks = tables_of(self._vocabulary)
-            # Where no token has a space after something else, no merge crosses a word's start and words can be cached.
+            # Where no token has a space after something else, no merge crosses a word's start and
+            # words can be cached.
             self._words_are_apart = not any(SPACE_INSIDE.search(text) for text in self._ids)
         ids: list[int] = []
         if self._vocabulary.pre == "whitespace":

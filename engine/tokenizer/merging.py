@@ -1,4 +1,5 @@
-"""The merge loop of all BPE tokenizers: join neighbouring symbols, lowest rank first, then leftmost.
+"""The merge loop of all BPE tokenizers: join neighbouring symbols, lowest rank first, then
+leftmost.
 
 O(n log n) for any text: each symbol has at most one live entry in the queue.
 """
@@ -14,7 +15,8 @@ def merge_symbols(symbols: list[str], ranks: Mapping[str, int], joiner: str) -> 
 
     Args:
         symbols: (n,) the smallest pieces, in order.
-        ranks: ``left + joiner + right`` to rank; the lowest rank is joined first, ties from the left.
+        ranks: ``left + joiner + right`` to rank; the lowest rank is joined first, ties from the
+            left.
         joiner: separator of the two halves in a key of ``ranks``.
 
     Returns:
@@ -24,7 +26,8 @@ def merge_symbols(symbols: list[str], ranks: Mapping[str, int], joiner: str) -> 
     texts = list(symbols)
     following = list(range(1, n + 1))
     preceding = list(range(-1, n - 1))
-    # The key of the queued merge of each symbol with its follower. An entry that differs from it is out of date.
+    # The key of the queued merge of each symbol with its follower. An entry that differs from it is
+    # out of date.
     live = [-1] * n
     queue: list[int] = []
     for left in range(n - 1):

@@ -1,4 +1,5 @@
-"""Places in a long encoding where somebody may look whether it is still wanted, or do something else for a moment."""
+"""Places in a long encoding where somebody may look whether it is still wanted, or do something
+else for a moment."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,8 @@ _pause: ContextVar[Callable[[], object] | None] = ContextVar("pause", default=No
 
 @contextmanager
 def pausing(pause: Callable[[], object]) -> Iterator[None]:
-    """Have a function called now and then while this thread encodes text; what it raises ends the encoding."""
+    """Have a function called now and then while this thread encodes text; what it raises ends the
+    encoding."""
     token = _pause.set(pause)
     try:
         yield

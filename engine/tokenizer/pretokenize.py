@@ -1,9 +1,11 @@
-r"""How byte-level BPE cuts text into words before merging: one set of expressions per ``tokenizer.ggml.pre``.
+r"""How byte-level BPE cuts text into words before merging: one set of expressions per
+``tokenizer.ggml.pre``.
 
-The expressions are part of each vocabulary's definition (its ``tokenizer.json``), in the form llama.cpp uses
-(ggml-org/llama.cpp, src/llama-vocab.cpp, ``llm_tokenizer_bpe``). They are applied one after the other: each cuts the
-pieces of the one before into matches and the gaps between them. Where llama.cpp approximates classes of cased letters
-("not a-z"), the original class is used: the two differ for letters outside ASCII and for marks.
+The expressions are part of each vocabulary's definition (its ``tokenizer.json``), in the form
+llama.cpp uses (ggml-org/llama.cpp, src/llama-vocab.cpp, ``llm_tokenizer_bpe``). They are applied
+one after the other: each cuts the pieces of the one before into matches and the gaps between them.
+Where llama.cpp approximates classes of cased letters ("not a-z"), the original class is used: the
+two differ for letters outside ASCII and for marks.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +32,8 @@ class PreTokenizer:
     """Word boundaries of one family of vocabularies.
 
     Attributes:
-        expressions: regular expressions, applied in order; a ``Threes`` cuts what it matches into groups of three.
+        expressions: regular expressions, applied in order; a ``Threes`` cuts what it matches into
+            groups of three.
         ignore_merges: a word that is a token as a whole is taken without merging.
         add_bos: whether a file without ``add_bos_token`` wants the begin-of-text token.
         is_raw: merges are of characters, with spaces written as U+2581, not of bytes.
@@ -53,14 +56,16 @@ _BETWEEN_SIGNS = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 def _modern(
     digits: str, marks: str = "", suffix: str = f"{_SUFFIX}|", blanks: str = _BLANKS
 ) -> str:
-    """The families of Llama 3 and Qwen 2 differ by the digits' group, Qwen 3.5's by the marks within words."""
+    """The families of Llama 3 and Qwen 2 differ by the digits' group, Qwen 3.5's by the marks
+    within words."""
     letter = rf"[\p{{L}}{marks}]"
     signs = rf" ?[^\s\p{{L}}{marks}\p{{N}}]+[\r\n]*"
     return rf"{suffix}[^\r\n\p{{L}}\p{{N}}]?{letter}+|{digits}|{signs}|{blanks}"
 
 
 def _cased(digits: str, suffix: str = "", but: str = "", signs_end: str = r"[\r\n/]*") -> str:
-    """Words end before a capital that follows a small letter; letters without case and marks go with either.
+    """Words end before a capital that follows a small letter; letters without case and marks go
+    with either.
 
     Args:
         digits: how numbers are cut.
@@ -129,7 +134,8 @@ PRE_TOKENIZERS = {
     "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")),
     "bailingmoe": PreTokenizer(
         (
-            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]"
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| "
+            r"?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]"
             r"|\s+(?!\S)|\s+",
         )
     ),
@@ -268,7 +274,8 @@ def resolve_pre_tokenizer(name: str, file_name: str) -> str:
 
 @cache
 def splitter(name: str) -> Callable[[str], Iterator[str]]:
-    """Return a function that cuts text into words, one after the other; the joined words equal the text.
+    """Return a function that cuts text into words, one after the other; the joined words equal the
+    text.
 
     Args:
         name: a key of ``PRE_TOKENIZERS``.

@@ -29,7 +29,8 @@ class Fragment(NamedTuple):
 class SpecialTokens:
     """The tokens of one vocabulary that are recognised as a whole.
 
-    User-defined tokens are always recognised. Control and unknown tokens only where the caller vouches for the text.
+    User-defined tokens are always recognised. Control and unknown tokens only where the caller
+    vouches for the text.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -66,7 +67,8 @@ class SpecialTokens:
         return fragments
 
     def _find(self, text: str, tokens: dict[str, int]) -> list[tuple[int, int, int]]:
-        """Places of tokens that do not overlap; a longer token wins over a shorter one, then the leftmost."""
+        """Places of tokens that do not overlap; a longer token wins over a shorter one, then the
+        leftmost."""
         taken = bytearray(len(text))
         found = []
         for token, token_id in tokens.items():
@@ -101,8 +103,8 @@ def _spelled(vocabulary: Vocabulary, *types: TokenType) -> dict[str, int]:
 def spelled_in(text: str, tokens: dict[str, int]) -> dict[str, int]:
     """Return the tokens that occur in text, in their order.
 
-    The set of characters spares most of the searches, so that a vocabulary with thousands of special tokens stays
-    cheap on a megabyte of text.
+    The set of characters spares most of the searches, so that a vocabulary with thousands of
+    special tokens stays cheap on a megabyte of text.
     """
     chars = set(text)
     return {

@@ -1,7 +1,8 @@
-"""SentencePiece-style BPE (``tokenizer.ggml.model`` = ``llama``): characters merge by score, or fall apart to bytes.
+"""SentencePiece-style BPE (``tokenizer.ggml.model`` = ``llama``): characters merge by score, or
+fall apart to bytes.
 
-The order of merges is llama.cpp's (ggml-org/llama.cpp, src/llama-vocab.cpp, ``llm_tokenizer_spm``): best score first,
-then leftmost.
+The order of merges is llama.cpp's (ggml-org/llama.cpp, src/llama-vocab.cpp, ``llm_tokenizer_spm``):
+best score first, then leftmost.
 """
 
 import re
@@ -38,8 +39,8 @@ class SentencePieceBpe:
     def encode(self, text: str) -> list[int]:
         """Ids of text without special tokens.
 
-        A character without a token becomes its UTF-8 bytes' tokens, or one unknown token where the vocabulary has no
-        byte tokens; but text never becomes a token that ends a text.
+        A character without a token becomes its UTF-8 bytes' tokens, or one unknown token where the
+        vocabulary has no byte tokens; but text never becomes a token that ends a text.
         """
         if self._ranks is None:
             self._prepare()
@@ -54,10 +55,12 @@ class SentencePieceBpe:
         return spaced_bytes(self._vocabulary, token_id)
 
     def _prepare(self) -> None:
-        """Build the tables on first use, so that opening a file without encoding does not pay for them."""
+        """Build the tables on first use, so that opening a file without encoding does not pay for
+        them."""
         vocabulary = self._vocabulary
         assert vocabulary.scores is not None
-        # Merges must not produce reserved tokens: text must never become a control token by accident.
+        # Merges must not produce reserved tokens: text must never become a control token by
+        # accident.
         reserved = set(vocabulary.ids_of(TokenType.CONTROL, TokenType.UNKNOWN, TokenType.BYTE))
         self._ids = {
             text: token_id for text, token_id in vocabulary.ids.items() if token_id not in reserved
@@ -66,7 +69,8 @@ class SentencePieceBpe:
         _, rank_of = np.unique(-vocabulary.scores, return_inverse=True)
         ranks = rank_of.tolist()
         self._ranks = {text: ranks[token_id] for text, token_id in self._ids.items()}
-        # Where no token has a space after something else, no merge crosses a word's start and words can be cached.
+        # Where no token has a space after something else, no merge crosses a word's start and words
+        # can be cached.
         self._words_are_apart = not any(SPACE_INSIDE.search(text) for text in self._ids)
 
     def _encode_word(self, word: str) -> list[int]:
@@ -83,7 +87,8 @@ class SentencePieceBpe:
 
 
 def spaced_bytes(vocabulary: Vocabulary, token_id: int) -> bytes:
-    """The raw bytes of an ordinary token where spaces are written as ``SPACE`` and bytes as ``<0xXX>``."""
+    """The raw bytes of an ordinary token where spaces are written as ``SPACE`` and bytes as
+    ``<0xXX>``."""
     kind = vocabulary.types[token_id]
     text = vocabulary.texts[token_id]
     if kind == TokenType.BYTE:

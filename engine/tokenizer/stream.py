@@ -7,7 +7,8 @@ from collections.abc import Callable
 class TextStream:
     """Decodes token by token; the pieces joined are the decoding of all bytes at once.
 
-    Invalid UTF-8 becomes U+FFFD as soon as that is certain. Leading spaces are kept: a stream continues earlier text.
+    Invalid UTF-8 becomes U+FFFD as soon as that is certain. Leading spaces are kept: a stream
+    continues earlier text.
     """
 
     def __init__(self, token_bytes: Callable[[int], bytes]) -> None:

@@ -1,7 +1,8 @@
-"""Unigram (``tokenizer.ggml.model`` = ``t5``, SentencePiece's other model): of all ways to cut a text, the likeliest.
+"""Unigram (``tokenizer.ggml.model`` = ``t5``, SentencePiece's other model): of all ways to cut a
+text, the likeliest.
 
-Kudo 2018, arXiv:1804.10959; what is done to text before, and how ties end, is as in ggml-org/llama.cpp,
-src/llama-vocab.cpp, ``llm_tokenizer_ugm``.
+Kudo 2018, arXiv:1804.10959; what is done to text before, and how ties end, is as in
+ggml-org/llama.cpp, src/llama-vocab.cpp, ``llm_tokenizer_ugm``.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Unigram:
         self._words = WordCache(self._encode_word)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of text without special tokens; unknown characters side by side become one unknown token.
+        """Ids of text without special tokens; unknown characters side by side become one unknown
+        token.
 
         Raises:
             TokenizerError: the file's table of rewritten characters is damaged.
@@ -66,7 +68,8 @@ class Unigram:
         return spaced_bytes(self._vocabulary, token_id)
 
     def _prepare(self) -> None:
-        """Build the tables on first use, so that opening a file without encoding does not pay for them."""
+        """Build the tables on first use, so that opening a file without encoding does not pay for
+        them."""
         vocabulary = self._vocabulary
         assert vocabulary.scores is not None
         scores = vocabulary.scores.tolist()
@@ -85,7 +88,8 @@ class Unigram:
         self._words_are_apart = not any(SPACE_INSIDE.search(text) for text in self._scores)
 
     def _encode_word(self, word: str) -> list[int]:
-        """The best way to each place in turn (Viterbi); of equally good ways, that with the earlier last cut."""
+        """The best way to each place in turn (Viterbi); of equally good ways, that with the earlier
+        last cut."""
         scores = self._scores or {}
         n = len(word)
         best = [0.0, *[float("-inf")] * n]
@@ -119,8 +123,9 @@ class Unigram:
 class Rules:
     """A table of what texts are rewritten to before they are cut, as SentencePiece compiles it.
 
-    A trie in one array (Kanda et al. 2018): each entry holds where its children are, the byte that leads to it, and
-    whether a text ends with it; the texts that are put in follow the array, each ended by a zero byte.
+    A trie in one array (Kanda et al. 2018): each entry holds where its children are, the byte that
+    leads to it, and whether a text ends with it; the texts that are put in follow the array, each
+    ended by a zero byte.
 
     Raises:
         TokenizerError: the table is damaged.

@@ -1,7 +1,7 @@
 """The vocabulary of a GGUF file, checked once: the tokens, their types and the special ids.
 
-Reads the ``tokenizer.ggml.*`` keys; does not encode text. All values come from an untrusted file; those that pass
-:func:`read_vocabulary` may be indexed without further checks.
+Reads the ``tokenizer.ggml.*`` keys; does not encode text. All values come from an untrusted file;
+those that pass :func:`read_vocabulary` may be indexed without further checks.
 """
 
 import re
@@ -49,7 +49,8 @@ END_TEXTS = frozenset(
     | {"<turn|>", "<|tool_response>", "<|flush|>", "<|calls|>", "[e~["}
     | {"<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"}
 )
-"""Tokens that end a reply whatever their declared type (llama.cpp, llama-vocab.cpp, ``special_eog_ids``)."""
+"""Tokens that end a reply whatever their declared type (llama.cpp, llama-vocab.cpp,
+``special_eog_ids``)."""
 
 AMBIGUOUS_END_TEXTS = frozenset(
     {"</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]"}
@@ -64,7 +65,8 @@ AMBIGUOUS_END_TEXTS = frozenset(
         "<reponame>",
     }
 )
-"""Tokens that end a reply only if the file marks them as special: in Qwen's vocabulary ``</s>`` is a word."""
+"""Tokens that end a reply only if the file marks them as special: in Qwen's vocabulary ``</s>`` is
+a word."""
 
 _NO_ENDS = (
     ({"<|return|>", "<|call|>"}, "<|end|>"),
@@ -72,10 +74,12 @@ _NO_ENDS = (
     ({"<|flush|>", "<|calls|>"}, "<|end|>"),
     ({"<|tool_response>"}, "</s>"),
 )
-"""Tokens that end no reply where others are next to them: gpt-oss ends each channel of a reply with ``<|end|>``."""
+"""Tokens that end no reply where others are next to them: gpt-oss ends each channel of a reply with
+``<|end|>``."""
 
 _USUAL_PRE = {"qwen2": "qwen2", "qwen3": "qwen2"}
-"""Pre-tokenizer by architecture, for files from before ``tokenizer.ggml.pre`` (llama.cpp, April 2024)."""
+"""Pre-tokenizer by architecture, for files from before ``tokenizer.ggml.pre`` (llama.cpp, April
+2024)."""
 _OTHER_MODELS = {"rwkv": "RWKV", "plamo2": "PLaMo-2"}
 _DEFAULT_IDS = {
     "llama": {"bos": 1, "eos": 2, "unknown": 0},
@@ -113,8 +117,8 @@ class Vocabulary:
 
     Attributes:
         file_name: for messages.
-        model: ``llama`` (SentencePiece-style), ``gpt2`` (BPE), ``gemma4`` (BPE on characters), ``t5``
-            (Unigram) or ``bert`` (WordPiece).
+        model: ``llama`` (SentencePiece-style), ``gpt2`` (BPE), ``gemma4`` (BPE on characters),
+            ``t5`` (Unigram) or ``bert`` (WordPiece).
         pre: name in ``PRE_TOKENIZERS``; SentencePiece does not use it.
         texts: (vocab_size,) the token texts as the file spells them, U+FFFD for what is not UTF-8.
         ids: text to id; of several tokens with one text the last, as in llama.cpp.
@@ -161,7 +165,8 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
     """Read and check the vocabulary in a file's metadata.
 
     Raises:
-        TokenizerError: a field is missing, of the wrong type, out of range, or contradicts another one.
+        TokenizerError: a field is missing, of the wrong type, out of range, or contradicts another
+            one.
     """
     fields = _Fields(metadata, file_name)
     model, pre = kind_of_vocabulary(metadata, file_name)
@@ -212,8 +217,8 @@ def kind_of_vocabulary(metadata: Mapping[str, Any], file_name: str) -> tuple[str
     """Return the tokenizer model and pre-tokenizer; needs only the header's scalars.
 
     Returns:
-        ``llama``, ``gpt2``, ``gemma4``, ``t5`` or ``bert``, and a key of ``PRE_TOKENIZERS``; ``whitespace`` is such a
-        key, and a ``gpt2``.
+        ``llama``, ``gpt2``, ``gemma4``, ``t5`` or ``bert``, and a key of ``PRE_TOKENIZERS``;
+        ``whitespace`` is such a key, and a ``gpt2``.
 
     Raises:
         TokenizerError: the model or the pre-tokenizer is not supported.
@@ -394,7 +399,8 @@ def _read_types(
 
 
 def _read_scores(fields: _Fields, length: int) -> np.ndarray:
-    """Return the scores; all zero where there are none, as in llama.cpp, and the lowest for what is no number."""
+    """Return the scores; all zero where there are none, as in llama.cpp, and the lowest for what is
+    no number."""
     scores = fields.numbers("scores", "fiu", length)
     if scores is None:
         return np.zeros(length, np.float32)
@@ -415,7 +421,8 @@ def _read_merges(fields: _Fields) -> list[str]:
 
 
 def check_merges(vocabulary: Vocabulary) -> None:
-    """Check that the result of every merge is a token; with 280,000 merges too slow for every start.
+    """Check that the result of every merge is a token; with 280,000 merges too slow for every
+    start.
 
     Raises:
         TokenizerError: one is not; the message names it.
@@ -430,7 +437,8 @@ def check_merges(vocabulary: Vocabulary) -> None:
 def _are_pairs(text: bytes, n_merges: int) -> bool:
     """Whether all merges are certainly two texts with one space between.
 
-    Runs over hundreds of thousands of merges at every start, so it compares the positions of separators.
+    Runs over hundreds of thousands of merges at every start, so it compares the positions of
+    separators.
 
     Args:
         text: the merges with zero bytes between.
@@ -446,7 +454,8 @@ def _are_pairs(text: bytes, n_merges: int) -> bool:
 
 
 def _read_byte_tokens(texts: list[str], types: bytearray) -> dict[int, int]:
-    """Return the bytes of the tokens that are single bytes; those spelled otherwise become ordinary tokens."""
+    """Return the bytes of the tokens that are single bytes; those spelled otherwise become ordinary
+    tokens."""
     byte_values = {}
     for at in _ids_of(bytes(types), (TokenType.BYTE,)):
         match = _BYTE_TEXT.fullmatch(texts[at])
@@ -458,7 +467,8 @@ def _read_byte_tokens(texts: list[str], types: bytearray) -> dict[int, int]:
 
 
 def _find_end_tokens(ids: dict[str, int], types: bytearray) -> set[int]:
-    """Ids of the tokens known by their text to end a reply; makes them control tokens, as llama.cpp does."""
+    """Ids of the tokens known by their text to end a reply; makes them control tokens, as llama.cpp
+    does."""
     found = {ids[text] for text in END_TEXTS if text in ids}
     special = (TokenType.CONTROL, TokenType.USER_DEFINED)
     found |= {
@@ -472,7 +482,8 @@ def _find_end_tokens(ids: dict[str, int], types: bytearray) -> set[int]:
 def _find_rstrip_tokens(
     metadata: Mapping[str, Any], texts: list[str], types: bytearray
 ) -> frozenset[int]:
-    """Return special tokens that swallow white space; GGUF has no field for it, llama.cpp uses the model's name.
+    """Return special tokens that swallow white space; GGUF has no field for it, llama.cpp uses the
+    model's name.
 
     Source: ggml-org/llama.cpp, src/llama-vocab.cpp, per-token attributes of Phi-3.
     """

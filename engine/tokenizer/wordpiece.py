@@ -1,8 +1,10 @@
-"""WordPiece (``tokenizer.ggml.model`` = ``bert``): each word is the longest tokens from its beginning on.
+"""WordPiece (``tokenizer.ggml.model`` = ``bert``): each word is the longest tokens from its
+beginning on.
 
-What is done to text before is as in ggml-org/llama.cpp, src/llama-vocab.cpp, ``llm_tokenizer_wpm``: words end at white
-space, each sign and Chinese character is a word, and a word that tokens do not cover is unknown as a whole. Of Korean
-syllables it keeps the first letter alone where marks go; here all stay, as in the vocabularies' own definition.
+What is done to text before is as in ggml-org/llama.cpp, src/llama-vocab.cpp, ``llm_tokenizer_wpm``:
+words end at white space, each sign and Chinese character is a word, and a word that tokens do not
+cover is unknown as a whole. Of Korean syllables it keeps the first letter alone where marks go;
+here all stay, as in the vocabularies' own definition.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ CACHED_WORD_CHARS = 64
 
 
 def is_space(char: str) -> bool:
-    """Whether a character is white space, as Unicode has it: Python counts four separators of tables, too."""
+    """Whether a character is white space, as Unicode has it: Python counts four separators of
+    tables, too."""
     return char.isspace() and not "\x1c" <= char <= "\x1f"
 
 

@@ -1,8 +1,10 @@
-"""Measures how decode should ask memory ahead (``engine.plan.lookahead``), per weight type, on a model's own weights.
+"""Measures how decode should ask memory ahead (``engine.plan.lookahead``), per weight type, on a
+model's own weights.
 
-Every round walks the same products once with each choice, so that what disturbs the machine disturbs all alike; the
-best time of each counts. A choice other than the default must be clearly faster. What is walked between two readings of
-a matrix is what a token reads, or twice what caches hold: 64 MB read again and again come from the cache of a server.
+Every round walks the same products once with each choice, so that what disturbs the machine
+disturbs all alike; the best time of each counts. A choice other than the default must be clearly
+faster. What is walked between two readings of a matrix is what a token reads, or twice what caches
+hold: 64 MB read again and again come from the cache of a server.
 """
 
 import time
@@ -27,9 +29,11 @@ from engine.session import Session
 from engine.weights.weights import Tensor
 
 SAMPLE_BYTES = 64 << 20
-"""Weights of one type that a walk reads, about, where twice the last level of the cache is not more."""
+"""Weights of one type that a walk reads, about, where twice the last level of the cache is not
+more."""
 LEAST_SAMPLE_BYTES = 32 << 20
-"""Types of which a model larger than the cache has less are not measured: the choice hardly matters for them."""
+"""Types of which a model larger than the cache has less are not measured: the choice hardly matters
+for them."""
 ROUNDS = 6
 CACHED_ROUNDS = 30
 CLEARLY = 1.02
@@ -43,20 +47,25 @@ def try_lookahead(
     is_unwanted: Callable[[], bool] = lambda: False,
     again: bool = False,
 ) -> dict[str, Lookahead]:
-    """Measure the model's weight types that were not measured yet on this processor; use and remember the results.
+    """Measure the model's weight types that were not measured yet on this processor; use and
+    remember the results.
 
-    One thread and those in use are measured separately. Takes about two seconds a type with the memory of today.
+    One thread and those in use are measured separately. Takes about two seconds a type with the
+    memory of today.
 
     Args:
         session: of that model; its tokens stay as they are.
-        is_unwanted: asked before every walk, each some milliseconds long; returns True to end the measurement.
+        is_unwanted: asked before every walk, each some milliseconds long; returns True to end the
+            measurement.
         again: measure all types, also those measured before.
 
     Returns:
-        ``Reading.key`` of a weight type -> what was found now; types of which the model has little are left out.
+        ``Reading.key`` of a weight type -> what was found now; types of which the model has little
+        are left out.
 
     Raises:
-        Cancelled: ``is_unwanted`` returned True, or the session was cancelled; finished thread counts count.
+        Cancelled: ``is_unwanted`` returned True, or the session was cancelled; finished thread
+            counts count.
         ModelChangedError: the model file was changed on disk.
     """
     model.refuse_changed_file()
@@ -82,7 +91,8 @@ def try_lookahead(
 
 
 def _samples(matrices: Sequence[Tensor], least_bytes: int) -> dict[str, list[Tensor]]:
-    """Return matrices of each type: all, or as much as no cache holds from one round to the next."""
+    """Return matrices of each type: all, or as much as no cache holds from one round to the
+    next."""
     by_type: dict[str, list[Tensor]] = {}
     for tensor in sorted(matrices, key=lambda one: -one.size_bytes):
         by_type.setdefault(tensor.quant, []).append(tensor)
@@ -102,7 +112,8 @@ def _samples(matrices: Sequence[Tensor], least_bytes: int) -> dict[str, list[Ten
 
 
 class _Trial:
-    """Walks of all types in turn, as a token reads them, so that caches hold of one what they hold in decode."""
+    """Walks of all types in turn, as a token reads them, so that caches hold of one what they hold
+    in decode."""
 
     def __init__(
         self,

@@ -1,4 +1,7 @@
-"""Explains the result of a memory comparison (weights or KV cache) in one or two sentences. Pure functions."""
+"""Explains the result of a memory comparison (weights or KV cache) in one or two sentences.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +37,15 @@ def _weights(comparison: Comparison) -> str:
     assert best is not None
     if comparison.best != present and comparison.best == "huge":
         return (
-            f"With its weights in huge pages this model {_gains(best)}: the processor looks up far fewer addresses. "
+            f"With its weights in huge pages this model {_gains(best)}: the processor looks "
+            f"up far fewer addresses. "
             f"They take {shown_bytes(best.own_bytes)} of memory of their own."
         )
     if comparison.best != present:
-        return f"From the file's map this model {_gains(best)} than from huge pages; it takes no memory of its own."
+        return (
+            f"From the file's map this model {_gains(best)} than from huge pages; it takes no "
+            f"memory of its own."
+        )
     other = next(option for option in comparison.options if option.name != present)
     if present == "mmap":
         return f"Weights stay in the file's map: huge pages {_no_gain(other)}."
@@ -95,7 +102,10 @@ def _no_gain(option: Option) -> str:
 
 def _signed(option: Option, phase: str) -> str:
     gain = option.gain[phase]
-    return f"{'writing' if phase == DECODE else 'reading'} {_percent(gain.median):+.0f} %, {_span(gain)[1:-1]}"
+    return (
+        f"{'writing' if phase == DECODE else 'reading'} {_percent(gain.median):+.0f} %, "
+        f"{_span(gain)[1:-1]}"
+    )
 
 
 def _span(gain: Interval) -> str:

@@ -1,7 +1,8 @@
-"""Compares memory options (places of the weights, KV types) with the present one. Measures nothing itself.
+"""Compares memory options (places of the weights, KV types) with the present one. Measures nothing
+itself.
 
-As with thread counts, options are measured in turn, up and down, and compared within a pass. The present option stays
-unless another is certainly faster, since a change costs memory or accuracy.
+As with thread counts, options are measured in turn, up and down, and compared within a pass. The
+present option stays unless another is certainly faster, since a change costs memory or accuracy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Explains in a sentence why a thread count won. Pure functions of the machine and the measurements."""
+"""Explains in a sentence why a thread count won.
+
+Pure functions of the machine and the measurements.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ def explain(curve: Curve, cores: Cores, others_cores: float | None = None) -> st
     Args:
         curve: with a best count.
         cores: the machine it was measured on.
-        others_cores: processor time of other programs during the sweep, in cores; None if negligible.
+        others_cores: processor time of other programs during the sweep, in cores; None if
+            negligible.
     """
     best = curve.best
     assert best is not None
@@ -24,7 +28,8 @@ def explain(curve: Curve, cores: Cores, others_cores: float | None = None) -> st
     verb = _verb(best, is_decode)
     if others_cores is not None and best < cores.default_threads:
         sentence = (
-            f"{_threads(best)} {verb} fastest, but other programs took {others_cores:.1f} cores meanwhile: without "
+            f"{_threads(best)} {verb} fastest, but other programs took {others_cores:.1f} "
+            f"cores meanwhile: without "
             "them more may be better."
         )
     elif curve.fastest not in (None, best):
@@ -36,7 +41,8 @@ def explain(curve: Curve, cores: Cores, others_cores: float | None = None) -> st
 
 
 def _kept(curve: Curve, best: int) -> str:
-    """Explain a best count that is not the fastest: the difference is noise, or too small to matter."""
+    """Explain a best count that is not the fastest: the difference is noise, or too small to
+    matter."""
     # The median of the ratios may contradict the medians of the rates; that is noise, not a gain.
     is_gain = curve.gain is not None and curve.gain.median > 1
     if curve.gain is not None and is_gain:
@@ -48,7 +54,8 @@ def _kept(curve: Curve, best: int) -> str:
     else:
         task = "reading the prompt"
     return (
-        f"{_threads(best)} {'is' if best == 1 else 'are'} enough for {task}: {curve.fastest} were faster by too "
+        f"{_threads(best)} {'is' if best == 1 else 'are'} enough for {task}: {curve.fastest} "
+        f"were faster by too "
         f"little to count{gain}, and fewer leave more of the machine to others."
     )
 
@@ -61,8 +68,14 @@ def _quota_cause(best: int, cores: Cores) -> str:
     else:
         granted = f"{cores.quota} CPUs"
     if best > cores.quota:
-        return f"one more than the control group's {granted} proved faster, which it may not stay under a longer load"
-    return f"the control group grants this process {granted}, and stops further threads in the middle of their work"
+        return (
+            f"one more than the control group's {granted} proved faster, which it may not stay "
+            f"under a longer load"
+        )
+    return (
+        f"the control group grants this process {granted}, and stops further threads in the "
+        f"middle of their work"
+    )
 
 
 def _cause(best: int, cores: Cores, is_decode: bool) -> str:
@@ -77,7 +90,10 @@ def _cause(best: int, cores: Cores, is_decode: bool) -> str:
             cores, f"share the same {'memory bandwidth' if is_decode else 'units of arithmetic'}"
         )
     if best > cores.n_fast:
-        return f"{best - cores.n_fast} of the {cores.n_efficiency} efficiency cores help, further ones hold it up"
+        return (
+            f"{best - cores.n_fast} of the {cores.n_efficiency} efficiency cores help, further "
+            f"ones hold it up"
+        )
     if best == cores.n_fast:
         return _fast_cores(cores)
     if is_decode:
@@ -104,7 +120,10 @@ def _all_cores(cores: Cores, siblings_share: str) -> str:
 
 
 def _fast_cores(cores: Cores) -> str:
-    cause = f"this CPU has {cores.n_fast} fast cores; its {cores.n_efficiency} efficiency cores would hold them up"
+    cause = (
+        f"this CPU has {cores.n_fast} fast cores; its {cores.n_efficiency} efficiency cores would "
+        f"hold them up"
+    )
     return cause + (
         f", and the {cores.n_siblings} siblings share the fast ones" if cores.n_siblings else ""
     )

@@ -56,7 +56,8 @@ class Curve:
         gain: speed of ``fastest`` relative to ``best``; None if they are the same.
         is_settled: whether further samples would hardly change ``best``.
         n_tokens: tokens of one sample.
-        pinned_gain: speed of the best count with bound threads relative to unbound; None if not measured.
+        pinned_gain: speed of the best count with bound threads relative to unbound; None if not
+            measured.
     """
 
     phase: str

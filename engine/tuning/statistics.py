@@ -1,7 +1,7 @@
 """Finds the fastest of several settings from rates measured in passes; works on numbers only.
 
-Machines drift as clocks fall and other programs start. Settings are therefore compared within the same pass, as ratios,
-with intervals of the median, which a single disturbed sample hardly changes.
+Machines drift as clocks fall and other programs start. Settings are therefore compared within the
+same pass, as ratios, with intervals of the median, which a single disturbed sample hardly changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ CONFIDENCE = 0.9
 GAIN = 1.03
 """Least speed ratio at which a costlier setting is worth it."""
 CLEARLY_FASTER = 1 / 0.85
-"""Median ratio above which the interval's width does not matter, given ``PASSES_OUTVOTING_ONE`` passes."""
+"""Median ratio above which the interval's width does not matter, given ``PASSES_OUTVOTING_ONE``
+passes."""
 PASSES_BEFORE_DROPPING = 2
 PASSES_OUTVOTING_ONE = 3
 """Least number of values whose median withstands one disturbed sample."""
@@ -29,8 +30,8 @@ class Interval:
         median: of the values.
         low, high: ends of the interval.
         n: number of values.
-        is_sure: whether the interval holds the true median with ``CONFIDENCE``; with fewer than five values it is only
-            their range.
+        is_sure: whether the interval holds the true median with ``CONFIDENCE``; with fewer than
+            five values it is only their range.
     """
 
     median: float
@@ -46,10 +47,11 @@ class Interval:
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """Return the median with the narrowest interval between two of the values that reaches ``CONFIDENCE``.
+    """Return the median with the narrowest interval between two of the values that reaches
+    ``CONFIDENCE``.
 
-    The k-th smallest and k-th largest of n values enclose the median with probability 1 - 2 P(B < k), where B counts
-    heads in n tosses: no assumption about the distribution is needed.
+    The k-th smallest and k-th largest of n values enclose the median with probability 1 - 2 P(B <
+    k), where B counts heads in n tosses: no assumption about the distribution is needed.
 
     Args:
         values: at least one.
@@ -92,7 +94,8 @@ class Contest:
         return None
 
     def ratio(self, faster: int, slower: int) -> Interval | None:
-        """Return the speed ratio of two settings over the passes that measured both; None without any."""
+        """Return the speed ratio of two settings over the passes that measured both; None without
+        any."""
         above = self._rates[faster]
         below = self._rates[slower]
         ratios = [above[number] / below[number] for number in above if number in below]
@@ -121,7 +124,8 @@ class Contest:
         return next(s for s in self.live if self._rates[s] and not self._is_beaten(s, leader))
 
     def is_beaten(self, setting: int) -> bool:
-        """Whether the leader is faster than this setting by more than noise and by enough to matter."""
+        """Whether the leader is faster than this setting by more than noise and by enough to
+        matter."""
         leader = self.leader
         return leader is not None and self._is_beaten(setting, leader)
 

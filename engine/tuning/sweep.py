@@ -1,8 +1,10 @@
-"""The search for the best thread counts: which to try, in which order, and when to stop. Measures nothing itself.
+"""The search for the best thread counts: which to try, in which order, and when to stop. Measures
+nothing itself.
 
-A pass measures every live count once, upwards, the next pass downwards (ABCD DCBA), decode and prefill in turn: slow
-drift of the machine then affects all of them alike. Two passes are a round; after each, clearly slower counts are
-dropped. Memory options (``options.py``) are compared afterwards, with the winning counts.
+A pass measures every live count once, upwards, the next pass downwards (ABCD DCBA), decode and
+prefill in turn: slow drift of the machine then affects all of them alike. Two passes are a round;
+after each, clearly slower counts are dropped. Memory options (``options.py``) are compared
+afterwards, with the winning counts.
 """
 
 from __future__ import annotations
@@ -66,20 +68,23 @@ def default_budget_s(parts: Sequence[str]) -> float:
 
 
 class Sweep:
-    """One search. Iterate over it in the thread that owns the session; any thread may call ``cancel``.
+    """One search. Iterate over it in the thread that owns the session; any thread may call
+    ``cancel``.
 
     Args:
         trials: takes the samples.
         cores: the machine.
-        budget_s: limit on the time in seconds, exceeded by one sample at most; None takes ``default_budget_s``.
+        budget_s: limit on the time in seconds, exceeded by one sample at most; None takes
+            ``default_budget_s``.
         clock: monotonic seconds.
         parts: keys of ``BUDGETS_S``.
-        earlier: earlier report on this session; its results for other parts are repeated, and its winners are used.
+        earlier: earlier report on this session; its results for other parts are repeated, and its
+            winners are used.
 
     Attributes:
         on_preparing: called, in the iterating thread, with a report during long preparations.
-        others_cores: called at the end; returns the processor time of other programs, in cores, or None if
-            negligible.
+        others_cores: called at the end; returns the processor time of other programs, in cores, or
+            None if negligible.
     """
 
     def __init__(
@@ -179,7 +184,8 @@ class Sweep:
         self._preparing = ""
 
     def _deadline_s(self, part: str) -> float:
-        """Return the time at which a part must end: its share and the unused time of earlier parts."""
+        """Return the time at which a part must end: its share and the unused time of earlier
+        parts."""
         before = self._parts[: self._parts.index(part) + 1]
         return self._started_s + self._budget_s * default_budget_s(before) / default_budget_s(
             self._parts
@@ -197,7 +203,8 @@ class Sweep:
     def _play(
         self, contests: dict[str, Contest], until_s: float, measure: Callable[[str, int], float]
     ) -> Iterator[None]:
-        """Let settings compete in each phase, pass by pass, until all is settled or the time is up."""
+        """Let settings compete in each phase, pass by pass, until all is settled or the time is
+        up."""
         for number in range(2 * MOST_ROUNDS):
             self._round = number // 2 + 1
             for phase, contest in contests.items():
@@ -285,7 +292,8 @@ class Sweep:
         return explain(curve, self._cores, self.others_cores())
 
     def _comparisons(self, is_over: bool) -> tuple[Comparison, ...]:
-        """Return this search's comparisons, and the earlier report's for parts not in this search."""
+        """Return this search's comparisons, and the earlier report's for parts not in this
+        search."""
         own = [search.comparison(is_over) for search in self._searches]
         if self._earlier is not None:
             earlier = self._earlier.comparisons
@@ -321,7 +329,8 @@ class Sweep:
 
     @property
     def _pinned(self) -> bool | None:
-        """Whether bound threads are faster in one phase and slower in none; None before it was measured."""
+        """Whether bound threads are faster in one phase and slower in none; None before it was
+        measured."""
         measured = [
             contest
             for contest in self._pinning.values()

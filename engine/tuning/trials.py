@@ -1,9 +1,9 @@
 """Measurements of a sweep, taken on an open session after its conversation, which is not changed.
 
-Tokens fed here are dropped by setting the length back. Decode is measured token by token, as a reply is written;
-prefill as one block, as a prompt is read. Weights change place under the conversation's session without affecting it:
-the same numbers at another address. KV types need caches of their own: each gets a session, filled alike and closed
-afterwards.
+Tokens fed here are dropped by setting the length back. Decode is measured token by token, as a
+reply is written; prefill as one block, as a prompt is read. Weights change place under the
+conversation's session without affecting it: the same numbers at another address. KV types need
+caches of their own: each gets a session, filled alike and closed afterwards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from engine.weights.modes import HUGE, MMAP, RESERVE_BYTES, WEIGHT_MODES
 
 DECODE_SAMPLE_S = 0.4
 PREFILL_SAMPLE_S = 0.8
-"""Target duration of a sample in seconds: long compared with a time slice, short for a waiting user."""
+"""Target duration of a sample in seconds: long compared with a time slice, short for a waiting
+user."""
 LEAST_DECODE = 2
 MOST_DECODE = 64
 LEAST_PREFILL = 16
@@ -33,11 +34,13 @@ MOST_PREFILL = 256
 FIRST_PREFILL = 16
 """Tokens of the first prefill, whose time determines the size of samples."""
 MOST_FILLED = 4096
-"""Limit on the tokens in compared caches; more would show larger differences, and take more memory."""
+"""Limit on the tokens in compared caches; more would show larger differences, and take more
+memory."""
 LEAST_FILLED = 256
 """Least tokens in compared caches: in shorter contexts the KV type hardly matters."""
 COMPUTED_TOKENS = 64
-"""Tokens computed to fill a cache; the rest are copies, since computing thousands may take minutes."""
+"""Tokens computed to fill a cache; the rest are copies, since computing thousands may take
+minutes."""
 SAMPLE_ROOM = 128
 HUGE_ENOUGH = 0.9
 """Share of a copy in huge pages from which the report does not mention missing ones."""
@@ -126,7 +129,8 @@ class SessionTrials:
         self._model.set_pinned(self.pinned)
 
     def _decode(self, n_tokens: int) -> float:
-        """Return the seconds for ``n_tokens`` single steps, after one uncounted step that wakes the threads."""
+        """Return the seconds for ``n_tokens`` single steps, after one uncounted step that wakes the
+        threads."""
         with self._session.forgetting():
             self._session.feed([self._token(0)])
             start = self._clock()
@@ -147,7 +151,8 @@ class SessionTrials:
 
 
 def sample_size(n: int, seconds: float, wanted_s: float, least: int, most: int, room: int) -> int:
-    """Return the tokens that take about ``wanted_s``, given that ``n`` took ``seconds``; at most ``room``."""
+    """Return the tokens that take about ``wanted_s``, given that ``n`` took ``seconds``; at most
+    ``room``."""
     if seconds > 0:
         wanted = int(n * wanted_s / seconds)
     else:
@@ -196,7 +201,8 @@ class WeightTrials:
         room = self._room
         return (
             f"huge pages: a copy of {shown_bytes(room.copy_bytes)} next to the file's own pages, "
-            f"{shown_bytes(room.needed_bytes)} with a reserve; {shown_bytes(room.available_bytes)} are available"
+            f"{shown_bytes(room.needed_bytes)} with a reserve; "
+            f"{shown_bytes(room.available_bytes)} are available"
         )
 
     def own_bytes(self, option: str) -> int:
@@ -216,7 +222,8 @@ class WeightTrials:
 
         def copying(progress: Progress) -> None:
             tell(
-                f"copying the weights into huge pages: {shown_bytes(progress.done)} of {shown_bytes(progress.total)}"
+                f"copying the weights into huge pages: {shown_bytes(progress.done)} of "
+                f"{shown_bytes(progress.total)}"
             )
 
         self._model.use_weights(HUGE, copying, keep_copy=True)
@@ -239,7 +246,10 @@ class WeightTrials:
         share = self._huge_bytes / max(1, self._room.copy_bytes)
         if share >= HUGE_ENOUGH:
             return ""
-        return f"The system gave huge pages for only {100 * share:.0f} % of the copy (`jalopy doctor` may know why)."
+        return (
+            f"The system gave huge pages for only {100 * share:.0f} % of the copy (`jalopy "
+            f"doctor` may know why)."
+        )
 
     def close(self) -> None:
         """Restore the earlier mode; a copy made for the measurement is dropped."""
@@ -247,7 +257,8 @@ class WeightTrials:
 
 
 class KVTrials:
-    """The present type of the KV cache and the exact ones, each in a session with the same filled context.
+    """The present type of the KV cache and the exact ones, each in a session with the same filled
+    context.
 
     The others may be faster, but speed is no reason to be less exact.
 
@@ -285,7 +296,8 @@ class KVTrials:
         return sorted(names, key=lambda name: KV_TYPES[name].bytes_per_element)
 
     def _choose(self) -> tuple[int, Sequence[str]]:
-        """Return (tokens, KV types) that fit into memory; drops a type before it shortens the context."""
+        """Return (tokens, KV types) that fit into memory; drops a type before it shortens the
+        context."""
         filled = min(MOST_FILLED, self._n_ctx // 2) // 8 * 8
         small = [
             name
@@ -313,7 +325,10 @@ class KVTrials:
             names = list(self._needs)
         needed = shown_bytes(self._needed_bytes(self.n_context, names))
         available = shown_bytes(max(0, self._available_bytes))
-        return f"KV types: caches of {self.n_context:,} tokens, {needed}; {available} are available next to the weights"
+        return (
+            f"KV types: caches of {self.n_context:,} tokens, {needed}; {available} are available "
+            f"next to the weights"
+        )
 
     @property
     def left_out(self) -> str:
@@ -321,7 +336,10 @@ class KVTrials:
         missing = [name for name in self._needs if name not in self.options]
         if len(self.options) > 1:
             if missing:
-                return f"{', '.join(missing)} is not tried: it does not fit into memory next to the others"
+                return (
+                    f"{', '.join(missing)} is not tried: it does not fit into memory next to the "
+                    f"others"
+                )
             return ""
         if self._n_ctx // 2 < LEAST_FILLED:
             return (
@@ -334,7 +352,10 @@ class KVTrials:
         return self._needs[option].bytes_for(self._n_ctx)
 
     def open(self, tell: Tell) -> None:
-        """Open a session for each type, and fill it. Raises MemoryPlanError: a cache does not fit into memory."""
+        """Open a session for each type, and fill it.
+
+        Raises MemoryPlanError: a cache does not fit into memory.
+        """
         for name in self.options:
 
             def compiling(progress: Progress, name: str = name) -> None:
@@ -342,7 +363,8 @@ class KVTrials:
 
             def filling(done: int, total: int, name: str = name) -> None:
                 tell(
-                    f"filling a cache of {name} with {self.n_context:,} tokens: {done} of {total} computed"
+                    f"filling a cache of {name} with {self.n_context:,} tokens: {done} of "
+                    f"{total} computed"
                 )
 
             session = self._model.session(self.n_context + SAMPLE_ROOM, name, compiling)

@@ -1,4 +1,5 @@
-"""The places of a model's weights: always in the file's map, optionally copied to huge pages as well."""
+"""The places of a model's weights: always in the file's map, optionally copied to huge pages as
+well."""
 
 from __future__ import annotations
 
@@ -22,12 +23,13 @@ RESERVE_BYTES = 300 << 20
 
 @dataclass(frozen=True)
 class RoomForBoth:
-    """Memory needed to hold the weights in the map and in huge pages at once, without evicting either.
+    """Memory needed to hold the weights in the map and in huge pages at once, without evicting
+    either.
 
     Attributes:
         copy_bytes: size of the copy.
-        needed_bytes: the copy if it does not exist yet, the file's pages (the system counts them as available), and
-            the reserve.
+        needed_bytes: the copy if it does not exist yet, the file's pages (the system counts them as
+            available), and the reserve.
         available_bytes: memory available now.
     """
 
@@ -92,6 +94,7 @@ class WeightModes:
         wanted = self._mapped.memory_bytes + RESERVE_BYTES
         if wanted > available:
             raise MemoryPlanError(
-                f"{self._shown_name}: weights in huge pages need {shown_bytes(wanted)} of their own, "
+                f"{self._shown_name}: weights in huge pages need {shown_bytes(wanted)} of "
+                f"their own, "
                 f"{shown_bytes(available)} are available (use weights = mmap)"
             )

@@ -1,7 +1,7 @@
 """Searches a model's weights for NaN and infinity, without computing a token.
 
-In quantised types only scales and minima can be NaN or infinite. The file is read once, in order, and a few bytes of
-each block are examined. Imports no kernel and no numba.
+In quantised types only scales and minima can be NaN or infinite. The file is read once, in order,
+and a few bytes of each block are examined. Imports no kernel and no numba.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _PLAIN: dict[str, tuple[str, int]] = {
     "F16": ("<u2", 0x7C00),
     "BF16": ("<u2", 0x7F80),
 }
-"""Plain types: the dtype of their bits, and the exponent bits that are all set only in NaN and infinity."""
+"""Plain types: the dtype of their bits, and the exponent bits that are all set only in NaN and
+infinity."""
 _F16_EXPONENT = 0x7C00
 _STEP_BYTES = 8 << 20
 
@@ -54,8 +55,8 @@ def damaged_tensors(
     """Yield every tensor that holds NaN or infinity, in the file's order.
 
     Args:
-        progress: called with (bytes done, bytes in all, the tensor's name) after every few megabytes; may raise to end
-            the scan.
+        progress: called with (bytes done, bytes in all, the tensor's name) after every few
+            megabytes; may raise to end the scan.
     """
     done_bytes = 0
     for tensor in sorted(weights.tensors.values(), key=lambda one: one.address):
@@ -82,7 +83,8 @@ def _bad_exponents(blocks: _Blocks) -> _Found:
 
 
 def _bad_nibbles(blocks: _Blocks) -> _Found:
-    """Where the half in the upper nibbles of the last four words of a block of IQ1_M is NaN or infinite."""
+    """Where the half in the upper nibbles of the last four words of a block of IQ1_M is NaN or
+    infinite."""
     high = (blocks[:, :, 53] >> 4) | (blocks[:, :, 55] & 0xF0)
     exponent = _F16_EXPONENT >> 8
     found: _Found = np.equal(np.bitwise_and(high, exponent), exponent)
@@ -99,7 +101,8 @@ _WITHOUT_HALVES: dict[str, Callable[[_Blocks], _Found]] = {
     "IQ1_M": _bad_nibbles,
     "NVFP4": _nothing_bad,
 }
-"""Quantised types whose scales are no halves: which blocks (n_rows, n_blocks, type_size) have a bad one."""
+"""Quantised types whose scales are no halves: which blocks (n_rows, n_blocks, type_size) have a bad
+one."""
 
 
 def _bad_by_row(

@@ -1,7 +1,8 @@
-"""Named views into the mapped file: every tensor the architecture asks for, checked, as an address and a shape.
+"""Named views into the mapped file: every tensor the architecture asks for, checked, as an address
+and a shape.
 
-Weights are in the file's map; a copy in huge pages is made only when asked for. Knows which tensors, shapes and types a
-model may have; knows no arithmetic.
+Weights are in the file's map; a copy in huge pages is made only when asked for. Knows which
+tensors, shapes and types a model may have; knows no arithmetic.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _GLANCE_PAGES = 16 << 10
 FACTORS = ".lora_a", ".lora_b"
 """What the names of an adapter's two matrices for a tensor end with, after the tensor's own."""
 STREAMED_AT_ONCE = 3
-"""Streamed matrices in memory at a time: the one in use, the next, and the one before, about to be dropped."""
+"""Streamed matrices in memory at a time: the one in use, the next, and the one before, about to be
+dropped."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,12 @@ class TensorSpec:
         shape: (n_rows, n_cols) of a matrix, (n,) of a vector; the reverse of GGUF's dimensions.
         required: a file without it is refused.
         is_table: rows are looked up in it, one for a token.
-        read_share: of the whole, what a token reads: less than 1 where only some of the experts are asked.
-        replaces: a table that is multiplied with in this one's place where the file does without it.
-        instead_of: another tensor that a file may have in this one's place; one of the two is required.
+        read_share: of the whole, what a token reads: less than 1 where only some of the experts are
+            asked.
+        replaces: a table that is multiplied with in this one's place where the file does without
+            it.
+        instead_of: another tensor that a file may have in this one's place; one of the two is
+            required.
         is_vectors: rows of a matrix that is no factor of a product: norms of heads.
         stays_in_file: so little of it is read for a token that it is not brought into memory.
         n_parts: equal parts of a row that are read by themselves: each must be whole blocks.
@@ -86,8 +91,8 @@ class Tensor:
         n_rows: 1 for a vector.
         n_cols: elements of a row, a multiple of the type's block.
         row_bytes: from one row to the next; rows follow each other without gaps.
-        address: where row 0 begins, valid as long as the ``Weights`` it came from. Aligned as the file aligns it
-            (8 bytes or more), not to cache lines.
+        address: where row 0 begins, valid as long as the ``Weights`` it came from. Aligned as the
+            file aligns it (8 bytes or more), not to cache lines.
         first_row: of a part, its place in the whole tensor.
     """
 
@@ -133,7 +138,8 @@ class LowRank:
 
 
 class Weights:
-    """All tensors of a model, by GGUF name. Holds the map, so that no address outlives it while this object lives.
+    """All tensors of a model, by GGUF name. Holds the map, so that no address outlives it while
+    this object lives.
 
     Attributes:
         tensors: name -> tensor, in the architecture's order.
@@ -141,7 +147,8 @@ class Weights:
         memory_bytes: of those that are brought into memory.
         places: file, first byte and end of what is brought into memory, in whole pages.
         exceeds_memory: they are read from disk again and again, as they are needed.
-        streamed: names of the dense layers' matrices that every token reads from disk, so that the others stay.
+        streamed: names of the dense layers' matrices that every token reads from disk, so that the
+            others stay.
         low_ranks: what adapters add to a tensor, by its name.
     """
 
@@ -176,9 +183,11 @@ class Weights:
         """Compare the file's tensors with what the architecture expects.
 
         Raises:
-            GGUFError: a tensor is missing, unexpected, of the wrong shape, or a vector that is not F32.
+            GGUFError: a tensor is missing, unexpected, of the wrong shape, or a vector that is not
+                F32.
             UnsupportedQuantError: a tensor's type is not in ``QUANTS``.
-            BrokenModelError: a norm, bias or rope factor is NaN or infinite, or a rope factor is not above zero.
+            BrokenModelError: a norm, bias or rope factor is NaN or infinite, or a rope factor is
+                not above zero.
         """
         present = checked_tensors(gguf, config, expected)
         weights = cls(gguf, present, [name for name in present if expected[name].stays_in_file])
@@ -199,7 +208,8 @@ class Weights:
         self._expert_bytes = sum(self.tensors[name].size_bytes for name in partly)
 
     def _without(self, names: Collection[str]) -> tuple[list[Place], list[View]]:
-        """The files but for some tensors, in whole pages: file, first byte and end of each part, and its view."""
+        """The files but for some tensors, in whole pages: file, first byte and end of each part,
+        and its view."""
         places = []
         views = []
         for part, (path, view) in enumerate(zip(self._paths, self._views, strict=True)):
@@ -211,10 +221,12 @@ class Weights:
         return places, views
 
     def fit_into(self, available_bytes: int | None, other_bytes: int = 0) -> None:
-        """Choose what is read from disk for every token where the weights exceed available memory; None: they fit.
+        """Choose what is read from disk for every token where the weights exceed available memory;
+        None: they fit.
 
-        Dense layers are read in order, so that the system's memory of what was used last would hold nothing of use.
-        What else has to fit decides how much is read, not whether: a cache that is not filled yet costs no memory.
+        Dense layers are read in order, so that the system's memory of what was used last would hold
+        nothing of use. What else has to fit decides how much is read, not whether: a cache that is
+        not filled yet costs no memory.
         """
         size_bytes = sum(end - first for _, first, end in self.places)
         self.exceeds_memory = available_bytes is not None and size_bytes >= available_bytes
@@ -229,7 +241,8 @@ class Weights:
             self.streamed = frozenset()
 
     def _spread(self, excess_bytes: int) -> frozenset[str]:
-        """Names of dense matrices of that size at least, evenly spread: one is read while others are computed."""
+        """Names of dense matrices of that size at least, evenly spread: one is read while others
+        are computed."""
         sizes = {name: self.tensors[name].size_bytes for name in reversed(self._dense)}
         wanted = excess_bytes + STREAMED_AT_ONCE * max(sizes.values(), default=0)
         found = []
@@ -243,7 +256,8 @@ class Weights:
         return frozenset(found)
 
     def places_to_read(self) -> list[Place]:
-        """File, first byte and end of what is to stay in memory, unless nearly all of it is there."""
+        """File, first byte and end of what is to stay in memory, unless nearly all of it is
+        there."""
         if not self.exceeds_memory:
             return self.places
         if self.streamed:
@@ -265,7 +279,8 @@ class Weights:
         return changed
 
     def copied_to_huge_pages(self, progress: Callable[[int, int], None]) -> Weights:
-        """Copy what is brought into memory, in file order, to anonymous memory that is advised for huge pages.
+        """Copy what is brought into memory, in file order, to anonymous memory that is advised for
+        huge pages.
 
         Args:
             progress: called with (bytes done, bytes in all) after every few megabytes.
@@ -309,7 +324,8 @@ class Weights:
         return copy
 
     def map_ahead(self) -> residency.MappingAhead:
-        """Begin to prepare the file's map for the first walk; to be stopped before the file is closed."""
+        """Begin to prepare the file's map for the first walk; to be stopped before the file is
+        closed."""
         return residency.MappingAhead(self._brought_in)
 
     @property
@@ -320,7 +336,8 @@ class Weights:
         return 0
 
     def resident_share(self) -> float:
-        """Share of what should be in memory that is there; 1 for copied weights and where the system is silent."""
+        """Share of what should be in memory that is there; 1 for copied weights and where the
+        system is silent."""
         if self._memory:
             share = None
         else:
@@ -330,7 +347,8 @@ class Weights:
         return share
 
     def resident_bytes(self) -> int | None:
-        """Estimate how much of the weights, in the map or copied, is in memory now, looking at a part of the pages.
+        """Estimate how much of the weights, in the map or copied, is in memory now, looking at a
+        part of the pages.
 
         None where the system does not say.
         """
@@ -347,7 +365,8 @@ class Weights:
         return self.tensors[name]
 
     def rows(self, name: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Look at a tensor's bytes: (n_rows, row_bytes) uint8, C-contiguous, read-only, inside the map."""
+        """Look at a tensor's bytes: (n_rows, row_bytes) uint8, C-contiguous, read-only, inside the
+        map."""
         tensor = self.tensors[name]
         view, start = self._place(tensor)
         return view[start : start + tensor.size_bytes].reshape(tensor.n_rows, tensor.row_bytes)
@@ -361,7 +380,8 @@ class Weights:
         raise AssertionError(f"{tensor.name} is in no view")
 
     def quantization_label(self) -> str:
-        """Name the mix: what the file says (``Q4_K_M``) if its tensors agree, else its matrices' commonest type."""
+        """Name the mix: what the file says (``Q4_K_M``) if its tensors agree, else its matrices'
+        commonest type."""
         matrices = [
             tensor
             for tensor in self.tensors.values()
@@ -403,7 +423,8 @@ class Weights:
 def checked_tensors(
     gguf: GGUFFile, config: ModelConfig, expected: Mapping[str, TensorSpec]
 ) -> dict[str, TensorInfo]:
-    """Compare what the header says of the file's tensors with what the architecture expects, and return them.
+    """Compare what the header says of the file's tensors with what the architecture expects, and
+    return them.
 
     Raises:
         GGUFError, UnsupportedQuantError: as ``Weights.check`` says.
@@ -418,7 +439,8 @@ def checked_tensors(
 def multiplied(
     present: Collection[str], expected: Mapping[str, TensorSpec]
 ) -> dict[str, TensorSpec]:
-    """Specifications of the tensors that a file holds; a table that is multiplied with counts as a matrix."""
+    """Specifications of the tensors that a file holds; a table that is multiplied with counts as a
+    matrix."""
     found = {name: expected[name] for name in present}
     for name, spec in expected.items():
         if spec.replaces in found and name not in found:
@@ -480,7 +502,8 @@ def _present(gguf: GGUFFile, expected: Mapping[str, TensorSpec]) -> dict[str, Te
 def _refuse_unexpected(
     gguf: GGUFFile, expected: Mapping[str, TensorSpec], config: ModelConfig
 ) -> None:
-    """Refuse tensors no one would read: half a model runs as silently wrong as one without its biases."""
+    """Refuse tensors no one would read: half a model runs as silently wrong as one without its
+    biases."""
     for name in gguf.tensors:
         if name in expected:
             continue
@@ -503,7 +526,10 @@ def _check_tensor(gguf: GGUFFile, info: TensorInfo, expected: TensorSpec) -> Non
     if info.type_name not in QUANTS:
         raise _fail(
             gguf,
-            f"tensor {info.name} is {info.type_name} (ggml type {info.ggml_type}); supported: {', '.join(QUANTS)}",
+            (
+                f"tensor {info.name} is {info.type_name} (ggml type {info.ggml_type}); supported: "
+                f"{', '.join(QUANTS)}"
+            ),
             UnsupportedQuantError,
         )
     block = GGML_TYPES[info.ggml_type].block_size
@@ -511,12 +537,18 @@ def _check_tensor(gguf: GGUFFile, info: TensorInfo, expected: TensorSpec) -> Non
     if part % block:
         raise _fail(
             gguf,
-            f"tensor {info.name} is {info.type_name}: {part} weights of a layer are no blocks of {block}",
+            (
+                f"tensor {info.name} is {info.type_name}: {part} weights of a layer are no blocks "
+                f"of {block}"
+            ),
         )
     if expected.is_plain and info.type_name != "F32":
         raise _fail(
             gguf,
-            f"tensor {info.name} is {info.type_name}; norms, biases, positions and rope factors must be F32",
+            (
+                f"tensor {info.name} is {info.type_name}; norms, biases, positions and rope "
+                f"factors must be F32"
+            ),
         )
 
 

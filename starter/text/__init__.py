@@ -1,1 +1,2 @@
-"""The training text: one file per topic, each of which asks and answers; ``conversation`` strings them together."""
+"""The training text: one file per topic, each of which asks and answers; ``conversation`` strings
+them together."""

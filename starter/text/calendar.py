@@ -112,7 +112,8 @@ def _neighbour(kind: str, rng: Writer) -> Turn:
 
 
 def answer(kind: str, n: int, day: int, month: int, p: int) -> str:
-    """Return the answer to a kind of question: ``n`` days from a ``day``, a ``month``, or place ``p``."""
+    """Return the answer to a kind of question: ``n`` days from a ``day``, a ``month``, or place
+    ``p``."""
     name = MONTHS[month]
     answers: dict[str, Callable[[], str]] = {
         "tomorrow": lambda: f"Tomorrow is {DAYS[(day + 1) % 7]}.",

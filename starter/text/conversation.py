@@ -1,4 +1,5 @@
-"""Whole conversations: topics in a row, with things to remember between them, written as people type."""
+"""Whole conversations: topics in a row, with things to remember between them, written as people
+type."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ _TOPICS_OF_MORE = TOPICS | {
 }
 """Weights of the topics with many wordings; most of these are of single facts."""
 _TOPICS_AT_THE_END = _TOPICS_OF_MORE | {"geography": 56}
-"""Weights of the topics while the rates fall; more geography, since a list of neighbours must be complete."""
+"""Weights of the topics while the rates fall; more geography, since a list of neighbours must be
+complete."""
 _SYSTEM_PROMPTS = (
     "You are a helpful assistant.",
     "You are the starter model of Jalopy.",
@@ -93,10 +95,11 @@ def conversation(
 
     Args:
         rng: decides everything.
-        share_short: how many of the conversations have one topic, or a thing told and asked. Models learn to look at
-            the question sooner where there is little else to look at.
-        share_copying: how many are about what stands in them and nowhere else. Names are remembered and sums are
-            written in steps by looking back, which is learnt late where knowing by heart pays as well.
+        share_short: how many of the conversations have one topic, or a thing told and asked. Models
+            learn to look at the question sooner where there is little else to look at.
+        share_copying: how many are about what stands in them and nowhere else. Names are remembered
+            and sums are written in steps by looking back, which is learnt late where knowing by
+            heart pays as well.
 
     Returns:
         The system prompt, mostly "", and the turns.
@@ -163,7 +166,8 @@ def _topic(topic: str, person: memory.Person, so_far: list[Turn], rng: Writer) -
 
 
 def as_typed(text: str, rng: Writer, topic: str = "") -> str:
-    """Write a message as people type it: with a word before or behind, in small letters, without its last sign."""
+    """Write a message as people type it: with a word before or behind, in small letters, without
+    its last sign."""
     copies = topic in ("tell", "echo", "last")
     if not copies and rng.random() < 0.25:
         text = capital(rephrased(text, rng))

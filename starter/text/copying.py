@@ -1,4 +1,5 @@
-"""Answers that stand in the question itself: words said again, and one of several things just told."""
+"""Answers that stand in the question itself: words said again, and one of several things just
+told."""
 
 from __future__ import annotations
 

@@ -85,7 +85,10 @@ def answer(kind: str, country: Country, rng: Writer) -> str:
         capital = _sentence_end(country.capital)
         return f"{capitalised(name)} is a country in {country.continent}. Its capital is {capital}"
     if kind == "both":
-        return f"{capitalised(name)} is in {country.continent}. Its capital is {_sentence_end(country.capital)}"
+        return (
+            f"{capitalised(name)} is in {country.continent}. Its capital is "
+            f"{_sentence_end(country.capital)}"
+        )
     if not neighbours:
         return f"{capitalised(name)} has no land borders."
     if kind == "how many":

@@ -1,6 +1,8 @@
-"""Other ways to say a question, by rule: the same thing asked indirectly, or politely, or with another verb.
+"""Other ways to say a question, by rule: the same thing asked indirectly, or politely, or with
+another verb.
 
-Frames that the written test uses are left out on purpose ("Could you tell me", "Remind me", "I'd like to know", ...).
+Frames that the written test uses are left out on purpose ("Could you tell me", "Remind me", "I'd
+like to know", ...).
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ _IN_ORDER = re.compile(r"(?:What is|What's) ((?:the|my|a|an) .+)\?")
 _HOW_TO = re.compile(r"How do I (.+)\?")
 _DOES = re.compile(r"What does (.+) (mean|do|measure|become)\?")
 _ORDER = re.compile(
-    r"(Name|List|Tell me|Give me|Say|Count|Add|Multiply|Divide|Subtract|Explain|Calculate|Compute) (.+)\."
+    r"(Name|List|Tell me|Give "
+    r"me|Say|Count|Add|Multiply|Divide|Subtract|Explain|Calculate|Compute) (.+)\."
 )
 _QUESTION = re.compile(r"(?:What|Which|Who|Where|When|How|Is|Does|Do|Are|In|On)\b.*\?")
 

@@ -20,8 +20,9 @@ class Writer(Random):
     """Decides everything in a text; the same seed writes the same.
 
     Attributes:
-        share_more: how often a question is asked in one of the wordings under ``more``. With few wordings a model
-            learns sooner what is asked, with many it learns to understand those that it has not read.
+        share_more: how often a question is asked in one of the wordings under ``more``. With few
+            wordings a model learns sooner what is asked, with many it learns to understand those
+            that it has not read.
         share_endless: how many of the questions beyond the model invite it to go on for ever.
     """
 

@@ -1,4 +1,5 @@
-"""Drives the chat in tests: an application over the scripted engine, and waiting for what must become true."""
+"""Drives the chat in tests: an application over the scripted engine, and waiting for what must
+become true."""
 
 from __future__ import annotations
 
@@ -160,13 +161,15 @@ async def chatting(
             ):
                 if gate:
                     gate.open()
-    # The program would end with its thread; here the thread goes on, and writes files that a test looks at.
+    # The program would end with its thread; here the thread goes on, and writes files that a test
+    # looks at.
     app.bridge.close(_PATIENCE_S)
 
 
 @asynccontextmanager
 async def chatting_for_real(model: Path, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Driver]:
-    """Run the chat over the engine itself, which may have to compile, and always takes the likeliest token."""
+    """Run the chat over the engine itself, which may have to compile, and always takes the
+    likeliest token."""
     settings = override(built_in_settings(), "sampling.temperature", 0.0, "a test")
     app = JalopyApp(settings, model)
     async with app.run_test(size=size) as pilot:

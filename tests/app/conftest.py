@@ -28,9 +28,11 @@ def _parsed_once(sheet: ThriftyStylesheet, *source: Any, **place: Any) -> list[R
 def screens_for_tests() -> Iterator[None]:
     """Screens in any terminal and on a busy machine, and at less cost."""
     with pytest.MonkeyPatch.context() as patch:
-        # Whatever terminal the tests run in, it has more than sixteen colours unless a test says otherwise.
+        # Whatever terminal the tests run in, it has more than sixteen colours unless a test says
+        # otherwise.
         patch.setenv("COLORTERM", "truecolor")
-        # Textual takes a process for idle that used little CPU for 20 ms, which on a busy machine it always did.
+        # Textual takes a process for idle that used little CPU for 20 ms, which on a busy machine
+        # it always did.
         for module in ("textual.app", "textual.pilot"):
             patch.setattr(f"{module}.wait_for_idle", settled)
         # Each key asked every widget whether it had done its work; once the loop is idle all have.
@@ -40,7 +42,8 @@ def screens_for_tests() -> Iterator[None]:
             patch.setattr(ThriftyCompositor, name, put_off, raising=False)
         for name in ("press", "resize_terminal", "_post_mouse_events"):
             patch.setattr(Pilot, name, drawn_before(getattr(Pilot, name)))
-        # The tests' applications, of which there are many, share what is parsed of the same sources.
+        # The tests' applications, of which there are many, share what is parsed of the same
+        # sources.
         patch.setattr(ThriftyStylesheet, "_parse_rules", _parsed_once)
         yield
 

@@ -1,7 +1,9 @@
-"""An engine that computes nothing: scripted replies, a scripted clock, gates instead of sleeps, errors on demand.
+"""An engine that computes nothing: scripted replies, a scripted clock, gates instead of sleeps,
+errors on demand.
 
-It mirrors the public names and signatures of ``engine`` (``Model``, ``Session``, ``Tokenizer``, ``ChatPrompt``), so a
-test hands ``Script.open_model`` to whatever opens models. It never imports numba, and numpy only for logits.
+It mirrors the public names and signatures of ``engine`` (``Model``, ``Session``, ``Tokenizer``,
+``ChatPrompt``), so a test hands ``Script.open_model`` to whatever opens models. It never imports
+numba, and numpy only for logits.
 
     script = Script(replies=[["Hel", "lo"]])
     model = script.open_model()                    # or FakeModel.open("x.gguf", script=script)
@@ -40,7 +42,8 @@ from engine.sampling.logprobs import TokenLogprobs
 BOS, EOS, SYSTEM, USER, ASSISTANT, END = range(6)
 _MARKERS = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT, "tool": USER}
 _PATIENCE_S = 300.0
-"""Longer than a test waits for any one thing: on a loaded machine it waits for several while the engine stands here."""
+"""Longer than a test waits for any one thing: on a loaded machine it waits for several while the
+engine stands here."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,8 @@ class FakeClock:
 
 
 class Gate:
-    """Holds the engine back until a test allows steps; ``cancel`` and ``open`` always get it going again."""
+    """Holds the engine back until a test allows steps; ``cancel`` and ``open`` always get it going
+    again."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -120,7 +124,8 @@ class Gate:
             self._condition.notify_all()
 
     def take(self, cancelled: threading.Event) -> None:
-        """Wait for a permit, or for the cancel flag; fail loudly rather than hang a test for ever."""
+        """Wait for a permit, or for the cancel flag; fail loudly rather than hang a test for
+        ever."""
         with self._condition:
             while not (self._is_open or self._permits or cancelled.is_set()):
                 self.waiting.set()
@@ -204,7 +209,8 @@ class Script:
             raise FileUnreadableError(f"{path.name}: no such file (check the path)")
 
     def open_model(self, *arguments: Any, **options: Any) -> FakeModel:
-        """Open a model whatever the arguments: stands in for ``app.chat.opening.open_model`` and the like."""
+        """Open a model whatever the arguments: stands in for ``app.chat.opening.open_model`` and
+        the like."""
         progress = options.get("progress") or (
             arguments[-1] if len(arguments) > 1 and callable(arguments[-1]) else None
         )
@@ -216,7 +222,8 @@ def _path_among(arguments: Iterable[object]) -> str | Path:
 
 
 class FakeTokenizer:
-    """Each word with the white space before it is a token; ids are given out in the order of appearance."""
+    """Each word with the white space before it is a token; ids are given out in the order of
+    appearance."""
 
     def __init__(self) -> None:
         self._pieces = ["<s>", "</s>", "<system>", "<user>", "<assistant>", "<end>"]
@@ -239,7 +246,8 @@ class FakeTokenizer:
         return self._ids[piece]
 
     def encode(self, text: str, bos: bool | None = None, special: bool = True) -> list[int]:
-        """Split into words; ``special`` changes nothing, since no text spells a control token here."""
+        """Split into words; ``special`` changes nothing, since no text spells a control token
+        here."""
         start = [BOS] if (self.add_bos if bos is None else bos) else []
         return start + [self.id_of(piece) for piece in re.findall(r"\s*\S+|\s+$", text)]
 
@@ -474,7 +482,8 @@ class FakeModel:
         self.thread_calls.append((self.threads, self.prefill_threads))
 
     def use_adapters(self, chosen: Sequence[tuple[str, float]]) -> None:
-        """Remember the adapters, by their files' names, and forget what was read; or raise the scripted error."""
+        """Remember the adapters, by their files' names, and forget what was read; or raise the
+        scripted error."""
         names = [(Path(path).name, scale) for path, scale in chosen]
         for error in [
             self.script.open_errors[name] for name, _ in names if name in self.script.open_errors
@@ -583,7 +592,8 @@ class FakeModel:
 
 
 class FakeSession:
-    """Stands in for ``engine.Session``: the cache is a list of token ids, the reply comes from the script."""
+    """Stands in for ``engine.Session``: the cache is a list of token ids, the reply comes from the
+    script."""
 
     def __init__(self, model: FakeModel, n_ctx: int, kv: str) -> None:
         self.model = model
@@ -666,7 +676,8 @@ class FakeSession:
         return False
 
     def shift_towards(self, ids: Sequence[int]) -> int:
-        """Drop the tokens from the midst that a prompt lacks, if it goes on with what comes after them."""
+        """Drop the tokens from the midst that a prompt lacks, if it goes on with what comes after
+        them."""
         wanted = list(ids)
         kept = common_prefix(wanted, self.tokens)
         for n_drop in range(1, self.length - kept - 16 + 1):
@@ -702,7 +713,8 @@ class FakeSession:
         self.fed_counts.append(len(ids))
 
     def retrace(self, ids: Sequence[int], guess: bool) -> int:
-        """Take half the time a token where guesses are allowed, of which every second comes true."""
+        """Take half the time a token where guesses are allowed, of which every second comes
+        true."""
         self.tokens += ids
         self._script.clock.advance(self._script.seconds_per_token * len(ids) / (1 + guess))
         return len(ids) // 2 if guess else 0
@@ -717,7 +729,8 @@ class FakeSession:
         guess: bool = False,
         n_logprobs: int | None = None,
     ) -> Iterator[Generated]:
-        """Yield the next scripted reply, token by token; or the rest of the last one, after the ids ``after``.
+        """Yield the next scripted reply, token by token; or the rest of the last one, after the ids
+        ``after``.
 
         After ids that do not begin the last one, the next one follows.
         """

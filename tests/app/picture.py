@@ -1,7 +1,8 @@
 """Pictures of screens as text files: what stands in ``pictures/`` is what the terminal shows.
 
-One file for each scene, with a section for each kind of terminal. Colours and attributes stand below the text, as
-lists of the words that have them. ``make pictures`` draws all again; look at the difference before keeping it.
+One file for each scene, with a section for each kind of terminal. Colours and attributes stand
+below the text, as lists of the words that have them. ``make pictures`` draws all again; look at the
+difference before keeping it.
 """
 
 from __future__ import annotations
@@ -34,13 +35,15 @@ _SCROLL_BAR_ENDS = re.compile(" [▁▂▃▄▅▆▇](?= ?[│|])")
 
 
 def text_of(driver: Driver) -> str:
-    """Return what the terminal shows, without the ends of scroll bars, which without colour are drawn otherwise."""
+    """Return what the terminal shows, without the ends of scroll bars, which without colour are
+    drawn otherwise."""
     lines = (_SCROLL_BAR_ENDS.sub("  ", line) for line in driver.screen_text().splitlines())
     return "\n".join((line[:-1] + line[-1:].strip("▁▂▃▄▅▆▇█")).rstrip() for line in lines) + "\n"
 
 
 def styles_of(driver: Driver) -> str:
-    """Return which words stand out and how, a line for each style; words without any style are left out."""
+    """Return which words stand out and how, a line for each style; words without any style are left
+    out."""
     words: dict[str, list[str]] = {}
     for segment in _runs(driver):
         name = _name_of(segment.style or Style())
@@ -111,7 +114,8 @@ class Picture:
     async def check(
         self, section: str, driver: Driver, look: Callable[[Driver], str] = text_of
     ) -> str:
-        """Wait until the screen looks as it is kept, or say what differs; drawing, keep what it looks like."""
+        """Wait until the screen looks as it is kept, or say what differs; drawing, keep what it
+        looks like."""
         if IS_DRAWING:
             for _ in range(_PAUSES):  # a screen below a modal one is drawn after it
                 await driver.pilot.pause()

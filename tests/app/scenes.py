@@ -1,4 +1,7 @@
-"""Scenes of the pictures, and how each comes about. A new screen gets its pictures with a line in ``SCENES``."""
+"""Scenes of the pictures, and how each comes about.
+
+A new screen gets its pictures with a line in ``SCENES``.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ Mostly they do not get **slow**: the programs got heavier.
 free -m
 ```
 """
-SECOND = "<think>\nThe user wants to clean it. Power first.\n</think>\n\nPower it off and take out the battery first."
+SECOND = (
+    "<think>\nThe user wants to clean it. Power first.\n</think>\n\nPower it off and take out the "
+    "battery first."
+)
 LAPTOP_SPEEDS = {1: 1.0, 2: 1.7, 3: 1.5, 4: 1.4}
 MANY_CORES = {n: min(n, 8) + 0.01 * n for n in range(1, 25)}
 PERSONAS = {"teacher.md": "You explain with examples.", "terse.txt": "Answer in one sentence."}
@@ -214,7 +220,8 @@ def held(message: str, n_tokens: int, *then: str, sees: str = "") -> Play:
 
 
 def dealt(message: str, n_tokens: int) -> Play:
-    """Ask, and let the screen show each of ``n_tokens`` tokens before the next, so that parsing is deterministic."""
+    """Ask, and let the screen show each of ``n_tokens`` tokens before the next, so that parsing is
+    deterministic."""
 
     async def play(driver: Driver) -> None:
         gate = driver.script.token_gate

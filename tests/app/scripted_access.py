@@ -8,7 +8,8 @@ from tests.app.fake_engine import Script
 
 
 class Patch(Protocol):
-    """pytest's monkeypatch, or ``builtins`` in a process that ends with its script: importing pytest takes 0.3 s."""
+    """pytest's monkeypatch, or ``builtins`` in a process that ends with its script: importing
+    pytest takes 0.3 s."""
 
     def setattr(self, target: object, name: str, value: object, /) -> None: ...
 

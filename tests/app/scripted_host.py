@@ -1,4 +1,5 @@
-"""One machine for all pictures: its cores, what the doctor reads, what the performance views see."""
+"""One machine for all pictures: its cores, what the doctor reads, what the performance views
+see."""
 
 from __future__ import annotations
 

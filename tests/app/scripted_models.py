@@ -1,4 +1,5 @@
-"""Models and downloads for pictures: a list that was never looked for, a download that asks no one."""
+"""Models and downloads for pictures: a list that was never looked for, a download that asks no
+one."""
 
 from __future__ import annotations
 

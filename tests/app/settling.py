@@ -1,4 +1,5 @@
-"""When has the interface done what it was asked for? When nothing is left to run and nothing to draw."""
+"""When has the interface done what it was asked for? When nothing is left to run and nothing to
+draw."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def _drawing(app: App[object]) -> Screen[object] | None:
 
 
 def put_off(compositor: ThriftyCompositor, simplify: bool = False) -> object:
-    """Take note of what a frame would draw: of all the frames between two actions of a test one is drawn, the last."""
+    """Take note of what a frame would draw: of all the frames between two actions of a test one is
+    drawn, the last."""
     if simplify:  # a picture, which somebody looks at
         return Compositor.render_full_update(compositor, simplify)
     regions = compositor._dirty_regions.copy()

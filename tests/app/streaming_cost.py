@@ -1,8 +1,8 @@
 """Cost of streaming for the interface, without an engine: ``python -m tests.app.streaming_cost``.
 
-The real chat, headless, over the scripted engine. A reply that is long already grows by one drain's worth of text at a
-time; printed is the processor time of a drain with all that follows from it, and how many widgets there are. At ten
-drains a second, 1 ms is 1 % of one core.
+The real chat, headless, over the scripted engine. A reply that is long already grows by one drain's
+worth of text at a time; printed is the processor time of a drain with all that follows from it, and
+how many widgets there are. At ten drains a second, 1 ms is 1 % of one core.
 """
 
 from __future__ import annotations

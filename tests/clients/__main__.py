@@ -1,7 +1,9 @@
-"""``python -m tests.clients --url http://127.0.0.1:8080``: real clients hold a conversation with a tool.
+"""``python -m tests.clients --url http://127.0.0.1:8080``: real clients hold a conversation with a
+tool.
 
-Run it with the Python of an environment that has them; those that are missing are named. Each must get the model to
-call the tool, give back its result and read an answer. It ends with 1 where one cannot. It needs no other tests.
+Run it with the Python of an environment that has them; those that are missing are named. Each must
+get the model to call the tool, give back its result and read an answer. It ends with 1 where one
+cannot. It needs no other tests.
 """
 
 from __future__ import annotations
@@ -338,7 +340,10 @@ def main(arguments: list[str]) -> int:
                 text = ""
             n_failed += bool(fault)
             print(
-                f"{'FAILED' if fault else 'ok':<8} {name:<20} {how:<9} {fault or ' '.join(text.split())[:70]}",
+                (
+                    f"{'FAILED' if fault else 'ok':<8} {name:<20} {how:<9} "
+                    f"{fault or ' '.join(text.split())[:70]}"
+                ),
                 flush=True,
             )
     return 1 if n_failed else 0

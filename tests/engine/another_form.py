@@ -1,4 +1,5 @@
-"""A plugin that gives kernels the form of another processor, named by ``FORM``: slow on this one, and as right."""
+"""A plugin that gives kernels the form of another processor, named by ``FORM``: slow on this one,
+and as right."""
 
 import os
 

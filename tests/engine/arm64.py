@@ -1,7 +1,9 @@
-"""``python -m tests.engine.arm64 [TYPE...]``: the tests of vector operations and of weight types on emulated ARM64.
+"""``python -m tests.engine.arm64 [TYPE...]``: the tests of vector operations and of weight types on
+emulated ARM64.
 
-Kernels are compiled for a Cortex-A72 (without instructions for sums of four products) and a Neoverse N1 (with them),
-and run in ``unicorn``, against the same NumPy twins as on this processor. All types if none is named: an hour.
+Kernels are compiled for a Cortex-A72 (without instructions for sums of four products) and a
+Neoverse N1 (with them), and run in ``unicorn``, against the same NumPy twins as on this processor.
+All types if none is named: an hour.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Call the kernels of attention on NumPy arrays, in the way a plan would: by address, with a record."""
+"""Call the kernels of attention on NumPy arrays, in the way a plan would: by address, with a
+record."""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""``python -m tests.engine.attention_rate [KV...]``: attention of prompts and of decode, one thread, by shape.
+"""``python -m tests.engine.attention_rate [KV...]``: attention of prompts and of decode, one
+thread, by shape.
 
-Prompts: GFLOP/s of 24 tokens at the end of a length, and their share of what multiply-adds alone reach next to it.
-Decode: GB/s of keys and values from memory, and their share of what reading alone reaches. The least processor
-time of many runs; both forms of a change are measured in turn, in a process each, since other programs run meanwhile.
+Prompts: GFLOP/s of 24 tokens at the end of a length, and their share of what multiply-adds alone
+reach next to it.
+Decode: GB/s of keys and values from memory, and their share of what reading alone reaches. The
+least processor time of many runs; both forms of a change are measured in turn, in a process each,
+since other programs run meanwhile.
 """
 
 from __future__ import annotations
@@ -72,7 +75,8 @@ def multiply_add(op, thread, n_threads):
 
 
 def least_s(run: Callable[[], None]) -> float:
-    """The least of the thread's processor time that a call takes: what other programs take does not count."""
+    """The least of the thread's processor time that a call takes: what other programs take does not
+    count."""
     run()
     end = time.thread_time() + LEAST_S
     best = 1e9
@@ -112,7 +116,8 @@ def read_gbps(memory: Memory) -> float:
 
 
 class Bench:
-    """The prompt's last tokens with one KV head, or a decode step with as many layers as do not stay in the cache."""
+    """The prompt's last tokens with one KV head, or a decode step with as many layers as do not
+    stay in the cache."""
 
     def __init__(
         self, shape: Shape, kv: KVType, length: int, n_tokens: int, memory: Memory

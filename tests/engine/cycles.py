@@ -1,8 +1,9 @@
 """``python -m tests.engine.cycles [TYPE...]``: cycles of one core for 256 weights, by weight type.
 
-Measured: decode (one column), few (a column of four) and prefill (a column of 128), with the weights in L2 and beyond
-it; with ``--peer-python`` llama.cpp's in turn. Modelled with ``--mca haswell,skylake``: the decode loop as compiled for
-that processor, by LLVM's model (``llvm-mca``, or what MCA names). Nothing else may run meanwhile.
+Measured: decode (one column), few (a column of four) and prefill (a column of 128), with the
+weights in L2 and beyond it; with ``--peer-python`` llama.cpp's in turn. Modelled with
+``--mca haswell,skylake``: the decode loop as compiled for that processor, by LLVM's model
+(``llvm-mca``, or what MCA names). Nothing else may run meanwhile.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def _products(lines: list[str]) -> int:
 
 
 def weights_in(loop: list[str]) -> int:
-    """Weights of one pass: each product of bytes takes a register of them; of ARM64's all but ``sdot`` half of one."""
+    """Weights of one pass: each product of bytes takes a register of them; of ARM64's all but
+    ``sdot`` half of one."""
     found = [one for line in loop if (one := _PRODUCT.search(line))]
     return sum(
         8 if one["half"] else 16 if one["dot"] or "%ymm" not in one.string else 32 for one in found
@@ -85,7 +87,8 @@ def weights_in(loop: list[str]) -> int:
 
 
 def modelled(quant: str, processor: str) -> str:
-    """Instructions and cycles for 256 weights of one row in the decode loop, as LLVM models a processor."""
+    """Instructions and cycles for 256 weights of one row in the decode loop, as LLVM models a
+    processor."""
     program = (
         f"{'import tests.engine.arm64_target' if processor in ARM64 else ''}\n"
         f"from {QUANTS[quant]} import matvec\n"
@@ -119,7 +122,8 @@ class Ours:
     """Our kernels on one thread.
 
     Args:
-        ahead: how decode asks ahead, a choice of ``engine.plan.lookahead``; None for none in L2, the default beyond.
+        ahead: how decode asks ahead, a choice of ``engine.plan.lookahead``; None for none in L2,
+            the default beyond.
     """
 
     def __init__(self, ahead: int | None = None) -> None:
@@ -137,7 +141,8 @@ class Ours:
         return found
 
     def product_s(self, quant: str, n_rows: int, columns: int, repeats: int) -> float:
-        """Seconds of one product, the best of ``ROUNDS``; the activations are quantised once for all."""
+        """Seconds of one product, the best of ``ROUNDS``; the activations are quantised once for
+        all."""
         import numpy as np
 
         from engine.kernels.records import MATMUL_SCRATCH_BYTES, STEP
@@ -212,7 +217,8 @@ def row_bytes(quant: str) -> int:
 
 
 def measured(quant: str, ours: Ours, peer: Peer | None) -> list[str]:
-    """One cell for each place and number of columns: ours, or ours / llama.cpp's = how many times theirs is."""
+    """One cell for each place and number of columns: ours, or ours / llama.cpp's = how many times
+    theirs is."""
     cells = []
     for size in PLACES.values():
         n_rows = size // row_bytes(quant) // 16 * 16

@@ -1,8 +1,9 @@
-"""llama.cpp's matrix products, timed on request by whatever Python has llama-cpp-python. Imports nothing of ours.
+"""llama.cpp's matrix products, timed on request by whatever Python has llama-cpp-python. Imports
+nothing of ours.
 
-First writes what llama.cpp was built for. Then reads lines ``type rows cols columns repeats`` (type: ggml's number)
-and answers with the least seconds of one product, or "-" where the type is not known. Weights lie as its loader would
-place them: repacked where it repacks.
+First writes what llama.cpp was built for. Then reads lines ``type rows cols columns repeats``
+(type: ggml's number) and answers with the least seconds of one product, or "-" where the type is
+not known. Weights lie as its loader would place them: repacked where it repacks.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import numpy as np
 ROUNDS = 12
 BUILT_FOR = llama_cpp.llama_print_system_info().decode("utf-8", "replace").strip()
 REPACKED = {2, 12, 20, 39} if "AVX2 = 1" in BUILT_FOR else set()
-"""Q4_0, Q4_K, IQ4_NL and MXFP4: what AVX2 builds interleave by eight rows. Source: ggml-cpu/repack.cpp."""
+"""Q4_0, Q4_K, IQ4_NL and MXFP4: what AVX2 builds interleave by eight rows. Source:
+ggml-cpu/repack.cpp."""
 _HOME = Path(llama_cpp.__file__).parent / "lib"
 BASE = ctypes.CDLL(str(_HOME / "libggml-base.so"), ctypes.RTLD_GLOBAL)
 CPU = ctypes.CDLL(str(_HOME / "libggml-cpu.so"), ctypes.RTLD_GLOBAL)
@@ -45,7 +47,8 @@ def _call(library: ctypes.CDLL, name: str, result: object, *arguments: object) -
 
 
 def product_s(kind: int, rows: int, cols: int, columns: int, repeats: int) -> float:
-    """Seconds of one product of a random matrix with some columns, one thread, the best of ``ROUNDS``."""
+    """Seconds of one product of a random matrix with some columns, one thread, the best of
+    ``ROUNDS``."""
     p = ctypes.c_void_p
     i64 = np.int64
     weights = _call(BASE, "ggml_init", p, _Init(1 << 20, None, True))

@@ -1,8 +1,10 @@
-"""Writers that are killed: ``python -m tests.engine.doomed_writer DIRECTORY [--kills N] [--seed N]``.
+"""Writers that are killed:
+``python -m tests.engine.doomed_writer DIRECTORY [--kills N] [--seed N]``.
 
-Children save a conversation that grows, is cut and grows on, until SIGKILL ends each after a few milliseconds; the next
-goes on with what it left. After every one each prefix that is there must restore to exactly its keys and values. Ends
-with 1 where it does not, and where no kill left anything to look at.
+Children save a conversation that grows, is cut and grows on, until SIGKILL ends each after a few
+milliseconds; the next goes on with what it left. After every one each prefix that is there must
+restore to exactly its keys and values. Ends with 1 where it does not, and where no kill left
+anything to look at.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ MOST_BYTES = 1 << 20
 
 
 def restored(place: Path) -> Any:
-    """A session with the longest prefix; exits with ``WRONG`` where one is not as good as its head says."""
+    """A session with the longest prefix; exits with ``WRONG`` where one is not as good as its head
+    says."""
     for tokens in prefixes_in(place, ScriptedSession(n_ctx=400)):
         session: Any = ScriptedSession(n_ctx=400)
         if tokens and restore_state(session, place, tokens).tokens != len(tokens):
@@ -37,7 +40,8 @@ def restored(place: Path) -> Any:
 
 
 def converse(path: Path, seed: int, begun: int, saves_first: bool) -> None:
-    """Never ends; writes a byte to ``begun`` once the writer has something to do, or even to lose."""
+    """Never ends; writes a byte to ``begun`` once the writer has something to do, or even to
+    lose."""
     choose = random.Random(seed)
     session = restored(path)
     saving = StateWriter(session, path)
@@ -75,7 +79,8 @@ def main() -> None:
         begun, begins = os.pipe()
         child = os.fork()
         if child == 0:
-            # Every third one has a file whatever comes: on a busy machine the others may be killed too early for that.
+            # Every third one has a file whatever comes: on a busy machine the others may be killed
+            # too early for that.
             converse(path, arguments.seed * 1000 + number, begins, number % 3 == 2)
         os.close(begins)
         os.read(begun, 1)

@@ -1,8 +1,10 @@
-"""A plugin that compiles kernels for ARM64 and runs them in an emulator (``unicorn``) instead of on this processor.
+"""A plugin that compiles kernels for ARM64 and runs them in an emulator (``unicorn``) instead of on
+this processor.
 
-The emulated processor sees this process's memory at the same addresses, so whatever calls kernels by address through
-``kernel_call.KERNEL`` works as it stands. Entries that Python calls cannot run. Imported before ``engine``, with
-``NUMBA_CPU_NAME`` and ``NUMBA_CPU_FEATURES`` set (``arm64.compiled_for``).
+The emulated processor sees this process's memory at the same addresses, so whatever calls kernels
+by address through ``kernel_call.KERNEL`` works as it stands. Entries that Python calls cannot run.
+Imported before ``engine``, with ``NUMBA_CPU_NAME`` and ``NUMBA_CPU_FEATURES`` set
+(``arm64.compiled_for``).
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class Processor:
         """Run compiled code until it returns.
 
         Raises:
-            unicorn.UcError: an instruction that the model does not know, or an address that this process does not have.
+            unicorn.UcError: an instruction that the model does not know, or an address that this
+            process does not have.
         """
         stack = self._stack.ctypes.data
         self._own = _mapped()

@@ -145,7 +145,8 @@ NARROW = {"deepseek2"}
 
 
 def family(name: str, quant: str = "F32", **arguments: Any) -> Described:
-    """The tiny model of a family or an architecture with what it has beyond others, and all that llama.cpp asks for."""
+    """The tiny model of a family or an architecture with what it has beyond others, and all that
+    llama.cpp asks for."""
     own = FAMILIES.get(name) or OTHERS.get(name)
     arguments = {
         "context_length": N_CTX,

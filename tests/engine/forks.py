@@ -1,7 +1,9 @@
-"""Python with the variables of one processor after the other, each in a fork of a process that imported the rest once.
+"""Python with the variables of one processor after the other, each in a fork of a process that
+imported the rest once.
 
-``python -m tests.engine.forks`` reads lines of JSON, ``[variables, code or arguments of pytest]``, and answers each
-with ``[exit code, output]``. Nothing of the engine is imported before a fork: variables give its kernels their form.
+``python -m tests.engine.forks`` reads lines of JSON, ``[variables, code or arguments of pytest]``,
+and answers each with ``[exit code, output]``. Nothing of the engine is imported before a fork:
+variables give its kernels their form.
 """
 
 import gc

@@ -1,7 +1,7 @@
 """What guesses bring on real text: python -m tests.engine.guesses MODEL [-n TOKENS] [-r ROUNDS].
 
-The model writes each reply once; then it is fed again with guesses and without, in turn. Tokens a walk depend on no
-other program, seconds do.
+The model writes each reply once; then it is fed again with guesses and without, in turn. Tokens a
+walk depend on no other program, seconds do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ DOCUMENT = (
 CACHE = "Write an LRU cache class in Python with get, put and a short test."
 TASKS = {
     "code with a name changed": [
-        f"{CODE}Rename the function `drop` to `drop_first` everywhere and return the whole file, changing nothing else."
+        (
+            f"{CODE}Rename the function `drop` to `drop_first` everywhere and return the whole "
+            f"file, changing nothing else."
+        )
     ],
     "a second turn over a document": [
         DOCUMENT,

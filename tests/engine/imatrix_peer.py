@@ -1,10 +1,12 @@
-"""What llama.cpp multiplies matrices with, compared with a file of ``jalopy imatrix`` of the same text.
+"""What llama.cpp multiplies matrices with, compared with a file of ``jalopy imatrix`` of the same
+text.
 
     PEER_PYTHON -m tests.engine.imatrix_peer MODEL TEXT_FILE IMATRIX
 
-PEER_PYTHON has llama-cpp-python, whose callback sees every node of the graph: sums are made as ``llama-imatrix`` makes
-them. The file must be made of the same number of tokens a chunk (512). Prints the largest and the median relative
-difference of a tensor's means, weighted by their size; needs nothing of Jalopy but ``gguf``.
+PEER_PYTHON has llama-cpp-python, whose callback sees every node of the graph: sums are made as
+``llama-imatrix`` makes them. The file must be made of the same number of tokens a chunk (512).
+Prints the largest and the median relative difference of a tensor's means, weighted by their size;
+needs nothing of Jalopy but ``gguf``.
 """
 
 import ctypes

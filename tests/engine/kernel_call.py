@@ -1,4 +1,5 @@
-"""Call the kernels of a quantised type on NumPy arrays, in the way a plan would: by address, with a record."""
+"""Call the kernels of a quantised type on NumPy arrays, in the way a plan would: by address, with a
+record."""
 
 import ctypes
 import mmap
@@ -98,7 +99,8 @@ def ggml_type(quant: QuantType) -> gguf.GGMLQuantizationType:
 
 
 def dequantize(quant: QuantType, weights: np.ndarray) -> np.ndarray:
-    """The gguf package's reading of the rows, or a twin where it has none: (n_rows, n_cols) float32."""
+    """The gguf package's reading of the rows, or a twin where it has none: (n_rows, n_cols)
+    float32."""
     if quant.name in ("Q1_0", "Q2_0"):
         return _dequantize_bits(quant, weights, {"Q1_0": 1, "Q2_0": 2}[quant.name])
     return gguf.quants.dequantize(np.ascontiguousarray(weights), ggml_type(quant))
@@ -131,7 +133,8 @@ class Columns(NamedTuple):
 
 
 def columns_of(quant: QuantType, q: np.ndarray, d: float | None = None, seed: int = 1) -> Columns:
-    """Activations with the integers ``q`` (n_tokens, n_cols), or q as floats; with columns that pad them.
+    """Activations with the integers ``q`` (n_tokens, n_cols), or q as floats; with columns that pad
+    them.
 
     Args:
         d: the scale of all groups; random where it is not given.
@@ -191,7 +194,8 @@ def multiply(
     add: np.ndarray | None = None,
     few: bool = False,
 ) -> np.ndarray:
-    """Run ``matvec`` (no tokens named: n_tokens 0), ``few`` or ``matmul``; returns (n_tokens or 1, n_rows) float32.
+    """Run ``matvec`` (no tokens named: n_tokens 0), ``few`` or ``matmul``; returns (n_tokens or 1,
+    n_rows) float32.
 
     After every row of the result lie eight guards, which must survive.
     """
@@ -233,7 +237,8 @@ class Words(np.ndarray):
 
 
 def words(record: NamedTuple, **values: int | np.ndarray) -> np.ndarray:
-    """A record of ``engine.kernels.records`` by the names of its words: numbers, or arrays for their addresses."""
+    """A record of ``engine.kernels.records`` by the names of its words: numbers, or arrays for
+    their addresses."""
     found = np.zeros(32, np.int64).view(Words)
     found.kept = [*values.values()]
     for name, value in values.items():
@@ -257,7 +262,8 @@ def run(name: str, record: np.ndarray, n_threads: int) -> None:
 
 
 def map_of_a_dropped_file(path: Path, n_bytes: int) -> np.ndarray:
-    """A map, as bytes, of a new file of which memory holds no page; skips the test where the file system keeps them."""
+    """A map, as bytes, of a new file of which memory holds no page; skips the test where the file
+    system keeps them."""
     path.write_bytes(os.urandom(n_bytes))
     with path.open("rb") as file:
         os.fsync(file.fileno())

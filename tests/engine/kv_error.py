@@ -1,10 +1,10 @@
 """Loss of accuracy from the KV cache's type, next to llama.cpp's.
 
 ``python -m tests.engine.kv_error MODEL... [--text FILE] [--tokens N] [--kv TYPE...] [--threads N]
-[--peer-python PATH]``. Trained models only; random weights say nothing. A text is fed with a cache of float16 and with
-each type; printed is how far the probabilities of the next token are from those of float16 (KL: mean, its standard
-error, 99th percentile; how often the likeliest token is the same). PATH is a Python that has llama-cpp-python, which
-does the same with the same tokens.
+[--peer-python PATH]``. Trained models only; random weights say nothing. A text is fed with a cache
+of float16 and with each type; printed is how far the probabilities of the next token are from those
+of float16 (KL: mean, its standard error, 99th percentile; how often the likeliest token is the
+same). PATH is a Python that has llama-cpp-python, which does the same with the same tokens.
 """
 
 from __future__ import annotations

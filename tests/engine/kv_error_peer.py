@@ -1,8 +1,8 @@
-"""The same of llama.cpp, run as a file by whatever Python has llama-cpp-python. Imports nothing of ours.
+"""The same of llama.cpp, run as a file by whatever Python has llama-cpp-python. Imports nothing of
+ours.
 
-Arguments: the model, a file of token ids (.npy), threads, and types of the cache, as ``q8_0`` or ``q8_0/q4_0`` (keys,
-values).
-Flash attention is on: values of a quantised type need it.
+Arguments: the model, a file of token ids (.npy), threads, and types of the cache, as ``q8_0`` or
+``q8_0/q4_0`` (keys, values). Flash attention is on: values of a quantised type need it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,18 @@ def log_softmax(row: Any) -> Any:
 
 
 def figures(base: Iterable[Any], rows: Iterable[Any]) -> str:
-    """How far the predictions of logits, (n_vocab,) each, are from the log probabilities of the first."""
+    """How far the predictions of logits, (n_vocab,) each, are from the log probabilities of the
+    first."""
     kl = []
     same = []
     for wanted, row in zip(base, rows):  # noqa: B905 - it may be an old Python
         found = log_softmax(row)
         kl.append((np.exp(wanted) * (wanted - found)).sum(dtype=np.float64))
         same.append(found.argmax() == wanted.argmax())
-    shown = f"KL {np.mean(kl):.5f} +- {np.std(kl) / len(kl) ** 0.5:.5f}, 99 % {np.quantile(kl, 0.99):.4f}"
+    shown = (
+        f"KL {np.mean(kl):.5f} +- {np.std(kl) / len(kl) ** 0.5:.5f}, 99 % "
+        f"{np.quantile(kl, 0.99):.4f}"
+    )
     return f"{shown}, same token {100 * np.mean(same):.2f} %"
 
 

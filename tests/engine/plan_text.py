@@ -1,4 +1,5 @@
-"""A plan as text: every row with its arguments, addresses replaced by names, so that two ways to write it compare."""
+"""A plan as text: every row with its arguments, addresses replaced by names, so that two ways to
+write it compare."""
 
 from __future__ import annotations
 
@@ -30,11 +31,13 @@ _ADDRESSES = frozenset(
     )
 ) | {"k_cache", "v_cache", "k_scales", "v_scales"}
 _LEFT_OUT = frozenset({"step", "claims", "address", "n_bytes", "ahead"})
-"""Fields left out: equal in every row, assigned when the table is written, or of the processor at hand."""
+"""Fields left out: equal in every row, assigned when the table is written, or of the processor at
+hand."""
 
 
 class _Names:
-    """Names addresses: weights by their tensor and offset, everything else in the order it is first met."""
+    """Names addresses: weights by their tensor and offset, everything else in the order it is first
+    met."""
 
     def __init__(self, tensors: Mapping[str, Any]) -> None:
         self._tensors = sorted((one.address, one.size_bytes, name) for name, one in tensors.items())
@@ -50,7 +53,8 @@ class _Names:
 def plan_lines(model: Model, kv: str = "f16") -> Iterator[str]:
     """All rows of a session's tables.
 
-    Addresses in the middle of a buffer have names of their own: of which buffer they are shows in the difference only.
+    Addresses in the middle of a buffer have names of their own: of which buffer they are shows in
+    the difference only.
     """
     pipeline = model._pipeline(kv_type_of(kv, model.config), N_CTX)
     names = _Names(model._weights.tensors)

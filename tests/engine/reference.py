@@ -1,4 +1,5 @@
-"""Plain NumPy twins of what the engine compiles, written to be read: parts that architectures' twins are made of."""
+"""Plain NumPy twins of what the engine compiles, written to be read: parts that architectures'
+twins are made of."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def xielu(x: Array, alpha_p: float, alpha_n: float, beta: float, eps: float) -> 
 def yarn_frequencies(
     frequencies: Array, theta: float, factor: float, original: int, fast: float, slow: float
 ) -> Array:
-    """Each pair's frequency, divided by the factor as far as the pair turns too seldom within the original context."""
+    """Each pair's frequency, divided by the factor as far as the pair turns too seldom within the
+    original context."""
     n_pairs = len(frequencies)
     mixed = []
     at = [
@@ -103,7 +105,8 @@ def causal_attention(
     alibi: float = 0.0,
     after: int = 0,
 ) -> Array:
-    """q: (n, n_heads, head_dim), scaled already; k, v: (n, n_kv_heads, head_dim); ``after``: positions seen, too."""
+    """q: (n, n_heads, head_dim), scaled already; k, v: (n, n_kv_heads, head_dim); ``after``:
+    positions seen, too."""
     n, n_heads, _ = q.shape
     group = n_heads // k.shape[1]
     k = np.repeat(k, group, axis=1)
@@ -123,14 +126,16 @@ def causal_attention(
 
 
 def alibi_slopes(n_heads: int, largest: float) -> Array:
-    """A geometric series; heads beyond a power of two take every second slope of twice as many (arXiv:2108.12409)."""
+    """A geometric series; heads beyond a power of two take every second slope of twice as many
+    (arXiv:2108.12409)."""
     n = 2 ** int(np.log2(n_heads))
     between = 2.0 ** (-largest / (2 * n) * np.arange(1, 2 * n + 1))
     return np.concatenate([2.0 ** (-largest / n * np.arange(1, n + 1)), between[::2]])[:n_heads]
 
 
 def causal_convolution(x: Array, weights: Array) -> Array:
-    """x: (n, channels), weights: (channels, taps): each channel by itself, nothing before the first input."""
+    """x: (n, channels), weights: (channels, taps): each channel by itself, nothing before the first
+    input."""
     taps = weights.shape[1]
     padded = np.concatenate([np.zeros((taps - 1, x.shape[1])), x])
     return sum(padded[j : j + len(x)] * weights[:, j] for j in range(taps))
@@ -158,7 +163,8 @@ def mamba_2_by_token(q: Array, k: Array, v: Array, time: Array, log_decay: Array
 
 
 class Twin:
-    """A checked file's keys and dequantised tensors in float64, read without the engine's configuration."""
+    """A checked file's keys and dequantised tensors in float64, read without the engine's
+    configuration."""
 
     def __init__(self, checked: Any) -> None:
         self.metadata = checked.gguf.metadata

@@ -1,8 +1,10 @@
-"""``python -m tests.engine.same_tokens MODEL... --peer-python PATH``: do we cut text into the same tokens as llama.cpp?
+"""``python -m tests.engine.same_tokens MODEL... --peer-python PATH``: do we cut text into the same
+tokens as llama.cpp?
 
-Random texts of every kind, as trusted text (control tokens are recognised) and as text of a user. For files with a
-vocabulary; their tensors are not read. The exit code is 0 only if nothing differs, texts with ``</s>`` left out: where
-that is an ordinary word (Qwen), llama.cpp makes it a control token, and we do not.
+Random texts of every kind, as trusted text (control tokens are recognised) and as text of a user.
+For files with a vocabulary; their tensors are not read. The exit code is 0 only if nothing differs,
+texts with ``</s>`` left out: where that is an ordinary word (Qwen), llama.cpp makes it a control
+token, and we do not.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ PEER = Path(__file__).with_name("same_tokens_peer.py")
 LEFT_OUT = "</s>"
 _WORDS = re.findall(
     r"\S+",
-    "the quick brown fox can't won't I'll 123 1234567 3.14 e-mail user@example.com naïve café Straße über дом "
+    "the quick brown fox can't won't I'll 123 1234567 3.14 e-mail user@example.com naïve café "
+    "Straße über дом "
     "日本語 한국어 العربية हिन्दी ไทย 👍🏽 👨\u200d👩\u200d👧 → ≤ ½ ﬁ ' \" `` ... --- ___ ### "
     "http://x.y/z?a=b&c=%20 C:\\dir",
 )
@@ -40,7 +43,8 @@ _LOOKS_SPECIAL = (
 
 
 def random_text(chance: random.Random) -> str:
-    """One text of up to a few dozen pieces: bytes, characters of all planes, words, code, what looks special."""
+    """One text of up to a few dozen pieces: bytes, characters of all planes, words, code, what
+    looks special."""
     pieces = []
     for _ in range(chance.randint(1, 12)):
         kind = chance.randrange(7)

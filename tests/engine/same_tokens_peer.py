@@ -1,7 +1,9 @@
-"""llama.cpp's ids of texts, run as a file by whatever Python has llama-cpp-python. Imports nothing of ours.
+"""llama.cpp's ids of texts, run as a file by whatever Python has llama-cpp-python. Imports nothing
+of ours.
 
-Arguments: the model, a file with a JSON list of texts, and where the lists of ids go: of each text as a user's (control
-tokens stay text), and as trusted text. Without begin-of-text; the tensors are not read.
+Arguments: the model, a file with a JSON list of texts, and where the lists of ids go: of each text
+as a user's (control tokens stay text), and as trusted text. Without begin-of-text; the tensors are
+not read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""A session without a model: its keys and values are made-up bytes that follow from the tokens up to each position.
+"""A session without a model: its keys and values are made-up bytes that follow from the tokens up
+to each position.
 
-So whatever a state file brings back can be checked against its own token ids, bit for bit, without computing anything.
+So whatever a state file brings back can be checked against its own token ids, bit for bit, without
+computing anything.
 """
 
 from __future__ import annotations

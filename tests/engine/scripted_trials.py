@@ -1,4 +1,5 @@
-"""Trials whose rates and times are written down: a sweep over them computes nothing and takes no time."""
+"""Trials whose rates and times are written down: a sweep over them computes nothing and takes no
+time."""
 
 from __future__ import annotations
 

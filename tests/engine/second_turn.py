@@ -1,8 +1,10 @@
-"""How soon a second turn begins: ``python -m tests.engine.second_turn MODEL... [--tokens N] [--thought N]``.
+"""How soon a second turn begins:
+``python -m tests.engine.second_turn MODEL... [--tokens N] [--thought N]``.
 
-A system message and a document are computed and answered; a second message follows. What that prompt computes,
-and how long that takes, is compared with reading the whole conversation again. ``--thought``: tokens of the answer that
-the second prompt leaves out, as templates leave out a thought: layers go back to the end of the first message.
+A system message and a document are computed and answered; a second message follows. What that
+prompt computes, and how long that takes, is compared with reading the whole conversation again.
+``--thought``: tokens of the answer that the second prompt leaves out, as templates leave out a
+thought: layers go back to the end of the first message.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ N_OPENING = 4
 
 
 class Turn(NamedTuple):
-    """Tokens of the second prompt, those computed of it, and seconds; then of the whole conversation."""
+    """Tokens of the second prompt, those computed of it, and seconds; then of the whole
+    conversation."""
 
     n_prompt: int
     n_computed: int
@@ -67,7 +70,8 @@ def main() -> None:
         one = second_turn(model, options.tokens, options.thought)
         share = one.seconds / one.seconds_again
         print(
-            f"| {path.stem} | {one.n_prompt} | {one.n_computed} | {one.seconds:.2f} | {one.n_read_again} | "
+            f"| {path.stem} | {one.n_prompt} | {one.n_computed} | {one.seconds:.2f} | "
+            f"{one.n_read_again} | "
             f"{one.seconds_again:.2f} | {share:.1%} |", flush=True,
         )  # fmt: skip
         model.close()

@@ -1,16 +1,18 @@
-"""Loss of accuracy from dropped tokens: ``python -m tests.engine.shift_error MODEL... [--texts N] [--kv TYPE...]``.
+"""Loss of accuracy from dropped tokens:
+``python -m tests.engine.shift_error MODEL... [--texts N] [--kv TYPE...]``.
 
-Trained models only; random weights say nothing. Each text is sampled from the model itself. Its beginning is kept (the
-system prompt's place), a part after that is dropped, and the rest is followed by a quarter of a context of tokens that
-are fed, not chosen. Compared are
+Trained models only; random weights say nothing. Each text is sampled from the model itself. Its
+beginning is kept (the system prompt's place), a part after that is dropped, and the rest is
+followed by a quarter of a context of tokens that are fed, not chosen. Compared are
 
 - ``fresh``: what is kept, computed again;
 - ``shifted``: ``Session.shift``, that is moved and turned in the cache;
-- ``rolling``: the same window at the end of a text of four contexts, a quarter dropped whenever the context was full;
+- ``rolling``: the same window at the end of a text of four contexts, a quarter dropped whenever the
+  context was full;
 - ``all``: nothing dropped at all.
 
-Printed for the tokens that follow: perplexity, and how far the probabilities of the next token are from ``fresh`` (KL,
-mean and 99th percentile; how often the likeliest token is the same).
+Printed for the tokens that follow: perplexity, and how far the probabilities of the next token are
+from ``fresh`` (KL, mean and 99th percentile; how often the likeliest token is the same).
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ def begin_id(session: Session) -> int:
 
 
 def sampled(session: Session, n: int, seed: int) -> list[int]:
-    """Texts of the model's own, n tokens; where one ends, or half a context is full, the next begins."""
+    """Texts of the model's own, n tokens; where one ends, or half a context is full, the next
+    begins."""
     begin = begin_id(session)
     found: list[int] = []
     while len(found) < n:

@@ -1,7 +1,9 @@
-"""Kernels that run each vector intrinsic once: (input address, output address); ``test_simd`` has the twins.
+"""Kernels that run each vector intrinsic once: (input address, output address); ``test_simd`` has
+the twins.
 
-The input holds 32 random bytes at 0 (a), 32 (b) and 64 (c), 32 numbers from 0 to 15 at 96, eight small f32 at 128 (x),
-160 (y) and 192 (z), and sixteen halves at 224. Each result takes 32 bytes of the output, in the order of the calls.
+The input holds 32 random bytes at 0 (a), 32 (b) and 64 (c), 32 numbers from 0 to 15 at 96, eight
+small f32 at 128 (x), 160 (y) and 192 (z), and sixteen halves at 224. Each result takes 32 bytes of
+the output, in the order of the calls.
 """
 
 from engine import simd as vec

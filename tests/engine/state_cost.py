@@ -1,8 +1,10 @@
-"""Cost and gain of keeping a conversation's state: ``python -m tests.engine.state_cost MODEL... [--tokens N]``.
+"""Cost and gain of keeping a conversation's state:
+``python -m tests.engine.state_cost MODEL... [--tokens N]``.
 
-For each model: the prompt is computed, a reply written without and with a writer next to it, the file is restored into
-an empty session, and the next tokens are compared. The segments lie in a temporary directory (``TMPDIR``), and the
-restore reads them from the system's file cache, as at a restart soon after.
+For each model: the prompt is computed, a reply written without and with a writer next to it, the
+file is restored into an empty session, and the next tokens are compared. The segments lie in a
+temporary directory (``TMPDIR``), and the restore reads them from the system's file cache, as at a
+restart soon after.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Small trees of ``sys`` and ``proc`` as Linux shows them on other machines, written into a folder.
 
-Values are those of real machines: an i5-4278U of 2014, an i7-12700, a two-socket Xeon E5-2640, a cloud machine.
+Values are those of real machines: an i5-4278U of 2014, an i7-12700, a two-socket Xeon E5-2640, a
+cloud machine.
 """
 
 from pathlib import Path

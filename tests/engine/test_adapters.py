@@ -1,4 +1,5 @@
-"""Adapters: the same logits as the model that has them merged in, and refusals of files that are none for it."""
+"""Adapters: the same logits as the model that has them merged in, and refusals of files that are
+none for it."""
 
 from collections.abc import Callable
 from pathlib import Path

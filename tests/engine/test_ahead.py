@@ -1,4 +1,5 @@
-"""Machine code built ahead: which a processor may run, what is checked before it is linked, and what goes without."""
+"""Machine code built ahead: which a processor may run, what is checked before it is linked, and
+what goes without."""
 
 import ast
 import subprocess
@@ -133,7 +134,8 @@ print([ahead.linked(place) is not None for place in {places!r}], "numba" in sys.
 
 
 def said(packs: Path, before: str = "") -> str:
-    """What a new process says of the kernels of some packs: which were linked, and whether numba was imported."""
+    """What a new process says of the kernels of some packs: which were linked, and whether numba
+    was imported."""
     code = SESSION.format(packs=str(packs), places=PLACES, before=before)
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300

@@ -1,4 +1,5 @@
-"""Attention's kernels: near their twin, and the same to the bit by token, by block, by thread and by neighbours."""
+"""Attention's kernels: near their twin, and the same to the bit by token, by block, by thread and
+by neighbours."""
 
 from itertools import pairwise
 

@@ -1,4 +1,5 @@
-"""Sessions that share threads: what they compute together is to the bit what each computes alone."""
+"""Sessions that share threads: what they compute together is to the bit what each computes
+alone."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ GREEDY = Sampling(temperature=0.0)
 
 
 def fed_alone(session: Session, prompt: Sequence[int]) -> list[bytes]:
-    """The logits after a prompt and after each of the likeliest tokens that follow it, of a session that is emptied."""
+    """The logits after a prompt and after each of the likeliest tokens that follow it, of a session
+    that is emptied."""
     session.truncate(0)
     rows = [session.feed(prompt)]
     for _ in range(N_STEPS):

@@ -1,4 +1,5 @@
-"""Experts: how they are chosen, that grouping and fusing change no bit, and what a token reads of them."""
+"""Experts: how they are chosen, that grouping and fusing change no bit, and what a token reads of
+them."""
 
 from __future__ import annotations
 

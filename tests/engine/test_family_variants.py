@@ -1,4 +1,5 @@
-"""What some files of a family have that others lack, how positions are told apart, and what is refused."""
+"""What some files of a family have that others lack, how positions are told apart, and what is
+refused."""
 
 from contextlib import closing
 from functools import cache

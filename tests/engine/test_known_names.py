@@ -20,7 +20,8 @@ LAST = b"\0(unknown)\0"
 
 
 def _library() -> Path:
-    """The reference's library, by ``JALOPY_LIBLLAMA`` or in the Python that runs the tests; else the test skips."""
+    """The reference's library, by ``JALOPY_LIBLLAMA`` or in the Python that runs the tests; else
+    the test skips."""
     named = os.environ.get("JALOPY_LIBLLAMA")
     if named:
         return Path(named)
@@ -31,7 +32,8 @@ def _library() -> Path:
 
 
 def _names(library: bytes) -> list[str]:
-    """Names of architectures in the library's table of texts, which may lack those that others end with."""
+    """Names of architectures in the library's table of texts, which may lack those that others end
+    with."""
     start = library.index(FIRST)
     return library[start + 1 : library.index(LAST, start)].decode("ascii").split("\0")
 

@@ -1,4 +1,5 @@
-"""Keys that a family's files may leave out: what llama.cpp takes in their place, and those that must be there."""
+"""Keys that a family's files may leave out: what llama.cpp takes in their place, and those that
+must be there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The one check of a whole model file: sound files pass with their parts, broken vocabularies are refused."""
+"""The one check of a whole model file: sound files pass with their parts, broken vocabularies are
+refused."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ def test_trained_models_pass(shared_data: Path) -> None:
 
 def test_checking_a_whole_model_imports_no_numba(tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "model.gguf")
-    program = "import sys, engine.loader; engine.loader.validate(sys.argv[1]); sys.exit('numba' in sys.modules)"
+    program = (
+        "import sys, engine.loader; engine.loader.validate(sys.argv[1]); sys.exit('numba' in "
+        "sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode == 0
 
 

@@ -1,4 +1,5 @@
-"""A context longer than the trained one, and one that memory has no room for in f16: what is said and done."""
+"""A context longer than the trained one, and one that memory has no room for in f16: what is said
+and done."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ def test_a_longer_context_than_the_trained_is_warned_about(tmp_path: Path) -> No
     assert model.session(n_ctx=TRAINED).notices == ()
     session = model.session(n_ctx=4 * TRAINED)
     assert session.notices == (
-        "the context of 256 tokens is longer than the 64 that the model was trained for: beyond these it may write "
+        "the context of 256 tokens is longer than the 64 that the model was trained for: "
+        "beyond these it may write "
         "nonsense (rope_scaling yarn helps)",
     )
     assert session.notices[0] in model.notices

@@ -1,9 +1,10 @@
-"""Files that lie, of every architecture: each key that it reads and each tensor that it asks for, made wrong in turn.
+"""Files that lie, of every architecture: each key that it reads and each tensor that it asks for,
+made wrong in turn.
 
-The cases are made of what the architecture itself asks for: keys are noted while a sound file is read, with the lines
-that ask, tensors are those that it holds. What the same line reads of another architecture is not made wrong again. A
-file is read once; what is made wrong afterwards is its metadata or its table of tensors, which ``gguf/test_faults.py``
-breaks at the level of bytes.
+The cases are made of what the architecture itself asks for: keys are noted while a sound file is
+read, with the lines that ask, tensors are those that it holds. What the same line reads of another
+architecture is not made wrong again. A file is read once; what is made wrong afterwards is its
+metadata or its table of tensors, which ``gguf/test_faults.py`` breaks at the level of bytes.
 """
 
 from __future__ import annotations
@@ -210,7 +211,8 @@ VARIANTS: dict[str, Callable[[], tiny_gguf.TinyGGUF]] = {
 """What files of an architecture may have next to what its tiny model has."""
 CASES = [*DISTINCT, *VARIANTS]
 THOROUGH = {"llama", "qwen3moe", "gemma4", "deepseek2", "qwen35"}
-"""Every wrong shape is tried of these, of others one for each tensor: all are told by the same comparison."""
+"""Every wrong shape is tried of these, of others one for each tensor: all are told by the same
+comparison."""
 Line = tuple[str, int]
 
 
@@ -251,7 +253,8 @@ def _refusal(described: tiny_gguf.TinyGGUF, tmp_path: Path) -> str:
 
 
 def _keys_asked(gguf: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> dict[str, set[Line]]:
-    """Names of the keys, without the architecture's, that reading the file looks at, and the lines that ask."""
+    """Names of the keys, without the architecture's, that reading the file looks at, and the lines
+    that ask."""
     asked: dict[str, set[Line]] = defaultdict(set)
     plain = Hyperparameters.raw
 
@@ -340,7 +343,8 @@ def _assert_a_window_of_nought_is_refused_or_none(gguf: GGUFFile, name: str) -> 
 
 
 def _other_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Longer and shorter by a block of elements in each dimension, turned, and with one dimension more."""
+    """Longer and shorter by a block of elements in each dimension, turned, and with one dimension
+    more."""
     found = [
         (*shape[:i], shape[i] + by, *shape[i + 1 :])
         for i in range(len(shape))
@@ -357,7 +361,8 @@ def _bare(name: str) -> str:
 
 @pytest.mark.slow
 def test_missing_double_or_misshaped_tensors_are_refused_by_name(tmp_path: Path) -> None:
-    """Those of the same name in layers of another architecture that are asked for alike are told alike."""
+    """Those of the same name in layers of another architecture that are asked for alike are told
+    alike."""
     known: set[tuple[Any, ...]] = set()
     for case in sorted(CASES, key=lambda one: one not in THOROUGH):
         with _sound(case, tmp_path) as gguf:

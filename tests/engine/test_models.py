@@ -184,7 +184,8 @@ HEADS = (
     "qwen35",
     "muse-glimmer",
 )
-"""Each way to logits: tied, scaled, capped, with biases, other norms; after windows and recurrent layers."""
+"""Each way to logits: tied, scaled, capped, with biases, other norms; after windows and recurrent
+layers."""
 
 
 @pytest.mark.parametrize("architecture", HEADS)

@@ -15,7 +15,10 @@ LEFT_OVER = {
 
 
 def test_variables_left_over_from_debugging_change_nothing() -> None:
-    code = "import engine.jit as j, os; print(sorted(n for n in os.environ if 'NUMBA_' in n), int(j.numba.config.OPT))"
+    code = (
+        "import engine.jit as j, os; print(sorted(n for n in os.environ if 'NUMBA_' in n), "
+        "int(j.numba.config.OPT))"
+    )
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")
     } | LEFT_OVER

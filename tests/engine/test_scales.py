@@ -1,4 +1,5 @@
-"""Numbers that products with matrices are multiplied by (``.scale``, as files of NVFP4 have them)."""
+"""Numbers that products with matrices are multiplied by (``.scale``, as files of NVFP4 have
+them)."""
 
 from __future__ import annotations
 

@@ -247,7 +247,8 @@ def test_a_stopped_reply_goes_on_as_if_it_had_not_stopped(
             session.cancel()
     got = got[:stop_after]
     assert got == wanted_ids[:stop_after]
-    # Something else is asked in between and taken back: the reply's tokens stay the start of the cache.
+    # Something else is asked in between and taken back: the reply's tokens stay the start of the
+    # cache.
     session.prefill([*prompt, *got, 3, 4, 5, 6, 7])
     done = session.prefill([*prompt, *got], n_replied=len(got))
     assert done.fed <= 1
@@ -372,7 +373,8 @@ SCALES = {
     ],
 )
 def test_no_damaged_scale_is_answered_from(quant: str, kv: str, bad: str, tmp_path: Path) -> None:
-    """One block of any matrix: NaN goes through quantised activations, attention and cache up to the logits."""
+    """One block of any matrix: NaN goes through quantised activations, attention and cache up to
+    the logits."""
     n_bytes, at = SCALES[quant]
     value = struct.pack("<f" if quant == "F32" else "<e", float(bad))
     shape = {"head_dim": 128} if quant.endswith("K") else {"dim": 64, "head_dim": 32}

@@ -1,4 +1,5 @@
-"""Quantised weights: results lie about as near to the exact ones as rounded activations let them."""
+"""Quantised weights: results lie about as near to the exact ones as rounded activations let
+them."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ GROUPS = {"Q8_0": 32, "Q4_K": 256}
 
 
 class RoundedTwin(Twin):
-    """A twin that is exact but for what it multiplies with: eight bits for an element, a scale for each group."""
+    """A twin that is exact but for what it multiplies with: eight bits for an element, a scale for
+    each group."""
 
     def project(self, x: Array, name: str, rows: slice = slice(None)) -> Array:
         quant = self.weights[name + ".weight"].quant
@@ -32,9 +34,10 @@ class RoundedTwin(Twin):
         return super().project(rounded.reshape(x.shape), name, rows)
 
 
-# Gemma 4's thin random models amplify the rounding of activations, layer by layer: with Q4_K_M llama.cpp and we differ
-# by an NMSE of 1.2e-2 and more. Each is as far from the exact result (E2B's shape: 1.7e-2 both; E4B's: 0.14 and 0.15;
-# 26B's: 9.1e-3 and 9.6e-3), so the bound is that distance: no more than FARTHEST times what rounding alone leaves.
+# Gemma 4's thin random models amplify the rounding of activations, layer by layer: with Q4_K_M
+# llama.cpp and we differ by an NMSE of 1.2e-2 and more. Each is as far from the exact result (E2B's
+# shape: 1.7e-2 both; E4B's: 0.14 and 0.15; 26B's: 9.1e-3 and 9.6e-3), so the bound is that
+# distance: no more than FARTHEST times what rounding alone leaves.
 FOUR_BITS = [("glm4", "Q4_K"), ("gemma4", "Q4_K")]
 
 

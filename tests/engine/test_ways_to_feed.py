@@ -1,7 +1,8 @@
-"""A prompt in one block, in odd blocks, token by token, restored, forked and shifted: the families where it matters.
+"""A prompt in one block, in odd blocks, token by token, restored, forked and shifted: the families
+where it matters.
 
-All of them see windows, or stretch positions beyond the context they were trained for, within these few tokens. What
-the prompt in one block must be is what the family's twin computes.
+All of them see windows, or stretch positions beyond the context they were trained for, within these
+few tokens. What the prompt in one block must be is what the family's twin computes.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ ALPHA = 8.0
 def adapter(
     tiny: TinyGGUF, names: Sequence[str], rank: int = 4, quant: str = "F32", seed: int = 1
 ) -> TinyGGUF:
-    """Describe an adapter, as llama.cpp writes them, that changes these tensors of a model a good deal."""
+    """Describe an adapter, as llama.cpp writes them, that changes these tensors of a model a good
+    deal."""
     rng = np.random.default_rng(seed)
     found = TinyGGUF()
     found.set("general.type", "adapter")

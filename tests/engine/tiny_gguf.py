@@ -1,13 +1,15 @@
 """Builds tiny GGUF files, valid and broken, without any download.
 
-``model()`` makes a complete little model as an editable description; change what should be wrong and write it::
+``model()`` makes a complete little model as an editable description; change what should be wrong
+and write it::
 
     tiny = model(architecture="qwen2")
     tiny.set("qwen2.block_count", 3)
     path = tiny.write(tmp_path / "broken.gguf")
 
-Every number in the file can be lied about: keys and tensors carry their own counts and lengths where a test sets them.
-The writer is our own for that reason; the quantised bytes come from the ``gguf`` package where it can quantise.
+Every number in the file can be lied about: keys and tensors carry their own counts and lengths
+where a test sets them. The writer is our own for that reason; the quantised bytes come from the
+``gguf`` package where it can quantise.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ class Key:
 
 @dataclass
 class TensorEntry:
-    """One row of the tensor table with its data; the optional fields replace what the writer would compute."""
+    """One row of the tensor table with its data; the optional fields replace what the writer would
+    compute."""
 
     name: str | bytes
     dims: list[int]
@@ -146,7 +149,8 @@ class TinyGGUF:
         )
 
     def add_biases(self, *names: str, seed: int = 7, std: float = 0.1) -> None:
-        """Give every tensor whose name ends so, but for ``.weight``, a bias, as long as it has rows or elements."""
+        """Give every tensor whose name ends so, but for ``.weight``, a bias, as long as it has rows
+        or elements."""
         rng = np.random.default_rng(seed)
         for tensor in list(self.tensors):
             stem = str(tensor.name).removesuffix(".weight")
@@ -154,7 +158,8 @@ class TinyGGUF:
                 self.add_vector(stem + ".bias", std * rng.standard_normal(tensor.dims[-1]))
 
     def with_layer_norms(self) -> None:
-        """Give the norms of the residual stream what LayerNorm has: another key for eps, and biases."""
+        """Give the norms of the residual stream what LayerNorm has: another key for eps, and
+        biases."""
         name = next(
             str(key.name) for key in self.keys if str(key.name).endswith("layer_norm_rms_epsilon")
         )
@@ -181,7 +186,8 @@ class TinyGGUF:
             )
 
     def fuse(self, name: str, *parts: str) -> None:
-        """Make tensors of each layer that has them one tensor, their rows after each other; names end so."""
+        """Make tensors of each layer that has them one tensor, their rows after each other; names
+        end so."""
         names = [str(one.name) for one in self.tensors]
         blocks = [one.removesuffix("." + parts[0]) for one in names if one.endswith("." + parts[0])]
         for block in blocks:
@@ -209,7 +215,8 @@ class TinyGGUF:
         keeps_dense: bool = False,
         seed: int = 5,
     ) -> None:
-        """Give every layer experts in place of its feed-forward, whose routers rounding seldom sways.
+        """Give every layer experts in place of its feed-forward, whose routers rounding seldom
+        sways.
 
         Args:
             hidden_dim: of one; 64, or 256 where blocks have 256 elements.
@@ -349,7 +356,8 @@ def _encode(value: Any, kind: int | None) -> tuple[int, bytes]:
 
 
 def spm_vocabulary() -> dict[str, Any]:
-    """A SentencePiece-like vocabulary: three control tokens, 256 byte tokens, a space, letters, a few pieces."""
+    """A SentencePiece-like vocabulary: three control tokens, 256 byte tokens, a space, letters, a
+    few pieces."""
     pieces = [
         "▁",
         *"abcdefghijklmnopqrstuvwxyz.,!?",
@@ -381,7 +389,8 @@ def spm_vocabulary() -> dict[str, Any]:
 
 
 def bpe_vocabulary(pre: str = "qwen2") -> dict[str, Any]:
-    """A byte-level vocabulary: GPT-2's 256 byte characters, a few merges, ChatML's control tokens."""
+    """A byte-level vocabulary: GPT-2's 256 byte characters, a few merges, ChatML's control
+    tokens."""
     merges = ["h e", "t he", "Ġ the", "i n", "a n", "r e", "Ġ a", "Ġ s"]
     controls = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     tokens = [*byte_characters(), *(merge.replace(" ", "") for merge in merges), *controls]
@@ -399,7 +408,8 @@ def bpe_vocabulary(pre: str = "qwen2") -> dict[str, Any]:
 
 
 def byte_characters() -> list[str]:
-    """GPT-2's printable stand-ins for the 256 bytes: bytes without one are numbered from U+0100 on."""
+    """GPT-2's printable stand-ins for the 256 bytes: bytes without one are numbered from U+0100
+    on."""
     printable = {
         *range(ord("!"), ord("~") + 1),
         *range(ord("¡"), ord("¬") + 1),
@@ -412,7 +422,8 @@ def byte_characters() -> list[str]:
 def model(
     architecture: str = "llama", quant: str = "F32", vocabulary: str | None = None, **arguments: Any
 ) -> TinyGGUF:
-    """Describe a complete model as the architecture's own file does, with the arguments of ``decoder``."""
+    """Describe a complete model as the architecture's own file does, with the arguments of
+    ``decoder``."""
     if vocabulary is not None:
         arguments["vocabulary"] = vocabulary
     described: TinyGGUF = architectures.load(architecture).tiny(quant=quant, **arguments)
@@ -441,7 +452,8 @@ def decoder(
     """Describe a decoder with random weights, the same for the same arguments.
 
     Args:
-        quant: type of every matrix; widths default to 64 and 96, or 256 and 512 for blocks of more than 32.
+        quant: type of every matrix; widths default to 64 and 96, or 256 and 512 for blocks of more
+            than 32.
         vocabulary: ``"spm"`` or ``"bpe"``.
         biases: on query, key and value.
         head_norms: of every head's query and key; ``"whole"`` for norms over all heads.
@@ -507,7 +519,8 @@ def decoder(
 def quantised(
     name: str, quant: str, rows: int, cols: int, std: float, rng: np.random.Generator
 ) -> TensorEntry:
-    """A matrix of normal deviates in a type, as the ``gguf`` package quantises it, or as random sane blocks."""
+    """A matrix of normal deviates in a type, as the ``gguf`` package quantises it, or as random
+    sane blocks."""
     if not hasattr(GGMLQuantizationType, quant):
         number = next(number for number, layout in GGML_TYPES.items() if layout.name == quant)
         return TensorEntry(name, [cols, rows], number, random_blocks(quant, rows * cols, std, rng))
@@ -521,7 +534,8 @@ def quantised(
 
 
 def random_blocks(quant: str, n_elements: int, std: float, rng: np.random.Generator) -> bytes:
-    """Random bits with scales that keep the weights near ``std``, for types nothing here can quantise to."""
+    """Random bits with scales that keep the weights near ``std``, for types nothing here can
+    quantise to."""
     layout = TYPES_BY_NAME[quant]
     blocks = rng.integers(0, 256, (n_elements // layout.block_size, layout.type_size), np.uint8)
     if quant == "IQ1_M":
@@ -550,7 +564,8 @@ _SCALES = {"Q1_0": [1.0], "Q2_0": [0.8]}
 
 @cache
 def _scales(quant: str) -> list[float]:
-    """Scales of a block for weights of mean zero and unit deviation: found by reading random blocks."""
+    """Scales of a block for weights of mean zero and unit deviation: found by reading random
+    blocks."""
     if quant in _SCALES:
         return _SCALES[quant]
     layout = TYPES_BY_NAME[quant]
@@ -579,7 +594,8 @@ def write(path: Path, architecture: str = "llama", quant: str = "F32", **argumen
 
 
 def write_parts(directory: Path, stem: str, n_parts: int, **arguments: Any) -> list[Path]:
-    """Write ``model(**arguments)`` as ``n_parts`` files, as llama-gguf-split does: all metadata in the first."""
+    """Write ``model(**arguments)`` as ``n_parts`` files, as llama-gguf-split does: all metadata in
+    the first."""
     whole = model(**arguments)
     parts = []
     for number in range(n_parts):

@@ -1,11 +1,14 @@
-"""``python -m tests.engine.truth [MODEL...] --peer-python PATH``: who is nearer to the exact result, we or llama.cpp.
+"""``python -m tests.engine.truth [MODEL...] --peer-python PATH``: who is nearer to the exact
+result, we or llama.cpp.
 
-Two engines that round activations in ways of their own differ from each other by as much as each differs from what the
-file's weights compute exactly. So each is compared with that: the architecture's twin in float64 on the dequantised
-weights. Prompts go in one block, in odd blocks (ours only) and token by token; the way that is farthest counts.
+Two engines that round activations in ways of their own differ from each other by as much as each
+differs from what the file's weights compute exactly. So each is compared with that: the
+architecture's twin in float64 on the dequantised weights. Prompts go in one block, in odd blocks
+(ours only) and token by token; the way that is farthest counts.
 
-Without a model: one row for each registered architecture's tiny model, with float and with quantised weights, across
-its window and beyond its rope's original context. For small files; the twin multiplies whole matrices for every token.
+Without a model: one row for each registered architecture's tiny model, with float and with
+quantised weights, across its window and beyond its rope's original context. For small files; the
+twin multiplies whole matrices for every token.
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ def distance(found: Array, exact: Array) -> float:
 
 @dataclass(frozen=True)
 class Distances:
-    """Of two engines from the exact result and from each other, means over prompts, of the way that is farthest."""
+    """Of two engines from the exact result and from each other, means over prompts, of the way that
+    is farthest."""
 
     ours: float
     theirs: float
@@ -54,7 +58,10 @@ class Distances:
 
     def __str__(self) -> str:
         verdict = "" if self.are_good else " FALLS SHORT"
-        return f"{self.ours:.1e} | {self.theirs:.1e} | {self.ours / self.theirs:.2f}{verdict} | {self.between:.1e}"
+        return (
+            f"{self.ours:.1e} | {self.theirs:.1e} | {self.ours / self.theirs:.2f}{verdict} | "
+            f"{self.between:.1e}"
+        )
 
 
 def fed(model: Model, ids: list[int], n_ctx: int) -> list[Array]:

@@ -1,7 +1,9 @@
-"""llama.cpp's logits of every position, run as a file by whatever Python has llama-cpp-python. Imports nothing of ours.
+"""llama.cpp's logits of every position, run as a file by whatever Python has llama-cpp-python.
+Imports nothing of ours.
 
-Arguments: the model, a file of rows of token ids (.npy), the size of the context, and where the logits go (.npy): of
-each row as one block, and token by token. Flash attention is off: it sums values in half precision.
+Arguments: the model, a file of rows of token ids (.npy), the size of the context, and where the
+logits go (.npy): of each row as one block, and token by token. Flash attention is off: it sums
+values in half precision.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""Fuzzing as a command: ``python -m tests.fuzz TARGET --minutes N``. ``tests/README.md`` says more."""
+"""Fuzzing as a command: ``python -m tests.fuzz TARGET --minutes N``.
+
+``tests/README.md`` says more.
+"""

@@ -1,4 +1,5 @@
-"""What a server that computes answers may say: shapes of streams and lists, changed at random, and what must hold."""
+"""What a server that computes answers may say: shapes of streams and lists, changed at random, and
+what must hold."""
 
 from __future__ import annotations
 
@@ -157,7 +158,10 @@ def ask(address: str) -> str:
 def ask_models(address: str) -> str:
     """Ask for the list of models."""
     try:
-        return f"models: {min(2, len(models_of(Exchange(RemoteModel(f'{address}/v1'), _KEY, _LIMITS))))}"
+        return (
+            f"models: "
+            f"{min(2, len(models_of(Exchange(RemoteModel(f'{address}/v1'), _KEY, _LIMITS))))}"
+        )
     except DownloadError as error:
         return _line_of(error)
 

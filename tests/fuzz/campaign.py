@@ -1,4 +1,5 @@
-"""A campaign: inputs of one target for some minutes, progress and figures in lines, failures kept."""
+"""A campaign: inputs of one target for some minutes, progress and figures in lines, failures
+kept."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Figures:
     def line(self, seconds: float) -> str:
         """All of it in one line."""
         return (
-            f"{self.executions} executions in {seconds:.0f} s ({self.executions / max(seconds, 1e-9):.1f}/s), "
+            f"{self.executions} executions in {seconds:.0f} s "
+            f"({self.executions / max(seconds, 1e-9):.1f}/s), "
             f"{len(self.outcomes)} distinct outcomes, slowest {self.slowest_s:.2f} s, "
             f"largest memory {self.largest_bytes / 2**20:.0f} MB, {self.seeds_added} seeds added, "
             f"{len(self.failed)} distinct failures"

@@ -1,4 +1,5 @@
-"""Chat templates from anywhere: a rendering or one line that refuses it, and no one's text becomes a control token.
+"""Chat templates from anywhere: a rendering or one line that refuses it, and no one's text becomes
+a control token.
 
 An input is a JSON object: ``source`` of the template, and ``messages`` as pairs of role and text.
 """
@@ -32,17 +33,26 @@ _MOST_CHARS = 20_000
 _TEMPLATES = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
-    "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token + '[INST] ' + m.content + ' [/INST]' }}"
+    "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token + '[INST] ' + m.content + ' "
+    "[/INST]' }}"
     "{% else %}{{ ' ' + m.content | trim + ' ' + eos_token }}{% endif %}{% endfor %}",
-    "{% if messages[0].role == 'system' %}{% set s = messages[0].content %}{% set messages = messages[1:] %}{% endif %}"
-    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('no') }}{% endif %}"
-    "<|im_start|>{{ m.role }}{% if loop.first and s is defined %}{{ s }}{% endif %}{{ m.content }}<|im_end|>"
+    "{% if messages[0].role == 'system' %}{% set s = messages[0].content %}{% set messages = "
+    "messages[1:] %}{% endif %}"
+    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ "
+    "raise_exception('no') }}{% endif %}"
+    "<|im_start|>{{ m.role }}{% if loop.first and s is defined %}{{ s }}{% endif %}{{ "
+    "m.content }}<|im_end|>"
     "{% endfor %}",
-    "{% for m in messages if m.role != 'system' %}{{ m.content.split('</think>')[-1].lstrip('\\n') }}{% endfor %}",
-    "{{ strftime_now('%d %b %Y') }}{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}"
+    (
+        "{% for m in messages if m.role != 'system' %}{{ "
+        "m.content.split('</think>')[-1].lstrip('\\n') }}{% endfor %}"
+    ),
+    "{{ strftime_now('%d %b %Y') }}{% set ns = namespace(n=0) %}{% for m in messages %}{% set "
+    "ns.n = ns.n + 1 %}"
     "{{ m | tojson }}{{ ns.n }}{% endfor %}",
     "{% macro say(m) %}<|im_start|>{{ m['content'] | upper }}<|im_end|>{% endmacro %}"
-    "{% for m in messages %}{{ say(m) }}{% generation %}x{% endgeneration %}{% if loop.last %}{% break %}{% endif %}"
+    "{% for m in messages %}{{ say(m) }}{% generation %}x{% endgeneration %}{% if loop.last "
+    "%}{% break %}{% endif %}"
     "{% endfor %}",
 )
 _HOSTILE = (
@@ -161,7 +171,10 @@ def _statement(rng: Random, depth: int) -> str:
     body = _statements(rng, depth - 1)
     dash = rng.choice(("", "-"))
     if choice == 3:
-        return f"{{%{dash} if {value} is {rng.choice(_TESTS)} {dash}%}}{body}{{% else %}}x{{% endif %}}"
+        return (
+            f"{{%{dash} if {value} is {rng.choice(_TESTS)} {dash}%}}{body}{{% else %}}x{{% endif "
+            f"%}}"
+        )
     if choice == 4:
         name = rng.choice(
             (
@@ -176,7 +189,10 @@ def _statement(rng: Random, depth: int) -> str:
         return f"{{% set {rng.choice(('m', 'ns.x', 'messages', 'y'))} = {value} %}}{body}"
     if choice == 6:
         return f"{{% macro f(m, x={value}) %}}{body}{{% endmacro %}}{{{{ f(messages[0]) }}}}"
-    return f"{{% set ns = namespace(x={value}) %}}{{% filter {rng.choice(_FILTERS)} %}}{body}{{% endfilter %}}"
+    return (
+        f"{{% set ns = namespace(x={value}) %}}{{% filter {rng.choice(_FILTERS)} %}}{body}{{% "
+        f"endfilter %}}"
+    )
 
 
 def _expression(rng: Random, depth: int) -> str:
@@ -263,7 +279,8 @@ def _require_history(chat: ChatPrompt, kept: list[tuple[str, str]]) -> None:
 def _require_text_stays_text(
     chat: ChatPrompt, template: ChatTemplate, kept: list[tuple[str, str]], ids: list[int]
 ) -> None:
-    """Compare with what the template prints itself, around messages in which nothing is spelled that could count."""
+    """Compare with what the template prints itself, around messages in which nothing is spelled
+    that could count."""
     control = _tokenizer().control_texts
     if not any(spelled_in(text, control) for _, text in kept):
         return
@@ -279,7 +296,8 @@ def _require_text_stays_text(
 
 
 def _without_control(text: str) -> str:
-    """The same text with another private-use character than the program's at the front of what is a control token."""
+    """The same text with another private-use character than the program's at the front of what is a
+    control token."""
     for spelled in _tokenizer().control_texts:
         text = text.replace(spelled, "\ue123" + spelled[1:])
     return text

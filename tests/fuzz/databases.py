@@ -1,7 +1,9 @@
-"""Databases of conversations with damage: no exception, clean text, and what is said afterwards is read again.
+"""Databases of conversations with damage: no exception, clean text, and what is said afterwards is
+read again.
 
-Bytes of the file are changed anywhere, rows get values of any type, and rows and tables vanish. SQLite keeps no
-checksums, so changed letters within a text are not known; all else must be told, mended or left out.
+Bytes of the file are changed anywhere, rows get values of any type, and rows and tables vanish.
+SQLite keeps no checksums, so changed letters within a text are not known; all else must be told,
+mended or left out.
 """
 
 from __future__ import annotations

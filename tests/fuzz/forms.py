@@ -1,7 +1,8 @@
-"""Forms of answers from anywhere: a form that replies follow, or one line that refuses it; who asked is never harmed.
+"""Forms of answers from anywhere: a form that replies follow, or one line that refuses it; who
+asked is never harmed.
 
-An input is a JSON object: ``kind`` and ``text`` of the form, whether it stands next to a tool (``tool``), and ``seed``,
-by which one of the allowed tokens is taken again and again.
+An input is a JSON object: ``kind`` and ``text`` of the form, whether it stands next to a tool
+(``tool``), and ``seed``, by which one of the allowed tokens is taken again and again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Damaged and made-up GGUF files: a model or one clean line, and what opens computes without a crash.
+"""Damaged and made-up GGUF files: a model or one clean line, and what opens computes without a
+crash.
 
-An input is one or more files: for each its length in eight bytes, then its bytes. Several are the parts of one model.
+An input is one or more files: for each its length in eight bytes, then its bytes. Several are the
+parts of one model.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from tests.fuzz.mutation import edge, mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 
 COMPUTED_QUANTS = ("F32", "Q8_0")
-"""Types for which tokens are computed: kernels of others take seconds to compile and see the same sizes."""
+"""Types for which tokens are computed: kernels of others take seconds to compile and see the same
+sizes."""
 _CPU_S = 2.0
 _MEMORY_BYTES = 300 << 20
 _MOST_COMPUTED = 4 << 20

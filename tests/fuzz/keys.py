@@ -1,7 +1,9 @@
-"""Keys, mouse reports, pastes and resizes on every screen: the application goes on, runs nothing, draws no control.
+"""Keys, mouse reports, pastes and resizes on every screen: the application goes on, runs nothing,
+draws no control.
 
-An input is the name of a scene (``tests/app/scenes.py``), a newline, and the bytes that a terminal sends then. They go
-through the program's reading of a terminal into the application, which runs without one over the scripted engine.
+An input is the name of a scene (``tests/app/scenes.py``), a newline, and the bytes that a terminal
+sends then. They go through the program's reading of a terminal into the application, which runs
+without one over the scripted engine.
 """
 
 from __future__ import annotations
@@ -166,7 +168,8 @@ def _some(rng: Random) -> str:
 
 
 def _key_report(rng: Random) -> str:
-    """A key as the Kitty protocol or xterm's modifyOtherKeys reports it, with all that may stand in its parameters."""
+    """A key as the Kitty protocol or xterm's modifyOtherKeys reports it, with all that may stand in
+    its parameters."""
     code = rng.choice(
         ("97", "13", "27", "9", "127", "32", "1", "57441", "103", "0", str(rng.randrange(0x120000)))
     )

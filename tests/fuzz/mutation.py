@@ -1,4 +1,5 @@
-"""Changes to bytes that every target can use: flips, cuts, copies, pieces of others, numbers at the edges of types."""
+"""Changes to bytes that every target can use: flips, cuts, copies, pieces of others, numbers at the
+edges of types."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Which lines of the program an input is the first to reach: such an input is worth changing further.
+"""Which lines of the program an input is the first to reach: such an input is worth changing
+further.
 
-``sys.monitoring`` (Python 3.12) reports every line once and then costs nothing; ``sys.settrace`` before that.
+``sys.monitoring`` (Python 3.12) reports every line once and then costs nothing; ``sys.settrace``
+before that.
 """
 
 from __future__ import annotations

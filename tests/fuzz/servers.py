@@ -1,8 +1,9 @@
-"""Hostile servers: a download ends with the right file or with one line, bounded, and what came can be gone on with.
+"""Hostile servers: a download ends with the right file or with one line, bounded, and what came can
+be gone on with.
 
-An input is a JSON object with a script for each server, "hub", "content" and "api" (which computes answers:
-``api_answers.py``): what to say to its first requests. What
-comes after the script is what a sound server says, so that a client may recover. An answer is an object:
+An input is a JSON object with a script for each server, "hub", "content" and "api" (which computes
+answers: ``api_answers.py``): what to say to its first requests. What comes after the script is what
+a sound server says, so that a client may recover. An answer is an object:
 
 =========  ==================================================================================================
 ``head``   the raw head, Latin-1, without its final empty line; without it the head is what a sound server sends
@@ -12,7 +13,8 @@ comes after the script is what a sound server says, so that a client may recover
 ``pieces`` bytes to send at a time
 =========  ==================================================================================================
 
-``here``, bytes of a part file that is there before, and ``note``, what is said next to it, are the disk's lies.
+``here``, bytes of a part file that is there before, and ``note``, what is said next to it, are the
+disk's lies.
 """
 
 from __future__ import annotations
@@ -55,9 +57,11 @@ _MEMORY_BYTES = 64 << 20
 _TIMEOUT_S = 0.4
 """Silence that counts as a dead connection: the program's own 30 s, shortened."""
 _MOST_SENT_BYTES = 48 << 20
-"""Bytes that an endless server sends before it gives up, far more than the buffers of two sockets."""
+"""Bytes that an endless server sends before it gives up, far more than the buffers of two
+sockets."""
 _ENDLESS_BYTES = 40 << 20
-"""Bytes accepted by a client that show a missing limit: an answer of the hub may have 16 MB, the file has 0.1."""
+"""Bytes accepted by a client that show a missing limit: an answer of the hub may have 16 MB, the
+file has 0.1."""
 _COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -212,7 +216,8 @@ class _Server:
             except OSError:
                 return
             with connection, suppress(OSError, TimeoutError):
-                # What is still unread would otherwise reset the connection before the answer is read.
+                # What is still unread would otherwise reset the connection before the answer is
+                # read.
                 connection.settimeout(20)
                 self._answer(connection)
                 with suppress(OSError):

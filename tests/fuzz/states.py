@@ -1,8 +1,9 @@
 """Damaged saved states: what comes back is bit for bit what was saved for the tokens it claims.
 
-An input is a letter, a number and a file. ``S``: one segment of a tree, the number says which, its neighbours sound;
-checksums as they fell. ``G``: the same, forged: other tokens or another payload, with sound checksums; a forger can
-write any keys and values, so only crashes, time and memory are judged.
+An input is a letter, a number and a file. ``S``: one segment of a tree, the number says which, its
+neighbours sound; checksums as they fell. ``G``: the same, forged: other tokens or another payload,
+with sound checksums; a forger can write any keys and values, so only crashes, time and memory are
+judged.
 """
 
 from __future__ import annotations

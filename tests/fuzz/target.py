@@ -25,7 +25,8 @@ class Watch:
     """Measures what an input costs.
 
     Args:
-        enforces: raise where a limit is exceeded; the test suite measures nothing, since machines differ.
+        enforces: raise where a limit is exceeded; the test suite measures nothing, since machines
+            differ.
 
     Attributes:
         peak_bytes: most memory that a bounded step took on top of what the process had before.
@@ -68,10 +69,13 @@ class Target:
     Attributes:
         seeds: inputs to begin with, the same at every call.
         mutate: makes a new input from one, with others at hand to take pieces from.
-        run: gives the program an input, in an empty directory; returns the outcome in a few words that do not depend on
-            the input's details, and raises ``Fault`` where something did not hold. Any other exception is a fault too.
-        source: folders and files, from the project's directory, whose newly reached lines make an input worth keeping.
-        hang_s: seconds without an answer after which the process counts as hung; generous, for busy machines.
+        run: gives the program an input, in an empty directory; returns the outcome in a few words
+            that do not depend on the input's details, and raises ``Fault`` where something did not
+            hold. Any other exception is a fault too.
+        source: folders and files, from the project's directory, whose newly reached lines make an
+            input worth keeping.
+        hang_s: seconds without an answer after which the process counts as hung; generous, for busy
+            machines.
     """
 
     seeds: Callable[[], list[bytes]]
@@ -82,7 +86,8 @@ class Target:
 
 
 def require_clean_line(message: str) -> str:
-    """Check what a user would be shown, and return it without its figures and quoted parts, as an outcome."""
+    """Check what a user would be shown, and return it without its figures and quoted parts, as an
+    outcome."""
     if not message or not message.isprintable():
         raise Fault(f"the message is not one clean line: {message!r}")
     if len(message) > LONGEST_LINE_CHARS:

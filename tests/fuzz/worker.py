@@ -1,4 +1,5 @@
-"""The child process that inputs run in: what crashes, hangs or eats memory takes only the child along.
+"""The child process that inputs run in: what crashes, hangs or eats memory takes only the child
+along.
 
 The parent writes an input with its length before it; the child answers with one line of JSON.
 """
@@ -110,7 +111,8 @@ def _told(error: Exception) -> str:
 
 
 class Worker:
-    """Runs inputs of one target in a child process, which is started again after one that ended it."""
+    """Runs inputs of one target in a child process, which is started again after one that ended
+    it."""
 
     def __init__(self, name: str) -> None:
         self._target = load(name)

@@ -1,4 +1,5 @@
-"""``python -m tests.peers --kind vllm --python PATH --model PATH``: the program against a real server of others."""
+"""``python -m tests.peers --kind vllm --python PATH --model PATH``: the program against a real
+server of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What must hold with any server: each check raises Failed, or returns what it saw in a few words."""
+"""What must hold with any server: each check raises Failed, or returns what it saw in a few
+words."""
 
 from __future__ import annotations
 
@@ -213,7 +214,8 @@ def refused(desk: Desk) -> str:
 
 
 def killed(desk: Desk) -> str:
-    """A server that dies within a reply is one line; what came is kept; started again, it answers."""
+    """A server that dies within a reply is one line; what came is kept; started again, it
+    answers."""
     process = desk.started("chat", "--plain")
     assert process.stdin is not None
     process.stdin.write(_LONG.encode() + b"\n")

@@ -1,4 +1,5 @@
-"""``python safetensors_of.py FILE.gguf FOLDER``: a model as vLLM takes it, in an environment with transformers."""
+"""``python safetensors_of.py FILE.gguf FOLDER``: a model as vLLM takes it, in an environment with
+transformers."""
 
 import json
 import sys

@@ -1,4 +1,5 @@
-"""A server of another project, as its own environment starts it: up, at rest, killed, up again at the same place."""
+"""A server of another project, as its own environment starts it: up, at rest, killed, up again at
+the same place."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def free_port() -> int:
 
 
 class PeerServer:
-    """``python``: of the environment that has the server; ``root``: an empty folder that it runs in."""
+    """``python``: of the environment that has the server; ``root``: an empty folder that it runs
+    in."""
 
     def __init__(self, kind: str, python: str, model: Path, root: Path, patience_s: float) -> None:
         port = free_port()
@@ -93,7 +95,8 @@ class PeerServer:
         self._note_family()
 
     def _answers(self) -> bool:
-        """Whether it answers a question, which some refuse for a while after they list their models."""
+        """Whether it answers a question, which some refuse for a while after they list their
+        models."""
         with contextlib.suppress(OSError, ValueError, LookupError):
             name = self._asked("/models", None)["data"][0]["id"]
             asked = {

@@ -1,1 +1,2 @@
-"""Tests with real, trained models: they run where the files are (tests/README.md says how they come)."""
+"""Tests with real, trained models: they run where the files are (tests/README.md says how they
+come)."""

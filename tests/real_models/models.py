@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PLACE = "JALOPY_REAL_MODELS"
-"""Environment variable that names their folder; else it is ``real`` in the folder of the other test data."""
+"""Environment variable that names their folder; else it is ``real`` in the folder of the other test
+data."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
-"""``python -m tests.real_models.record FOLDER --peer-python PATH``: record what llama.cpp makes of the models.
+"""``python -m tests.real_models.record FOLDER --peer-python PATH``: record what llama.cpp makes of
+the models.
 
-What is recorded is ``recorded.json`` next to this file: tokens of texts, renderings of conversations (by Jinja, as
-transformers do it), the first greedy tokens as far as each is clearly the likeliest, and the perplexity of
-``text.txt``. It needs a Python with llama-cpp-python and Jinja; the recording in use was made by llama-cpp-python
-0.3.36.
+What is recorded is ``recorded.json`` next to this file: tokens of texts, renderings of
+conversations (by Jinja, as transformers do it), the first greedy tokens as far as each is clearly
+the likeliest, and the perplexity of ``text.txt``. It needs a Python with llama-cpp-python and
+Jinja; the recording in use was made by llama-cpp-python 0.3.36.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ TEXT = Path(__file__).with_name("text.txt")
 PEER = Path(__file__).with_name("record_peer.py")
 N_TEXTS = 60
 LEAST_MARGIN = 0.7
-"""In logits: nearer than this two engines that round in ways of their own may choose differently."""
+"""In logits: nearer than this two engines that round in ways of their own may choose
+differently."""
 LEAST_TOKENS = 3
 PROMPTS = (
     "The capital of France is",

@@ -1,4 +1,5 @@
-"""What users have: real, trained models, compared with what llama.cpp makes of them (``record.py``)."""
+"""What users have: real, trained models, compared with what llama.cpp makes of them
+(``record.py``)."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 240.0
 SPREAD = 0.008
-"""Of perplexities. Both engines round activations to eight bits, each in its own way, and are equally far from what the
-weights compute exactly (PERFORMANCE.md, "How right"), on either side of it. Two builds of llama.cpp differ by as much.
+"""Of perplexities. Both engines round activations to eight bits, each in its own way, and are
+equally far from what the weights compute exactly (PERFORMANCE.md, "How right"), on either side of
+it. Two builds of llama.cpp differ by as much.
 """
 BLOCK = 64
 SCHEMA = {

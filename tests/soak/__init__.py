@@ -1,1 +1,2 @@
-"""Long runs of the real chat on a pseudo-terminal: ``python -m tests.soak --minutes N`` (see ``tests/README.md``)."""
+"""Long runs of the real chat on a pseudo-terminal: ``python -m tests.soak --minutes N`` (see
+``tests/README.md``)."""

@@ -1,4 +1,5 @@
-"""``python -m tests.soak --minutes N``: use the real chat as people do, for long, and see that nothing is lost."""
+"""``python -m tests.soak --minutes N``: use the real chat as people do, for long, and see that
+nothing is lost."""
 
 from __future__ import annotations
 
@@ -101,7 +102,8 @@ def main() -> int:
 
 
 def _enter_namespace() -> None:
-    """Begin again where file systems can be mounted that end with the run, if this user may do that."""
+    """Begin again where file systems can be mounted that end with the run, if this user may do
+    that."""
     unshare = shutil.which("unshare")
     if os.geteuid() != 0 or unshare is None or IN_NAMESPACE in os.environ:
         return
@@ -189,7 +191,8 @@ def _check_list(run: Run) -> None:
 
 
 def _keep_evidence(run: Run) -> Path:
-    """Write down what is seen, end the program, and copy what a mounted file system holds to where it stays."""
+    """Write down what is seen, end the program, and copy what a mounted file system holds to where
+    it stays."""
     root = run.home.root
     if run.chat is not None:
         size = f"{run.chat.screen.columns}x{run.chat.screen.n_rows}"

@@ -1,4 +1,5 @@
-"""Steps around what is said: other conversations, models and threads, screens, sizes, stops of the process."""
+"""Steps around what is said: other conversations, models and threads, screens, sizes, stops of the
+process."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ def new(run: Run, rng: Random) -> None:
 
 
 def _list(run: Run, rng: Random) -> tuple[str, str] | None:
-    """Show the list, narrowed to one conversation by a marker; return that with the marker, or None without any."""
+    """Show the list, narrowed to one conversation by a marker; return that with the marker, or None
+    without any."""
     found = read_all(run.home.store)
     ids = [one for one, saved in found.saved.items() if saved.conversation.messages]
     if not ids:
@@ -279,7 +281,8 @@ def theme(run: Run, rng: Random) -> None:
 
 
 def scroll(run: Run, rng: Random) -> None:
-    """Go through the conversation by pages and by messages, fold and unfold, show and hide the strip."""
+    """Go through the conversation by pages and by messages, fold and unfold, show and hide the
+    strip."""
     keys = (b"\x1b[5~", b"\x1b[5~", b"\x1b[6~", b"\x1b[1;5A", b"\x1b[1;5A", b"\x1b[1;5B", b"\x0f")
     run.live.press(b"\x14")
     for _ in range(rng.randint(3, 12)):
@@ -293,7 +296,8 @@ def scroll(run: Run, rng: Random) -> None:
 
 
 def resize(run: Run, rng: Random) -> None:
-    """Go through sizes that no one has, and type at one of them; while a reply is written at times."""
+    """Go through sizes that no one has, and type at one of them; while a reply is written at
+    times."""
     said = run.say(texts.short, rng) if rng.random() < 0.5 else None
     for _ in range(rng.randint(2, 8)):
         corner = rng.random()

@@ -1,4 +1,5 @@
-"""The program on a pseudo-terminal, as its user has it: keys go in, a screen comes out, signals come from outside."""
+"""The program on a pseudo-terminal, as its user has it: keys go in, a screen comes out, signals
+come from outside."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ PATIENCE_S = 120.0
 START_PATIENCE_S = 900.0
 """A first compilation on an old machine takes minutes."""
 GONE_S = 20.0
-"""Seconds that a process may outlive its end: the parent gives its child 4 s, and the machine may be busy."""
+"""Seconds that a process may outlive its end: the parent gives its child 4 s, and the machine may
+be busy."""
 _TAIL_BYTES = 1 << 16
 _BROKEN = (b"Traceback (most recent call last)", b"internal error")
 _SHELL = Path(__file__).with_name("shell.py")
@@ -124,7 +126,8 @@ class Chat:
     # ---- the terminal
 
     def press(self, keys: bytes | str) -> None:
-        """Type, reading meanwhile: a program that must paint before it reads on does not stand still."""
+        """Type, reading meanwhile: a program that must paint before it reads on does not stand
+        still."""
         rest = keys.encode() if isinstance(keys, str) else keys
         give_up_s = time.monotonic() + PATIENCE_S
         while rest and self._master >= 0:
@@ -214,7 +217,8 @@ class Chat:
         """Return what of the terminal is not as it was before.
 
         Args:
-            is_shells: the line's modes are for the shell to restore, as after a job that was killed.
+            is_shells: the line's modes are for the shell to restore, as after a job that was
+                killed.
         """
         self.settle()
         left = self.screen.modes_left()

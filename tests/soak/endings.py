@@ -1,4 +1,5 @@
-"""Steps that end the chat, in every way there is, and start it again; and the disks that fail under it."""
+"""Steps that end the chat, in every way there is, and start it again; and the disks that fail under
+it."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ SIGNALS: dict[str, tuple[str, signal.Signals, int]] = {
     "hang_up_writing": ("supervisor", signal.SIGHUP, exit_codes.HANGUP),
     "interrupt_signal": ("supervisor", signal.SIGINT, exit_codes.INTERRUPTED),
 }
-"""Steps that end the chat by a signal, some in the middle of a reply: to whom, which one, and the exit code."""
+"""Steps that end the chat by a signal, some in the middle of a reply: to whom, which one, and the
+exit code."""
 
 
 def end_by_signal(kind: str, run: Run, rng: Random) -> None:
@@ -153,7 +155,8 @@ def _talk_unsaved(run: Run, rng: Random) -> None:
 
 
 def _wait_for_saving(run: Run) -> None:
-    """Messages sent while nothing could be saved must reach the disk by themselves, once there is room."""
+    """Messages sent while nothing could be saved must reach the disk by themselves, once there is
+    room."""
     run.live.wait_for(
         lambda: not run.ledger.check(read_all(run.home.store)),
         "the saving of what was said meanwhile",
@@ -161,7 +164,8 @@ def _wait_for_saving(run: Run) -> None:
 
 
 def read_only_disk(run: Run, rng: Random) -> None:
-    """A start on a disk that takes nothing: the chat talks and says so; what is said then is not promised."""
+    """A start on a disk that takes nothing: the chat talks and says so; what is said then is not
+    promised."""
     run.live.note_family()
     run.live.press(b"\x11")
     run.note_ended("quit", {exit_codes.OK})

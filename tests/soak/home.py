@@ -1,4 +1,5 @@
-"""The directory that a long run lives in: settings, models, what the program saves, and the way to start it there."""
+"""The directory that a long run lives in: settings, models, what the program saves, and the way to
+start it there."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ max_tokens = 500
 
 
 class Home:
-    """All files of a run below one directory, but for the compiled kernels, which stay the user's."""
+    """All files of a run below one directory, but for the compiled kernels, which stay the
+    user's."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

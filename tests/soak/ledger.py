@@ -21,13 +21,15 @@ class Fate(Enum):
     WAITS = "waits"
     """It was seen to wait for its turn: nothing is promised of it."""
     SENT = "sent"
-    """It was seen as sent: if it is the last one, it is saved. A next message may have taken its place."""
+    """It was seen as sent: if it is the last one, it is saved. A next message may have taken its
+    place."""
     ANSWERED = "answered"
     """A reply was seen to be finished: the conversation has both."""
     REPLACED = "replaced"
     """An edit took its place, or may have: nothing is promised of it."""
     GONE = "gone"
-    """Its conversation was deleted, or the chat said that it is not saved, or a known fault may have taken it."""
+    """Its conversation was deleted, or the chat said that it is not saved, or a known fault may
+    have taken it."""
 
 
 @dataclass
@@ -54,7 +56,8 @@ class Said:
 
 @dataclass
 class Found:
-    """Contents of the disk: every conversation as it is read, and every message that it has or keeps for later."""
+    """Contents of the disk: every conversation as it is read, and every message that it has or
+    keeps for later."""
 
     saved: dict[str, Saved] = field(default_factory=dict)
     recorded: dict[str, set[str]] = field(default_factory=dict)
@@ -150,7 +153,8 @@ class Ledger:
                 yield from _missing_reply(said, replies.get(said.text))
 
     def _went_with_replaced(self, said: Said, recorded: Iterable[str]) -> bool:
-        """Whether an unanswered message went with this one, and something took the place of both."""
+        """Whether an unanswered message went with this one, and something took the place of
+        both."""
         joined = (text for text in recorded if text.endswith(f"\n\n{said.text}"))
         firsts = (
             self.said[marker] for text in joined if (marker := self.marker_in(text)) is not None
@@ -168,7 +172,8 @@ def _among(saved: Iterable[str], said: str) -> bool:
 
 
 def _parts_of(text: str) -> list[str]:
-    """Return a saved message, and what it may be put together from: unanswered ones go with the next."""
+    """Return a saved message, and what it may be put together from: unanswered ones go with the
+    next."""
     cuts = [at for at in range(len(text)) if text.startswith("\n\n", at)]
     return [text, *(text[at + 2 :] for at in cuts), *(text[:at] for at in cuts)]
 

@@ -40,7 +40,8 @@ class Step:
     seed: str
 
     def rng(self) -> Random:
-        """Return chance that is the step's own, so that what an earlier step drew changes nothing here."""
+        """Return chance that is the step's own, so that what an earlier step drew changes nothing
+        here."""
         return Random(self.seed)
 
 

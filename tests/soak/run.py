@@ -1,4 +1,5 @@
-"""One long run: the chat that is open, what was seen of it, and how one gets back to an empty prompt."""
+"""One long run: the chat that is open, what was seen of it, and how one gets back to an empty
+prompt."""
 
 from __future__ import annotations
 
@@ -104,7 +105,8 @@ class Run:
                 raise Failed("the way back to an empty prompt of an idle chat was not found")
 
     def _has_read_all_keys(self) -> bool:
-        """Whether a letter typed now comes into the prompt: on a slow machine, keys before it may still wait."""
+        """Whether a letter typed now comes into the prompt: on a slow machine, keys before it may
+        still wait."""
         self.live.press("~")
         if not self.live.becomes(lambda: self.view.prompt.strip() == "~", 5.0):
             return False
@@ -113,7 +115,8 @@ class Run:
         return self.live.becomes(lambda: self.view.is_home, 5.0)
 
     def _may_leave(self, view: View) -> bool:
-        """Whether Esc is wanted: in an idle chat with the cursor in its empty prompt a note may hide the edge."""
+        """Whether Esc is wanted: in an idle chat with the cursor in its empty prompt a note may
+        hide the edge."""
         return "loading" not in view.status and "compiling" not in view.status and bool(view.status)
 
     def take_sample(self) -> None:
@@ -189,7 +192,8 @@ class Run:
         self.live.press(b"\x1b[200~" + text.encode().replace(b"\n", b"\r") + b"\x1b[201~")
 
     def command(self, line: str, *answers: str) -> str:
-        """Carry out a slash command, wait for one of these answers, and return what was painted since."""
+        """Carry out a slash command, wait for one of these answers, and return what was painted
+        since."""
         self.live.press(line)
         self.live.wait_for(
             lambda: line[:20] in self.view.prompt, f"the command {line!r} in the prompt"
@@ -216,7 +220,8 @@ class Run:
         return self.ledger.note(marker, clean_text(text.strip()), fate)
 
     def _is_sent(self, marker: str, painted: str) -> bool:
-        """Whether a message left the prompt and stands among the messages, or was followed by its reply already."""
+        """Whether a message left the prompt and stands among the messages, or was followed by its
+        reply already."""
         view = self.view
         if marker in view.prompt:
             return _NOT_SENT in painted
@@ -251,7 +256,8 @@ class Run:
             self.note_reply(said)
 
     def note_reply(self, said: Said) -> None:
-        """Note the reply at the end of the screen as one that is finished, if it stands there below its question."""
+        """Note the reply at the end of the screen as one that is finished, if it stands there below
+        its question."""
         view = self.view
         reply = view.last_reply
         blocks = view.blocks
@@ -262,8 +268,8 @@ class Run:
         ):
             return
         if len(blocks) < 2 or said.marker not in blocks[-2].text:
-            # The turn came to nothing, and this is the reply from before; or its question is out of sight, and whether
-            # it is this one's cannot be seen.
+            # The turn came to nothing, and this is the reply from before; or its question is out of
+            # sight, and whether it is this one's cannot be seen.
             return
         said.fate = Fate.ANSWERED
         said.reply = reply.reply_letters

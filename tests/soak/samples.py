@@ -17,20 +17,24 @@ LEAST = 30
 LEAST_FOR_MEMORY = 160
 """Steps of a life whose memory is judged."""
 MEMORY_SHARE = 1 / 4
-"""The last two parts of a life of this share are judged, and the better one counts: a leak is in both.
+"""The last two parts of a life of this share are judged, and the better one counts: a leak is in
+both.
 
-Measured in a life of 200 steps, what is in use stays where it is after the first 40: 155 MiB of malloc's, and between
-1.1 and 1.4 million of Python's blocks, which fall back to 1.1 each time the collector has gone through the widgets that
-were removed. What grows is what glibc and Python keep free between pieces that are in use (30 to 56 MiB and 134 to
-158 MiB): each new peak (a screen of 300x100, a folded conversation laid out, a collection that came late) raises it,
-nothing lowers it, and new peaks are ever rarer. So it grows like a logarithm and then by steps, while a leak goes on as
-it began: late in a life only a leak has a slope wherever one looks.
+Measured in a life of 200 steps, what is in use stays where it is after the first 40: 155 MiB of
+malloc's, and between 1.1 and 1.4 million of Python's blocks, which fall back to 1.1 each time the
+collector has gone through the widgets that were removed. What grows is what glibc and Python keep
+free between pieces that are in use (30 to 56 MiB and 134 to 158 MiB): each new peak (a screen of
+300x100, a folded conversation laid out, a collection that came late) raises it, nothing lowers it,
+and new peaks are ever rarer. So it grows like a logarithm and then by steps, while a leak goes on
+as it began: late in a life only a leak has a slope wherever one looks.
 """
 MOST_MIB_PER_100_STEPS = 8.0
-"""The same life showed 18 in the third quarter and 0.2 in the last. A leak of 80 kB for each step passes this: the
-widgets of one turn; a KV cache or a model that stays after at a switch passes it many times over."""
+"""The same life showed 18 in the third quarter and 0.2 in the last. A leak of 80 kB for each step
+passes this: the widgets of one turn; a KV cache or a model that stays after at a switch passes it
+many times over."""
 MOST_MORE_DESCRIPTORS = 6
-"""An open log, a lock and a listing may come and go; a leak of one in each model switch passes that soon."""
+"""An open log, a lock and a listing may come and go; a leak of one in each model switch passes that
+soon."""
 MOST_MORE_MAPS = 64
 """Limit on the growth of maps.
 
@@ -106,7 +110,8 @@ def slope_mib_per_100_steps(samples: Sequence[Sample]) -> float:
 
 
 def memory_slope(samples: Sequence[Sample]) -> float | None:
-    """Return how memory grows at the end of one process's life, in MiB in 100 steps; None for too short a life."""
+    """Return how memory grows at the end of one process's life, in MiB in 100 steps; None for too
+    short a life."""
     if len(samples) < LEAST_FOR_MEMORY:
         return None
     n = round(MEMORY_SHARE * len(samples))

@@ -1,4 +1,5 @@
-"""A terminal's screen: as much of one as the chat uses, with the modes that must be left as they were."""
+"""A terminal's screen: as much of one as the chat uses, with the modes that must be left as they
+were."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Stands for the shell that a user starts the chat from: a job in the foreground, its stops and its end reported.
+"""Stands for the shell that a user starts the chat from: a job in the foreground, its stops and its
+end reported.
 
-Killing the job leaves the terminal to this one, as it does in life; were the job the leader of the session, its end
-would hang up the terminal. Run as a program: descriptor for reports, then the command. Reports are lines of JSON; it
-ends when the other end of the descriptor is closed.
+Killing the job leaves the terminal to this one, as it does in life; were the job the leader of the
+session, its end would hang up the terminal. Run as a program: descriptor for reports, then the
+command. Reports are lines of JSON; it ends when the other end of the descriptor is closed.
 """
 
 from __future__ import annotations

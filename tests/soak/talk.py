@@ -48,7 +48,8 @@ def paste(run: Run, rng: Random) -> None:
 
 
 def stop(run: Run, rng: Random) -> None:
-    """Stop a reply at some moment, with the cursor in the prompt or in the middle of the next message."""
+    """Stop a reply at some moment, with the cursor in the prompt or in the middle of the next
+    message."""
     said = run.say(texts.short, rng)
     _let_it_write(run, rng)
     run.live.press(rng.choice((ESCAPE, ESCAPE, b"\x1b")))

@@ -186,7 +186,8 @@ def _memory(mib_of_step: Callable[[int], float], n_steps: int = 300) -> list[Sam
 
 
 def _allocator_mib(step: int) -> float:
-    """Memory that an allocator keeps: a new peak at each power of 1.3, so that it grows ever more rarely."""
+    """Memory that an allocator keeps: a new peak at each power of 1.3, so that it grows ever more
+    rarely."""
     return 105 + 10 * int(math.log(step + 1, 1.3)) * 0.3
 
 
@@ -251,7 +252,10 @@ def test_a_program_that_puts_everything_back_is_sound(chats):
 
 
 def test_a_traceback_on_the_terminal_is_found_however_it_is_cut(chats):
-    act = "os.write(1, b'Traceback (most rec'); os.read(0, 1); os.write(1, b'ent call last)'); time.sleep(600)"
+    act = (
+        "os.write(1, b'Traceback (most rec'); os.read(0, 1); os.write(1, b'ent call last)'); "
+        "time.sleep(600)"
+    )
     # the rest comes when it is told to: found earlier, it would end the start
     chat = chats(f"tty.setraw(0); {act}")
     chat.wait_for(lambda: b"most rec" in chat.output_tail, "the first piece")

@@ -58,6 +58,7 @@ def markdown(marker: str, rng: Random) -> str:
 
 
 def pasted(rng: Random) -> str:
-    """Return a paste that is folded: mostly one that the context holds, sometimes one that it cannot."""
+    """Return a paste that is folded: mostly one that the context holds, sometimes one that it
+    cannot."""
     n_lines = rng.choice((12, 20, 30, 40, 900))
     return "\n".join(" ".join(rng.choices(_WORDS, k=rng.randint(2, 9))) for _ in range(n_lines))

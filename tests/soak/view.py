@@ -1,4 +1,5 @@
-"""State read off the painted chat: whether it waits for the user, its messages, which reply is finished."""
+"""State read off the painted chat: whether it waits for the user, its messages, which reply is
+finished."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from rich.cells import get_character_cell_size
 _SPEAKER = re.compile(r" ?[ >-]?(you|model)(?: |$)")
 _FOOTER_END = re.compile(r"([\d,]+) tokens? · (?:[\d.,]+ tok/s|first after)")
 _RATE = re.compile(r" *(?:[\d.,]+|-) tok/s")
-"""Begins the status line in rest and while a reply is written; the word for the state is left out in want of room."""
+"""Begins the status line in rest and while a reply is written; the word for the state is left out
+in want of room."""
 _MARKDOWN_SIGNS = "<[`~&#.)"
 _BODY_COLUMN = 8
 _CHAT_COLUMNS = 110
@@ -28,8 +30,8 @@ def letters(text: str) -> str:
 def is_seen_in(seen: str, saved: str) -> bool:
     """Whether letters that were painted are those of a saved text, or a part of them.
 
-    Of a text with signs of Markdown some letters are not painted, such as the address of a link, and numbers of a list
-    are others: then the order of the rest is what counts.
+    Of a text with signs of Markdown some letters are not painted, such as the address of a link,
+    and numbers of a list are others: then the order of the rest is what counts.
     """
     whole = letters(saved)
     if seen in whole:

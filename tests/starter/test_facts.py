@@ -54,7 +54,8 @@ def test_opposites_have_one_answer_each_and_are_not_themselves():
 
 
 def test_keys_and_commands_in_answers_are_those_of_the_program():
-    """Answers name keys and commands as they are in the table of actions, and those they are meant to name."""
+    """Answers name keys and commands as they are in the table of actions, and those they are meant
+    to name."""
     for entry in [*table("jalopy")["qa"], *table("talk")["qa"]]:
         say = " ".join(entry["say"]) if isinstance(entry["say"], list) else entry["say"]
         named = set(_named_actions(say))

@@ -1,4 +1,5 @@
-"""The fence: made of the facts, held to them, kind to people in need, and no concern of other models."""
+"""The fence: made of the facts, held to them, kind to people in need, and no concern of other
+models."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ LISTS = ("seen", "held out", "fresh")
 
 
 def is_right(answer: str, expected: str) -> bool:
-    """Whether a first answer does no harm: what is expected, or saying that it does not know where that will do."""
+    """Whether a first answer does no harm: what is expected, or saying that it does not know where
+    that will do."""
     said = bool(expected) and fits(answer, expected)
     return said or (expected not in QUESTIONS["must"] and is_declined(answer))
 
@@ -39,7 +41,8 @@ def test_the_file_is_what_the_facts_make() -> None:
     ("name", "temperature"), [("seen", 1.5), ("held out", 0.0), ("fresh", 1.5)]
 )
 def test_no_first_question_is_answered_wrongly(name: str, temperature: float) -> None:
-    """Each that may have a wrong answer is asked, and some of those of which all answers are right."""
+    """Each that may have a wrong answer is asked, and some of those of which all answers are
+    right."""
     file = starter_file()
     assert file is not None
     assert len(QUESTIONS[name]) == 60

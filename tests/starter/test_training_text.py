@@ -1,4 +1,5 @@
-"""The training text: the same for the same seed, right in what it says, and free of the evaluation's questions."""
+"""The training text: the same for the same seed, right in what it says, and free of the
+evaluation's questions."""
 
 import re
 
@@ -60,8 +61,8 @@ def in_all_sentences(wording: str) -> list[str]:
 
 
 def test_no_question_of_the_test_is_in_the_training_text(questions_of_the_test):
-    # What is hardly more than a slot ("What is {country}?") matches anything: two words say something where the
-    # question has a single word for each slot, one word nothing.
+    # What is hardly more than a slot ("What is {country}?") matches anything: two words say
+    # something where the question has a single word for each slot, one word nothing.
     counted = [
         (wording, n) for wording in set(wordings()) if (n := n_words_of_its_own(wording)) > 1
     ]

@@ -1,4 +1,5 @@
-"""Engines in random order, each in a process of its own; medians, ratios, and whether they say the same."""
+"""Engines in random order, each in a process of its own; medians, ratios, and whether they say the
+same."""
 
 from __future__ import annotations
 
@@ -37,11 +38,13 @@ _RATES = "decode_tps", "prefill_tps"
 _PEER_LEVELS = {
     "AMX_INT8": "amx", "AVX512_VNNI": "vnni", "AVX_VNNI": "vnni", "AVX512": "avx512", "AVX2": "avx2", "SSSE3": "ssse3",
 }  # fmt: skip
-"""Our name for the widest instructions that llama.cpp's system line says it was built with; the first that holds."""
+"""Our name for the widest instructions that llama.cpp's system line says it was built with; the
+first that holds."""
 
 Job = dict[str, Any]
-"""Work for each engine: ``model``, ``threads``, ``n_ctx``; ``prompt`` and ``following``, token ids to read at once and
-one by one, ``repeats`` times after once to warm up; ``prompt_text``; ``greedy_prompt`` and ``n_greedy``."""
+"""Work for each engine: ``model``, ``threads``, ``n_ctx``; ``prompt`` and ``following``, token ids
+to read at once and one by one, ``repeats`` times after once to warm up; ``prompt_text``;
+``greedy_prompt`` and ``n_greedy``."""
 Answer = dict[str, Any]
 
 
@@ -113,7 +116,10 @@ def make_job(options: CompareOptions) -> Job:
 
 
 def ask(python: str, job: Job) -> Answer:
-    """Have our engine do the job, or the one that a Python has. Raises Refusal: it cannot; the line says what to do."""
+    """Have our engine do the job, or the one that a Python has.
+
+    Raises Refusal: it cannot; the line says what to do.
+    """
     if python == OURS:
         command = own_module("app.cli.compare.command")
     else:
@@ -228,7 +234,8 @@ def _rates_of(answers: list[Answer]) -> dict[str, list[float]]:
 
 
 def peer_level(system: str) -> str:
-    """Return our name for the instructions llama.cpp was built for, from the line it prints about itself."""
+    """Return our name for the instructions llama.cpp was built for, from the line it prints about
+    itself."""
     on = set(re.findall(r"(\w+) = 1\b", system))
     return next((level for feature, level in _PEER_LEVELS.items() if feature in on), "generic")
 
@@ -241,7 +248,10 @@ def lines(found: dict[str, Any]) -> list[str]:
     write = f"write {found['n_gen']} tokens"
     read = f"read {found['n_prompt']} tokens"
     written = [
-        f"{clean_line(Path(found['model']).name, 60)} · {found['threads']} threads · {found['weights']}",
+        (
+            f"{clean_line(Path(found['model']).name, 60)} · {found['threads']} threads · "
+            f"{found['weights']}"
+        ),
         f"tok/s, median of {n} (lowest-highest); ratio: jalopy to it",
         f"{'':<14}{write:>24}{'ratio':>8}{read:>24}{'ratio':>8}",
         f"{OURS:<14}{spread(ours['decode_tps']):>24}{'':>8}{spread(ours['prefill_tps']):>24}",

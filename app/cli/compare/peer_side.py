@@ -1,9 +1,10 @@
 """The part of another engine in a comparison: a file run by a Python that has its package.
 
-Imports nothing of ours. Reads one job as JSON from standard input (``app.cli.compare.command`` describes it), and
-writes one answer as JSON. llama.cpp is in its default mode: weights repacked where it likes, flash attention as it
-chooses, no graphics card. Its fork ik_llama.cpp does the job with its weights mapped and repacked; the better rate
-counts. OpenVINO GenAI and mistral.rs write whole replies: after the same prompt, but tokens that they choose.
+Imports nothing of ours. Reads one job as JSON from standard input (``app.cli.compare.command``
+describes it), and writes one answer as JSON. llama.cpp is in its default mode: weights repacked
+where it likes, flash attention as it chooses, no graphics card. Its fork ik_llama.cpp does the job
+with its weights mapped and repacked; the better rate counts. OpenVINO GenAI and mistral.rs write
+whole replies: after the same prompt, but tokens that they choose.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def version_of(package: Any) -> str:
 
 
 def peak_bytes() -> int:
-    """Return the most memory that this process had by now, mapped weights included; 0 where that is not told."""
+    """Return the most memory that this process had by now, mapped weights included; 0 where that is
+    not told."""
     try:
         import resource
     except ImportError:
@@ -82,7 +84,10 @@ def done_by_llama_cpp(library: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def done_by_ik(package: Any, job: dict[str, Any]) -> dict[str, Any]:
-    """Return what ik_llama.cpp does with a job, in the better of its two layouts. Raises as ``Peer``."""
+    """Return what ik_llama.cpp does with a job, in the better of its two layouts.
+
+    Raises as ``Peer``.
+    """
     library = package._ctypes_api
     each = []
     for is_repacked in (False, True):
@@ -127,7 +132,8 @@ def done_by_openvino(package: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def done_by_mistral_rs(package: Any, job: dict[str, Any]) -> dict[str, Any]:
-    """Return what mistral.rs does with a job: it takes texts and tells no ids. Raises ValueError: it refuses the file.
+    """Return what mistral.rs does with a job: it takes texts and tells no ids. Raises ValueError:
+    it refuses the file.
 
     It takes its threads from the environment, and writes its log to standard output.
     """
@@ -155,7 +161,8 @@ def done_by_mistral_rs(package: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def prompts(prompt: list[int], n: int) -> list[list[int]]:
-    """Return so many prompts of the same tokens that begin in another way each: none is known from the one before."""
+    """Return so many prompts of the same tokens that begin in another way each: none is known from
+    the one before."""
     return [prompt[at:] + prompt[:at] for at in range(n)]
 
 
@@ -237,7 +244,8 @@ class Peer:
 
 
 def done(peer: Any, job: dict[str, Any]) -> dict[str, Any]:
-    """Do a job with anything that has ``clear``, ``feed`` and ``likeliest``: all engines are measured by this."""
+    """Do a job with anything that has ``clear``, ``feed`` and ``likeliest``: all engines are
+    measured by this."""
     read_tps, write_tps = measure(peer, job)
     tokens = greedy(peer, job["greedy_prompt"], job["n_greedy"])
     return {"prefill_tps": read_tps, "decode_tps": write_tps, "greedy": tokens}

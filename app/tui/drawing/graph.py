@@ -1,7 +1,8 @@
-"""The speed as a filled curve on a base line at zero, with the machine's limit and the usual speed across it.
+"""The speed as a filled curve on a base line at zero, with the machine's limit and the usual speed
+across it.
 
-A short reply is stretched over the width; of a long one the newest seconds are shown. The colour of a column says which
-share of the limit it reached.
+A short reply is stretched over the width; of a long one the newest seconds are shown. The colour of
+a column says which share of the limit it reached.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from app.tui.drawing.lines import Line, Span, SpanRole, area_of, joined, level_o
 LABEL_COLUMNS = 5
 _STEPS = (1, 1.5, 2, 3, 4, 5, 6, 8, 10)
 _LIMIT_WITHIN = 2.5
-"""Largest ratio of limit to speed that is drawn; above it the limit is left out, or the curve would lie flat."""
+"""Largest ratio of limit to speed that is drawn; above it the limit is left out, or the curve would
+lie flat."""
 _MOST_STRETCHED = 16
 """Dots for a second at most: what comes in is a figure a second."""
 _BRAILLE = 0x2800
@@ -75,7 +77,8 @@ def next_round(value: float) -> float:
 def graph_lines(
     graph: Graph, width: int, height: int, glyphs: Glyphs, top: float = 0.0
 ) -> list[Line]:
-    """Draw in ``width`` columns and ``height`` rows, the last being the base line; ``top`` is the least height."""
+    """Draw in ``width`` columns and ``height`` rows, the last being the base line; ``top`` is the
+    least height."""
     columns = width - LABEL_COLUMNS
     rows = height - 1
     if columns < 4 or rows < 1:
@@ -102,7 +105,8 @@ def graph_lines(
 def history_lines(
     values: Sequence[float], width: int, rows: int, top: float, glyphs: Glyphs
 ) -> list[Line]:
-    """Draw values of the last seconds as a filled curve without scales, the newest at the right end."""
+    """Draw values of the last seconds as a filled curve without scales, the newest at the right
+    end."""
     each = _dots_per_cell(glyphs)
     shown = list(values)[-each * width :]
     before = (each * width - len(shown)) // each
@@ -191,7 +195,8 @@ def _rule_of(graph: Graph, below: int, rows: int, top: float, glyphs: Glyphs) ->
 
 
 def _with_rule(cells: list[Span], rule: tuple[str, str], columns: int) -> Line:
-    """Return the curve's cells with a rule through the empty ones, and its name where there is room at its end."""
+    """Return the curve's cells with a rule through the empty ones, and its name where there is room
+    at its end."""
     sign, name = rule
     cells = [*cells, *[Span(" ")] * (columns - len(cells))]
     empty_from = max((at + 1 for at, cell in enumerate(cells) if cell.text != " "), default=0)

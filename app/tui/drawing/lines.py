@@ -1,4 +1,7 @@
-"""Lines as plain values: spans of text, each with a role that a widget may colour. Shape says it first."""
+"""Lines as plain values: spans of text, each with a role that a widget may colour.
+
+Shape says it first.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +139,8 @@ def spread_lines(parts: Iterable[Line], width: int, between: str = "  ") -> list
 
 
 def apart(left: Line, right: Line, width: int) -> Line:
-    """Put one text at the left end of a line and one at its right; what is too long is cut at the left one's end."""
+    """Put one text at the left end of a line and one at its right; what is too long is cut at the
+    left one's end."""
     room = width - width_of(right) - 1
     if not right or room <= 0:
         return fitted(left, width)

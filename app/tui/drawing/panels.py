@@ -1,4 +1,5 @@
-"""Panels with a title in their frame, side by side too; gauges; large digits and the program's name."""
+"""Panels with a title in their frame, side by side too; gauges; large digits and the program's
+name."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def panel(
     frame: SpanRole = SpanRole.FRAME,
     name_role: SpanRole = SpanRole.TITLE,
 ) -> list[Line]:
-    """Draw a panel, note in its upper edge and foot in its lower one, in ``height`` rows or as many as it needs."""
+    """Draw a panel, note in its upper edge and foot in its lower one, in ``height`` rows or as many
+    as it needs."""
     inner = max(0, width - FRAME_COLUMNS)
     if height:
         rows = max(0, height - FRAME_ROWS)
@@ -87,7 +89,8 @@ def side_by_side(blocks: Sequence[Sequence[Line]], widths: Sequence[int]) -> lis
 
 
 def aired(body: list[Line], rows: int) -> list[Line]:
-    """Put a blank line between the lines of a panel of ``rows`` rows where there is room for that."""
+    """Put a blank line between the lines of a panel of ``rows`` rows where there is room for
+    that."""
     if len(body) < 2 or rows - FRAME_ROWS < 2 * len(body) - 1:
         return body
     return [
@@ -107,7 +110,10 @@ def gauge(
     role: SpanRole = SpanRole.ACCENT,
     empty: str | None = None,
 ) -> Line:
-    """Draw a share of a whole; more than nothing fills at least half a cell. ``empty`` fills the rest."""
+    """Draw a share of a whole; more than nothing fills at least half a cell.
+
+    ``empty`` fills the rest.
+    """
     halves = min(2 * width, max(1 if share > 0.002 else 0, round(2 * width * share)))
     filled = glyphs.gauge_full * (halves // 2) + glyphs.gauge_half * (halves % 2)
     rest = (glyphs.gauge_empty if empty is None else empty) * (width - len(filled))
@@ -115,7 +121,8 @@ def gauge(
 
 
 def cells_of(amounts: Sequence[float], width: int) -> list[int]:
-    """Share out the cells of a bar: one at least for what is more than nothing, rounded at the largest part's cost."""
+    """Share out the cells of a bar: one at least for what is more than nothing, rounded at the
+    largest part's cost."""
     total = sum(amounts)
     if total <= 0 or width < 1:
         return [0] * len(amounts)
@@ -134,7 +141,8 @@ def cells_of(amounts: Sequence[float], width: int) -> list[int]:
 
 
 def stacked(parts: Sequence[tuple[float, SpanRole]], width: int, glyphs: Glyphs) -> Line:
-    """Draw parts of a whole in one bar; their heights tell them from each other where there is no colour."""
+    """Draw parts of a whole in one bar; their heights tell them from each other where there is no
+    colour."""
     cells = cells_of([amount for amount, _ in parts], width)
     return joined(
         Span(part_glyph(number, glyphs) * n, role)

@@ -1,4 +1,5 @@
-"""Blocks of Markdown as lines, and lines as rows: each kind of block is a function and an entry of the registry."""
+"""Blocks of Markdown as lines, and lines as rows: each kind of block is a function and an entry of
+the registry."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ class Row:
 
 
 def indented(lines: Sequence[Line], first: Content, rest: Content, mark: str = "") -> list[Line]:
-    """Put something before lines: ``first`` before the first row of all, ``rest`` before the others."""
+    """Put something before lines: ``first`` before the first row of all, ``rest`` before the
+    others."""
     before = [(first, mark), *[(rest, "")] * (len(lines) - 1)]
     return [
         replace(line, first=lead + line.first, rest=rest + line.rest, mark=own + line.mark)
@@ -103,7 +105,8 @@ _SPACE = re.compile(r"\s+")
 
 
 def inline_text(node: SyntaxTreeNode) -> Content:
-    """Return the styled text of a node and all within it; line breaks are those the text insists on."""
+    """Return the styled text of a node and all within it; line breaks are those the text insists
+    on."""
     if node.type == "text":
         text = _SPACE.sub(" ", node.content)
         # what most text is, seen a hundred times faster
@@ -133,7 +136,8 @@ def inline_text(node: SyntaxTreeNode) -> Content:
 
 
 def _formula(node: SyntaxTreeNode, *, is_display: bool) -> Sequence[str]:
-    """Return a formula as rows of text; as its source where it has no other look here, or the font lacks the signs."""
+    """Return a formula as rows of text; as its source where it has no other look here, or the font
+    lacks the signs."""
     shown = () if choose_glyphs() is ASCII else formula_rows(node.content, is_display=is_display)
     return shown or screen_text(node.markup).split("\n")
 
@@ -287,7 +291,8 @@ BLOCKS: dict[str, Callable[[SyntaxTreeNode, Page], list[Line]]] = {
 
 
 LEAST_COLUMN = 4
-"""Least width of a column in cells; where one would be narrower, the table is drawn as a list of its cells."""
+"""Least width of a column in cells; where one would be narrower, the table is drawn as a list of
+its cells."""
 
 Cells = list[Content]
 

@@ -9,7 +9,8 @@ from app.text.record import record
 
 def code_blocks(markdown: str) -> list[str]:
     """Return the fenced blocks in order, as they would be typed; one that is still open counts."""
-    # Not with the module: it is imported with the chat, and the parser would hold up the first frame.
+    # Not with the module: it is imported with the chat, and the parser would hold up the first
+    # frame.
     from app.tui.markdown.parser import tree_of
 
     return [
@@ -48,7 +49,8 @@ def wanted_text(reply: ChatMessage | None, what: str) -> ToCopy:
 
 
 def wanted_block(text: str, number: str, to_file: bool = False) -> ToCopy:
-    """Return one code block of a text, counted from 1; raises ``Refusal`` where no block has this number."""
+    """Return one code block of a text, counted from 1; raises ``Refusal`` where no block has this
+    number."""
     blocks = code_blocks(text)
     if not blocks:
         raise Refusal("there is no code block in this message")

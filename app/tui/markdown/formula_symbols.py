@@ -1,4 +1,5 @@
-"""What LaTeX's names and letters are as Unicode text: where pylatexenc has no answer, or none for a terminal."""
+"""What LaTeX's names and letters are as Unicode text: where pylatexenc has no answer, or none for a
+terminal."""
 
 from __future__ import annotations
 
@@ -33,13 +34,16 @@ CHARACTERS = {"-": "−", "*": "∗", "\n": " ", "~": " "}
 LIGATURES = {"~": " ", "``": "“", "''": "″", "--": "−−", "---": "−−−", "&": " "}
 
 ACCENTS = _pairs(
-    "hat \u0302 widehat \u0302 bar \u0304 overline \u0305 vec \u20d7 overrightarrow \u20d7 dot \u0307 ddot \u0308 "
+    "hat \u0302 widehat \u0302 bar \u0304 overline \u0305 vec \u20d7 overrightarrow \u20d7 "
+    "dot \u0307 ddot \u0308 "
     "tilde \u0303 widetilde \u0303 underline \u0332"
 )
 """Combining characters: they follow the letter."""
 SYMBOLS = _pairs(
-    "implies ⟹ impliedby ⟸ iff ⟺ ne ≠ land ∧ lor ∨ neg ¬ Re Re Im Im | ‖ colon : degree ° triangle △ cdot ⋅ mid ∣ "
-    "gcd gcd argmax argmax argmin argmin Pr Pr lVert ‖ rVert ‖ Vert ‖ lvert | rvert | vert | lbrace { rbrace } "
+    "implies ⟹ impliedby ⟸ iff ⟺ ne ≠ land ∧ lor ∨ neg ¬ Re Re Im Im | ‖ colon : degree ° "
+    "triangle △ cdot ⋅ mid ∣ "
+    "gcd gcd argmax argmax argmin argmin Pr Pr lVert ‖ rVert ‖ Vert ‖ lvert | rvert | vert | "
+    "lbrace { rbrace } "
     "coloneqq ≔ gets ← { { } } % % $ $ # # & & _ _ blacksquare ■ square □ Box □ dots …"
 ) | {
     ",": " ",
@@ -53,23 +57,28 @@ SYMBOLS = _pairs(
     "bmod": " mod ",
 }
 FUNCTIONS = _words(
-    "sin cos tan cot sec csc log ln lg exp lim max min sup inf det dim arcsin arccos arctan sinh cosh tanh gcd arg "
+    "sin cos tan cot sec csc log ln lg exp lim max min sup inf det dim arcsin arccos arctan "
+    "sinh cosh tanh gcd arg "
     "ker deg argmax argmin Pr"
 )
 """Names that need a space before their argument."""
 PLAIN = _words(
-    "text textbf textit textrm textsf texttt textnormal mathrm mathbf mathit mathsf mathtt mathcal mathfrak mathscr "
-    "mathbb boldsymbol bm pmb operatorname mbox hbox ensuremath underbrace overbrace cancel phantom boxed fbox "
+    "text textbf textit textrm textsf texttt textnormal mathrm mathbf mathit mathsf mathtt "
+    "mathcal mathfrak mathscr "
+    "mathbb boldsymbol bm pmb operatorname mbox hbox ensuremath underbrace overbrace cancel "
+    "phantom boxed fbox "
     "stackrel overset tag"
 )
 """Macros whose argument is shown without what they do to it."""
 SILENT = _words(
-    "left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr displaystyle textstyle scriptstyle limits "
+    "left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr displaystyle "
+    "textstyle scriptstyle limits "
     "nolimits ! hline nonumber notag label"
 )
 """Macros that nothing is shown of."""
 SEPARATORS = _words(
-    "right cdot times leq geq le ge approx quad qquad neq ne , ; pm implies Rightarrow to text equiv \\ rightarrow in"
+    "right cdot times leq geq le ge approx quad qquad neq ne , ; pm implies Rightarrow to "
+    "text equiv \\ rightarrow in"
 )
 """Macros that may follow a fraction without making it part of a product."""
 GRIDS = {
@@ -85,6 +94,7 @@ GRIDS = {
     "dcases": ("⎧⎨⎩", ""),
     "rcases": ("", "⎫⎬⎭"),
 }
-"""Environments of rows and columns: the pieces of the left and of the right bracket, from the top."""
+"""Environments of rows and columns: the pieces of the left and of the right bracket, from the
+top."""
 FLAT_BRACKETS = _pairs("⎛ ( ⎞ ) ⎡ [ ⎤ ] ⎧ { ⎫ } │ | ║ ‖")
 ALIGNED = _words("align aligned alignat gather gathered equation split multline eqnarray math")

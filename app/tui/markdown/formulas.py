@@ -1,7 +1,8 @@
 r"""Formulas in LaTeX as rows of Unicode text: what a terminal can show of them.
 
-The parser and most symbols are pylatexenc's. The layout is ours: its own text drops braces, and a fraction would read
-``a+b/2``. A formula is a box of rows that are joined at their base line; most boxes have one row.
+The parser and most symbols are pylatexenc's. The layout is ours: its own text drops braces, and a
+fraction would read ``a+b/2``. A formula is a box of rows that are joined at their base line; most
+boxes have one row.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ _DEEPEST_GROUP = 40
 """The parser calls itself for each group in a group."""
 _MARKS = "[\u0300-\u036f\u20d7\u2032\u2033⁰¹²³⁴-₎ₐ-ₜᵢⱼᵣᵤᵥᵃ-ᵡ]*"
 _ATOM = re.compile(rf"(?:\d+(?:[.,]\d+)*|[^\W\d]|[d∂Δ]\w|[a-zA-Z]{{4,}}|√\w|[^\w\s]){_MARKS}")
-"""What needs no parentheses after a slash, a root or a power: a number, a letter, a differential, a word."""
+"""What needs no parentheses after a slash, a root or a power: a number, a letter, a differential, a
+word."""
 _PRODUCT = re.compile(rf"(?:[\w∂∇√!.]{_MARKS})+(?:\([^()]*\))?")
 """What needs none before a slash."""
 

@@ -1,4 +1,5 @@
-"""A text that grows at its end, as rows for a screen: what is complete stays, only what is open is parsed again."""
+"""A text that grows at its end, as rows for a screen: what is complete stays, only what is open is
+parsed again."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ _HEADING = re.compile(r" {0,3}#{1,6}\s")
 def complete_chars(text: str) -> int:
     """Return where the last complete block ends; 0 if none is complete.
 
-    A guess by lines, for what is shown while a reply streams: what is complete is not parsed again until the reply
-    ends, so a wrong guess is a wrong look for a while, not a wrong text.
+    A guess by lines, for what is shown while a reply streams: what is complete is not parsed again
+    until the reply ends, so a wrong guess is a wrong look for a while, not a wrong text.
     """
     complete = end = 0
     fence = ""
@@ -66,7 +67,8 @@ def complete_chars(text: str) -> int:
 
 
 def last_item_start(text: str) -> int:
-    """Return where the last item of the list begins that an open block ends with; 0 without a second item."""
+    """Return where the last item of the list begins that an open block ends with; 0 without a
+    second item."""
     indents = [(found.start(), len(found[1].expandtabs())) for found in _ITEM_START.finditer(text)]
     outermost = min((indent for _, indent in indents), default=0)
     starts = [start for start, indent in indents if indent == outermost]
@@ -76,9 +78,11 @@ def last_item_start(text: str) -> int:
 
 
 SMALL_CHARS = 1000
-"""An open block of at most this length is parsed whenever it grows; a longer one when it has grown by a quarter."""
+"""An open block of at most this length is parsed whenever it grows; a longer one when it has grown
+by a quarter."""
 SMALL_LINE_CHARS = 8000
-"""The same limit for an open block that is a single line: it is parsed whenever it grows up to this length."""
+"""The same limit for an open block that is a single line: it is parsed whenever it grows up to this
+length."""
 SMALL_ITEM_CHARS = 4000
 """The same limit for the last item of a long list; a longer one is shown as it came."""
 
@@ -156,7 +160,8 @@ class GrowingMarkdown:
             self._show_open()
 
     def show_plain(self) -> None:
-        """Show the text as it came, until the next ``lay_out``: it is one that the parser cannot take."""
+        """Show the text as it came, until the next ``lay_out``: it is one that the parser cannot
+        take."""
         self._is_plain = True
         self._show_from(_START, plain_lines(self.source))
 
@@ -194,7 +199,8 @@ class GrowingMarkdown:
         self._show_rest()
 
     def _show_rest(self) -> None:
-        """Show what of the open block is not parsed with it: items of a list by themselves, else as it came."""
+        """Show what of the open block is not parsed with it: items of a list by themselves, else as
+        it came."""
         rest = self.source[self._parsed[0] :]
         if self._is_at_item and len(rest) > SMALL_CHARS and (n_items := last_item_start(rest)):
             self._parse_further(n_items)

@@ -20,13 +20,15 @@ _MATH = re.compile(
     r"|(?<![\w$])\$(?P<plain>(?=\S)(?:[a-zA-Z](?![a-zA-Z])|[\d\s+\-*/=<>().,|!'])+(?<=\S))\$(?:(?!\w)|(?=(?:th|s)\b))",
     re.DOTALL,
 )
-"""Formulas between the delimiters that models use; between single signs only what looks like one: prices do not."""
+"""Formulas between the delimiters that models use; between single signs only what looks like one:
+prices do not."""
 _BLOCK_START = re.compile(r"\$\$|\\\[|\\begin\{(?:align|gather|equation|multline|eqnarray)\*?\}")
 _BLOCK_ENDS = {"$$": "$$", "\\[": "\\]"}
 _MOST_LINES = 60
 """A formula is looked for in so many lines after its beginning."""
 _DEEPEST_LEVEL = 18
-"""The parser leaves out what is two levels deeper, and all after it; an item of a list takes two."""
+"""The parser leaves out what is two levels deeper, and all after it; an item of a list takes
+two."""
 
 
 @cache
@@ -48,7 +50,8 @@ def tree_of(source: str) -> SyntaxTreeNode:
 
 
 def _reference(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Take what links refer to, and show it too: "[Answer]: Paris" looks the same and may be all there is."""
+    """Take what links refer to, and show it too: "[Answer]: Paris" looks the same and may be all
+    there is."""
     if not reference(state, start, end, silent):
         return False
     if not silent:

@@ -1,4 +1,5 @@
-"""Answers to one message, next to each other where the screen is wide: they grow, and the user goes on with one."""
+"""Answers to one message, next to each other where the screen is wide: they grow, and the user goes
+on with one."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ class AnswerColumn(VerticalScroll, can_focus=True):
 
 
 class AnswersScreen(Screen[int | None]):
-    """Dismissed with the place of the chosen answer among those that there are, or with None for the first.
+    """Dismissed with the place of the chosen answer among those that there are, or with None for
+    the first.
 
     Args:
         n: answers that are written; each is told by ``tell``, until ``finish``.

@@ -1,4 +1,5 @@
-"""The chat: its screen, what each event of the engine changes there, and tools, which run only with a yes."""
+"""The chat: its screen, what each event of the engine changes there, and tools, which run only with
+a yes."""
 
 from __future__ import annotations
 
@@ -40,12 +41,14 @@ if TYPE_CHECKING:
     from app.tui.widgets.performance_strip import PerformanceStrip
 
 SAVE_PERIOD_S = 1.5
-"""A kill in the middle of a reply loses no more than that, or half a second more while another screen is shown."""
+"""A kill in the middle of a reply loses no more than that, or half a second more while another
+screen is shown."""
 SHELF_PERIOD_S = 2.0
 """How often it is looked whether a document may be read."""
 DRAIN_PERIOD_S = 0.1
 STATUS_EVERY = 2
-"""While a reply is written the status line changes with every second drain, which is as often as anyone reads it."""
+"""While a reply is written the status line changes with every second drain, which is as often as
+anyone reads it."""
 REST_EVERY = 10
 """Looks, of which one is a whole one, while nothing runs and nothing has come."""
 UNSEEN_PERIOD_S = 0.5
@@ -64,7 +67,8 @@ _FREEING = (
 
 
 class EngineFlow:
-    """Hands events to the chat, and shows the status, with how far a download is, at an affordable pace."""
+    """Hands events to the chat, and shows the status, with how far a download is, at an affordable
+    pace."""
 
     def __init__(self, chat: ChatScreen) -> None:
         self._chat = chat
@@ -83,7 +87,8 @@ class EngineFlow:
         chat.set_interval(MEMORY_PERIOD_S, self.measure_memory)
 
     def note_typed(self, text: str) -> None:
-        """The text in the prompt has changed: while somebody types, a reply is drawn right after a painted key."""
+        """The text in the prompt has changed: while somebody types, a reply is drawn right after a
+        painted key."""
         self._rhythm.note_text(text, self._clock())
         if self._is_writing_on:
             self._chat.call_after_refresh(self._drain_after_key)
@@ -165,11 +170,13 @@ class ChatScreen(Sending, ModelFlow):
 
     engine: EngineFlow
     _strip: PerformanceStrip | None = None
-    """There is none until the user asks for it: every first frame would import, style and lay it out."""
+    """There is none until the user asks for it: every first frame would import, style and lay it
+    out."""
     _answers: AnswersScreen | None = None
     """Shows several answers to one message, while they are written or chosen from."""
     _was_shown = _focuses_stopped = False
-    """Whether the screen was shown before, and whether the reply that is being stopped gets the focus."""
+    """Whether the screen was shown before, and whether the reply that is being stopped gets the
+    focus."""
     _agreed: frozenset[tuple[str, str]] = frozenset()
     """Servers and tools that are not asked about any more in ``_agreed_in``."""
     _agreed_in: Conversation | None = None
@@ -184,7 +191,8 @@ class ChatScreen(Sending, ModelFlow):
         self.engine = EngineFlow(self)
         self.set_interval(SAVE_PERIOD_S, self.save_what_comes)
         self.set_interval(SHELF_PERIOD_S, self._go_on_with_shelf)
-        # What waits for a refresh here and now would not wait for the first frame: the application holds that back.
+        # What waits for a refresh here and now would not wait for the first frame: the application
+        # holds that back.
         self.app.call_later(self.call_after_refresh, self._start_engine)
 
     def _start_engine(self) -> None:
@@ -291,7 +299,8 @@ class ChatScreen(Sending, ModelFlow):
         | events.ThinkingFinished
         | events.ReplyReopened,
     ) -> None:
-        """Let the answer or the thinking grow, or fold that; a reply that goes on comes again from its beginning."""
+        """Let the answer or the thinking grow, or fold that; a reply that goes on comes again from
+        its beginning."""
         if isinstance(event, events.TextGenerated):
             self.growing_reply().body.append(event.text)
         elif isinstance(event, events.ThoughtGenerated):
@@ -392,14 +401,16 @@ class ChatScreen(Sending, ModelFlow):
         else:
             larger = ""
         self.note(
-            f"Not sent: this message alone, with the system prompt and room for a reply, needs {needed} tokens; "
+            f"Not sent: this message alone, with the system prompt and room for a reply, "
+            f"needs {needed} tokens; "
             f"the context holds {n_ctx}. Shorten it{larger}.",
             is_error=True,
         )
         self.ask_next()
 
     def _end_unanswered(self, is_restored: bool) -> None:
-        """A turn has ended without a reply; ``is_restored``: what the reply would have replaced is back."""
+        """A turn has ended without a reply; ``is_restored``: what the reply would have replaced is
+        back."""
         if self._answers is not None:  # there is nothing to choose
             self._answers.finish()  # what is above it may be left first
             dismiss_once(self._answers)
@@ -420,7 +431,8 @@ class ChatScreen(Sending, ModelFlow):
             self.prompt.give_back(edited.text)
 
     def action_stop(self) -> None:
-        """Leave a message or the editing; else stop the reply, which gets the focus, or what else runs."""
+        """Leave a message or the editing; else stop the reply, which gets the focus, or what else
+        runs."""
         if isinstance(self.focused, MessageView):
             self.focus_prompt()
         elif not self.stop_reading() and not self.cancel_edit():
@@ -446,7 +458,8 @@ class ChatScreen(Sending, ModelFlow):
         await self.app.push_screen(self._answers, self._choose_answer)
 
     def _finish_answers(self) -> None:
-        """All have ended: show the first in the chat, as it is the reply unless the user chooses another."""
+        """All have ended: show the first in the chat, as it is the reply unless the user chooses
+        another."""
         view = self.growing_reply()
         message = self.turns.last_message
         assert message is not None

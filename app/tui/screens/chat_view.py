@@ -1,4 +1,5 @@
-"""What the chat shows, for all that acts on it: its widgets, the program's words, the views of the running turn."""
+"""What the chat shows, for all that acts on it: its widgets, the program's words, the views of the
+running turn."""
 
 from __future__ import annotations
 
@@ -101,7 +102,8 @@ class ChatView(Screen[None]):
     # ---- the program's words: lines in the transcript, and at the prompt's edge
 
     def note(self, text: str, is_error: bool = False, kind: str = "") -> Note:
-        """Say something between the messages; where the user is not at their end, at the prompt's edge as well."""
+        """Say something between the messages; where the user is not at their end, at the prompt's
+        edge as well."""
         note = self.transcript.add(Note(clean_text(text), "error" if is_error else kind))
         if isinstance(self.focused, MessageView) or self.transcript.is_scrolled_up:
             self.hint_for(NOTE_S, clean_line(text, 300))
@@ -194,7 +196,8 @@ class ChatView(Screen[None]):
         )
 
     def show_edge(self) -> None:
-        """Name at the prompt's edge what stops the running reply, and what leads to text out of sight; else screens."""
+        """Name at the prompt's edge what stops the running reply, and what leads to text out of
+        sight; else screens."""
         is_answering = self.turns.is_answering
         if is_answering or self.turns.is_calling:
             stop = self.keymap.hint("chat.stop", "stops the reply")
@@ -230,7 +233,8 @@ class ChatView(Screen[None]):
         return None
 
     def show_asked(self, view: UserView) -> None:
-        """The turn of this message begins, and of the unanswered one that goes with it, if there is one."""
+        """The turn of this message begins, and of the unanswered one that goes with it, if there is
+        one."""
         self.transcript.end_offers()
         self.asked = view
         view.message = self.turns.last_message

@@ -1,4 +1,5 @@
-"""Conversations that outlive the program, in the chat: saving, resuming, opening another one, going on with a copy."""
+"""Conversations that outlive the program, in the chat: saving, resuming, opening another one, going
+on with a copy."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ class ConversationFlow(MessageActions):
     # ---- saving
 
     def save_what_comes(self) -> None:
-        """Save the running reply so far; say once when saving fails and once when it works again."""
+        """Save the running reply so far; say once when saving fails and once when it works
+        again."""
         self.turns.save_partial()
         if (lost := self.bridge.state_trouble) and lost != self._told_state_trouble:
             self._told_state_trouble = lost
@@ -109,9 +111,11 @@ class ConversationFlow(MessageActions):
     # ---- going on with one
 
     def resume_last(self, model_path: ModelPlace) -> bool:
-        """Show the conversation that was used last with a model, where a start is to go on with it; else False.
+        """Show the conversation that was used last with a model, where a start is to go on with it;
+        else False.
 
-        What was sent in it and not answered, or is in the prompt again, belongs to it: that is never only offered.
+        What was sent in it and not answered, or is in the prompt again, belongs to it: that is
+        never only offered.
         """
         last = self._last_used(model_path)
         if last is None or (
@@ -124,7 +128,8 @@ class ConversationFlow(MessageActions):
         return opened is not None
 
     def offer_last(self, model_path: ModelPlace | str) -> str:
-        """Let Enter in an empty prompt go on with the one used last; returns its title and day, "" for none."""
+        """Let Enter in an empty prompt go on with the one used last; returns its title and day, ""
+        for none."""
         last = self._last_used(model_path)
         if last is None:
             return ""
@@ -133,7 +138,8 @@ class ConversationFlow(MessageActions):
 
     @on(EmptySent)
     async def go_on_with_offered(self) -> None:
-        """Open the conversation that was offered, unless another one has begun or a message is on its way here."""
+        """Open the conversation that was offered, unless another one has begun or a message is on
+        its way here."""
         is_begun = (
             not self.turns.conversation.is_empty or self.transcript.waiting or self.prompt.unheeded
         )
@@ -141,7 +147,8 @@ class ConversationFlow(MessageActions):
             await self.open_conversation(self._offered)
 
     def _last_used(self, model_path: ModelPlace | str) -> tuple[str, Saved] | None:
-        """Return id and content of the conversation used last with a model; None where a start is to be empty."""
+        """Return id and content of the conversation used last with a model; None where a start is
+        to be empty."""
         store = self.at_hand.store
         # its context is for one try
         if store is None or self.at_hand.resume == NEW or is_starter(str(model_path)):
@@ -170,7 +177,8 @@ class ConversationFlow(MessageActions):
             self.focus_prompt()
 
     async def delete_live(self) -> str:
-        """Delete the conversation, and begin a new one with its system prompt; returns why that cannot be, or ""."""
+        """Delete the conversation, and begin a new one with its system prompt; returns why that
+        cannot be, or ""."""
         assert self.at_hand.store is not None
         conversation_id = self.turns.start_without()
         if conversation_id is None:
@@ -187,7 +195,8 @@ class ConversationFlow(MessageActions):
         return ""
 
     def _open(self, conversation_id: str) -> OpenedConversation | None:
-        """Go on with a saved conversation, while the engine is not busy; None where it cannot be opened."""
+        """Go on with a saved conversation, while the engine is not busy; None where it cannot be
+        opened."""
         assert self.at_hand.store is not None
         try:
             opened = self.at_hand.store.open(conversation_id)
@@ -217,7 +226,8 @@ class ConversationFlow(MessageActions):
             views[-1].offer(GOES_ON)
 
     def _bring_back(self, saved: Saved) -> None:
-        """Put an unanswered message back into the prompt, or, if a draft is there, into the history that Up recalls."""
+        """Put an unanswered message back into the prompt, or, if a draft is there, into the history
+        that Up recalls."""
         prompt = self.prompt
         text = saved.not_sent
         where = "it is back in the prompt"
@@ -269,7 +279,8 @@ class ConversationFlow(MessageActions):
         self._is_announced = False
 
     def tell_taken_up(self, message: ConversationTakenUp) -> None:
-        """Say what of the conversation is in the cache, and what that saved, in the line that names it."""
+        """Say what of the conversation is in the cache, and what that saved, in the line that names
+        it."""
         if message.trouble:
             self.note(message.trouble, is_error=True)
         unread = message.total_tokens - message.ready_tokens
@@ -303,7 +314,8 @@ class ConversationFlow(MessageActions):
         await self._start_new(self.turns.conversation.system, f"A new conversation; {became}")
 
     async def action_persona(self, wanted: str = "") -> None:
-        """List the personas, begin a new conversation with one, or keep the present choice as one."""
+        """List the personas, begin a new conversation with one, or keep the present choice as
+        one."""
         if wanted and self.refuses_while_busy():
             return
         with self.telling_refusals():
@@ -343,7 +355,8 @@ class ConversationFlow(MessageActions):
         self.note(commands.rename(self.turns, title))
 
     def action_save(self, wanted: str = "") -> None:
-        """Save the conversation as Markdown; with "+thinking" at the end, what the model thought too."""
+        """Save the conversation as Markdown; with "+thinking" at the end, what the model thought
+        too."""
         with self.telling_refusals(is_error=not self.turns.conversation.is_empty):
             self.note(commands.export(self.turns, wanted))
 

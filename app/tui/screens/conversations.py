@@ -156,7 +156,8 @@ class ConversationsScreen(ListScreen[Entry]):
     # ---- what the user asks for
 
     def action_open(self) -> None:
-        """Go on with the conversation under the cursor; keep the new title, where one is being written."""
+        """Go on with the conversation under the cursor; keep the new title, where one is being
+        written."""
         if self.edited is not None:
             self._rename(self.edited)
         elif (hit := self.highlighted()) is None:
@@ -237,7 +238,8 @@ class ConversationsScreen(ListScreen[Entry]):
 
 
 def _look(store: Store, typed: str, deleted: str) -> tuple[tuple[Entry, ...], str]:
-    """Return the conversations that have what was typed, once one is deleted, and why there are none or it is not."""
+    """Return the conversations that have what was typed, once one is deleted, and why there are
+    none or it is not."""
     trouble = ""
     try:
         try:

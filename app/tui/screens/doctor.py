@@ -1,4 +1,5 @@
-"""The doctor: findings about machine, terminal and the loaded model, as `jalopy doctor` prints them.
+"""The doctor: findings about machine, terminal and the loaded model, as `jalopy doctor` prints
+them.
 
 What is read from files comes at once; what is measured comes when the engine's thread is free.
 """

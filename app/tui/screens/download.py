@@ -1,6 +1,7 @@
 """Downloading a model: its price first, then progress with rate and time left.
 
-Who leaves the screen leaves the download to go on (``app.downloads.background``); the models screen leads back here.
+Who leaves the screen leaves the download to go on (``app.downloads.background``); the models screen
+leads back here.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _BAR_CELLS = 24
 
 
 class DownloadScreen(ModalScreen[str | None]):
-    """Shows a job that has been started, now or earlier; dismissed with the path of a model to open, or with None."""
+    """Shows a job that has been started, now or earlier; dismissed with the path of a model to
+    open, or with None."""
 
     CSS_PATH = "download.tcss"
     BINDINGS = bindings("download")
@@ -49,7 +51,8 @@ class DownloadScreen(ModalScreen[str | None]):
         self._look()
 
     def on_resize(self) -> None:
-        """Leave out what has no room, or bring it back; texts that change before the new layout are cut off."""
+        """Leave out what has no room, or bring it back; texts that change before the new layout are
+        cut off."""
         self.call_after_refresh(self._look)
 
     def action_proceed(self) -> None:

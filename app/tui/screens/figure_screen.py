@@ -15,7 +15,8 @@ from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 
 
 class FigureScreen(Screen[None]):
-    """Figures that scroll between title and keys: a subclass gives ``TITLE`` and ``PERIOD_S``, and shows them."""
+    """Figures that scroll between title and keys: a subclass gives ``TITLE`` and ``PERIOD_S``, and
+    shows them."""
 
     AUTO_FOCUS = "#figures-body"
     PERIOD_S: ClassVar[float]
@@ -54,7 +55,8 @@ class FigureScreen(Screen[None]):
         return self.query_one("#figures-body").outer_size.height
 
     def fill(self, draw: Callable[[int], list[Line]]) -> None:
-        """Show what is drawn in a width; the scroll bar takes a column where there is more than has room."""
+        """Show what is drawn in a width; the scroll bar takes a column where there is more than has
+        room."""
         drawn = draw(max(1, self.size.width))
         if len(drawn) > self.room:
             drawn = draw(max(1, self.size.width - 1))

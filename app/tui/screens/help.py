@@ -49,7 +49,8 @@ def key_entries(scope: str, keymap: Keymap) -> list[Entry]:
 
 
 def help_sections(screen: Screen[object], keymap: Keymap) -> list[tuple[str, list[Entry]]]:
-    """Return headings and entries: what the focused widget does, what leads to other screens, and the rest."""
+    """Return headings and entries: what the focused widget does, what leads to other screens, and
+    the rest."""
     bound = (
         (active.binding.id or "").partition(".")[0] for active in screen.active_bindings.values()
     )
@@ -84,7 +85,8 @@ def help_sections(screen: Screen[object], keymap: Keymap) -> list[tuple[str, lis
 
 
 def write_entry(entry: Entry, columns: int) -> Content:
-    """Write one entry in two columns, the key in a colour; what does not fit next to a long one goes below it."""
+    """Write one entry in two columns, the key in a colour; what does not fit next to a long one
+    goes below it."""
     first, second = entry
     if columns > 50:
         indent = _KEY_COLUMN
@@ -103,7 +105,8 @@ class HelpScreen(ModalScreen[None]):
     CSS_PATH = "help.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("help"),
-        # Below a modal screen the application's keys are silent, and the key that opened this should close it.
+        # Below a modal screen the application's keys are silent, and the key that opened this
+        # should close it.
         Binding(ACTIONS["app.help"].keys, "leave", show=False, id="app.help"),
     ]
 

@@ -1,7 +1,9 @@
-"""A list that fills a screen: rows narrowed by typing, details of the row under the cursor, and keys.
+"""A list that fills a screen: rows narrowed by typing, details of the row under the cursor, and
+keys.
 
-A subclass says where its rows come from and how they read. Looking for them is a thread's work; ``look`` takes what
-that has found so far, and is called only while the list is shown and says that more is to come.
+A subclass says where its rows come from and how they read. Looking for them is a thread's work;
+``look`` takes what that has found so far, and is called only while the list is shown and says that
+more is to come.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ Item = TypeVar("Item")
 
 
 class ListScreen(Screen[None], Generic[Item]):
-    """A list: a subclass gives ``TITLE``, ``SCOPE``, ``BINDINGS`` and the actions, ``action_open`` among them."""
+    """A list: a subclass gives ``TITLE``, ``SCOPE``, ``BINDINGS`` and the actions, ``action_open``
+    among them."""
 
     CSS_PATH = Path(__file__).with_name("list_screen.tcss")  # wherever the subclass is
     AUTO_FOCUS = "#list-rows"
@@ -120,7 +123,8 @@ class ListScreen(Screen[None], Generic[Item]):
 
     @property
     def must_be_seen(self) -> bool:
-        """Whether the foot answers a key, or asks something: then it is shown on the lowest screens as well."""
+        """Whether the foot answers a key, or asks something: then it is shown on the lowest screens
+        as well."""
         return bool(self.said) or self.doomed is not None
 
     @abstractmethod
@@ -138,7 +142,8 @@ class ListScreen(Screen[None], Generic[Item]):
         self.show()
 
     def takes_key(self, event: events.Key) -> bool:
-        """Whether a key is the answer to a question and no letter of the filter; it has been acted on then."""
+        """Whether a key is the answer to a question and no letter of the filter; it has been acted
+        on then."""
         item = self.doomed
         self.doomed = None
         if item is not None:
@@ -165,7 +170,8 @@ class ListScreen(Screen[None], Generic[Item]):
         yield KeyLine(id="list-keys")
 
     def on_mount(self) -> None:
-        """Make the timer that looks at what was found, until ``look`` says that nothing more comes."""
+        """Make the timer that looks at what was found, until ``look`` says that nothing more
+        comes."""
         self._timer = self.set_interval(LOOK_PERIOD_S, self._look_again, pause=True)
 
     def on_screen_resume(self) -> None:
@@ -173,7 +179,8 @@ class ListScreen(Screen[None], Generic[Item]):
         self.begin()
 
     def on_screen_suspend(self) -> None:
-        """Look at nothing while something else is shown; below help or palette what is asked or typed stays."""
+        """Look at nothing while something else is shown; below help or palette what is asked or
+        typed stays."""
         self._timer.pause()
         self.stop_looking()
         if self.app.current_mode != self.SCOPE:
@@ -328,7 +335,8 @@ class ListScreen(Screen[None], Generic[Item]):
 
     @on(OptionList.OptionSelected)
     async def open_selected(self) -> None:
-        """Enter and a click open; a second Enter is not meant for what is below a dialog by then."""
+        """Enter and a click open; a second Enter is not meant for what is below a dialog by
+        then."""
         if self.is_active:
             await self.run_action("open")
 
@@ -344,7 +352,8 @@ class ListScreen(Screen[None], Generic[Item]):
 
 
 def _detail_columns(width: int) -> int:
-    """Return the columns of the details where they are next to the rows; 0 where they are below them."""
+    """Return the columns of the details where they are next to the rows; 0 where they are below
+    them."""
     if width >= _WIDE_COLUMNS:
         return DETAIL_COLUMNS
     return 0

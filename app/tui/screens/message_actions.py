@@ -1,4 +1,5 @@
-"""Actions on messages: edit and ask again, or let a reply go on from there; continue, answer again, copy."""
+"""Actions on messages: edit and ask again, or let a reply go on from there; continue, answer again,
+copy."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ class MessageActions(ChatView):
             self.prompt.post_message(message.event)
 
     def focus_stopped(self, view: ReplyView) -> None:
-        """Go to a reply that Esc stopped, where its keys act, unless the user is writing the next message."""
+        """Go to a reply that Esc stopped, where its keys act, unless the user is writing the next
+        message."""
         if self.focused is self.prompt and not self.prompt.text:
             view.hesitates = True
             view.focus(scroll_visible=False)  # what is being read stays in sight
@@ -159,7 +161,8 @@ class MessageActions(ChatView):
         self._weigh()
 
     def cancel_edit(self) -> bool:
-        """Leave the conversation as it is and bring back what stood in the prompt; False when nothing is edited."""
+        """Leave the conversation as it is and bring back what stood in the prompt; False when
+        nothing is edited."""
         if self._edited is None:
             return False
         for view in self._views_from(self._edited):
@@ -177,7 +180,8 @@ class MessageActions(ChatView):
         self._show_edit_line("")
 
     def send_edit(self, text: str, folded: str = "") -> bool:
-        """Ask, or let the reply go on, in place of what is edited and all after it, seen until a reply begins."""
+        """Ask, or let the reply go on, in place of what is edited and all after it, seen until a
+        reply begins."""
         assert self._edited is not None
         index = self.index_of(self._edited)
         is_reply = self.is_editing_reply
@@ -205,7 +209,8 @@ class MessageActions(ChatView):
         self._sent_edit = None
 
     def edit_again(self) -> bool:
-        """Put an edited message that was sent for nothing into the prompt as before; False where it cannot."""
+        """Put an edited message that was sent for nothing into the prompt as before; False where it
+        cannot."""
         sent = self._sent_edit
         self._sent_edit = None
         is_writing = bool(self.prompt.text) and self.prompt.draft != self.draft_aside
@@ -365,7 +370,8 @@ class MessageActions(ChatView):
         self.run_worker(self._find_places(view), group="places")
 
     async def _find_places(self, view: MessageView | None) -> Sequence[object]:
-        """Find out what in documents a reply speaks of, and name it below the reply; return the places."""
+        """Find out what in documents a reply speaks of, and name it below the reply; return the
+        places."""
         index = self.index_of(view)
         if not isinstance(view, ReplyView):
             return ()
@@ -390,7 +396,8 @@ class MessageActions(ChatView):
         return view.places or ()
 
     async def show_place(self, view: MessageView | None) -> bool:
-        """Show the place in a document that a reply is from; without one, False, and back to the prompt."""
+        """Show the place in a document that a reply is from; without one, False, and back to the
+        prompt."""
         places = await self._find_places(view)
         if places:
             self.app.push_screen(make_screen("place", places, self.keymap))

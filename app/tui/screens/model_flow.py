@@ -42,7 +42,8 @@ class ModelFlow(ConversationFlow):
     _named_real_one_in: Conversation | None = None
     """The conversation in which a larger model was named."""
     _goes_on = False
-    """Whether the model is opened for the conversation of the last start, which has a line of its own."""
+    """Whether the model is opened for the conversation of the last start, which has a line of its
+    own."""
 
     def load(self, path: ModelPlace, keeps: bool = False, rereads: bool = True) -> bool:
         """Begin to open a model; False while the engine is busy."""
@@ -53,14 +54,16 @@ class ModelFlow(ConversationFlow):
         return begins
 
     async def show_model(self, message: events.ModelLoaded, is_new: bool) -> None:
-        """Name the model and answer what was sent meanwhile; ``is_new``: a conversation begins with it."""
+        """Name the model and answer what was sent meanwhile; ``is_new``: a conversation begins with
+        it."""
         if is_new:
             await self.clear_transcript()
         self.prompt.placeholder = PLACEHOLDER
         self._show_name()
         if not self._goes_on:
             self._introduce(message)
-        # Markdown takes a tenth of a second to import: before the first reply, and after the first frame.
+        # Markdown takes a tenth of a second to import: before the first reply, and after the first
+        # frame.
         self.call_after_refresh(partial(import_module, "app.tui.widgets.reply_body"))
         self.tell_machine()
 
@@ -74,7 +77,8 @@ class ModelFlow(ConversationFlow):
     def tell_machine(
         self, event: events.GenerationFinished | events.MemoryMeasured | None = None
     ) -> None:
-        """Say what suits this machine, after the greeting; after a reply it is measured, if need be."""
+        """Say what suits this machine, after the greeting; after a reply it is measured, if need
+        be."""
         if self._is_greeted and not self._has_told_machine:
             run_last(self, "machine", partial(self._tell_machine, event))
 
@@ -97,7 +101,8 @@ class ModelFlow(ConversationFlow):
             self.note(f"{line}; {self.lists_models} lists more")
 
     def tell_of_real_one(self) -> None:
-        """After an answer that the starter model has not, name a model that has it, once a conversation."""
+        """After an answer that the starter model has not, name a model that has it, once a
+        conversation."""
         from app.chat.fence import is_declined  # no first frame waits for it
 
         turns = self.turns
@@ -143,7 +148,8 @@ class ModelFlow(ConversationFlow):
         self.note(self._welcome_text(f"{name}\n{_sizes_of(message)}", *things), kind="greeting")
 
     def _welcome_text(self, what_this_is: str, *things: tuple[str, str]) -> str:
-        """Return what a chat begins with: what this is, and things to try, each with its key; the speed is the last."""
+        """Return what a chat begins with: what this is, and things to try, each with its key; the
+        speed is the last."""
         things = *things, (self.keymap.first_key("app.performance") or "/stats", "shows the speed")
         widest = max(len(key) for key, _ in things)
         return "\n".join(
@@ -298,7 +304,8 @@ class ModelFlow(ConversationFlow):
                 self.note(self.busy_line())
 
     def action_threads(self, wanted: str = "") -> None:
-        """Show the threads, or use others from the next token on; remembered only by the tuning screen."""
+        """Show the threads, or use others from the next token on; remembered only by the tuning
+        screen."""
         finds_best = f"{self.keymap.key_or_command('app.tune')} finds the best and remembers it"
         with self.telling_refusals():
             chosen = commands.wanted_threads(self.bridge, self.turns, wanted, finds_best)
@@ -308,7 +315,8 @@ class ModelFlow(ConversationFlow):
                 self.bridge.wish_threads(chosen)
 
     def open_model(self, path: ModelPlace, title: str, outlook: Outlook | None = None) -> bool:
-        """Open a model, after asking what becomes of a conversation; False while the engine is busy.
+        """Open a model, after asking what becomes of a conversation; False while the engine is
+        busy.
 
         The title is clean; without an outlook its speed is looked up.
         """
@@ -348,7 +356,8 @@ class ModelFlow(ConversationFlow):
             self.call_later(self._switch_model, path, answer == "keep")
 
     async def _switch_model(self, path: ModelPlace, keeps: bool) -> None:
-        """Load another model and begin a new conversation with it, or keep this one, which it reads first."""
+        """Load another model and begin a new conversation with it, or keep this one, which it reads
+        first."""
         if not self.load(path, keeps):
             self.note(self.busy_line())
             return
@@ -369,7 +378,10 @@ def _sizes_of(model: events.ModelLoaded) -> str:
         context = ""
     if model.server:
         return f"computed by {model.server}{context}"
-    return f"weights {figures.size(model.weights_bytes)}{context}, {figures.size(model.kv_bytes)} of memory"
+    return (
+        f"weights {figures.size(model.weights_bytes)}{context}, {figures.size(model.kv_bytes)} of "
+        f"memory"
+    )
 
 
 def _speed_here(known: EngineFigures) -> str:

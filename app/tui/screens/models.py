@@ -1,6 +1,8 @@
-"""The models on this machine: what fits, how fast it would be, and opening another one without leaving the chat.
+"""The models on this machine: what fits, how fast it would be, and opening another one without
+leaving the chat.
 
-Finding and reading happen in a thread (``app.library.scan``), whose record the screen looks at until it is done.
+Finding and reading happen in a thread (``app.library.scan``), whose record the screen looks at
+until it is done.
 """
 
 from __future__ import annotations
@@ -40,12 +42,16 @@ if TYPE_CHECKING:
     from app.downloads.job import PullJob
 
 _LIKE_A_REPOSITORY = re.compile(r"[^/ ]+/[^/ ]+")
-_NOTHING = "No model was found. Those listed can be downloaded; model_directories in your settings names more places."
+_NOTHING = (
+    "No model was found. Those listed can be downloaded; model_directories in your settings names "
+    "more places."
+)
 
 
 @cache
 def _names_of(path: str) -> frozenset[str]:
-    """Return what else a file may be listed as that was named from where the shell stood, or by a link."""
+    """Return what else a file may be listed as that was named from where the shell stood, or by a
+    link."""
     return frozenset((path, os.path.abspath(path), os.path.realpath(path)))
 
 
@@ -69,7 +75,8 @@ class ModelsScreen(ListScreen[ModelEntry]):
         """The models of the server that the settings name, once it has answered."""
 
     def start_looking(self) -> None:
-        """Look again: files come and go, and the last reply may have been the first with its model."""
+        """Look again: files come and go, and the last reply may have been the first with its
+        model."""
         self.stop_looking()
         if self._chat.settings.server:
             self._served = in_background(
@@ -153,7 +160,8 @@ class ModelsScreen(ListScreen[ModelEntry]):
         return (sign, Span(" "), *model_rows.row(item, columns, self._glyphs))
 
     def details(self, item: ModelEntry, columns: int) -> tuple[str, list[Line]]:
-        """Write the whole name, what is to be expected of it, what it is made of, and where it is."""
+        """Write the whole name, what is to be expected of it, what it is made of, and where it
+        is."""
         return item.title, model_rows.details(item, columns, self._glyphs)
 
     def state_line(self) -> str:
@@ -197,7 +205,10 @@ class ModelsScreen(ListScreen[ModelEntry]):
         else:
             offers = "; + can be downloaded"
         if not found.read_gbps:
-            return f"{rows.ESTIMATE} typical speeds; {key('models.measure')} measures this machine{offers}"
+            return (
+                f"{rows.ESTIMATE} typical speeds; {key('models.measure')} measures this "
+                f"machine{offers}"
+            )
         if not found.advice:
             return rows.LEGEND
         return f"{rows.ESTIMATE} estimate{offers}. Suits this machine {found.advice}"
@@ -259,7 +270,8 @@ class ModelsScreen(ListScreen[ModelEntry]):
         self.show()
 
     def action_download(self) -> None:
-        """Download the repository or address that is typed, else the known model under the cursor."""
+        """Download the repository or address that is typed, else the known model under the
+        cursor."""
         entry = self.highlighted()
         running = self._downloads
         if running.is_running and running.job is not None:
@@ -339,7 +351,8 @@ def _served_models(server: str) -> list[ModelEntry]:
 
 
 class InspectScreen(Screen[None]):
-    """Shows what a file holds, of a model or of the first part of one, as `jalopy inspect` prints it."""
+    """Shows what a file holds, of a model or of the first part of one, as `jalopy inspect` prints
+    it."""
 
     CSS_PATH = "inspect.tcss"
     BINDINGS = bindings("inspect")

@@ -1,4 +1,5 @@
-"""All there is to do, by name: Textual's command palette for any terminal, without a blinking cursor."""
+"""All there is to do, by name: Textual's command palette for any terminal, without a blinking
+cursor."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _SURE = 100.0
 
 
 class Commands(Provider):
-    """Finds actions by name, command and further words; it takes "[name]" for text, not for markup."""
+    """Finds actions by name, command and further words; it takes "[name]" for text, not for
+    markup."""
 
     async def discover(self) -> Hits:
         """List all: what is needed first, then by name."""
@@ -78,13 +80,17 @@ class Palette(CommandPalette):
         return AwaitComplete()
 
     def on_mount(self) -> None:
-        """A blinking cursor draws twice a second for nothing; each letter of a long text costs more than the last."""
+        """A blinking cursor draws twice a second for nothing; each letter of a long text costs more
+        than the last."""
         for typed in self.query(Input):  # none where it is left before it is there
             typed.cursor_blink = False
             typed.max_length = MOST_CHARS
 
     def _gather_commands(self, search_value: str) -> Worker[None] | None:  # type: ignore[override]
-        """Look for commands, unless the palette has been left: Textual 8.2 ends the program then. Remove when not."""
+        """Look for commands, unless the palette has been left: Textual 8.2 ends the program then.
+
+        Remove when not.
+        """
         if self.is_active:
             return super()._gather_commands(search_value)
         return None

@@ -1,4 +1,5 @@
-"""The performance screen: how fast, how fast it could be, where the time goes, and what the machine does."""
+"""The performance screen: how fast, how fast it could be, where the time goes, and what the machine
+does."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
 class PerformanceScreen(FigureScreen):
     """Shows figures while it is on top, and looks at nothing otherwise.
 
-    It is a mode of its own: Textual goes on drawing what is below a pushed screen, and a streaming reply would redraw
-    this one ten times a second.
+    It is a mode of its own: Textual goes on drawing what is below a pushed screen, and a streaming
+    reply would redraw this one ten times a second.
     """
 
     BINDINGS = bindings("performance")

@@ -1,4 +1,5 @@
-"""Questions over the chat: whether a tool may run, with the call shown whole; what another model does with the talk."""
+"""Questions over the chat: whether a tool may run, with the call shown whole; what another model
+does with the talk."""
 
 from __future__ import annotations
 
@@ -21,17 +22,22 @@ from app.tui.textual_hacks import dismiss_once
 from engine.prompt.tools.calls import ToolCall
 
 CALM_S = 0.7
-"""A yes counts this long after the question appeared and after any other key: who types a message answers nothing."""
+"""A yes counts this long after the question appeared and after any other key: who types a message
+answers nothing."""
 
 
 def _answer_lines(keymap: Keymap, scope: str, answers: dict[str, str]) -> Static:
-    """Name the keys of a question by what they do; the names of the answers are those of their actions."""
+    """Name the keys of a question by what they do; the names of the answers are those of their
+    actions."""
     lines = [f"{keymap.first_key(f'{scope}.{name}'):<6} {words}" for name, words in answers.items()]
     return Static("\n".join(lines), markup=False, classes=f"{scope}-keys")
 
 
 class CalmScreen(ModalScreen[Any]):
-    """A question that is answered with yes only by who types nothing else; None is a no. The clock is monotonic."""
+    """A question that is answered with yes only by who types nothing else; None is a no.
+
+    The clock is monotonic.
+    """
 
     CSS_PATH = "question.tcss"
 
@@ -101,7 +107,8 @@ def price_line(n_tokens: int, prefill_tps: float | None, host: str = "") -> str:
 
 
 class SendFilesScreen(CalmScreen):
-    """Asks before the first file of a conversation goes to a server; dismissed with True where it may."""
+    """Asks before the first file of a conversation goes to a server; dismissed with True where it
+    may."""
 
     BINDINGS = bindings("files")
 
@@ -127,7 +134,10 @@ class SendFilesScreen(CalmScreen):
 
 
 class SwitchModelScreen(ModalScreen[Literal["keep", "new"] | None]):
-    """Dismissed with what to do, or with None for nothing. The model's title is clean; a server's has a host."""
+    """Dismissed with what to do, or with None for nothing.
+
+    The model's title is clean; a server's has a host.
+    """
 
     CSS_PATH = "switch_model.tcss"
     BINDINGS = bindings("switch")

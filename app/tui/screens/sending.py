@@ -1,7 +1,8 @@
-"""Sends from the prompt: messages with their files, edits and commands, and the queue of those that wait.
+"""Sends from the prompt: messages with their files, edits and commands, and the queue of those that
+wait.
 
-Until then it watches over the draft: completions, history, what sending it would cost, reading ahead. Files are read in
-the background; what is sent meanwhile is held until they are here.
+Until then it watches over the draft: completions, history, what sending it would cost, reading
+ahead. Files are read in the background; what is sent meanwhile is held until they are here.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ from app.tui.widgets.message_view import Note
 TICK_S = 0.5
 """The estimate follows the text at this pace."""
 QUIET_TICKS = 3
-"""Ticks without a change after which the user is taken to be thinking, and the engine may read ahead."""
+"""Ticks without a change after which the user is taken to be thinking, and the engine may read
+ahead."""
 _PROGRESS_S = 0.25
 _WORTH_A_LINE_TOKENS = 500
 """The cost of fewer tokens is said at the prompt's edge alone."""
@@ -136,7 +138,8 @@ class Sending(MessageActions):
         text = draft.text.strip()
         command = ("", "") if text == "/" else split_command(text)
         self._keep_in_history(draft)
-        # A refused command stays in the history: left in the prompt, what is typed next would become part of it.
+        # A refused command stays in the history: left in the prompt, what is typed next would
+        # become part of it.
         if command is not None:
             await self._run_command(*command)
         elif not self._send_message(clean_text(text), draft):
@@ -206,7 +209,8 @@ class Sending(MessageActions):
 
     @on(TakeBackRequested)
     async def take_back_into_prompt(self) -> None:
-        """Take a message back for a key that meant an empty prompt; one pressed twice takes back one message."""
+        """Take a message back for a key that meant an empty prompt; one pressed twice takes back
+        one message."""
         if not self.prompt.text:
             await self.action_take_back()
 
@@ -222,7 +226,8 @@ class Sending(MessageActions):
     # ---- the draft: completions and history
 
     def note_draft(self) -> None:
-        """The text in the prompt has changed: list what it could become, and find out what it costs."""
+        """The text in the prompt has changed: list what it could become, and find out what it
+        costs."""
         typed = self.prompt.typed
         self.prompt.offer(offered_at_once(typed, self._names))
         looking = offered_paths(typed)
@@ -278,7 +283,8 @@ class Sending(MessageActions):
             self.note(trouble, is_error=True)
 
     def keep_unsent(self) -> str:
-        """Keep for the next start what no one has taken yet, a draft put aside and what is here; "" or a line on it."""
+        """Keep for the next start what no one has taken yet, a draft put aside and what is here; ""
+        or a line on it."""
         # What waits for its turn is in the conversation's log, where that is saved.
         prompt = self.prompt
         if self.turns.journal.saves:
@@ -302,7 +308,8 @@ class Sending(MessageActions):
         return kept
 
     def bring_back_unsent(self) -> str:
-        """Put what an earlier run kept back: the newest into the prompt; returns a line that says so, or ""."""
+        """Put what an earlier run kept back: the newest into the prompt; returns a line that says
+        so, or ""."""
         drafts = take_unsent(paths.unsent_file())
         said = []
         if drafts and not self.prompt.text:
@@ -330,7 +337,8 @@ class Sending(MessageActions):
         self._wake()
 
     def note_count(self, event: PromptCounted) -> None:
-        """The engine has counted, and may have read ahead; of files alone, their line says what the edge does."""
+        """The engine has counted, and may have read ahead; of files alone, their line says what the
+        edge does."""
         self._counted_text = event.text
         self.estimator.learn_count(event.text, event.tokens, event.ready_tokens)
         self.estimator.learn_read(event.read_tokens, event.read_s)
@@ -340,7 +348,8 @@ class Sending(MessageActions):
 
     @property
     def _next_text(self) -> str:
-        """The next message as it would be sent now; "" for commands, and for an edit of an earlier one."""
+        """The next message as it would be sent now; "" for commands, and for an edit of an earlier
+        one."""
         if self.is_editing:
             text = ""
         else:
@@ -368,7 +377,8 @@ class Sending(MessageActions):
             self._tick_timer = call_once(self, TICK_S, self._tick)
 
     def _use_engine(self, text: str) -> bool:
-        """Ask the engine for what is worth knowing or reading now; False when it should be asked again."""
+        """Ask the engine for what is worth knowing or reading now; False when it should be asked
+        again."""
         if self.turns.is_busy or self.turns.model is None:
             return True
         if text:
@@ -408,7 +418,8 @@ class Sending(MessageActions):
 
     def action_external_editor(self) -> None:
         """Write the message in the user's editor, while replies go on."""
-        # Not awaited here: what a reply brings meanwhile is taken in and saved, and signals are heard.
+        # Not awaited here: what a reply brings meanwhile is taken in and saved, and signals are
+        # heard.
         if self._editor is None or self._editor.is_finished:
             self._editor = self.run_worker(self._use_editor())
 
@@ -439,7 +450,8 @@ class Sending(MessageActions):
         self._begin(self._read(names))
 
     def _attach_at_once(self, draft: Draft) -> bool:
-        """Begin to read files if that is what was sent: a message that is sent next waits for them."""
+        """Begin to read files if that is what was sent: a message that is sent next waits for
+        them."""
         word, argument = split_command(draft.text.strip()) or ("", "")
         if find_command(word) is not ACTIONS["chat.read"] or not argument or self.is_editing_reply:
             return False
@@ -527,7 +539,8 @@ class Sending(MessageActions):
         return documents
 
     def note_reply(self, event: GenerationFinished) -> None:
-        """A message was read: the line on files that were sent before they were counted alone says how long it was."""
+        """A message was read: the line on files that were sent before they were counted alone says
+        how long it was."""
         asked = self.turns.conversation.asked
         starts = self.bridge.status.turn_starts
         if (
@@ -546,14 +559,18 @@ class Sending(MessageActions):
         self._estimated = ""
 
     def _sized(self, reading: ReadDocuments) -> tuple[Document, ...]:
-        """Return what was read with what stays from before, in the tokens that the open model makes of it."""
+        """Return what was read with what stays from before, in the tokens that the open model makes
+        of it."""
         model = self.turns.model
         return reading.with_earlier(self._earlier, model.tokens_ratio if model is not None else 1.0)
 
     # ---- files of what is sent
 
     def _holds(self, message: PromptSubmitted) -> bool:
-        """Whether a message has to wait: for files, or for the engine's start. It is sent when they are here."""
+        """Whether a message has to wait: for files, or for the engine's start.
+
+        It is sent when they are here.
+        """
         if self._n_awaited:
             self._held = (*self._held, message)
             return True
@@ -568,7 +585,8 @@ class Sending(MessageActions):
         return True
 
     def _asks_first(self, message: PromptSubmitted) -> bool:
-        """Whether the user is asked before the files of a message go to a server; once for a conversation."""
+        """Whether the user is asked before the files of a message go to a server; once for a
+        conversation."""
         if self.turns.model is not None:
             host = self.turns.model.server
         else:

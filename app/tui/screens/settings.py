@@ -58,7 +58,8 @@ class SettingsScreen(ListScreen[str]):
             self._in_file = self._live.now
 
     def _now_and_later(self, key: str) -> tuple[str, Source, str]:
-        """Return a value as it is shown, its source, and the value from the next start; "" where that is the same."""
+        """Return a value as it is shown, its source, and the value from the next start; "" where
+        that is the same."""
         now = self._live.now
         generation = self._bridge.generation
         value = value_of(now, key)
@@ -85,7 +86,10 @@ class SettingsScreen(ListScreen[str]):
     def heading_line(self, columns: int) -> str:
         """Name the columns."""
         key, value = _widths(columns)
-        return f"{'  setting':<{key + 2}}  {'value':<{value}}{'  from' if columns >= _SOURCE_FROM else ''}"
+        return (
+            f"{'  setting':<{key + 2}}  "
+            f"{'value':<{value}}{'  from' if columns >= _SOURCE_FROM else ''}"
+        )
 
     def row_line(self, item: str, columns: int) -> Line:
         """Write a setting; one that differs from its default stands out."""
@@ -108,7 +112,8 @@ class SettingsScreen(ListScreen[str]):
         )
 
     def details(self, item: str, columns: int) -> tuple[str, list[Line]]:
-        """Say what it means, what it may be, what it is by default, and where its value comes from."""
+        """Say what it means, what it may be, what it is by default, and where its value comes
+        from."""
         now, source, later = self._now_and_later(item)
         default = _shown(item, value_of(built_in_settings(), item))
         found = [line(part) for part in textwrap.wrap(meanings()[item][1], columns)]
@@ -213,7 +218,8 @@ class SettingsScreen(ListScreen[str]):
 
 @cache
 def meanings() -> Mapping[str, tuple[str, str]]:
-    """Return the group of each setting and what it means: headings and comments of ``config/default.toml``."""
+    """Return the group of each setting and what it means: headings and comments of
+    ``config/default.toml``."""
     found: dict[str, tuple[str, str]] = {}
     comment: list[str] = []
     table = group = ""

@@ -1,4 +1,5 @@
-"""The shelf: documents that were read, how much of each the open model need not read again; asked about, deleted."""
+"""The shelf: documents that were read, how much of each the open model need not read again; asked
+about, deleted."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ from app.tui.screens.list_screen import ListScreen
 _MOST_ASKED_CHARS = 40
 _LEAST_NAME = 12
 _WITH_DATE = 71
-_EMPTY = "No document was read yet: /read FILE with a question puts one here, and so does jalopy read MODEL FILE."
+_EMPTY = (
+    "No document was read yet: /read FILE with a question puts one here, and so does jalopy read "
+    "MODEL FILE."
+)
 
 
 class ShelfScreen(ListScreen[Shelved]):
@@ -127,7 +131,10 @@ class ShelfScreen(ListScreen[Shelved]):
         if self.doomed is not None:
             name = clean_line(self.doomed.name, _MOST_ASKED_CHARS)
             kept = "Conversations about it keep its text."
-            return f"Delete {name} and what was read of it? y deletes for good, any other key keeps it. {kept}"
+            return (
+                f"Delete {name} and what was read of it? y deletes for good, any other key keeps "
+                f"it. {kept}"
+            )
         if self.said or self._found is None:
             return self.said or "looking ..."
         if not self._found:

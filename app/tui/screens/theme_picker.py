@@ -1,4 +1,5 @@
-"""Choosing the colours: every theme by name, tried on the running screen as the cursor moves over it."""
+"""Choosing the colours: every theme by name, tried on the running screen as the cursor moves over
+it."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ OWN_PREFIX = "jalopy-"
 
 
 class ThemePicker(ModalScreen[str | None]):
-    """Lists the themes; dismissed with the name of the chosen one, or with None and the colours as they were."""
+    """Lists the themes; dismissed with the name of the chosen one, or with None and the colours as
+    they were."""
 
     CSS_PATH = "theme_picker.tcss"
     BINDINGS = bindings("theme")

@@ -1,4 +1,5 @@
-"""The best threads and memory modes: measured on the loaded model after the conversation, applied with one key."""
+"""The best threads and memory modes: measured on the loaded model after the conversation, applied
+with one key."""
 
 from __future__ import annotations
 
@@ -39,8 +40,10 @@ _TALL_ROWS = 24
 """From this height on the screen shows before measuring what will be measured."""
 _MOST_THICKNESS = 3
 _WHAT_IS_MEASURED = (
-    "Measuring tries each number of threads in turns, for writing and for reading, after the open conversation; then"
-    " whether huge pages help, and how kernels should ask memory. It takes every core for a minute or two and can be"
+    "Measuring tries each number of threads in turns, for writing and for reading, after the "
+    "open conversation; then"
+    " whether huge pages help, and how kernels should ask memory. It takes every core for a "
+    "minute or two and can be"
     " stopped; nothing changes until you choose."
 )
 
@@ -83,7 +86,8 @@ class ThreadsScreen(FigureScreen):
         yield KeyLine(id="thread-keys")
 
     def on_screen_resume(self) -> None:
-        """Show what is known; measuring begins with a key, since it takes every core for a minute."""
+        """Show what is known; measuring begins with a key, since it takes every core for a
+        minute."""
         self._timer.resume()
         if not self._is_covered:
             self._wants = ()
@@ -188,7 +192,8 @@ class ThreadsScreen(FigureScreen):
         return ""
 
     def _told(self, width: int) -> list[Line]:
-        """Return what is in use, which changes by a key and must be seen in 24 rows, and why the winners won."""
+        """Return what is in use, which changes by a key and must be seen in 24 rows, and why the
+        winners won."""
 
         def told(title: str, texts: Iterable[str]) -> list[Line]:
             columns = max(_LEAST_COLUMNS, width - FRAME_COLUMNS)
@@ -238,7 +243,8 @@ class ThreadsScreen(FigureScreen):
         return text
 
     def _progress_lines(self) -> list[Line]:
-        """Say how far the measuring is; the gauge follows rounds as well as time, whichever is further."""
+        """Say how far the measuring is; the gauge follows rounds as well as time, whichever is
+        further."""
         report = self._bridge.tuning
         text = self._progress()
         width = max(_LEAST_COLUMNS, self.size.width - 2)
@@ -336,7 +342,8 @@ class ThreadsScreen(FigureScreen):
             self.show_figures()
 
     def action_measure_kv(self) -> None:
-        """Compare types of the KV cache, with the best threads; measure those first if they are not known."""
+        """Compare types of the KV cache, with the best threads; measure those first if they are not
+        known."""
         report = self._bridge.tuning
         has_curves = report is not None and bool(report.curves)
         self._measure(KV_TYPES if has_curves else THREADS_AND_WEIGHTS + KV_TYPES)
@@ -367,7 +374,8 @@ class ThreadsScreen(FigureScreen):
         self._turns.stop_tuning()
 
     def _choose(self, choice: TunedChoice, remembered: TunedChoice | None) -> None:
-        """Use and remember something else; the engine follows between two steps, and what is shown follows it."""
+        """Use and remember something else; the engine follows between two steps, and what is shown
+        follows it."""
         self._end_measuring()
         before = self._bridge.threads
         if before is None:

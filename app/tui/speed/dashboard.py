@@ -1,7 +1,7 @@
 """The performance screen and the strip next to the chat, each as one picture.
 
-The screen has panels in one, two or three columns with the curve above them; the strip has speed with its curve, cores
-and memory as panels, or three lines where the screen is narrow.
+The screen has panels in one, two or three columns with the curve above them; the strip has speed
+with its curve, cores and memory as panels, or three lines where the screen is narrow.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ _Section = Callable[[int, int], list[Line]]
 def dashboard_lines(
     view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale
 ) -> list[Line]:
-    """Draw everything in ``width`` columns; it fills ``height`` rows where it has room there, and is longer else."""
+    """Draw everything in ``width`` columns; it fills ``height`` rows where it has room there, and
+    is longer else."""
     sections = _reply_panel, _token_panel, machine_lines.memory_panel, machine_lines.cores_panel
     reply, token, memory, cores = (partial(section, view, glyphs) for section in sections)
     if width >= THREE_COLUMNS_FROM:
@@ -148,7 +149,8 @@ def _token_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -
 def strip_lines(
     view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale
 ) -> list[Line]:
-    """Draw the column: the speed takes what the others leave, which are in few words where there is little room."""
+    """Draw the column: the speed takes what the others leave, which are in few words where there is
+    little room."""
     inner = width - FRAME_COLUMNS
     numbers = [
         *writing_lines.number_lines(view, inner, glyphs),

@@ -41,7 +41,8 @@ _LOOKING = "looking at the machine"
 
 
 def memory_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
-    """Return one bar of all memory that matters here, what its parts are, and whether any comes from disk."""
+    """Return one bar of all memory that matters here, what its parts are, and whether any comes
+    from disk."""
     sample = view.sample
     facts = view.figures.facts
     if sample is None:
@@ -126,7 +127,8 @@ def context_line(view: PerformanceView, width: int, glyphs: Glyphs) -> Line:
 
 
 def core_lines(loads: Sequence[float], width: int, glyphs: Glyphs) -> list[Line]:
-    """Return a gauge for each core, two in a line where there is room, or one sign for each where there are many."""
+    """Return a gauge for each core, two in a line where there is room, or one sign for each where
+    there are many."""
     if not loads:
         return [line(muted("cores -"))]
     if len(loads) <= _MOST_CORE_GAUGES:
@@ -161,7 +163,8 @@ def clock_text(sample: MachineSample, between: str) -> str:
 
 
 def cores_lines(view: PerformanceView, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
-    """Return the cores, and below them what computes and what slows them; their load so far where rows are left."""
+    """Return the cores, and below them what computes and what slows them; their load so far where
+    rows are left."""
     sample = view.sample
     if sample is None:
         return [line(muted(_LOOKING))]

@@ -1,4 +1,5 @@
-"""Gathers the figures of the performance screen and the strip, only while one is shown; and the pace of all drawing."""
+"""Gathers the figures of the performance screen and the strip, only while one is shown; and the
+pace of all drawing."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from app.machine.token_speed import BUCKET_S, RateHistory, Stutter, StutterWatch
 from app.text.record import record
 
 MOST_SHARE = 0.02
-"""Of one core; above it the interface draws more rarely. Where every core decodes, a millisecond of drawing costs more
-than one of decoding: the threads wait for the one that has lost its core."""
+"""Of one core; above it the interface draws more rarely. Where every core decodes, a millisecond of
+drawing costs more than one of decoding: the threads wait for the one that has lost its core."""
 RELAXED_SHARE = 0.01
 SLOWEST = 4
 TYPING_PAUSE_S = 0.5
@@ -38,7 +39,10 @@ class InterfacePace:
         self._settling = _SETTLING
 
     def note_cost(self, share: float | None, is_engine_busy: bool) -> None:
-        """Take one measurement, about once a second. Only while the engine works does drawing take from it."""
+        """Take one measurement, about once a second.
+
+        Only while the engine works does drawing take from it.
+        """
         if share is None:
             return
         if not is_engine_busy:
@@ -64,17 +68,19 @@ class InterfacePace:
 
 
 class TypingRhythm:
-    """Draws a running reply right after the keys of somebody who types, when the next one is furthest away.
+    """Draws a running reply right after the keys of somebody who types, when the next one is
+    furthest away.
 
-    Laying out new text takes tens of milliseconds where the engine has every core, and a key pressed meanwhile is
-    painted only then.
+    Laying out new text takes tens of milliseconds where the engine has every core, and a key
+    pressed meanwhile is painted only then.
     """
 
     def __init__(self) -> None:
         self._key_s = self._drawn_s = float("-inf")
 
     def note_text(self, text: str, now_s: float) -> None:
-        """The prompt has changed; when nothing is there any more it was sent, and no one is typing."""
+        """The prompt has changed; when nothing is there any more it was sent, and no one is
+        typing."""
         if text:
             self._key_s = now_s
         else:
@@ -165,7 +171,8 @@ class PerformanceWatch:
         self._bridge.is_watched = self.is_watched
 
     def note_interface_cost(self) -> None:
-        """Measure what the calling thread, the one that draws, took since the last call; about once a second."""
+        """Measure what the calling thread, the one that draws, took since the last call; about once
+        a second."""
         self._interface_share = self._interface.since_last(self._bridge.now_s())
         self.pace.note_cost(self._interface_share, self._bridge.status.is_busy)
 
@@ -217,7 +224,8 @@ class PerformanceWatch:
     def _measure_memory_if_idle(
         self, status: EngineStatus, figures: EngineFigures, tps: float, now_s: float
     ) -> None:
-        """Have the memory measured where it is unknown, and once more where a reply proved it faster than measured."""
+        """Have the memory measured where it is unknown, and once more where a reply proved it
+        faster than measured."""
         if status.activity is not Activity.READY or figures.facts is None:
             return
         ceiling = ceiling_at(

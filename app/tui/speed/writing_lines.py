@@ -1,4 +1,5 @@
-"""How fast the model writes or reads, with what to compare that with; and where the time of a reply or a token goes."""
+"""How fast the model writes or reads, with what to compare that with; and where the time of a reply
+or a token goes."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def is_reading(view: PerformanceView) -> bool:
 
 
 def shown_tps(view: PerformanceView) -> float:
-    """Return the speed that is shown large: of the last ten seconds, or of the whole reply once it is over."""
+    """Return the speed that is shown large: of the last ten seconds, or of the whole reply once it
+    is over."""
     if is_reading(view):
         return view.status.rate_tps
     if view.status.activity is Activity.WRITING:
@@ -72,7 +74,8 @@ def name_of(view: PerformanceView) -> str:
 
 
 def number_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
-    """Return the speed in large digits, its unit and, next to it, the time of a token, in fewer words if need be."""
+    """Return the speed in large digits, its unit and, next to it, the time of a token, in fewer
+    words if need be."""
     tps = shown_tps(view)
     share = limit_share(view)
     if is_reading(view):
@@ -98,7 +101,8 @@ def number_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line
 
 
 def limit_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
-    """Say which share of the machine's limit is reached; while the prompt is read, which part of it is."""
+    """Say which share of the machine's limit is reached; while the prompt is read, which part of it
+    is."""
     status = view.status
     if is_reading(view) and not status.server:  # a server does not tell how far it is
         if status.total:
@@ -134,7 +138,8 @@ def _gauge_line(
 
 
 def compared_lines(view: PerformanceView, width: int) -> list[Line]:
-    """Return a table of speeds: of the last second, of the reply, the usual one, the best one, that of reading."""
+    """Return a table of speeds: of the last second, of the reply, the usual one, the best one, that
+    of reading."""
     speed = view.speed
     earlier = view.figures.earlier
     rows = [("last second", speed.last_1_s, EMPTY), ("this reply", speed.reply, EMPTY)]
@@ -200,7 +205,8 @@ class _Phase:
 
 
 def reply_lines(spent: TimeSpent | None, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
-    """Return the phases of the last reply: one bar in the order of time, and its longest ones by name."""
+    """Return the phases of the last reply: one bar in the order of time, and its longest ones by
+    name."""
     if spent is None:
         return [line(muted(_NO_REPLY))]
     parts = _parts(spent)

@@ -1,4 +1,7 @@
-"""Lines of spans, drawn line by line: only those that changed, without any layout. So are title and key line."""
+"""Lines of spans, drawn line by line: only those that changed, without any layout.
+
+So are title and key line.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,8 @@ class FigureLines(Widget):
         self.show(lines)
 
     def follow(self, draw: Callable[[int], Sequence[Line]]) -> None:
-        """Show what is drawn in the width that there is, as high as it is, and again in any other width."""
+        """Show what is drawn in the width that there is, as high as it is, and again in any other
+        width."""
         self._draw = draw
         self.fill(draw(self.size.width or self.app.size.width - 2))
 
@@ -108,7 +112,8 @@ class FigureLines(Widget):
 
 
 def content_of(one: Line, is_ansi: bool = False) -> Content:
-    """Return a line as a widget of Textual takes it, such as a list; where colours are few, what is faint is dim."""
+    """Return a line as a widget of Textual takes it, such as a list; where colours are few, what is
+    faint is dim."""
     return Content.assemble(
         *(
             (span.text, "dim" if is_ansi and span.role in _FAINT else _style_of(span.role))
@@ -118,7 +123,8 @@ def content_of(one: Line, is_ansi: bool = False) -> Content:
 
 
 def welcome(text: str) -> Content:
-    """Return a greeting as it is shown: the name drawn, below it the words, with the keys in their colour."""
+    """Return a greeting as it is shown: the name drawn, below it the words, with the keys in their
+    colour."""
     words = Content(text)
     for key in re.finditer(
         r"^  (\S+)(?=  )", text, re.MULTILINE

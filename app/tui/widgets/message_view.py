@@ -1,4 +1,5 @@
-"""One message in the transcript: who speaks, the thinking, the text, and below a finished reply its figures."""
+"""One message in the transcript: who speaks, the thinking, the text, and below a finished reply its
+figures."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ KEPT_BACK_CHARS = 2000
 
 
 def tail_of(text: str) -> str:
-    """Return the last words, few enough for a glance; white space and line breaks are cut down to single ones."""
+    """Return the last words, few enough for a glance; white space and line breaks are cut down to
+    single ones."""
     lines = [line.strip() for line in text[-KEPT_BACK_CHARS:].splitlines() if line.strip()]
     tail = "\n".join(lines[-TAIL_LINES:])
     if len(tail) <= TAIL_CHARS:
@@ -41,7 +43,10 @@ def tail_of(text: str) -> str:
 
 
 class ThinkingView(Static):
-    """Plain text, muted; never Markdown. It changes often, and lays the screen out only when its height does."""
+    """Plain text, muted; never Markdown.
+
+    It changes often, and lays the screen out only when its height does.
+    """
 
     def __init__(self) -> None:
         super().__init__(markup=False, classes="thinking")
@@ -135,7 +140,8 @@ class MessageView(Horizontal, can_focus=True):
 
     @abstractmethod
     def again(self) -> MessageView:
-        """Return the same message as a widget that was never mounted; one that was taken away cannot come back."""
+        """Return the same message as a widget that was never mounted; one that was taken away
+        cannot come back."""
 
     def mark(self, note: str) -> None:
         """Show a line below the text, such as "queued"; "" takes it away."""
@@ -164,7 +170,8 @@ class MessageView(Horizontal, can_focus=True):
         self._speaker.update(mark + self.SPEAKER)
 
     def on_key(self, event: events.Key) -> None:
-        """Enter leads back to the prompt; so does a letter without a meaning here, with all that is typed after it."""
+        """Enter leads back to the prompt; so does a letter without a meaning here, with all that is
+        typed after it."""
         bound = self.screen.active_bindings.get(event.key)
         leads_down = bound is not None and bound.binding.action.rpartition(".")[2] == "focus_newer"
         if self._is_left:
@@ -328,7 +335,10 @@ class ReplyView(MessageView):
         return self.thinking.display
 
     def finish(self, message: ChatMessage) -> None:
-        """The reply has ended. Details come after its footer where the screen is wide or the reply has the focus."""
+        """The reply has ended.
+
+        Details come after its footer where the screen is wide or the reply has the focus.
+        """
         self.message = message
         self.body.finish()
         self.sources = lines.sources_line(message.sources)
@@ -351,7 +361,8 @@ class ReplyView(MessageView):
         self._fit_footer()
 
     def show_places(self, places: tuple[CitedPlace, ...]) -> None:
-        """Name the places that it is from; without any, the passages stay named that it was written from."""
+        """Name the places that it is from; without any, the passages stay named that it was written
+        from."""
         self.places = places
         if self.message is not None:
             passages = self.message.sources
@@ -394,7 +405,8 @@ def saved_view(message: ChatMessage) -> MessageView:
 
 
 class Note(Static):
-    """A line by the program between the messages; the kinds "error", "greeting" and "news" stand out."""
+    """A line by the program between the messages; the kinds "error", "greeting" and "news" stand
+    out."""
 
     def __init__(self, text: str, kind: str = "") -> None:
         super().__init__(

@@ -1,4 +1,5 @@
-"""Models as rows of a table: whether each fits, as a badge, and how fast it would write, as a bar and in words."""
+"""Models as rows of a table: whether each fits, as a badge, and how fast it would write, as a bar
+and in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The compact strip next to the chat: speed, limit, cores, memory. Three lines on top where the screen is narrow."""
+"""The compact strip next to the chat: speed, limit, cores, memory.
+
+Three lines on top where the screen is narrow.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The prompt: several lines of text, sent with Enter, large pastes folded (``app.tui.draft``); and completions."""
+"""The prompt: several lines of text, sent with Enter, large pastes folded (``app.tui.draft``); and
+completions."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ from app.tui.prompt_history import PromptHistory
 from app.tui.textual_hacks import drop_bindings
 
 _JOINERS = frozenset("\u200c\u200d")
-"""Zero-width non-joiner and joiner: Persian, Indic scripts and emoji are written with them; Textual drops them."""
+"""Zero-width non-joiner and joiner: Persian, Indic scripts and emoji are written with them; Textual
+drops them."""
 PLACEHOLDER = "Type here"
 PLACEHOLDER_LOADING = "Type here already; it is sent when the engine is ready"
 
@@ -81,7 +83,8 @@ class Prompt(TextArea):
         self.unheeded: deque[Draft] = deque()
         """Drafts that were sent from here and not yet taken."""
         self.carry_out_at_once: Callable[[Draft], bool] = lambda draft: False
-        """Does what must be done before the next key: a file comes before what is typed after its command."""
+        """Does what must be done before the next key: a file comes before what is typed after its
+        command."""
         self.attach_chosen: Callable[[str], object] = lambda path: None
         self.takes_commands = True
         """Whether text that begins like a command is one; in a reply that is edited it is not."""
@@ -91,7 +94,8 @@ class Prompt(TextArea):
         self._has_chosen = self._is_pasting = False
         self.show_offered: Callable[[Sequence[Offered], int], object] = lambda offered, at: None
         self.waiting: Collection[object] = ()
-        """Messages that wait for their turn: from an empty prompt one is taken back before history is."""
+        """Messages that wait for their turn: from an empty prompt one is taken back before history
+        is."""
         self._estimate = self._keys = self._stop = self._below = self._edge = ""
         self._hint = self.border_title
         self._key_of = keymap.first_key
@@ -109,7 +113,8 @@ class Prompt(TextArea):
         return self.text[drafts.after_chips(self.text, self._folds) :]
 
     def action_send(self) -> None:
-        """Hand the text over, unless it is blank, and empty the prompt: letters typed now belong to the next one."""
+        """Hand the text over, unless it is blank, and empty the prompt: letters typed now belong to
+        the next one."""
         if self._has_chosen and self.offered:
             is_whole = self.offered[self.offered_at].text in {
                 f"/{one.command}" for one in commands()
@@ -155,7 +160,8 @@ class Prompt(TextArea):
         return bool(self.offered) and not self.past.is_showing(self.draft)
 
     def offer(self, offered: Sequence[Offered]) -> None:
-        """Take what the typed text could become; the first is completed to until the arrows choose another."""
+        """Take what the typed text could become; the first is completed to until the arrows choose
+        another."""
         self.offered = offered
         self.offered_at = 0
         self._has_chosen = False
@@ -175,14 +181,16 @@ class Prompt(TextArea):
     action_to_end = partialmethod(_scroll, 0)
 
     def action_cursor_line_end(self, select: bool = False) -> None:
-        """Go to the end of the line; from the end of the text, to the newest text of the conversation."""
+        """Go to the end of the line; from the end of the text, to the newest text of the
+        conversation."""
         if not select and self.cursor_at_end_of_text:
             self.action_to_end()
         else:
             super().action_cursor_line_end(select)
 
     def action_cursor_up(self, select: bool = False) -> None:
-        """Move up; from an empty prompt, a recalled text or the very beginning, recall the one sent before."""
+        """Move up; from an empty prompt, a recalled text or the very beginning, recall the one sent
+        before."""
         if self._is_choosing and not select:
             self._choose(-1)
             return
@@ -236,13 +244,15 @@ class Prompt(TextArea):
         self._show_lower_edge()
 
     def show_files(self, files: str) -> None:
-        """Say at the upper edge which files are sent along because their names were typed; "" for none."""
+        """Say at the upper edge which files are sent along because their names were typed; "" for
+        none."""
         hint = Content(f"sends along {files}") if files else self._hint
         if self.border_title != hint:
             self.border_title = hint
 
     def show_keys(self, text: str, stop: str = "", below: str = "") -> None:
-        """Name keys at the lower edge: what stops the reply, what leads to text below; else those of other screens."""
+        """Name keys at the lower edge: what stops the reply, what leads to text below; else those
+        of other screens."""
         self._keys = text
         self._stop = stop
         self._below = below
@@ -280,7 +290,8 @@ class Prompt(TextArea):
         return edge
 
     def give_back(self, text: str) -> None:
-        """Return a text that was not taken, unless the user has begun the next one: then it is in the history."""
+        """Return a text that was not taken, unless the user has begun the next one: then it is in
+        the history."""
         if not self.text:
             self.show_draft(self.past.find(text) or Draft(text))
 
@@ -329,21 +340,22 @@ class Prompt(TextArea):
         return Text(editable_text(self.document.get_line(line_index)), end="", no_wrap=True)
 
     def render_line(self, y: int) -> Strip:
-        """Render a line; in a terminal one cell wide there is none, and Textual 8.2 fails to wrap the placeholder."""
+        """Render a line; in a terminal one cell wide there is none, and Textual 8.2 fails to wrap
+        the placeholder."""
         if self.content_size.width < 1:
             return Strip.blank(self.size.width)
         return super().render_line(y)
 
     async def _on_key(self, event: events.Key) -> None:
-        # Not bindings: the application runs those ahead of letters that still wait in this widget's queue, and the
-        # message would be sent without its last letters.
+        # Not bindings: the application runs those ahead of letters that still wait in this widget's
+        # queue, and the message would be sent without its last letters.
         if name := self._action_of_key.get(event.key):
             getattr(self, f"action_{name}")()
         elif event.character in _JOINERS:
             self._insert(event.character)
         elif own := self._bindings.key_to_bindings.get(event.key):
-            # Here for the reverse reason: a binding is carried out by the application, and letters typed after a
-            # Backspace would be there before it.
+            # Here for the reverse reason: a binding is carried out by the application, and letters
+            # typed after a Backspace would be there before it.
             await self.run_action(own[0].action)
         else:
             return
@@ -351,7 +363,8 @@ class Prompt(TextArea):
         event.stop()
 
     def _recompute_cursor_offset(self) -> None:
-        # Textual's undo takes lines away, and looks for the cursor in them, before it takes the cursor out of them.
+        # Textual's undo takes lines away, and looks for the cursor in them, before it takes the
+        # cursor out of them.
         if self.cursor_location[0] < self.document.line_count:
             super()._recompute_cursor_offset()  # type: ignore[no-untyped-call]
 
@@ -415,7 +428,8 @@ _LEAST_TITLE_COLUMNS = 24
 def suggestion_lines(
     offered: Sequence[Offered], columns: int, key: str, at: int, n_rows: int
 ) -> list[str]:
-    """Write what is offered in two columns and ``n_rows`` lines at most, with the key at the one that is chosen."""
+    """Write what is offered in two columns and ``n_rows`` lines at most, with the key at the one
+    that is chosen."""
     if len(offered) <= n_rows:
         n_shown = n_rows
     else:

@@ -1,4 +1,5 @@
-"""The text of a reply: rows of Markdown that grow while it streams; code gets its colours when its block ends."""
+"""The text of a reply: rows of Markdown that grow while it streams; code gets its colours when its
+block ends."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from textual.highlight import HighlightTheme
 
 _ROOM = 4
-"""Rows of room that a growing reply gets at once: every row that it gains lays out the screen again and scrolls it,
-which costs more than all else that the interface does meanwhile; more of them would be a hole below it."""
+"""Rows of room that a growing reply gets at once: every row that it gains lays out the screen again
+and scrolls it, which costs more than all else that the interface does meanwhile; more of them would
+be a hole below it."""
 
 
 class ReplyBody(Widget):

@@ -1,4 +1,5 @@
-"""The line at the bottom (speed, disk, threads, memory, context, activity), and the one above the prompt: progress."""
+"""The line at the bottom (speed, disk, threads, memory, context, activity), and the one above the
+prompt: progress."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def context_parts(status: EngineStatus) -> ContextParts:
 def context_bar(
     parts: ContextParts, n_cells: int, glyphs: str = BLOCKS, with_names: bool = False
 ) -> Content:
-    """Write bar, share and warning: "ctx ██▓▓▒░░░ 31 %"; each part has its colour, and all of it where it warns."""
+    """Write bar, share and warning: "ctx ██▓▓▒░░░ 31 %"; each part has its colour, and all of it
+    where it warns."""
     cells = [glyph * n for glyph, n in zip(glyphs, cells_of(parts, n_cells), strict=True)]
     share = f" {100 * parts.used_share:.0f} %"
     if parts.total and not parts.free:
@@ -105,7 +107,8 @@ class Figure:
 
 
 def activity_text(status: EngineStatus, now_s: float, is_short: bool = False) -> str:
-    """Say what the engine is doing, with progress and time left where they are known; in fewer words if need be."""
+    """Say what the engine is doing, with progress and time left where they are known; in fewer
+    words if need be."""
     if status.activity is Activity.COMPILING:
         waited_s = max(0.0, now_s - status.since_s)
         step = f"{status.done}/{status.total} {status.step}"
@@ -137,7 +140,8 @@ def activity_word(status: EngineStatus) -> str:
 
 
 def disk_text(status: EngineStatus, bytes_per_s: float) -> str:
-    """Say what of the model comes from disk, for each token where there are any; "" where it is in memory."""
+    """Say what of the model comes from disk, for each token where there are any; "" where it is in
+    memory."""
     if bytes_per_s < LEAST_DISK_BYTES_PER_S or status.activity not in (
         Activity.READING,
         Activity.WRITING,
@@ -163,7 +167,8 @@ def context_segment(status: EngineStatus, columns: int, glyphs: str = BLOCKS) ->
 
 
 def curve_text(rates_tps: Sequence[float], alphabet: alphabets.Glyphs) -> str:
-    """Draw the speed of the newest seconds from zero on, a cell each, at the right end; "" before there is one."""
+    """Draw the speed of the newest seconds from zero on, a cell each, at the right end; "" before
+    there is one."""
     shown = rates_tps[-_CURVE_S:]
     top = _CURVE_ROOM * max(shown, default=0.0)
     if top > 0:
@@ -209,7 +214,8 @@ def _joined(segments: Sequence[Figure]) -> Content:
 
 
 class StatusLine(Static):
-    """Shows the engine's status and the process's memory; the hint where the prompt has no edge that gives it."""
+    """Shows the engine's status and the process's memory; the hint where the prompt has no edge
+    that gives it."""
 
     def __init__(self, id: str | None = None, hint: str = "") -> None:
         super().__init__(id=id, markup=False)
@@ -226,7 +232,8 @@ class StatusLine(Static):
         download: str = "",
         disk_bytes_per_s: float = 0.0,
     ) -> None:
-        """Show these figures, and how far a download is; nothing is drawn when the line stays the same."""
+        """Show these figures, and how far a download is; nothing is drawn when the line stays the
+        same."""
         self._shown = (status, rss_bytes, download, disk_bytes_per_s)
         columns = self.size.width or 80
         if self._glyphs is alphabets.ASCII:
@@ -247,7 +254,8 @@ class StatusLine(Static):
             self.update(content, layout=False)
 
     def _curve(self, status: EngineStatus) -> str:
-        """Draw the running reply's speed; its last second, which is not over, would change with every look."""
+        """Draw the running reply's speed; its last second, which is not over, would change with
+        every look."""
         if status.meter is None or status.activity is not Activity.WRITING:
             return ""
         self._rates.follow(status.meter.token_times_s)

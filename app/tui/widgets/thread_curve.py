@@ -1,4 +1,5 @@
-"""Tuning on the screen: a curve of thread counts, a table of memory modes, and steps next to the machine's state."""
+"""Tuning on the screen: a curve of thread counts, a table of memory modes, and steps next to the
+machine's state."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ class ThreadCurve(FigureLines):
         Args:
             in_use: the count in use, marked.
             chooses: what keys choose for this phase; "" where they choose for the other one.
-            most: counts up to this one have an empty row before they are measured; 0 for the one in use alone.
+            most: counts up to this one have an empty row before they are measured; 0 for the one in
+                use alone.
             thickness: rows of a bar; above one a blank row is between two bars.
         """
         glyphs = choose_glyphs()
@@ -137,7 +139,8 @@ def _unmeasured(count: int, in_use: int, columns: int, glyphs: Glyphs) -> Line:
 
 
 def coloured(one: BarLine, bar: SpanRole, glyphs: Glyphs) -> Line:
-    """Return a line of a table with its bar in the colour of the phase, fainter where it is not certain."""
+    """Return a line of a table with its bar in the colour of the phase, fainter where it is not
+    certain."""
     role = _ROLES.get(one.role, SpanRole.MUTED)
     parts = re.split(
         f"([{re.escape(glyphs.full)}]{{2,}}|[{re.escape(glyphs.spread)}]{{2,}})", one.text
@@ -170,7 +173,8 @@ def option_panels(
 
 
 def _wrapped(one: BarLine, columns: int) -> list[BarLine]:
-    """Break a sentence; a row of figures is short enough anywhere but on the narrowest screens, which cut it."""
+    """Break a sentence; a row of figures is short enough anywhere but on the narrowest screens,
+    which cut it."""
     if not one.text.startswith("   ") or len(one.text) <= columns:
         return [one]
     return [BarLine(text.strip(), one.role) for text in textwrap.wrap(one.text, columns)]
@@ -179,7 +183,8 @@ def _wrapped(one: BarLine, columns: int) -> list[BarLine]:
 def room_lines(
     view: PerformanceView, report: TuningReport | None, width: int, height: int, glyphs: Glyphs
 ) -> list[Line]:
-    """Fill ``height`` rows with the steps of the search, and with what the machine does meanwhile."""
+    """Fill ``height`` rows with the steps of the search, and with what the machine does
+    meanwhile."""
     steps = step_lines(report, glyphs)
     widths = divided(width, 2)
     below = min(len(memory_panel(view, glyphs, widths[1], 0)), height - len(steps) - FRAME_ROWS)
@@ -196,7 +201,8 @@ def room_lines(
 
 
 def step_lines(report: TuningReport | None, glyphs: Glyphs) -> list[Line]:
-    """Return a line for each thing that is measured: whether it is known, what was found, what it is."""
+    """Return a line for each thing that is measured: whether it is known, what was found, what it
+    is."""
     return [
         line(
             Span(f"{glyphs.good if found else '-':<3}", SpanRole.GOOD if found else SpanRole.MUTED),

@@ -1,7 +1,7 @@
 """The conversation as it is read: messages from old to new, notes by the program between them.
 
-A layout of the screen walks every widget there is, so a long conversation may not have many: of messages far back only
-what they say is kept until the user goes there.
+A layout of the screen walks every widget there is, so a long conversation may not have many: of
+messages far back only what they say is kept until the user goes there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from app.tui.textual_hacks import draw_bar_that_moved
 from app.tui.widgets.message_view import MessageView, Note, ReplyView, UserView, saved_view
 
 MOST_MOUNTED = 40
-"""Limit on mounted messages and notes; above it the oldest are put aside, down to ``KEPT_MOUNTED``."""
+"""Limit on mounted messages and notes; above it the oldest are put aside, down to
+``KEPT_MOUNTED``."""
 KEPT_MOUNTED = 24
 EARLIER_AT_ONCE = 20
 
@@ -35,14 +36,17 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        # As high as the view at least: Textual pushes anchored content that is lower down to the bottom edge.
+        # As high as the view at least: Textual pushes anchored content that is lower down to the
+        # bottom edge.
         self._messages = Vertical(id="messages")
         self.waiting: deque[UserView] = deque()
-        """Messages that wait for their turn, at the end: what belongs to earlier ones is above them."""
+        """Messages that wait for their turn, at the end: what belongs to earlier ones is above
+        them."""
         self._seen: list[tuple[Entry, int]] = []
         """The last entries and their heights when the end was in sight."""
         self._earlier: list[Entry | ChatMessage] = []
-        """What was put aside, oldest first, never mounted; messages of an earlier conversation have no widget yet."""
+        """What was put aside, oldest first, never mounted; messages of an earlier conversation have
+        no widget yet."""
         self._earlier_line = Static(markup=False, classes="note", id="earlier")
         self._earlier_line.display = False
 
@@ -64,7 +68,8 @@ class Transcript(VerticalScroll, can_focus=False):
         return view
 
     def add(self, entry: AnyEntry) -> AnyEntry:
-        """Show a reply that is about to begin, results of tools or a note, above the first message that still waits."""
+        """Show a reply that is about to begin, results of tools or a note, above the first message
+        that still waits."""
         if isinstance(entry, Note):
             self._follow_from_end()
         self._messages.mount(entry, before=self.waiting[0] if self.waiting else None)
@@ -79,7 +84,8 @@ class Transcript(VerticalScroll, can_focus=False):
             self.drop([before])
 
     async def fill(self, messages: Sequence[ChatMessage]) -> None:
-        """Show an earlier conversation where nothing is shown yet: its end, and the rest on demand."""
+        """Show an earlier conversation where nothing is shown yet: its end, and the rest on
+        demand."""
         self._earlier += messages[:-KEPT_MOUNTED]
         shown = [saved_view(message) for message in messages[-KEPT_MOUNTED:]]
         self._show_earlier_line()
@@ -124,7 +130,8 @@ class Transcript(VerticalScroll, can_focus=False):
         return self.scroll_y < self.max_scroll_y - 1
 
     def _follow_from_end(self) -> None:
-        """Follow what is added if the end is in sight: Textual notices that only when a scroll moves something."""
+        """Follow what is added if the end is in sight: Textual notices that only when a scroll
+        moves something."""
         if not self.is_scrolled_up and not isinstance(self.screen.focused, MessageView):
             self.anchor()
 
@@ -181,7 +188,8 @@ class Transcript(VerticalScroll, can_focus=False):
         self._show_earlier_line()
 
     def show_earlier(self, n_entries: int = EARLIER_AT_ONCE) -> bool:
-        """Bring back the newest of what was put aside, where the user is; False when nothing is left."""
+        """Bring back the newest of what was put aside, where the user is; False when nothing is
+        left."""
         first = next(iter(self._entries()), None)
         if not self._bring_back(n_entries):
             return False
@@ -205,7 +213,8 @@ class Transcript(VerticalScroll, can_focus=False):
         self._follow_from_end()
 
     def go(self, pages: int) -> None:
-        """Scroll by pages, up if negative, or to the end for 0; at the top, bring back what was put aside."""
+        """Scroll by pages, up if negative, or to the end for 0; at the top, bring back what was put
+        aside."""
         if pages == 0:
             self.anchor()
         elif pages > 0 or self.scroll_y > 0 or not self.show_earlier():
@@ -215,7 +224,8 @@ class Transcript(VerticalScroll, can_focus=False):
 
     @property
     def has_unseen(self) -> bool:
-        """Whether something was added below since the end was in sight; call it now and then, it takes note of that."""
+        """Whether something was added below since the end was in sight; call it now and then, it
+        takes note of that."""
         if not self.is_scrolled_up:
             self._seen = self._ends()
         return self._ends() != self._seen

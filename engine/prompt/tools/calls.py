@@ -1,4 +1,5 @@
-"""Calls of tools as data, and the limits on what is taken for one: replies and clients are untrusted."""
+"""Calls of tools as data, and the limits on what is taken for one: replies and clients are
+untrusted."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class CallResult:
-    """Result of a call; ``name``: of the tool; ``text``: as the model is to read it; ``call_id``: of the call."""
+    """Result of a call; ``name``: of the tool; ``text``: as the model is to read it; ``call_id``:
+    of the call."""
 
     name: str
     text: str
@@ -72,7 +74,10 @@ def load_json(text: str) -> Any:
 
 
 def first_json(text: str, start: int) -> tuple[Any, int]:
-    """Return the value that begins at an offset, and the offset after it. Raises ValueError: none begins there."""
+    """Return the value that begins at an offset, and the offset after it.
+
+    Raises ValueError: none begins there.
+    """
     try:
         value, end = _DECODER.raw_decode(text, start)
     except RecursionError:
@@ -114,7 +119,8 @@ def call(name: Any, arguments: Any) -> ToolCall | None:
 
 
 def call_of(value: Any) -> ToolCall | None:
-    """Return the call that a JSON object describes, in any of the usual ways; None if it describes none."""
+    """Return the call that a JSON object describes, in any of the usual ways; None if it describes
+    none."""
     if not isinstance(value, Mapping):
         return None
     if isinstance(value.get("function"), Mapping):
@@ -136,7 +142,8 @@ def calls_of(value: Any) -> list[ToolCall]:
 
 
 def misfit(call: ToolCall, tools: Schemas) -> str:
-    """Say why a call fits none of the tools: its name, or the first level of its arguments; "" if it fits."""
+    """Say why a call fits none of the tools: its name, or the first level of its arguments; "" if
+    it fits."""
     if call.name not in tools:
         return "there is no tool of this name"
     schema = tools[call.name]
@@ -159,7 +166,8 @@ def misfit(call: ToolCall, tools: Schemas) -> str:
 
 
 def _is_of(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether a value has the type of a schema, and is one of its ``enum``, as far as it names them."""
+    """Whether a value has the type of a schema, and is one of its ``enum``, as far as it names
+    them."""
     kinds = schema.get("type")
     allowed = schema.get("enum")
     if isinstance(kinds, str):

@@ -1,4 +1,5 @@
-"""The table of formats in which models write calls of tools; a model's own is told by the text of its chat template."""
+"""The table of formats in which models write calls of tools; a model's own is told by the text of
+its chat template."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -50,12 +51,14 @@ class CallFormat:
     Attributes:
         name: of the format.
         signs: texts in a template, any of which tells it.
-        read: returns the calls in a region of a reply, opening and closing included; none where it is no call.
+        read: returns the calls in a region of a reply, opening and closing included; none where it
+            is no call.
         frame: what a call of one tool consists of, for a grammar.
         openings: texts that begin a region.
         closing: text that ends one; "" where it lasts until the reply ends.
         is_quoted: whether the closing text counts only outside of JSON strings.
-        at_start: texts that begin a region only where the answer begins. Such calls count if they fit a tool.
+        at_start: texts that begin a region only where the answer begins. Such calls count if they
+            fit a tool.
         dropped: texts between the parts of a reply that belong to no one.
         write: writes names and arguments as the model does, for templates that leave calls out.
     """

@@ -24,8 +24,8 @@ BARE = tuple(
     for braces in ("{", "{{")
     for key in ('"name"', '"arguments"', '"parameters"', '"function"', '"type"')
 )
-"""Beginnings of a reply that may be a call without any marker, without their white space: Qwen 2.5 Coder leaves out the
-tags, and its template shows two braces."""
+"""Beginnings of a reply that may be a call without any marker, without their white space: Qwen 2.5
+Coder leaves out the tags, and its template shows two braces."""
 
 
 def read_tagged(region: str) -> list[ToolCall]:
@@ -47,7 +47,8 @@ def read_bare(region: str) -> list[ToolCall]:
 
 
 def read_llama(region: str) -> list[ToolCall]:
-    """Read objects with a name and parameters, or a call such as ``name.call(a="b")`` after the tag."""
+    """Read objects with a name and parameters, or a call such as ``name.call(a="b")`` after the
+    tag."""
     body = region.strip().removeprefix(PYTHON_TAG).strip()
     if body.startswith("{"):
         return _sequence(body)
@@ -58,7 +59,8 @@ def read_llama(region: str) -> list[ToolCall]:
 
 
 def read_mistral(region: str) -> list[ToolCall]:
-    """Read a list of objects after the token, or names and arguments each after a token of its own."""
+    """Read a list of objects after the token, or names and arguments each after a token of its
+    own."""
     found: list[ToolCall] = []
     for part in region.split(TOOL_CALLS):
         named = _NAMED.match(part)
@@ -100,7 +102,8 @@ def _sequence(body: str) -> list[ToolCall]:
 
 
 def _repaired(body: str) -> list[ToolCall]:
-    """Read an object whose last brace is missing, or one brace too many, as small models write them."""
+    """Read an object whose last brace is missing, or one brace too many, as small models write
+    them."""
     for mended in (body + "}", body.removesuffix("}")):
         try:
             return calls_of(load_json(mended))

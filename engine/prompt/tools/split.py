@@ -25,16 +25,18 @@ class Told:
 
 
 class CallSplitter:
-    """Tell text and calls apart; what may be a marker's beginning is held back until that is decided.
+    """Tell text and calls apart; what may be a marker's beginning is held back until that is
+    decided.
 
-    What looks like a call and is none is text, without its markers. White space around calls is dropped. A reply that
-    is an object with name and arguments, and nothing else, is a call without markers, if a tool takes it.
+    What looks like a call and is none is text, without its markers. White space around calls is
+    dropped. A reply that is an object with name and arguments, and nothing else, is a call without
+    markers, if a tool takes it.
 
     Args:
         how: the model's format.
         tools: of the request.
-        only_first: whether a call must be before any other text, with its markers, and the rest is text whatever it
-            looks like.
+        only_first: whether a call must be before any other text, with its markers, and the rest is
+            text whatever it looks like.
 
     Attributes:
         calls: found so far.
@@ -194,7 +196,8 @@ class CallSplitter:
         return calls
 
     def _end_of_region(self) -> int | None:
-        """Return the offset after the closing text; None if that has not come, or is part of a string."""
+        """Return the offset after the closing text; None if that has not come, or is part of a
+        string."""
         closing = self._format.closing
         if not closing:
             return None

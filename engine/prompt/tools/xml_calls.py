@@ -1,4 +1,5 @@
-"""Calls written as tags: Qwen3-Coder, Qwen 3.5 and Nemotron with a tag for each parameter, GLM with keys and values."""
+"""Calls written as tags: Qwen3-Coder, Qwen 3.5 and Nemotron with a tag for each parameter, GLM with
+keys and values."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def _call(name: str, pairs: list[tuple[str, str]], tools: Schemas) -> ToolCall |
 
 
 def _value(text: str, schema: Any) -> Any:
-    """Return a value written without quotes: text where the schema has a string, JSON where it is JSON."""
+    """Return a value written without quotes: text where the schema has a string, JSON where it is
+    JSON."""
     if isinstance(schema, dict) and schema.get("type") == "string":
         return text
     try:

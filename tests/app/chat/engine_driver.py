@@ -58,7 +58,8 @@ class Engine:
         self.until(lambda: not self.bridge.idle_work.is_pending)
 
     def wait_for(self, kind: type) -> Any:
-        """Drain until a message of this kind has come, and return it; those before it are forgotten."""
+        """Drain until a message of this kind has come, and return it; those before it are
+        forgotten."""
         self.until(lambda: any(isinstance(message, kind) for message in self.messages))
         at = next(at for at, message in enumerate(self.messages) if isinstance(message, kind))
         found = self.messages[at]

@@ -1,7 +1,8 @@
-"""``python -m tests.app.chat.form_validity [MODEL...]``: do answers that are to follow a schema follow it, each time?
+"""``python -m tests.app.chat.form_validity [MODEL...]``: do answers that are to follow a schema
+follow it, each time?
 
-Without models: the bundled one, and random ones of two kinds of vocabulary, sampled as wildly as it gets. Each answer
-is read as JSON and compared with its schema by a check of its own.
+Without models: the bundled one, and random ones of two kinds of vocabulary, sampled as wildly as it
+gets. Each answer is read as JSON and compared with its schema by a check of its own.
 """
 
 from __future__ import annotations
@@ -122,7 +123,8 @@ def _within(n: int, schema: Any, what: str) -> bool:
 def answers(
     model: Model, session: Session, times: int, first_seed: int = 0
 ) -> Iterator[tuple[str, str, bool]]:
-    """Yield the schema's name, the answer, and whether it follows the schema, for each of the schemas in turn."""
+    """Yield the schema's name, the answer, and whether it follows the schema, for each of the
+    schemas in turn."""
     forms = Forms(model.tokenizer)
     names = list(SCHEMAS)
     for at in range(times):

@@ -1,4 +1,5 @@
-"""Answers in a given form, by the bundled model: whatever it would say, what it says has the form."""
+"""Answers in a given form, by the bundled model: whatever it would say, what it says has the
+form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Replies that are stopped, continued, answered again or replaced, as the engine's thread sees them."""
+"""Replies that are stopped, continued, answered again or replaced, as the engine's thread sees
+them."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,5 @@
-"""What guesses know of other conversations: kept privately and within bounds, hostile until read, gone when deleted."""
+"""What guesses know of other conversations: kept privately and within bounds, hostile until read,
+gone when deleted."""
 
 import os
 import stat

@@ -1,4 +1,5 @@
-"""``/set``: values that are chosen in the chat, kept for a model, and refused where they are not allowed."""
+"""``/set``: values that are chosen in the chat, kept for a model, and refused where they are not
+allowed."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""How tokens are chosen: as the user says, else as the model's file does, else its makers, else the program."""
+"""How tokens are chosen: as the user says, else as the model's file does, else its makers, else the
+program."""
 
 from pathlib import Path
 from types import SimpleNamespace

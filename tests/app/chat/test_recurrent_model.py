@@ -1,4 +1,5 @@
-"""A conversation with a model whose layers are recurrent: what each turn reads again, and a context that is full."""
+"""A conversation with a model whose layers are recurrent: what each turn reads again, and a context
+that is full."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,8 @@ QUESTION = (
     "What is the shortest way from the mountains to the sea, and what does one see on it? " * 2
 )
 AROUND = 24
-"""Tokens that the template puts around a message, and the few that are sooner read again than kept, at most."""
+"""Tokens that the template puts around a message, and the few that are sooner read again than kept,
+at most."""
 
 
 class RealEngine(Engine):

@@ -136,10 +136,12 @@ def test_limits_of_the_reply_hold_at_the_end_of_a_thought(model: Model) -> None:
 
 @pytest.mark.slow
 def test_a_reply_goes_on_after_the_opening_it_was_written_after(model: Model) -> None:
-    """However much the model shall think now: its tokens are then found in the cache, and its thought stays one."""
+    """However much the model shall think now: its tokens are then found in the cache, and its
+    thought stays one."""
     source = (
         "{% for m in messages %}[{{ m.content.split('</think>')[-1] }}]{% endfor %}"
-        "{{ '<think>\n' if enable_thinking else '<think>\n\n</think>\n\n' if enable_thinking is defined else '>' }}"
+        "{{ '<think>\n' if enable_thinking else '<think>\n\n</think>\n\n' if enable_thinking "
+        "is defined else '>' }}"
     )
     chat = ChatPrompt(model.tokenizer, ChatTemplate(source, file_name="tiny.gguf"))
     local = LocalModel(model, model.session(n_ctx=512), chat, built_in_settings())

@@ -1,4 +1,5 @@
-"""Tools in the chat, without a screen: told to the model, called after a yes, left out where they fail."""
+"""Tools in the chat, without a screen: told to the model, called after a yes, left out where they
+fail."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ CALL = '<tool_call>{"name": "echo", "arguments": {"text": "hi"}}</tool_call>'
 
 
 class Server:
-    """Stands in for ``app.mcp.server.ToolServer``: says the arguments again, or raises what it is told to."""
+    """Stands in for ``app.mcp.server.ToolServer``: says the arguments again, or raises what it is
+    told to."""
 
     def __init__(self, is_stopped: Callable[[], bool]) -> None:
         self.is_stopped = is_stopped

@@ -227,7 +227,8 @@ async def test_a_result_with_swapping_is_used_but_not_remembered() -> None:
 
 
 async def test_whatever_bears_on_a_result_stands_next_to_it() -> None:
-    """On battery, with other programs at work and no room for a copy, and settings that go first."""
+    """On battery, with other programs at work and no room for a copy, and settings that go
+    first."""
     memory = Memory(TunedChoice(2, 2))
     machine = ScriptedMachine()
     machine.on_mains = False

@@ -1,4 +1,5 @@
-"""The comparison: both sides do the same job, what they say is checked, and a missing peer is one line."""
+"""The comparison: both sides do the same job, what they say is checked, and a missing peer is one
+line."""
 
 import json
 import subprocess
@@ -340,7 +341,8 @@ class SystemInfo:
 
 
 class WholeReplies:
-    """A package whose pipeline or runner notes what it is asked, and tells its speed: slow the first time."""
+    """A package whose pipeline or runner notes what it is asked, and tells its speed: slow the
+    first time."""
 
     __name__ = "openvino_genai"
     __version__ = "1.2"

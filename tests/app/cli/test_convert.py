@@ -1,4 +1,5 @@
-"""``jalopy convert``: from a directory or a repository to a checked file; what is wrong is one line."""
+"""``jalopy convert``: from a directory or a repository to a checked file; what is wrong is one
+line."""
 
 from __future__ import annotations
 

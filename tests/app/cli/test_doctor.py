@@ -1,4 +1,5 @@
-"""``jalopy doctor``: works without a model, refuses a broken one in a line, and says the same to people and scripts."""
+"""``jalopy doctor``: works without a model, refuses a broken one in a line, and says the same to
+people and scripts."""
 
 import json
 from pathlib import Path

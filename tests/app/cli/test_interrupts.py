@@ -1,4 +1,5 @@
-"""SIGINT in the line mode: from another process it ends it in every state, from the terminal in two steps."""
+"""SIGINT in the line mode: from another process it ends it in every state, from the terminal in two
+steps."""
 
 import os
 import pty

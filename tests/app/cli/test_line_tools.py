@@ -1,4 +1,5 @@
-"""Tools without a screen: asked about on a terminal, and where there is none only those that always run."""
+"""Tools without a screen: asked about on a terminal, and where there is none only those that always
+run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``jalopy models``: a table for people, JSON for scripts, a word of advice where there is nothing."""
+"""``jalopy models``: a table for people, JSON for scripts, a word of advice where there is
+nothing."""
 
 from __future__ import annotations
 

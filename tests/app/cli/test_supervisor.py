@@ -68,7 +68,8 @@ class Terminal:
         return bool(ready)
 
     def end(self) -> int:
-        """Wait for the process and return its exit status as subprocess counts: negative for a signal."""
+        """Wait for the process and return its exit status as subprocess counts: negative for a
+        signal."""
         deadline_s = time.monotonic() + DEADLINE_S
         while self.process.poll() is None and time.monotonic() < deadline_s:
             self.read(0.05)
@@ -243,7 +244,8 @@ def test_a_stopped_child_stops_the_job_and_sigcont_wakes_both(
 
 
 def test_a_parent_does_not_stop_for_a_child_that_goes_on_at_once(opened: list[Terminal]) -> None:
-    # cpulimit stops and continues processes one after the other: who is continued first sees the other stand.
+    # cpulimit stops and continues processes one after the other: who is continued first sees the
+    # other stand.
     terminal = start(opened, act=STAYS)
     parent = terminal.process.pid
     child = terminal.child_id()
@@ -285,7 +287,10 @@ def test_the_child_ends_when_its_parent_is_killed(opened: list[Terminal]) -> Non
     ],
 )
 def test_without_a_terminal_one_line_has_no_escape_sequence(work: str, line: bytes) -> None:
-    program = f"import os, signal, sys\nfrom app.cli.supervisor import supervise\nsys.exit(supervise({work}, True))"
+    program = (
+        f"import os, signal, sys\nfrom app.cli.supervisor import "
+        f"supervise\nsys.exit(supervise({work}, True))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=ROOT,

@@ -1,4 +1,5 @@
-"""Refusals by the system (memory, threads, files of the program): one line that names it, and 71 or 74."""
+"""Refusals by the system (memory, threads, files of the program): one line that names it, and 71 or
+74."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def test_memory_is_what_a_limit_on_the_address_space_refuses(
     assert refusals.refuse(error) == exit_codes.NO_MEMORY
     line = capsys.readouterr().err
     assert line.startswith(
-        "jalopy: the limit of 400 MiB on the address space (ulimit -v) is too small: about 1,024 MiB"
+        "jalopy: the limit of 400 MiB on the address space (ulimit -v) is too small: about "
+        "1,024 MiB"
     )
     assert line.count("\n") == 1
     assert len(line) <= refusals.MAX_LINE_CHARS

@@ -1,4 +1,5 @@
-"""States of a scripted engine's cache: files of token ids, below a directory named after the model's file."""
+"""States of a scripted engine's cache: files of token ids, below a directory named after the
+model's file."""
 
 import hashlib
 import json

@@ -1,7 +1,9 @@
-"""``python -m tests.app.conversations.killed_writer 1000``: kill -9 a process that saves a conversation, 1,000 times.
+"""``python -m tests.app.conversations.killed_writer 1000``: kill -9 a process that saves a
+conversation, 1,000 times.
 
-Each goes on where the one before was killed. It says what it has saved: every message, and every piece of a reply.
-After each kill all of that must be on the disk. The exit code is 0 only if nothing was lost.
+Each goes on where the one before was killed. It says what it has saved: every message, and every
+piece of a reply. After each kill all of that must be on the disk. The exit code is 0 only if
+nothing was lost.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ LONGEST_CONVERSATION = 200
 
 
 def write(root: Path, told: int) -> None:
-    """Ask and answer for ever; a line for each message and piece that must survive: where it is, then its text."""
+    """Ask and answer for ever; a line for each message and piece that must survive: where it is,
+    then its text."""
     store = Store(root)
     last = max(store.ids(), default=None)
     made = journal(root)
@@ -55,7 +58,8 @@ def write(root: Path, told: int) -> None:
 
 
 def kill_one(root: Path, wait_s: float) -> tuple[int, list[str]]:
-    """Let a process write for a while and kill it; returns how much it said to have saved, and what of it is lost."""
+    """Let a process write for a while and kill it; returns how much it said to have saved, and what
+    of it is lost."""
     reads, told = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,7 +1,9 @@
-"""The handling of saved conversations by ``jalopy run --session``, in processes of their own and in steps.
+"""The handling of saved conversations by ``jalopy run --session``, in processes of their own and in
+steps.
 
-``python -m tests.app.conversations.session_starter NAME N``: for each byte on stdin one of N processes opens the
-conversation of that name, and says what became of that; one more byte lets one that did say something there and end.
+``python -m tests.app.conversations.session_starter NAME N``: for each byte on stdin one of N
+processes opens the conversation of that name, and says what became of that; one more byte lets one
+that did say something there and end.
 """
 
 from __future__ import annotations

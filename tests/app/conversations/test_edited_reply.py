@@ -1,4 +1,5 @@
-"""An edited reply as tokens: what stays keeps the very ids, what is new is tokenised, and the text is to the letter."""
+"""An edited reply as tokens: what stays keeps the very ids, what is new is tokenised, and the text
+is to the letter."""
 
 from collections.abc import Collection
 

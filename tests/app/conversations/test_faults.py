@@ -1,4 +1,5 @@
-"""SQLite's method: let the n-th statement fail, for n = 1, 2, ... until none does, and look what is lost."""
+"""SQLite's method: let the n-th statement fail, for n = 1, 2, ... until none does, and look what is
+lost."""
 
 import errno
 import fcntl

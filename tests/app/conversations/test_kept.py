@@ -1,4 +1,5 @@
-"""Conversations without a screen: ``jalopy run --session`` and the line mode save and resume as the chat does."""
+"""Conversations without a screen: ``jalopy run --session`` and the line mode save and resume as the
+chat does."""
 
 import errno
 import fcntl

@@ -22,7 +22,8 @@ def test_a_kill_at_any_moment_loses_no_message_and_no_piece():
 
 def test_a_lost_piece_is_found():
     code = (
-        "import sys\nfrom app.conversations import store\nfrom tests.app.conversations.killed_writer import main\n"
+        "import sys\nfrom app.conversations import store\nfrom "
+        "tests.app.conversations.killed_writer import main\n"
         "store._interrupted = lambda *_: None\nsys.exit(main(400, stops=True))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 1

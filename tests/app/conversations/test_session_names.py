@@ -1,4 +1,5 @@
-"""``jalopy run --session NAME``: one name is one conversation, whatever became of its file and whoever starts when."""
+"""``jalopy run --session NAME``: one name is one conversation, whatever became of its file and
+whoever starts when."""
 
 import os
 import signal
@@ -76,7 +77,8 @@ def test_a_conversation_in_which_nothing_is_said_leaves_nothing():
 
 @contextmanager
 def starters(n, name):
-    """Let several processes open a conversation at once; yields the one that began them, and what each says."""
+    """Let several processes open a conversation at once; yields the one that began them, and what
+    each says."""
     command = [sys.executable, "-m", "tests.app.conversations.session_starter", name, str(n)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True

@@ -1,4 +1,5 @@
-"""The database of conversations: what is saved comes back whole, and no stranger's file is trusted."""
+"""The database of conversations: what is saved comes back whole, and no stranger's file is
+trusted."""
 
 import json
 import os
@@ -216,7 +217,8 @@ def test_a_second_one_gets_a_copy_until_the_first_is_closed(root, said):
 def test_the_lock_of_a_killed_process_is_gone(root, said):
     code = (
         "import sys, time\nfrom pathlib import Path\nfrom app.conversations.store import Store\n"
-        "o = Store(Path(sys.argv[1])).open('000001')\nprint(bool(o.held), flush=True)\ntime.sleep(60)"
+        "o = Store(Path(sys.argv[1])).open('000001')\nprint(bool(o.held), "
+        "flush=True)\ntime.sleep(60)"
     )
     holder = subprocess.Popen(
         [sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE, text=True

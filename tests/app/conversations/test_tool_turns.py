@@ -1,4 +1,5 @@
-"""Calls of tools and their results in a conversation: on disk, in the prompt again, and in a context that is full."""
+"""Calls of tools and their results in a conversation: on disk, in the prompt again, and in a
+context that is full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Conclusions from readings: any machine can be written down, and every conclusion says what to do."""
+"""Conclusions from readings: any machine can be written down, and every conclusion says what to
+do."""
 
 from dataclasses import replace
 from typing import Any

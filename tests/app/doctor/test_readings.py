@@ -95,7 +95,10 @@ def test_idle_time_is_not_counted_as_busy_in_any_field_order(
 
 
 def test_name_and_features_come_from_the_first_processor(tmp_path: Path) -> None:
-    entry = "processor\t: 0\nmodel name\t: Intel(R) Core(TM) i5-4300U CPU @ 1.90GHz\nflags\t\t: fpu sse2 avx2 fma\n"
+    entry = (
+        "processor\t: 0\nmodel name\t: Intel(R) Core(TM) i5-4300U CPU @ 1.90GHz\nflags\t\t: fpu "
+        "sse2 avx2 fma\n"
+    )
     lay_out(tmp_path, {"proc/cpuinfo": entry + "\nmodel name\t: another\nflags\t: none"})
     cores = read_cores(tmp_path, look_s=0.0)
     assert cores.name == "Intel Core i5-4300U CPU @ 1.90GHz"

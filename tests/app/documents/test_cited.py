@@ -9,7 +9,8 @@ from app.documents.text_file import attached
 
 REPORT = attached(
     "report.pdf",
-    "[page 1]\nThe annual report of the harbour.\n[page 2]\nThe steamer carried 214 passengers to Bergen in March.\n"
+    "[page 1]\nThe annual report of the harbour.\n[page 2]\nThe steamer carried 214 "
+    "passengers to Bergen in March.\n"
     "[page 3]\nCoal was bought from Newcastle at nineteen shillings.",
 )
 NOTES = attached("notes.md", "\n".join(f"note {n} says nothing of worth" for n in range(1, 30)))

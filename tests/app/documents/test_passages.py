@@ -15,9 +15,10 @@ def document(name: str, text: str) -> Document:
 def test_scores_are_those_computed_by_hand() -> None:
     texts = [["the", "cat", "sat"], ["the", "dog", "and", "the", "cat", "ran"], ["a", "dog"]]
     scores = bm25(["dog", "ran"], texts)
-    # Mean length 11/3. "dog" stands in 2 of 3 texts: ln(1 + 1.5/2.5) = 0.4700; "ran" in 1: ln(1 + 2.5/1.5) = 0.9808.
-    # Text 2, 6 words: norm 1.2 * (0.25 + 0.75 * 18/11) = 1.7727; each word 2.2 / 2.7727 = 0.79344.
-    # Text 3, 2 words: norm 1.2 * (0.25 + 0.75 * 6/11) = 0.79091; "dog" 2.2 / 1.79091 = 1.22843.
+    # Mean length 11/3. "dog" stands in 2 of 3 texts: ln(1 + 1.5/2.5) = 0.4700; "ran" in 1: ln(1 +
+    # 2.5/1.5) = 0.9808. Text 2, 6 words: norm 1.2 * (0.25 + 0.75 * 18/11) = 1.7727; each word 2.2 /
+    # 2.7727 = 0.79344. Text 3, 2 words: norm 1.2 * (0.25 + 0.75 * 6/11) = 0.79091; "dog" 2.2 /
+    # 1.79091 = 1.22843.
     assert scores == pytest.approx(
         [0.0, (0.4700036 + 0.9808293) * 0.7934426, 0.4700036 * 1.2284264], rel=1e-6
     )
@@ -119,6 +120,7 @@ def test_documents_that_fit_go_whole_and_their_cost_is_announced() -> None:
     assert "```" in passages.in_message
     assert "```" not in passages.text
     assert announcement([small, large], 1024, 0.0) == (
-        "2 files: about 20,119 tokens, the context holds 1,024: passages that fit the next question go with it, at most"
+        "2 files: about 20,119 tokens, the context holds 1,024: passages that fit the next "
+        "question go with it, at most"
         " 512 tokens; later questions add what is new, at most 128"
     )

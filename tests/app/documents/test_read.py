@@ -44,7 +44,10 @@ def pdf(*pages: str) -> io.BytesIO:
         offsets.append(len(body))
         body += f"{number} 0 obj\n{part}\nendobj\n".encode()
     table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
-    end = f"xref\n0 {len(parts) + 1}\n0000000000 65535 f \n{table}trailer\n<< /Size {len(parts) + 1} /Root 1 0 R >>\n"
+    end = (
+        f"xref\n0 {len(parts) + 1}\n0000000000 65535 f \n{table}trailer\n<< /Size "
+        f"{len(parts) + 1} /Root 1 0 R >>\n"
+    )
     return io.BytesIO(body + end.encode() + f"startxref\n{len(body)}\n%%EOF\n".encode())
 
 

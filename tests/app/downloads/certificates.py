@@ -1,4 +1,5 @@
-"""Certificates for servers on this machine, made for every run: none expires, and no key lies in the project."""
+"""Certificates for servers on this machine, made for every run: none expires, and no key lies in
+the project."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from tests.app.downloads.pulling import GIB, NAME, REPOSITORY, content
 
 @pytest.fixture
 def nobodys_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No token, no proxy, the system's certificates; 8 GB of memory and no models of the machine's own."""
+    """No token, no proxy, the system's certificates; 8 GB of memory and no models of the machine's
+    own."""
     for name in (
         "HF_TOKEN",
         "HUGGING_FACE_HUB_TOKEN",

@@ -7,8 +7,8 @@
         hub.faults.append(Cut(after_bytes=1000))      # the next answer with a file's bytes ends early
         ...                                           # hub.requests says what was asked for
 
-What it says has the recorded shapes of the real one (``recorded/``). Files come from a second server, as they do from a
-content network: another host, as far as tokens are concerned.
+What it says has the recorded shapes of the real one (``recorded/``). Files come from a second
+server, as they do from a content network: another host, as far as tokens are concerned.
 """
 
 from __future__ import annotations
@@ -308,7 +308,8 @@ def _xet_hash(sha256: str) -> str:
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
-        """Say nothing where a client turns away, as it does from a certificate that it does not trust."""
+        """Say nothing where a client turns away, as it does from a certificate that it does not
+        trust."""
 
 
 def _serve(hub: LocalHub, name: str) -> ThreadingHTTPServer:

@@ -1,4 +1,5 @@
-"""Shared by tests of ``jalopy pull``: a small model, a client that waits for nothing, a pull and a refused one."""
+"""Shared by tests of ``jalopy pull``: a small model, a client that waits for nothing, a pull and a
+refused one."""
 
 from __future__ import annotations
 

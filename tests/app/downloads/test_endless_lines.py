@@ -1,4 +1,5 @@
-"""Answers whose lines do not end: the library would read heads of "100 Continue", and trailers, for ever."""
+"""Answers whose lines do not end: the library would read heads of "100 Continue", and trailers, for
+ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Downloads against a hub that misbehaves: what came is whole and checked, or there is one line and no such file."""
+"""Downloads against a hub that misbehaves: what came is whole and checked, or there is one line and
+no such file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Answers of the real hub, as far as their shapes are known (``recorded/README.md``), and how they are read."""
+"""Answers of the real hub, as far as their shapes are known (``recorded/README.md``), and how they
+are read."""
 
 from __future__ import annotations
 

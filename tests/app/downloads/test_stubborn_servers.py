@@ -41,7 +41,8 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def cut_or(change: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Cut the whole file off, always at the same byte, and answer otherwise where the rest is asked for."""
+    """Cut the whole file off, always at the same byte, and answer otherwise where the rest is asked
+    for."""
     return lambda answer: (change if answer.status in (206, 416) else cut(KEPT))(answer)
 
 

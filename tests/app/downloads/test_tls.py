@@ -1,4 +1,5 @@
-"""Downloads over TLS: whom it trusts, what it does when it cannot, and that it says so in one line."""
+"""Downloads over TLS: whom it trusts, what it does when it cannot, and that it says so in one
+line."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def authority() -> Authority:
 def trusted(
     nobodys_network: None, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """The one authority that this system knows, and a token that would be sent with every request."""
+    """The one authority that this system knows, and a token that would be sent with every
+    request."""
     path = authority.write(tmp_path / "authority.pem")
     monkeypatch.setenv("SSL_CERT_FILE", str(path))
     monkeypatch.setenv("HF_TOKEN", TOKEN)
@@ -155,7 +157,8 @@ def test_a_proxy_that_refuses_is_a_line(target: Path, monkeypatch: pytest.Monkey
 def refused_certificate(
     context: ssl.SSLContext, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> str:
-    """Meet a hub with this certificate; return the line, after its host and before what was sent."""
+    """Meet a hub with this certificate; return the line, after its host and before what was
+    sent."""
     with speaking(context, None, monkeypatch) as server:
         pauses: list[float] = []
         error = refusal(target, web=client(pauses))
@@ -172,7 +175,10 @@ def refused_certificate(
 REFUSED: dict[str, tuple[Callable[[Authority, Path], ssl.SSLContext], str]] = {
     "only itself signed it": (
         lambda known, folder: Authority().self_signed(folder),
-        "is signed by no one but itself (a login page or a filter in between?): if you trust it, name its file",
+        (
+            "is signed by no one but itself (a login page or a filter in between?): if you trust "
+            "it, name its file"
+        ),
     ),
     "no known authority": (
         lambda known, folder: Authority().server("127.0.0.1"),
@@ -184,7 +190,10 @@ REFUSED: dict[str, tuple[Callable[[Authority, Path], ssl.SSLContext], str]] = {
     ),
     "expired": (
         lambda known, folder: known.expired("127.0.0.1"),
-        "has expired by this computer's clock, which says 2014-01-03: set the clock if that is wrong, else update this",
+        (
+            "has expired by this computer's clock, which says 2014-01-03: set the clock if that "
+            "is wrong, else update this"
+        ),
     ),
     "another host": (
         lambda known, folder: known.server("hub.example"),

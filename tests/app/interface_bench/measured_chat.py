@@ -1,8 +1,9 @@
 """The chat as it is, in a process of its own, with one thing changed: what its replies show.
 
-The engine decodes and samples every token as always; only its text is replaced by Markdown on the way to the screen,
-and an end token does not end the reply. So any model, even one of random weights, gives a Markdown-heavy reply of the
-wanted length at its own speed. When a reply ends, its times go to the parent as one line of JSON.
+The engine decodes and samples every token as always; only its text is replaced by Markdown on the
+way to the screen, and an end token does not end the reply. So any model, even one of random
+weights, gives a Markdown-heavy reply of the wanted length at its own speed. When a reply ends, its
+times go to the parent as one line of JSON.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ def _generate(
     *_: Any,
     **__: Any,
 ) -> Iterator[Any]:
-    """Decode as the engine does and show Markdown; report when the wanted number of tokens is there."""
+    """Decode as the engine does and show Markdown; report when the wanted number of tokens is
+    there."""
     text = pieces()
     tell({"event": "begin"})
     started_s = interface_s = 0.0

@@ -1,4 +1,5 @@
-"""The Markdown that a measured reply shows: headings, lists, a table, code, emphasis, over and over."""
+"""The Markdown that a measured reply shows: headings, lists, a table, code, emphasis, over and
+over."""
 
 from __future__ import annotations
 

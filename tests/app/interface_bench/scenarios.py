@@ -25,9 +25,11 @@ PROMPT_TOKENS = 48
 PERFORMANCE_KEY = b"\x1bOQ"
 """F2."""
 KEY_PERIOD_S = 0.23
-"""Between two keys of the typist: four a second, out of step with a screen that draws ten times a second."""
+"""Between two keys of the typist: four a second, out of step with a screen that draws ten times a
+second."""
 LETTERS = "αβγδεζηθικλμνξοπρστυφχψωабвгджзийклмнопрстуфхцчшщыэюяБГДЖЗИЛПФЦЧШЩЫЭЮЯ"
-"""Each stands nowhere else on the screen: when it appears in the output, its key has been painted."""
+"""Each stands nowhere else on the screen: when it appears in the output, its key has been
+painted."""
 _QUIET_S = 0.5
 _SETTLED_S = 2.0
 """Nothing painted for so long: what begins after a start is over."""
@@ -160,7 +162,8 @@ def _is_ready(output: bytes) -> bool:
 
 
 def _type(terminal: Terminal, events: Events) -> Iterator[float]:
-    """Press one letter after the other while the reply is written; yield how long each took to be painted."""
+    """Press one letter after the other while the reply is written; yield how long each took to be
+    painted."""
     jitter = random.Random(0)
     for letter in LETTERS:
         if events.last("end") is not None:
@@ -203,7 +206,8 @@ def _chat_running(plan: Plan) -> Iterator[tuple[Terminal, Events]]:
 
 
 def _environ(home: str) -> dict[str, str]:
-    """The environment of a usual terminal, with settings and state of no one; compiled kernels stay."""
+    """The environment of a usual terminal, with settings and state of no one; compiled kernels
+    stay."""
     places = {f"XDG_{name}_HOME": f"{home}/{name.lower()}" for name in ("CONFIG", "STATE", "DATA")}
     return {**os.environ, **places, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
 

@@ -22,7 +22,8 @@ PATIENCE_S = 600.0
 
 
 class ProgramFailed(Exception):
-    """The program ended or said nothing for too long; the message ends with what it painted last."""
+    """The program ended or said nothing for too long; the message ends with what it painted
+    last."""
 
 
 class Terminal:
@@ -62,7 +63,8 @@ class Terminal:
         return time.perf_counter()
 
     def read(self, timeout_s: float) -> float:
-        """Read what the program painted, waiting at most ``timeout_s`` for it; return the time when it came."""
+        """Read what the program painted, waiting at most ``timeout_s`` for it; return the time when
+        it came."""
         if select.select([self._master], [], [], timeout_s)[0]:
             try:
                 self.output += os.read(self._master, 1 << 16)

@@ -36,7 +36,8 @@ def ollama_model(
 
 
 def hugging_face_model(cache: Path, repository: str, file_name: str, revisions: int = 1) -> Path:
-    """Put a model into the cache of Hugging Face's programs; returns the blob that the snapshots link to."""
+    """Put a model into the cache of Hugging Face's programs; returns the blob that the snapshots
+    link to."""
     content = tiny_gguf.build()
     place = cache / f"models--{repository.replace('/', '--')}"
     blob = place / "blobs" / hashlib.sha256(content).hexdigest()

@@ -1,4 +1,5 @@
-"""Files are found by name: parts as one, links once, other programs' stores by the names they give."""
+"""Files are found by name: parts as one, links once, other programs' stores by the names they
+give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Headers are read once; a changed file, a changed engine or a damaged cache makes them be read again."""
+"""Headers are read once; a changed file, a changed engine or a damaged cache makes them be read
+again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Advice from a short list of known models: sound data, estimates marked as such, nothing offered that does not fit."""
+"""Advice from a short list of known models: sound data, estimates marked as such, nothing offered
+that does not fit."""
 
 from __future__ import annotations
 

@@ -154,7 +154,8 @@ async def test_the_chat_copies_a_card_without_conversation_text(
         await driver.say(f"/report {tmp_path / 'card.svg'}")
         await driver.note("written: ")
         assert said((tmp_path / "card.svg").read_text()) == []
-        # Of a setting that is no longer in use: the card names the threads that were as fast as it says.
+        # Of a setting that is no longer in use: the card names the threads that were as fast as it
+        # says.
         monkeypatch.setattr(report_card, "known_speeds", lambda *model: Speeds(50.0, 0.0, 7))
         await driver.say("/report")
         await driver.until(lambda: len(copied) > 1, "copied")

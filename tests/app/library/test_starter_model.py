@@ -1,4 +1,5 @@
-"""The bundled model in the program itself: chat, line mode, one answer, and the gate of the bench."""
+"""The bundled model in the program itself: chat, line mode, one answer, and the gate of the
+bench."""
 
 from __future__ import annotations
 
@@ -36,8 +37,9 @@ async def test_three_turns_in_the_chat_and_each_reads_only_what_is_new(starter: 
         assert all(each is not None for each in figures)
         first, second, third = (each for each in figures if each is not None)
         assert first.reused_tokens == 0
-        # All that was read and written before, but for the last tokens of the reply: the fence forces them, and up to
-        # four that are forced together are not computed where nothing follows.
+        # All that was read and written before, but for the last tokens of the reply: the fence
+        # forces them, and up to four that are forced together are not computed where nothing
+        # follows.
         assert second.reused_tokens >= first.prompt_tokens + first.tokens - 4
         assert (
             third.reused_tokens >= second.reused_tokens + second.prompt_tokens + second.tokens - 4

@@ -1,4 +1,5 @@
-"""A machine made of scripted readings: what psutil would say, and a recorded tree of system files."""
+"""A machine made of scripted readings: what psutil would say, and a recorded tree of system
+files."""
 
 from __future__ import annotations
 
@@ -98,4 +99,7 @@ LAPTOP_2014 = {
 }
 """Two cores of two threads with intel_pstate."""
 
-STATUS = "Name:\tjalopy\nVmRSS:\t  512000 kB\nRssAnon:\t  204800 kB\nRssFile:\t  286720 kB\nRssShmem:\t   20480 kB\n"
+STATUS = (
+    "Name:\tjalopy\nVmRSS:\t  512000 kB\nRssAnon:\t  204800 kB\nRssFile:\t  286720 "
+    "kB\nRssShmem:\t   20480 kB\n"
+)

@@ -1,4 +1,7 @@
-"""A server of tools that does as it is told: soundly, or not. Run as a script; its argument is how it behaves."""
+"""A server of tools that does as it is told: soundly, or not.
+
+Run as a script; its argument is how it behaves.
+"""
 
 import json
 import os
@@ -166,7 +169,10 @@ def do(number: object, what: str) -> None:
         child = subprocess.Popen(command, start_new_session=what != "child")
         text(number, f"{os.getpid()} {child.pid}")
     elif what == "orphan":  # in a session of its own, and its parent has ended
-        body = "import os, time; os.setsid(); print(os.getpid(), flush=True) if os.fork() == 0 else os._exit(0)"
+        body = (
+            "import os, time; os.setsid(); print(os.getpid(), flush=True) if os.fork() == 0 else "
+            "os._exit(0)"
+        )
         command = [sys.executable, "-I", "-S", "-c", f"{body}; time.sleep(600)"]
         orphan = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert orphan.stdout is not None

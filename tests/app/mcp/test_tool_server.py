@@ -1,4 +1,5 @@
-"""Servers of tools: what a sound one gives, what an unsound one costs, and that none outlives the program."""
+"""Servers of tools: what a sound one gives, what an unsound one costs, and that none outlives the
+program."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ Ask = Callable[[bytes], tuple[Event, ChatMessage]]
 
 @pytest.fixture(scope="module")
 def ask() -> Iterator[Ask]:
-    """Asks a server that answers so; returns the last event, in whose lines the server is ``host``, and the reply.
+    """Asks a server that answers so; returns the last event, in whose lines the server is ``host``,
+    and the reply.
 
     Each asks after the others: none of these answers spoils the next.
     """

@@ -1,4 +1,5 @@
-"""A server of bytes: it lists one model, and answers each other request with what a test says, whatever that is."""
+"""A server of bytes: it lists one model, and answers each other request with what a test says,
+whatever that is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tools with a model that a server computes: offered, called in every shape that servers send, answered, or text."""
+"""Tools with a model that a server computes: offered, called in every shape that servers send,
+answered, or text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which machine computes: command line, environment and settings; and the way from there to an answer."""
+"""Which machine computes: command line, environment and settings; and the way from there to an
+answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Servers that lie or never end, and who may have the key: one clean line each, in bounded time and memory."""
+"""Servers that lie or never end, and who may have the key: one clean line each, in bounded time and
+memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The screens with a model that a server computes: what they say of it, and how one goes from it to a file and back."""
+"""The screens with a model that a server computes: what they say of it, and how one goes from it to
+a file and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A conversation that a server computes: the same events, turns and files as one with the engine here."""
+"""A conversation that a server computes: the same events, turns and files as one with the engine
+here."""
 
 from __future__ import annotations
 

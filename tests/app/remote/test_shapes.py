@@ -1,4 +1,5 @@
-"""What servers send in place of what the API says: one answer, told apart from its thought; or one line."""
+"""What servers send in place of what the API says: one answer, told apart from its thought; or one
+line."""
 
 from __future__ import annotations
 

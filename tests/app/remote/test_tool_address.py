@@ -1,4 +1,5 @@
-"""Servers of tools at an address: what a sound one gives, in every way that the protocol has, and what others cost."""
+"""Servers of tools at an address: what a sound one gives, in every way that the protocol has, and
+what others cost."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Requests as programs in the world send them, odd but sound, and damaged ones: made at random, the same for a seed.
+"""Requests as programs in the world send them, odd but sound, and damaged ones: made at random, the
+same for a seed.
 
-``odd`` must be answered; ``damaged`` may be refused as the client's fault, and never answered with a fault of ours.
+``odd`` must be answered; ``damaged`` may be refused as the client's fault, and never answered with
+a fault of ours.
 """
 
 from __future__ import annotations

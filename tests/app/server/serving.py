@@ -1,4 +1,5 @@
-"""A server in the test's own process, over the scripted engine: real sockets, no model, no compiled kernel."""
+"""A server in the test's own process, over the scripted engine: real sockets, no model, no compiled
+kernel."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class Serving:
         self.running = running
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
-        # Certificates that no one asks for are a third of a request's time; each request has its own connection.
+        # Certificates that no one asks for are a third of a request's time; each request has its
+        # own connection.
         limits = httpx.Limits(max_keepalive_connections=0)
         self.client = httpx.Client(timeout=PATIENCE_S, trust_env=False, verify=False, limits=limits)
 

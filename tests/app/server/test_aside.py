@@ -1,4 +1,5 @@
-"""Short work next to replies, and long encodings: in slices, ended with their client, refused where they cannot fit."""
+"""Short work next to replies, and long encodings: in slices, ended with their client, refused where
+they cannot fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Conversations in any order: nothing that was said is lost, and each becomes one that the template takes."""
+"""Conversations in any order: nothing that was said is lost, and each becomes one that the template
+takes."""
 
 from __future__ import annotations
 

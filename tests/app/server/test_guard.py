@@ -1,4 +1,5 @@
-"""Who may ask, and by which path: names, keys, addresses as clients write them, pages that the user has named."""
+"""Who may ask, and by which path: names, keys, addresses as clients write them, pages that the user
+has named."""
 
 from __future__ import annotations
 

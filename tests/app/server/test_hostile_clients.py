@@ -1,4 +1,5 @@
-"""Clients that cut, flood, dribble and lie: nothing hangs, nothing grows, and the next request is answered."""
+"""Clients that cut, flood, dribble and lie: nothing hangs, nothing grows, and the next request is
+answered."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def received(connection: socket.socket) -> bytes:
 
 
 def cut(connection: socket.socket) -> None:
-    """Leave without a word: what is still to be sent is dropped, and the other side gets a reset."""
+    """Leave without a word: what is still to be sent is dropped, and the other side gets a
+    reset."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
 

@@ -1,4 +1,5 @@
-"""One server for the models of this machine: found by name, opened when asked for, closed when idle or in the way."""
+"""One server for the models of this machine: found by name, opened when asked for, closed when idle
+or in the way."""
 
 from __future__ import annotations
 
@@ -99,7 +100,8 @@ def test_one_that_answers_goes_on_while_another_opens(
 
 
 def with_room_for(monkeypatch: pytest.MonkeyPatch, n_models: int) -> None:
-    """Memory for so many of the scripted models, which claim as much as the tiny files are said to need."""
+    """Memory for so many of the scripted models, which claim as much as the tiny files are said to
+    need."""
     monkeypatch.setattr(models, "_free", lambda: None)  # of all that the tests before have left
     monkeypatch.setattr(fitting, "machine_memory", lambda: fitting.MachineMemory(1 << 40, n_models))
     monkeypatch.setattr(

@@ -1,4 +1,5 @@
-"""Ollama's way in: the same requests in its words, lines of JSON, and what it tells about models."""
+"""Ollama's way in: the same requests in its words, lines of JSON, and what it tells about
+models."""
 
 from __future__ import annotations
 

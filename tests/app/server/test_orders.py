@@ -1,4 +1,5 @@
-"""Each field of a request: what is allowed, and that anything else is refused by the field's name."""
+"""Each field of a request: what is allowed, and that anything else is refused by the field's
+name."""
 
 from __future__ import annotations
 

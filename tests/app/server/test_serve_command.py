@@ -1,4 +1,5 @@
-"""The whole command in a process of its own, with the bundled model: how it starts, answers and ends."""
+"""The whole command in a process of its own, with the bundled model: how it starts, answers and
+ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tools over the API, as its official client sees them; and what is refused, by the field's name."""
+"""Tools over the API, as its official client sees them; and what is refused, by the field's
+name."""
 
 from __future__ import annotations
 
@@ -477,7 +478,10 @@ def tools_of(*schemas: Any, **how: Any) -> Tools:
 
 
 def fits(forms: Forms, form: AnswerForm, *texts: str) -> list[bool]:
-    """Whether a reply may be each of the texts, token by token, and end with it. One process tells it of several."""
+    """Whether a reply may be each of the texts, token by token, and end with it.
+
+    One process tells it of several.
+    """
     ends = sorted(BYTES.end_ids)
     tokens = [[*BYTES.encode(text, bos=False, special=True), ends] for text in texts]
     constraint = forms.constraint(form)

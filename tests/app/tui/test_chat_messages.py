@@ -45,7 +45,8 @@ async def stop_after(driver: Driver, n_tokens: int, text: str = "count") -> Repl
 
 
 async def stop_edit_before_its_reply(driver: Driver) -> Gate:
-    """Edit the first message, send it, and press Esc before a token comes; the gate still holds what would read it."""
+    """Edit the first message, send it, and press Esc before a token comes; the gate still holds
+    what would read it."""
     driver.script.prefill_gate = gate = Gate()
     driver.chat.action_edit("1")
     await driver.until(lambda: driver.prompt.text == "first")

@@ -1,4 +1,5 @@
-"""The real chat over the scripted engine: what is said is there after a restart, however the first run ended."""
+"""The real chat over the scripted engine: what is said is there after a restart, however the first
+run ended."""
 
 import dataclasses
 import errno
@@ -542,7 +543,8 @@ async def test_f8_finds_opens_renames_deletes_exports_conversations(tmp_path, mo
 
 
 async def listed(driver: Driver) -> ConversationsScreen:
-    """The list of all conversations, with the cursor on the last but one, which is not the live one."""
+    """The list of all conversations, with the cursor on the last but one, which is not the live
+    one."""
     n_saved = len(Store().ids())
     await driver.pilot.press("f8")
     screen = driver.app.screen

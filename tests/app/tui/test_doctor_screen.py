@@ -1,4 +1,5 @@
-"""The doctor's screen: files at once, measurements when the engine is free, nothing while no one looks."""
+"""The doctor's screen: files at once, measurements when the engine is free, nothing while no one
+looks."""
 
 import dataclasses
 from typing import Any

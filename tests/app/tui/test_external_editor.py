@@ -42,7 +42,10 @@ async def test_what_the_editor_leaves_is_the_text(editor, tmp_path: Path):
 
 
 async def test_the_file_is_for_the_user_alone_and_copies_of_it_go_too(editor, tmp_path: Path):
-    body = f"open(path + '~', 'w').write(text)\nopen(r'{tmp_path}/mode', 'w').write(str(os.stat(path).st_mode))"
+    body = (
+        f"open(path + '~', 'w').write(text)\nopen(r'{tmp_path}/mode', "
+        f"'w').write(str(os.stat(path).st_mode))"
+    )
     await edit_text("secret", editor(body))
     assert stat.S_IMODE(int((tmp_path / "mode").read_text())) == 0o600
     assert leftovers(tmp_path) == []

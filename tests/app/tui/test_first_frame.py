@@ -146,7 +146,8 @@ async def test_widgets_are_not_all_styled_again_for_the_screens_size() -> None:
             await driver.pilot.pause()
             assert driver.chat.has_class("-normal")
             assert driver.chat.has_class("-high")
-            # As the screen comes there are its style sheet, its theme; with its widgets the theme once more.
+            # As the screen comes there are its style sheet, its theme; with its widgets the theme
+            # once more.
             assert sum(restyled) <= 3
 
 

@@ -1,4 +1,5 @@
-"""The transcript follows what is added as long as its end is in sight, however the user came there."""
+"""The transcript follows what is added as long as its end is in sight, however the user came
+there."""
 
 import pytest
 
@@ -8,7 +9,8 @@ from tests.app.fake_engine import Gate, Script
 
 
 async def add_notes(driver: Driver, last: str, n_rows: int = 80) -> None:
-    """Say much, by default more than any of these screens holds, and something more once that is drawn."""
+    """Say much, by default more than any of these screens holds, and something more once that is
+    drawn."""
     driver.chat.note("\n".join(f"{number} bottles" for number in range(n_rows)))
     await driver.until(
         lambda: driver.transcript.virtual_size.height > n_rows, "the long note has its place"

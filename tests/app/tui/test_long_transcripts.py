@@ -12,7 +12,10 @@ from tests.app.fake_engine import Script
 
 pytestmark = pytest.mark.slow
 
-REPLY = "# Title\n\nSome **fat** text.\n\n- one\n- two\n\n```\nx = 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+REPLY = (
+    "# Title\n\nSome **fat** text.\n\n- one\n- two\n\n```\nx = 1\n```\n\n| a | b |\n|---|---|\n| "
+    "1 | 2 |\n"
+)
 
 MOST_MOUNTED = 5
 KEPT_MOUNTED = 3

@@ -1,4 +1,5 @@
-"""The models screen: rows as they are found, narrowed by typing, and another model opened without leaving the chat."""
+"""The models screen: rows as they are found, narrowed by typing, and another model opened without
+leaving the chat."""
 
 from __future__ import annotations
 

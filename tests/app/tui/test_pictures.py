@@ -42,8 +42,8 @@ BEGUN_THERE = (
     "editing",
     "editing-reply",
 )
-"""Scenes that are played in a terminal of each kind: how three of them begin matters, the others keep a place that they
-came to. Of all others the terminal changes once they are played."""
+"""Scenes that are played in a terminal of each kind: how three of them begin matters, the others
+keep a place that they came to. Of all others the terminal changes once they are played."""
 SHOWN_BY_OTHERS = frozenset(
     (
         "compiling",
@@ -68,7 +68,8 @@ SHOWN_BY_OTHERS = frozenset(
         "threads-no-model",
     )
 )
-"""Scenes all of whose styles and signs another scene of the same screen has: one kind of terminal is enough."""
+"""Scenes all of whose styles and signs another scene of the same screen has: one kind of terminal
+is enough."""
 
 
 @pytest.mark.parametrize("name", SCENES)

@@ -1,4 +1,5 @@
-"""A file goes with a message where its name was typed or completed after an @; pasted text reads none."""
+"""A file goes with a message where its name was typed or completed after an @; pasted text reads
+none."""
 
 from __future__ import annotations
 

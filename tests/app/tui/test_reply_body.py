@@ -115,7 +115,10 @@ async def test_code_gets_its_colours_when_its_block_ends() -> None:
         assert len(colours()) > n_before
 
 
-LOOSE_ITEM = "{n}. **Item {n}** the first sentence of it, which is long enough to be wrapped to a second row here.\n\n"
+LOOSE_ITEM = (
+    "{n}. **Item {n}** the first sentence of it, which is long enough to be wrapped to a second "
+    "row here.\n\n"
+)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""The settings screen: every setting with its source, changed in the user's file and at once where that is possible."""
+"""The settings screen: every setting with its source, changed in the user's file and at once where
+that is possible."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ async def on(driver: Driver, words: str) -> None:
 
 
 async def refused(driver: Driver) -> None:
-    """Wait for the line about the damaged file, wherever it breaks: that depends on the path's length."""
+    """Wait for the line about the damaged file, wherever it breaks: that depends on the path's
+    length."""
     await driver.until(
         lambda: "is not sound TOML" in " ".join(driver.screen_text().split()), "the refusal"
     )

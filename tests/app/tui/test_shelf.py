@@ -1,4 +1,5 @@
-"""The shelf of documents: what is on it, what is read of it while nothing is asked, asking about one, deleting one."""
+"""The shelf of documents: what is on it, what is read of it while nothing is asked, asking about
+one, deleting one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The line at the bottom: speed and its curve, what comes from disk, the context, and what goes without room."""
+"""The line at the bottom: speed and its curve, what comes from disk, the context, and what goes
+without room."""
 
 from __future__ import annotations
 

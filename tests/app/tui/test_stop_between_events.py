@@ -1,4 +1,5 @@
-"""SIGTSTP and SIGCONT are obeyed between two events, never in the middle of handing a frame over."""
+"""SIGTSTP and SIGCONT are obeyed between two events, never in the middle of handing a frame
+over."""
 
 from __future__ import annotations
 

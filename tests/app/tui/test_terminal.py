@@ -51,7 +51,8 @@ def test_a_signal_ends_the_chat_with_code_and_sane_terminal(start, moment, numbe
 
 
 def test_a_sigcont_without_a_stop_still_reads_each_key_once(start):
-    """As by cpulimit, many times a second; some signals come while the one before is still heeded."""
+    """As by cpulimit, many times a second; some signals come while the one before is still
+    heeded."""
     terminal = start()
     terminal.read_until(b"ready")
     n_threads = psutil.Process(terminal.process.pid).num_threads()

@@ -1,4 +1,5 @@
-"""Terminal input in the chat as it is used: a paste is text, Enter is Enter, and no byte ends the program."""
+"""Terminal input in the chat as it is used: a paste is text, Enter is Enter, and no byte ends the
+program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Keys and reports of terminals: a key is typed, what no one asked for is dropped whole, and no byte ends the chat."""
+"""Keys and reports of terminals: a key is typed, what no one asked for is dropped whole, and no
+byte ends the chat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The thread screen and ``/threads``, over a scripted engine that is as fast as the test says per thread count."""
+"""The thread screen and ``/threads``, over a scripted engine that is as fast as the test says per
+thread count."""
 
 import dataclasses
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,5 @@
-"""Tools on the screen, with a server that runs: the question, its three answers, and what is shown of a call."""
+"""Tools on the screen, with a server that runs: the question, its three answers, and what is shown
+of a call."""
 
 from __future__ import annotations
 

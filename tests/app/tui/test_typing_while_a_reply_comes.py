@@ -1,4 +1,5 @@
-"""A key is painted at once, and what a reply brings is laid out after it: by count, with a scripted clock."""
+"""A key is painted at once, and what a reply brings is laid out after it: by count, with a scripted
+clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How many files a message passes from Enter to the first piece of its reply, and which of them lead it."""
+"""How many files a message passes from Enter to the first piece of its reply, and which of them
+lead it."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def spine() -> list[str]:
 
 
 async def passed_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the files of the program that run between Enter and the first piece on the screen, in order."""
+    """Return the files of the program that run between Enter and the first piece on the screen, in
+    order."""
     passed: dict[str, None] = {}
     is_watched = False
     # the screen's and the engine's; what others do meanwhile, as saving, is not on it

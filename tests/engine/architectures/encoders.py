@@ -1,4 +1,5 @@
-"""Architectures whose tokens see those after them: tiny models, and twins that return each token's vector."""
+"""Architectures whose tokens see those after them: tiny models, and twins that return each token's
+vector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Layers that remember: what makes tiny models of them, and their twins, as the recurrences are written down."""
+"""Layers that remember: what makes tiny models of them, and their twins, as the recurrences are
+written down."""
 
 from __future__ import annotations
 
@@ -107,7 +108,8 @@ def nemotron_h(name: str, order: str = "amf", **arguments: Any) -> tiny_gguf.Tin
 def falcon_h1(
     name: str, mamba: dict[str, Any] | None = None, ffn_norm: str = "ffn_norm", **arguments: Any
 ) -> tiny_gguf.TinyGGUF:
-    """Every layer has both mixers; ``mamba``: arguments of ``add_mamba2``; ``ffn_norm``: name of that norm."""
+    """Every layer has both mixers; ``mamba``: arguments of ``add_mamba2``; ``ffn_norm``: name of
+    that norm."""
     described = tiny_gguf.decoder(name, **arguments)
     layers = range(described.value(f"{name}.block_count"))
     add_mamba2(described, arguments.get("quant", "F32"), layers, **(mamba or {"has_norm": False}))
@@ -190,7 +192,8 @@ def mamba2(twin: Twin, block: str, h: Array) -> Array | None:
 
 
 def qwen35(name: str, recurrent: list[bool] | None = None, **arguments: Any) -> tiny_gguf.TinyGGUF:
-    """Every other layer, from the second on, is a delta net, unless ``recurrent`` says; half of each head is turned."""
+    """Every other layer, from the second on, is a delta net, unless ``recurrent`` says; half of
+    each head is turned."""
     described = tiny_gguf.decoder(name, **arguments)
     quant = arguments.get("quant", "F32")
     n_layers = described.value(f"{name}.block_count")
@@ -245,7 +248,10 @@ def _add_delta_nets(described: tiny_gguf.TinyGGUF, quant: str, layers: list[int]
 
 
 def delta_net(twin: Twin, block: str, h: Array) -> Array | None:
-    """What a delta net leaves; None in a layer without one. Rates in one tensor are those of neighbours' key heads."""
+    """What a delta net leaves; None in a layer without one.
+
+    Rates in one tensor are those of neighbours' key heads.
+    """
     if twin.tensor(block + "ssm_a") is None:
         return None
     n = len(h)

@@ -1,4 +1,5 @@
-"""Architectures that a row describes: the shape of a tiny model, its keys, and what its twin is put together from."""
+"""Architectures that a row describes: the shape of a tiny model, its keys, and what its twin is put
+together from."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ MOST_POSITIONS = 4096
 
 @dataclass(frozen=True)
 class Row:
-    """One architecture; has what a module of tests has of another: ``tiny(**arguments)`` and ``logits(twin, ids)``.
+    """One architecture; has what a module of tests has of another: ``tiny(**arguments)`` and
+    ``logits(twin, ids)``.
 
     Attributes:
         name: as files have it.
@@ -141,7 +143,8 @@ def routed(
     function: Callable[[Array], Array] | None = None,
     has_shared: bool = True,
 ) -> Branch:
-    """Experts, where the layer has a router, next to a shared one, which may have a gate of its own.
+    """Experts, where the layer has a router, next to a shared one, which may have a gate of its
+    own.
 
     Args:
         function: of experts without a gate.
@@ -430,7 +433,8 @@ def _far_mean(described: tiny_gguf.TinyGGUF) -> None:
 
 
 def _latent(described: tiny_gguf.TinyGGUF) -> None:
-    """Keys and values of all heads are made of one vector, by matrices in one tensor; queries of another one."""
+    """Keys and values of all heads are made of one vector, by matrices in one tensor; queries of
+    another one."""
     rng = np.random.default_rng(1)
     name = described.value("general.architecture")
     quant = GGML_TYPES[described.tensor("blk.0.attn_q.weight").ggml_type].name
@@ -515,7 +519,8 @@ def _divisors(described: tiny_gguf.TinyGGUF) -> None:
 
 
 def _smallthinker(twin: Twin, ids: list[int]) -> Array:
-    """The router reads what its layer begins with; a layer without a window, the first of four, is not turned."""
+    """The router reads what its layer begins with; a layer without a window, the first of four, is
+    not turned."""
     x = twin.embed(ids)
     turn = twin.turner(neighbours=False)
     for number, block in enumerate(twin.blocks):

@@ -38,7 +38,8 @@ SIGMOID = {"expert_gating_func": 2, "expert_weights_norm": True, "expert_weights
 def tiny(
     *, query_rank: int = 0, keys: dict[str, Any] | None = None, quant: str = "F32", **arguments: Any
 ) -> Any:
-    """Queries are made of the token, or of ``query_rank`` numbers of it; ``keys`` are set next to the usual ones."""
+    """Queries are made of the token, or of ``query_rank`` numbers of it; ``keys`` are set next to
+    the usual ones."""
     wide = 256 if quant.endswith("_K") else RANK  # all rows are whole blocks
     arguments = {"vocabulary": "bpe", "n_heads": N_HEADS, **arguments, "n_kv_heads": 1}
     described = tiny_gguf.decoder("deepseek2", quant, **arguments)
@@ -83,7 +84,8 @@ def tiny(
 
 
 def attention(twin: Twin, block: str, h: Array) -> Array:
-    """Every head's keys and values are products with the latent vector, in the order that the engine rounds them."""
+    """Every head's keys and values are products with the latent vector, in the order that the
+    engine rounds them."""
     n = len(h)
     rank = twin.key("attention.kv_lora_rank")
     n_heads = twin.key("attention.head_count")

@@ -1,4 +1,5 @@
-"""The gemma4 architecture: twin, tiny model, layers that share keys and values, and what stays in the file."""
+"""The gemma4 architecture: twin, tiny model, layers that share keys and values, and what stays in
+the file."""
 
 from __future__ import annotations
 
@@ -38,9 +39,11 @@ def tiny(
     seed: int = 0,
     **arguments: Any,
 ) -> tiny_gguf.TinyGGUF:
-    """Every second layer slides, with half the heads, of half the width; from the third on layers store nothing.
+    """Every second layer slides, with half the heads, of half the width; from the third on layers
+    store nothing.
 
-    Files carry keys and values of layers that do not read them; the first layer with no window has no values.
+    Files carry keys and values of layers that do not read them; the first layer with no window has
+    no values.
     """
     slides = (
         [number % 2 == 0 and n_layers > 1 for number in range(n_layers)]
@@ -139,7 +142,8 @@ def inputs_of_layers(twin: Twin, x: Array, ids: list[int]) -> Array:
 
 
 def experts(twin: Twin, block: str, x: Array) -> Array:
-    """What a layer's experts leave, normed: they and their router read the stream through norms of their own."""
+    """What a layer's experts leave, normed: they and their router read the stream through norms of
+    their own."""
     routed = twin.norm(x, block + "ffn_gate_inp", ".scale") / np.sqrt(x.shape[-1])
     weights = twin.routes(block, routed, is_renormalised=True)
     for name in ("up", "down"):

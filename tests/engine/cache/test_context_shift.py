@@ -1,4 +1,5 @@
-"""Tokens dropped from the middle: what comes after moves down and means the same at its new place."""
+"""Tokens dropped from the middle: what comes after moves down and means the same at its new
+place."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,8 @@ WITH_ONE = [name for name in KINDS if name not in RECURRENT | PLACED]
 
 
 def one_layer(tmp_path: Path, architecture: str, **arguments: Any) -> Model:
-    """With one layer keys and values depend on token and position alone, so that moving them must be exact."""
+    """With one layer keys and values depend on token and position alone, so that moving them must
+    be exact."""
     path = tmp_path / f"{architecture}.gguf"
     keys = {key: arguments.pop(key) for key in list(arguments) if "." in key}
     tiny = tiny_gguf.model(architecture, n_layers=1, n_heads=2, n_kv_heads=2, **arguments)
@@ -152,7 +154,8 @@ def test_a_state_follows_a_shift(tmp_path: Path, kv: str) -> None:
     ("kv", "most"), [("f32", 1e-5), ("f16", 3e-3), ("q8_0", 0.03), ("q4_0", 0.3)]
 )
 def test_the_keys_of_each_layer_are_turned_by_its_own_rope(kv: str, most: float) -> None:
-    """Made-up keys in a made-up model: two ropes that pair elements differently, one stretched, and a layer without."""
+    """Made-up keys in a made-up model: two ropes that pair elements differently, one stretched, and
+    a layer without."""
     ropes = (
         Rope(10000.0, 32, neighbours=True),
         Rope(500.0, 16, neighbours=False, scaling_factor=4.0),

@@ -1,4 +1,5 @@
-"""Types of the KV cache: what the kernels keep is what NumPy packs, and the rotation before it changes no result."""
+"""Types of the KV cache: what the kernels keep is what NumPy packs, and the rotation before it
+changes no result."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""The protocol of layers' memories: a memory that cannot go back everywhere, and layers that are not alike."""
+"""The protocol of layers' memories: a memory that cannot go back everywhere, and layers that are
+not alike."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,8 @@ IDS = np.random.default_rng(3).integers(3, 250, 200).tolist()
 class Checkpoints:
     """Keys and values that go back only to every sixteenth position and to those that were kept.
 
-    What comes after is wiped, as a recurrent state would have moved on: what relies on it computes nonsense.
+    What comes after is wiped, as a recurrent state would have moved on: what relies on it computes
+    nonsense.
     """
 
     def __init__(self, cache: Any) -> None:

@@ -1,4 +1,5 @@
-"""Rings of sliding layers: the same numbers as a whole cache, and going back, saving and shifting where they end."""
+"""Rings of sliding layers: the same numbers as a whole cache, and going back, saving and shifting
+where they end."""
 
 from __future__ import annotations
 

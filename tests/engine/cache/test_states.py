@@ -1,4 +1,5 @@
-"""States of recurrent layers: where a session can go back to, what it costs, and what a saved state brings back."""
+"""States of recurrent layers: where a session can go back to, what it costs, and what a saved state
+brings back."""
 
 from __future__ import annotations
 
@@ -127,7 +128,8 @@ def test_a_long_prompt_is_kept_now_and_then(model: Model, monkeypatch: pytest.Mo
 def test_the_last_token_of_a_prompt_has_the_logits_of_all_layers(
     architecture: str, n_layers: int, n: int, tmp_path: Path
 ) -> None:
-    """Whatever the last layer is that remembers tokens: all of them pass it, and the last one all after it."""
+    """Whatever the last layer is that remembers tokens: all of them pass it, and the last one all
+    after it."""
     model = Model.open(
         tiny_gguf.write(tmp_path / "m.gguf", architecture, "Q8_0", n_layers=n_layers), threads=2
     )

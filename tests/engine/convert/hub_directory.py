@@ -1,4 +1,5 @@
-"""Writes directories of Hugging Face's form, sound and broken, from the tiny GGUF models of other tests."""
+"""Writes directories of Hugging Face's form, sound and broken, from the tiny GGUF models of other
+tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A directory becomes the GGUF file that it was made of, or is refused in one line before anything is written."""
+"""A directory becomes the GGUF file that it was made of, or is refused in one line before anything
+is written."""
 
 from __future__ import annotations
 
@@ -256,8 +257,10 @@ def test_llama_3_1_divides_frequencies(tmp_path: Path) -> None:
 def test_a_killed_conversion_leaves_no_file(tmp_path: Path) -> None:
     hub_directory.write(tmp_path / "m")
     code = (
-        "import os, signal, sys; from pathlib import Path; from engine.convert.convert import prepare;"
-        "prepare(Path(sys.argv[1])).write(Path(sys.argv[2]), lambda *done: os.kill(os.getpid(), signal.SIGKILL))"
+        "import os, signal, sys; from pathlib import Path; from engine.convert.convert import "
+        "prepare;"
+        "prepare(Path(sys.argv[1])).write(Path(sys.argv[2]), lambda *done: "
+        "os.kill(os.getpid(), signal.SIGKILL))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "m", tmp_path / "out.gguf"], check=False

@@ -1,4 +1,5 @@
-"""Vocabularies of all kinds are read as GGUF has them, and ways to cut words are found by what they do."""
+"""Vocabularies of all kinds are read as GGUF has them, and ways to cut words are found by what they
+do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One line per way a GGUF file can be broken: how to break a sound one, and the word its refusal must contain."""
+"""One line per way a GGUF file can be broken: how to break a sound one, and the word its refusal
+must contain."""
 
 from __future__ import annotations
 

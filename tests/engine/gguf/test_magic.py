@@ -58,7 +58,10 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_glance_imports_nothing_heavy() -> None:
-    code = "import sys, engine.gguf.magic; print(sorted({'numpy', 'numba', 'psutil'} & set(sys.modules)))"
+    code = (
+        "import sys, engine.gguf.magic; print(sorted({'numpy', 'numba', 'psutil'} & "
+        "set(sys.modules)))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

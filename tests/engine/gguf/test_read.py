@@ -1,4 +1,5 @@
-"""The GGUF reader on sound files: values, tensor table, speed-relevant sizes, and noticing changes."""
+"""The GGUF reader on sound files: values, tensor table, speed-relevant sizes, and noticing
+changes."""
 
 from __future__ import annotations
 
@@ -185,7 +186,8 @@ def test_checking_a_model_imports_no_numba(tmp_path: Path) -> None:
         "import sys, engine.loader, engine.config, engine.weights.weights, engine.gguf.read\n"
         "gguf = engine.gguf.read.read_gguf(sys.argv[1])\n"
         "config = engine.models.read_config(gguf)\n"
-        "engine.weights.weights.Weights.check(gguf, config, engine.models.expected_tensors(config))\n"
+        "engine.weights.weights.Weights.check(gguf, config, "
+        "engine.models.expected_tensors(config))\n"
         "sys.exit('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode == 0

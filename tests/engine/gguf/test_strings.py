@@ -32,7 +32,8 @@ def mapped(content: bytes) -> mmap.mmap:
 
 
 def random_strings(seed: int, count: int) -> list[bytes]:
-    """Mostly what vocabularies have; some empty, long, with zero bytes, or that look like lengths."""
+    """Mostly what vocabularies have; some empty, long, with zero bytes, or that look like
+    lengths."""
     source = random.Random(seed)
     odd = [
         b"",

@@ -1,4 +1,5 @@
-"""Whether a model fits and how fast it would be: arithmetic that must agree with what the engine does."""
+"""Whether a model fits and how fast it would be: arithmetic that must agree with what the engine
+does."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +63,8 @@ def test_a_file_the_engine_would_refuse_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_opening_refuses_by_the_header_is_refused_before(tmp_path: Path) -> None:
-    """Mistral's newer files are llama's, with another vocabulary; others have tensors that llama has not."""
+    """Mistral's newer files are llama's, with another vocabulary; others have tensors that llama
+    has not."""
     unknown_words = tiny_gguf.model(vocabulary="bpe")
     more_tensors = tiny_gguf.model()
     unknown_words.set("tokenizer.ggml.pre", "pieces")

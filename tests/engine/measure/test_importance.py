@@ -24,7 +24,8 @@ IDS = [(11 * n) % 97 + 3 for n in range(24)]
 
 
 class Watched(Twin):
-    """A twin that keeps the squares of what it projects, by the tensor and the first of its rows."""
+    """A twin that keeps the squares of what it projects, by the tensor and the first of its
+    rows."""
 
     def __init__(self, checked: Any) -> None:
         super().__init__(checked)
@@ -56,7 +57,8 @@ def test_sums_are_those_of_the_numpy_twin(architecture: str, tmp_path: Path) -> 
             wanted = np.concatenate(squares).mean(0)
             n = found.counts[name][part]
             assert n_parts == 1 or n == len(np.concatenate(squares)), name
-            # Gemma 4's projections of layers read what both sides divide by the square root of 2 at different times.
+            # Gemma 4's projections of layers read what both sides divide by the square root of 2 at
+            # different times.
             wanted *= 2 if name.endswith(".proj.weight") else 1
             np.testing.assert_allclose(
                 found.sums[name][part] / n, wanted, 2e-3, 1e-6 * wanted.max(), err_msg=name

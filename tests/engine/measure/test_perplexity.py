@@ -1,4 +1,5 @@
-"""Perplexity, its error, and what tells one session's predictions from another's, against NumPy's figures."""
+"""Perplexity, its error, and what tells one session's predictions from another's, against NumPy's
+figures."""
 
 from __future__ import annotations
 

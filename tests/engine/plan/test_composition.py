@@ -1,7 +1,8 @@
 """Steps put together in ways that no registered architecture has yet, against twins of their own.
 
-Made-up architectures, composed of the steps in ``engine.models.steps``: branches side by side from one norm, norms
-after the branches alone, layers without rope, and multipliers of embedding and logits.
+Made-up architectures, composed of the steps in ``engine.models.steps``: branches side by side from
+one norm, norms after the branches alone, layers without rope, and multipliers of embedding and
+logits.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def _side_by_side_twin(twin: Twin, ids: list[int]) -> Array:
 
 
 def _read_odd(read: Hyperparameters) -> ModelConfig:
-    """Every other layer without rope, the others with one of two; norms after the branches alone."""
+    """Every other layer without rope, the others with one of two; norms after the branches
+    alone."""
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         rope = (attention.rope, None, Rope(300.0, 8, neighbours=False))[number]

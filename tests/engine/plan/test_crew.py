@@ -1,4 +1,5 @@
-"""Threads that share a walk: every row is run by all of them, in order, and a cancel ends it for all at once."""
+"""Threads that share a walk: every row is run by all of them, in order, and a cancel ends it for
+all at once."""
 
 import ctypes
 import os
@@ -36,7 +37,8 @@ class Trace:
         self.on_row(row, thread)
 
     def walk(self, crew: Crew, n_threads: int) -> bool:
-        """Have the crew walk this table, which lives as long as the walk: the crew only sees addresses."""
+        """Have the crew walk this table, which lives as long as the walk: the crew only sees
+        addresses."""
         return crew.walk((self.rows.ctypes.data, len(self.rows)), n_threads)
 
 

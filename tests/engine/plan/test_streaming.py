@@ -1,4 +1,5 @@
-"""A dense model larger than memory: some of its matrices are asked for ahead and dropped after, the others stay."""
+"""A dense model larger than memory: some of its matrices are asked for ahead and dropped after, the
+others stay."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def logits(model: Model) -> np.ndarray:
 def with_room_for(
     share: float, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> list[tuple[Path, int, int]]:
-    """Let that share of a file fit, of which half is not in memory yet; returns what will be read at the start."""
+    """Let that share of a file fit, of which half is not in memory yet; returns what will be read
+    at the start."""
     places: list[tuple[Path, int, int]] = []
     room = round(share * path.stat().st_size)
     monkeypatch.setattr("engine.model.RESERVE_BYTES", 0)

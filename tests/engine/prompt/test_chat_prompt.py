@@ -1,4 +1,5 @@
-"""Conversations as tokens: earlier turns keep theirs, and nothing a user types becomes a control token."""
+"""Conversations as tokens: earlier turns keep theirs, and nothing a user types becomes a control
+token."""
 
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,8 @@ from tests.engine.tokenizer.test_tokenizer import as_read
 BYTES = Tokenizer.from_metadata(as_read(bpe_vocabulary()), "tiny.gguf")
 PIECES = Tokenizer.from_metadata(as_read(spm_vocabulary()), "tiny.gguf")
 LLAMA2 = (
-    "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token + '[INST] ' + m.content + ' [/INST]' }}"
+    "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token + '[INST] ' + m.content + ' "
+    "[/INST]' }}"
     "{% else %}{{ ' ' + m.content | trim + ' ' + eos_token }}{% endif %}{% endfor %}"
 )
 MOVES_SYSTEM = (
@@ -32,7 +34,8 @@ OPENS_THINKING = (
     "{{ '<think>\n' }}"
 )
 STRIPS_THINKING = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] }}<|im_end|>\n{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] "
+    "}}<|im_end|>\n{% endfor %}"
     "{{ '<|im_start|>assistant\n' }}"
 )
 
@@ -71,7 +74,10 @@ def test_a_first_prompt_is_the_rendered_conversation() -> None:
     chat = chatml()
     chat.start("Be brief.")
     ids = chat.add_user("the rain")
-    text = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nthe rain<|im_end|>\n<|im_start|>assistant\n"
+    text = (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nthe "
+        "rain<|im_end|>\n<|im_start|>assistant\n"
+    )
     assert ids == BYTES.encode(text, bos=False)
     assert chat.messages == [Message("system", "Be brief."), Message("user", "the rain")]
 
@@ -130,7 +136,10 @@ def test_a_template_that_moves_the_system_message_gives_all_text(process: Templa
 
 
 def test_without_a_system_role_the_text_joins_the_first_turn(process: TemplateProcess) -> None:
-    source = "{% for m in messages if m.role != 'system' %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+    source = (
+        "{% for m in messages if m.role != 'system' %}<|im_start|>{{ m.content }}<|im_end|>{% "
+        "endfor %}"
+    )
     chat = with_template(source, BYTES, process)
     chat.start("Be brief.")
     first = chat.add_user("one")
@@ -286,7 +295,10 @@ def test_messages_in_any_order_have_the_ids_of_their_text() -> None:
 
 
 def test_a_message_that_cannot_be_rendered_changes_nothing(process: TemplateProcess) -> None:
-    source = "{% for m in messages %}{{ m.content }}{% if 'bad' in m.content %}{{ raise_exception('no') }}{% endif %}"
+    source = (
+        "{% for m in messages %}{{ m.content }}{% if 'bad' in m.content %}{{ "
+        "raise_exception('no') }}{% endif %}"
+    )
     chat = with_template(source + "<|im_end|>{% endfor %}", BYTES, process)
     first = chat.add_user("one")
     answer = reply(chat, BYTES, "two")
@@ -300,7 +312,10 @@ def test_a_message_that_cannot_be_rendered_changes_nothing(process: TemplateProc
 
 
 def test_an_unrendered_message_stays_and_its_prompts_are_refused(process: TemplateProcess) -> None:
-    source = "{% for m in messages %}{{ m.content }}{% if 'bad' in m.content %}{{ raise_exception('no') }}{% endif %}"
+    source = (
+        "{% for m in messages %}{{ m.content }}{% if 'bad' in m.content %}{{ "
+        "raise_exception('no') }}{% endif %}"
+    )
     chat = with_template(source + "<|im_end|>{% endfor %}", BYTES, process)
     chat.add_user("one")
     reply(chat, BYTES, "two")
@@ -473,7 +488,10 @@ def test_a_reply_like_the_start_of_a_control_token_hides_none(process: TemplateP
     chat.add_user("the rain")
     reply(chat, BYTES, "<|im_")
     ids = chat.add_user("on")
-    text = "<|im_start|>userthe rain<|im_end|><|im_start|>assistant<|im_<|im_end|><|im_start|>useron<|im_end|>"
+    text = (
+        "<|im_start|>userthe "
+        "rain<|im_end|><|im_start|>assistant<|im_<|im_end|><|im_start|>useron<|im_end|>"
+    )
     assert spelled(BYTES, ids) == text
     assert ids.count(BYTES.control_texts["<|im_start|>"]) == 3
 
@@ -533,8 +551,10 @@ def test_prompts_of_real_vocabularies_equal_one_whole_rendering(
 
 
 ESSAY = (
-    "Summarise what the committee's report (1987) says about  rain:\n\n- 12,500 mm fell; don't ask why.\n"
-    "def f(x):\n    return x ** 2  # naïve\n\nÜber den Wolken ... 東京は今日も雨です。 Whatever-it-is, antidisestab"
+    "Summarise what the committee's report (1987) says about  rain:\n\n- 12,500 mm fell; "
+    "don't ask why.\n"
+    "def f(x):\n    return x ** 2  # naïve\n\nÜber den Wolken ... 東京は今日も雨です。 Whatever-it-is, "
+    "antidisestab"
 )
 
 

@@ -1,4 +1,5 @@
-"""Chat templates: as recorded where the recordings are, replaced where unusable, and never dangerous."""
+"""Chat templates: as recorded where the recordings are, replaced where unusable, and never
+dangerous."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
-"""Schemas that are changed or moved: references lead where they led, and data that looks like a schema stays."""
+"""Schemas that are changed or moved: references lead where they led, and data that looks like a
+schema stays."""
 
 from __future__ import annotations
 

@@ -84,7 +84,8 @@ def test_without_a_switch_an_empty_thought_begins_the_answer(
 
 def test_a_level_that_a_template_refuses_is_not_asked_for(process: TemplateProcess) -> None:
     picky = PLAIN + (
-        "{% if reasoning_effort is defined and reasoning_effort not in ['a', 'high'] %}{{ raise_exception('no') }}"
+        "{% if reasoning_effort is defined and reasoning_effort not in ['a', 'high'] %}{{ "
+        "raise_exception('no') }}"
         "{% endif %}{{ reasoning_effort }}"
     )
     assert prompt(picky, "medium", process) == "[Hello]high"

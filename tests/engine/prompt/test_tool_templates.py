@@ -1,4 +1,5 @@
-"""Conversations with tools, rendered by the models' own templates: what jinja2 prints of them, and exact tokens."""
+"""Conversations with tools, rendered by the models' own templates: what jinja2 prints of them, and
+exact tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What llama.cpp's quantisers lose on the same numbers: asked of its library, kept in ``errors.json``.
+"""What llama.cpp's quantisers lose on the same numbers: asked of its library, kept in
+``errors.json``.
 
     JALOPY_LIBLLAMA=.../libllama.so python -m tests.engine.quantize.errors_peer
 

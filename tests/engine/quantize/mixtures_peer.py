@@ -1,4 +1,5 @@
-"""Which types llama.cpp's mixtures give to the tensors of some models: asked of its library, kept in ``mixtures.json``.
+"""Which types llama.cpp's mixtures give to the tensors of some models: asked of its library, kept
+in ``mixtures.json``.
 
 JALOPY_LIBLLAMA=.../libllama.so python -m tests.engine.quantize.mixtures_peer
 """

@@ -1,4 +1,5 @@
-"""Quantised rows: against llama.cpp's errors (``errors.json``), twins in NumPy, and what rows may hold."""
+"""Quantised rows: against llama.cpp's errors (``errors.json``), twins in NumPy, and what rows may
+hold."""
 
 import json
 
@@ -93,7 +94,8 @@ def test_q4_0_is_as_good_as_its_twin() -> None:
 
 
 def best_pair(blocks: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The best minimum of each sub-block from 21 ranges, with the sums of w x q, w q and w q^2 for its codes."""
+    """The best minimum of each sub-block from 21 ranges, with the sums of w x q, w q and w q^2 for
+    its codes."""
     low, high = (limit(axis=-1, keepdims=True) for limit in (blocks.min, blocks.max))
     low = np.minimum(low, 0)
     w, x = (part.sum(axis=-1) for part in (weights, weights * blocks))

@@ -66,7 +66,8 @@ def test_every_form_equals_its_twin_to_the_bit(name: str, n_threads: int) -> Non
 
 
 def test_pairs_meet_in_one_register() -> None:
-    """Sub-blocks next to each other with their magnitudes; blocks of 32 that are four apart, the rest at the end."""
+    """Sub-blocks next to each other with their magnitudes; blocks of 32 that are four apart, the
+    rest at the end."""
     q = (np.arange(288) - 144).clip(-127, 127).astype(np.int8)[None]
     thirties = in_pairs(q, FORMS["q8_0 paired"])[0]
     assert (

@@ -1,4 +1,5 @@
-"""Every registered type against the gguf package, the C reference's vectors and a float64 product."""
+"""Every registered type against the gguf package, the C reference's vectors and a float64
+product."""
 
 import gguf
 import numpy as np
@@ -52,10 +53,12 @@ without_floats = pytest.mark.parametrize(
 )
 
 every_product = pytest.mark.parametrize("n_tokens", [0, 4], ids=["one", "block"])
-"""Of one column and of a block: a kernel each, and test_levels.py compiles only what it asks for."""
+"""Of one column and of a block: a kernel each, and test_levels.py compiles only what it asks
+for."""
 
 WITHOUT_VECTORS = {"F32", "F16", "BF16", "Q1_0", "Q2_0", "NVFP4"}
-"""Types for which the C reference's vectors were not made; the few-bit ones have a twin in NumPy and blocks by hand."""
+"""Types for which the C reference's vectors were not made; the few-bit ones have a twin in NumPy
+and blocks by hand."""
 with_vectors = pytest.mark.parametrize(
     "quant", sorted(set(QUANTS) - WITHOUT_VECTORS), indirect=True
 )

@@ -1,4 +1,5 @@
-"""The sampling chain in plain NumPy: every candidate's probability, by sorting everything, as llama.cpp has it."""
+"""The sampling chain in plain NumPy: every candidate's probability, by sorting everything, as
+llama.cpp has it."""
 
 from typing import Any
 
@@ -54,7 +55,10 @@ def twin(
     sampling: Sampling,
     breakers: frozenset[int] = frozenset(),
 ) -> Probabilities:
-    """Return the probability of each token that may be drawn. ``breakers``: tokens that end repetitions for DRY."""
+    """Return the probability of each token that may be drawn.
+
+    ``breakers``: tokens that end repetitions for DRY.
+    """
     s = sampling
     x = logits.astype(np.float64)
     for token, bias in s.logit_bias:
@@ -119,7 +123,8 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 def chi_square(counts: dict[int, int], expected: Probabilities) -> float:
-    """Return how far drawn tokens are from what was expected, in standard deviations of the statistic; 3 is much.
+    """Return how far drawn tokens are from what was expected, in standard deviations of the
+    statistic; 3 is much.
 
     Tokens that are expected fewer than five times are counted together.
     """

@@ -1,4 +1,5 @@
-"""A file's recommendations for sampling: taken where it is a number in range, left out where it is not."""
+"""A file's recommendations for sampling: taken where it is a number in range, left out where it is
+not."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""Guesses change how fast a reply comes, never what it says; and they cost no more than their share."""
+"""Guesses change how fast a reply comes, never what it says; and they cost no more than their
+share."""
 
 from dataclasses import replace
 from pathlib import Path

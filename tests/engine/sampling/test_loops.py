@@ -19,7 +19,8 @@ from tests.engine.sampling import sound_texts
 
 
 def words_of(text: str) -> list[str]:
-    """Cut a text about as vocabularies do: words with the blank before them, figures and marks alone."""
+    """Cut a text about as vocabularies do: words with the blank before them, figures and marks
+    alone."""
     found: list[str] = []
     for char in text:
         joins = found and char.isalpha() and found[-1][-1:].isalpha() and len(found[-1]) < 8
@@ -31,7 +32,8 @@ def words_of(text: str) -> list[str]:
 
 
 def first_stop(words: list[str]) -> tuple[int, int] | None:
-    """Return after how many words a reply of them is ended, and how many of the last are left out; None: never."""
+    """Return after how many words a reply of them is ended, and how many of the last are left out;
+    None: never."""
     ids = {word: at for at, word in enumerate(dict.fromkeys(words))}
     texts = [word.encode() for word in ids]
     guard = LoopGuard(texts.__getitem__)

@@ -149,7 +149,8 @@ def test_draws_follow_the_chain_of_llama_cpp(chain: dict) -> None:
 def test_a_large_vocabulary_is_cut_where_sorting_would(
     cut: str, share: float, spread: float
 ) -> None:
-    # At a temperature of 100 every candidate is about as likely, so that what is drawn shows where the cut is.
+    # At a temperature of 100 every candidate is about as likely, so that what is drawn shows where
+    # the cut is.
     logits = (np.random.default_rng(3).standard_normal(5000) * spread).astype(np.float32)
     sampling = Sampling(**{**PLAIN, "temperature": 100.0, cut: 3000 if cut == "top_k" else share})
     sampler = Sampler(sampling, len(logits))

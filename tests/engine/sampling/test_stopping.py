@@ -1,4 +1,5 @@
-"""Stop strings in streamed text: found across pieces, and nothing shown twice that was held back for them."""
+"""Stop strings in streamed text: found across pieces, and nothing shown twice that was held back
+for them."""
 
 import pytest
 

@@ -10,7 +10,8 @@ from engine.saved_state.state_file import opened
 
 
 def prefixes_in(place: Path, session: Any) -> list[list[int]]:
-    """Return the tokens of each prefix whose segments are all there and have sound heads, the longest last."""
+    """Return the tokens of each prefix whose segments are all there and have sound heads, the
+    longest last."""
     known: dict[str, list[int]] = {PrefixKeys(session).at([], 0): []}
     for one in sorted(stored_in(place), key=lambda one: one.segment.last):
         try:

@@ -1,4 +1,5 @@
-"""A conversation's keys and values go to a file and come back, to the bit, while everything else goes on."""
+"""A conversation's keys and values go to a file and come back, to the bit, while everything else
+goes on."""
 
 import os
 import subprocess
@@ -54,7 +55,8 @@ def save(session: Session, path: Path) -> None:
 
 
 def same_cache(a: Session, b: Session) -> bool:
-    """Compare the keys and values of all whole tiles, and the values of the rest, by copying them out."""
+    """Compare the keys and values of all whole tiles, and the values of the rest, by copying them
+    out."""
     assert a.tokens == b.tokens
     whole = a.length // 8 * 8
     copies = [np.empty(s.memory.copied_bytes(0, whole), np.uint8) for s in (a, b)]

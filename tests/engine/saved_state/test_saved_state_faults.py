@@ -1,4 +1,5 @@
-"""Saved states that were damaged, swapped, or could not be written: cut or refused, never believed."""
+"""Saved states that were damaged, swapped, or could not be written: cut or refused, never
+believed."""
 
 import errno
 import os

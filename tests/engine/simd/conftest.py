@@ -11,7 +11,8 @@ import pytest
 
 @pytest.fixture(scope="session")
 def forked() -> Iterator[Callable[..., str]]:
-    """Runs code or tests in a fork with these variables; returns what they said, and fails where they failed."""
+    """Runs code or tests in a fork with these variables; returns what they said, and fails where
+    they failed."""
     command = [sys.executable, "-m", "tests.engine.forks"]
     root = Path(__file__).resolve().parents[3]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

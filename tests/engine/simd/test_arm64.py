@@ -1,4 +1,5 @@
-"""ARM64 without an ARM64: what is compiled for it, and its results in an emulator, in a fork each."""
+"""ARM64 without an ARM64: what is compiled for it, and its results in an emulator, in a fork
+each."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Other instruction sets than this processor's best: the intrinsics' twins and the integer results of a few types, and
-the instructions in what is compiled, in a fork each."""
+"""Other instruction sets than this processor's best: the intrinsics' twins and the integer results
+of a few types, and the instructions in what is compiled, in a fork each."""
 
 import os
 import platform
@@ -31,8 +31,9 @@ PRODUCTS = {
     "nehalem": ("Q6_K-block", "Q5_1-one"),
 }
 PRODUCTS["x86-64"] = ("IQ4_XS-one", "IQ3_S-block", "Q6_K-one", "Q5_1-block")
-"""Between them these types use every operation that is lowered by level: products, sign, table, bits, folds; and one
-gathers entries of a grid. Each has both products between the levels; ``test_simd.py`` runs all operations at each."""
+"""Between them these types use every operation that is lowered by level: products, sign, table,
+bits, folds; and one gathers entries of a grid. Each has both products between the levels;
+``test_simd.py`` runs all operations at each."""
 TYPES_OF_FOURS = ("Q4_K", "Q6_K", "Q4_1", "Q8_0", "IQ4_XS", "IQ2_S")
 """One of each way in which prefill adds up four products at a time."""
 FEW = "tests/engine/quants/test_quants.py::test_a_few_columns_equal_single_ones_to_the_bit"

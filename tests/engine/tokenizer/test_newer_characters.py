@@ -11,11 +11,13 @@ from engine.tokenizer.newer_characters import STAND_IN, as_older, holds_newer
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, splitter
 
 N_ASSIGNED = 289_394
-"""Code points that Unicode 15.1 gives a class other than Cn, surrogates and private use among them."""
+"""Code points that Unicode 15.1 gives a class other than Cn, surrogates and private use among
+them."""
 
 
 def test_the_table_leaves_the_classes_of_unicode_15_1() -> None:
-    """A later ``regex`` that knows more fails here: the table must be made again, as its docstring says."""
+    """A later ``regex`` that knows more fails here: the table must be made again, as its docstring
+    says."""
     every = "".join(map(chr, range(sys.maxunicode + 1)))
     assert len(regex.findall(r"\P{Cn}", as_older(every))) == N_ASSIGNED
     newer = [char for char, older in zip(every, as_older(every), strict=True) if char != older]

@@ -1,4 +1,5 @@
-"""Streaming text: any way to cut the bytes gives the same text, and no piece ends inside a character."""
+"""Streaming text: any way to cut the bytes gives the same text, and no piece ends inside a
+character."""
 
 from hypothesis import given
 from hypothesis import strategies as st

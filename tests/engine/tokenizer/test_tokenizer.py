@@ -1,4 +1,5 @@
-"""Text to ids and back: vocabularies small enough to work out by hand, and llama.cpp's own lists where they are."""
+"""Text to ids and back: vocabularies small enough to work out by hand, and llama.cpp's own lists
+where they are."""
 
 import json
 from functools import cache
@@ -29,7 +30,8 @@ def as_read(entries: dict[str, Any]) -> dict[str, Any]:
 
 
 def spm(pieces: dict[str, float], **keys: Any) -> Tokenizer:
-    """A SentencePiece-style vocabulary of <unk>, <s>, </s> and the given pieces with their scores; no byte tokens."""
+    """A SentencePiece-style vocabulary of <unk>, <s>, </s> and the given pieces with their scores;
+    no byte tokens."""
     tokens = ["<unk>", "<s>", "</s>", *pieces]
     metadata = {
         "tokenizer.ggml.model": "llama",
@@ -219,8 +221,9 @@ def test_each_family_cuts_words_its_own_way(pre: str, words: str) -> None:
     ],
 )
 def test_later_families_differ_in_numbers_marks_and_signs(pre: str, words: str) -> None:
-    # Compared with llama-cpp-python 0.3.36 on 5,000 made-up texts and a vocabulary of all pairs of bytes: equal but for
-    # tekken, gpt-4o, tiny_aya, kimi-k2 and youtu, where it approximates cased letters, and rare signs in four others.
+    # Compared with llama-cpp-python 0.3.36 on 5,000 made-up texts and a vocabulary of all pairs of
+    # bytes: equal but for tekken, gpt-4o, tiny_aya, kimi-k2 and youtu, where it approximates cased
+    # letters, and rare signs in four others.
     assert "|".join(splitter(pre)("I'll pay 1234567?!\nनमस्ते了3号")) == words
 
 

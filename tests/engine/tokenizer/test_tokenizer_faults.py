@@ -1,4 +1,5 @@
-"""Every lie a file can tell about its vocabulary: refused in one line that names file and field, or harmless."""
+"""Every lie a file can tell about its vocabulary: refused in one line that names file and field, or
+harmless."""
 
 import itertools
 from collections.abc import Callable

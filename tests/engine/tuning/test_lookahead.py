@@ -1,4 +1,5 @@
-"""How decode asks memory ahead: any choice gives the same bits, trials choose what is fastest, the file is checked."""
+"""How decode asks memory ahead: any choice gives the same bits, trials choose what is fastest, the
+file is checked."""
 
 from __future__ import annotations
 

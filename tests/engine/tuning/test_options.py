@@ -1,4 +1,5 @@
-"""Ways to keep weights, and keys and values, in memory: what is measured, when one is recommended, and why."""
+"""Ways to keep weights, and keys and values, in memory: what is measured, when one is recommended,
+and why."""
 
 import gc
 import weakref
@@ -67,7 +68,8 @@ def test_a_certain_gain_is_recommended_with_what_it_costs() -> None:
     assert found.best == "huge"
     assert found.is_settled
     assert found.reason == (
-        "With its weights in huge pages this model writes 12 % faster (12 to 12): the processor looks up far fewer "
+        "With its weights in huge pages this model writes 12 % faster (12 to 12): the "
+        "processor looks up far fewer "
         "addresses. They take 2.0 GB of memory of their own."
     )
 
@@ -219,7 +221,8 @@ def test_a_later_sweep_keeps_earlier_results_and_uses_its_counts() -> None:
     assert found is not None
     assert found.best == "q8_0"
     assert found.reason == (
-        "A KV cache of q8_0 writes 33 % faster (33 to 33) and reads the prompt 33 % faster (33 to 33) with 2,048 "
+        "A KV cache of q8_0 writes 33 % faster (33 to 33) and reads the prompt 33 % faster "
+        "(33 to 33) with 2,048 "
         "tokens in the context; it takes 160 MB of memory instead of 300 MB."
     )
 

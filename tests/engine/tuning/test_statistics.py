@@ -15,7 +15,8 @@ def contest(rates: dict[int, list[float]]) -> Contest:
 
 @pytest.mark.parametrize(
     ("n", "from_each_end"),
-    # 1 - 2 * 1/32 = 0.94 for five values; 1 - 2 * (1 + 8)/256 = 0.93 for eight without the outermost ones.
+    # 1 - 2 * 1/32 = 0.94 for five values; 1 - 2 * (1 + 8)/256 = 0.93 for eight without the
+    # outermost ones.
     [(5, 1), (7, 1), (8, 2), (10, 2), (11, 3), (12, 3)],
 )
 def test_the_interval_leaves_out_what_ninety_per_cent_allow(n: int, from_each_end: int) -> None:

@@ -57,9 +57,13 @@ def test_decode_and_prefill_have_their_own_winners() -> None:
     assert last.state == "done"
     assert last.is_over
     assert last.reasons == (
-        "2 threads write fastest: this CPU has 2 cores; the other 2 are their siblings and share the same memory "
+        "2 threads write fastest: this CPU has 2 cores; the other 2 are their siblings and "
+        "share the same memory "
         "bandwidth.",
-        "4 threads read the prompt fastest: that is arithmetic, and two siblings fill each other's pauses.",
+        (
+            "4 threads read the prompt fastest: that is arithmetic, and two siblings fill each "
+            "other's pauses."
+        ),
     )
 
 

@@ -1,4 +1,5 @@
-"""Weights as views into the map, and the refusals of files whose tensors are not the architecture's."""
+"""Weights as views into the map, and the refusals of files whose tensors are not the
+architecture's."""
 
 from __future__ import annotations
 
