@@ -31,7 +31,8 @@ OPERATIONS = "embed", "matvec", "few", "matmul"
 WRITE_EVERY = 40
 """Kernels after which a pack is written, for a build that is stopped."""
 HELPERS = {
-    "memset", "memcpy", "memmove", "exp", "expf", "expm1", "log", "logf", "pow", "powf", "rint", "sin", "cos", "sincos",
+    "memset", "memcpy", "memmove", "exp", "expf", "expm1", "log", "logf", "pow", "powf", "rint",
+    "sin", "cos", "sincos",
     "tanh", "syscall", "madvise",
 }  # fmt: skip
 """What kernels may call: functions of C that every process has."""
@@ -115,7 +116,8 @@ def _worker(target: Target, part: list[str]) -> Iterator[str]:
     }
     with subprocess.Popen(
         [sys.executable, "-m", "engine.build_ahead", "--worker", target.triple, *part],
-        env={**os.environ, **named, "JALOPY_CACHE_DIR": os.devnull}, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, **named, "JALOPY_CACHE_DIR": os.devnull}, stdout=subprocess.PIPE,
+        text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
         yield from process.stdout

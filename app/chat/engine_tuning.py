@@ -114,7 +114,8 @@ class EngineTuning:
             if self._wire.host.is_closing:
                 raise Cancelled("closing")
             self._wire.status = replace(
-                before, activity=Activity.LOADING, step="huge pages", done=progress.done, total=progress.total,
+                before, activity=Activity.LOADING, step="huge pages", done=progress.done,
+                total=progress.total,
                 since_s=since_s,
             )  # fmt: skip
 

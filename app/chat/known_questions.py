@@ -45,7 +45,8 @@ _BEFORE_TOLD = re.compile(
 )
 _IDLE = frozenset(
     {
-        "a", "an", "the", "is", "are", "of", "in", "on", "at", "to", "for", "it", "and", "so", "does", "do", "has",
+        "a", "an", "the", "is", "are", "of", "in", "on", "at", "to", "for", "it", "and", "so",
+        "does", "do", "has",
         "have", "what", "which", "ok", "okay", "well", "now",
     }
 )  # fmt: skip
@@ -58,9 +59,12 @@ _TURNING = frozenset(
 """Words that turn a question round, or make it another one."""
 LIGHT = frozenset(
     {
-        "could", "would", "can", "may", "might", "shall", "you", "me", "us", "i", "i'd", "i'm", "im", "am", "be",
-        "been", "that", "this", "these", "there", "just", "give", "work", "out", "need", "find", "think", "want",
-        "like", "with", "by", "if", "as", "then", "than", "them", "they", "we", "please", "tell", "say", "name",
+        "could", "would", "can", "may", "might", "shall", "you", "me", "us", "i", "i'd", "i'm",
+        "im", "am", "be",
+        "been", "that", "this", "these", "there", "just", "give", "work", "out", "need", "find",
+        "think", "want",
+        "like", "with", "by", "if", "as", "then", "than", "them", "they", "we", "please", "tell",
+        "say", "name",
         "call", "called",
     }
 )  # fmt: skip
@@ -70,11 +74,13 @@ _NEAR = 0.6, 0.5
 """Least share of words that a near question has in common with a wording: without names in it, and
 with."""
 _UNITS = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+    "twelve",
     "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
 )  # fmt: skip
 _TENS = {
-    "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90
+    "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80,
+    "ninety": 90
 }  # fmt: skip
 _NUMBERS = {word: n for n, word in enumerate(_UNITS)} | _TENS
 

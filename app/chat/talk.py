@@ -259,7 +259,8 @@ class Talk:
                 is_joining = self._is_joining
                 self._is_joining = False
                 if is_joining and not is_refused:
-                    yield events.MessagesJoined()  # what has come is taken in afterwards, even if no one goes on
+                    # what has come is taken in afterwards, even if no one goes on
+                    yield events.MessagesJoined()
                 event = self._came.popleft()
                 if is_refused and self.turns.ask_without_joined():
                     event = events.UnansweredLeftOut()

@@ -93,7 +93,8 @@ def _guarded(work: Callable[[], int]) -> int:
         return exit_codes.OK
     except Exception as error:
         if isinstance(error, OSError):
-            _drop_output()  # if it was stdout that failed, what is left in its buffer would fail again
+            # if it was stdout that failed, what is left in its buffer would fail again
+            _drop_output()
         return refuse(error)
 
 

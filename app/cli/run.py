@@ -143,7 +143,8 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
 
     questions = CallQuestions()
     talk = Talk(
-        _engine_options(options, prompt, settings, form), at_hand, settings.system_prompt, clock, watch,
+        _engine_options(options, prompt, settings, form), at_hand, settings.system_prompt, clock,
+        watch,
         may_run=questions.may_run,
     )  # fmt: skip
     questions.talk = talk

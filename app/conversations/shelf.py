@@ -217,12 +217,14 @@ def _documents(
         used = clean_line(str(changed), 40), clean_line(str(title), MOST_TITLE_CHARS)
         named = [
             Shelved(
-                _key(name, text), name, _n_pages(name, text), text.count("\n") + 1, len(text.encode()),
+                _key(name, text), name, _n_pages(name, text), text.count("\n") + 1,
+                len(text.encode()),
                 about_tokens(text), (message_id, at), *used, (), (),
             )
             for at, (name, text) in enumerate(whole)
         ] + [
-            Shelved(_key(name, path), name, n_pages, n_lines, 0, n_tokens, (0, 0), *used, (), (), path=path)
+            Shelved(_key(name, path), name, n_pages, n_lines, 0, n_tokens, (0, 0), *used, (), (),
+                    path=path)
             for path, name, n_pages, n_lines, n_tokens in long if name in passages_of
         ]  # fmt: skip
         for one in named:

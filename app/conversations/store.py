@@ -498,7 +498,8 @@ class Store:
         """Note that a conversation needs a file of the saved states; ``kind``: its model and type
         of cache."""
         row = (kind, name, _number(conversation_id))
-        sql = "INSERT OR IGNORE INTO segment SELECT id, ?, ? FROM conversation WHERE id=?"  # it may be deleted by now
+        # it may be deleted by now
+        sql = "INSERT OR IGNORE INTO segment SELECT id, ?, ? FROM conversation WHERE id=?"
         use(self.root, lambda db: db.execute(sql, row), writes=True)
 
     def segments(self, conversation_id: str, only_own: bool = False) -> set[Path]:

@@ -41,7 +41,8 @@ class Finding:
 
 Look = Callable[[Readings], "Iterable[Finding]"]
 _INSTRUCTIONS = {
-    "amx": "AVX-512, VNNI and AMX", "vnni": "AVX2, FMA and VNNI", "avx2": "AVX2 and FMA", "ssse3": "SSSE3",
+    "amx": "AVX-512, VNNI and AMX", "vnni": "AVX2, FMA and VNNI", "avx2": "AVX2 and FMA",
+    "ssse3": "SSSE3",
     "dotprod": "ARM64's NEON with sums of four products (dotprod)", "neon": "ARM64's NEON",
 }  # fmt: skip
 """Levels of the kernels, as people know them."""
@@ -440,7 +441,8 @@ def clipboard(readings: Readings) -> Iterable[Finding]:
 
 
 LOOKS: tuple[Look, ...] = (
-    processor, cores, threads, other_programs, memory, swap, bandwidth, arithmetic, disk, governor, clock, huge_pages,
+    processor, cores, threads, other_programs, memory, swap, bandwidth, arithmetic, disk, governor,
+    clock, huge_pages,
     kernel_cache, screen, colours, glyphs, clipboard,
 )  # fmt: skip
 """In the order they are shown."""

@@ -171,7 +171,8 @@ class PartFile:
         try:
             read_single(self.path, keeps_strings=False).close()
         except UnsupportedQuantError:
-            return  # the hash is right: it is the file that was wanted, and opening it will say what is wrong
+            # the hash is right: it is the file that was wanted, and opening it will say what is wrong
+            return
         except FileUnreadableError as error:
             raise DownloadError(f"{error}; what came is kept", exit_codes.UNREADABLE) from None
         except EngineError as error:

@@ -55,7 +55,8 @@ def find_wheel(text: str, web: Web) -> RemoteFile:
     page = f"{index}/{re.sub(r'[-_.]+', '-', match['name']).lower()}/"
     links = _Links()
     links.feed(web.get_body(page).decode("utf-8", "replace"))
-    begin = f"{re.sub(r'[-_.]+', '_', match['name']).lower()}-{match['version']}-"  # of names as PEP 427 writes them
+    # of names as PEP 427 writes them
+    begin = f"{re.sub(r'[-_.]+', '_', match['name']).lower()}-{match['version']}-"
     for link in links.found:
         address, fragment = urldefrag(urljoin(page, link))
         name = unquote(address.rpartition("/")[2])

@@ -33,14 +33,16 @@ NONE = "none"
 REQUIRED = "required"
 ANY = "any"
 _ROLES = {
-    "system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT, "tool": TOOL, "function": TOOL,
+    "system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT, "tool": TOOL,
+    "function": TOOL,
 }  # fmt: skip
 _CONTENT = "a string or a list of text parts"
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 """Kinds of text by the field that holds it."""
 _THOUGHT_PARTS = "thinking", "redacted_thinking", "reasoning", "reasoning_text", "summary_text"
 _OF_REPLIES = (
-    "name", "refusal", "reasoning", "reasoning_content", "annotations", "audio", "parsed", "function_call",
+    "name", "refusal", "reasoning", "reasoning_content", "annotations", "audio", "parsed",
+    "function_call",
     "tool_calls", "thinking", "tool_name", "prefix",
 )  # fmt: skip
 """Fields of replies that clients send back, which change nothing here: the tokens of a thought are

@@ -30,13 +30,15 @@ same."""
 MOST_ANSWERS = 8
 """Limit on the answers to one request."""
 IGNORED = (
-    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+    "prompt_cache_retention",
     "parallel_tool_calls", "verbosity", "prediction", "audio",
 )  # fmt: skip
 """Fields that concern a provider's accounts or how it computes, and are not worth a line of the
 log."""
 EFFORTS = {
-    "none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high",
+    "none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high",
+    "xhigh": "high", "max": "high",
     "auto": None, "default": None,
 }  # fmt: skip
 _PROMPT = "a string, or a list of token ids, or a list of these"

@@ -26,11 +26,16 @@ class ResponseBody:
 
     def __init__(self, order: Order, model_id: str) -> None:
         self._response: dict[str, Any] = {
-            "id": f"resp_{secrets.token_hex(16)}", "object": "response", "created_at": int(time.time()),
-            "status": "in_progress", "error": None, "incomplete_details": None, "instructions": None,
-            "max_output_tokens": order.max_tokens or None, "model": model_id, "output": [], "parallel_tool_calls": True,
-            "previous_response_id": None, "reasoning": {"effort": None, "summary": None}, "store": False,
-            "temperature": None, "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": [],
+            "id": f"resp_{secrets.token_hex(16)}", "object": "response",
+            "created_at": int(time.time()),
+            "status": "in_progress", "error": None, "incomplete_details": None,
+            "instructions": None,
+            "max_output_tokens": order.max_tokens or None, "model": model_id, "output": [],
+            "parallel_tool_calls": True,
+            "previous_response_id": None, "reasoning": {"effort": None, "summary": None},
+            "store": False,
+            "temperature": None, "text": {"format": {"type": "text"}}, "tool_choice": "auto",
+            "tools": [],
             "top_p": None, "truncation": "disabled", "usage": None, "metadata": {},
         }  # fmt: skip
         self._response |= {

@@ -23,9 +23,11 @@ LLAMA_SERVER_NAMES = {
     "dry_sequence_breakers": "dry_breakers",
 }
 _NUMBERS: dict[str, tuple[float, float]] = {
-    "temperature": (0, 100), "top_p": (0, 1), "min_p": (0, 1), "typical_p": (0, 1), "top_n_sigma": (-MOST_COUNT, 100),
+    "temperature": (0, 100), "top_p": (0, 1), "min_p": (0, 1), "typical_p": (0, 1),
+    "top_n_sigma": (-MOST_COUNT, 100),
     "xtc_probability": (0, 1), "xtc_threshold": (0, 1), "repetition_penalty": (0.01, 100),
-    "repeat_penalty": (0.01, 100), "presence_penalty": (-100, 100), "frequency_penalty": (-100, 100),
+    "repeat_penalty": (0.01, 100), "presence_penalty": (-100, 100),
+    "frequency_penalty": (-100, 100),
     "dry_multiplier": (0, 100), "dry_base": (1, 100),
 }  # fmt: skip
 """Least and largest values."""

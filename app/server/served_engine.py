@@ -105,7 +105,8 @@ class ServedEngine:
         self._noted: set[str] = set()
         """Lines about forms that are in the log."""
         self.opened: Future[None] = Future()
-        self.opened.set_running_or_notify_cancel()  # one who waits for it no longer does not cancel it
+        # one who waits for it no longer does not cancel it
+        self.opened.set_running_or_notify_cancel()
         self.model: Any = None
         self.served: Answering | None = None
 

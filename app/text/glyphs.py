@@ -70,13 +70,18 @@ class Glyphs:
 
 
 BLOCKS = Glyphs(
-    levels=" ▁▂▃▄▅▆▇█", full="█", empty="░", gauge_full="━", gauge_half="╸", gauge_empty="─", frame="╭╮╰╯─│",
-    halves="█▀▄", has_braille=True, line="─", mark="▲", limit="╌", median="┄", parts="▆▄▂▁▅▃", between=" · ",
-    spread="▒", here="▶", good="✓", caution="!", trouble="✗", arrow="→", plus_minus="±", cut="…", upright="┃",
+    levels=" ▁▂▃▄▅▆▇█", full="█", empty="░", gauge_full="━", gauge_half="╸", gauge_empty="─",
+    frame="╭╮╰╯─│",
+    halves="█▀▄", has_braille=True, line="─", mark="▲", limit="╌", median="┄", parts="▆▄▂▁▅▃",
+    between=" · ",
+    spread="▒", here="▶", good="✓", caution="!", trouble="✗", arrow="→", plus_minus="±", cut="…",
+    upright="┃",
 )  # fmt: skip
 ASCII = Glyphs(
-    levels=" .:=#", full="#", empty=".", gauge_full="#", gauge_half="", gauge_empty="-", frame="++++-|", halves="",
-    has_braille=False, line="-", mark="^", limit="-", median="~", parts="#=+.o:", between=" - ", spread="-", here=">",
+    levels=" .:=#", full="#", empty=".", gauge_full="#", gauge_half="", gauge_empty="-",
+    frame="++++-|", halves="",
+    has_braille=False, line="-", mark="^", limit="-", median="~", parts="#=+.o:", between=" - ",
+    spread="-", here=">",
     good="ok", caution="!", trouble="x", arrow="->", plus_minus="+-", cut=".", upright="#",
 )  # fmt: skip
 

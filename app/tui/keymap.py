@@ -23,7 +23,8 @@ from app.tui.actions import ACTIONS, NO_KEY, scopes_meet
 
 _MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
 _ALIASES = {
-    "esc": "escape", "return": "enter", "del": "delete", "ins": "insert", "pgup": "pageup", "pgdn": "pagedown",
+    "esc": "escape", "return": "enter", "del": "delete", "ins": "insert", "pgup": "pageup",
+    "pgdn": "pagedown",
     "control": "ctrl",
 }  # fmt: skip
 _SHOWN = {"enter": "Enter", "escape": "Esc", "tab": "Tab", "pageup": "PgUp", "pagedown": "PgDn"}

@@ -49,7 +49,8 @@ _READABLE_ON_BACKGROUND = ("foreground", "primary", "secondary", "success", "war
 _AREA = 0.5
 """Strength of the colour under a curve."""
 _SCROLLBAR_GROUNDS = (
-    "scrollbar-background", "scrollbar-background-hover", "scrollbar-background-active", "scrollbar-corner-color",
+    "scrollbar-background", "scrollbar-background-hover", "scrollbar-background-active",
+    "scrollbar-corner-color",
 )  # fmt: skip
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,79}")
 _STYLE = re.compile(

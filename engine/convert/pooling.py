@@ -19,7 +19,8 @@ from engine.errors import ConversionError
 from engine.models.reading import POOLINGS
 
 _MODES = {
-    "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_lasttoken": "last",
+    "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls",
+    "pooling_mode_lasttoken": "last",
 }  # fmt: skip
 
 

@@ -28,7 +28,8 @@ MAX_TENSORS = 1 << 17
 MAX_DIMS = 8
 INDEX = "model.safetensors.index.json"
 _SIZES = {
-    "F32": 4, "F16": 2, "BF16": 2, "F64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "BOOL": 1, "U8": 1, "I8": 1, "U16": 2,
+    "F32": 4, "F16": 2, "BF16": 2, "F64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "BOOL": 1, "U8": 1,
+    "I8": 1, "U16": 2,
     "I16": 2, "U32": 4, "I32": 4, "U64": 8, "I64": 8,
 }  # fmt: skip
 _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}

@@ -43,7 +43,8 @@ SPACE = "\u2581"
 _ADDED_SCORE = -1000.0
 _UNUSED_SCORE = -10000.0
 _SPECIAL_IDS = {
-    "bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding", "cls": "cls", "mask": "mask",
+    "bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding",
+    "cls": "cls", "mask": "mask",
 }  # fmt: skip
 """Names in ``tokenizer_config.json``, and as GGUF spells them."""
 _SEEM_SPECIAL = frozenset({"<pad>", "<mask>", "<2mass>", "[@BOS@]"})

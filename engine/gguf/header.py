@@ -38,11 +38,13 @@ _BOOL = 7
 _STRING = 8
 _ARRAY = 9
 _NUMBERS = {
-    0: Struct("<B"), 1: Struct("<b"), 2: Struct("<H"), 3: Struct("<h"), 4: U32, 5: Struct("<i"), 6: Struct("<f"),
+    0: Struct("<B"), 1: Struct("<b"), 2: Struct("<H"), 3: Struct("<h"), 4: U32, 5: Struct("<i"),
+    6: Struct("<f"),
     _BOOL: Struct("<B"), 10: U64, 11: Struct("<q"), 12: Struct("<d"),
 }  # fmt: skip
 _DTYPES = {
-    0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", _BOOL: "<u1", 10: "<u8", 11: "<i8", 12: "<f8",
+    0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", _BOOL: "<u1", 10: "<u8",
+    11: "<i8", 12: "<f8",
 }  # fmt: skip
 
 

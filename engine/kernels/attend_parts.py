@@ -76,13 +76,15 @@ def multiply_rows(
     whole = n_registers - n_registers % wide
     for r in range(0, whole, wide):
         multiply_tile(
-            registers, load, sums, rows, at + r * apart[0], scales + r * apart[1], r * apart[2], apart, along, n,
+            registers, load, sums, rows, at + r * apart[0], scales + r * apart[1], r * apart[2],
+            apart, along, n,
             (ahead + r * n * bits, bits), out + 32 * r, out_row_bytes,
         )  # fmt: skip
     for r in range(whole, n_registers):
         for h in range(vec.rolled(len(sums))):
             multiply_tile(
-                one, load, no_sums(sums[0][0], 1, 1), (address + h * row_bytes, row_bytes), at + r * apart[0],
+                one, load, no_sums(sums[0][0], 1, 1), (address + h * row_bytes, row_bytes),
+                at + r * apart[0],
                 scales + r * apart[1], r * apart[2], apart, along, n, (ahead + r * n * bits, bits),
                 out + 32 * r + h * out_row_bytes, out_row_bytes,
             )  # fmt: skip
@@ -242,7 +244,8 @@ def attend_chunk(
         n = min(KEYS_AT_ONCE, end - first - p)
         multiply_heads(
             load_k, n_heads, (room, query_bytes), keys + p * k_row, k_scales + p * k_scale_row,
-            (8 * k_row, 8 * k_scale_row, 0), (0, 0, 1), head_dim, (n + 7) // 8, (values + p * v_row, v_bits),
+            (8 * k_row, 8 * k_scale_row, 0), (0, 0, 1), head_dim, (n + 7) // 8,
+            (values + p * v_row, v_bits),
             scores + 4 * p, SCORE_ROW_BYTES,
         )  # fmt: skip
     for h in range(n_heads):

@@ -195,7 +195,8 @@ def attend_chunk(cache, op, rows, room, first, end):
         for tile in range(n_tiles):
             seen, seen_end = span(room.spans, tile, first, end)
             multiply_tile(
-                room.scores + tile * TILE_ROWS * SCORE_ROW_BYTES + 4 * (seen - first), SCORE_ROW_BYTES,
+                room.scores + tile * TILE_ROWS * SCORE_ROW_BYTES + 4 * (seen - first),
+                SCORE_ROW_BYTES,
                 room.tile + 4 * KEYS * (seen - first), min(end, seen_end) - seen,
                 room.results + tile * tile_result_bytes + 4 * (HEADER + e), room.result_bytes,
             )  # fmt: skip

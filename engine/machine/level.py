@@ -137,7 +137,8 @@ FOURS_OFFSET = 0 if HAS_ARM64 or SIXTEEN_COLUMNS else -128
 AMX signed ones."""
 
 _BY_NAME = {
-    "amx": HAS_AMX and HAS_FMA, "vnni": HAS_VNNI and HAS_FMA, "avx2": HAS_AVX2 and HAS_FMA, "ssse3": HAS_SSSE3,
+    "amx": HAS_AMX and HAS_FMA, "vnni": HAS_VNNI and HAS_FMA, "avx2": HAS_AVX2 and HAS_FMA,
+    "ssse3": HAS_SSSE3,
     "dotprod": HAS_DOTPROD, "neon": HAS_ARM64, "generic": True,
 }  # fmt: skip
 

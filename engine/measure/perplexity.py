@@ -124,7 +124,8 @@ def measure(
             divergence.add(float(np.sum(np.exp(wanted) * (wanted - found), dtype=np.float64)))
             same.add(float(found.argmax() == wanted.argmax()))
         yield TextScore(
-            losses.n, losses.exponential, losses_of_other.exponential, divergence.estimate, same.estimate
+            losses.n, losses.exponential, losses_of_other.exponential, divergence.estimate,
+            same.estimate
         )  # fmt: skip
 
 

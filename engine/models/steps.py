@@ -37,7 +37,8 @@ NORMS_AFTER = ("post_attention_norm.weight", "post_ffw_norm.weight")
 ROUTED = "routed"
 """The vector that a router reads where that is not what the experts read."""
 NORMS_APART = (
-    "post_ffw_norm_1.weight", "ffn_gate_inp.scale", "pre_ffw_norm_2.weight", "post_ffw_norm_2.weight",
+    "post_ffw_norm_1.weight", "ffn_gate_inp.scale", "pre_ffw_norm_2.weight",
+    "post_ffw_norm_2.weight",
 )  # fmt: skip
 """Norms of a feed-forward next to experts: what it leaves, what the router and the experts read,
 what those leave."""

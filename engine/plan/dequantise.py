@@ -40,7 +40,8 @@ def dequantised(
     step[STEP.tokens // 8], step[STEP.n_tokens // 8] = tokens.ctypes.data, len(rows)
     n_blocks = tensor.n_cols // QUANT_TYPES[tensor.quant].block_size
     record[[at // 8 for at in EMBED]] = (
-        step.ctypes.data, tensor.address, tensor.row_bytes, n_blocks, out.ctypes.data, tensor.n_cols,
+        step.ctypes.data, tensor.address, tensor.row_bytes, n_blocks, out.ctypes.data,
+        tensor.n_cols,
     )  # fmt: skip
     _KERNEL(address_of(place_of(f"embed {tensor.quant}")))(record.ctypes.data, 0, 1)
     return out

@@ -80,17 +80,21 @@ class ExpertRows:
         one = self._experts
         router = self._experts.router
         plan.row(
-            "choose experts", records.CHOOSE, logits=logits.address, bias=bias.address if bias else 0,
+            "choose experts", records.CHOOSE, logits=logits.address,
+            bias=bias.address if bias else 0,
             n_experts=one.n_experts, n_used=one.n_used, score=SCORES.index(router.score),
-            renormalised=int(router.renormalised), scale=bits(router.scale), n_groups=router.n_groups,
+            renormalised=int(router.renormalised), scale=bits(router.scale),
+            n_groups=router.n_groups,
             n_groups_used=router.n_groups_used, ids=self._ids, weights=self._weights,
             scratch=plan.scratch[0], scratch_bytes=plan.scratch[1], factors=factors,
         )  # fmt: skip
         if not plan.one_column:  # else the first thread does both
             plan.barrier()
         self._grouping = plan.row(
-            "group tokens", records.GROUP, ids=self._ids, n_experts=one.n_experts, n_used=one.n_used,
-            columns=self._columns, table=self._table, pad=MOST_COLUMNS_AT_ONCE if plan.products == BLOCK else 1,
+            "group tokens", records.GROUP, ids=self._ids, n_experts=one.n_experts,
+            n_used=one.n_used,
+            columns=self._columns, table=self._table,
+            pad=MOST_COLUMNS_AT_ONCE if plan.products == BLOCK else 1,
             room=self._buffers.table("experts' counts", 8 * one.n_experts).address,
         )  # fmt: skip
 
@@ -114,7 +118,8 @@ class ExpertRows:
         if self._plan.one_column:
             return x
         self._plan.row(
-            "spread columns", records.SPREAD, x=x.address, columns=self._columns, n_used=self._experts.n_used,
+            "spread columns", records.SPREAD, x=x.address, columns=self._columns,
+            n_used=self._experts.n_used,
             out=self.inputs.address, dim=x.n,
         )  # fmt: skip
         return self.inputs
@@ -221,7 +226,8 @@ class ExpertRows:
         """out = weighted sum of a token's results, and what every token passed; ends the layer's
         rows."""
         self._plan.row(
-            "join experts", records.JOIN, parts=self.results.address, columns=self._columns, weights=self._weights,
+            "join experts", records.JOIN, parts=self.results.address, columns=self._columns,
+            weights=self._weights,
             n_used=self._experts.n_used, n=out.n, shared=shared.address if shared else 0,
             shared_gate=shared_gate.address if shared_gate else 0, out=out.address,
         )  # fmt: skip

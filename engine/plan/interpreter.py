@@ -49,7 +49,8 @@ def wait_at_barrier(state, n_threads, lead, spin):
     while now == epoch:
         if vec.cycles() - begin < spin:
             vec.pause()
-        else:  # asleep, not only yielding: the system can then move the thread it waits for to this core
+        # asleep, not only yielding: the system can then move the thread it waits for to this core
+        else:
             next_spin = max(spin >> 1, LEAST_SPIN_CYCLES)
             vec.atomic_add(state + CREW.waiters, 1)
             vec.sleep_while_equal(state + CREW.epoch, epoch & 0xFFFFFFFF)

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 ROW_WORDS = 3
 RECORD_BYTES = 192
 GATES = {
-    "silu": "swiglu", "gelu": "geglu", "relu": "reglu", "clamped silu": "clamped swiglu", "sigmoid": "sigmoid gate",
+    "silu": "swiglu", "gelu": "geglu", "relu": "reglu", "clamped silu": "clamped swiglu",
+    "sigmoid": "sigmoid gate",
 }  # fmt: skip
 """Kernel of each gate function."""
 EACH = "each expert"
@@ -320,7 +321,8 @@ class Plan:
         quant = QUANT_TYPES[table.quant]
         self._add(
             f"embed {table.quant}", records.EMBED, table,
-            weights=table.address + first // quant.block_size * quant.type_size, row_bytes=table.row_bytes,
+            weights=table.address + first // quant.block_size * quant.type_size,
+            row_bytes=table.row_bytes,
             n_blocks=out.n // quant.block_size, out=out.address, dim=out.n,
         )  # fmt: skip
         low = self._low_ranks.get(table.name)
@@ -366,7 +368,8 @@ class Plan:
         """
         self._add(
             "copy", records.COPY, x=x.address + 4 * first[0], x_stride=x.n, x_step=first[1],
-            out=out.address + 4 * out_first[0], out_stride=out.n, out_step=out_first[1], n=n, n_heads=n_heads,
+            out=out.address + 4 * out_first[0], out_stride=out.n, out_step=out_first[1], n=n,
+            n_heads=n_heads,
         )  # fmt: skip
 
     def rmsnorm(
@@ -383,7 +386,8 @@ class Plan:
         else:
             address = weight.address
         self._add(
-            "rmsnorm", records.RMSNORM, x=x.address, weight=address, out=out.address, dim=x.n, eps=bits(eps),
+            "rmsnorm", records.RMSNORM, x=x.address, weight=address, out=out.address, dim=x.n,
+            eps=bits(eps),
             bias=bias.address if bias else 0,
         )  # fmt: skip
 
@@ -402,7 +406,8 @@ class Plan:
         else:
             address = weight.address
         self._add(
-            "layernorm", records.RMSNORM, x=x.address, weight=address, out=out.address, dim=x.n, eps=bits(eps),
+            "layernorm", records.RMSNORM, x=x.address, weight=address, out=out.address, dim=x.n,
+            eps=bits(eps),
             bias=bias.address if bias else 0,
         )  # fmt: skip
 
@@ -414,7 +419,8 @@ class Plan:
                     made = x.form(form).after(column, x.column_bytes(form))
                     address = x.address + 4 * column * x.n
                     self._add(
-                        f"quantize {form}", records.QUANTIZE, x=address, n=x.n, q=made.q, d=made.d, sums=made.sums,
+                        f"quantize {form}", records.QUANTIZE, x=address, n=x.n, q=made.q, d=made.d,
+                        sums=made.sums,
                     )  # fmt: skip
 
     def form(self, reader: Tensor) -> str:
@@ -480,7 +486,8 @@ class Plan:
                 self._add(
                     f"{self.products} {weight.quant}", records.MATMUL, weight,
                     weights=weight.address + first * weight.row_bytes, row_bytes=weight.row_bytes,
-                    n_rows=min(part, weight.n_rows - first), n_cols=weight.n_cols, q=form.q, d=form.d, sums=form.sums,
+                    n_rows=min(part, weight.n_rows - first), n_cols=weight.n_cols, q=form.q,
+                    d=form.d, sums=form.sums,
                     out=begin + 4 * (column * out.n + first), out_stride=out.n,
                     add=add[0] and add[0] + 4 * (column * add[1] + first), add_stride=add[1],
                     scratch=self.scratch[0], scratch_bytes=self.scratch[1], ahead=0,
@@ -524,7 +531,8 @@ class Plan:
             self._product = None
             return
         self._add(
-            "add" if norm is None else "add normed", records.ADD, x=x.address, branch=branch.address, n=x.n,
+            "add" if norm is None else "add normed", records.ADD, x=x.address,
+            branch=branch.address, n=x.n,
             weight=norm.address if norm else 0, eps=bits(eps),
         )  # fmt: skip
 
@@ -560,8 +568,10 @@ class Plan:
         self._memory.append(memory)
         for _ in self._each_lane():
             self._add(
-                "angles", records.ANGLES, None, frequencies=memory.address, n_pairs=len(rotation.frequencies),
-                out=self._at(out), magnitude=bits(rotation.magnitude), growth=bits(growth), span=span,
+                "angles", records.ANGLES, None, frequencies=memory.address,
+                n_pairs=len(rotation.frequencies),
+                out=self._at(out), magnitude=bits(rotation.magnitude), growth=bits(growth),
+                span=span,
             )  # fmt: skip
 
     def rope(
@@ -579,9 +589,12 @@ class Plan:
         if not turned and norm is None:
             return
         self._add(
-            "rope", records.ROPE, x=x.address, out=x.address, n_heads=x.n // head_dim, head_dim=head_dim,
-            n_pairs=angles.n // 2 if turned and angles else 0, angles=angles.address if turned and angles else 0,
-            pair_step=rotation.pair_step if rotation else 0, pair_distance=rotation.pair_distance if rotation else 0,
+            "rope", records.ROPE, x=x.address, out=x.address, n_heads=x.n // head_dim,
+            head_dim=head_dim,
+            n_pairs=angles.n // 2 if turned and angles else 0,
+            angles=angles.address if turned and angles else 0,
+            pair_step=rotation.pair_step if rotation else 0,
+            pair_distance=rotation.pair_distance if rotation else 0,
             weight=norm.address if norm else 0, eps=bits(eps),
         )  # fmt: skip
 
@@ -592,7 +605,8 @@ class Plan:
         ones.array(np.float32, (head_dim,))[:] = 1.0
         self._memory.append(ones)
         self._add(
-            "rope", records.ROPE, x=x.address, out=out.address, n_heads=x.n // head_dim, head_dim=head_dim,
+            "rope", records.ROPE, x=x.address, out=out.address, n_heads=x.n // head_dim,
+            head_dim=head_dim,
             weight=ones.address, eps=bits(eps),
         )  # fmt: skip
 
@@ -600,7 +614,8 @@ class Plan:
         """Norm every head by a LayerNorm of its own; heads are dealt to the threads as ``rope``
         deals them."""
         self._add(
-            "layernorm heads", records.ROPE, x=x.address, n_heads=x.n // head_dim, head_dim=head_dim,
+            "layernorm heads", records.ROPE, x=x.address, n_heads=x.n // head_dim,
+            head_dim=head_dim,
             weight=weight.address, eps=bits(eps),
         )  # fmt: skip
 
@@ -613,7 +628,8 @@ class Plan:
             self.hadamard(width, v)
         for lane in self._each_lane():
             self._add(
-                f"store {lane.cache.kv_type.name}", records.CACHE, None, x=self._at(k), v=self._at(v),
+                f"store {lane.cache.kv_type.name}", records.CACHE, None, x=self._at(k),
+                v=self._at(v),
                 head_dim=width, n_kv_heads=k.n // width, **_cache_words(lane.cache, layer),
             )  # fmt: skip
 
@@ -626,7 +642,8 @@ class Plan:
         if self._lanes[0].cache.kv_type.has_hadamard:
             block = block_of(width)
             self._add(
-                "hadamard", records.HADAMARD, x=x.address, n_heads=x.n // width, head_dim=width, block=block,
+                "hadamard", records.HADAMARD, x=x.address, n_heads=x.n // width, head_dim=width,
+                block=block,
                 factor=bits(block**-0.5),
             )  # fmt: skip
 
@@ -699,7 +716,8 @@ class Plan:
         overwritten."""
         for lane in self._each_lane():
             self._add(
-                "short convolution", records.CONVOLUTION, None, x=self._at(x), gate=self._at(x, out.n),
+                "short convolution", records.CONVOLUTION, None, x=self._at(x),
+                gate=self._at(x, out.n),
                 values=self._at(x, 2 * out.n), stride=x.n, out=self._at(out), n_channels=out.n,
                 **_window_words(place, lane),
             )  # fmt: skip
@@ -721,9 +739,11 @@ class Plan:
         heads = heads or HeadLengths(8)
         for lane in self._each_lane():
             self._add(
-                "convolution", records.CONVOLUTION, None, x=self._at(x, part[0]), stride=x.n, n_channels=part[1],
+                "convolution", records.CONVOLUTION, None, x=self._at(x, part[0]), stride=x.n,
+                n_channels=part[1],
                 bias=bias.address if bias else 0, head_dim=heads.head_dim, n_normed=heads.n_normed,
-                n_scaled=heads.n_scaled, scale=bits(heads.scale), eps=bits(heads.eps), **_window_words(place, lane),
+                n_scaled=heads.n_scaled, scale=bits(heads.scale), eps=bits(heads.eps),
+                **_window_words(place, lane),
             )  # fmt: skip
 
     def rates(
@@ -745,7 +765,8 @@ class Plan:
         """
         n_together, pitch = together or (decay.n, 0)
         self._add(
-            "rates", records.RATES, None, time=time[0].address + 4 * time[1], stride=time[0].n, bias=bias.address,
+            "rates", records.RATES, None, time=time[0].address + 4 * time[1], stride=time[0].n,
+            bias=bias.address,
             factor=factor.address, raw=raw[0].address + 4 * raw[1] if raw else 0, n_heads=decay.n,
             decay=decay.address, rate=rate.address, n_together=n_together, pitch=pitch,
         )  # fmt: skip
@@ -768,11 +789,14 @@ class Plan:
         x, q, k, v = qkv
         for lane in self._each_lane():
             self._add(
-                kernel, records.SCAN, None, q=self._at(x, q), k=self._at(x, k), v=self._at(x, v), stride=x.n,
-                n_heads=decay.n, head_dim=out.n // decay.n, decay=self._at(decay), rate=self._at(rate),
+                kernel, records.SCAN, None, q=self._at(x, q), k=self._at(x, k), v=self._at(x, v),
+                stride=x.n,
+                n_heads=decay.n, head_dim=out.n // decay.n, decay=self._at(decay),
+                rate=self._at(rate),
                 out=self._at(out), skip=skip.address if skip else 0, n_rows=place.n_rows,
                 n_key_heads=place.n_key_heads, is_grouped=place.is_grouped,
-                state=lane.states.address(place.layer) + 4 * place.first_float, slot_bytes=lane.states.size_bytes,
+                state=lane.states.address(place.layer) + 4 * place.first_float,
+                slot_bytes=lane.states.size_bytes,
             )  # fmt: skip
 
     def gated_norm(
@@ -792,8 +816,10 @@ class Plan:
         """
         self._add(
             "gated norm", records.GATED_NORM, None, x=x.address, gate=gate[0].address + 4 * gate[1],
-            gate_stride=gate[0].n, n_heads=n_heads, head_dim=x.n // n_heads, weight=norm.address if norm else 0,
-            weight_step=norm.row_bytes if norm and norm.n_rows > 1 else 0, eps=bits(eps), gate_first=int(gate_first),
+            gate_stride=gate[0].n, n_heads=n_heads, head_dim=x.n // n_heads,
+            weight=norm.address if norm else 0,
+            weight_step=norm.row_bytes if norm and norm.n_rows > 1 else 0, eps=bits(eps),
+            gate_first=int(gate_first),
         )  # fmt: skip
 
     def split_heads(

@@ -453,7 +453,8 @@ class ChatPrompt:
                 )
             elif at and (self.messages[at - 1].calls or self.messages[at - 1].role == "tool"):
                 messages += map(self._guarded_result, message.results)
-            else:  # its call went when the context was full, and templates refuse a result without one
+            # its call went when the context was full, and templates refuse a result without one
+            else:
                 messages.append({"role": "user", "content": self._guard(message.content)})
         tools = self._guard_values(list(self.tools))
         return self._template.render(

@@ -21,7 +21,8 @@ MIXTURES = {
     mix: number
     for number, (type_name, mix) in MIXES.items()
     if mix in (
-        "F32", "F16", "BF16", "Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q4_K_M", "Q4_K_S", "Q4_1", "Q4_0",
+        "F32", "F16", "BF16", "Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q4_K_M",
+        "Q4_K_S", "Q4_1", "Q4_0",
         "IQ4_NL", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K",
     )
 }  # fmt: skip
@@ -34,7 +35,8 @@ _SEVENTY_BILLION = {"llama": 80}
 
 Role = Literal["output", "table", "value", "key", "attention out", "down", "other"]
 _ROLES: tuple[tuple[str, Role], ...] = (
-    ("attn_qkv.weight", "value"), ("attn_kv_b.weight", "value"), ("attn_v.weight", "value"), ("attn_k.weight", "key"),
+    ("attn_qkv.weight", "value"), ("attn_kv_b.weight", "value"), ("attn_v.weight", "value"),
+    ("attn_k.weight", "key"),
     ("attn_output.weight", "attention out"), ("ffn_down", "down"),
 )  # fmt: skip
 _TABLES = ("token_embd.weight", "per_layer_token_embd.weight")

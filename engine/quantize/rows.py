@@ -17,8 +17,10 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 KERNELS = {
-    "Q4_0": "blocks:q4_0", "Q4_1": "blocks:q4_1", "Q5_0": "blocks:q5_0", "Q5_1": "blocks:q5_1", "Q8_0": "blocks:q8_0",
-    "IQ4_NL": "blocks:iq4_nl", "Q2_K": "superblocks:q2_k", "Q3_K": "superblocks:q3_k", "Q4_K": "superblocks:q4_k",
+    "Q4_0": "blocks:q4_0", "Q4_1": "blocks:q4_1", "Q5_0": "blocks:q5_0", "Q5_1": "blocks:q5_1",
+    "Q8_0": "blocks:q8_0",
+    "IQ4_NL": "blocks:iq4_nl", "Q2_K": "superblocks:q2_k", "Q3_K": "superblocks:q3_k",
+    "Q4_K": "superblocks:q4_k",
     "Q5_K": "superblocks:q5_k", "Q6_K": "superblocks:q6_k", "IQ4_XS": "superblocks:iq4_xs",
 }  # fmt: skip
 """Where each type's kernel is."""
@@ -122,7 +124,8 @@ def _kernel(
         room = np.empty(lanes.ROOM_BYTES, np.uint8)
         record = np.array(
             [
-                values.ctypes.data, 0 if importance is None else importance.ctypes.data, out.ctypes.data,
+                values.ctypes.data, 0 if importance is None else importance.ctypes.data,
+                out.ctypes.data,
                 n_blocks, n_cols // layout.block_size, room.ctypes.data,
             ],
             np.int64,

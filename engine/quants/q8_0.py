@@ -59,7 +59,8 @@ def sums_of_four_blocks(block, y):
     two = block + 2 * BLOCK_BYTES
     three = block + 3 * BLOCK_BYTES
     return vec.sums_of_32_i8(
-        vec.load_i8x32(block + 2), vec.load_i8x32(one + 2), vec.load_i8x32(two + 2), vec.load_i8x32(three + 2),
+        vec.load_i8x32(block + 2), vec.load_i8x32(one + 2), vec.load_i8x32(two + 2),
+        vec.load_i8x32(three + 2),
         vec.load_i8x32(y), vec.load_i8x32(y + 32), vec.load_i8x32(y + 64), vec.load_i8x32(y + 96),
     )  # fmt: skip
 

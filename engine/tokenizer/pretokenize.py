@@ -184,7 +184,8 @@ PRE_TOKENIZERS = {
             "[\r\n]",
             rf"\s?[{_CASED}]+",
             "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
-            r"(?<!\s)\s+$",  # where blanks begin: tried at each of them it takes the square of their number
+            r"(?<!\s)\s+$",
+            # where blanks begin: tried at each of them it takes the square of their number
             "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+",
             r"\p{N}+",
         )

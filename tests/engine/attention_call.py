@@ -79,12 +79,15 @@ class Layer:
         address = self.memory.address
         self._scratch = Memory(each * n_threads)
         return words(
-            CACHE, step=words(STEP, n_tokens=n_tokens, start_pos=pos), x=x, out=out, n_heads=shape.n_heads,
+            CACHE, step=words(STEP, n_tokens=n_tokens, start_pos=pos), x=x, out=out,
+            n_heads=shape.n_heads,
             n_kv_heads=shape.n_kv_heads, head_dim=shape.head_dim, k_cache=address + self.starts[0],
-            v_cache=address + self.starts[1], k_scales=address + self.starts[2], v_scales=address + self.starts[3],
+            v_cache=address + self.starts[1], k_scales=address + self.starts[2],
+            v_scales=address + self.starts[3],
             scratch=self._scratch.address, scratch_bytes=each, scale=bits(shape.head_dim**-0.5),
             soft_cap=bits(shape.soft_cap), max_chunks=self.max_chunks, end_kv_head=shape.n_kv_heads,
-            window=shape.window, n_slots=self.n_slots, sinks=0 if self.sinks is None else self.sinks,
+            window=shape.window, n_slots=self.n_slots,
+            sinks=0 if self.sinks is None else self.sinks,
             slopes=0 if self.slopes is None else self.slopes,
         )  # fmt: skip
 

@@ -32,8 +32,10 @@ COLD_BYTES = 96 << 20
 LEAST_S = 0.4
 LENGTHS = 1024, 4096, 8192, 16384
 SHAPES = {
-    "qwen2.5 0.5b": Shape(14, 2, 64), "qwen2.5 1.5b": Shape(12, 2, 128), "smollm2 135m": Shape(9, 3, 64),
-    "gemma3 270m": Shape(4, 1, 256), "gemma3 270m window": Shape(4, 1, 256, 512), "phi 2.7b": Shape(32, 32, 80),
+    "qwen2.5 0.5b": Shape(14, 2, 64), "qwen2.5 1.5b": Shape(12, 2, 128),
+    "smollm2 135m": Shape(9, 3, 64),
+    "gemma3 270m": Shape(4, 1, 256), "gemma3 270m window": Shape(4, 1, 256, 512),
+    "phi 2.7b": Shape(32, 32, 80),
 }  # fmt: skip
 
 

@@ -107,7 +107,8 @@ def modelled(quant: str, processor: str) -> str:
         return "-"
     triple = "aarch64" if processor in ARM64 else "x86_64"
     model = subprocess.run(
-        [os.environ.get("MCA", "llvm-mca"), f"-mtriple={triple}", f"-mcpu={processor}", "-iterations=200"],
+        [os.environ.get("MCA", "llvm-mca"), f"-mtriple={triple}", f"-mcpu={processor}",
+         "-iterations=200"],
         input="\n".join(loop), capture_output=True, text=True,
     )  # fmt: skip
     total = re.search(r"Total Cycles:\s+(\d+)", model.stdout)

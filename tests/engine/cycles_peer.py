@@ -39,7 +39,8 @@ def _call(library: ctypes.CDLL, name: str, result: object, *arguments: object) -
     function = getattr(library, name)
     function.restype = result
     function.argtypes = [
-        ctypes.c_int64 if isinstance(a, np.int64) else ctypes.c_int if isinstance(a, int) and abs(a) < 1 << 31
+        ctypes.c_int64 if isinstance(a, np.int64) else ctypes.c_int if isinstance(a,
+                                                                                  int) and abs(a) < 1 << 31
         else type(a) if isinstance(a, ctypes.Structure) else ctypes.c_void_p
         for a in arguments
     ]  # fmt: skip

@@ -25,10 +25,13 @@ class Node(ctypes.Structure):
 
 
 Node._fields_ = [
-    ("type", ctypes.c_int), ("buffer", ctypes.c_void_p), ("ne", ctypes.c_int64 * 4), ("nb", ctypes.c_size_t * 4),
+    ("type", ctypes.c_int), ("buffer", ctypes.c_void_p), ("ne", ctypes.c_int64 * 4),
+    ("nb", ctypes.c_size_t * 4),
     ("op", ctypes.c_int), ("op_params", ctypes.c_int32 * 16), ("flags", ctypes.c_int32),
-    ("src", ctypes.POINTER(Node) * 10), ("view_src", ctypes.c_void_p), ("view_offs", ctypes.c_size_t),
-    ("data", ctypes.c_void_p), ("name", ctypes.c_char * 64), ("extra", ctypes.c_void_p), ("padding", ctypes.c_char * 8),
+    ("src", ctypes.POINTER(Node) * 10), ("view_src", ctypes.c_void_p),
+    ("view_offs", ctypes.c_size_t),
+    ("data", ctypes.c_void_p), ("name", ctypes.c_char * 64), ("extra", ctypes.c_void_p),
+    ("padding", ctypes.c_char * 8),
 ]  # fmt: skip
 
 

@@ -207,8 +207,10 @@ def multiply(
     scratch = np.empty(n_threads * SCRATCH_BYTES + 64, np.uint8)
     claims = np.zeros(n_threads * COUNTER_BYTES // 8, np.int64)
     record = words(
-        MATMUL, step=words(STEP, n_tokens=max(n_tokens, 1)), weights=memory, row_bytes=row_bytes, n_rows=n_rows,
-        n_cols=columns.q.shape[1], q=q, d=d, sums=sums, out=out, out_stride=out.shape[1], scratch=scratch,
+        MATMUL, step=words(STEP, n_tokens=max(n_tokens, 1)), weights=memory, row_bytes=row_bytes,
+        n_rows=n_rows,
+        n_cols=columns.q.shape[1], q=q, d=d, sums=sums, out=out, out_stride=out.shape[1],
+        scratch=scratch,
         scratch_bytes=SCRATCH_BYTES, claims=claims, add=0 if add is None else add,
         add_stride=0 if add is None or len(add) == 1 else add.shape[1],
     )  # fmt: skip
@@ -225,7 +227,8 @@ def embed(
     memory = padded(weights)
     ids = np.array(tokens, np.int32)
     record = words(
-        EMBED, step=words(STEP, n_tokens=len(tokens), tokens=ids), weights=memory, row_bytes=weights.shape[1],
+        EMBED, step=words(STEP, n_tokens=len(tokens), tokens=ids), weights=memory,
+        row_bytes=weights.shape[1],
         n_blocks=n_cols // quant.block_size, out=out, dim=n_cols,
     )  # fmt: skip
     run(f"embed {quant.name}", record, n_threads)

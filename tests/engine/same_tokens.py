@@ -31,14 +31,20 @@ _WORDS = re.findall(
     "http://x.y/z?a=b&c=%20 C:\\dir",
 )
 _CODE = (
-    "def f(x):\n    return x ** 2  # square\n", "for (int i = 0; i < n; ++i) {\n\tsum += a[i];\n}\n", "\r\n\r\n  \t\n",
-    '{"key": [1, 2.5e-3, null], "a": "\\u00e9"}', "SELECT * FROM t WHERE a <> 'b';", "<div class='x'>&nbsp;</div>",
-    "    \n        \n", "#include <stdio.h>\n", "let x = `${a}`;", "\n\n\n\n\n", "                ", "\t\t\t",
+    "def f(x):\n    return x ** 2  # square\n",
+    "for (int i = 0; i < n; ++i) {\n\tsum += a[i];\n}\n", "\r\n\r\n  \t\n",
+    '{"key": [1, 2.5e-3, null], "a": "\\u00e9"}', "SELECT * FROM t WHERE a <> 'b';",
+    "<div class='x'>&nbsp;</div>",
+    "    \n        \n", "#include <stdio.h>\n", "let x = `${a}`;", "\n\n\n\n\n", "                ",
+    "\t\t\t",
 )  # fmt: skip
 _LOOKS_SPECIAL = (
-    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "<unk>", "<pad>", "<bos>", "<eos>", "<start_of_turn>",
-    "<end_of_turn>", "<0x0A>", "<0x00>", "[UNK]", "<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|", "|>",
-    "<unused1>", "<repo_name>", "<file_sep>", "<|im_start|>system\n", "▁", "▁the", "Ġthe", "<mask>", "<table>",
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "<unk>", "<pad>", "<bos>", "<eos>",
+    "<start_of_turn>",
+    "<end_of_turn>", "<0x0A>", "<0x00>", "[UNK]", "<tool_call>", "</tool_call>", "<|fim_prefix|>",
+    "<|", "|>",
+    "<unused1>", "<repo_name>", "<file_sep>", "<|im_start|>system\n", "▁", "▁the", "Ġthe", "<mask>",
+    "<table>",
 )  # fmt: skip
 
 

@@ -17,9 +17,12 @@ TYPES = [
 TOKENS = 40
 SHAPES = {
     "seven heads": Shape(14, 2, 64), "six heads": Shape(12, 2, 128), "three heads": Shape(9, 3, 64),
-    "one head each": Shape(3, 3, 96), "two heads of 256": Shape(4, 2, 256), "five heads": Shape(5, 1, 32),
-    "eight heads": Shape(8, 1, 64), "more heads than a list holds": Shape(71, 1, 64), "window": Shape(4, 1, 64, 100),
-    "short window": Shape(4, 2, 32, 3), "cap": Shape(4, 2, 64, 0, 2.0), "large heads": Shape(2, 1, 512),
+    "one head each": Shape(3, 3, 96), "two heads of 256": Shape(4, 2, 256),
+    "five heads": Shape(5, 1, 32),
+    "eight heads": Shape(8, 1, 64), "more heads than a list holds": Shape(71, 1, 64),
+    "window": Shape(4, 1, 64, 100),
+    "short window": Shape(4, 2, 32, 3), "cap": Shape(4, 2, 64, 0, 2.0),
+    "large heads": Shape(2, 1, 512),
 }  # fmt: skip
 
 

@@ -192,9 +192,11 @@ REQUIRED = (
 BAD_VALUES: dict[str, tuple[Any, ...]] = {
     "block_count": (0, 1, 3, 2**31, (-1, I32), "2", 2.0, True, np.array([2], "<u4")),
     "embedding_length": (0, 32, 65, 2**31, "64"),
-    "feed_forward_length": (0, 95, 97, 2**31, "96", np.array([96], "<u4"), np.array([96, 64], "<u4")),
+    "feed_forward_length": (0, 95, 97, 2**31, "96", np.array([96], "<u4"),
+                            np.array([96, 64], "<u4")),
     "attention.head_count": (0, 3, 5, 128, 2**31, "4", 4.0),
-    "attention.head_count_kv": (0, 3, 8, 2**31, "2", np.array([2, 2, 2], "<u4"), np.array([2, 1], "<u4"),
+    "attention.head_count_kv": (0, 3, 8, 2**31, "2", np.array([2, 2, 2], "<u4"),
+                                np.array([2, 1], "<u4"),
                                 np.array([2.0, 2.0], "<f4"), np.array([], "<u4")),
     "attention.layer_norm_rms_epsilon": (NAN, INF, -1e-5, 0.0, 2.0, "1e-5", True),
     "attention.key_length": (0, 4, 12, 24, 4096, 2**31, "16"),
@@ -263,9 +265,11 @@ def test_a_trained_context_of_ten_million_allocates_nothing(tmp_path: Path) -> N
 VOCABULARY_LENGTH: dict[str, tuple[Break, str]] = {
     "no list": (lambda t: t.drop("tokenizer.ggml.tokens"), "tokenizer.ggml.tokens is missing"),
     "empty list": (lambda t: t.set("tokenizer.ggml.tokens", []), "tokenizer.ggml.tokens is empty"),
-    "numbers": (lambda t: t.set("tokenizer.ggml.tokens", np.arange(9, dtype="<u4")), "tokenizer.ggml.tokens"),
+    "numbers": (lambda t: t.set("tokenizer.ggml.tokens", np.arange(9, dtype="<u4")),
+                "tokenizer.ggml.tokens"),
     "a string": (lambda t: t.set("tokenizer.ggml.tokens", "abc"), "tokenizer.ggml.tokens"),
-    "more than embedding rows": (lambda t: t.set("tokenizer.ggml.tokens", ["a"] * 400), "token_embd.weight"),
+    "more than embedding rows": (lambda t: t.set("tokenizer.ggml.tokens", ["a"] * 400),
+                                 "token_embd.weight"),
     "fewer": (lambda t: t.set("tokenizer.ggml.tokens", ["a"] * 100), "token_embd.weight"),
     "far more": (lambda t: t.set("tokenizer.ggml.tokens", [""] * 10**5), "token_embd.weight"),
 }  # fmt: skip

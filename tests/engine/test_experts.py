@@ -49,8 +49,10 @@ def chosen(
     ids = np.full((len(x), n_used), -1, np.int32)
     weights = np.zeros((len(x), n_used), np.float32)
     fixed = {
-        "step": step.ctypes.data, "logits": x.ctypes.data, "bias": 0 if added is None else added.ctypes.data,
-        "n_experts": n_experts, "n_used": n_used, "scale": bits(1.0), "n_groups": 1, "n_groups_used": 1,
+        "step": step.ctypes.data, "logits": x.ctypes.data,
+        "bias": 0 if added is None else added.ctypes.data,
+        "n_experts": n_experts, "n_used": n_used, "scale": bits(1.0), "n_groups": 1,
+        "n_groups_used": 1,
         "ids": ids.ctypes.data, "weights": weights.ctypes.data, "scratch": room.ctypes.data,
         "scratch_bytes": room.strides[0],
     }  # fmt: skip
@@ -115,8 +117,10 @@ def test_columns_are_one_per_choice_and_grouped_by_expert() -> None:
     claims = np.ones((3, 7, 2, 8), np.int64)
     step[STEP.n_tokens // 8] = len(ids)
     call("group tokens", GROUP, {
-        "step": step.ctypes.data, "ids": ids.ctypes.data, "n_experts": 7, "n_used": 3, "columns": columns.ctypes.data,
-        "table": table.ctypes.data, "pad": 4, "room": room.ctypes.data, "claims": claims.ctypes.data,
+        "step": step.ctypes.data, "ids": ids.ctypes.data, "n_experts": 7, "n_used": 3,
+        "columns": columns.ctypes.data,
+        "table": table.ctypes.data, "pad": 4, "room": room.ctypes.data,
+        "claims": claims.ctypes.data,
         "claims_bytes": claims.strides[1], "n_claims": 3, "row_claims_bytes": claims.strides[0],
     })  # fmt: skip
     used = sorted(set(ids.ravel().tolist()))

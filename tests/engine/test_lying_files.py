@@ -74,28 +74,37 @@ FLAGS = {
     "use_parallel_residual",
 }
 MAY_BE_NOUGHT = {
-    "attention.sliding_window", "attention.shared_kv_layers", "embedding_length_per_layer_input", "expert_group_count",
-    "expert_shared_feed_forward_length", "leading_dense_block_count", "nextn_predict_layers", "attention.head_count",
+    "attention.sliding_window", "attention.shared_kv_layers", "embedding_length_per_layer_input",
+    "expert_group_count",
+    "expert_shared_feed_forward_length", "leading_dense_block_count", "nextn_predict_layers",
+    "attention.head_count",
     "attention.head_count_kv", "feed_forward_length",
 }  # fmt: skip
 """Of some families; those that it contradicts in others say so (``CONTRADICTIONS``)."""
 COUNTS = {
     "block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size",
-    "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
+    "attention.head_count", "attention.head_count_kv", "attention.key_length",
+    "attention.value_length",
     "attention.sliding_window", "attention.sliding_window_pattern", "rope.dimension_count",
     "attention.shared_kv_layers", "attention.key_length_swa", "attention.value_length_swa",
     "rope.dimension_count_swa", "embedding_length_per_layer_input",
-    "rope.scaling.original_context_length", "expert_count", "expert_used_count", "expert_group_count",
-    "expert_group_used_count", "expert_feed_forward_length", "expert_shared_feed_forward_length", "expert_shared_count",
-    "expert_gating_func", "leading_dense_block_count", "interleave_moe_layer_step", "nextn_predict_layers",
-    "shortconv.l_cache", "ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank",
+    "rope.scaling.original_context_length", "expert_count", "expert_used_count",
+    "expert_group_count",
+    "expert_group_used_count", "expert_feed_forward_length", "expert_shared_feed_forward_length",
+    "expert_shared_count",
+    "expert_gating_func", "leading_dense_block_count", "interleave_moe_layer_step",
+    "nextn_predict_layers",
+    "shortconv.l_cache", "ssm.conv_kernel", "ssm.inner_size", "ssm.state_size",
+    "ssm.time_step_rank",
     "ssm.group_count", "full_attention_interval", "attention.kv_lora_rank", "attention.q_lora_rank",
     "attention.key_length_mla", "attention.value_length_mla",
 }  # fmt: skip
 POSITIVE = {
     "rope.freq_base", "rope.freq_base_swa",
-    "rope.scaling.factor", "rope.scaling.attn_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
-    "embedding_scale", "residual_scale", "logit_scale", "attn_logit_softcapping", "final_logit_softcapping",
+    "rope.scaling.factor", "rope.scaling.attn_factor", "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+    "embedding_scale", "residual_scale", "logit_scale", "attn_logit_softcapping",
+    "final_logit_softcapping",
 }  # fmt: skip
 CONTRADICTIONS: dict[str, tuple[Any, ...]] = {
     "block_count": (0, 1, 3),
@@ -147,7 +156,8 @@ CONTRADICTIONS: dict[str, tuple[Any, ...]] = {
 """Values that are numbers of the right kind and cannot be: other keys or the tensors say so."""
 UNREAD = {
     "feed_forward_length": {
-        "qwen3moe", "gpt-oss", "ernie4_5-moe", "bailingmoe2", "dots1", "nemotron_h", "nemotron_h_moe", "lfm2moe",
+        "qwen3moe", "gpt-oss", "ernie4_5-moe", "bailingmoe2", "dots1", "nemotron_h",
+        "nemotron_h_moe", "lfm2moe",
         "deepseek", "deepseek2", "bailingmoe", "glm4moe", "qwen3vlmoe", "mellum", "smallthinker",
     },
     "nextn_predict_layers": {
@@ -451,8 +461,10 @@ FACTORS = {
     "minicpm3": ["rope_factors_short.weight", "rope_factors_long.weight"],
 }
 WITH_FACTORS = {
-    "llama", "granite", "granitemoe", "mistral3", "exaone4", "minicpm", "arcee", "cohere2", "phi3", "phimoe",
-    "apertus", "gemma4", "granitehybrid", "falcon-h1", "deepseek", "bailingmoe", "hunyuan-moe", "exaone",
+    "llama", "granite", "granitemoe", "mistral3", "exaone4", "minicpm", "arcee", "cohere2", "phi3",
+    "phimoe",
+    "apertus", "gemma4", "granitehybrid", "falcon-h1", "deepseek", "bailingmoe", "hunyuan-moe",
+    "exaone",
     "pangu-embedded", "granite_swa", "minicpm3",
 }  # fmt: skip
 """Architectures whose files may divide frequencies."""

@@ -8,8 +8,10 @@ import pytest
 pytestmark = pytest.mark.slow
 
 LEFT_OVER = {
-    "NUMBA_DISABLE_JIT": "1", "NUMBA_DEBUG": "1", "NUMBA_DUMP_ASSEMBLY": "1", "NUMBA_NUM_THREADS": "garbage",
-    "NUMBA_OPT": "0", "NUMBA_BOUNDSCHECK": "1", "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_CACHE_DIR": "/proc/nope",
+    "NUMBA_DISABLE_JIT": "1", "NUMBA_DEBUG": "1", "NUMBA_DUMP_ASSEMBLY": "1",
+    "NUMBA_NUM_THREADS": "garbage",
+    "NUMBA_OPT": "0", "NUMBA_BOUNDSCHECK": "1", "NUMBA_ENABLE_CUDASIM": "1",
+    "NUMBA_CACHE_DIR": "/proc/nope",
     "NUMBA_CPU_FEATURES": "garbage", "NUMBA_ENABLE_AVX": "yes please",
 }  # fmt: skip
 

@@ -40,7 +40,8 @@ _FORMATS = {
     I64: "q",
     F64: "d",
 }
-_ARRAY_KINDS = {"u1": U8, "i1": I8, "u2": U16, "i2": I16, "u4": U32, "i4": I32, "f4": F32, "b1": BOOL, "u8": U64,
+_ARRAY_KINDS = {"u1": U8, "i1": I8, "u2": U16, "i2": I16, "u4": U32, "i4": I32, "f4": F32,
+                "b1": BOOL, "u8": U64,
                 "i8": I64, "f8": F64}  # fmt: skip
 
 
@@ -468,9 +469,11 @@ def decoder(
     tiny.set("general.name", f"tiny {architecture} {quant}")
     for key, value in {
         "block_count": n_layers, "context_length": context_length, "embedding_length": dim,
-        "feed_forward_length": hidden_dim, "attention.head_count": n_heads, "attention.head_count_kv": n_kv_heads,
+        "feed_forward_length": hidden_dim, "attention.head_count": n_heads,
+        "attention.head_count_kv": n_kv_heads,
         "attention.layer_norm_rms_epsilon": 1e-5, "attention.key_length": head_dim,
-        "attention.value_length": head_dim, "rope.freq_base": 10000.0, "rope.dimension_count": head_dim,
+        "attention.value_length": head_dim, "rope.freq_base": 10000.0,
+        "rope.dimension_count": head_dim,
     }.items():  # fmt: skip
         tiny.set(f"{architecture}.{key}", value)
     entries = spm_vocabulary() if vocabulary == "spm" else bpe_vocabulary()

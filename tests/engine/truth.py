@@ -116,7 +116,8 @@ def distances(path: Path, peer_python: str, prompts: Prompts, *twin_arguments: s
         rows.append((
             max(distance(one, exact) for one in ours),
             max(distance(one, exact) for one in theirs[:, seed]),
-            max(distance(ours[way], theirs[other, seed]) for way, other in ((0, 0), (1, 0), (2, 1))),
+            max(distance(ours[way], theirs[other, seed]) for way,
+                other in ((0, 0), (1, 0), (2, 1))),
         ))  # fmt: skip
     model.close()
     return Distances(*(float(np.mean(column)) for column in zip(*rows, strict=True)))

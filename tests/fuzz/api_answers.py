@@ -30,8 +30,10 @@ _TEXTS = (
     "x" * 5000,
 )
 _PARTS: tuple[Any, ...] = (
-    "Blue", None, 5, [], {}, ["x"], [{"type": "text", "text": "Blue"}], {"type": "output_text", "text": {"value": "x"}},
-    [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}], [{"type": "image_url"}], [[[[[["deep"]]]]]],
+    "Blue", None, 5, [], {}, ["x"], [{"type": "text", "text": "Blue"}],
+    {"type": "output_text", "text": {"value": "x"}},
+    [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}], [{"type": "image_url"}],
+    [[[[[["deep"]]]]]],
 )  # fmt: skip
 _NAMES = (
     "content",
@@ -46,29 +48,38 @@ _NAMES = (
 _CALLS: tuple[Any, ...] = (
     [{"index": 0, "id": "a", "function": {"name": "echo", "arguments": '{"te'}}],
     [{"function": {"arguments": 'xt": 1}'}}],
-    [{"index": -1, "id": 5, "function": None}], [{"name": "do", "arguments": {"a": [1]}}], {"id": "a"}, "x", [5, None],
+    [{"index": -1, "id": 5, "function": None}], [{"name": "do", "arguments": {"a": [1]}}],
+    {"id": "a"}, "x", [5, None],
     [{"index": 0, "id": "a", "function": {"name": "echo", "arguments": "{}"}}] * 70,
 )  # fmt: skip
 _FINISHES: tuple[Any, ...] = (
     None, "stop", "length", "null", "", "error", "content_filter", 5, "MAX_TOKENS", "tool_calls",
 )  # fmt: skip
 _OTHERS: tuple[Any, ...] = (
-    {"error": {"message": f"no {_KEY}\x1b[31m"}}, {"error": None}, {"object": "error", "message": "x"}, [], {}, None, 5,
-    {"choices": []}, {"choices": None, "usage": {"prompt_tokens": 3.5, "completion_tokens": -1}}, {"choices": [[]]},
-    {"message": {"content": "x"}, "done": True}, {"choices": [{"message": {"content": "whole"}}]}, {"detail": [{}]},
+    {"error": {"message": f"no {_KEY}\x1b[31m"}}, {"error": None},
+    {"object": "error", "message": "x"}, [], {}, None, 5,
+    {"choices": []}, {"choices": None, "usage": {"prompt_tokens": 3.5, "completion_tokens": -1}},
+    {"choices": [[]]},
+    {"message": {"content": "x"}, "done": True}, {"choices": [{"message": {"content": "whole"}}]},
+    {"detail": [{}]},
 )  # fmt: skip
 _LISTS: tuple[Any, ...] = (
-    {"data": [{"id": "m"}]}, {"data": None}, {"models": [{"name": "m"}]}, [{"id": "m"}, 5, "n"], {"data": {}},
+    {"data": [{"id": "m"}]}, {"data": None}, {"models": [{"name": "m"}]}, [{"id": "m"}, 5, "n"],
+    {"data": {}},
     {"data": [{"id": "x" * 9000}, {"id": ["m"]}, {"id": "m", "meta": {"n_ctx": 1e99}}]},
 )  # fmt: skip
 _BREAKS = ("\n\n", "\n", "\r\n\r\n", "\r\r", "\r", "\n\n\n: ping\n\n", "")
 _FIELDS = (
-    "data: ", "data:", "data: data: ", " data: ", "", "error: ", "event: error\ndata: ", "event: x\ndata: ",
+    "data: ", "data:", "data: data: ", " data: ", "", "error: ", "event: error\ndata: ",
+    "event: x\ndata: ",
     "\ufeffdata: ",
 )  # fmt: skip
-_LIES = ({}, {"Content-Type": "application/json"}, {"Content-Type": "text/event-stream"}, {"Content-Encoding": "gzip"},
-         {"Content-Encoding": "deflate"}, {"Content-Encoding": "br"}, {"Content-Encoding": "gzip, gzip"})  # fmt: skip
-_HEADS = ("HTTP/1.1 201 Made", "HTTP/1.0 200 OK", "HTTP/1.1 204 No", "HTTP/1.1 302 Go\r\nLocation: http://[::1",
+_LIES = ({}, {"Content-Type": "application/json"}, {"Content-Type": "text/event-stream"},
+         {"Content-Encoding": "gzip"},
+         {"Content-Encoding": "deflate"}, {"Content-Encoding": "br"},
+         {"Content-Encoding": "gzip, gzip"})  # fmt: skip
+_HEADS = ("HTTP/1.1 201 Made", "HTTP/1.0 200 OK", "HTTP/1.1 204 No",
+          "HTTP/1.1 302 Go\r\nLocation: http://[::1",
           "HTTP/1.1 404 No", "HTTP/1.1 429 No\r\nRetry-After: 9",
           "HTTP/1.1 502 Bad\r\nContent-Type: text/html")  # fmt: skip
 

@@ -167,6 +167,7 @@ TARGET = Target(
     seeds,
     mutate,
     run,
-    source=("app/conversations/database.py", "app/conversations/store.py", "app/conversations/upkeep.py",
+    source=("app/conversations/database.py", "app/conversations/store.py",
+            "app/conversations/upkeep.py",
             "app/conversations/message_row.py"),
 )  # fmt: skip

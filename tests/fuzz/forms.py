@@ -48,31 +48,45 @@ _SCHEMAS = (
     '{"type":"object","properties":{"a":{"type":"string","maxLength":9},"b":{"enum":[1,null,"x"]}},"required":["a"]}',
     '{"type":"array","items":{"$ref":"#/$defs/n"},"$defs":{"n":{"anyOf":[{"type":"null"},{"$ref":"#"}]}}}',
     '{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/a"}}}', "true",
-    '{"type":"string","format":"no one","pattern":"^(a+)+$"}', '{"$id":"x","$schema":"y","$ref":"x#/$defs/q"}',
-    '{"type":"string","minLength":99999,"maxLength":9999999}', '{"type":"array","minItems":99999999}', "[]",
+    '{"type":"string","format":"no one","pattern":"^(a+)+$"}',
+    '{"$id":"x","$schema":"y","$ref":"x#/$defs/q"}',
+    '{"type":"string","minLength":99999,"maxLength":9999999}',
+    '{"type":"array","minItems":99999999}', "[]",
     '{"type":"integer","multipleOf":1000003}',
-    '{"oneOf":[{"type":"string"},{"const":"a"}]}', '{"properties":{"a":' * 100 + "{}" + "}}" * 100, "[" * 9999,
+    '{"oneOf":[{"type":"string"},{"const":"a"}]}', '{"properties":{"a":' * 100 + "{}" + "}}" * 100,
+    "[" * 9999,
     *(_chained(keyword, n) for keyword in ("allOf", "anyOf") for n in (20, 1400)),
 )  # fmt: skip
-_REGEXES = ("[a-c]{2,5}x|y", "a*" * 2000, "((a{1000}){1000}){1000}", "(?=a)b", "(a|aa)+$", "\\p{L}{1,200}", "[^\\x00]*",
+_REGEXES = ("[a-c]{2,5}x|y", "a*" * 2000, "((a{1000}){1000}){1000}", "(?=a)b", "(a|aa)+$",
+            "\\p{L}{1,200}", "[^\\x00]*",
             "(" * 500, "\x00", "\ud800", "a{0}", "", "(?i)straße|ß")  # fmt: skip
 _GRAMMARS = (
-    'root ::= "a" b\nb ::= [0-9]{1,3} | "x" root', 'start: A b?\nA: /[a-z]+/\nb: "," A | "(" start ")"',
-    "\n".join(["start: r0", *(f"r{at}: r{at + 1}" for at in range(3000)), 'r3000: "a"']), "root ::= root",
+    'root ::= "a" b\nb ::= [0-9]{1,3} | "x" root',
+    'start: A b?\nA: /[a-z]+/\nb: "," A | "(" start ")"',
+    "\n".join(["start: r0", *(f"r{at}: r{at + 1}" for at in range(3000)), 'r3000: "a"']),
+    "root ::= root",
     "start: start",
-    "\n".join(["start: T40", 'T0: "a"', *(f"T{at}: T{at - 1} T{at - 1}" for at in range(1, 41))]), "start: @form",
+    "\n".join(["start: T40", 'T0: "a"', *(f"T{at}: T{at - 1} T{at - 1}" for at in range(1, 41))]),
+    "start: @form",
     "\n".join(["start: t40", 't0: "a"', *(f"t{at}: t{at - 1} t{at - 1}" for at in range(1, 41))]),
     "%import /etc/passwd",
-    'start: %json {"type":"integer"}', "start: <[0]> <[999999999]>", "start: %lark { start: /a/ }", "calls: \"x\"",
-    'root ::= "\\uD800\\U0010FFFF\\x00"', "start: A\nA[lazy]: /.*/ \"end\"", "start: " + "(" * 9999, "a ::= b\n" * 500,
+    'start: %json {"type":"integer"}', "start: <[0]> <[999999999]>", "start: %lark { start: /a/ }",
+    "calls: \"x\"",
+    'root ::= "\\uD800\\U0010FFFF\\x00"', "start: A\nA[lazy]: /.*/ \"end\"", "start: " + "(" * 9999,
+    "a ::= b\n" * 500,
 )  # fmt: skip
-_KEYWORDS = ("type", "properties", "items", "anyOf", "allOf", "oneOf", "$ref", "$defs", "enum", "const", "pattern",
+_KEYWORDS = ("type", "properties", "items", "anyOf", "allOf", "oneOf", "$ref", "$defs", "enum",
+             "const", "pattern",
              "not",
-             "minLength", "maxLength", "minimum", "maximum", "multipleOf", "minItems", "maxItems", "required", "format",
-             "additionalProperties", "patternProperties", "prefixItems", "$id", "$anchor", "definitions")  # fmt: skip
-_VALUES: tuple[Any, ...] = ("string", "integer", "object", "array", "#", "#/$defs/a", "#/properties/a", "a", "^a+$",
+             "minLength", "maxLength", "minimum", "maximum", "multipleOf", "minItems", "maxItems",
+             "required", "format",
+             "additionalProperties", "patternProperties", "prefixItems", "$id", "$anchor",
+             "definitions")  # fmt: skip
+_VALUES: tuple[Any, ...] = ("string", "integer", "object", "array", "#", "#/$defs/a",
+                            "#/properties/a", "a", "^a+$",
                             "date",
-                            0, 1, -1, 3, 1e308, 10**30, 99999, True, None, [], {}, ["a", "b"], [1, None])  # fmt: skip
+                            0, 1, -1, 3, 1e308, 10**30, 99999, True, None, [], {}, ["a", "b"],
+                            [1, None])  # fmt: skip
 
 
 def seeds() -> list[bytes]:

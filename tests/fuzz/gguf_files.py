@@ -39,8 +39,10 @@ _HEADER_BYTES = 9000
 """Bytes that hold most of a tiny model's header; the data after it are only numbers."""
 _SMALL: dict[str, Any] = {"n_layers": 1, "dim": 32, "hidden_dim": 32, "n_heads": 2, "n_kv_heads": 1}
 _ARCHITECTURES = tuple(ARCHITECTURES)
-_WORDS = ("", "x", "llama", "gpt2", "qwen2", "default", "\x1b[31m", "é☃", "{{ messages }}", "<s>", "a" * 70, "\x00",
-          "\u202e", "<0x00>", "<0xFF>", "▁", "Ġ", "32", "none", "yarn", "linear", "longrope")  # fmt: skip
+_WORDS = ("", "x", "llama", "gpt2", "qwen2", "default", "\x1b[31m", "é☃", "{{ messages }}", "<s>",
+          "a" * 70, "\x00",
+          "\u202e", "<0x00>", "<0xFF>", "▁", "Ġ", "32", "none", "yarn", "linear",
+          "longrope")  # fmt: skip
 
 
 def pack(files: Sequence[bytes]) -> bytes:
@@ -94,8 +96,10 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
 def _described(rng: Random) -> list[bytes]:
     arguments = dict(_SMALL)
     for name, values in (
-        ("quant", ("F32", "F32", "Q8_0")), ("tied", (True, False)), ("rope_factors", (True, False, False)),
-        ("n_heads", (1, 2, 4)), ("n_kv_heads", (1, 2)), ("dim", (32, 64)), ("head_dim", (None, None, 8, 16, 24, 32)),
+        ("quant", ("F32", "F32", "Q8_0")), ("tied", (True, False)),
+        ("rope_factors", (True, False, False)),
+        ("n_heads", (1, 2, 4)), ("n_kv_heads", (1, 2)), ("dim", (32, 64)),
+        ("head_dim", (None, None, 8, 16, 24, 32)),
         ("vocabulary", ("spm", "bpe", None)), ("context_length", (0, 1, 16, 128)),
         ("biases", (None, None, True)),
     ):  # fmt: skip
@@ -124,7 +128,8 @@ def _other_number(rng: Random, tiny: TinyGGUF) -> None:
     if key.kind in (STRING, ARRAY) and rng.random() < 0.8:
         return
     own = tiny_gguf.U32 if key.kind in (STRING, ARRAY) else key.kind
-    kind = rng.choice((own, tiny_gguf.U32, tiny_gguf.I32, tiny_gguf.U64, tiny_gguf.F32, tiny_gguf.F64,
+    kind = rng.choice((own, tiny_gguf.U32, tiny_gguf.I32, tiny_gguf.U64, tiny_gguf.F32,
+                       tiny_gguf.F64,
                        tiny_gguf.BOOL, tiny_gguf.U8, tiny_gguf.I64))  # fmt: skip
     floats = (0.0, -1.0, 1e-38, 1e38, math.inf, -math.inf, math.nan, 0.5, 1e300)
     value: Any = (
@@ -142,19 +147,28 @@ def _known_key(rng: Random, tiny: TinyGGUF) -> None:
     """A key that the engine may read, with a value it may not expect."""
     architecture = rng.choice(_ARCHITECTURES)
     name = rng.choice((
-        "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length", "rope.scale_linear",
-        "attention.sliding_window", "vocab_size", "expert_count", "attention.causal", "attention.key_length",
-        "attention.value_length", "rope.dimension_count", "attention.head_count_kv", "rope.freq_base",
-        "rope.scaling.attn_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_log_multiplier",
-        "rope.scaling.alpha", "rope.scaling.finetuned", "embedding_scale", "residual_scale", "logit_scale",
-        "attention.scale", "attention.temperature_scale", "attn_logit_softcapping", "final_logit_softcapping",
+        "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length",
+        "rope.scale_linear",
+        "attention.sliding_window", "vocab_size", "expert_count", "attention.causal",
+        "attention.key_length",
+        "attention.value_length", "rope.dimension_count", "attention.head_count_kv",
+        "rope.freq_base",
+        "rope.scaling.attn_factor", "rope.scaling.yarn_beta_fast",
+        "rope.scaling.yarn_log_multiplier",
+        "rope.scaling.alpha", "rope.scaling.finetuned", "embedding_scale", "residual_scale",
+        "logit_scale",
+        "attention.scale", "attention.temperature_scale", "attn_logit_softcapping",
+        "final_logit_softcapping",
         "attention.sliding_window_pattern", "attention.layer_norm_epsilon",
     ))  # fmt: skip
     tokenizer = rng.choice((
-        "chat_template", "add_space_prefix", "remove_extra_whitespaces", "precompiled_charsmap", "padding_token_id",
-        "eot_token_id", "eom_token_id", "unknown_token_id", "add_bos_token", "pre", "model", "seperator_token_id",
+        "chat_template", "add_space_prefix", "remove_extra_whitespaces", "precompiled_charsmap",
+        "padding_token_id",
+        "eot_token_id", "eom_token_id", "unknown_token_id", "add_bos_token", "pre", "model",
+        "seperator_token_id",
     ))  # fmt: skip
-    full = rng.choice((f"{architecture}.{name}", f"tokenizer.ggml.{tokenizer}", "general.alignment", "split.count",
+    full = rng.choice((f"{architecture}.{name}", f"tokenizer.ggml.{tokenizer}", "general.alignment",
+                       "split.count",
                        "general.file_type", "general.sampling.temp", "tokenizer.chat_template",
                        "general.name"))  # fmt: skip
     value: Any = rng.choice(
@@ -256,7 +270,8 @@ def _other_key(rng: Random, tiny: TinyGGUF) -> None:
 
 
 _CHANGES: tuple[Callable[[Random, TinyGGUF], None], ...] = (
-    _other_number, _other_number, _known_key, _lied_count, _other_tensor, _other_tensor, _other_vocabulary, _other_key,
+    _other_number, _other_number, _known_key, _lied_count, _other_tensor, _other_tensor,
+    _other_vocabulary, _other_key,
 )  # fmt: skip
 
 
@@ -332,7 +347,8 @@ TARGET = Target(
     seeds,
     mutate,
     run,
-    source=("engine/gguf", "engine/config.py", "engine/weights/weights.py", "engine/gguf/parts.py", "engine/tokenizer",
+    source=("engine/gguf", "engine/config.py", "engine/weights/weights.py", "engine/gguf/parts.py",
+            "engine/tokenizer",
             "engine/gguf/file.py", "engine/loader.py"),
     hang_s=600.0,
 )  # fmt: skip

@@ -36,25 +36,36 @@ _PASTE = re.compile("\x1b\\[200~.*?(?:\x1b\\[201~|\\Z)", re.DOTALL)
 _MAY_EDIT = re.compile("\x07|\x10|\x1b\\[(?:103|71)[;:]|;(?:103|71)~|/e", re.IGNORECASE)
 """Outside a paste: ctrl+g, the palette that lists the editor too, or a command that may be it."""
 _KEYS = (
-    "\r", "\n", "\t", "\x7f", "\x1b", "\x1b[A", "\x1b[B", "\x1b[C", "\x1b[D", "\x1b[H", "\x1b[F", "\x1b[5~",
-    "\x1b[6~", "\x1b[3~", "\x1bOP", "\x1bOQ", "\x1bOR", "\x1bOS", "\x1b[15~", "\x1b[17~", "\x1b[19~", "\x1b[Z",
-    "\x1b[1;5A", "\x1b[1;5B", "\x1b[1;3A", "\x1b[1;2C", "\x1b\r", "\x10", "\x14", "\x0f", "\x12", "\x13", "\x04",
-    "\x18", "\x07", "\x01", "\x17", "\x15", "\x0b", "\x1a", "\x05", "\x16", "\x00", "\x1c", "\x1bb", "\x03",
+    "\r", "\n", "\t", "\x7f", "\x1b", "\x1b[A", "\x1b[B", "\x1b[C", "\x1b[D", "\x1b[H", "\x1b[F",
+    "\x1b[5~",
+    "\x1b[6~", "\x1b[3~", "\x1bOP", "\x1bOQ", "\x1bOR", "\x1bOS", "\x1b[15~", "\x1b[17~",
+    "\x1b[19~", "\x1b[Z",
+    "\x1b[1;5A", "\x1b[1;5B", "\x1b[1;3A", "\x1b[1;2C", "\x1b\r", "\x10", "\x14", "\x0f", "\x12",
+    "\x13", "\x04",
+    "\x18", "\x07", "\x01", "\x17", "\x15", "\x0b", "\x1a", "\x05", "\x16", "\x00", "\x1c", "\x1bb",
+    "\x03",
 )  # fmt: skip
 _TYPED = (
-    "hello ", "/", "/help\r", "/new\r", "/threads 2 4\r", "/system be brief\r", "/edit 1\r", "/theme\r", "/copy\r",
-    "/title x\r", "/read nothing.txt\r", "/persona x\r", "/regen\r", "/continue\r", "/think\r", "/model\r",
-    "/strip\r", "qwen", "q", "r", "k", "y", "u", "c", "e", "t", "f", "m", "\x1b[<0;1;1M\x1b[<0;1;1m", "é☃",
+    "hello ", "/", "/help\r", "/new\r", "/threads 2 4\r", "/system be brief\r", "/edit 1\r",
+    "/theme\r", "/copy\r",
+    "/title x\r", "/read nothing.txt\r", "/persona x\r", "/regen\r", "/continue\r", "/think\r",
+    "/model\r",
+    "/strip\r", "qwen", "q", "r", "k", "y", "u", "c", "e", "t", "f", "m",
+    "\x1b[<0;1;1M\x1b[<0;1;1m", "é☃",
     "👩‍👩‍👧", "\u202e", "[red]", "[/]", "\\", "\u0301" * 20, "\ue000", "日本語", "\U000e0041",
 )  # fmt: skip
 _REPORTS = (
-    "\x1b[I", "\x1b[O", "\x1b[?2026;2$y", "\x1b[1;1R", "\x1b[?1;2c", "\x1b]11;rgb:0000/0000/0000\x07", "\x1b[",
-    "\x1bP1$r0m\x1b\\", "\x1b[48;24;80;480;800t", "\x1b[97;5u", "\x1b[13;2u", "\x1b[999999999999999999u",
-    "\x1b[55296u", "\x1b[?", "\x1b]52;c;aGVsbG8=\x07", "\x1b[>0;0;0c", "\x1b[<", "\x1b[M   ", "\x1b[0n", "\x1bO",
+    "\x1b[I", "\x1b[O", "\x1b[?2026;2$y", "\x1b[1;1R", "\x1b[?1;2c",
+    "\x1b]11;rgb:0000/0000/0000\x07", "\x1b[",
+    "\x1bP1$r0m\x1b\\", "\x1b[48;24;80;480;800t", "\x1b[97;5u", "\x1b[13;2u",
+    "\x1b[999999999999999999u",
+    "\x1b[55296u", "\x1b[?", "\x1b]52;c;aGVsbG8=\x07", "\x1b[>0;0;0c", "\x1b[<", "\x1b[M   ",
+    "\x1b[0n", "\x1bO",
     "\x1b[27;5;99~",
 )  # fmt: skip
 _PASTED = (
-    "hello", "line\n" * 30, "x" * 5000, "/quit\r", "\x07", "\x03\x03", "a\tb", "\r\r\r", "", "\u202eabc", "\x9b31m",
+    "hello", "line\n" * 30, "x" * 5000, "/quit\r", "\x07", "\x03\x03", "a\tb", "\r\r\r", "",
+    "\u202eabc", "\x9b31m",
     "rm -rf ~\n", "\x10editor\r", "\x00", "日本語" * 200, "\x0b\x0c\x85\u2028", "[link=x]y[/link]",
 )  # fmt: skip
 
@@ -77,7 +88,8 @@ _NUMBERS = (
     "9" * 25,
 )
 _STRINGS = (
-    "11;rgb:1e1e/1e1e/2e2e", "52;c;aGVsbG8=", ">|XTerm(390)", "1$r0m", "1+r544e=78", "!|00000000", "Gi=31;OK",
+    "11;rgb:1e1e/1e1e/2e2e", "52;c;aGVsbG8=", ">|XTerm(390)", "1$r0m", "1+r544e=78", "!|00000000",
+    "Gi=31;OK",
     "/quit\r", "l/model /etc/passwd\r", "x" * 5000,
 )  # fmt: skip
 

@@ -25,15 +25,18 @@ N_CTX = 2048
 
 def _vllm(model: Path, port: int) -> list[str]:
     return [
-        "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", NAME,
-        "--port", str(port), "--host", "127.0.0.1", "--max-model-len", str(N_CTX), "--max-num-seqs", "2",
+        "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name",
+        NAME,
+        "--port", str(port), "--host", "127.0.0.1", "--max-model-len", str(N_CTX), "--max-num-seqs",
+        "2",
         "--enforce-eager", "--enable-auto-tool-choice", "--tool-call-parser", "hermes",
     ]  # fmt: skip
 
 
 def _llama_cpp(model: Path, port: int) -> list[str]:
     return [
-        "-m", "llama_cpp.server", "--model", str(model), "--model_alias", NAME, "--host", "127.0.0.1",
+        "-m", "llama_cpp.server", "--model", str(model), "--model_alias", NAME, "--host",
+        "127.0.0.1",
         "--port", str(port), "--n_ctx", str(N_CTX), "--n_threads", "2",
     ]  # fmt: skip
 

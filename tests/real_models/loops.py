@@ -34,24 +34,33 @@ NEAR = 0.4
 COUNTED_LINES = 12
 """So many lines in a row that differ in their number alone are listed."""
 SUBJECTS = (
-    "the moon", "bread", "a bicycle", "photosynthesis", "the French Revolution", "cats", "a black hole", "tea", "chess",
-    "the Python language", "rain", "a sailing boat", "Mozart", "the number pi", "old computers", "bees", "a garden",
-    "volcanoes", "the heart", "money", "a birthday party", "train travel", "the sea", "dreams", "wood", "a small shop",
-    "sleep", "snow", "coffee", "libraries", "a violin", "glass", "mountains", "the telephone", "soil", "dogs",
+    "the moon", "bread", "a bicycle", "photosynthesis", "the French Revolution", "cats",
+    "a black hole", "tea", "chess",
+    "the Python language", "rain", "a sailing boat", "Mozart", "the number pi", "old computers",
+    "bees", "a garden",
+    "volcanoes", "the heart", "money", "a birthday party", "train travel", "the sea", "dreams",
+    "wood", "a small shop",
+    "sleep", "snow", "coffee", "libraries", "a violin", "glass", "mountains", "the telephone",
+    "soil", "dogs",
 )  # fmt: skip
 REQUESTS = (
-    "What is {}?", "Explain {} to a child.", "Write a short poem about {}.", "List ten facts about {}.",
-    "Make a table with five rows about {}.", "Write a short story about {}.", "Give me 20 words that fit {}.",
+    "What is {}?", "Explain {} to a child.", "Write a short poem about {}.",
+    "List ten facts about {}.",
+    "Make a table with five rows about {}.", "Write a short story about {}.",
+    "Give me 20 words that fit {}.",
     "Write a Python class for {} with a few methods.", "Write a song about {} with a refrain.",
     "What are the advantages and disadvantages of {}?", "Write an email to a friend about {}.",
     "Give me a JSON list of six things to do with {}.", "Translate to French: I like {}.",
-    "Write a dialogue of two friends who talk about {}.", "How does {} change in a year? Make a list by month.",
+    "Write a dialogue of two friends who talk about {}.",
+    "How does {} change in a year? Make a list by month.",
     "Write a shopping list for {}.", "Write HTML for a page about {}.", "Tell me a joke about {}.",
     "Write a quiz of five questions about {}, with answers.", "Compare {} with the sun in a table.",
     "Write a SQL table for {} and insert ten rows.", "Write a haiku, then a limerick, about {}.",
     "Explain {} step by step.", "Write unit tests in Python for a function that counts {}.",
-    "Write the numbers from 1 to 40, and then a sentence about {}.", "Summarise what you know of {} in five points.",
-    "Write a C program that prints a picture of {} with asterisks.", "Write a recipe or a manual for {}.",
+    "Write the numbers from 1 to 40, and then a sentence about {}.",
+    "Summarise what you know of {} in five points.",
+    "Write a C program that prints a picture of {} with asterisks.",
+    "Write a recipe or a manual for {}.",
 )  # fmt: skip
 _NUMBER = re.compile(r"[0-9]+")
 

@@ -33,16 +33,20 @@ PROGRESS_S = 30.0
 _USUAL_MINUTES = 10.0
 _MIB = 1 << 20
 STEPS: dict[str, Callable[[Run, Random], None]] = {
-    "turn": talk.turn, "long_turn": talk.long_turn, "markdown_turn": talk.markdown_turn, "paste": talk.paste,
+    "turn": talk.turn, "long_turn": talk.long_turn, "markdown_turn": talk.markdown_turn,
+    "paste": talk.paste,
     "stop": talk.stop, "queue": talk.queue, "regenerate": talk.regenerate, "continue": talk.go_on,
     "edit": talk.edit, "edit_reply": talk.edit_reply, "fork": talk.fork, "compare": talk.compare,
     "new": around.new, "older": around.older, "title": around.title, "delete": around.delete,
     "switch_model": around.switch_model, "threads": around.threads, "read_file": around.read_file,
     "search": around.search, "open_document": around.open_document,
-    "copy": around.copy, "screens": around.screens, "palette": around.palette, "theme": around.theme,
+    "copy": around.copy, "screens": around.screens, "palette": around.palette,
+    "theme": around.theme,
     "scroll": around.scroll, "resize": around.resize, "suspend": around.suspend,
-    "file_limit": endings.file_limit, "full_disk": endings.full_disk, "interrupt_twice": endings.interrupt_twice,
-    "close_terminal": endings.close_terminal, "quit": endings.quit_chat, "quit_writing": endings.quit_writing,
+    "file_limit": endings.file_limit, "full_disk": endings.full_disk,
+    "interrupt_twice": endings.interrupt_twice,
+    "close_terminal": endings.close_terminal, "quit": endings.quit_chat,
+    "quit_writing": endings.quit_writing,
     "read_only_disk": endings.read_only_disk,
     **{kind: partial(endings.end_by_signal, kind) for kind in endings.SIGNALS},
 }  # fmt: skip

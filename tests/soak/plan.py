@@ -8,17 +8,22 @@ from itertools import count
 from random import Random
 
 WEIGHTS = {
-    "turn": 14, "long_turn": 4, "markdown_turn": 5, "paste": 5, "stop": 9, "queue": 3, "regenerate": 4,
-    "continue": 4, "edit": 5, "edit_reply": 2, "fork": 3, "new": 3, "older": 4, "title": 1, "delete": 1,
-    "switch_model": 4, "threads": 3, "read_file": 2, "copy": 1, "compare": 3, "screens": 7, "palette": 3,
+    "turn": 14, "long_turn": 4, "markdown_turn": 5, "paste": 5, "stop": 9, "queue": 3,
+    "regenerate": 4,
+    "continue": 4, "edit": 5, "edit_reply": 2, "fork": 3, "new": 3, "older": 4, "title": 1,
+    "delete": 1,
+    "switch_model": 4, "threads": 3, "read_file": 2, "copy": 1, "compare": 3, "screens": 7,
+    "palette": 3,
     "theme": 3, "scroll": 2, "search": 2, "open_document": 2, "resize": 7, "suspend": 3,
     "file_limit": 1,
     "full_disk": 1,
 }  # fmt: skip
 """Steps that leave the chat running, and how often each comes."""
 ENDINGS = (
-    "kill_child", "kill_supervisor", "terminate", "hang_up_signal", "quit", "kill_child_writing", "close_terminal",
-    "terminate_writing", "interrupt_twice", "kill_supervisor_writing", "hang_up_writing", "terminate_child",
+    "kill_child", "kill_supervisor", "terminate", "hang_up_signal", "quit", "kill_child_writing",
+    "close_terminal",
+    "terminate_writing", "interrupt_twice", "kill_supervisor_writing", "hang_up_writing",
+    "terminate_child",
     "quit_writing", "read_only_disk", "interrupt_signal",
 )  # fmt: skip
 """Steps that end the chat and start it again; all come in turn, in an order of the seed's."""

@@ -168,7 +168,8 @@ def _life(
 ) -> list[Sample]:
     noise = Random(1)
     return [
-        Sample(n, 0, int((100 + n * mib_a_step + noise.uniform(0, 5)) * MIB), int(10 + n * descriptors_a_step),
+        Sample(n, 0, int((100 + n * mib_a_step + noise.uniform(0, 5)) * MIB),
+               int(10 + n * descriptors_a_step),
                int(5 + n * threads_a_step), 0)
         for n in range(2 * LEAST_FOR_MEMORY)
     ]  # fmt: skip
@@ -238,7 +239,8 @@ def test_a_program_that_leaves_its_modes_is_found(chats):
     chat = chats("tty.setraw(0); os.write(1, b'\\x1b[?1049h\\x1b[?2004h\\x1b[?25l\\x1b[>1u')")
     assert chat.wait_for_end() == 0
     assert chat.leaves_undone() == [
-        "mode 1049 is on", "mode 2004 is on", "mode 25 is off", "the line's modes are others than before",
+        "mode 1049 is on", "mode 2004 is on", "mode 25 is off",
+        "the line's modes are others than before",
     ]  # fmt: skip
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from random import Random
 
 _QUESTIONS = (
-    "What is the capital of France?", "What is the capital of Japan?", "What is 3 + 4?", "What is 12 - 5?",
-    "My name is Ada.", "What is my name?", "Who are you?", "Which key stops a reply?", "How do I leave?",
+    "What is the capital of France?", "What is the capital of Japan?", "What is 3 + 4?",
+    "What is 12 - 5?",
+    "My name is Ada.", "What is my name?", "Who are you?", "Which key stops a reply?",
+    "How do I leave?",
     "What does the screen show?", "Tell me about Norway.", "Why is the sky blue?",
 )  # fmt: skip
 _WORDS = (
-    "old", "laptop", "fan", "noise", "battery", "warm", "slow", "quiet", "table", "window", "river", "paper", "engine",
+    "old", "laptop", "fan", "noise", "battery", "warm", "slow", "quiet", "table", "window", "river",
+    "paper", "engine",
     "lamp", "Straße", "café", "naïve",
 )  # fmt: skip
 _TYPED_SIGNS = (
@@ -23,8 +26,10 @@ _TYPED_SIGNS = (
     "“quoted” — dash",
 )
 _PASTED_SIGNS = (
-    "👩‍👩‍👧‍👦 family", "Z͑ͫ̓ͪ̂ͫ̽͏̴̙̤̞͉͚̯̞̠͍A̴̵̜̰͔ͫ͗͢L̠ͨͧͩ͘G", "می‌خواهم", "a\tb\tc", "bidi \u202eabc\u202c end", "zero\u200bwidth", "C1 \x85 \x9b31m",
-    "bell \x07 null-like \x01", "\u2028separator", "'; DROP TABLE x; --", "%s %d {0} ${HOME} `id`", "<b>html</b> &amp;",
+    "👩‍👩‍👧‍👦 family", "Z͑ͫ̓ͪ̂ͫ̽͏̴̙̤̞͉͚̯̞̠͍A̴̵̜̰͔ͫ͗͢L̠ͨͧͩ͘G", "می‌خواهم", "a\tb\tc",
+    "bidi \u202eabc\u202c end", "zero\u200bwidth", "C1 \x85 \x9b31m",
+    "bell \x07 null-like \x01", "\u2028separator", "'; DROP TABLE x; --", "%s %d {0} ${HOME} `id`",
+    "<b>html</b> &amp;",
 )  # fmt: skip
 _MARKDOWN = (
     "# Title\n\n- one\n- two\n  - three\n\n```python\nprint('*not bold*')\n```",

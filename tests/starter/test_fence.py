@@ -69,17 +69,20 @@ def test_the_lists_hold_usual_questions_that_it_answers() -> None:
     ("said", "answer"),
     [
         (["What is the capital of Peru?", "and Chad?"], "The capital of Chad is N'Djamena."),
-        (["capital of peru", "And its neighbours?"], "Peru borders Bolivia, Brazil, Chile, Colombia and Ecuador."),
+        (["capital of peru", "And its neighbours?"],
+         "Peru borders Bolivia, Brazil, Chile, Colombia and Ecuador."),
         (["Chad?"], "Chad is a country in Africa. Its capital is N'Djamena."),
         (["My name is Ada.", "what is 5 - 17", "What's my name?"], "Your name is Ada."),
-        (["my name is Rolf", "Actually, my name is Ralf.", "Do you remember my name?"], "Your name is Ralf."),
+        (["my name is Rolf", "Actually, my name is Ralf.", "Do you remember my name?"],
+         "Your name is Ralf."),
         (["my sister is called mira", "What is my sister's name?"], "Your sister is called Mira."),
         (["What is my name?"], "You have not told me your name."),
         (["take 5 from 17"], "17 - 5 = 12."),
         (["subtract seventeen from forty-two"], "42 - 17 = 25."),
         (["Which day comes before Saturday?"], "Friday comes before Saturday."),
         (["what comes after saturday"], "Sunday comes after Saturday."),
-        (["neigbours of germny"], "Germany borders Austria, Belgium, Czechia, Denmark, France, Luxembourg, the "
+        (["neigbours of germny"],
+         "Germany borders Austria, Belgium, Czechia, Denmark, France, Luxembourg, the "
          "Netherlands, Poland and Switzerland."),
     ],
 )  # fmt: skip
@@ -90,10 +93,13 @@ def test_known_questions_have_one_answer(said: list[str], answer: str) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        ["5 plus 5 plus 5"], ["1+1=3"], ["17*23"], ["100 / 7"], ["2.5 + 2"], ["opposite of not hot"],
-        ["who stole the Mona Lisa"], ["The Earth circles around what?"], ["what was the capital of brazil"],
+        ["5 plus 5 plus 5"], ["1+1=3"], ["17*23"], ["100 / 7"], ["2.5 + 2"],
+        ["opposite of not hot"],
+        ["who stole the Mona Lisa"], ["The Earth circles around what?"],
+        ["what was the capital of brazil"],
         ["how many legs do two dogs have"],
-        ["I turned 52 last week.", "How old am I?"], ["My name is Ada and I live in Bremen", "what is my name"],
+        ["I turned 52 last week.", "How old am I?"], ["My name is Ada and I live in Bremen",
+                                                      "what is my name"],
         ["What is the capital of France? " * 20], ["its capital?"],
     ],
 )  # fmt: skip
@@ -103,7 +109,8 @@ def test_what_is_only_like_a_known_question_is_declined(said: list[str]) -> None
 
 @pytest.mark.parametrize(
     "text",
-    ["kill myself", "I wanna DIE", "I don’t want to live", "no reason to live", "ich möchte sterben", "voglio morire",
+    ["kill myself", "I wanna DIE", "I don’t want to live", "no reason to live",
+     "ich möchte sterben", "voglio morire",
      "quero morrer", "ik wil dood", "chcę umrzeć", "я хочу умереть", "我想死", "死にたい",
      "x " * 90_000 + "i want to die",     "What is the capital of France? I want to kill myself."],
 )  # fmt: skip

@@ -36,7 +36,8 @@ NEAR_TIE = 0.1
 _SEED = 0
 _RATES = "decode_tps", "prefill_tps"
 _PEER_LEVELS = {
-    "AMX_INT8": "amx", "AVX512_VNNI": "vnni", "AVX_VNNI": "vnni", "AVX512": "avx512", "AVX2": "avx2", "SSSE3": "ssse3",
+    "AMX_INT8": "amx", "AVX512_VNNI": "vnni", "AVX_VNNI": "vnni", "AVX512": "avx512",
+    "AVX2": "avx2", "SSSE3": "ssse3",
 }  # fmt: skip
 """Our name for the widest instructions that llama.cpp's system line says it was built with; the
 first that holds."""
@@ -126,7 +127,8 @@ def ask(python: str, job: Job) -> Answer:
         command = [python, peer_side.__file__]
     try:
         done = subprocess.run(
-            command, input=json.dumps(job), capture_output=True, text=True, errors="replace", timeout=PATIENCE_S,
+            command, input=json.dumps(job), capture_output=True, text=True, errors="replace",
+            timeout=PATIENCE_S,
             check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:

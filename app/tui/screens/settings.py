@@ -238,7 +238,8 @@ def meanings() -> Mapping[str, tuple[str, str]]:
 
 
 _IN_WORDS = {
-    "model": {"": "last used"}, "theme": {"": "last used"}, "model_directories": {"": "the usual ones"},
+    "model": {"": "last used"}, "theme": {"": "last used"},
+    "model_directories": {"": "the usual ones"},
     **{key: {"0": "automatic"} for key in ("context_size", "threads", "prefill_threads")},
     "sampling.max_tokens": {"0": "no limit"}, "sampling.seed": {"-1": "another each time"},
 }  # fmt: skip

@@ -210,26 +210,30 @@ FORMATS = (
     ),
     CallFormat(
         "functions", ("<function=",), read_functions,
-        _pairs("<tool_call>\n<function=NAME>\n", "<parameter=", ">\n", "\n</parameter>\n", "</function>\n</tool_call>"),
+        _pairs("<tool_call>\n<function=NAME>\n", "<parameter=", ">\n", "\n</parameter>\n",
+               "</function>\n</tool_call>"),
         openings=("<tool_call>", "<function="), closing="</tool_call>",
     ),
     CallFormat(
         "pairs", ("<arg_key>",), read_pairs,
-        _pairs("<tool_call>NAME\n", "<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n", "</tool_call>"),
+        _pairs("<tool_call>NAME\n", "<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n",
+               "</tool_call>"),
         openings=("<tool_call>",), closing="</tool_call>",
     ),
     CallFormat(
         "hermes", ("<tool_call>",), _plain(read_tagged), _hermes,
         openings=("<tool_call>",), closing="</tool_call>", is_quoted=True,
     ),
-    CallFormat("mistral-named", ("[ARGS]",), _plain(read_mistral), _mistral_named, openings=(TOOL_CALLS,)),
+    CallFormat("mistral-named", ("[ARGS]",), _plain(read_mistral), _mistral_named,
+               openings=(TOOL_CALLS,)),
     CallFormat("mistral", (TOOL_CALLS,), _plain(read_mistral), _mistral, openings=(TOOL_CALLS,)),
     CallFormat(
         "pythonic", (START, "<|tool_list_start|>", "List of tools: ["), _plain(read_list), _python,
         openings=(START,), closing=END, write=write_list,
     ),
     CallFormat(
-        "llama", (PYTHON_TAG, '"parameters": dictionary of argument name'), _plain(read_llama), _llama,
+        "llama", (PYTHON_TAG, '"parameters": dictionary of argument name'), _plain(read_llama),
+        _llama,
         openings=(PYTHON_TAG,), at_start=("{",),
     ),
 )  # fmt: skip

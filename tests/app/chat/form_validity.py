@@ -55,7 +55,8 @@ SCHEMAS: dict[str, Any] = {
         "required": ["people"],
         "additionalProperties": False,
     },
-    "choice": {"anyOf": [{"type": "string", "pattern": "^[a-c]{2,5}$"}, {"type": "array", "items": {"type": "null"},
+    "choice": {"anyOf": [{"type": "string", "pattern": "^[a-c]{2,5}$"},
+                         {"type": "array", "items": {"type": "null"},
         "maxItems": 4}, {"type": "boolean"}]},
     "recursive": {
         "$defs": {
@@ -73,7 +74,8 @@ SCHEMAS: dict[str, Any] = {
     },
     "unicode": {
         "type": "object",
-        "properties": {"na\u00efve \u4e16\u754c": {"enum": ["\u00e9t\u00e9", "\U0001f600", 'a"b\\c']}},
+        "properties": {"na\u00efve \u4e16\u754c": {"enum": ["\u00e9t\u00e9", "\U0001f600",
+                                                            'a"b\\c']}},
         "required": ["na\u00efve \u4e16\u754c"],
         "additionalProperties": False,
     },
@@ -81,7 +83,8 @@ SCHEMAS: dict[str, Any] = {
 N_CTX = 1024
 MOST_TOKENS = 960
 _TYPES: dict[str, Any] = {
-    "object": dict, "array": list, "string": str, "boolean": bool, "null": type(None), "integer": int,
+    "object": dict, "array": list, "string": str, "boolean": bool, "null": type(None),
+    "integer": int,
 }  # fmt: skip
 
 

@@ -99,7 +99,8 @@ def test_without_a_name_this_python_has_the_peer(compared: Compare, sides: dict[
 def test_people_get_medians_ratios_and_where_they_part(compared: Compare) -> None:
     out = compared(threads=2)
     for part in (
-        "32.0 (30.0-34.0)", "1.60x", "2.10x", "as llama.cpp up to token 2 of 3", "near tie", "2 threads",
+        "32.0 (30.0-34.0)", "1.60x", "2.10x", "as llama.cpp up to token 2 of 3", "near tie",
+        "2 threads",
         "llama.cpp 1.2.3: AVX2", "memory at most: jalopy 7 MB, llama.cpp 7 MB",
     ):  # fmt: skip
         assert part in out
@@ -392,7 +393,8 @@ class WholeReplies:
 
 
 WHOLE_JOB = {
-    "model": "/models/m.gguf", "threads": 2, "prompt": [1, 2, 3, 4, 5, 6], "following": [8, 9], "repeats": 2,
+    "model": "/models/m.gguf", "threads": 2, "prompt": [1, 2, 3, 4, 5, 6], "following": [8, 9],
+    "repeats": 2,
     "prompt_text": "some words", "greedy_prompt": [5], "n_greedy": 3,
 }  # fmt: skip
 

@@ -28,7 +28,8 @@ ROOT = Path(__file__).resolve().parents[3]
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a program that finds the product."""
     return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False,
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240,
+        check=False,
         env={**os.environ, **environment},
     )  # fmt: skip
 
@@ -77,21 +78,28 @@ print(heavy("textual", "rich", "numba", "numpy"))
         (["run", "m.gguf"], exit_codes.USAGE, "the prompt is empty"),
         (["--no-such-option"], exit_codes.USAGE, "--no-such-option"),
         (["run", "m.gguf", "-p", "x", "--temp", "hot"], exit_codes.USAGE, "'hot'"),
-        (["run", "m.gguf", "-p", "x", "--temp", "nan"], exit_codes.USAGE, "allowed: a number from 0 to 10"),
-        (["run", "m.gguf", "-p", "x", "--kv", "q4"], exit_codes.USAGE, 'allowed: "auto", "f16", "f32", "q8_0"'),
+        (["run", "m.gguf", "-p", "x", "--temp", "nan"], exit_codes.USAGE,
+         "allowed: a number from 0 to 10"),
+        (["run", "m.gguf", "-p", "x", "--kv", "q4"], exit_codes.USAGE,
+         'allowed: "auto", "f16", "f32", "q8_0"'),
         (["run", "m.gguf", "-p", " "], exit_codes.USAGE, "the prompt is empty"),
-        (["run", "m.gguf", "-p", "x", "--session", ""], exit_codes.USAGE, "the name of --session is empty"),
+        (["run", "m.gguf", "-p", "x", "--session", ""], exit_codes.USAGE,
+         "the name of --session is empty"),
         (["run", "", "-p", "x"], exit_codes.USAGE, "the model's path is empty"),
         (["bench", "m.gguf", "-t", "0"], exit_codes.USAGE, "thread counts"),
-        (["bench", "m.gguf", "-t", "a"], exit_codes.USAGE, "-t/--threads: a: thread counts are whole numbers"),
+        (["bench", "m.gguf", "-t", "a"], exit_codes.USAGE,
+         "-t/--threads: a: thread counts are whole numbers"),
         (["bench", "m.gguf", "-p", "a"], exit_codes.USAGE, "a: must be a whole number from 1"),
         (["bench", "m.gguf", "-p", "0"], exit_codes.USAGE, "must be a whole number from 1"),
-        *((["tune", "m.gguf", "--seconds", one], exit_codes.USAGE, f"{one}: must be from 1 to 3600 seconds")
+        *((["tune", "m.gguf", "--seconds", one], exit_codes.USAGE,
+           f"{one}: must be from 1 to 3600 seconds")
           for one in ("a", "0", "1e9", "nan")),
         (["doctor", "--type", "Q4_0"], exit_codes.USAGE, "--type is the type of a --size"),
         (["serve", "--lora", "a.gguf"], exit_codes.USAGE, "--lora needs the model that it changes"),
-        (["run", "--server", "http://here:1", "x", "--lora", "a"], exit_codes.USAGE, "--lora changes a model of this"),
-        (["run", "m.gguf", "x", "--lora", "a:inf"], exit_codes.USAGE, "the scale of a is inf: must be a number"),
+        (["run", "--server", "http://here:1", "x", "--lora", "a"], exit_codes.USAGE,
+         "--lora changes a model of this"),
+        (["run", "m.gguf", "x", "--lora", "a:inf"], exit_codes.USAGE,
+         "the scale of a is inf: must be a number"),
         (["a\x1b[31mb", "c\n"], exit_codes.USAGE, "unrecognized arguments: c\\n"),
         (["chat", "--plain", "/no/such.gguf"], exit_codes.UNREADABLE, "such.gguf"),
         (["/no/such.gguf"], exit_codes.UNREADABLE, "such.gguf"),

@@ -60,8 +60,10 @@ class Talk:
         self.control, line = pty.openpty()
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, state], cwd=ROOT, stderr=pipe, stdin=line if on_terminal else pipe,
-            stdout=line if on_terminal else subprocess.DEVNULL, preexec_fn=take_terminal if on_terminal else None,
+            [sys.executable, "-c", PROGRAM, state], cwd=ROOT, stderr=pipe,
+            stdin=line if on_terminal else pipe,
+            stdout=line if on_terminal else subprocess.DEVNULL,
+            preexec_fn=take_terminal if on_terminal else None,
             start_new_session=True, env={**os.environ, "TERM": "xterm"},
         )  # fmt: skip
         os.close(line)

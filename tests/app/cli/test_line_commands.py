@@ -28,7 +28,8 @@ Talk = Callable[..., str]
 
 NEED_THE_SCREEN = {
     "get",
-    "answers", "doctor", "editor", "models", "place", "settings", "shelf", "stats", "strip", "theme", "tune", "unfold",
+    "answers", "doctor", "editor", "models", "place", "settings", "shelf", "stats", "strip",
+    "theme", "tune", "unfold",
     "unsend"
 }  # fmt: skip
 

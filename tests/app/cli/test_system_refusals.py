@@ -98,7 +98,8 @@ def jalopy(*arguments: str, program: str = "", limit: int = 0) -> subprocess.Com
     start += "from app.__main__ import main\nsys.exit(main())"
     bound = partial(resource.setrlimit, resource.RLIMIT_AS, (limit, limit)) if limit else None
     return subprocess.run(
-        [sys.executable, "-c", start], cwd=ROOT, preexec_fn=bound, input="hi\n", capture_output=True, text=True,
+        [sys.executable, "-c", start], cwd=ROOT, preexec_fn=bound, input="hi\n",
+        capture_output=True, text=True,
         timeout=300, check=False,
     )  # fmt: skip
 
@@ -170,7 +171,8 @@ sys.meta_path.insert(0, Fails)
     [
         *((name, "OSError(5, 'Input/output error')", 74, "Input/output error")
           for name in ("app.cli.dispatch", "llvmlite")),
-        *((name, "MemoryError()", 71, "not enough memory") for name in ("app.cli.arguments", "numpy")),
+        *((name, "MemoryError()", 71, "not enough memory") for name in ("app.cli.arguments",
+                                                                        "numpy")),
     ],
 )  # fmt: skip
 def test_an_import_that_the_system_spoils_is_one_line(

@@ -178,7 +178,8 @@ def test_mounts_name_network_memory_and_spinning_disks(
     lay_out(root, {"sys/class/block/sdc1/queue/rotational": "1"})
     top = SimpleNamespace(mountpoint="/", fstype="ext4", device="/dev/sda1")
     for fstype, device, kind in (
-        ("nfs4", "server:/models", "network"), ("tmpfs", "tmpfs", "memory"), ("btrfs", "/dev/sdc1", "spinning"),
+        ("nfs4", "server:/models", "network"), ("tmpfs", "tmpfs", "memory"),
+        ("btrfs", "/dev/sdc1", "spinning"),
     ):  # fmt: skip
         home = SimpleNamespace(mountpoint=str(model.parent.resolve()), fstype=fstype, device=device)
         monkeypatch.setattr(psutil, "disk_partitions", lambda all, home=home: [top, home])

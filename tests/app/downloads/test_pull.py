@@ -478,8 +478,10 @@ def test_a_redirect_elsewhere_or_without_end_is_not_followed(
 
 
 NAMES = (
-    "../evil.gguf", "/etc/evil.gguf", "a/../../evil.gguf", "a\\b.gguf", "nul\0.gguf", "C:evil.gguf", "-rf.gguf",
-    ".hidden.gguf", "esc\x1b[2J.gguf", "x" * 300 + ".gguf", "a b.gguf", "model.gguf.exe", "é.gguf", "", ".gguf/x",
+    "../evil.gguf", "/etc/evil.gguf", "a/../../evil.gguf", "a\\b.gguf", "nul\0.gguf", "C:evil.gguf",
+    "-rf.gguf",
+    ".hidden.gguf", "esc\x1b[2J.gguf", "x" * 300 + ".gguf", "a b.gguf", "model.gguf.exe", "é.gguf",
+    "", ".gguf/x",
 )  # fmt: skip
 
 
@@ -712,8 +714,10 @@ def test_a_type_that_is_not_there_names_those_that_are(server: LocalHub, target:
 
 
 def test_what_is_neither_repository_nor_address_is_refused(server: LocalHub, target: Path) -> None:
-    for what in ("", "one", "a/b/c", "a/b:", "../b", "a/..", "a b/c", "-a/b", "ftp://127.0.0.1/x.gguf",
-                 "http://127.0.0.1/", "https://u:p@h/x.gguf", "http://127.0.0.1/x\r\ny.gguf", "http://[::1/x.gguf",
+    for what in ("", "one", "a/b/c", "a/b:", "../b", "a/..", "a b/c", "-a/b",
+                 "ftp://127.0.0.1/x.gguf",
+                 "http://127.0.0.1/", "https://u:p@h/x.gguf", "http://127.0.0.1/x\r\ny.gguf",
+                 "http://[::1/x.gguf",
                  "http://127.0.0.1:99999/x.gguf", "file:///x.gguf"):  # fmt: skip
         refusal(target, what, sha256="0" * 64)
     assert server.requests == []
@@ -747,7 +751,8 @@ def test_incomplete_sets_and_projectors_are_no_choices() -> None:
     def file(name: str) -> RemoteFile:
         return RemoteFile(name, "http://127.0.0.1/x", 100, "0" * 64)
 
-    names = ["a-Q4_0-00001-of-00002.gguf", "b-Q8_0-00001-of-00002.gguf", "b-Q8_0-00002-of-00002.gguf",
+    names = ["a-Q4_0-00001-of-00002.gguf", "b-Q8_0-00001-of-00002.gguf",
+             "b-Q8_0-00002-of-00002.gguf",
              "mmproj-F16.gguf", "x-Q4_0.imatrix.gguf", "c-Q6_K.gguf"]  # fmt: skip
     repository = hub.Repository("a/b", tuple(file(name) for name in sorted(names)))
     assert [(one.quantization, len(one.files)) for one in choices_of(repository)] == [

@@ -108,7 +108,8 @@ def test_no_text_of_a_file_reaches_a_row_unclean(tmp_path: Path) -> None:
 def test_every_row_has_the_width_asked_for(columns: int) -> None:
     outlook = Outlook("tight", 5 * GIB, 24_000, 1234.5, 98_765.0)
     entry = ModelEntry(
-        Path("/m.gguf"), "x" * 60, "Hugging Face", 5 * GIB, 1, "", "llama", 8_030_000_000, "IQ4_XS", 131_072, "",
+        Path("/m.gguf"), "x" * 60, "Hugging Face", 5 * GIB, 1, "", "llama", 8_030_000_000, "IQ4_XS",
+        131_072, "",
         outlook=outlook,
     )  # fmt: skip
     assert len(rows.row(entry, columns)) <= max(columns, 40)

@@ -132,11 +132,14 @@ GOOD_ROW = [1_700_000_000.0, 100, 5.0, 40.0, 1.5, True]
 
 NOT_SOUND = (
     *({"replies": replies}
-      for replies in ({"../../etc": [GOOD_ROW]}, {KEY: {"a": 1}}, {KEY: [None]}, {KEY: [GOOD_ROW, [1]]})),
+      for replies in ({"../../etc": [GOOD_ROW]}, {KEY: {"a": 1}}, {KEY: [None]},
+                      {KEY: [GOOD_ROW, [1]]})),
     *({"replies": {KEY: [[*GOOD_ROW[:at], value, *GOOD_ROW[at + 1 :]]]}}
-      for at, value in ((0, 1e300), (0, 10**400), (1, True), (2, -5.0), (2, 0), (2, float("nan")), (3, float("inf")),
+      for at, value in ((0, 1e300), (0, 10**400), (1, True), (2, -5.0), (2, 0), (2, float("nan")),
+                        (3, float("inf")),
                         (5, 1))),
-    *({"rates": {KEY: rates}} for rates in ({READ_GBPS: -1}, {"x": 1}, {READ_GBPS: 10**400}, {"decode_gbps Q\n": 2})),
+    *({"rates": {KEY: rates}} for rates in ({READ_GBPS: -1}, {"x": 1}, {READ_GBPS: 10**400},
+                                            {"decode_gbps Q\n": 2})),
 )  # fmt: skip
 
 

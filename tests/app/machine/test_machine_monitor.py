@@ -155,7 +155,8 @@ def test_throttling_is_counted_from_the_first_look_on(monitor, tmp_path):
 
 @pytest.mark.parametrize(
     "temperatures",
-    [{}, None, {"nvme": [SimpleNamespace(current=50.0)]}, {"coretemp": [SimpleNamespace(current=float("nan"))]},
+    [{}, None, {"nvme": [SimpleNamespace(current=50.0)]},
+     {"coretemp": [SimpleNamespace(current=float("nan"))]},
      {"coretemp": [SimpleNamespace(current=-3.0)]}, AttributeError("psutil has none here")],
 )  # fmt: skip
 def test_no_sensible_temperature_is_none(monitor, source, temperatures):

@@ -19,7 +19,8 @@ def test_what_was_written_is_read_and_no_one_elses(tmp_path: Path) -> None:
 def test_what_is_not_sound_is_as_if_it_were_not_there(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     for content in (
-        b"", b"[]", b"{", b"null", b'{"rates": 1}', b'{"version": "1"}', b'{"version": true}', b'{"version": 3}',
+        b"", b"[]", b"{", b"null", b'{"rates": 1}', b'{"version": "1"}', b'{"version": true}',
+        b'{"version": 3}',
         b"\xff\xfe", b"[" * 9000, b'{"version": 1}', b" " * 10_000 + b'{"version": 2}',
     ):  # fmt: skip
         path.write_bytes(content)

@@ -89,7 +89,8 @@ DAMAGE: tuple[tuple[str, object], ...] = (
     ("tuned_threads", []),
     ("tuned_threads", {"k": 1}),
     *(("tuned_threads", {"k": {**vars(TunedChoice(1, 1)), **change}})
-      for change in ({"decode": 0}, {"decode": True}, {"pinned": 2}, {"weights": "fast"}, {"kv_type": ["f16"]})),
+      for change in ({"decode": 0}, {"decode": True}, {"pinned": 2}, {"weights": "fast"},
+                     {"kv_type": ["f16"]})),
     ("tuned_when", []),
     ("tuned_when", {"k": {"kernels": 3, "on_battery": False}}),
     ("thinking", {"/m": 3}),

@@ -108,14 +108,16 @@ B = '{"text": "b"}'
 SHAPES = {
     "whole, in one piece": [[part("echo", A, id="1", index=0), part("do", B, id="2", index=1)]],
     "in parts": [
-        [part("echo", "", id="1", index=0)], [part("", '{"text"', index=0)], [part("", ': "a"}', index=0)],
+        [part("echo", "", id="1", index=0)], [part("", '{"text"', index=0)],
+        [part("", ': "a"}', index=0)],
         [part("do", "", id="2", index=1)], [part("", B, index=1)],
     ],
     "no index": [[part("echo", '{"text"', id="1")], [part("", ': "a"}')], [part("do", B, id="2")]],
     "one index for all": [[part("echo", A, id="1", index=0)], [part("do", B, id="2", index=0)]],
     "no id": [[part("echo", A, index=0)], [part("do", B, index=1)]],
     "one id for all": [[part("echo", A, id="1", index=0), part("do", B, id="1", index=1)]],
-    "id in every part": [[part("echo", '{"text"', id="1")], [part("", ': "a"}', id="1")], [part("do", B, id="2")]],
+    "id in every part": [[part("echo", '{"text"', id="1")], [part("", ': "a"}', id="1")],
+                         [part("do", B, id="2")]],
     "name in every part": [
         [part("echo", '{"text"', id="1", index=0)], [part("echo", ': "a"}', id="1", index=0)],
         [part("do", B, id="2", index=1)],

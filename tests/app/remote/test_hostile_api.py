@@ -200,7 +200,8 @@ def test_addresses(given: str, address: str) -> None:
 
 
 NO_ADDRESSES = (
-    "host:1", "ftp://host", "http://", "http://a:b@host", "http://h/?k=1", "http://h/#x", "http://h:x", "http://ho st",
+    "host:1", "ftp://host", "http://", "http://a:b@host", "http://h/?k=1", "http://h/#x",
+    "http://h:x", "http://ho st",
     "http://[::1",
 )  # fmt: skip
 

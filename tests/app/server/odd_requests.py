@@ -19,7 +19,8 @@ PATHS = (
     "/v1/v1/chat/completions/",
 )
 _NAMES = (
-    "cache_control", "provider", "n_predict", "verbosity", "service_tier", "parsed", "top_a", "\x1b[31m", "x" * 300, "",
+    "cache_control", "provider", "n_predict", "verbosity", "service_tier", "parsed", "top_a",
+    "\x1b[31m", "x" * 300, "",
 )  # fmt: skip
 _JUNK: tuple[Any, ...] = (
     None,
@@ -114,8 +115,10 @@ def odd(random: Random) -> tuple[str, dict[str, Any]]:
         "model": random.choice(("gpt-4o", "", None)),
     }
     for name, values in {
-        "temperature": (0, 0.0, 1), "top_k": (-1, 40.0, 0), "seed": (1.0, -1), "stop": ("", [""], [], ["x", None]),
-        "stream": (True, False, None), "tools": ([], None, [TOOL], [TOOL, {"type": "web_search"}]), "n": (1, 1.0),
+        "temperature": (0, 0.0, 1), "top_k": (-1, 40.0, 0), "seed": (1.0, -1),
+        "stop": ("", [""], [], ["x", None]),
+        "stream": (True, False, None), "tools": ([], None, [TOOL], [TOOL, {"type": "web_search"}]),
+        "n": (1, 1.0),
         "chat_template_kwargs": ({"enable_thinking": False, "other": 1}, {}),
         "stream_options": (None, {"include_usage": True}),
     }.items():  # fmt: skip
@@ -135,10 +138,14 @@ def odd_response(random: Random) -> tuple[str, dict[str, Any]]:
                 [{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}],
                 [{"type": "item_reference", "id": "msg_1"}],
                 [{"type": "web_search_call", "id": "ws_1"}],
-                [{"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{}"},
-                 {"type": "function_call_output", "call_id": "c1", "output": random.choice(_TEXTS)}],
-                [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "b"}]}],
-                [{"role": "user", "content": [{"type": "input_text", "text": random.choice(_TEXTS)}]}],
+                [{"type": "function_call", "call_id": "c1", "name": "get_weather",
+                  "arguments": "{}"},
+                 {"type": "function_call_output", "call_id": "c1",
+                  "output": random.choice(_TEXTS)}],
+                [{"type": "message", "role": "assistant",
+                  "content": [{"type": "output_text", "text": "b"}]}],
+                [{"role": "user",
+                  "content": [{"type": "input_text", "text": random.choice(_TEXTS)}]}],
             )
         )  # fmt: skip
     body: dict[str, Any] = {

@@ -260,7 +260,8 @@ def left(bench: Bench, random: Random) -> bool:
     text = random.choice(("ab" * 100_000, "word " * 40_000, "x1 y2\n" * 5_000))
     asked = {
         "/tokenize": {"content": text}, "/v1/responses": {"input": text},
-        "/v1/completions": random.choice(({"prompt": text}, {"prompt": "Once", "temperature": 5, "min_p": 0})),
+        "/v1/completions": random.choice(({"prompt": text}, {"prompt": "Once", "temperature": 5,
+                                                             "min_p": 0})),
         CHAT: {"messages": [{"role": "user", "content": text}]},
     }  # fmt: skip
     with bench.raw() as connection:
@@ -376,7 +377,8 @@ def tiny_chunks(bench: Bench, random: Random) -> bool:
 
 
 KINDS: dict[Callable[[Bench, Random], bool], int] = {
-    whole: 25, streamed: 25, response: 12, formed: 12, refused: 10, cut: 10, slow: 3, huge: 2, flood: 1,
+    whole: 25, streamed: 25, response: 12, formed: 12, refused: 10, cut: 10, slow: 3, huge: 2,
+    flood: 1,
     odd_chat: 20, odd_items: 12, broken: 20, absolute: 5, left: 6, vectors: 6, ollama: 10,
     numbers: 3, halves: 1, unfinished: 3, ambiguous: 5, tiny_chunks: 3,
 }  # fmt: skip

@@ -55,15 +55,18 @@ WRONG: dict[str, list[Any]] = {
     "stream_options": [True, [], {"include_usage": 1}],
     "n": [9, 0, "1", 1.5, True],
     "logit_bias": [
-        5, "50", [50], [[50]], [[50, 1, 2]], {"50": "1"}, {"50": True}, {"50": None}, [[1.5, 1]], [[True, 1]],
+        5, "50", [50], [[50]], [[50, 1, 2]], {"50": "1"}, {"50": True}, {"50": None}, [[1.5, 1]],
+        [[True, 1]],
         {"50": 2e9}, {"50": INFINITE}, {"50": float("nan")}, [[1, 1]] * 10_001,
     ],
     "presence_penalty": [101, "0", False],
     "frequency_penalty": [-101],
     "grammar": [3],
     "response_format": [
-        "text", {"type": "xml"}, {}, {"type": "json_schema"}, NO_SCHEMA, {**NO_SCHEMA, "json_schema": {"schema": "x"}},
-        {"type": "regex"}, {"type": "regex", "pattern": 5}, {"type": "regex", "pattern": "a" * 70_000},
+        "text", {"type": "xml"}, {}, {"type": "json_schema"}, NO_SCHEMA,
+        {**NO_SCHEMA, "json_schema": {"schema": "x"}},
+        {"type": "regex"}, {"type": "regex", "pattern": 5},
+        {"type": "regex", "pattern": "a" * 70_000},
         {"type": "grammar"}, {"type": "json_schema", "json_schema": {"schema": {}, "strict": 1}},
     ],
     "model": [5, []],
@@ -398,12 +401,18 @@ def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
 def test_what_no_one_knows_is_ignored_and_noted_by_its_place() -> None:
     body = {
         "model": "gpt-4o",
-        "messages": [{"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {}}], "colour": "red",
+        "messages": [{"role": "user",
+                      "content": [{"type": "text", "text": "hi", "cache_control": {}}],
+        "colour": "red",
                       "name": "Ann"}],
-        "top_a": None, "cache_prompt": True, "provider": {"order": ["x"]}, "\x1b[31m" + "x" * 200: 1,
-        "chat_template_kwargs": {"enable_thinking": False, "preserve": True}, "stream_options": {"what": 1},
-        "tools": [{"type": "function", "function": {"name": "f", "colour": 1}, "cache_control": 1}, {"type": "magic"}],
-        "response_format": {"type": "text", "colour": 1}, "verbosity": "low", "service_tier": "auto",
+        "top_a": None, "cache_prompt": True, "provider": {"order": ["x"]},
+        "\x1b[31m" + "x" * 200: 1,
+        "chat_template_kwargs": {"enable_thinking": False, "preserve": True},
+        "stream_options": {"what": 1},
+        "tools": [{"type": "function", "function": {"name": "f", "colour": 1}, "cache_control": 1},
+                  {"type": "magic"}],
+        "response_format": {"type": "text", "colour": 1}, "verbosity": "low",
+        "service_tier": "auto",
     }  # fmt: skip
     fields = Fields(body)
     order = chat_order(fields, "m")
@@ -413,8 +422,10 @@ def test_what_no_one_knows_is_ignored_and_noted_by_its_place() -> None:
     )
     named = {place for place in fields.ignored if "x" * 40 not in place}
     assert named == {
-        "model (always m)", "messages[].colour", "cache_prompt", "provider", "chat_template_kwargs.preserve",
-        "stream_options.what", "tools[].function.colour", "tools[].cache_control", "tools of type magic",
+        "model (always m)", "messages[].colour", "cache_prompt", "provider",
+        "chat_template_kwargs.preserve",
+        "stream_options.what", "tools[].function.colour", "tools[].cache_control",
+        "tools of type magic",
         "response_format.colour",
     }  # fmt: skip
     assert all(is_line(place) for place in fields.ignored)
@@ -440,7 +451,8 @@ def test_ignored_fields_of_one_request_are_bounded() -> None:
 
 def test_values_that_mean_none_or_all_are_read_as_such() -> None:
     body = b"\xef\xbb\xbf" + json.dumps(
-        {"messages": HI, "max_tokens": -1, "top_k": -1.0, "repeat_last_n": -1, "seed": 4.0, "stop": ["", None, "x"],
+        {"messages": HI, "max_tokens": -1, "top_k": -1.0, "repeat_last_n": -1, "seed": 4.0,
+         "stop": ["", None, "x"],
          "top_logprobs": 3, "n": 1.0, "reasoning_effort": "default", "model": ""}
     ).encode()  # fmt: skip
     order = chat_order(read_json(body), "m")
@@ -470,9 +482,12 @@ def test_the_limit_has_several_names(fields: dict[str, Any], limit: int | None) 
 
 def test_what_asks_for_nothing_is_allowed() -> None:
     neutral = {
-        "model": "m", "n": 1, "logit_bias": None, "presence_penalty": None, "frequency_penalty": None, "tools": [],
-        "tool_choice": "auto", "response_format": {"type": "text"}, "user": "u", "metadata": {"a": "b"}, "store": False,
-        "stop": None, "seed": None, "stream": None, "temperature": None, "parallel_tool_calls": True,
+        "model": "m", "n": 1, "logit_bias": None, "presence_penalty": None,
+        "frequency_penalty": None, "tools": [],
+        "tool_choice": "auto", "response_format": {"type": "text"}, "user": "u",
+        "metadata": {"a": "b"}, "store": False,
+        "stop": None, "seed": None, "stream": None, "temperature": None,
+        "parallel_tool_calls": True,
     }  # fmt: skip
     order = chat_order(Fields({"messages": HI, **neutral}), "m")
     assert (order.sampling, order.stops, order.is_streamed, order.n_logprobs) == (
@@ -484,14 +499,16 @@ def test_what_asks_for_nothing_is_allowed() -> None:
 
 
 SPELLINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"presence_penalty": 1, "frequency_penalty": -0.5}, {"presence_penalty": 1.0, "frequency_penalty": -0.5}),
+    ({"presence_penalty": 1, "frequency_penalty": -0.5},
+     {"presence_penalty": 1.0, "frequency_penalty": -0.5}),
     ({"repetition_penalty": 1.05}, {"repeat_penalty": 1.05}),
     ({"repetition_penalty": 1.05, "repeat_penalty": 1.2}, {"repeat_penalty": 1.2}),
     ({"repeat_last_n": 9}, {"repeat_window": 9}),
     ({"repeat_last_n": -1}, {"repeat_window": 2**31 - 1}),
     ({"typical_p": 0.9, "top_n_sigma": 1}, {"typical_p": 0.9, "top_n_sigma": 1.0}),
     ({"top_n_sigma": -1}, {"top_n_sigma": 0.0}),
-    ({"xtc_probability": 0.5, "xtc_threshold": 0.2}, {"xtc_probability": 0.5, "xtc_threshold": 0.2}),
+    ({"xtc_probability": 0.5, "xtc_threshold": 0.2},
+     {"xtc_probability": 0.5, "xtc_threshold": 0.2}),
     (
         {"dry_multiplier": 0.8, "dry_base": 2, "dry_allowed_length": 3, "dry_penalty_last_n": -1},
         {"dry_multiplier": 0.8, "dry_base": 2.0, "dry_allowed_length": 3, "dry_window": 0},
@@ -502,7 +519,8 @@ SPELLINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"ignore_eos": True}, {"ignore_eos": True}),
     ({"logit_bias": {}}, {"logit_bias": ()}),
     ({"logit_bias": {"50": -100, " a": 1.5}}, {"logit_bias": ((50, -100.0), (" a", 1.5))}),
-    ({"logit_bias": [[50, False], ["x", 2], ["7", 1]]}, {"logit_bias": ((50, -1e9), ("x", 2.0), (7, 1.0))}),
+    ({"logit_bias": [[50, False], ["x", 2], ["7", 1]]},
+     {"logit_bias": ((50, -1e9), ("x", 2.0), (7, 1.0))}),
 ]  # fmt: skip
 
 

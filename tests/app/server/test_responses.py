@@ -89,7 +89,8 @@ def test_an_engine_that_fails_ends_the_stream_with_an_error(server: Serving) -> 
 
 TOOL: dict[str, Any] = {
     "type": "function", "name": "get_weather", "strict": True,
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}},
+                   "required": ["city"]},
 }  # fmt: skip
 CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
 
@@ -135,7 +136,8 @@ def test_a_streamed_call_is_built_up_by_its_events(server: Serving) -> None:
         final = stream.get_final_response()
     told = [event.type.removeprefix("response.") for event in events]
     assert told[-6:] == [
-        "output_item.done", "output_item.added", "function_call_arguments.delta", "function_call_arguments.done",
+        "output_item.done", "output_item.added", "function_call_arguments.delta",
+        "function_call_arguments.done",
         "output_item.done", "completed",
     ]  # fmt: skip
     assert [event.sequence_number for event in events] == list(range(len(events)))  # type: ignore[union-attr]
@@ -159,20 +161,31 @@ def test_a_streamed_call_is_built_up_by_its_events(server: Serving) -> None:
 def test_fields_of_agents_are_read_and_the_rest_is_noted() -> None:
     fields = Fields(
         {
-            "model": "gpt-5-codex", "instructions": "be brief", "store": False, "stream": True, "metadata": {"a": "b"},
-            "include": ["reasoning.encrypted_content"], "prompt_cache_key": "k", "previous_response_id": None,
-            "parallel_tool_calls": False, "truncation": "auto", "reasoning": {"effort": "medium", "summary": "auto"},
-            "text": {"verbosity": "low", "format": {"type": "json_schema", "name": "x", "schema": {}, "strict": True}},
-            "temperature": 0.5, "service_tier": None, "client_metadata": {"x": "y"}, "future_field": 1,
-            "tools": [TOOL, {"type": "web_search"}, {"type": "local_shell"}, {"type": "custom", "name": "apply_patch"},
+            "model": "gpt-5-codex", "instructions": "be brief", "store": False, "stream": True,
+            "metadata": {"a": "b"},
+            "include": ["reasoning.encrypted_content"], "prompt_cache_key": "k",
+            "previous_response_id": None,
+            "parallel_tool_calls": False, "truncation": "auto", "reasoning": {"effort": "medium",
+                                                                              "summary": "auto"},
+            "text": {"verbosity": "low", "format": {"type": "json_schema", "name": "x",
+                                                    "schema": {}, "strict": True}},
+            "temperature": 0.5, "service_tier": None, "client_metadata": {"x": "y"},
+            "future_field": 1,
+            "tools": [TOOL, {"type": "web_search"}, {"type": "local_shell"},
+                      {"type": "custom", "name": "apply_patch"},
                       {"type": "mcp", "server_label": "x", "server_url": "https://mcp.example"}],
             "input": [
-                {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "in French"}]},
+                {"type": "message", "role": "developer",
+                 "content": [{"type": "input_text", "text": "in French"}]},
                 {"role": "user", "content": "a"},
-                {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x", "content": None},
-                {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "phase": "commentary",
-                 "content": [{"type": "output_text", "text": "let me", "annotations": [], "logprobs": []}]},
-                {"type": "function_call", "id": "fc_1", "status": "completed", "call_id": "c1", "name": "get_weather",
+                {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x",
+                 "content": None},
+                {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
+                 "phase": "commentary",
+                 "content": [{"type": "output_text", "text": "let me", "annotations": [],
+                              "logprobs": []}]},
+                {"type": "function_call", "id": "fc_1", "status": "completed", "call_id": "c1",
+                 "name": "get_weather",
                  "arguments": "{}"},
                 {"type": "item_reference", "id": "msg_0"},
                 {"type": "web_search_call", "id": "ws_1", "status": "completed"},

@@ -680,7 +680,8 @@ def test_fields_of_messages_are_all_saved():
     names -= {"sources"}  # known from the question
     of_tools = {"calls", "calls_at", "results"}
     assert names == of_tools | {
-        "role", "text", "ending", "figures", "thinking", "is_edited", "folded", "ids", "raw", "is_missing", "others",
+        "role", "text", "ending", "figures", "thinking", "is_edited", "folded", "ids", "raw",
+        "is_missing", "others",
         "server_fields",
     }  # fmt: skip
 

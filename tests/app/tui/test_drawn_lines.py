@@ -266,7 +266,8 @@ def test_with_nothing_known_nothing_is_claimed():
     assert "no model is open" in shown
     assert "B/s" not in shown
     empty = dataclasses.replace(
-        SAMPLE, core_loads=(), clock_ghz=None, most_clock_ghz=None, temperature_c=None, governor=None, battery=None,
+        SAMPLE, core_loads=(), clock_ghz=None, most_clock_ghz=None, temperature_c=None,
+        governor=None, battery=None,
         own_bytes=None, available_bytes=None, swap_used_bytes=None, disk_bytes_per_s=None,
         others_cores=None, weights_resident_bytes=None, throttled=None, threads_working=None,
     )  # fmt: skip

@@ -10,8 +10,10 @@ DISTINCT = [*{module: name for name, module in reversed(ARCHITECTURES.items())}.
 """The first architecture of each file of ``engine/models``: others with the same layers are other
 names of it."""
 KINDS = (
-    "llama", "phi2", "phi3", "gemma2", "gemma3", "gemma4", "olmo2", "mistral3", "cohere2", "glm4", "bloom", "gpt2",
-    "granite_swa", "gpt-oss", "dbrx", "bailingmoe2", "smallthinker", "muse-glimmer", "apertus", "bitnet", "deepseek2",
+    "llama", "phi2", "phi3", "gemma2", "gemma3", "gemma4", "olmo2", "mistral3", "cohere2", "glm4",
+    "bloom", "gpt2",
+    "granite_swa", "gpt-oss", "dbrx", "bailingmoe2", "smallthinker", "muse-glimmer", "apertus",
+    "bitnet", "deepseek2",
     "minicpm3", "qwen35", "qwen3next", "lfm2moe", "falcon-h1", "granitehybrid", "nemotron_h_moe",
 )  # fmt: skip
 """One architecture with each kind of rope, mask, norm, feed-forward, mixer and order of branches:

@@ -580,7 +580,8 @@ def unlike_layers(described: tiny_gguf.TinyGGUF) -> None:
         kv_dim = head_dim * kv_heads[layer]
         width = hidden[layer]
         for name, rows, cols in (
-            ("attn_k", kv_dim, 64), ("attn_v", kv_dim, 64), ("ffn_gate", width, 64), ("ffn_up", width, 64),
+            ("attn_k", kv_dim, 64), ("attn_v", kv_dim, 64), ("ffn_gate", width, 64),
+            ("ffn_up", width, 64),
             ("ffn_down", 64, width),
         ):  # fmt: skip
             full_name = f"blk.{layer}.{name}.weight"
@@ -1497,7 +1498,8 @@ _STATED = {
     "llama": {"rope.scaling.factor": 4.0},
 }
 _OLMO3 = {
-    **YARN, "attention.sliding_window": WINDOW, "attention.sliding_window_pattern": np.array([True, False, True]),
+    **YARN, "attention.sliding_window": WINDOW,
+    "attention.sliding_window_pattern": np.array([True, False, True]),
 }  # fmt: skip
 VARIANTS = {
     **{

@@ -23,13 +23,16 @@ PLAIN = 32
 VALUE = 16
 N_HEADS = 4
 KEYS = {
-    "attention.head_count_kv": 1, "attention.key_length": RANK + TURNED, "attention.value_length": RANK,
-    "attention.kv_lora_rank": RANK, "attention.key_length_mla": PLAIN + TURNED, "attention.value_length_mla": VALUE,
+    "attention.head_count_kv": 1, "attention.key_length": RANK + TURNED,
+    "attention.value_length": RANK,
+    "attention.kv_lora_rank": RANK, "attention.key_length_mla": PLAIN + TURNED,
+    "attention.value_length_mla": VALUE,
     "rope.dimension_count": TURNED, "expert_feed_forward_length": 64, "expert_shared_count": 2,
     "leading_dense_block_count": 1,
 }  # fmt: skip
 YARN = {
-    "rope.scaling.type": "yarn", "rope.scaling.factor": 40.0, "rope.scaling.original_context_length": 16,
+    "rope.scaling.type": "yarn", "rope.scaling.factor": 40.0,
+    "rope.scaling.original_context_length": 16,
     "rope.scaling.yarn_log_multiplier": 0.0707,
 }  # fmt: skip
 SIGMOID = {"expert_gating_func": 2, "expert_weights_norm": True, "expert_weights_scale": 1.5}

@@ -96,7 +96,8 @@ def tiny(
     described.set(KEY + "shared_kv_layers", shared)
     for key, value in {
         "attention.key_length_swa": width // 2, "attention.value_length_swa": width // 2,
-        "rope.dimension_count_swa": width // 2, "rope.freq_base": 1000.0, "rope.freq_base_swa": 50.0,
+        "rope.dimension_count_swa": width // 2, "rope.freq_base": 1000.0,
+        "rope.freq_base_swa": 50.0,
         "final_logit_softcapping": 0.5,
     }.items():  # fmt: skip
         described.set(f"gemma4.{key}", value)
@@ -217,7 +218,8 @@ def test_heads_windows_and_caches_are_those_of_each_layer(tmp_path: Path) -> Non
         for one in model.config.attentions.values()
     ]
     assert found == [
-        (1, 8, WINDOW, local, None), (2, 16, None, whole, None), (1, 8, WINDOW, local, 0), (2, 16, None, whole, 1),
+        (1, 8, WINDOW, local, None), (2, 16, None, whole, None), (1, 8, WINDOW, local, 0),
+        (2, 16, None, whole, 1),
         (1, 8, WINDOW, local, 0), (2, 16, None, whole, 1),
     ]  # fmt: skip
     assert {one.scale for one in model.config.attentions.values()} == {1.0}

@@ -110,7 +110,8 @@ def test_each_token_adds_what_its_type_takes(tmp_path: Path) -> None:
     )
     needed = {name: model.session(n_ctx=64, kv=name).kv_bytes / 64 for name in KV_TYPES}
     assert needed == {
-        "f16": 128, "f32": 256, "q8_0": 72, "q4_0": 40, "f16/q8_0": 100, "f16/q4_0": 84, "q8_0/q4_0": 56,
+        "f16": 128, "f32": 256, "q8_0": 72, "q4_0": 40, "f16/q8_0": 100, "f16/q4_0": 84,
+        "q8_0/q4_0": 56,
     }  # fmt: skip
     model.close()
 

@@ -113,7 +113,8 @@ def test_a_tied_head_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"architectures": ["NeverHeardOf"]}, "config.json: architecture NeverHeardOf cannot be converted; can be: "),
+        ({"architectures": ["NeverHeardOf"]},
+         "config.json: architecture NeverHeardOf cannot be converted; can be: "),
         ({"architectures": None}, "config.json: architecture missing cannot be converted"),
         ({"hidden_size": None}, "config.json: hidden_size is missing"),
         ({"hidden_size": "64"}, "config.json: hidden_size is 64: must be a whole number"),
@@ -124,7 +125,8 @@ def test_a_tied_head_is_left_out(tmp_path: Path) -> None:
         ({"num_attention_heads": 3}, "config.json: 3 heads do not fit a projection of 64 rows"),
         ({"rms_norm_eps": 1e999}, "config.json: rms_norm_eps is inf: must be a number"),
         ({"hidden_act": "gelu"}, "config.json: hidden_act is gelu: llama means silu"),
-        ({"rope_scaling": {"rope_type": "odd"}}, "config.json: rope_type is 'odd'; supported: default, linear"),
+        ({"rope_scaling": {"rope_type": "odd"}},
+         "config.json: rope_type is 'odd'; supported: default, linear"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 0}},
          "config.json: factor is 0: must be a number from 1"),
         ({"num_hidden_layers": 10**9},
@@ -133,7 +135,8 @@ def test_a_tied_head_is_left_out(tmp_path: Path) -> None:
         ({"text_config": []}, "config.json: text_config is a list: must be an object"),
         ({"architectures": [5]}, "config.json: architectures is a list: must be a list of names"),
         ({"quantization": {"bits": 4}}, "config.json: the weights are quantised (quantization)"),
-        ({"quantization_config": {"quant_method": "awq"}}, "config.json: the weights are quantised (awq)"),
+        ({"quantization_config": {"quant_method": "awq"}},
+         "config.json: the weights are quantised (awq)"),
     ],
 )  # fmt: skip
 def test_settings_that_cannot_be_are_refused(

@@ -48,9 +48,13 @@ def sequence(*steps: dict[str, Any]) -> dict[str, Any]:
         (SPLIT, False, "qwen2"),
         (BYTES, False, "gpt-2"),
         (sequence({"type": "Digits", "individual_digits": True}, BYTES), False, "smollm"),
-        (sequence(regex(PRE_TOKENIZERS["llama-bpe"].expressions[0])), True, "llama-bpe"),  # type: ignore[arg-type]
-        (sequence(regex(PRE_TOKENIZERS["llama-bpe"].expressions[0], "Removed", True)), False, "smaug-bpe"),  # type: ignore[arg-type]
-        (sequence(regex(r"\p{N}{1,3}"), regex("[一-龥぀-ゟ゠-ヿ]+"), regex(PRE_TOKENIZERS["deepseek-v3"].expressions[2])), False, "deepseek-v3"),  # type: ignore[arg-type]  # noqa: E501
+        (sequence(regex(PRE_TOKENIZERS["llama-bpe"].expressions[0])), True, "llama-bpe"),
+        # type: ignore[arg-type]
+        (sequence(regex(PRE_TOKENIZERS["llama-bpe"].expressions[0], "Removed", True)), False,
+         "smaug-bpe"),  # type: ignore[arg-type]
+        (sequence(regex(r"\p{N}{1,3}"), regex("[一-龥぀-ゟ゠-ヿ]+"),
+                  regex(PRE_TOKENIZERS["deepseek-v3"].expressions[2])), False, "deepseek-v3"),
+        # type: ignore[arg-type]
     ],
 )  # fmt: skip
 def test_ways_to_cut_words_are_known_by_what_they_do(
@@ -259,14 +263,20 @@ def unigram(normalizer: Any = None, **model: Any) -> dict[str, Any]:
     ("changes", "line"),
     [
         ({"model": {"type": "Odd"}}, "tokenizer.json: its model is Odd; supported: BPE"),
-        ({"model": {"type": "BPE", "vocab": {}, "merges": []}}, "tokenizer.json: model.vocab is no table"),
-        ({"model": {"type": "BPE", "vocab": {"a": -1}, "merges": []}}, "tokenizer.json: model.vocab is no table"),
-        ({"model": {"type": "BPE", "vocab": {"a": 1}, "merges": [["a"]]}}, "tokenizer.json: model.merges is no list"),
+        ({"model": {"type": "BPE", "vocab": {}, "merges": []}},
+         "tokenizer.json: model.vocab is no table"),
+        ({"model": {"type": "BPE", "vocab": {"a": -1}, "merges": []}},
+         "tokenizer.json: model.vocab is no table"),
+        ({"model": {"type": "BPE", "vocab": {"a": 1}, "merges": [["a"]]}},
+         "tokenizer.json: model.merges is no list"),
         ({"model": {"type": "BPE", "vocab": {"a": 1}}}, "tokenizer.json: model.merges is no list"),
-        ({"normalizer": {"type": "Lowercase"}}, "tokenizer.json: normalizer Lowercase is not supported"),
+        ({"normalizer": {"type": "Lowercase"}},
+         "tokenizer.json: normalizer Lowercase is not supported"),
         ({"added_tokens": [{"id": "1"}]}, "tokenizer.json: added_tokens has no sound entry"),
-        ({"model": {"type": "Unigram", "vocab": [["a"]]}}, "tokenizer.json: model.vocab has no sound piece 0"),
-        ({"added_tokens": [{"id": 900, "content": "x"}]}, "config.json: the vocabulary has 901 tokens"),
+        ({"model": {"type": "Unigram", "vocab": [["a"]]}},
+         "tokenizer.json: model.vocab has no sound piece 0"),
+        ({"added_tokens": [{"id": 900, "content": "x"}]},
+         "config.json: the vocabulary has 901 tokens"),
         ({"added_tokens": [{"id": 10**9, "content": "x"}]},
          "config.json: the vocabulary has 1000000001 tokens"),
         ({"added_tokens": [{"id": -1, "content": "x"}]},

@@ -163,7 +163,8 @@ KEYS: dict[str, tuple[Break, str]] = {
     },
     "empty": (lambda t: t.set(b"", 1), "empty name"),
     "twice, same": (lambda t: t.keys.append(t.keys[0]), "twice"),
-    "twice, conflicting": (lambda t: t.keys.append(tiny_gguf.Key("general.architecture", U32, bytes(4))), "twice"),
+    "twice, conflicting": (lambda t: t.keys.append(tiny_gguf.Key("general.architecture", U32,
+                                                                 bytes(4))), "twice"),
     "not utf-8": (lambda t: t.set(b"\xff\xfe", 1), "UTF-8"),
     "escapes": (lambda t: t.set("\x1b[31mred\n", 1), "control characters"),
     "70 kB": (lambda t: t.set("k" * 70000, 1), "70000 bytes"),
@@ -179,7 +180,8 @@ KEYS: dict[str, tuple[Break, str]] = {
         f"array of {n} u64": (lambda t, n=n: t.set_raw("x", ARRAY, array(U64, n, b"")), "x needs")
         for n in (TOP, 2**63, 2**61, 2**61 + 1, LONG)
     },
-    "array of 2^62+1 f32": (lambda t: t.set_raw("x", ARRAY, array(F32, 2**62 + 1, bytes(4))), "x needs"),
+    "array of 2^62+1 f32": (lambda t: t.set_raw("x", ARRAY, array(F32, 2**62 + 1, bytes(4))),
+                            "x needs"),
     **{
         f"array of {n} strings": (lambda t, n=n: t.set_raw("x", ARRAY, array(STRING, n, b"")), "x")
         for n in (TOP, 2**32, LONG, 10**6)
@@ -188,11 +190,15 @@ KEYS: dict[str, tuple[Break, str]] = {
         lambda t: t.set_raw("x", ARRAY, array(STRING, 2, string("a") + string("", TOP))),
         "x[1]",
     ),
-    "element type 13": (lambda t: t.set_raw("x", ARRAY, array(13, 1, bytes(8))), "unknown element type 13"),
-    "nested array": (lambda t: t.set_raw("x", ARRAY, array(ARRAY, 1, array(U32, 1, bytes(4)))), "array of arrays"),
-    "20,000 levels": (lambda t: t.set_raw("x", ARRAY, array(ARRAY, 1, b"") * 20000), "array of arrays"),
+    "element type 13": (lambda t: t.set_raw("x", ARRAY, array(13, 1, bytes(8))),
+                        "unknown element type 13"),
+    "nested array": (lambda t: t.set_raw("x", ARRAY, array(ARRAY, 1, array(U32, 1, bytes(4)))),
+                     "array of arrays"),
+    "20,000 levels": (lambda t: t.set_raw("x", ARRAY, array(ARRAY, 1, b"") * 20000),
+                      "array of arrays"),
     "bool 2": (lambda t: t.set_raw("x", BOOL, b"\2"), "bool of value 2"),
-    "bool 2 in an array": (lambda t: t.set_raw("x", ARRAY, array(BOOL, 2, b"\1\2")), "bool of value 2"),
+    "bool 2 in an array": (lambda t: t.set_raw("x", ARRAY, array(BOOL, 2, b"\1\2")),
+                           "bool of value 2"),
     **{
         f"alignment {n}": (lambda t, n=n: t.set("general.alignment", n), "general.alignment is")
         for n in (0, 4, 13, 2**31)
@@ -234,7 +240,8 @@ NORM = "blk.0.attn_norm.weight"
 
 
 TENSORS: dict[str, tuple[Break, str]] = {
-    **{f"name length {n}": (edit(Q, name_length=n), "tensor 13 (name)") for n in (TOP, 2**63, LONG)},
+    **{f"name length {n}": (edit(Q, name_length=n), "tensor 13 (name)") for n in (TOP, 2**63,
+                                                                                  LONG)},
     "name empty": (edit(Q, name=""), "empty name"),
     "name of 64 bytes": (edit(Q, name="n" * 64), "64 bytes"),
     "name twice": (edit(Q, name="blk.1.attn_k.weight"), "twice"),
@@ -249,24 +256,30 @@ TENSORS: dict[str, tuple[Break, str]] = {
     "byte count wraps to the right value": (edit(Q, dims=[64, 64, 2**50 + 1, 1]), "dimension 2"),
     "in reach by dimension, not by product": (edit(Q, dims=[10**6, 10**6, 10**6]), "past the end"),
     "119 GiB": (edit(Q, dims=[178956, 178956]), "past the end"),
-    "transposed": (edit("blk.0.ffn_up.weight", dims=[96, 64]), "64 x 96, the hyperparameters say 96 x 64"),
+    "transposed": (edit("blk.0.ffn_up.weight", dims=[96, 64]),
+                   "64 x 96, the hyperparameters say 96 x 64"),
     "flattened": (edit(Q, dims=[4096]), "blk.1.attn_q.weight has shape 4096"),
     "one dimension more": (edit(Q, dims=[64, 32, 2]), "shape 2 x 32 x 64"),
-    "rows for the wrong head count": (edit("blk.0.attn_k.weight", dims=[64, 16]), "attn_k.weight has shape 16 x 64"),
+    "rows for the wrong head count": (edit("blk.0.attn_k.weight", dims=[64, 16]),
+                                      "attn_k.weight has shape 16 x 64"),
     "norm too short": (edit(NORM, dims=[32]), "blk.0.attn_norm.weight has shape 32"),
-    **{f"type {n}": (edit(Q, ggml_type=n), f"ggml type {n}") for n in (4, 5, 31, 36, 99, 2**32 - 1)},
+    **{f"type {n}": (edit(Q, ggml_type=n), f"ggml type {n}") for n in (4, 5, 31, 36, 99,
+                                                                       2**32 - 1)},
     **{f"type {n}": (edit(Q, ggml_type=n), f"ggml type {n}") for n in (24, 25, 26)},
-    "a type without kernels": (edit("output.weight", dims=[256, 32], ggml_type=17), "output.weight"),
+    "a type without kernels": (edit("output.weight", dims=[256, 32], ggml_type=17),
+                               "output.weight"),
     "a wider type": (edit(Q, ggml_type=27), "overlaps"),
     "a wider type at the end": (edit("blk.1.ffn_down.weight", ggml_type=28), "past the end"),
     "norm in half precision": (edit(NORM, ggml_type=1), "must be F32"),
     "rows no multiple of Q4_K's block": (edit(Q, ggml_type=12), "Q4_K's block of 256"),
     "rows no multiple of Q8_0's block": (edit(Q, dims=[48, 64], ggml_type=8), "Q8_0's block of 32"),
-    **{f"offset {n}": (edit(Q, offset=n), "past the end") for n in (2**40, 2**63, 2**64 - 32, 2**64 - 12288)},
+    **{f"offset {n}": (edit(Q, offset=n), "past the end") for n in (2**40, 2**63, 2**64 - 32,
+                                                                    2**64 - 12288)},
     "offset misaligned by 1": (edit(Q, offset=1), "alignment"),
     "offset misaligned by 4": (edit(Q, offset=4), "alignment"),
     "same place as another": (edit("blk.1.attn_q.weight", offset=0), "overlaps"),
-    "partial overlap": (lambda t: edit("output_norm.weight", offset=len(t.tensors[0].data) - 32)(t), "overlaps"),
+    "partial overlap": (lambda t: edit("output_norm.weight", offset=len(t.tensors[0].data) - 32)(t),
+                        "overlaps"),
     "all at zero": (lambda t: [setattr(tensor, "offset", 0) for tensor in t.tensors], "overlaps"),
     "at the end of the file": (
         lambda t: edit("output_norm.weight", offset=sum(len(x.data) for x in t.tensors))(t),

@@ -39,7 +39,8 @@ def test_the_names_of_mixes_are_those_of_the_gguf_package() -> None:
 
 @pytest.mark.parametrize(
     ("value", "kind"),
-    [(200, U8), (-100, I8), (60000, U16), (-30000, I16), (-5, I32), (2**63, U64), (-(2**60), I64), (0.1, F64),
+    [(200, U8), (-100, I8), (60000, U16), (-30000, I16), (-5, I32), (2**63, U64), (-(2**60), I64),
+     (0.1, F64),
      (True, None), (False, None), (7, None), (0.5, None), ("Grüße, 世界", None), ("", None)],
 )  # fmt: skip
 def test_scalars_come_back_as_pythons_own(value: object, kind: int | None, tmp_path: Path) -> None:

@@ -288,7 +288,8 @@ def test_messages_in_any_order_have_the_ids_of_their_text() -> None:
     text = "".join(
         f"<|im_start|>{role}\n{said}<|im_end|>\n"
         for role, said in (
-            ("system", "be brief"), ("assistant", "hello"), ("user", "one"), ("user", "two"), ("system", "in French"),
+            ("system", "be brief"), ("assistant", "hello"), ("user", "one"), ("user", "two"),
+            ("system", "in French"),
         )
     )  # fmt: skip
     assert chat.prompt_ids() == BYTES.encode(f"{text}<|im_start|>assistant\n")

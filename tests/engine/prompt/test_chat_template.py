@@ -94,7 +94,8 @@ def test_a_list_as_python_writes_it_is_no_rendering(process: TemplateProcess) ->
         ("{% set ns = namespace(n=1) %}{% set ns.n = ns.n + 1 %}{{ ns.n }}", "2"),
         ("{{ dict(a=1, **{'b': 2}) }}", "{'a': 1, 'b': 2}"),
         ("{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}", "aba"),
-        ("{% set j = joiner(', ') %}{% for i in range(3) %}{{ j() }}{{ i }}{% endfor %}", "0, 1, 2"),
+        ("{% set j = joiner(', ') %}{% for i in range(3) %}{{ j() }}{{ i }}{% endfor %}",
+         "0, 1, 2"),
         ("{{ lipsum(n=1, html=False) | length > 20 }}", "True"),
         ("{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}{% if i == 4 %}{% break %}{% endif %}"
          "{{ i }}{% endfor %}", "013"),
@@ -102,7 +103,8 @@ def test_a_list_as_python_writes_it_is_no_rendering(process: TemplateProcess) ->
         ("{{ {'b': 'é'} | tojson(ensure_ascii=True, indent=1) }}", '{\n "b": "\\u00e9"\n}'),
         ("{{ {'b': 1, 'a': 2} | tojson(separators=(',', ':'), sort_keys=True) }}", '{"a":2,"b":1}'),
         ("{{ strftime_now('%Y') | length }}{% generation %}x{% endgeneration %}", "4x"),
-        ("{{ ('a' ~ 1) is string }}{{ undefined_name is defined }}{{ [3, 1] | sort | first }}", "TrueFalse1"),
+        ("{{ ('a' ~ 1) is string }}{{ undefined_name is defined }}{{ [3, 1] | sort | first }}",
+         "TrueFalse1"),
     ],
 )  # fmt: skip
 def test_templates_have_the_environment_they_are_written_for(

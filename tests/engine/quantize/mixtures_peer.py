@@ -64,14 +64,17 @@ CASES = {
     "llama 2": Case("llama", 22, (32, 32), (*ATTENTION, *DENSE)),
     "llama 2 of 70B": Case("llama", 80, (64, 8), (*ATTENTION, *DENSE)),
     "qwen2 of odd rows": Case("qwen2", 24, (14, 2), (*ATTENTION, *DENSE), n_cols=896, is_tied=True),
-    "gpt2 of odder rows": Case("gpt2", 12, (12, 12), ("attn_qkv", "attn_output", "ffn_up", "ffn_down"), n_cols=100),
+    "gpt2 of odder rows": Case("gpt2", 12, (12, 12), ("attn_qkv", "attn_output", "ffn_up",
+                                                      "ffn_down"), n_cols=100),
     "falcon": Case("falcon", 32, (71, 1), ("attn_qkv", "attn_output", "ffn_up", "ffn_down")),
     "mixtral": Case("llama", 32, (32, 8), (*ATTENTION, *EXPERTS), n_experts=8),
     "qwen3moe": Case("qwen3moe", 48, (32, 4), (*ATTENTION, *EXPERTS), n_experts=128),
     "deepseek2": Case(
-        "deepseek2", 27, (16, 16), ("attn_q", "attn_kv_b", "attn_output", *EXPERTS, "ffn_down_shexp"), 64
+        "deepseek2", 27, (16, 16), ("attn_q", "attn_kv_b", "attn_output", *EXPERTS,
+                                    "ffn_down_shexp"), 64
     ),
-    "lfm2": Case("lfm2", 16, (32, 8), (*ATTENTION, *DENSE, "shortconv.conv", "shortconv.in_proj"), is_tied=True),
+    "lfm2": Case("lfm2", 16, (32, 8), (*ATTENTION, *DENSE, "shortconv.conv", "shortconv.in_proj"),
+                 is_tied=True),
 }  # fmt: skip
 
 
@@ -92,7 +95,8 @@ class _Description(ctypes.Structure):
     _fields_ = (
         ("architecture", ctypes.c_char_p),
         *((name, ctypes.c_uint32) for name in (
-            "n_embd", "n_ff", "n_layer", "n_head", "n_head_kv", "n_expert", "n_embd_head_k", "n_embd_head_v"
+            "n_embd", "n_ff", "n_layer", "n_head", "n_head_kv", "n_expert", "n_embd_head_k",
+            "n_embd_head_v"
         )),
     )  # fmt: skip
 

@@ -48,7 +48,8 @@ def reply(
         Sampling.greedy(),
         Sampling(seed=3),
         Sampling(seed=4, temperature=0.3, repeat_penalty=1.3),
-        Sampling(seed=5, top_k=0, typical_p=0.9, xtc_probability=0.2, dry_multiplier=0.2, presence_penalty=0.1),
+        Sampling(seed=5, top_k=0, typical_p=0.9, xtc_probability=0.2, dry_multiplier=0.2,
+                 presence_penalty=0.1),
     ],
     ids=["greedy", "drawn", "penalised", "with everything"],
 )  # fmt: skip

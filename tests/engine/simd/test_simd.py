@@ -57,7 +57,8 @@ def test_lanes_of_integers(given: Input) -> None:
     table = np.concatenate([b[:16][index[:16]], b[16:][index[16:]]])
     wanted = {
         "add": a + b, "sub": a - b, "mul": a16 * b16, "and": a & b, "or": a | b, "xor": a ^ b,
-        "shift_right": logical_shift_16(a, 3), "shift_left": logical_shift_16(a, -5), "shift_lanes_left": a16 << 3,
+        "shift_right": logical_shift_16(a, 3), "shift_left": logical_shift_16(a, -5),
+        "shift_lanes_left": a16 << 3,
         "shift_lanes_right": a32 >> 7, "shift_left_i32": a32 << 9,
         "abs": np.abs(a), "sign": b * np.sign(a), "lookup": table,
     }  # fmt: skip
@@ -92,10 +93,13 @@ def test_products_and_sums_of_neighbours(given: Input) -> None:
         "fold_fours": in_halves(a16, b16, lambda half: half[:4] + half[4:]),
         "fold_twos": in_halves(a16, b16, lambda half: half[[0, 1, 4, 5]] + half[[2, 3, 6, 7]]),
         "fold_neighbours": in_halves(a32, b32, neighbours),
-        "add_halves": np.concatenate([a32[:4] + a32[4:], b32[:4] + b32[4:]]), "sum_i32x8": a32.sum(dtype=np.int32),
+        "add_halves": np.concatenate([a32[:4] + a32[4:], b32[:4] + b32[4:]]),
+        "sum_i32x8": a32.sum(dtype=np.int32),
         "sum_i32x4": a32[:4].sum(dtype=np.int32), "splat_i16": np.full(16, -3, np.int16),
-        "splat_i32": np.full(8, -70000, np.int32), "pairs_i16": np.tile(np.array([-8, 5], np.int16), 8),
-        "in_order": a16, "maddwd_folded": np.int32(-63 * ((a & 15).astype(np.int32) * b).sum(dtype=np.int32)),
+        "splat_i32": np.full(8, -70000, np.int32), "pairs_i16": np.tile(np.array([-8, 5], np.int16),
+                                                                        8),
+        "in_order": a16,
+        "maddwd_folded": np.int32(-63 * ((a & 15).astype(np.int32) * b).sum(dtype=np.int32)),
         "add_fours": given.part(64, np.int32, 8) + fours,
     }  # fmt: skip
     assert_equal(results(simd_kernels.products, given), wanted)
@@ -159,10 +163,14 @@ def test_placement_of_lanes(given: Input) -> None:
         "interleave_low": np.stack([a16, b16], 1).reshape(2, 16)[:, :8].ravel(),
         "interleave_high": np.stack([a[:32], b], 1).reshape(2, 32)[:, 16:].ravel(),
         "half_lane0": np.repeat(a16[[0, 8]], 8), "half_lane5": np.repeat(a16[[5, 13]], 8),
-        "high_half_i8": np.concatenate([a[16:32], a[:16]]), "low_half_i16": a16[:8], "high_half_i16": a16[8:],
-        "even_quads": quads[:, :, 0].swapaxes(0, 1).ravel(), "odd_quads": quads[:, :, 1].swapaxes(0, 1).ravel(),
-        "each_twice": np.repeat(a16[:8], 2), "even_then_odd": np.concatenate([a[:16:2], a[1:16:2], a[:16]]),
-        "join": np.concatenate([a[:16], b[:16]]), "i32x8_of_i32x4": np.concatenate([a32[:4], np.zeros(4, np.int32)]),
+        "high_half_i8": np.concatenate([a[16:32], a[:16]]), "low_half_i16": a16[:8],
+        "high_half_i16": a16[8:],
+        "even_quads": quads[:, :, 0].swapaxes(0, 1).ravel(), "odd_quads": quads[:, :, 1].swapaxes(0,
+                                                                                                  1).ravel(),
+        "each_twice": np.repeat(a16[:8], 2),
+        "even_then_odd": np.concatenate([a[:16:2], a[1:16:2], a[:16]]),
+        "join": np.concatenate([a[:16], b[:16]]),
+        "i32x8_of_i32x4": np.concatenate([a32[:4], np.zeros(4, np.int32)]),
         "widen_8": u8[:8].astype(np.int16), "four_u32": a32[[3, 2, 1, 0, 0, 1, 2, 3]],
         "widen_i8": a[:16].astype(np.int16), "widen_u8": u8.astype(np.int16),
         "i32_of_i16": a16[:8].astype(np.int32), "as_i16x16": a16, "fifth_bits": bits[:32],
@@ -180,11 +188,13 @@ def test_lanes_of_floats(given: Input) -> None:
     halves = x[:4] + x[4:]
     quarters = halves[:2] + halves[2:]
     wanted = {
-        "fadd": x + y, "fsub": x - y, "fmul": x * y, "fdiv": x / y, "fma": out[128:160].view(np.float32),
+        "fadd": x + y, "fsub": x - y, "fmul": x * y, "fdiv": x / y,
+        "fma": out[128:160].view(np.float32),
         "fmax": np.maximum(x, y), "fmin": np.minimum(x, y), "fabs": np.abs(x),
         "f32_of_i32": given.part(0, np.int32, 8).astype(np.float32),
         "round_to_i32": np.rint(x * np.float32(1000)).astype(np.int32),
-        "load_i8_as_f32": given.part(0, np.int8, 8).astype(np.float32), "sum": quarters[0] + quarters[1],
+        "load_i8_as_f32": given.part(0, np.int8, 8).astype(np.float32),
+        "sum": quarters[0] + quarters[1],
         "max": x.max(),
     }  # fmt: skip
     assert_equal(out, wanted)
@@ -212,9 +222,12 @@ def test_halves_read_and_written(given: Input, special: bool) -> None:
         narrow = x.astype(np.float16)
     wanted = {
         "load_f16x8": halves[:8].astype(np.float32), "load_bf16x8": upper[:8],
-        "load_f16x8_strided": halves[::2].astype(np.float32), "load_f16": np.float32(halves[0]), "load_bf16": upper[0],
-        "halves_of_two": np.repeat(halves[:2], 4).astype(np.float32), "store_f16": narrow[:1].view(np.uint16),
-        "round_to_f16": narrow[:1].astype(np.float32), "first_f32": np.repeat(halves[:1], 8).astype(np.float32),
+        "load_f16x8_strided": halves[::2].astype(np.float32), "load_f16": np.float32(halves[0]),
+        "load_bf16": upper[0],
+        "halves_of_two": np.repeat(halves[:2], 4).astype(np.float32),
+        "store_f16": narrow[:1].view(np.uint16),
+        "round_to_f16": narrow[:1].astype(np.float32), "first_f32": np.repeat(halves[:1],
+                                                                              8).astype(np.float32),
         "fourth_f32": np.repeat(halves[3:4], 8).astype(np.float32),
     }  # fmt: skip
     assert_equal(results(simd_kernels.halves, given), wanted)

@@ -83,7 +83,8 @@ def test_an_unsupported_type_is_refused_with_the_supported_ones(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("quant", "file_type", "label"),
-    [("Q4_K", 15, "Q4_K_M"), ("Q4_K", 14, "Q4_K_S"), ("Q4_K", None, "Q4_K"), ("Q4_K", 7, "Q4_K"), ("Q4_K", 999, "Q4_K"),
+    [("Q4_K", 15, "Q4_K_M"), ("Q4_K", 14, "Q4_K_S"), ("Q4_K", None, "Q4_K"), ("Q4_K", 7, "Q4_K"),
+     ("Q4_K", 999, "Q4_K"),
      ("Q8_0", 7, "Q8_0"), ("F32", 0, "F32"), ("F32", "Q4_K_M", "F32"), ("Q4_0", 1, "Q4_0")],
 )  # fmt: skip
 def test_the_label_is_the_files_own_if_its_tensors_agree(
