@@ -853,8 +853,6 @@ class Session:
     def _finite_logits(self, computed: Logits | None = None) -> Logits:
         if computed is None:
             computed = self._pipeline.logits
-        else:
-            computed = computed
         logits: Logits = np.empty_like(computed)
         if not run("copy logits", LOGITS, logits=computed, n=len(computed), out=logits)[
             LOGITS.result // 8

@@ -3,7 +3,7 @@
 Runs on Jalopy's own engine, greedily unless ``--temperature`` says otherwise, and prints the share
 of right answers by category. ``--wrong`` shows the wrong ones. Ends with 1 where a category is
 below what it needs. ``--fenced`` asks the bundled model as the program does
-(``app/chat/fence.py``), and tells apart where it says that it does not know.
+(``app/reply/starter_fence.py``), and tells apart where it says that it does not know.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def is_declined(answer: str) -> bool:
 
 def engine_asker(file: Path, temperature: float, seed: int, is_fenced: bool = False) -> Ask:
     """Open a model; the function returned holds a conversation with it."""
-    from app.chat.fence import fence_of
+    from app.reply.starter_fence import fence_of
     from engine import Model, Sampling
 
     model = Model.open(file, threads=1)  # a model this small gains nothing from more

@@ -1,6 +1,6 @@
 """Write ``starter/fence.json``: ``python -m starter.make_fence``.
 
-What the program holds the starter model to (``app/chat/fence.py``): each question of the training
+What the program holds the starter model to (``app/reply/starter_fence.py``): each question of the training
 text as the words of its wordings, with the answers that training has for it. It follows from
 ``starter/facts`` alone; a test compares them.
 """
@@ -14,7 +14,7 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-from app.chat.known_questions import LIGHT, NUMBER, folded, words_of
+from app.reply.known_questions import LIGHT, NUMBER, folded, words_of
 from starter.grammar import capital, fill
 from starter.text import arithmetic, calendar, facts, geography, memory
 from starter.text.tables import Writer, countries, table

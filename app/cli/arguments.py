@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from app.chat.adapters import adapters_named
 from app.program import exit_codes, paths
 from app.program.personas import load_persona, read_system_file
 from app.program.refusals import Refusal, say
 from app.program.settings import MOST_THREADS, Settings, override
+from app.session.adapters import adapters_named
 from engine import KV_TYPES
 
 SERVER_VARIABLE = "JALOPY_SERVER"

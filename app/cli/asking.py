@@ -8,9 +8,9 @@ import select
 import sys
 from collections.abc import Callable
 
-from app.chat.talk import LOOK_S, Talk
-from app.chat.tools import whole_arguments
 from app.conversations.conversation import Conversation
+from app.session.headless import LOOK_S, Talk
+from app.tools.toolbox import whole_arguments
 from engine.prompt.tools.calls import ToolCall
 
 

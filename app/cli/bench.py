@@ -15,20 +15,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.chat import opening as engine_access
-from app.chat.adapters import described
-from app.chat.host import engine_host
-from app.chat.reply import Clock, Reply
+from app.backend.engine_host import engine_host
+from app.backend.local import opening as engine_access
+from app.backend.reply import Clock, Reply
 from app.cli.output import ProgressLine
 from app.documents.text_file import read_text_file
-from app.library.report_card import bench_identity
-from app.machine.reply_history import PastReply, ReplyHistory, history_key
-from app.machine.tuning_conditions import watch_machine
+from app.machine.sensors.reply_history import PastReply, ReplyHistory, history_key
+from app.machine.sensors.tuning_conditions import watch_machine
+from app.models.library.report_card import bench_identity
 from app.program import exit_codes, paths
 from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal, exit_code_of, say
 from app.program.settings import Settings
 from app.program.version import installed_version
+from app.session import samplers
+from app.session.adapters import described
 from app.text.clean_text import clean_line
 from app.text.figures import rate
 from app.text.json_line import json_line
@@ -150,9 +151,7 @@ def ask(
     ids = chat.add_user(QUESTION)
     n_ctx = min(len(ids) + most_tokens, model.config.context_length)
     with closing(model.session(n_ctx, "f16")) as session:
-        reply = Reply(
-            session, ids, engine_access.greedy_sampling(), max_tokens=most_tokens, clock=clock
-        )
+        reply = Reply(session, ids, samplers.greedy_sampling(), max_tokens=most_tokens, clock=clock)
         for _ in reply:
             on_piece(reply)
         return reply

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from app.chat import opening as engine_access
-from app.chat.host import engine_host
+from app.backend.engine_host import engine_host
+from app.backend.local import opening as engine_access
 from app.cli.output import ProgressLine
 from app.program import manual
 from app.program.refusals import Refusal

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from app.chat.host import engine_host
+from app.backend.engine_host import engine_host
 from app.cli.output import ProgressLine
 from app.text.figures import count, whole_seconds
 

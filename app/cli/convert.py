@@ -9,14 +9,14 @@ from pathlib import Path
 from app.cli.output import ProgressLine
 from app.cli.output_file import check_output
 from app.cli.verify import verify
-from app.downloads import hub
-from app.downloads.pull import progress_text
-from app.downloads.source import fetch_source, find_source
-from app.downloads.web import Web
-from app.library.places import download_directory
+from app.models.downloads import hub
+from app.models.downloads.pull import progress_text
+from app.models.downloads.source import fetch_source, find_source
+from app.models.library.places import download_directory
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.program.settings import Settings
+from app.program.web import Web
 from app.text.clean_text import clean_line
 from app.text.figures import size, whole_seconds
 

@@ -31,8 +31,8 @@ _OPENING = ("run", "read", "bench", "tune")
 _ELSEWHERE = {
     "compare": "app.cli.compare.command",
     "help": "app.program.manual",
-    "inspect": "app.library.inspect",
-    "report": "app.library.report_card",
+    "inspect": "app.models.library.inspect",
+    "report": "app.models.library.report_card",
     "serve": "app.server.command",
 }
 """Modules of commands that are not in ``app.cli``.
@@ -119,7 +119,7 @@ def obey(options: argparse.Namespace) -> int:
             f"jalopy {options.command}: the model's path is empty (name a GGUF file, or: starter)"
         )
     elif getattr(options, "model", None) is not None:
-        from app.library.named import named_model
+        from app.models.library.named import named_model
 
         options.model = str(named_model(options.model, settings.model_directories))
     given = {
@@ -136,7 +136,7 @@ def obey(options: argparse.Namespace) -> int:
         **{name: given[name] for name in signature(carry_out).parameters if name in given}
     )
     if code == exit_codes.OK and options.command in _OPENING and isinstance(options.model, str):
-        from app.library.choose_model import remember_listed
+        from app.models.library.choose_model import remember_listed
 
         remember_listed(options.model)
     return code
@@ -163,7 +163,7 @@ def _start(argv: Sequence[str]) -> int:
 
 
 def _chat(options: argparse.Namespace, settings: Settings) -> int:
-    from app.library.choose_model import choose_model
+    from app.models.library.choose_model import choose_model
 
     if wants_screen(options):
         return _chat_on_screen(options, settings)
@@ -187,9 +187,9 @@ def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
     from app.program import garbage
 
     garbage.postpone()  # until the first frame; the application settles it
-    from app.chat.opening import glance_at_model
-    from app.library.choose_model import choose_model
-    from app.machine.low_power import prepare_environment
+    from app.backend.local.opening import glance_at_model
+    from app.machine.sensors.low_power import prepare_environment
+    from app.models.library.choose_model import choose_model
     from app.text.glyphs import choose_console
 
     served = _served(options, settings)

@@ -10,12 +10,12 @@ import shutil
 import sys
 from typing import Any
 
-from app.chat.host import engine_host
+from app.backend.engine_host import engine_host
 from app.cli.output import ProgressLine
-from app.doctor import report
-from app.doctor.examine import Examination, examine
-from app.doctor.findings import BAD, Finding
-from app.doctor.readings import (
+from app.machine.doctor import report
+from app.machine.doctor.examine import Examination, examine
+from app.machine.doctor.findings import BAD, Finding
+from app.machine.doctor.readings import (
     Readings,
     read_clock,
     read_cores,
@@ -23,7 +23,7 @@ from app.doctor.readings import (
     read_memory,
     read_terminal,
 )
-from app.library import advice
+from app.models.library import advice
 from app.program import exit_codes
 from app.program.refusals import Refusal, exit_code_of
 from app.program.settings import Settings

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-from app.chat import opening as engine_access
-from app.chat.host import engine_host
+from app.backend.engine_host import engine_host
+from app.backend.local import opening as engine_access
 from app.cli.output import ProgressLine
 from app.program import exit_codes
 from app.program.refusals import Refusal

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.chat import opening as engine_access
+from app.backend.local import opening as engine_access
 from app.cli.chunks import ChunkReading
 from app.cli.output_file import check_output
 from app.documents.text_file import read_text_file
@@ -103,7 +103,7 @@ def _collect(
 
 def _of_conversations(model: Model, session: Session, settings: Settings) -> Iterator[int]:
     """Yield the tokens of all saved conversations, as the model is given them."""
-    from app.chat.local_model import LocalModel
+    from app.backend.local.model import LocalModel
     from app.conversations.conversation import ASSISTANT
     from app.conversations.store import Store
     from engine.errors import EngineError

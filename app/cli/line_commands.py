@@ -9,9 +9,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 
-from app.chat import commands
-from app.chat.generation import THINK_USAGE as USAGE_OF_THINK
-from app.chat.generation import describe_thinking
 from app.cli.line_dialogue import Dialogue
 from app.cli.reading import read_with_progress
 from app.conversations.conversation import Conversation
@@ -19,12 +16,15 @@ from app.conversations.locks import StoreError
 from app.conversations.rows import moment_text
 from app.documents.passages import announcement, fit, for_message
 from app.documents.read import Document, described, referred, split_wanted
-from app.library.named import named_model
-from app.library.report_card import as_text, report_of_chat, write_card
+from app.models.library.named import named_model
+from app.models.library.report_card import as_text, report_of_chat, write_card
 from app.program import clipboard
 from app.program.manual import page
 from app.program.refusals import Refusal, say
 from app.program.settings import AUTO, load_settings
+from app.session import commands
+from app.session.generation import THINK_USAGE as USAGE_OF_THINK
+from app.session.generation import describe_thinking
 from app.text.clean_text import clean_line, clean_text
 from app.tui import actions
 from app.tui.actions import Action, find_command, nearest_name

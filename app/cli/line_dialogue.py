@@ -9,12 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from app.chat import events
-from app.chat.commands import told_adapters
-from app.chat.context_room import ANNOUNCED_SHARE
-from app.chat.generation import describe_thinking
-from app.chat.talk import NothingToDoError, Talk
-from app.chat.turns import LEFT_OUT, SENT_TOGETHER
+from app.backend.local.context_room import ANNOUNCED_SHARE
 from app.cli.interrupts import interrupt_stops
 from app.cli.output import AnswerOutput, ProgressLine, write_answer
 from app.conversations.conversation import Ending
@@ -22,13 +17,18 @@ from app.conversations.lines import AGAINST_LOOPS, sources_line, whole_footer
 from app.conversations.locks import NO_LOCKS
 from app.conversations.rows import moment_text
 from app.conversations.store import OpenedConversation
+from app.machine.tuning.threads_in_use import describe
 from app.program import notices
 from app.program.refusals import say
 from app.program.settings import AUTO
+from app.session import events
+from app.session.chat_session import LEFT_OUT, SENT_TOGETHER
+from app.session.commands import told_adapters
+from app.session.generation import describe_thinking
+from app.session.headless import NothingToDoError, Talk
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.figures import count, size
-from app.tuning.threads_in_use import describe
 
 WORTH_A_LINE_TOKENS = 32
 """Fewer tokens that must be read again are not mentioned."""

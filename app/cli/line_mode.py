@@ -11,10 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from app.chat.events import Event
-from app.chat.generation import GenerationChoice
-from app.chat.reply import Clock
-from app.chat.talk import Talk
+from app.backend.reply import Clock
 from app.cli.asking import CallQuestions, agrees, can_ask
 from app.cli.line_commands import LineCommands
 from app.cli.line_dialogue import Dialogue, model_line
@@ -22,12 +19,15 @@ from app.cli.output import ProgressLine, follow_opening
 from app.conversations.journal import conversations_at_hand
 from app.conversations.locks import StoreError
 from app.conversations.store import OpenedConversation, Store, model_key
-from app.library.choose_model import remember_opened
+from app.models.library.choose_model import remember_opened
 from app.program import exit_codes
 from app.program.bundled_model import WHAT_IT_IS, is_starter
 from app.program.refusals import say
 from app.program.remote_model import ModelPlace, RemoteModel
 from app.program.settings import NEW, Settings
+from app.session.events import Event
+from app.session.generation import GenerationChoice
+from app.session.headless import Talk
 from app.tui import chat_options
 
 PROMPT = "> "

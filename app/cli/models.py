@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from app.chat.host import engine_host
+from app.backend.engine_host import engine_host
 from app.cli.output import ProgressLine
-from app.library import rows
-from app.library.known import advice_line, offers
-from app.library.listing import ADVISED, Lister, ModelEntry, list_models, make_lister
-from app.library.places import Place, places
-from app.library.rates import known_read_gbps, rates_or_typical, usual_threads
-from app.machine.tuning_conditions import look_at_load
+from app.machine.sensors.tuning_conditions import look_at_load
+from app.models.library import rows
+from app.models.library.known import advice_line, offers
+from app.models.library.listing import ADVISED, Lister, ModelEntry, list_models, make_lister
+from app.models.library.places import Place, places
+from app.models.library.rates import known_read_gbps, rates_or_typical, usual_threads
 from app.program import exit_codes
 from app.program.settings import Settings
 from app.text.clean_text import clean_line
@@ -52,7 +52,7 @@ def rates_for(settings: Settings, again: bool = False) -> MachineRates:
     threads = usual_threads(settings)
     if not again and (known_read_gbps(threads) or not look_at_load(LOOK_S).is_quiet):
         return rates_or_typical(threads)
-    from app.library.measure import COMMON_TYPE, measure
+    from app.models.library.measure import COMMON_TYPE, measure
 
     engine = engine_host()
     progress = ProgressLine()

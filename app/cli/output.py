@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from app.chat.events import Event, ModelFailed, ModelLoaded, PieceGenerated
-from app.chat.status import Activity, EngineStatus
-from app.chat.talk import EndOfTurn, Talk
+from app.backend.status import Activity, EngineStatus
 from app.program.refusals import Refusal, say
+from app.session.events import Event, ModelFailed, ModelLoaded, PieceGenerated
+from app.session.headless import EndOfTurn, Talk
 from app.text.clean_text import ScreenCleaner, clean_line
 from app.text.figures import size, whole_seconds
 

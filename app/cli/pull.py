@@ -9,14 +9,14 @@ import time
 from pathlib import Path
 
 from app.cli.output import ProgressLine
-from app.downloads import hub
-from app.downloads.pull import Prepared, carry_out, prepare, price_lines, progress_text
-from app.downloads.refusal import DownloadError
-from app.downloads.web import Web
-from app.library.sha256 import given_sha256
+from app.models.downloads import hub
+from app.models.downloads.pull import Prepared, carry_out, prepare, price_lines, progress_text
+from app.models.library.sha256 import given_sha256
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.program.settings import Settings
+from app.program.web import Web
+from app.program.web_refusals import DownloadError
 from app.text.clean_text import clean_line
 from app.text.figures import whole_seconds
 

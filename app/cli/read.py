@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from app.chat.events import ConversationReread, Event
-from app.chat.reply import Clock
-from app.chat.talk import Talk
+from app.backend.reply import Clock
 from app.cli.interrupts import interrupt_stops
 from app.cli.output import ProgressLine, follow_opening
 from app.cli.reading import read_with_progress
@@ -22,10 +20,12 @@ from app.documents.read import Document
 from app.program import exit_codes
 from app.program.refusals import Refusal, say
 from app.program.settings import Settings
+from app.session.events import ConversationReread, Event
+from app.session.headless import Talk
 from app.text import figures
 from app.text.clean_text import clean_line
+from app.tui.chat.draft import Draft
 from app.tui.chat_options import shell_options
-from app.tui.draft import Draft
 
 
 def read(

@@ -14,13 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.chat import events
-from app.chat.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, bounded_form, read_form_file
-from app.chat.fence import is_declined
-from app.chat.options import ChatOptions
-from app.chat.reply import Clock, ReplyMeter
-from app.chat.status import EngineStatus
-from app.chat.talk import SAVING_PATIENCE_S, Talk
+from app.backend.options import ChatOptions
+from app.backend.reply import Clock, ReplyMeter
+from app.backend.status import EngineStatus
 from app.cli.asking import CallQuestions, can_ask
 from app.cli.interrupts import interrupt_stops
 from app.cli.line_dialogue import what_happened
@@ -31,12 +27,16 @@ from app.conversations.journal import AtHand, conversations_at_hand
 from app.conversations.lines import reply_footer
 from app.conversations.locks import IN_USE, NO_LOCKS, StoreError
 from app.conversations.store import MOST_TITLE_CHARS, OpenedConversation, Store
-from app.library.known import real_model_line
+from app.forms.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, bounded_form, read_form_file
+from app.models.library.known import real_model_line
 from app.program import exit_codes, garbage
 from app.program.bundled_model import is_starter
 from app.program.refusals import Refusal, say
 from app.program.remote_model import RemoteModel
 from app.program.settings import Settings
+from app.reply.starter_fence import is_declined
+from app.session import events
+from app.session.headless import SAVING_PATIENCE_S, Talk
 from app.text.clean_text import clean_line
 from app.text.figures import count, rate
 from app.text.json_line import json_line
@@ -174,7 +174,7 @@ def _wanted_form(options: RunOptions) -> AnswerForm | None:
         raise Refusal(f"jalopy run: {names} both give the answer a form (choose one)")
     if not given:
         return None
-    from app.chat.form_constraint import check_form
+    from app.forms.constraint import check_form
 
     kind, name, value = given[0]
     try:

@@ -11,12 +11,21 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from app.chat import opening as engine_access
-from app.chat.host import EngineHost, engine_host
-from app.chat.reply import Clock
+from app.backend.engine_host import EngineHost, engine_host
+from app.backend.local import opening as engine_access
+from app.backend.reply import Clock
 from app.cli.bench import versions
 from app.cli.output import ProgressLine
-from app.machine.tuning_conditions import Conditions, watch_machine
+from app.machine.sensors.tuning_conditions import Conditions, watch_machine
+from app.machine.tuning.remembered import best_choice, choice_to_remember, measured_of
+from app.machine.tuning.thread_bars import (
+    TITLES,
+    curve_lines,
+    lookahead_lines,
+    option_lines,
+    pinning_line,
+    progress_text,
+)
 from app.program import exit_codes
 from app.program.refusals import Refusal, say
 from app.program.settings import AUTO, Settings
@@ -25,15 +34,6 @@ from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
 from app.text.json_line import json_line
 from app.text.record import record
-from app.tuning.remembered import best_choice, choice_to_remember, measured_of
-from app.tuning.thread_bars import (
-    TITLES,
-    curve_lines,
-    lookahead_lines,
-    option_lines,
-    pinning_line,
-    progress_text,
-)
 
 if TYPE_CHECKING:
     from engine.tuning.lookahead_trials import Lookahead

@@ -14,11 +14,11 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
-from app.chat import opening as engine_access
-from app.chat.host import engine_host
+from app.backend.engine_host import engine_host
+from app.backend.local import opening as engine_access
 from app.cli.bench import QUESTION, ask
 from app.cli.output import ProgressLine
-from app.library.sha256 import given_sha256, sha256_of, stated_sha256
+from app.models.library.sha256 import given_sha256, sha256_of, stated_sha256
 from app.program import exit_codes
 from app.program.refusals import Refusal, exit_code_of
 from app.program.settings import Settings

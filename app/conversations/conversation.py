@@ -7,8 +7,8 @@ from enum import Enum
 from itertools import takewhile, zip_longest
 
 from app.conversations.server_fields import ServerFields
-from app.conversations.thinking import Thinking
 from app.documents.text_file import sources_of
+from app.reply.thinking import Thinking
 from app.text.record import record
 from engine.prompt.tools.calls import CallResult, ToolCall
 
@@ -164,7 +164,7 @@ class Conversation:
     """Whether the program ended before the message at the end was answered: the next one goes with
     it."""
     adapters: tuple[str, ...] = ()
-    """Adapters that change the model, as ``app.chat.adapters`` names them."""
+    """Adapters that change the model, as ``app.session.adapters`` names them."""
 
     @property
     def is_empty(self) -> bool:

@@ -26,8 +26,8 @@ from app.conversations.foreign_formats import (
 )
 from app.conversations.message_row import UnsoundError, fits, reply_of
 from app.conversations.store import MOST_MESSAGES, MOST_TITLE_CHARS
-from app.conversations.thinking import Thinking
 from app.program.refusals import Refusal
+from app.reply.thinking import Thinking
 from app.text.clean_text import clean_line, clean_text
 from app.text.figures import count
 from app.text.record import record

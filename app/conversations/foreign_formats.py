@@ -132,9 +132,7 @@ def conversations_in(values: Any) -> list[Any]:
 def _own(values: Values) -> ForeignTalk:
     messages = []
     for value in values["messages"]:
-        if isinstance(value, dict):
-            value = value
-        else:
+        if not isinstance(value, dict):
             value = {}
         messages.append(
             ForeignMessage(text_of(value.get("role")), [value.get("text")], values=value)
@@ -192,9 +190,7 @@ def _chatgpt(values: Values) -> ForeignTalk:
 def _chatgpt_message(message: Values) -> ForeignMessage:
     author = message.get("author")
     content = message.get("content")
-    if isinstance(content, dict):
-        content = content
-    else:
+    if not isinstance(content, dict):
         content = {}
     metadata = message.get("metadata")
     if isinstance(author, dict):
@@ -202,9 +198,7 @@ def _chatgpt_message(message: Values) -> ForeignMessage:
     else:
         role = ""
     parts = content.get("parts")
-    if isinstance(parts, list):
-        parts = parts
-    else:
+    if not isinstance(parts, list):
         parts = [content.get("text")]
     is_hidden = (
         isinstance(metadata, dict) and metadata.get("is_visually_hidden_from_conversation") is True
@@ -274,9 +268,7 @@ def _attachment(file: Any) -> Any:
 def _open_webui(values: Values) -> ForeignTalk:
     chat = values["chat"]
     history = chat.get("history")
-    if isinstance(history, dict):
-        history = history
-    else:
+    if not isinstance(history, dict):
         history = {}
     nodes = history.get("messages")
     if isinstance(nodes, dict):
@@ -358,9 +350,7 @@ def _lm_studio_message(value: Any) -> ForeignMessage:
 
 def _message(value: Any) -> ForeignMessage:
     """Return a message of a list: its content is a text, or a list of parts."""
-    if isinstance(value, dict):
-        value = value
-    else:
+    if not isinstance(value, dict):
         value = {}
     content = next((value[name] for name in _TEXTS if value.get(name) is not None), None)
     images = value.get("images")
@@ -382,8 +372,6 @@ def _role_of(value: Values) -> str:
     role = next((value[name] for name in _ROLES if value.get(name)), "")
     if isinstance(role, dict):
         role = role.get("role")
-    else:
-        role = role
     if role == "gpt":
         return "assistant"
     return text_of(role)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from app.conversations.conversation import Ending, ReplyFigures
-from app.conversations.thinking import Thinking
+from app.reply.thinking import Thinking
 from app.text import figures
 from app.text.clean_text import clean_line
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from app.conversations.conversation import MOST_OTHERS, ChatMessage, Ending, ReplyFigures, Role
 from app.conversations.server_fields import fields_of
-from app.conversations.thinking import Thinking
+from app.reply.thinking import Thinking
 from app.text.clean_text import clean_line, clean_text
 from engine.prompt.tools.calls import MOST_CALLS, NAME, CallResult, ToolCall, call
 

@@ -34,10 +34,10 @@ from app.conversations.database import (
 )
 from app.conversations.locks import InUseError, Lock, StoreError, take
 from app.conversations.message_row import UnsoundError, are_ids, message_of, row_of
-from app.conversations.thinking import Thinking
 from app.conversations.upkeep import look_after, mend, take_mended_lines, use
 from app.program import notices, paths
 from app.program.remote_model import ModelPlace, is_remote
+from app.reply.thinking import Thinking
 from app.text.chips import CHIP
 from app.text.clean_text import clean_line, clean_text
 from app.text.record import record

@@ -129,8 +129,6 @@ class _SentDocument:
         for line in self.lines:
             if found := PAGE_LINE.fullmatch(line):
                 page = int(found[1][:7])
-            else:
-                page = page
             numbers.append(page)
         return numbers
 

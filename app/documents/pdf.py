@@ -184,8 +184,6 @@ def _field(annotation: Any) -> str:
         names += filter(None, [_line(annotation.get("/T"))])
         if value is None:
             value = annotation.get("/V")
-        else:
-            value = value
         flags = annotation.get("/Ff")
         is_hidden = is_hidden or bool(isinstance(flags, int) and flags & 1 << 13)
         parent = annotation.get("/Parent")

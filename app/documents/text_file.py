@@ -136,8 +136,6 @@ def cleaned(text: str, shown: str) -> str:
     """
     if "\x1b" in text:
         text = _ESCAPE_SEQUENCE.sub("", text)
-    else:
-        text = text
     text = text.replace("\x0b", "\n").replace("\x0c", "\n")
     text = clean_text(plain_letters(text)).strip("\n")
     if not _VISIBLE.search(text):

@@ -119,8 +119,6 @@ class ParagraphNumbers:
             instance_id, style_level = self._place_of_style(style)
             if level is None:
                 level = style_level
-            else:
-                level = level
         instance = self._instances.get(instance_id)
         if instance is None:
             return ""
@@ -147,8 +145,6 @@ class ParagraphNumbers:
                 break
             if level is None:
                 level = style.level
-            else:
-                level = level
             if style.instance_id:
                 return style.instance_id, level
             name = style.base

@@ -212,8 +212,6 @@ class Story:
         if self._hidden_at:
             if depth == self._hidden_at:
                 self._hidden_at = 0
-            else:
-                self._hidden_at = self._hidden_at
             if (
                 name == "pPr"
                 and not self._hidden_at

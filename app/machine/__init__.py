@@ -1,4 +1,1 @@
-"""Measurements while the program runs: the machine, the speed, the interface itself.
-
-No widget, no engine.
-"""
+"""This machine: sensors, the doctor, and tuning."""

@@ -235,7 +235,7 @@ class Settings:
     serve: ServeSettings = field(kw_only=True)
     """What ``jalopy serve`` allows."""
     adapters: tuple[str, ...] = field(default=(), kw_only=True)
-    """What ``--lora`` names (``app.chat.adapters``); no setting, since an adapter is for one
+    """What ``--lora`` names (``app.session.adapters``); no setting, since an adapter is for one
     model."""
     sources: Mapping[str, Source] = field(default_factory=dict, kw_only=True)
     """Where values come from, by dotted key, that are not the defaults."""

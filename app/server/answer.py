@@ -12,14 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from app.chat import opening
-from app.chat.form_constraint import Forms
-from app.chat.local_model import LocalModel, TurnPrompt
-from app.chat.reply import REPEATS
-from app.chat.request import Begun, Request
-from app.chat.saved_states import SavedStates
+from app.backend.local.model import LocalModel, TurnPrompt
+from app.backend.local.saved_states import SavedStates
+from app.backend.reply import REPEATS
 from app.conversations.conversation import ASSISTANT, Said
-from app.conversations.thinking import ThinkingSplitter
+from app.forms.constraint import Forms
+from app.reply.thinking import ThinkingSplitter
 from app.server.answer_form import reply_form
 from app.server.api_error import ApiError, invalid, unsupported
 from app.server.conversation import as_taken, n_bytes_of
@@ -27,6 +25,8 @@ from app.server.job import Ended, Job, PromptTaken, ReplyPiece, TokenChance
 from app.server.log import log
 from app.server.order import Order
 from app.server.sampling_fields import resolved
+from app.session import samplers
+from app.session.request import Begun, Request
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.thought_markers import opened_by
 from engine.prompt.tools.calls import ToolCall
@@ -58,7 +58,7 @@ class Answering:
     """Lines about forms that are in the log."""
 
     def __post_init__(self) -> None:
-        self.sampling = opening.make_sampling(self.local.settings, self.local.model, self.thinking)
+        self.sampling = samplers.make_sampling(self.local.settings, self.local.model, self.thinking)
         self._forms = Forms(self.local.model.tokenizer)
 
     def n_held(self, order: Order) -> int:
@@ -119,7 +119,7 @@ class Answering:
         settings = local.settings
         usual = self.sampling
         if chat is not None:
-            usual = opening.make_sampling(settings, local.model, chat.thinking)
+            usual = samplers.make_sampling(settings, local.model, chat.thinking)
         sampling = replace(usual, **resolved(order.sampling, local.model.tokenizer))
         if sampling.seed is not None:
             sampling = replace(sampling, seed=sampling.seed + job.index % order.n_answers)

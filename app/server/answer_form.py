@@ -6,7 +6,7 @@ It may also be a call that must be made.
 import json
 from dataclasses import replace
 
-from app.chat.answer_form import (
+from app.forms.answer_form import (
     ANY_OBJECT,
     GRAMMAR,
     REGEX,

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.library.choose_model import choose_model
+from app.models.library.choose_model import choose_model
 from app.program import exit_codes, garbage, paths
 from app.program.bundled_model import is_starter
 from app.program.refusals import Refusal

@@ -282,8 +282,6 @@ def meant_path(path: str) -> str:
     plain = _SLASHES.sub("/", path)
     if len(plain) > 1 and plain.endswith("/"):
         plain = plain[:-1]
-    else:
-        plain = plain
     if plain.startswith("/v1"):
         rest = _VERSIONS.sub("", plain, count=1)
     else:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from app.library.header import HeaderCache, ModelHeader
-from app.library.named import called, models_by_name
-from app.library.places import FoundFile, file_at, find_files, places
+from app.models.library.header import HeaderCache, ModelHeader
+from app.models.library.named import called, models_by_name
+from app.models.library.places import FoundFile, file_at, find_files, places
 from app.program import garbage
 from app.program.background import in_background
 from app.program.garbage import give_back_memory

@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.library.header import ModelHeader
-from app.library.places import FoundFile
+from app.models.library.header import ModelHeader
+from app.models.library.places import FoundFile
 from app.program.background import in_background
 from app.server.fields import read_json
 from app.server.models import Models

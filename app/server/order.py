@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from app.chat.answer_form import AnswerForm
 from app.conversations.conversation import ASSISTANT, Said
+from app.forms.answer_form import AnswerForm
 from app.server.answer_form import read_form
 from app.server.api_error import ApiError, unsupported
 from app.server.conversation import arranged

@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.chat import opening
-from app.chat.answer_form import FormError
-from app.chat.host import EngineHost, LineFullError, WaitingLine
-from app.chat.local_model import LocalModel
-from app.chat.saved_states import SavedStates
+from app.backend.engine_host import EngineHost, LineFullError, WaitingLine
+from app.backend.local import opening
+from app.backend.local.model import LocalModel
+from app.backend.local.saved_states import SavedStates
 from app.conversations.quota import drop_oldest_states
+from app.forms.answer_form import FormError
 from app.program import garbage, paths
 from app.program.background import fulfil, in_background
 from app.program.refusals import bug_line, exit_code_of, line_of

@@ -2,7 +2,7 @@
 any screen.
 
 ``app.tui.start`` is the way in. Textual reads its switches when it is imported, so
-``app.machine.low_power`` must have set them before this module is.
+``app.machine.sensors.low_power`` must have set them before this module is.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from textual.screen import Screen
 from textual.scrollbar import ScrollBar
 from textual.worker import WorkerFailed
 
-from app.chat.bridge import EngineBridge
-from app.chat.options import ChatOptions
-from app.downloads.background import BackgroundDownload
-from app.machine.low_power import is_weak_machine
+from app.backend.engine_bridge import EngineBridge
+from app.backend.options import ChatOptions
+from app.machine.sensors.low_power import is_weak_machine
+from app.models.downloads.background import BackgroundDownload
 from app.program import exit_codes, garbage, notices, state
 from app.program.background import in_background
 from app.program.manual import page
@@ -40,12 +40,12 @@ from app.text.clean_text import clean_line
 from app.text.glyphs import is_console
 from app.tui.actions import ACTIONS, CHAT
 from app.tui.bindings import bindings, scope_of
+from app.tui.chat.messages import PasteRefused, PasteUnended
+from app.tui.chat.screen import ChatScreen
 from app.tui.chat_options import chat_options
 from app.tui.keymap import Keymap
 from app.tui.live_settings import LiveSettings
-from app.tui.messages import PasteRefused, PasteUnended
 from app.tui.screens import make_screen
-from app.tui.screens.chat import ChatScreen
 from app.tui.speed.watch import SLOWEST, InterfacePace, PerformanceWatch
 from app.tui.terminal_input import TerminalDriver
 from app.tui.textual_hacks import (
@@ -213,7 +213,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     async def action_report(self, wanted: str = "") -> None:
         """Copy a card with machine, model and speeds, or write it into a file."""
         # no first frame waits for it
-        from app.library.report_card import (
+        from app.models.library.report_card import (
             as_text,
             report_of_chat,
             write_card,
@@ -258,8 +258,8 @@ class JalopyApp(App[None], inherit_bindings=False):
     async def action_get(self, wanted: str = "") -> None:
         """Download a model, by default the one that suits this machine, and open it; or show the
         running download."""
-        from app.downloads.job import PullJob
-        from app.library.known import advised_model
+        from app.models.downloads.job import PullJob
+        from app.models.library.known import advised_model
 
         if not self.downloads.is_running or self.downloads.job is None:
             if not wanted:

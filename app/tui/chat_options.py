@@ -7,22 +7,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from app.chat import opening as engine_access
-from app.chat.answer_form import AnswerForm
-from app.chat.backend import Backend
-from app.chat.form_choice import FormChoice
-from app.chat.generation import GenerationChoice
-from app.chat.options import ChatOptions
-from app.chat.tools import ToolBox
-from app.chat.wire import Wire
-from app.library.choose_model import remember_opened
-from app.machine.low_power import is_on_battery
-from app.machine.reply_history import ReplyHistory
-from app.machine.tuning_conditions import watch_machine
-from app.mcp.pipe import Pipe
-from app.mcp.server import ServerLimits, ToolServer
+from app.backend.engine_state import Wire
+from app.backend.local import opening as engine_access
+from app.backend.options import ChatOptions
+from app.backend.protocol import Backend
+from app.forms.answer_form import AnswerForm
+from app.forms.choice import FormChoice
+from app.machine.sensors.low_power import is_on_battery
+from app.machine.sensors.reply_history import ReplyHistory
+from app.machine.sensors.tuning_conditions import watch_machine
+from app.models.library.choose_model import remember_opened
 from app.program import paths
 from app.program.settings import Settings, ToolServerSetting
+from app.session import samplers
+from app.session.generation import GenerationChoice
+from app.tools.mcp.pipe import Pipe
+from app.tools.mcp.server import ServerLimits, ToolServer
+from app.tools.toolbox import ToolBox
 
 
 def chat_options(settings: Settings) -> ChatOptions:
@@ -60,7 +61,7 @@ def shell_options(
     """
     return ChatOptions(
         open_model=partial(engine_access.open_model, settings),
-        sampling=partial(engine_access.make_sampling, settings),
+        sampling=partial(samplers.make_sampling, settings),
         form=FormChoice(form),
         check_model=engine_access.check_model,
         settings=settings,
@@ -79,7 +80,7 @@ def tool_box(settings: Settings, can_ask: bool = True) -> ToolBox:
 def _tool_server(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> ToolServer:
     limits = ServerLimits(start_s=setting.timeout_s, call_s=setting.timeout_s)
     if setting.url:
-        from app.remote.tool_address import at_address  # imports an HTTP client
+        from app.backend.remote.tool_address import at_address  # imports an HTTP client
 
         return ToolServer(setting.name, at_address(setting), limits, is_stopped)
     return ToolServer(
@@ -104,14 +105,14 @@ def _is_on(wanted: str) -> bool:
 def _remote_backend(
     sampling: Callable[[], Mapping[str, float]], wire: Wire, options: ChatOptions
 ) -> Backend:
-    from app.remote.backend import RemoteBackend  # imports an HTTP client
+    from app.backend.remote.backend import RemoteBackend  # imports an HTTP client
 
     return RemoteBackend(wire, options, sampling)
 
 
 def _examine(settings: Settings, *state: Any) -> Any:
     # imports what fits and numpy, which no first frame waits for
-    from app.doctor.examine import (
+    from app.machine.doctor.examine import (
         examine_machine,
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from app.chat.bridge import EngineBridge
+from app.backend.engine_bridge import EngineBridge
 from app.program import settings_file
 from app.program.settings import Settings, taken_from, value_of, written
 

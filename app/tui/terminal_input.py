@@ -32,8 +32,8 @@ from textual.message import Message
 
 from app.program.screen_size import bounded_size
 from app.text.clean_text import clean_text
-from app.tui.draft import MAX_PASTE_CHARS
-from app.tui.messages import PasteRefused, PasteUnended
+from app.tui.chat.draft import MAX_PASTE_CHARS
+from app.tui.chat.messages import PasteRefused, PasteUnended
 from app.tui.terminal_reports import (
     ESC,
     KEYS_TOO,

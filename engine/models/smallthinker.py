@@ -24,9 +24,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
             else:
                 rope = None
             if slides[number]:
-                if theta is None or rope is None:
-                    rope = rope
-                else:
+                if not (theta is None or rope is None):
                     rope = replace(rope, theta=theta)
                 attention = replace(attention, window=window)
             attention = replace(attention, rope=rope)

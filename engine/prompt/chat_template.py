@@ -330,9 +330,7 @@ class ChatTemplate:
             if reason and reason.startswith(_MAY_BE_THE_FORM):
                 self._tools = tools
                 self._wants_parts = wants_parts
-                if self._why_unusable():
-                    reason = reason
-                else:
+                if not self._why_unusable():
                     reason = None
         if reason:
             self._fall_back(reason)

@@ -51,8 +51,6 @@ def moved(schema: Any, place: str, root: Any = None) -> Any:
     """
     if root is None:
         root = schema
-    else:
-        root = root
     if isinstance(root, Mapping):
         own_id = root.get("$id")
     else:

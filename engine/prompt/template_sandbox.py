@@ -132,9 +132,7 @@ def _limit(**limits: int) -> None:
         if what is None:
             continue
         _, hard = resource.getrlimit(what)
-        if hard == resource.RLIM_INFINITY:
-            amount = amount
-        else:
+        if hard != resource.RLIM_INFINITY:
             amount = min(amount, hard)
         with contextlib.suppress(
             ValueError

@@ -135,9 +135,7 @@ def parts_of_channels(reply: str) -> tuple[str, str] | None:
         if not marker.again or not reply.lstrip().startswith((marker.opening, marker.answer)):
             continue
         thought, found, answer = reply.rpartition(marker.answer)
-        if found:
-            thought = thought
-        else:
+        if not found:
             thought = reply
         for text in (marker.opening, marker.closing, marker.again):
             thought = thought.replace(text, "")

@@ -40,8 +40,6 @@ class CharacterBpe:
         if self._vocabulary.pre == "whitespace":
             if self._vocabulary.normalizing.lowers:
                 text = "".join(map(lowered, text))
-            else:
-                text = text
             for word in "".join(" " if is_space(char) else char for char in text).split(" "):
                 ids += self._words.ids_of(word)
             return ids

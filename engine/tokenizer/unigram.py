@@ -49,8 +49,6 @@ class Unigram:
             self._prepare()
         if self._rules:
             text = self._rules.apply(text)
-        else:
-            text = text
         if self._vocabulary.normalizing.merges_spaces:
             text = "".join(SPACE + word for word in text.split(" ") if word)
         else:

@@ -13,10 +13,10 @@ from unittest.mock import patch
 
 from textual.pilot import Pilot
 
-from app.chat.form_choice import FormChoice
-from app.chat.generation import GenerationChoice
-from app.chat.options import ChatOptions
+from app.backend.options import ChatOptions
+from app.forms.choice import FormChoice
 from app.program.settings import built_in_settings, override
+from app.session.generation import GenerationChoice
 from app.text.clean_text import screen_text
 from app.tui.app import JalopyApp
 from app.tui.chat_options import tool_box
@@ -31,7 +31,7 @@ SAMPLING = Sampling(temperature=0.7, seed=5)
 _PATIENCE_S = 60.0
 _COMPILING_PATIENCE_S = 250.0
 _LONGEST_PAUSE_S = 0.02
-TITLE_PAUSE = "app.tui.screens.conversation_flow.TITLE_PAUSE_S"
+TITLE_PAUSE = "app.tui.chat.conversation_flow.TITLE_PAUSE_S"
 
 
 def shown_source(body: ReplyBody) -> str:

@@ -21,7 +21,7 @@ import sys
 sys.path.insert(0, {root!r})
 import app.tui.app as module
 from pathlib import Path
-from app.chat.options import ChatOptions
+from app.backend.options import ChatOptions
 from app.program.settings import built_in_settings
 from app.tui.start import run_tui
 from tests.app.fake_engine import Gate, Script

@@ -18,7 +18,7 @@ import pytest
 
 from app.documents.passages import whole
 from app.documents.read import Document
-from app.library.scan import ScanResult
+from app.models.library.scan import ScanResult
 from app.program import paths
 from app.tui.screens.question import QuestionScreen, SendFilesScreen
 from app.tui.speed.watch import PerformanceView
@@ -27,7 +27,7 @@ from engine.prompt.tools.calls import ToolCall
 from tests.app import chat_driver, scripted_models
 from tests.app.chat_driver import Driver, chatting, shown_source
 from tests.app.fake_engine import Gate, Script
-from tests.app.machine.views import bare, view
+from tests.app.machine.sensors.views import bare, view
 from tests.app.scripted_host import examination, stand_in
 
 FIRST = """# Old laptops

@@ -1,9 +1,10 @@
-"""Puts a scripted engine after ``app.chat.opening`` for one test."""
+"""Puts a scripted engine after ``app.backend.local.opening`` for one test."""
 
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from app.chat import opening as engine_access
+from app.backend.local import opening as engine_access
+from app.session import samplers
 from tests.app.fake_engine import Script
 
 
@@ -21,8 +22,8 @@ def use_script(monkeypatch: Patch, script: Script) -> Script:
         return SimpleNamespace(settings=settings.sampling)
 
     monkeypatch.setattr(engine_access, "open_model", script.open_model)
-    monkeypatch.setattr(engine_access, "make_sampling", make_sampling)
-    monkeypatch.setattr(engine_access, "greedy_sampling", lambda: SimpleNamespace(is_greedy=True))
+    monkeypatch.setattr(samplers, "make_sampling", make_sampling)
+    monkeypatch.setattr(samplers, "greedy_sampling", lambda: SimpleNamespace(is_greedy=True))
     monkeypatch.setattr(engine_access, "check_kernels", lambda model: None)
     monkeypatch.setattr(engine_access, "cpu_level", lambda: "avx2")
     monkeypatch.setattr(engine_access, "state_files", lambda settings: None)

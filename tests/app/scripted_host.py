@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.doctor.examine import Examination
-from app.doctor.readings import (
+from app.machine.doctor.examine import Examination
+from app.machine.doctor.readings import (
     ClockReadings,
     CoreReadings,
     DiskReadings,
@@ -18,9 +18,9 @@ from app.doctor.readings import (
     MemoryReadings,
     TerminalReadings,
 )
-from app.library import advice
+from app.models.library import advice
+from app.tui.chat.screen import EngineFlow
 from app.tui.screens import doctor
-from app.tui.screens.chat import EngineFlow
 from app.tui.speed.watch import PerformanceView, PerformanceWatch
 from engine.machine import host
 from engine.machine.topology import read_cores

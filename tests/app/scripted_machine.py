@@ -3,7 +3,7 @@
 from collections import namedtuple
 from types import SimpleNamespace
 
-from app.machine.tuning_conditions import ConditionsWatch
+from app.machine.sensors.tuning_conditions import ConditionsWatch
 
 Times = namedtuple("Times", "user system idle iowait steal")
 

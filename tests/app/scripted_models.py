@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from app.downloads.fetch import DownloadPlan, DownloadProgress
-from app.downloads.hub import RemoteFile
-from app.downloads.job import JobState, PullJob, Stage
-from app.downloads.pull import Prepared
-from app.downloads.shrink import ShrinkJob
-from app.library.listing import ModelEntry, Outlook
-from app.library.scan import ModelScan, ScanResult
+from app.models.downloads.fetch import DownloadPlan, DownloadProgress
+from app.models.downloads.hub import RemoteFile
+from app.models.downloads.job import JobState, PullJob, Stage
+from app.models.downloads.pull import Prepared
+from app.models.downloads.shrink import ShrinkJob
+from app.models.library.listing import ModelEntry, Outlook
+from app.models.library.scan import ModelScan, ScanResult
 from app.tui.screens import models as models_screen
 from tests.engine import tiny_gguf
 

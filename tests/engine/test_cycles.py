@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.engine.cycles import hot_loop, weights_in
+from tests.programs.engine.cycles import hot_loop, weights_in
 
 NESTED = """
 .LBB0_1:

@@ -20,9 +20,9 @@ from tests.engine import tiny_gguf
 from tests.engine.architectures.rows import PARAMETERS, ROWS, VARIANTS, Change, varied, without
 from tests.engine.reference import Array, Twin
 from tests.engine.refusals import refusal
-from tests.engine.second_turn import N_OPENING, second_turn
 from tests.engine.test_config import config_of
 from tests.engine.test_models import IDS, assert_equals_twin, nmse, twin_logits
+from tests.programs.engine.second_turn import N_OPENING, second_turn
 
 pytestmark = pytest.mark.slow
 

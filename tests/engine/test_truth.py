@@ -11,7 +11,7 @@ import pytest
 from engine import Model
 from tests.engine import architectures, tiny_gguf
 from tests.engine.reference import Array, Twin
-from tests.engine.truth import FARTHEST, distance
+from tests.programs.engine.truth import FARTHEST, distance
 
 pytestmark = pytest.mark.slow
 

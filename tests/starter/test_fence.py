@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 import tomli
 
-from app.chat.fence import OneOf, answers_to, fence_of
-from app.chat.local_model import LocalModel, TurnPrompt
+from app.backend.local.model import LocalModel, TurnPrompt
 from app.program.bundled_model import starter_file
 from app.program.settings import built_in_settings
+from app.reply.starter_fence import OneOf, answers_to, fence_of
 from starter import make_fence
 from starter.evaluate import engine_asker, fits, is_declined
 

@@ -67,9 +67,7 @@ def _edge(
 ) -> Line:
     room = width - FRAME_COLUMNS
     left = clipped(left, room - 2)
-    if width_of(right) and width_of(left) + width_of(right) + 5 <= room:
-        right = right
-    else:
+    if not (width_of(right) and width_of(left) + width_of(right) + 5 <= room):
         right = EMPTY
     beginning, ending = ((Span(" "), *one, Span(" ")) if one else EMPTY for one in (left, right))
     rest = Span(

@@ -81,8 +81,6 @@ def rows_of(line: Line, number: int, width: int) -> Iterator[Row]:
         found = line.text.plain.find(part.plain, at)
         if found >= 0:
             at = found
-        else:
-            at = at
         if line.fill:
             shown = part.pad_right(max(0, room - part.cell_length)).stylize_before(line.fill)
         else:

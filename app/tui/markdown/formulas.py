@@ -343,13 +343,9 @@ def _fraction(over: str, under: str, queue: _Queue) -> str:
     vulgar = VULGAR_FRACTIONS.get(f"{over}/{under}")
     if vulgar:
         return vulgar
-    if _PRODUCT.fullmatch(over):
-        over = over
-    else:
+    if not _PRODUCT.fullmatch(over):
         over = f"({over})"
-    if _ATOM.fullmatch(under):
-        under = under
-    else:
+    if not _ATOM.fullmatch(under):
         under = f"({under})"
     touches = (
         (isinstance(queue.before, str) and queue.before.isalnum())

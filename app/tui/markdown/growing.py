@@ -41,15 +41,11 @@ def complete_chars(text: str) -> int:
                 and not found["rest"].strip()
             ):
                 fence = ""
-                if is_list:
-                    complete = complete
-                else:
+                if not is_list:
                     complete = end
         elif not line.strip():
             if is_whole and not is_list:
                 complete = end
-            else:
-                complete = complete
             is_after_blank = True
         else:
             is_item = _LIST_ITEM.match(line) is not None

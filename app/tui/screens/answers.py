@@ -11,11 +11,11 @@ from textual.containers import Container, VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Static
 
-from app.chat import events
-from app.chat.reply_text import GrowingReply, TextEvent
+from app.backend.reply_text import GrowingReply, TextEvent
 from app.conversations import lines
 from app.conversations.conversation import ChatMessage, Ending, ReplyFigures
-from app.conversations.thinking import Thinking
+from app.reply.thinking import Thinking
+from app.session import events
 from app.tui.bindings import bindings
 from app.tui.keymap import Keymap
 from app.tui.textual_hacks import dismiss_once

@@ -22,8 +22,8 @@ from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.actions import CHAT
 from app.tui.bindings import bindings
+from app.tui.chat.screen import ChatScreen
 from app.tui.drawing.lines import Line, Span, SpanRole
-from app.tui.screens.chat import ChatScreen
 from app.tui.screens.list_screen import ListScreen
 
 _MOST_ASKED_CHARS = 40

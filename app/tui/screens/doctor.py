@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
-from app.chat.status import Activity
-from app.doctor import report
-from app.doctor.examine import Examination
-from app.doctor.findings import BAD, OK, WEAK, Finding
-from app.doctor.readings import (
+from app.backend.status import Activity
+from app.machine.doctor import report
+from app.machine.doctor.examine import Examination
+from app.machine.doctor.findings import BAD, OK, WEAK, Finding
+from app.machine.doctor.readings import (
     Readings,
     read_clock,
     read_cores,
@@ -24,15 +24,15 @@ from app.doctor.readings import (
     read_memory,
     read_terminal,
 )
-from app.library import advice
+from app.models.library import advice
 from app.program.background import in_background
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import Glyphs, choose_glyphs
 from app.tui.bindings import bindings
+from app.tui.chat.screen import ChatScreen
 from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, caution, joined, line, muted, strong
 from app.tui.drawing.panels import FRAME_COLUMNS, divided, panel, side_by_side
-from app.tui.screens.chat import ChatScreen
 from app.tui.screens.figure_screen import FigureScreen
 from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
 from app.tui.widgets.model_rows import speed_line

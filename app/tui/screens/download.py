@@ -1,6 +1,6 @@
 """Downloading a model: its price first, then progress with rate and time left.
 
-Who leaves the screen leaves the download to go on (``app.downloads.background``); the models screen
+Who leaves the screen leaves the download to go on (``app.models.downloads.background``); the models screen
 leads back here.
 """
 
@@ -11,8 +11,8 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from app.downloads.job import JobState, PullJob, Stage
-from app.downloads.pull import progress_text
+from app.models.downloads.job import JobState, PullJob, Stage
+from app.models.downloads.pull import progress_text
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import BLOCKS, choose_glyphs

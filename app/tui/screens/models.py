@@ -1,7 +1,7 @@
 """The models on this machine: what fits, how fast it would be, and opening another one without
 leaving the chat.
 
-Finding and reading happen in a thread (``app.library.scan``), whose record the screen looks at
+Finding and reading happen in a thread (``app.models.library.scan``), whose record the screen looks at
 until it is done.
 """
 
@@ -20,26 +20,26 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Static
 
-from app.library import rows
-from app.library.inspect import report_of_file
-from app.library.listing import ModelEntry, Outlook
-from app.library.scan import ModelScan, ScanResult
+from app.models.library import rows
+from app.models.library.inspect import report_of_file
+from app.models.library.listing import ModelEntry, Outlook
+from app.models.library.scan import ModelScan, ScanResult
 from app.program.background import in_background
 from app.program.refusals import bug_line, exit_code_of, shown_line
 from app.program.remote_model import ModelPlace
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.bindings import bindings
+from app.tui.chat.screen import ChatScreen
 from app.tui.drawing.lines import Line, Span, SpanRole, muted
 from app.tui.keymap import Keymap
 from app.tui.screens import make_screen
-from app.tui.screens.chat import ChatScreen
 from app.tui.screens.list_screen import ListScreen
 from app.tui.textual_hacks import dismiss_once
 from app.tui.widgets import model_rows
 
 if TYPE_CHECKING:
-    from app.downloads.job import PullJob
+    from app.models.downloads.job import PullJob
 
 _LIKE_A_REPOSITORY = re.compile(r"[^/ ]+/[^/ ]+")
 _NOTHING = (
@@ -285,7 +285,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def action_shrink(self) -> None:
         """Make a smaller file of the model under the cursor, where memory is short for it."""
-        from app.downloads.shrink import ShrinkJob
+        from app.models.downloads.shrink import ShrinkJob
 
         entry = self.highlighted()
         if entry is not None and entry.is_short_of_memory:
@@ -296,7 +296,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
             )
 
     def _download(self, what: str) -> None:
-        from app.downloads.job import PullJob
+        from app.models.downloads.job import PullJob
 
         self._begin(PullJob(what, self._chat.settings))
 
@@ -345,7 +345,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
 
 def _served_models(server: str) -> list[ModelEntry]:
-    from app.remote.listing import served_models  # imports an HTTP client
+    from app.models.library.served_models import served_models  # imports an HTTP client
 
     return served_models(server)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from itertools import count
 
-from app.chat.generation import describe_thinking
-from app.chat.status import Activity
+from app.backend.status import Activity
 from app.program.settings import AUTO
+from app.session.generation import describe_thinking
 from app.text.figures import counted
 from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
+from app.tui.chat.screen import ChatScreen
 from app.tui.drawing.graph import GraphScale
 from app.tui.drawing.lines import Line, Span, SpanRole, line
-from app.tui.screens.chat import ChatScreen
 from app.tui.screens.figure_screen import FigureScreen
 from app.tui.speed.dashboard import dashboard_lines
 from app.tui.speed.watch import PerformanceView

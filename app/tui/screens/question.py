@@ -14,8 +14,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from app.chat.tools import whole_arguments
 from app.text import figures
+from app.tools.toolbox import whole_arguments
 from app.tui.bindings import bindings
 from app.tui.keymap import Keymap
 from app.tui.textual_hacks import dismiss_once

@@ -22,8 +22,8 @@ from app.program.settings import (
 from app.text.clean_text import clean_line
 from app.text.glyphs import cut
 from app.tui.bindings import bindings
+from app.tui.chat.screen import ChatScreen
 from app.tui.drawing.lines import Line, Span, SpanRole, line, muted, strong
-from app.tui.screens.chat import ChatScreen
 from app.tui.screens.list_screen import ListScreen
 
 _KEY = 27

@@ -14,8 +14,8 @@ from app.text.clean_text import clean_line
 from app.text.glyphs import cut
 from app.tui.actions import CHAT
 from app.tui.bindings import bindings
+from app.tui.chat.screen import ChatScreen
 from app.tui.drawing.lines import Line, Span
-from app.tui.screens.chat import ChatScreen
 from app.tui.screens.list_screen import ListScreen
 
 _MOST_ASKED_CHARS = 40
@@ -93,8 +93,6 @@ class ShelfScreen(ListScreen[Shelved]):
             share = "-"
         if item.path or not self._reading.fits(item):
             share = "passages"
-        else:
-            share = share
         size = figures.size(item.states_bytes + item.text_bytes)
         moment = moment_text(item.changed)
         return (
@@ -110,8 +108,6 @@ class ShelfScreen(ListScreen[Shelved]):
         said = f"{self._readiness(item)} · text {figures.size(item.text_bytes)} · {used}"
         if item.path:
             said = f"{self._readiness(item)} · read from {item.path} · {used}"
-        else:
-            said = said
         return clean_line(item.name, 120), [(Span(text),) for text in wrap(said, columns)]
 
     def _readiness(self, item: Shelved) -> str:

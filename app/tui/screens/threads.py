@@ -13,26 +13,26 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 
-from app.chat.backend import KV_TYPES, THREADS_AND_WEIGHTS
-from app.chat.events import ModelLoaded
+from app.backend.protocol import KV_TYPES, THREADS_AND_WEIGHTS
+from app.machine.tuning.remembered import best_choice, choice_to_remember
+from app.machine.tuning.thread_bars import pinning_line, progress_text
+from app.machine.tuning.threads_in_use import ThreadsInUse, describe_in_use
 from app.program.settings import AUTO, DEFAULT_KV_TYPE
 from app.program.state import TunedChoice
+from app.session.events import ModelLoaded
 from app.text import figures
 from app.text.glyphs import choose_glyphs
 from app.tui.actions import CHAT
 from app.tui.bindings import bindings
+from app.tui.chat.screen import ChatScreen
 from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, gauge, panel
-from app.tui.screens.chat import ChatScreen
 from app.tui.screens.figure_screen import FigureScreen
 from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 from app.tui.widgets.thread_curve import LEAST_ROWS, ThreadCurve, n_rows, option_panels, room_lines
-from app.tuning.remembered import best_choice, choice_to_remember
-from app.tuning.thread_bars import pinning_line, progress_text
-from app.tuning.threads_in_use import ThreadsInUse, describe_in_use
 
 if TYPE_CHECKING:
-    from app.tuning.thread_bars import TuningReport
+    from app.machine.tuning.thread_bars import TuningReport
 
 _PHASES = ("decode", "prefill")
 _LEAST_COLUMNS = 20

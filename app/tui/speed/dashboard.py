@@ -112,8 +112,6 @@ def _writing(
     numbers = [fitted(one, columns) for one in [*first, *apart, *rest][:rows]]
     if len(numbers) < rows:
         numbers = [EMPTY, *numbers]
-    else:
-        numbers = numbers
     if inner >= _GRAPH_FROM_COLUMNS:
         graph = writing_lines.graph_of(view)
         drawn = graph_lines(graph, inner - _NUMBER_COLUMNS - 2, rows, glyphs, scale.follow(graph))

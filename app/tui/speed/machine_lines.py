@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.machine.page_faults import LEAST_DISK_BYTES_PER_S
-from app.machine.records import ModelFacts
-from app.machine.sample import MachineSample
+from app.machine.sensors.page_faults import LEAST_DISK_BYTES_PER_S
+from app.machine.sensors.records import ModelFacts
+from app.machine.sensors.sample import MachineSample
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.tui.drawing import lines

@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
 
-from app.chat.bridge import EngineBridge
-from app.chat.status import Activity, EngineStatus
-from app.machine.machine_monitor import MachineMonitor
-from app.machine.paced import Rate
-from app.machine.records import Ceiling, EngineFigures, ceiling_at
-from app.machine.sample import MachineSample
-from app.machine.token_speed import BUCKET_S, RateHistory, Stutter, StutterWatch, rate_over
+from app.backend.engine_bridge import EngineBridge
+from app.backend.status import Activity, EngineStatus
+from app.machine.sensors.machine_monitor import MachineMonitor
+from app.machine.sensors.paced import Rate
+from app.machine.sensors.records import Ceiling, EngineFigures, ceiling_at
+from app.machine.sensors.sample import MachineSample
+from app.machine.sensors.token_speed import BUCKET_S, RateHistory, Stutter, StutterWatch, rate_over
 from app.text.record import record
 
 MOST_SHARE = 0.02

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from app.chat.status import Activity
-from app.machine.paced import or_none
-from app.machine.records import INTERFACE, PhaseCost, TimeSpent
+from app.backend.status import Activity
+from app.machine.sensors.paced import or_none
+from app.machine.sensors.records import INTERFACE, PhaseCost, TimeSpent
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.text.record import record

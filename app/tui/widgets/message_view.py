@@ -17,10 +17,10 @@ from textual.widgets import Static
 
 from app.conversations import lines
 from app.conversations.conversation import ChatMessage, Role
-from app.conversations.thinking import Thinking
+from app.reply.thinking import Thinking
 from app.text.clean_text import screen_text
 from app.tui.bindings import bindings
-from app.tui.messages import MessageLeft
+from app.tui.chat.messages import MessageLeft
 from app.tui.textual_hacks import call_once
 
 if TYPE_CHECKING:

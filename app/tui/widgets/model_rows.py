@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 import textwrap
 
-from app.library import rows
-from app.library.listing import ModelEntry, Outlook
+from app.models.library import rows
+from app.models.library.listing import ModelEntry, Outlook
 from app.text import figures
 from app.text.glyphs import Glyphs, cut
 from app.tui.drawing.lines import Line, Span, SpanRole, fitted, line, muted, strong

@@ -1,4 +1,4 @@
-"""The prompt: several lines of text, sent with Enter, large pastes folded (``app.tui.draft``); and
+"""The prompt: several lines of text, sent with Enter, large pastes folded (``app.tui.chat.draft``); and
 completions."""
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from textual.widgets import Static, TextArea
 from app.documents.passages import FileText
 from app.documents.read import referred, referred_so_far, split_wanted
 from app.text.clean_text import editable_text
-from app.tui import draft as drafts
 from app.tui.actions import ACTIONS, commands, split_command
-from app.tui.completing import Offered, dropped_command, dropped_files, quoted_names
-from app.tui.draft import Draft
+from app.tui.chat import draft as drafts
+from app.tui.chat.completing import Offered, dropped_command, dropped_files, quoted_names
+from app.tui.chat.draft import Draft
+from app.tui.chat.history import PromptHistory
+from app.tui.chat.messages import EmptySent, PromptSubmitted, TakeBackRequested, TranscriptScrolled
 from app.tui.keymap import Keymap
-from app.tui.messages import EmptySent, PromptSubmitted, TakeBackRequested, TranscriptScrolled
-from app.tui.prompt_history import PromptHistory
 from app.tui.textual_hacks import drop_bindings
 
 _JOINERS = frozenset("\u200c\u200d")

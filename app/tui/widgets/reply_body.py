@@ -17,8 +17,8 @@ from textual.widget import Widget
 
 from app.program.refusals import log_without_text
 from app.text.clean_text import ScreenCleaner
+from app.tui.chat.messages import LinkChosen
 from app.tui.markdown.growing import GrowingMarkdown
-from app.tui.messages import LinkChosen
 
 if TYPE_CHECKING:
     from textual.highlight import HighlightTheme

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from textual.content import Content
 from textual.widgets import Static
 
-from app.chat.status import Activity, EngineStatus
-from app.machine.page_faults import LEAST_DISK_BYTES_PER_S
-from app.machine.token_speed import RateHistory
+from app.backend.status import Activity, EngineStatus
+from app.machine.sensors.page_faults import LEAST_DISK_BYTES_PER_S
+from app.machine.sensors.token_speed import RateHistory
 from app.text import figures
 from app.text import glyphs as alphabets
 from app.text.record import record

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from app.machine.tuning.thread_bars import TITLES, BarLine, CurveRole, curve_lines, option_lines
 from app.text.glyphs import BLOCKS, Glyphs, choose_glyphs
 from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, fitted, line, muted
 from app.tui.drawing.panels import (
@@ -22,10 +23,9 @@ from app.tui.drawing.panels import (
 from app.tui.speed.machine_lines import cores_panel, memory_panel
 from app.tui.speed.watch import PerformanceView
 from app.tui.widgets.figure_lines import FigureLines
-from app.tuning.thread_bars import TITLES, BarLine, CurveRole, curve_lines, option_lines
 
 if TYPE_CHECKING:
-    from app.tuning.thread_bars import Comparison, Curve, TuningReport
+    from app.machine.tuning.thread_bars import Comparison, Curve, TuningReport
 
 _ROLES = {
     CurveRole.PLAIN: SpanRole.PLAIN,

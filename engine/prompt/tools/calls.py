@@ -172,9 +172,7 @@ def _is_of(value: Any, schema: Mapping[str, Any]) -> bool:
     allowed = schema.get("enum")
     if isinstance(kinds, str):
         kinds = [kinds]
-    elif isinstance(kinds, list):
-        kinds = kinds
-    else:
+    elif not isinstance(kinds, list):
         kinds = []
     checked = [
         _IS_KIND[kind](value) for kind in kinds if isinstance(kind, str) and kind in _IS_KIND

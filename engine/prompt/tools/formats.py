@@ -157,9 +157,7 @@ def _required(schema: Mapping[str, Any]) -> list[tuple[str, Any]]:
     found = resolved(schema, schema)
     properties = found.get("properties")
     names = found.get("required")
-    if isinstance(properties, Mapping):
-        properties = properties
-    else:
+    if not isinstance(properties, Mapping):
         properties = {}
     if isinstance(names, list):
         return [(key, properties.get(key, {})) for key in names if isinstance(key, str)]

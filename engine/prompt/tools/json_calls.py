@@ -39,8 +39,6 @@ def read_bare(region: str) -> list[ToolCall]:
     fenced = _FENCED.fullmatch(body)
     if fenced is not None:
         body = fenced[1].strip()
-    else:
-        body = body
     if body.startswith("{") and body[1:].lstrip().startswith("{"):
         body = body[1:].removesuffix("}")
     return _sequence(body)

@@ -218,8 +218,6 @@ class CallSplitter:
         for text in (*self._openings, self._format.closing):
             if text:
                 region = region.replace(text, "")
-            else:
-                region = region
         return region
 
 

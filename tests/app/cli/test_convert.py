@@ -16,9 +16,9 @@ from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
 from engine import EngineError, read_gguf
-from tests.app.downloads.local_hub import LocalHub
-from tests.app.downloads.pulling import client
 from tests.app.fake_engine import Script
+from tests.app.models.downloads.local_hub import LocalHub
+from tests.app.models.downloads.pulling import client
 from tests.app.scripted_access import use_script
 from tests.engine.convert import hub_directory
 

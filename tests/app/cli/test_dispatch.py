@@ -65,7 +65,7 @@ print(heavy("numba", "numpy", "textual", "ctypes"))
 from app.cli.dispatch import main
 assert main(["--help"]) == 0
 print(heavy("numba", "llvmlite", "textual", "rich", "numpy", "jinja2"))
-import app.cli.line_mode, app.cli.run, app.cli.bench, app.library.inspect, app.library.choose_model
+import app.cli.line_mode, app.cli.run, app.cli.bench, app.models.library.inspect, app.models.library.choose_model
 print(heavy("textual", "rich", "numba", "numpy"))
 """
     assert [line for line in python(code).stdout.splitlines() if line.startswith("[")] == ["[]"] * 3

@@ -9,10 +9,10 @@ import pytest
 
 from app.cli import doctor as command
 from app.cli.doctor import doctor
-from app.doctor import examine
-from app.doctor.readings import CoreReadings
-from app.library import measure
-from app.library.measure import EngineReadings
+from app.machine.doctor import examine
+from app.machine.doctor.readings import CoreReadings
+from app.models.library import measure
+from app.models.library.measure import EngineReadings
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings, override

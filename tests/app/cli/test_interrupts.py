@@ -20,7 +20,7 @@ DEADLINE_S = 120.0
 
 PROGRAM = """
 import builtins, os, sys, threading
-from app.chat import opening as engine_access
+from app.backend.local import opening as engine_access
 from app.cli import dispatch as command_line, line_mode as plain
 from tests.app.fake_engine import Gate, Script
 from tests.app.scripted_access import use_script
@@ -47,7 +47,7 @@ elif state == "replies":
 elif state == "asks":
     read = plain._read_line
     plain._read_line = lambda: (tell(), read())[1]
-from app.library import choose_model as start
+from app.models.library import choose_model as start
 start.choose_model = lambda *_: "m.gguf"
 sys.exit(command_line.main(["chat", "--plain", "m.gguf"]))
 """

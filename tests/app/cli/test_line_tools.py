@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from app.chat.tools import MOST_ROUNDS
 from app.cli import asking, line_mode
 from app.cli.run import RunOptions, run
 from app.program import exit_codes
 from app.program.settings import Settings, ToolServerSetting, ToolSettings, built_in_settings
+from app.tools.toolbox import MOST_ROUNDS
 from app.tui import chat_options
-from tests.app.chat.test_tools import CALL, Server
 from tests.app.fake_engine import Script
 from tests.app.scripted_access import use_script
+from tests.app.tools.test_tools import CALL, Server
 
 FENCED = '```json\n{"name": "echo", "arguments": {"text": "hi"}}\n```'
 

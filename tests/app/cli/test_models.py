@@ -12,10 +12,10 @@ import pytest
 
 from app.cli import models as command
 from app.cli.models import models
-from app.library import measure as measuring
-from app.library.measure import EngineReadings
-from app.library.places import Place
-from app.machine.tuning_conditions import Conditions
+from app.machine.sensors.tuning_conditions import Conditions
+from app.models.library import measure as measuring
+from app.models.library.measure import EngineReadings
+from app.models.library.places import Place
 from app.program import exit_codes
 from app.program.settings import built_in_settings
 from engine.measure.fit import MachineRates

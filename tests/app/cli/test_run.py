@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from app.chat.fence import answers_to
 from app.cli import standard_input
 from app.cli.run import RunOptions, read_prompt, run
 from app.program import exit_codes
 from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal
 from app.program.settings import Settings, built_in_settings
+from app.reply.starter_fence import answers_to
 from engine.errors import BrokenModelError, GGUFError
 from tests.app.cli.test_line_mode import InterruptingOutput
 from tests.app.fake_engine import BOS, Gate, Script

@@ -329,7 +329,7 @@ ORPHANS = {
     "blocks SIGTERM": "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); ready(); signal.pause()",
     "compiles": """
     import numba
-    from app.chat.host import engine_host
+    from app.backend.engine_host import engine_host
     def compile_on():
         ready()
         while True:

@@ -194,7 +194,7 @@ def test_numpys_threads_are_not_started() -> None:
 
 
 def test_a_sandbox_that_hides_the_affinity_leaves_all_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    from app.machine.low_power import is_weak_machine
+    from app.machine.sensors.low_power import is_weak_machine
 
     def refuse(_: int) -> set[int]:
         raise PermissionError(errno.EPERM, "Operation not permitted")

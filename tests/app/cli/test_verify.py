@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.chat import opening as engine_access
+from app.backend.local import opening as engine_access
 from app.cli.verify import sha256_of, stated_sha256, verify
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
 from engine.errors import BrokenModelError, EngineError
 from tests.app.fake_engine import Script
-from tests.app.library.stores import hugging_face_model, ollama_model
+from tests.app.models.library.stores import hugging_face_model, ollama_model
 from tests.app.scripted_access import use_script
 from tests.engine import tiny_gguf
 

@@ -5,7 +5,7 @@ import hashlib
 import json
 from types import SimpleNamespace
 
-from app.chat.saved_states import StateFiles
+from app.backend.local.saved_states import StateFiles
 from engine import common_prefix
 from tests.app.fake_engine import Script
 

@@ -10,10 +10,10 @@ import sys
 import time
 from dataclasses import replace
 
-from app.chat import talk
 from app.cli import line_mode as plain
 from app.cli.dispatch import guard
 from app.program.settings import built_in_settings
+from app.session import headless as talk
 from tests.app.fake_engine import FakeSession, Gate, Script
 from tests.app.scripted_access import use_script
 

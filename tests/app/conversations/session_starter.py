@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import sys
 
-from app.chat.options import ChatOptions
-from app.chat.talk import Talk
+from app.backend.options import ChatOptions
 from app.cli.run import go_on_with
 from app.conversations.journal import conversations_at_hand
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
+from app.session.headless import Talk
 from tests.app.fake_engine import Script
 
 

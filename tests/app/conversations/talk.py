@@ -7,7 +7,7 @@ from pathlib import Path
 from app.conversations.conversation import ChatMessage, Conversation, Ending, ReplyFigures
 from app.conversations.journal import Journal, Partial
 from app.conversations.store import Store
-from app.conversations.thinking import Thinking
+from app.reply.thinking import Thinking
 
 FIGURES = ReplyFigures(3, 0.5, 2.0, 5, 0)
 PATIENCE_S = 60.0

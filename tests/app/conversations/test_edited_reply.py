@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.chat.edited_reply import edited_ids
-from app.conversations.thinking import tag_ids
+from app.backend.local.edited_reply import edited_ids
+from app.reply.thinking import tag_ids
 from app.text.clean_text import clean_text
 from engine.tokenizer import Tokenizer
 from tests.engine.tiny_gguf import bpe_vocabulary, spm_vocabulary

@@ -13,8 +13,8 @@ from app.conversations.conversation import Conversation, Ending, ReplyFigures, R
 from app.conversations.export import to_json
 from app.conversations.foreign import Foreign, foreign_conversations
 from app.conversations.store import Store
-from app.conversations.thinking import Thinking
 from app.program.refusals import Refusal
+from app.reply.thinking import Thinking
 
 
 def read(values: Any) -> list[Foreign]:

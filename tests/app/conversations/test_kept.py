@@ -14,8 +14,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.chat import opening as engine_access
-from app.chat import talk as talks
+from app.backend.local import opening as engine_access
 from app.cli import line_mode as plain
 from app.cli.run import RunOptions, run
 from app.conversations.conversation import Conversation, Ending, Role
@@ -26,6 +25,7 @@ from app.conversations.store import Held, Store, model_key
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
+from app.session import headless as talks
 from engine.errors import BrokenModelError
 from tests.app.conversations.fake_states import files, saved_in, with_one_vocabulary
 from tests.app.conversations.killed_line_mode import REPLY

@@ -11,11 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.chat.opening import state_files
-from app.chat.read_ahead import ReadAhead
-from app.chat.request import Request
-from app.chat.saved_states import BroughtBack, SavedStates, StateFiles
-from app.chat.wire import IdleWork
+from app.backend.engine_state import IdleWork
+from app.backend.local.opening import state_files
+from app.backend.local.read_ahead import ReadAhead
+from app.backend.local.saved_states import BroughtBack, SavedStates, StateFiles
 from app.cli.run import RunOptions, run
 from app.conversations import store
 from app.conversations.conversation import USER, Conversation, Said
@@ -25,6 +24,7 @@ from app.conversations.store import Store
 from app.program import paths
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
+from app.session.request import Request
 from engine import Model
 from engine.errors import EngineError
 from tests.app import chat_driver

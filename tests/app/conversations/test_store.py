@@ -19,7 +19,7 @@ from app.conversations.journal import Partial
 from app.conversations.locks import LOCK_NAME, StoreError
 from app.conversations.message_row import UnsoundError, message_of, row_of
 from app.conversations.store import Store, title_of
-from app.tui import draft as drafts
+from app.tui.chat import draft as drafts
 from tests.app.conversations.talk import (
     FIGURES,
     PATIENCE_S,

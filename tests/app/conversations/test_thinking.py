@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.conversations.thinking import ThinkingSplitter, answer_start, tag_ids
+from app.reply.thinking import ThinkingSplitter, answer_start, tag_ids
 from engine.prompt.thought_markers import HARMONY, THOUGHT_MARKERS, ThoughtMarker, opened_by
 
 THINK = THOUGHT_MARKERS[0]

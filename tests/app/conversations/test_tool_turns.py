@@ -12,14 +12,14 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from app.chat.engine_tools import EngineTools
-from app.chat.local_model import LocalModel
-from app.chat.options import ChatOptions
-from app.chat.request import Request
-from app.chat.wire import Wire
+from app.backend.engine_state import Wire
+from app.backend.local.model import LocalModel
+from app.backend.options import ChatOptions
+from app.backend.tools import EngineTools
 from app.conversations.conversation import USER, ChatMessage, Conversation, Ending, Said
 from app.conversations.message_row import UnsoundError, message_of, row_of
 from app.program.settings import built_in_settings
+from app.session.request import Request
 from engine.prompt.chat_prompt import ChatPrompt
 from engine.prompt.chat_template import ChatTemplate
 from engine.prompt.template_process import TemplateProcess

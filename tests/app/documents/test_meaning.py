@@ -14,7 +14,7 @@ from app.documents import meaning
 from app.documents.meaning import EmbeddingFile, Meaning
 from app.documents.passages import fitting, joined_ranks
 from app.documents.read import Document, about_tokens
-from app.library.header import embedding_file
+from app.models.library.header import embedding_file
 from app.program.settings import built_in_settings
 from engine import Model
 from tests.engine import tiny_gguf

@@ -60,7 +60,7 @@ async def test_a_file_is_attached_as_a_chip_or_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "large.md").write_text("word\n" * 400)
-    monkeypatch.setattr("app.chat.local.tokens_ratio", lambda encode, vocab_size: 3.0)
+    monkeypatch.setattr("app.backend.local.backend.tokens_ratio", lambda encode, vocab_size: 3.0)
     path = tmp_path / "notes.txt"
     path.write_text("remember the milk\n", encoding="utf-8")
     async with chatting(Script(n_ctx=2048)) as driver:

@@ -17,8 +17,8 @@ from app.program.refusals import Refusal
 from app.program.settings import SettingsError, load_settings
 from app.program.small_file import JsonFile, read_text
 from app.server.command import _api_key
+from app.tui.chat.history import read_history, take_unsent
 from app.tui.keymap import KeymapError, load_keymap
-from app.tui.prompt_history import read_history, take_unsent
 from engine.machine.regular_file import read_regular
 from engine.plan import lookahead
 

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from app.chat import opening
+from app.backend.local import opening
 from app.program.settings import Settings, built_in_settings
 from app.server.command import listen
 from app.server.running import Running
+from app.session import samplers
 from engine import Sampling
 from tests.app.fake_engine import Script
 from tests.app.scripted_access import use_script
@@ -114,7 +115,7 @@ def serving(
 ) -> Iterator[Serving]:
     """Serve the script until the end of the block."""
     script = use_script(monkeypatch, script or Script())
-    monkeypatch.setattr(opening, "make_sampling", lambda settings, model, mode: Sampling())
+    monkeypatch.setattr(samplers, "make_sampling", lambda settings, model, mode: Sampling())
     monkeypatch.setattr(opening, "state_files", lambda settings: states)
     # A model that is closed would have all that the tests hold gone through, for a second.
     monkeypatch.setattr(gc, "unfreeze", lambda: None)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.chat import opening
+from app.backend.local import opening
 from app.server import served_engine
 from app.server.fields import Fields
 from app.server.short_work import ollama_embed_work

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.form_process import FormLimits
+from app.forms.process import FormLimits
 from app.server import answer, guard, open_requests, transfer
 from app.server import running as running_server
-from tests.app.chat.form_processes import compiling
 from tests.app.fake_engine import Gate, Script
+from tests.app.forms.form_processes import compiling
 from tests.app.server.serving import Serving, serving, until
 
 QUESTION = [{"role": "user", "content": "hi"}]

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.chat.answer_form import AnswerForm
 from app.conversations.conversation import Said
+from app.forms.answer_form import AnswerForm
 from app.server import ollama
 from app.server.answer_form import read_form
 from app.server.api_error import MOST_CHARS, ApiError

@@ -9,10 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from app.chat import opening
+from app.backend.local import opening
 from app.program.settings import built_in_settings
 from app.server.command import listen
 from app.server.running import Running
+from app.session import samplers
 from engine import Sampling
 from engine.errors import MemoryPlanError
 from tests.app.fake_engine import Gate, Script
@@ -98,6 +99,6 @@ def test_slots_are_as_many_as_memory_has_room_for(monkeypatch: pytest.MonkeyPatc
 def test_more_slots_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     use_script(monkeypatch, Script(most_sessions=2))
     monkeypatch.setattr(opening, "state_files", lambda settings: None)
-    monkeypatch.setattr(opening, "make_sampling", lambda settings, model, mode: Sampling())
+    monkeypatch.setattr(samplers, "make_sampling", lambda settings, model, mode: Sampling())
     with listen("127.0.0.1", 0) as listener, pytest.raises(MemoryPlanError):
         Running(Path("m.gguf"), built_in_settings(), listener, "m", (), "", 4, most_at_once=3).run()

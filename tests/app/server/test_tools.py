@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from app.chat.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm
-from app.chat.form_constraint import Forms
-from app.chat.form_process import FormLimits
+from app.forms.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm
+from app.forms.constraint import Forms
+from app.forms.process import FormLimits
 from app.server.answer_form import call_form, reply_form
 from app.server.api_error import ApiError
 from app.server.fields import Fields

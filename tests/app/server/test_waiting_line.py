@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.chat.host import LineFullError, WaitingLine
+from app.backend.engine_host import LineFullError, WaitingLine
 
 
 def taken(line: WaitingLine[int]) -> list[int]:

@@ -2,7 +2,7 @@ import pytest
 
 from app.conversations import lines
 from app.conversations.conversation import Ending, ReplyFigures
-from app.conversations.thinking import Thinking
+from app.reply.thinking import Thinking
 from app.text import figures
 
 

@@ -14,8 +14,8 @@ from app.tui.actions import (
 )
 from app.tui.app import JalopyApp
 from app.tui.bindings import bindings, scope_of
+from app.tui.chat.screen import ChatScreen
 from app.tui.screens.answers import AnswersScreen
-from app.tui.screens.chat import ChatScreen
 from app.tui.screens.conversations import ConversationsScreen
 from app.tui.screens.doctor import DoctorScreen
 from app.tui.screens.download import DownloadScreen

@@ -9,7 +9,7 @@ import pytest
 import textual.timer
 
 import app
-from app.tui.screens import sending
+from app.tui.chat import sending
 from app.tui.textual_hacks import call_once
 from tests.app.chat_driver import chatting
 from tests.app.fake_engine import FakeClock

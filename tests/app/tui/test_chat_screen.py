@@ -9,14 +9,14 @@ from textual.events import Paste
 from textual.geometry import Size
 from textual.widgets import Input
 
-from app.chat.fence import answers_to
 from app.conversations.conversation import Ending
-from app.machine.reply_history import ReplyHistory
-from app.machine.tuning_conditions import Conditions
+from app.machine.sensors.reply_history import ReplyHistory
+from app.machine.sensors.tuning_conditions import Conditions
 from app.program import paths
+from app.reply.starter_fence import answers_to
 from app.tui.actions import ACTIONS
-from app.tui.draft import Draft
-from app.tui.messages import PromptSubmitted
+from app.tui.chat.draft import Draft
+from app.tui.chat.messages import PromptSubmitted
 from app.tui.screens.help import HelpScreen
 from app.tui.widgets.message_view import ReplyView, UserView
 from engine.errors import BrokenModelError, GGUFError
@@ -616,9 +616,9 @@ async def test_the_desktop_is_told_of_a_long_answer_without_focus(monkeypatch: p
 async def test_who_is_greeted_hears_once_what_suits_the_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app.tui.screens.chat.is_starter", lambda path: True)
+    monkeypatch.setattr("app.tui.chat.screen.is_starter", lambda path: True)
     monkeypatch.setattr(
-        "app.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30)
+        "app.models.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30)
     )
     original = chat_driver.options_for
     loads = [1.5, 1.5, 0.0, 0.0]
@@ -666,9 +666,10 @@ async def test_work_that_gives_way_before_it_begins_leaves_no_warning(
 async def test_a_real_model_is_named_once_where_the_starter_declines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app.tui.screens.model_flow.is_starter", lambda path: True)
+    monkeypatch.setattr("app.tui.chat.model_flow.is_starter", lambda path: True)
     monkeypatch.setattr(
-        "app.library.known.real_model_line", lambda settings, *keys: f"A real model: {keys[0]}"
+        "app.models.library.known.real_model_line",
+        lambda settings, *keys: f"A real model: {keys[0]}",
     )
     unknown = answers_to(["Who wrote the Rigveda?"])[0]
     async with chatting(Script(replies=[["Lima."], [unknown], [unknown]])) as driver:

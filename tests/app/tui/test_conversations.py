@@ -26,8 +26,8 @@ from app.conversations.locks import StoreError
 from app.conversations.store import Held, Store, model_key
 from app.documents.passages import FileText
 from app.program import paths
-from app.tui.draft import Draft
-from app.tui.prompt_history import take_unsent, write_draft
+from app.tui.chat.draft import Draft
+from app.tui.chat.history import take_unsent, write_draft
 from app.tui.screens.conversations import ConversationsScreen
 from engine.errors import BrokenModelError
 from tests.app.chat_driver import Driver, chatting

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.doctor import examine
-from app.doctor.readings import CoreReadings
-from app.library import advice
-from app.library.measure import EngineReadings
+from app.machine.doctor import examine
+from app.machine.doctor.readings import CoreReadings
+from app.models.library import advice
+from app.models.library.measure import EngineReadings
 from app.tui.screens import doctor as module
 from app.tui.screens.doctor import DoctorScreen
 from engine.measure.fit import MachineMemory, MachineRates, fit

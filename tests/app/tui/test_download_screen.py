@@ -8,18 +8,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.downloads import hub, pull
-from app.downloads.background import BackgroundDownload
-from app.downloads.job import PullJob, Stage
-from app.library import scan
-from app.library.known import advised_model
-from app.library.places import Place
+from app.models.downloads import hub, pull
+from app.models.downloads.background import BackgroundDownload
+from app.models.downloads.job import PullJob, Stage
+from app.models.library import scan
+from app.models.library.known import advised_model
+from app.models.library.places import Place
 from app.program.settings import built_in_settings
 from app.tui.screens.download import DownloadScreen
 from app.tui.screens.models import ModelsScreen
 from engine.measure.fit import MachineMemory
 from tests.app.chat_driver import Driver, chatting
-from tests.app.downloads.local_hub import LocalHub, cut, status, waits
+from tests.app.models.downloads.local_hub import LocalHub, cut, status, waits
 from tests.app.scenes import SCENES, playing
 from tests.engine import tiny_gguf
 
@@ -57,7 +57,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> I
         monkeypatch.setattr(scan, "places", lambda given: [Place("models", tmp_path / "models")])
         monkeypatch.setattr(pull, "places", lambda given: [])
         monkeypatch.setattr(
-            "app.library.measure.memory_for_models", lambda: MachineMemory(8 * GIB, 6 * GIB)
+            "app.models.library.measure.memory_for_models", lambda: MachineMemory(8 * GIB, 6 * GIB)
         )
         server.add(REPOSITORY, NAME, content)
         server.add(REPOSITORY, "SmolLM2-135M-Instruct-Q8_0.gguf", tiny_gguf.build(quant="Q8_0"))
@@ -65,7 +65,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> I
 
 
 def _Web(*given: object, **options: object) -> object:
-    from app.downloads.web import Web
+    from app.program.web import Web
 
     return Web(*given, **{**options, "pause": lambda seconds: None})  # type: ignore[arg-type]
 
@@ -286,7 +286,7 @@ async def test_a_look_at_a_download_without_screens_is_no_error() -> None:
     async with chatting() as driver:
         app = driver.app
     assert not app.screen_stack
-    app.downloads.take(PullJob("me/Mine", app.live.now))
+    app.models.downloads.take(PullJob("me/Mine", app.live.now))
     app._look_at_download()
 
 
@@ -294,7 +294,7 @@ async def test_one_key_gets_the_model_that_suits_the_machine(
     server: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     advised = SimpleNamespace(repository=REPOSITORY)
-    monkeypatch.setattr("app.library.known.advised_model", lambda settings: advised)
+    monkeypatch.setattr("app.models.library.known.advised_model", lambda settings: advised)
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         await driver.pilot.press("f7")
         await shows(driver, "Enter downloads", "at 25 Mbit/s", "on this machine: fits")
@@ -307,6 +307,7 @@ async def test_one_key_gets_the_model_that_suits_the_machine(
 def test_the_advised_model_fits_and_needs_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     for n_bytes, least, most in ((2 * GIB, 0.1e9, 0.9e9), (8 * GIB, 0.9e9, 9e9)):
         monkeypatch.setattr(
-            "app.library.measure.memory_for_models", lambda n=n_bytes: MachineMemory(n, n * 3 // 4)
+            "app.models.library.measure.memory_for_models",
+            lambda n=n_bytes: MachineMemory(n, n * 3 // 4),
         )
         assert least <= advised_model(built_in_settings()).parameters <= most

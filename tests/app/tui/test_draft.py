@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.text.clean_text import clean_text
-from app.tui.draft import Draft, chip_spans, is_large, write_chip
+from app.tui.chat.draft import Draft, chip_spans, is_large, write_chip
 
 CODE = "\n".join(f"x{i} = {i}" for i in range(42))
 

@@ -3,8 +3,8 @@ import dataclasses
 import pytest
 from textual.geometry import Region
 
-from app.chat.status import Activity, EngineStatus
-from app.machine.records import Ceiling, EngineFigures
+from app.backend.status import Activity, EngineStatus
+from app.machine.sensors.records import Ceiling, EngineFigures
 from app.text.glyphs import ASCII, BLOCKS, choose_glyphs
 from app.tui.drawing.graph import Graph, GraphScale, graph_lines, history_lines, next_round
 from app.tui.drawing.lines import (
@@ -32,7 +32,7 @@ from app.tui.speed.dashboard import dashboard_lines, flat_lines, strip_lines
 from app.tui.speed.watch import Speed
 from app.tui.widgets.figure_lines import FigureLines, welcome
 from tests.app.chat_driver import chatting
-from tests.app.machine.views import FACTS, SAMPLE, SPENT, bare, view
+from tests.app.machine.sensors.views import FACTS, SAMPLE, SPENT, bare, view
 
 
 def texts(lines) -> list[str]:

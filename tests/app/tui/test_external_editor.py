@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.program.refusals import Refusal
-from app.tui.external_editor import edit_text, find_editor
+from app.tui.chat.external_editor import edit_text, find_editor
 from tests.app.chat_driver import chatting
 
 CODE = "\n".join(f"x{i} = {i}" for i in range(42))

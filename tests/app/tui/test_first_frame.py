@@ -13,7 +13,7 @@ from textual.css import stylesheet
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
-from app.tui.screens.chat import ChatScreen
+from app.tui.chat.screen import ChatScreen
 from app.tui.textual_hacks import ThriftyCompositor, ThriftyStylesheet
 from app.tui.widgets.performance_strip import PerformanceStrip
 from tests.app.chat_driver import chatting
@@ -42,7 +42,7 @@ async def start():
         import ssl
         assert ssl.OPENSSL_VERSION
 
-from app.tui.screens.chat import ChatScreen
+from app.tui.chat.screen import ChatScreen
 ChatScreen._start_engine = lambda screen: imported.append(set(sys.modules))
 asyncio.run(start())
 print(sorted(imported[0] & NOT_NEEDED))
@@ -61,7 +61,7 @@ _NOT_NEEDED = {
     "jinja2",
     "pygments",
     "urllib.request",
-    "app.tui.external_editor",
+    "app.tui.chat.external_editor",
     "app.tui.widgets.performance_strip",
     "app.tui.widgets.figure_lines",
     "app.tui.drawing.graph",
@@ -72,7 +72,7 @@ _NOT_NEEDED = {
     "app.tui.screens.palette",
     "app.tui.screens.conversations",
     "app.tui.screens.doctor",
-    "app.chat.local",
+    "app.backend.local.backend",
     "engine.model",
 }
 

@@ -9,7 +9,7 @@ from textual.binding import BindingType
 
 from app.tui.actions import ACTIONS
 from app.tui.bindings import bindings
-from app.tui.draft import Draft
+from app.tui.chat.draft import Draft
 from app.tui.drawing.lines import Line, line
 from app.tui.keymap import Keymap
 from app.tui.screens.help import HelpScreen

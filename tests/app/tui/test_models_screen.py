@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from app.library import listing, scan
-from app.library.header import HeaderCache, ModelHeader, read_header
-from app.library.measure import EngineReadings
-from app.library.places import Place
-from app.library.rates import remember_rates
-from app.machine.reply_history import READ_GBPS, ReplyHistory, rates_key
+from app.machine.sensors.reply_history import READ_GBPS, ReplyHistory, rates_key
+from app.models.library import listing, scan
+from app.models.library.header import HeaderCache, ModelHeader, read_header
+from app.models.library.measure import EngineReadings
+from app.models.library.places import Place
+from app.models.library.rates import remember_rates
 from app.program import paths
 from app.tui.screens.models import ModelsScreen
 from app.tui.screens.question import SwitchModelScreen, price_line
@@ -150,7 +150,7 @@ async def test_downloadable_models_stay_during_another_scan(
 ) -> None:
     monkeypatch.setattr(scan, "places", lambda directories: [Place("here", tmp_path / "none")])
     monkeypatch.setattr(
-        "app.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30)
+        "app.models.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30)
     )
     async with chatting() as driver:
         await driver.pilot.press("f3")
@@ -498,7 +498,7 @@ def speeds_of(driver: Driver, *names: str) -> bool:
 
 async def test_every_row_has_a_speed_from_the_first_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "app.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30)
+        "app.models.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30)
     )
     async with chatting(size=(100, 30)) as driver:
         await opened(driver)

@@ -17,7 +17,7 @@ import app.tui.app
 from app.tui.actions import ACTIONS, Action, action_table
 from app.tui.app import JalopyApp
 from app.tui.bindings import bindings
-from app.tui.screens.chat import ChatScreen
+from app.tui.chat.screen import ChatScreen
 from tests.app import chat_driver
 from tests.app.chat_driver import Driver, chatting
 

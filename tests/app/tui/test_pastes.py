@@ -12,8 +12,8 @@ from textual.events import AppFocus, Key, MouseMove, Paste
 
 from app.text.clean_text import clean_text
 from app.tui import terminal_input
-from app.tui.draft import MAX_PASTE_CHARS
-from app.tui.messages import PasteRefused, PasteUnended
+from app.tui.chat.draft import MAX_PASTE_CHARS
+from app.tui.chat.messages import PasteRefused, PasteUnended
 from app.tui.terminal_input import KEY_PAUSE_S, MOST_PASTE_BYTES, PASTE_PATIENCE_S
 from tests.app.tui.terminal_hand import Hand, split
 

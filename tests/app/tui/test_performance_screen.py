@@ -3,14 +3,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from app.machine.machine_monitor import MachineMonitor
+from app.machine.sensors.machine_monitor import MachineMonitor
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.speed.watch import InterfacePace
 from app.tui.widgets.figure_lines import FigureLines
 from app.tui.widgets.performance_strip import PerformanceStrip
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
-from tests.app.machine.views import bare, view
+from tests.app.machine.sensors.views import bare, view
 
 WORDS = [f" word{n}" for n in range(30)]
 

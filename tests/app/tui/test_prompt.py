@@ -3,9 +3,9 @@ from collections import deque
 from textual import events
 
 from app.tui.actions import commands
-from app.tui.draft import Draft
-from app.tui.messages import PasteRefused
-from app.tui.prompt_history import PromptHistory
+from app.tui.chat.draft import Draft
+from app.tui.chat.history import PromptHistory
+from app.tui.chat.messages import PasteRefused
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
 

@@ -1,4 +1,4 @@
-from app.tui.prompt_estimate import PromptEstimator
+from app.tui.chat.draft_cost import PromptEstimator
 
 
 def test_without_a_measured_prompt_nothing_is_said_of_time():

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app.tui import prompt_history
-from app.tui.draft import Draft, write_chip
-from app.tui.prompt_history import append_history, read_history
+from app.tui.chat import history as prompt_history
+from app.tui.chat.draft import Draft, write_chip
+from app.tui.chat.history import append_history, read_history
 
 CHIP = write_chip(1, "pasted\ntext")
 FOLDED = Draft(f"see {CHIP}", {CHIP: "pasted\ntext"})

@@ -14,9 +14,9 @@ import pytest
 from textual.events import Paste
 
 from app.documents.read import Follow, ReadDocuments, ReadingProgress, split_wanted
-from app.tui.draft import Draft, typed_references
-from app.tui.prompt_history import parse_drafts, write_draft
-from app.tui.screens import sending
+from app.tui.chat import sending
+from app.tui.chat.draft import Draft, typed_references
+from app.tui.chat.history import parse_drafts, write_draft
 from app.tui.screens.question import CALM_S, SendFilesScreen
 from app.tui.widgets.prompt import Prompt
 from tests.app.chat_driver import Driver, chatting

@@ -7,16 +7,16 @@ from textual.pilot import Pilot
 from textual.selection import Selection
 
 from app.text.clean_text import screen_text
-from app.tui.messages import LinkChosen
+from app.tui.chat.messages import LinkChosen
 from app.tui.themes import meanings
 from app.tui.widgets.reply_body import ReplyBody
 from tests.app.chat_driver import chatting, shown_source
 from tests.app.fake_engine import Script
-from tests.app.interface_bench.reply_text import MARKDOWN
+from tests.programs.interface_bench.reply_text import MARKDOWN
 
 
 class BodyApp(App[None]):
-    CSS = (Path(__file__).parents[3] / "app/tui/screens/chat.tcss").read_text()
+    CSS = (Path(__file__).parents[3] / "app/tui/chat/screen.tcss").read_text()
 
     def __init__(self, finished: str | None = None) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 from unittest.mock import patch
 
-from app.tui.screens.chat import REST_EVERY
+from app.tui.chat.screen import REST_EVERY
 from app.tui.widgets.status_line import StatusLine
 from tests.app.chat_driver import chatting
 from tests.app.fake_engine import Script

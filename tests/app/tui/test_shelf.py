@@ -18,8 +18,8 @@ from app.conversations.shelf import document_of, shelved_in, take_off
 from app.conversations.store import Store, put
 from app.documents.text_file import attached
 from app.text.chips import NBSP
-from app.tui import shelf_reading
-from app.tui.shelf_reading import QUIET_S
+from app.tui.chat import document_prefetcher as shelf_reading
+from app.tui.chat.document_prefetcher import QUIET_S
 from app.tui.widgets.message_view import ReplyView
 from engine.errors import MemoryPlanError
 from tests.app import chat_driver

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.reply import ReplyMeter
-from app.chat.status import Activity, EngineStatus
-from app.machine.page_faults import DiskRate
+from app.backend.reply import ReplyMeter
+from app.backend.status import Activity, EngineStatus
+from app.machine.sensors.page_faults import DiskRate
 from app.text import glyphs
 from app.tui.drawing.panels import cells_of
 from app.tui.widgets.status_line import (

@@ -137,7 +137,7 @@ def test_a_signal_saves_what_came_however_long_the_exit_takes(start, tmp_path):
     terminal = start(
         """
 import time
-from app.tui.screens import chat as screen
+from app.tui.chat import screen as screen
 screen.SAVE_PERIOD_S = 600
 chat.exit = lambda app, **given: time.sleep(600)
 """
@@ -205,7 +205,7 @@ def test_a_terminal_that_goes_without_a_signal_ends_the_chat_too(start):
 def test_an_interface_bug_is_one_line_and_logs_no_words_typed(start, tmp_path: Path):
     terminal = start(
         """
-from app.tui.screens.chat import ChatScreen
+from app.tui.chat.screen import ChatScreen
 def fail(self):
     secret = "words of the user"
     raise RuntimeError(secret)

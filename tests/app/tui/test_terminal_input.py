@@ -135,13 +135,13 @@ def test_enter_typed_before_the_first_frame_sends(open_chat):
 
 
 _FAILS = """
-from app.tui.screens.chat import ChatScreen
+from app.tui.chat.screen import ChatScreen
 def fail(self):
     raise RuntimeError("secret")
 ChatScreen.action_regenerate = fail
 """
 _FAILS_TO_TAKE = """
-from app.tui.screens.sending import Sending
+from app.tui.chat.sending import Sending
 def fail(self, draft):
     raise RuntimeError("secret")
 Sending._keep_in_history = fail

@@ -10,15 +10,15 @@ from unittest.mock import patch
 
 import pytest
 
-from app.chat import opening
-from app.chat.options import ChatOptions
+from app.backend.local import opening
+from app.backend.options import ChatOptions
+from app.machine.tuning.remembered import Recalled
 from app.program.settings import built_in_settings
 from app.program.state import Measured, TunedChoice
 from app.tui.app import JalopyApp
 from app.tui.drawing.lines import text_of
 from app.tui.screens.threads import ThreadsScreen
 from app.tui.widgets.thread_curve import ThreadCurve
-from app.tuning.remembered import Recalled
 from engine.errors import BrokenModelError
 from engine.machine import host
 from engine.machine.topology import Cores, read_cores

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.tools import whole_arguments
 from app.program.settings import ToolServerSetting, ToolSettings
+from app.tools.toolbox import whole_arguments
 from app.tui.screens.question import CALM_S, QuestionScreen
 from app.tui.widgets.message_view import ToolView
 from engine.prompt.tools.calls import ToolCall
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Script
 
-SERVER = Path(__file__).parents[1] / "mcp" / "hostile_server.py"
+SERVER = Path(__file__).parents[1] / "tools" / "mcp" / "hostile_server.py"
 TOOLS = ToolSettings(
     "on", 2000, (ToolServerSetting("own", (sys.executable, "-I", "-S", str(SERVER))),)
 )
@@ -70,7 +70,7 @@ async def test_a_call_is_shown_asked_about_and_answered(monkeypatch: pytest.Monk
         await chat.say("/tools")
         await chat.note("own: on, echo, do")
         assert not chat.chat.turns.is_busy
-        monkeypatch.setattr("app.tui.screens.chat.MOST_ROUNDS", 2)
+        monkeypatch.setattr("app.tui.chat.screen.MOST_ROUNDS", 2)
         chat.script.replies = [[call("again")]]
         await chat.say("for ever")  # echo was agreed to
         await chat.note("rounds of calls for one message are enough")

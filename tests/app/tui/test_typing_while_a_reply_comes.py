@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from unittest.mock import patch
 
-from app.chat.status import Activity
-from app.tui.screens.chat import DRAIN_PERIOD_S, UNSEEN_PERIOD_S, EngineFlow
+from app.backend.status import Activity
+from app.tui.chat.screen import DRAIN_PERIOD_S, UNSEEN_PERIOD_S, EngineFlow
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.speed.watch import TYPING_PAUSE_S, TypingRhythm
 from app.tui.textual_hacks import ThriftyCompositor

@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 import pytest
 
-from app.tui import prompt_history
-from app.tui.draft import Draft, write_chip
-from app.tui.prompt_history import keep_unsent, take_unsent
+from app.tui.chat import history as prompt_history
+from app.tui.chat.draft import Draft, write_chip
+from app.tui.chat.history import keep_unsent, take_unsent
 
 CHIP = write_chip(1, "pasted text")
 DRAFTS = [Draft("one"), Draft(f"see {CHIP}", {CHIP: "pasted text"}), Draft("two\nlines")]

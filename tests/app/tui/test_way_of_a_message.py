@@ -47,10 +47,10 @@ async def passed_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     script = Script()
     for period in (
-        "chat.SAVE_PERIOD_S",
-        "chat.MEMORY_PERIOD_S",
+        "screen.SAVE_PERIOD_S",
+        "screen.MEMORY_PERIOD_S",
     ):  # what the clock begins is no part of the way
-        monkeypatch.setattr(f"app.tui.screens.{period}", 3600.0)
+        monkeypatch.setattr(f"app.tui.chat.{period}", 3600.0)
     monkeypatch.setattr("app.tui.app.INTERFACE_COST_PERIOD_S", 3600.0)
     monkeypatch.setattr("app.tui.app.DOWNLOAD_LOOK_S", 3600.0)
     threading.setprofile(watch)  # the engine's thread begins with it

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from engine.quantize.mixtures import MIXTURES, TypedShape, may_shrink, mixture
-from tests.engine.quantize.mixtures_peer import CASES, GOLDEN, Library, folded
+from tests.programs.engine.mixtures_peer import CASES, GOLDEN, Library, folded
 
 GIVEN = json.loads(GOLDEN.read_text(encoding="utf-8"))
 

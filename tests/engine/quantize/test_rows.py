@@ -10,7 +10,7 @@ import pytest
 from engine.errors import BrokenModelError
 from engine.gguf.ggml_types import TYPES_BY_NAME
 from engine.quantize.rows import KERNELS, WRITABLE, quantise_rows
-from tests.engine.quantize.errors_peer import GOLDEN, error, importance, values
+from tests.programs.engine.errors_peer import GOLDEN, error, importance, values
 
 pytestmark = pytest.mark.slow
 

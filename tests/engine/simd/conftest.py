@@ -13,7 +13,7 @@ import pytest
 def forked() -> Iterator[Callable[..., str]]:
     """Runs code or tests in a fork with these variables; returns what they said, and fails where
     they failed."""
-    command = [sys.executable, "-m", "tests.engine.forks"]
+    command = [sys.executable, "-m", "tests.programs.engine.forks"]
     root = Path(__file__).resolve().parents[3]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine import arm64
+from tests.programs.engine import arm64
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,7 @@ CASES = {
         EXACT.format("IQ4_NL"),
     ),
 }
-"""Products of ones and of fours, and a table; ``python -m tests.engine.arm64`` runs the rest."""
+"""Products of ones and of fours, and a table; ``python -m tests.programs.engine.arm64`` runs the rest."""
 PROGRAM = """
 import tests.engine.arm64_target
 from engine.machine.level import LEVEL

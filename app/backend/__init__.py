@@ -1,0 +1,1 @@
+"""Backends that compute replies, in a thread of their own."""

@@ -1,0 +1,233 @@
+"""Functions that open and set up a model: the settings applied to the engine's public names.
+
+Everything is imported on use: numba and numpy must not cost a start that ends before a model opens.
+Tests replace these functions by those of a scripted engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.backend.local.saved_states import StateFiles
+from app.conversations.store import model_key
+from app.machine.sensors.low_power import is_on_battery
+from app.machine.tuning import remembered as tuned
+from app.machine.tuning.remembered import Recalled, TuningPlace, keys_to_remember, recall
+from app.program import state
+from app.program.remote_model import ModelPlace
+from app.program.settings import AUTO, Settings
+from app.program.state import Measured, TunedChoice
+from app.session.adapters import split_scale
+from app.text.clean_text import clean_line
+
+if TYPE_CHECKING:
+    from engine import Model, Session
+    from engine.loader import Checked
+    from engine.tuning.lookahead_trials import Lookahead
+    from engine.tuning.report import TuningReport
+    from engine.tuning.sweep import Sweep
+
+Report = Callable[[Any], None]
+
+
+def validate_model(path: Path | str) -> Checked:
+    """Check the whole file without numba.
+
+    Raises EngineError: it cannot be used; the message is one line.
+    """
+    from engine import loader
+
+    return loader.validate(path)
+
+
+def check_model(path: Path | str) -> None:
+    """Check the whole file and close it.
+
+    Raises EngineError: it cannot be used; the message is one line.
+    """
+    validate_model(path).gguf.close()
+
+
+def glance_at_model(path: Path | str) -> None:
+    """Check in a millisecond that a file is GGUF; opening it checks the rest.
+
+    Raises EngineError: it is not.
+    """
+    from engine import glance
+
+    glance(path)
+
+
+def open_model(settings: Settings, path: Path | str, progress: Report | None = None) -> Model:
+    """Open a model with the threads and the memory mode of the settings, else those remembered for
+    it on this machine.
+
+    Compiles kernels on first use. Raises EngineError: the model cannot be used; the message is one
+    line.
+    """
+    from engine import Model
+
+    model = Model.open(
+        path,
+        threads=settings.threads or None,
+        weights=settings.weights_or_default,
+        prefill_threads=settings.prefill_threads or None,
+        pinned=settings.pin_threads == "on",
+        progress=progress,
+    )
+    model.checkpoint_bytes = settings.checkpoints_mb * 1_000_000
+    model.rope_scaling = settings.rope_scaling
+    try:
+        choice = recall_tuned(model).choice
+        if choice is not None:
+            use_tuned(model, choice, settings, progress)
+    except BaseException:
+        model.close()
+        raise
+    return model
+
+
+def use_adapters(model: Model, adapters: Sequence[str]) -> None:
+    """Let adapters change a model, in place of those before.
+
+    Raises EngineError: one does not suit it.
+    """
+    model.use_adapters([split_scale(name) for name in adapters])
+
+
+def use_tuned(
+    model: Model, choice: TunedChoice, settings: Settings, progress: Report | None = None
+) -> None:
+    """Give a model what is remembered for it, as far as the settings leave it open and the memory
+    has room."""
+    from engine.errors import MemoryPlanError
+
+    if not (settings.threads or settings.prefill_threads):
+        most = model.most_threads
+        model.set_threads(min(choice.decode, most), min(choice.prefill, most))
+    if settings.pin_threads == AUTO:
+        model.set_pinned(choice.pinned)
+    if settings.weights == AUTO and choice.weights:
+        # the file's map does as well; a screen of the choice shows what is used
+        with suppress(MemoryPlanError):
+            model.use_weights(choice.weights, progress)
+
+
+def kv_type_of(settings: Settings, model: Model) -> str:
+    """Return the format of the KV cache: of the settings, or remembered for this machine and model;
+    AUTO otherwise."""
+    return tuned.kv_type_of(settings.kv_type, recall_tuned(model).choice)
+
+
+def recall_tuned(model: Model) -> Recalled:
+    """Return what is remembered for this machine, model and power source, and whether it is in
+    doubt."""
+    kept = state.load_state()[0]
+    if kept.tuned_threads:
+        return recall(kept, _place(model))
+    return Recalled()
+
+
+def remember_tuned(
+    model: Model, choice: TunedChoice | None, measured: Measured | None = None
+) -> str | None:
+    """Remember a choice for this machine and model, or forget it; returns a line where that
+    failed."""
+    key, without = keys_to_remember(_place(model), measured)
+    return state.remember_tuned(key, choice, measured, without=without)
+
+
+def recall_thinking(settings: Settings, path: ModelPlace) -> str:
+    """Return how much a model is asked to think: as the settings say, else as was chosen for it."""
+    if settings.thinking != AUTO:
+        return settings.thinking
+    return state.load_state()[0].thinking.get(model_key(path), AUTO)
+
+
+def kernels_version() -> str:
+    """Return the name of the compiled code."""
+    from engine.machine.code import VERSION
+
+    return VERSION
+
+
+def _place(model: Model) -> TuningPlace:
+    from engine.machine import host
+
+    name = clean_line(model.name, 80)
+    machine = f"{clean_line(host.cores().identity, 160)}, {cpu_level()}"
+    model_name = f"{name}, {clean_line(model.quantization, 12)}, {model.weights_bytes} bytes"
+    return TuningPlace(machine, model_name, kernels_version(), is_on_battery())
+
+
+def try_lookahead(
+    model: Model, session: Session, is_unwanted: Callable[[], bool], again: bool
+) -> Mapping[str, Lookahead]:
+    """Find out how decode should ask memory ahead, if that is not known.
+
+    Raises EngineError: it was cancelled.
+    """
+    from engine.tuning.lookahead_trials import try_lookahead
+
+    return try_lookahead(model, session, is_unwanted, again)
+
+
+def make_sweep(
+    model: Model,
+    session: Session,
+    clock: Callable[[], float],
+    may_pin: bool,
+    parts: Sequence[str],
+    budget_s: float | None = None,
+    earlier: TuningReport | None = None,
+) -> Sweep:
+    """Return a search for what is best after what the session holds; ``may_pin``: pinned threads
+    may be tried too."""
+    from engine.machine import host
+    from engine.tuning.sweep import Sweep
+    from engine.tuning.trials import SessionTrials
+
+    trials = SessionTrials(model, session, clock)
+    trials.can_pin = trials.can_pin and may_pin
+    return Sweep(trials, host.cores(), budget_s, clock, parts, earlier)
+
+
+def state_files(
+    settings: Settings, may_read_prefix: Callable[[], bool] = bool
+) -> StateFiles | None:
+    """Return how the state of the cache is kept, if it is; ``may_read_prefix``: read system prompts
+    early."""
+    quota_bytes = settings.kv_states_quota_bytes
+    if not quota_bytes:
+        return None
+    from engine import saved_state
+
+    return StateFiles(
+        restore=saved_state.restore_state,
+        restorable=saved_state.restorable,
+        names=saved_state.saved_names,
+        writer=lambda session, place, on_segment: saved_state.StateWriter(
+            session, place, quota_bytes, on_segment
+        ),
+        may_read_prefix=may_read_prefix,
+    )
+
+
+def check_kernels(model: Model) -> None:
+    """Compare the kernels that the model uses with their references.
+
+    Raises EngineError: one differs.
+    """
+    from engine.measure.check import check_model
+
+    check_model(model)
+
+
+def cpu_level() -> str:
+    """Return the name of the instruction level that the kernels are compiled for."""
+    from engine import LEVEL
+
+    return str(LEVEL)

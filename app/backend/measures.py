@@ -1,0 +1,257 @@
+"""Measurements of the engine's thread for the performance screen, next to those of the reply's
+meter.
+
+Costs a system call per token and, while someone watches, a look at the profile once a second. The
+timed walk adds a few cycles to each operation, so every reply is profiled and the screen has
+figures the moment it opens.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from app.backend.reply import ReplyMeter
+from app.machine.sensors.page_faults import FaultLog
+from app.machine.sensors.records import INTERFACE, EngineFigures, ModelFacts, PhaseCost, TimeSpent
+from app.machine.sensors.reply_history import (
+    LEAST_PROMPT_TOKENS,
+    READ_GBPS,
+    PastReply,
+    ReplyHistory,
+    history_key,
+    identity_of,
+    rates_key,
+)
+from app.machine.sensors.token_speed import excess_at
+from app.machine.sensors.tuning_conditions import ConditionsWatch
+from app.session.events import MemoryMeasured
+from engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from app.backend.engine_state import Wire
+    from engine import Model, Session
+
+PROFILE_PERIOD_S = 1.0
+PROBE_BYTES = 256 << 20
+PROBE_ROOM = 3
+"""Times the probe's memory must be free next to the weights: measuring must not push the model
+out."""
+
+
+class EngineMeasures:
+    """Measurements of one open model."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        history: ReplyHistory,
+        model: Model,
+        session: Session,
+        conditions: ConditionsWatch,
+    ) -> None:
+        self._wire = wire
+        self._history = history
+        self._model = model
+        self._session = session
+        self._conditions = conditions
+        self._meter: ReplyMeter | None = None
+        self._next_profile_s = 0.0
+        identity = _identity(model)
+        facts = ModelFacts(
+            identity=identity,
+            weights_mode=model.weights_mode,
+            weights_bytes=model.weights_bytes,
+            bytes_per_token=model.bytes_per_token + 2 * session.state_bytes,
+            kv_bytes=session.kv_bytes,
+            kv_bytes_per_position=session.kv_bytes_per_position,
+            resident_weight_bytes=model.resident_weight_bytes,
+            resident_kv_bytes=session.kv_resident_bytes,
+        )
+        earlier = history.earlier(history_key(identity, model.threads))
+        known = history.rates(rates_key(model.threads)).get(READ_GBPS)
+        wire.figures = EngineFigures(
+            facts,
+            earlier=earlier,
+            threads=model.threads,
+            weights_mode=model.weights_mode,
+            read_gbps={model.threads: known} if known else {},
+        )
+
+    def usual_prefill_tps(self) -> float | None:
+        """How fast the model reads on this machine, by earlier replies; None where there was
+        none."""
+        usual = self._history.usual(_identity(self._model))
+        if usual is not None and usual.prefill_tps > 0:
+            return usual.prefill_tps
+        return None
+
+    def note_weights(self) -> None:
+        """The weights lie elsewhere in memory now: later replies are compared with others of that
+        kind."""
+        facts = self._wire.figures.facts
+        if facts is not None:
+            moved = replace(
+                facts, identity=_identity(self._model), weights_mode=self._model.weights_mode
+            )
+            self._wire.figures = replace(self._wire.figures, facts=moved)
+
+    @contextmanager
+    def of_reply(self, meter: ReplyMeter, asked_s: float | None) -> Iterator[None]:
+        """Measure a reply, which was asked for at ``asked_s`` (None: just now), whatever becomes of
+        it."""
+        model = self._model
+        self._meter = meter
+        self._next_profile_s = meter.started_s
+        key = history_key(_identity(model), model.threads)
+        self._wire.figures = replace(
+            self._wire.figures,
+            faults=FaultLog(),
+            earlier=self._history.earlier(key),
+            threads=model.threads,
+            weights_mode=model.weights_mode,
+        )
+        self._conditions.begin()
+        self._session.start_profile()
+        try:
+            yield
+        finally:
+            is_quiet = self._conditions.end().is_quiet
+            ended_s = self._wire.now_s()
+            self._wire.figures.faults.note(meter.tokens)
+            self._show_profile(meter)
+            self._session.end_profile()
+            self._meter = None
+            if asked_s is None:
+                asked_s = meter.started_s
+            else:
+                asked_s = min(asked_s, meter.started_s)
+            spent = time_spent(meter, self._wire.figures, asked_s, ended_s)
+            self._wire.figures = replace(self._wire.figures, last_reply=spent)
+            is_one_setting = key == history_key(_identity(model), model.threads)
+            if is_one_setting and meter.finish_reason != "error":
+                first_s = meter.first_token_s or 0.0
+                if meter.read_tokens >= LEAST_PROMPT_TOKENS:
+                    prefill_tps = meter.prefill_tps
+                else:
+                    prefill_tps = 0.0
+                past = PastReply(
+                    time.time(), meter.tokens, meter.decode_tps, prefill_tps, first_s, is_quiet
+                )
+                self._history.add(key, past)
+
+    def note_progress(self) -> None:
+        """Some of the prompt was read, or tokens came."""
+        assert self._meter is not None
+        self._wire.figures.faults.note(self._meter.tokens)
+        if self._wire.is_watched and self._wire.now_s() >= self._next_profile_s:
+            self._next_profile_s = self._wire.now_s() + PROFILE_PERIOD_S
+            self._show_profile(self._meter)
+
+    def _show_profile(self, meter: ReplyMeter) -> None:
+        found = self._session.read_profile()
+        decode = found.get("decode", [])
+        prompt = [found.get(plan, []) for plan in ("few", "few last", "block", "block last")]
+        self._wire.figures = replace(
+            self._wire.figures,
+            decode_phases=phase_costs([decode], decode[0].n_walks if decode else 0),
+            prompt_phases=phase_costs(prompt, meter.read_tokens),
+        )
+
+    def measure_bandwidth(self, is_unwanted: Callable[[], bool]) -> MemoryMeasured | None:
+        """Measure how fast memory can be read; None where there is no room for it or something else
+        to do."""
+        model = self._model
+        threads = self._model.threads
+        if not has_room(model):
+            return None
+        self._conditions.begin()
+        try:
+            gbps = model.read_bandwidth_gbps(threads, is_unwanted)
+        except EngineError:  # given way to something better, or no memory
+            return None
+        is_quiet = self._conditions.end().is_quiet
+        known = self._history.remember_rates(rates_key(threads), {READ_GBPS: gbps}, is_quiet)
+        if best := known.get(READ_GBPS):
+            self._wire.figures = replace(
+                self._wire.figures, read_gbps={**self._wire.figures.read_gbps, threads: best}
+            )
+        return MemoryMeasured(gbps, is_quiet)
+
+
+def _identity(model: Model) -> str:
+    return identity_of(model.name, model.quantization, model.weights_bytes, model.weights_mode)
+
+
+def has_room(model: Model) -> bool:
+    """Whether the probe's memory is free without evicting the weights."""
+    from engine.machine import host  # not with the module: the first frame would wait for it
+
+    if model.weights_mode == "mmap":
+        weights = model.weights_bytes
+    else:
+        weights = 0
+    return host.available_memory_bytes() - weights > PROBE_ROOM * PROBE_BYTES
+
+
+def time_spent(
+    meter: ReplyMeter, figures: EngineFigures, asked_s: float, ended_s: float
+) -> TimeSpent:
+    """Share out the time from sending a message to the end of its reply, whose phases and faults
+    are in ``figures``."""
+    interface_s = disk_s = first_s = decode_s = 0.0
+    read_until_s = min(ended_s, meter.started_s + meter.prefill_s)
+    if meter.token_times_s:
+        first_token_s = meter.token_times_s[0]
+        decode_whole_s = ended_s - first_token_s
+        handing_s = (
+            sum(phase.ms_per_token for phase in figures.decode_phases if phase.name == INTERFACE)
+            / 1000
+        )
+        interface_s = min(decode_whole_s, handing_s * meter.tokens)
+        disk_s = min(
+            decode_whole_s - interface_s, excess_at(meter.token_times_s, figures.faults.by_token())
+        )
+        first_s = max(0.0, first_token_s - read_until_s)
+        decode_s = decode_whole_s - interface_s - disk_s
+        prefill_s = first_token_s - meter.started_s - first_s
+    else:
+        prefill_s = ended_s - meter.started_s
+    return TimeSpent(
+        waited_s=max(0.0, meter.started_s - asked_s),
+        disk_s=disk_s,
+        prefill_s=max(0.0, prefill_s),
+        first_s=first_s,
+        decode_s=decode_s,
+        interface_s=interface_s,
+        prompt_tokens=meter.read_tokens,
+        reused_tokens=meter.reused_tokens,
+        tokens=meter.tokens,
+        disk_pages=figures.faults.total,
+    )
+
+
+def phase_costs(plans: Sequence[Sequence[Any]], n_tokens: int) -> tuple[PhaseCost, ...]:
+    """Turn the engine's phases of one or more plans into costs per token, phases of one name as
+    one."""
+    found: dict[str, tuple[float, int]] = {}
+    for phase in (phase for phases in plans for phase in phases):
+        if phase.phase == "caller":
+            name = INTERFACE
+        else:
+            name = phase.phase
+        seconds, n_bytes = found.get(name, (0.0, 0))
+        found[name] = seconds + phase.seconds, n_bytes + phase.weight_bytes
+    total_s = sum(seconds for seconds, _ in found.values())
+    return tuple(
+        PhaseCost(
+            name=name,
+            ms_per_token=1000 * seconds / max(1, n_tokens),
+            share=seconds / total_s if total_s > 0 else 0.0,
+            gbps=n_bytes / seconds / 1e9 if n_bytes and seconds > 0 else None,
+        )
+        for name, (seconds, n_bytes) in found.items()
+    )

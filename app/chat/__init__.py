@@ -1,1 +1,0 @@
-"""A conversation with an engine, without a screen."""

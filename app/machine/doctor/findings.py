@@ -1,0 +1,448 @@
+"""From readings to findings: what is well, what costs speed, what mends it.
+
+Pure functions; nothing is read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from app.machine.doctor.readings import Readings
+from app.machine.sensors.sample import Governor
+from app.machine.sensors.tuning_conditions import QUIET_CORES
+from app.text.figures import counted, size
+from app.text.record import record
+
+OK = "ok"
+WEAK = "!"
+BAD = "x"
+"""Marks: well; costs speed or comfort; does not work."""
+
+FEW_COLUMNS = 60
+FEW_ROWS = 20
+SLOW_MEMORY_GBPS = 13.0
+"""One channel of DDR3-1600 carries 12.8 GB/s at best; two channels read more than this."""
+GB_PER_TOKEN_8B = 4.62
+"""Weights that an 8B model as Q4_K_M reads for each token, in GB."""
+COMPILATION = "about half a minute on a fast machine, minutes on an old one"
+
+
+@record
+class Finding:
+    """One line of the doctor: what was read, what it means for speed, and the command or setting
+    that mends it."""
+
+    mark: str
+    topic: str
+    found: str
+    meaning: str = ""
+    mend: str = ""
+
+
+Look = Callable[[Readings], "Iterable[Finding]"]
+_INSTRUCTIONS = {
+    "amx": "AVX-512, VNNI and AMX", "vnni": "AVX2, FMA and VNNI", "avx2": "AVX2 and FMA",
+    "ssse3": "SSSE3",
+    "dotprod": "ARM64's NEON with sums of four products (dotprod)", "neon": "ARM64's NEON",
+}  # fmt: skip
+"""Levels of the kernels, as people know them."""
+
+
+def processor(readings: Readings) -> Iterable[Finding]:
+    """Judge the instruction sets that the kernels use."""
+    name = readings.cores.name or "processor"
+    engine = readings.engine
+    if engine is None:
+        return
+    if engine.error:
+        yield Finding(
+            BAD, "engine", engine.error, "no model can run", "install the program again: make run"
+        )
+        return
+    used = _INSTRUCTIONS.get(engine.level, "no vector instructions beyond the common ones")
+    found = f"{name}: kernels use {used}"
+    if engine.level in ("amx", "vnni", "avx2"):
+        yield Finding(OK, "processor", found, "the fastest kernels there are here")
+    elif engine.level in ("dotprod", "neon"):
+        yield Finding(
+            OK, "processor", found, "tested in an emulator; their speed was not measured yet"
+        )
+    elif engine.features_named:
+        meaning = "the environment names an older instruction set"
+        yield Finding(WEAK, "processor", found, meaning, "unset NUMBA_CPU_NAME NUMBA_CPU_FEATURES")
+    elif {"avx2", "fma"} <= readings.cores.flags:
+        yield Finding(
+            WEAK,
+            "processor",
+            found,
+            "it has AVX2, but the compiler does not see it",
+            "update numba",
+        )
+    elif "hypervisor" in readings.cores.flags:
+        meaning = "about half the speed of AVX2; a virtual machine may hide it"
+        mend = "let the virtual machine see the host's processor (QEMU: -cpu host)"
+        yield Finding(WEAK, "processor", found, meaning, mend)
+    else:
+        yield Finding(
+            OK, "processor", found, "it has no AVX2: prefer small models and Q8_0 or Q4_0"
+        )
+
+
+def cores(readings: Readings) -> Iterable[Finding]:
+    """Judge how many cores there are to work with."""
+    c = readings.cores
+    if c.logical is None:
+        return
+    siblings = c.physical is not None and c.physical < c.logical
+    if c.physical is None:
+        found = counted(c.logical, "processor")
+    elif siblings:
+        found = f"{counted(c.physical, 'core')}, {c.logical} threads"
+    else:
+        found = f"{counted(c.logical, 'core')}, one thread each"
+    if c.allowed is not None and c.allowed < c.logical:
+        found = f"{found}; this process may use {c.allowed} of them"
+        mend = "start it without taskset, or give the container more CPUs"
+        yield Finding(WEAK, "cores", found, "the rest stays idle", mend)
+    elif c.quota is not None and c.quota < (c.allowed_physical or c.physical or c.logical):
+        found = f"{found}; the control group grants {c.quota:g}"
+        mend = "give the container more: --cpus, or CPUQuota= of the service"
+        yield Finding(WEAK, "cores", found, "more threads than that would be stopped", mend)
+    else:
+        if siblings:
+            meaning = "one thread a core decodes fastest; siblings share its memory port"
+        else:
+            meaning = ""
+        yield Finding(OK, "cores", found, meaning)
+
+
+def threads(readings: Readings) -> Iterable[Finding]:
+    """Judge a thread count that the settings name."""
+    c = readings.cores
+    usable = c.allowed_physical or c.physical
+    if readings.wanted_threads and usable and readings.wanted_threads > usable:
+        found = f"the settings say {readings.wanted_threads} for {counted(usable, 'core')}"
+        mend = "threads = 0 in the settings file chooses by itself"
+        yield Finding(WEAK, "threads", found, "more threads than cores wait for each other", mend)
+
+
+def other_programs(readings: Readings) -> Iterable[Finding]:
+    """Judge what other programs take at this moment."""
+    busy = readings.cores.others_busy
+    if busy is None:
+        return
+    if busy <= QUIET_CORES:
+        yield Finding(OK, "load", "other programs are quiet")
+    else:
+        found = f"other programs keep {busy:.1f} cores busy"
+        meaning = "two threads next to one busy program decode at about half speed"
+        yield Finding(WEAK, "load", found, meaning, "see which: top; close what you can")
+
+
+def memory(readings: Readings) -> Iterable[Finding]:
+    """Judge the memory there is and how much of it is free."""
+    m = readings.memory
+    if m.total_bytes is None or m.available_bytes is None:
+        return
+    found = f"{size(m.available_bytes)} of {size(m.total_bytes)} available"
+    mend = "close other programs, browsers first"
+    if m.available_bytes < 1 << 30:
+        meaning = "only the smallest models fit; larger ones read from disk for every token"
+        yield Finding(BAD, "memory", found, meaning, mend)
+    elif m.available_bytes < 0.4 * m.total_bytes:
+        yield Finding(
+            WEAK, "memory", found, "a model that does not fit reads from disk for every token", mend
+        )
+    else:
+        yield Finding(OK, "memory", found)
+
+
+def swap(readings: Readings) -> Iterable[Finding]:
+    """Judge swap: the cache of a conversation may end there, the weights never do."""
+    m = readings.memory
+    if m.swap_bytes is None or m.total_bytes is None:
+        return
+    used = m.swap_used_bytes or 0
+    found = f"{size(used)} of {size(m.swap_bytes)} in use"
+    if used > 0.1 * m.total_bytes:
+        meaning = "memory is short: programs are slow to come back, a conversation too"
+        yield Finding(WEAK, "swap", found, meaning, "close other programs")
+    elif m.swap_bytes == 0 and m.total_bytes < 10 << 30:
+        meaning = "where memory runs out the system ends a program instead of slowing down"
+        yield Finding(
+            WEAK,
+            "swap",
+            "none",
+            meaning,
+            "sudo apt install zram-tools (compressed memory, no disk)",
+        )
+    else:
+        yield Finding(OK, "swap", found if m.swap_bytes else "none")
+
+
+def bandwidth(readings: Readings) -> Iterable[Finding]:
+    """Judge the measured reading speed: it is the ceiling of decode."""
+    engine = readings.engine
+    if engine is None or engine.read_gbps is None:
+        return
+    gbps = engine.read_gbps
+    again = "look again when it is quiet"
+    found = f"{gbps:.1f} GB/s read with {counted(engine.threads, 'thread')}"
+    ceiling = f"an 8B model as Q4_K_M cannot write more than {gbps / GB_PER_TOKEN_8B:.1f} tok/s"
+    if busy := engine.busy_words:
+        if engine.best_gbps:
+            usual = f"{engine.best_gbps:.1f} at best"
+        else:
+            usual = "which is not kept"
+        if engine.best_gbps:
+            basis = "the best"
+        else:
+            basis = "typical figures"
+        yield Finding(
+            WEAK,
+            "bandwidth",
+            f"{found} now, {usual}",
+            f"{busy}; speeds are estimated from {basis}",
+            again,
+        )
+    elif gbps >= SLOW_MEMORY_GBPS:
+        yield Finding(OK, "bandwidth", found, ceiling)
+    else:
+        mend = (
+            "one RAM module? a matching second one roughly doubles this: sudo dmidecode -t memory"
+        )
+        yield Finding(
+            WEAK, "bandwidth", found, f"{ceiling}; looks like single-channel memory", mend
+        )
+
+
+def arithmetic(readings: Readings) -> Iterable[Finding]:
+    """Say what the measured arithmetic means for prompts."""
+    engine = readings.engine
+    if (
+        engine is None
+        or engine.prefill_gops is None
+        or (not engine.is_quiet and not engine.best_gbps)
+    ):
+        return
+    found = f"{engine.prefill_gops:.0f} billion multiplications/s (Q4_K)"
+    yield Finding(
+        OK,
+        "arithmetic",
+        found,
+        f"an 8B model reads prompts at about {engine.prefill_gops / 7.8:.1f} tok/s",
+    )
+
+
+def disk(readings: Readings) -> Iterable[Finding]:
+    """Judge where the model is kept: it is read once before the first token, more often where
+    memory is short."""
+    d = readings.disk
+    if d is None or not d.kind:
+        return
+    where = " ".join(part for part in (d.device, d.filesystem) if part)
+    if where:
+        where = f" ({where})"
+    else:
+        where = ""
+    if d.kind == "spinning":
+        if d.file_bytes:
+            seconds = f", about {max(1, round(d.file_bytes / 1e8))} s"
+        else:
+            seconds = ""
+        meaning = f"the first token waits until the file was read once{seconds} at 100 MB/s"
+        yield Finding(
+            WEAK, "model's disk", f"spinning disk{where}", meaning, "move the model to an SSD"
+        )
+    elif d.kind == "network":
+        meaning = "what memory drops is fetched over the network again"
+        yield Finding(
+            WEAK, "model's disk", f"network{where}", meaning, "copy the model to a local disk"
+        )
+    else:
+        yield Finding(OK, "model's disk", {"ssd": "SSD", "memory": "in memory"}[d.kind] + where)
+
+
+def governor(readings: Readings) -> Iterable[Finding]:
+    """Judge what sets the clock."""
+    c = readings.clock
+    if not c.governor:
+        return
+    in_use = Governor(c.governor, c.driver)
+    if c.driver:
+        named = f"{c.governor} ({c.driver})"
+    else:
+        named = c.governor
+    fix = "sudo cpupower frequency-set -g performance (until the next start)"
+    if in_use.holds_clock_down:
+        yield Finding(
+            BAD, "governor", named, "the clock stays at its lowest: several times slower", fix
+        )
+    elif in_use.lets_processor_choose and c.preference in ("power", "balance_power"):
+        found = f"{named}, prefers {c.preference}"
+        yield Finding(WEAK, "governor", found, "the clock rises late and not to its highest", fix)
+    elif c.governor == "conservative":
+        yield Finding(WEAK, "governor", named, "the clock rises slowly", fix)
+    else:
+        yield Finding(OK, "governor", named)
+
+
+def clock(readings: Readings) -> Iterable[Finding]:
+    """Judge limits of the clock: by the system, by heat, by the battery."""
+    c = readings.clock
+    if c.most_mhz and c.limit_mhz and c.limit_mhz < 0.95 * c.most_mhz:
+        found = f"limited to {c.limit_mhz / 1000:.1f} of {c.most_mhz / 1000:.1f} GHz"
+        mend = f"sudo cpupower frequency-set -u {c.most_mhz / 1000:.1f}GHz"
+        yield Finding(WEAK, "clock", found, "prompts are read slower by as much", mend)
+    if c.turbo is False:
+        mend = (
+            "in the firmware's setup, or: echo 0 | sudo tee "
+            "/sys/devices/system/cpu/intel_pstate/no_turbo"
+        )
+        if c.driver not in ("intel_pstate", "intel_cpufreq"):
+            mend = (
+                "in the firmware's setup, or: echo 1 | sudo tee "
+                "/sys/devices/system/cpu/cpufreq/boost"
+            )
+        yield Finding(
+            WEAK, "turbo", "switched off", "the processor stays below its highest clock", mend
+        )
+    if c.throttled:
+        found = f"slowed down {c.throttled} times since the start"
+        mend = "clean the fan, renew the thermal paste, keep the vents free"
+        yield Finding(WEAK, "heat", found, "long replies lose speed on the way", mend)
+    if c.on_battery:
+        yield Finding(
+            WEAK, "battery", "not on mains", "most laptops clock lower on battery", "plug it in"
+        )
+
+
+def huge_pages(readings: Readings) -> Iterable[Finding]:
+    """Judge transparent huge pages, which cache and buffers ask for."""
+    mode = readings.memory.huge_pages
+    if mode == "never":
+        meaning = "small pages cost a few per cent; --weights huge has no effect"
+        mend = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
+        yield Finding(WEAK, "huge pages", mode, meaning, mend)
+    elif mode:
+        yield Finding(OK, "huge pages", mode)
+
+
+def kernel_cache(readings: Readings) -> Iterable[Finding]:
+    """Judge whether compiled kernels are kept."""
+    engine = readings.engine
+    if engine is None or engine.error:
+        return
+    if not engine.cache:
+        meaning = f"what was not built ahead is compiled at every start: {COMPILATION}"
+        mend = "set JALOPY_CACHE_DIR to a directory of your own"
+        yield Finding(BAD, "kernel cache", "no private directory for it", meaning, mend)
+        return
+    if engine.cache_bytes:
+        kept = f"{size(engine.cache_bytes)} kept"
+    else:
+        kept = "empty as yet"
+    if engine.stale_bytes > 100 << 20:
+        found = f"{kept}, {size(engine.stale_bytes)} of older versions"
+        mend = f"delete what you like of {engine.cache}'s neighbours kernels-*"
+        yield Finding(WEAK, "kernel cache", found, "disk space, not speed", mend)
+    else:
+        if engine.cache_bytes:
+            meaning = ""
+        else:
+            meaning = f"what was not built ahead is compiled once: {COMPILATION}"
+        yield Finding(OK, "kernel cache", kept, meaning)
+
+
+def screen(readings: Readings) -> Iterable[Finding]:
+    """Judge the terminal's kind and size."""
+    t = readings.terminal
+    if not t.is_terminal:
+        yield Finding(
+            OK,
+            "terminal",
+            "none: output goes to a file or a pipe",
+            "the chat works line by line there",
+        )
+        return
+    found = f"{t.name or 'of unknown kind'}, {t.columns} x {t.rows}"
+    if t.name in ("", "dumb"):
+        yield Finding(
+            WEAK, "terminal", found, "only the line mode works", "export TERM=xterm-256color"
+        )
+    elif t.columns < FEW_COLUMNS or t.rows < FEW_ROWS:
+        yield Finding(
+            WEAK,
+            "terminal",
+            found,
+            f"screens want {FEW_COLUMNS} x {FEW_ROWS}",
+            "enlarge the window",
+        )
+    else:
+        yield Finding(OK, "terminal", found)
+
+
+def colours(readings: Readings) -> Iterable[Finding]:
+    """Say how many colours there are; every screen reads without any."""
+    t = readings.terminal
+    if not t.is_terminal or t.colours is None:
+        return
+    if t.colours == 0:
+        yield Finding(OK, "colours", "none, as NO_COLOR asks")
+    elif t.colours >= 1 << 24:
+        yield Finding(OK, "colours", "16 million")
+    elif t.colours == 256:
+        yield Finding(OK, "colours", "256", "if it can do more: export COLORTERM=truecolor")
+    else:
+        yield Finding(OK, "colours", str(t.colours), "the theme jalopy-16 is made for them")
+
+
+def glyphs(readings: Readings) -> Iterable[Finding]:
+    """Judge whether bars, boxes and foreign letters can be shown."""
+    t = readings.terminal
+    if not t.is_terminal:
+        return
+    if t.name == "linux":
+        yield Finding(
+            OK, "glyphs", "those of the Linux console", "borders and bars are drawn in ASCII"
+        )
+    elif t.encoding.lower().replace("-", "") == "utf8":
+        yield Finding(OK, "glyphs", "UTF-8")
+    else:
+        meaning = "letters and bars it lacks become question marks"
+        yield Finding(
+            WEAK, "glyphs", f"encoding {t.encoding or 'unknown'}", meaning, "export LC_ALL=C.UTF-8"
+        )
+
+
+def clipboard(readings: Readings) -> Iterable[Finding]:
+    """Say where copied text goes, and what is missing for a better way."""
+    t = readings.terminal
+    if not t.is_terminal:
+        return
+    if t.clipboard == "file":
+        yield Finding(OK, "clipboard", "none on a console", "/copy writes a file and names it")
+    elif t.clipboard == "desktop" and t.clipboard_program:
+        yield Finding(OK, "clipboard", f"the desktop's, through {t.clipboard_program}")
+    elif t.clipboard == "desktop":
+        meaning = "copying depends on the terminal, which never answers"
+        mend = f"sudo apt install {'wl-clipboard' if t.desktop == 'wayland' else 'xclip'}"
+        yield Finding(WEAK, "clipboard", "no program for the desktop's", meaning, mend)
+    elif t.multiplexer == "tmux":
+        meaning = "if pasting gives nothing: tmux set -g set-clipboard on; /save writes a file"
+        yield Finding(OK, "clipboard", "the terminal's (OSC 52), through tmux", meaning)
+    else:
+        yield Finding(
+            OK,
+            "clipboard",
+            "the terminal's (OSC 52)",
+            "if pasting gives nothing: /save writes a file",
+        )
+
+
+LOOKS: tuple[Look, ...] = (
+    processor, cores, threads, other_programs, memory, swap, bandwidth, arithmetic, disk, governor,
+    clock, huge_pages,
+    kernel_cache, screen, colours, glyphs, clipboard,
+)  # fmt: skip
+"""In the order they are shown."""

@@ -1,0 +1,207 @@
+"""Writes findings for people: one line each, mark first, folded to the width; and as plain values
+for scripts."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from app.machine.doctor.findings import BAD, LOOKS, OK, WEAK, Finding
+from app.machine.doctor.readings import Readings
+from app.models.library import advice
+from app.text.clean_text import clean_line
+from app.text.figures import count, counted, rate, size
+
+if TYPE_CHECKING:
+    from app.machine.doctor.examine import Examination
+    from app.models.library.advice import Suggestion
+    from engine.measure.fit import Fit, ModelNeeds
+
+_TOPIC_COLUMN = 4
+_TEXT_COLUMN = 18
+SMALL_SHARE = 0.5
+"""Of the weights, what a token reads, from which on they are named apart; a dense model reads
+nearly all."""
+
+
+def all_findings(readings: Readings) -> list[Finding]:
+    """Draw every finding about machine and terminal; what is to be mended comes first, where it is
+    seen."""
+    found = [finding for look in LOOKS for finding in look(readings)]
+    return sorted(found, key=lambda finding: (BAD, WEAK, OK).index(finding.mark))
+
+
+def finding_lines(finding: Finding, width: int) -> list[str]:
+    """Write one finding: mark, topic, what was found and what it means; below it, what mends it."""
+    if finding.meaning:
+        text = f"{finding.found}: {finding.meaning}"
+    else:
+        text = finding.found
+    head = f"{finding.mark:<{_TOPIC_COLUMN}}{finding.topic:<{_TEXT_COLUMN - _TOPIC_COLUMN}}"
+    lines = _fold(head, text, width)
+    if finding.mend:
+        lines += _fold(" " * _TEXT_COLUMN + "-> ", finding.mend, width)
+    return lines
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """Count the findings: "9 OK, 2 warnings (!), 1 failure (x)"."""
+    counts = [sum(finding.mark == mark for finding in findings) for mark in (OK, WEAK, BAD)]
+    words = (
+        f"{counts[0]} OK",
+        f"{counted(counts[1], 'warning')} (!)",
+        f"{counted(counts[2], 'failure')} (x)",
+    )
+    return ", ".join(word for word, n in zip(words, counts, strict=True) if n)
+
+
+def fit_title(needs: ModelNeeds) -> str:
+    """Name the model that is asked about."""
+    return f"{clean_line(needs.name, 40)} · {clean_line(needs.quantization, 12)}"
+
+
+def fit_findings(examination: Examination, kv_type: str) -> list[Finding]:
+    """Say whether the model fits, with how much context, and how fast it would be; nothing without
+    a model."""
+    needs = examination.needs
+    fit = examination.fit
+    if needs is None or fit is None:
+        return []
+    # of experts a token passes a few
+    is_small = needs.bytes_per_token < SMALL_SHARE * needs.weights_bytes
+    if is_small:
+        read = f" (of which a token reads {size(needs.bytes_per_token)})"
+    else:
+        read = ""
+    parts = (
+        f"{size(fit.weights_bytes)} weights{read} + {size(fit.kv_bytes)} context "
+        f"({count(fit.n_ctx)} tokens, {kv_type}) + {size(fit.own_bytes)} program = "
+        f"{size(fit.needed_bytes)}"
+    )
+    available = f", {size(examination.memory.available_bytes)} available"
+    if fit.decode_tps is None:
+        speed = []
+    else:
+        speed = [_speed_finding(needs, fit, fit.decode_tps)]
+    return [_memory_finding(fit, parts + available), _context_finding(needs, fit), *speed]
+
+
+def _memory_finding(fit: Fit, found: str) -> Finding:
+    if fit.verdict == "yes":
+        return Finding(OK, "memory", found)
+    if fit.largest_ctx:
+        smaller = f"--ctx {fit.largest_ctx} fits as it is; or "
+    else:
+        smaller = ""
+    if fit.verdict == "tight":
+        meaning = "only with other programs closed; else it reads from disk for every token"
+        return Finding(WEAK, "memory", found, meaning, f"{smaller}close other programs")
+    meaning = "more than this machine has: it would read from disk for every token"
+    return Finding(
+        BAD, "memory", found, meaning, f"{smaller}take a smaller model or a type with fewer bits"
+    )
+
+
+def _context_finding(needs: ModelNeeds, fit: Fit) -> Finding:
+    trained = f"trained for {count(needs.context_length)}"
+    if fit.n_ctx > needs.context_length:
+        meaning = "beyond these it may write nonsense"
+        return Finding(
+            WEAK, "context", f"{count(fit.n_ctx)} tokens, {trained}", meaning, "a smaller --ctx"
+        )
+    if fit.largest_ctx:
+        return Finding(
+            OK, "context", f"up to {count(fit.largest_ctx)} tokens have room now ({trained})"
+        )
+    return Finding(BAD, "context", f"none has room next to the weights now ({trained})")
+
+
+def _speed_finding(needs: ModelNeeds, fit: Fit, decode_tps: float) -> Finding:
+    text = f"writes about {rate(decode_tps)} tok/s"
+    if fit.decode_full_tps:
+        text += f" ({rate(fit.decode_full_tps)} with a full context)"
+    if fit.prefill_tps:
+        text += f", reads prompts at about {rate(fit.prefill_tps)}"
+    if fit.is_measured:
+        basis = "from its kernels as measured just now"
+    else:
+        basis = "an estimate"
+    if fit.verdict == "no":
+        basis += "; in memory it does not have, far slower"
+    return Finding(
+        OK,
+        "speed",
+        text,
+        f"{basis}; `jalopy bench MODEL` measures" if not needs.is_estimate else basis,
+    )
+
+
+def advice_lines(examination: Examination) -> list[str]:
+    """Write what suits this machine now, and the table by memory."""
+    lines: list[str] = []
+    if examination.suggestions:
+        lines += [
+            "",
+            "What suits this machine now: estimates for a short conversation, > is the advice",
+        ]
+        lines += _suggestion_lines(examination.suggestions)
+        lines += [f"    {one}" for one in known_lines(examination)]
+    total = size(examination.memory.total_bytes)
+    lines += ["", f"The largest models by memory, > has room in this machine's {total}"]
+    here = advice.row_for(examination.memory.total_bytes)
+    for row in advice.memory_rows():
+        if row is here:
+            mark = " > "
+        else:
+            mark = "   "
+        lines.append(f"{mark} {row.gib:>2} GB   {', '.join(row.best)}")
+    return lines
+
+
+def known_lines(examination: Examination) -> list[str]:
+    """Name a well-known model that suits this machine, and how to get it."""
+    from app.models.library.known import best_known, checked_on
+
+    known = best_known(examination.memory, examination.rates)
+    if known is None:
+        return []
+    return [
+        f"for instance {known.name}: {known.good_at}",
+        f"    jalopy pull {known.repository}",
+        f"    ({known.licence}, list of {checked_on()})",
+    ]
+
+
+def _suggestion_lines(found: Sequence[Suggestion]) -> list[str]:
+    best = advice.best_suggestion(found)
+    rows = [
+        f"    {'size':<6}{'type':<8}{'file':>6}{'memory':>8}{'writes tok/s':>14}{'reads tok/s':>13}"
+    ]
+    for one in found:
+        if one is best:
+            mark = " > "
+        else:
+            mark = "   "
+        writes = _about(one.fit.decode_tps)
+        reads = _about(one.fit.prefill_tps)
+        sizes = f"{size(one.file_bytes):>6}{size(one.fit.needed_bytes):>8}"
+        rows.append(f"{mark} {one.size:<6}{one.quantization:<8}{sizes}{writes:>14}{reads:>13}")
+    return rows
+
+
+def _about(tokens_per_s: float | None) -> str:
+    if tokens_per_s:
+        return f"about {rate(tokens_per_s)}"
+    return "-"
+
+
+def _fold(head: str, text: str, width: int) -> list[str]:
+    if len(head) > _TEXT_COLUMN:
+        indent = " " * len(head)
+    else:
+        indent = " " * _TEXT_COLUMN
+    return textwrap.wrap(
+        head + clean_line(text, 400), max(40, width), subsequent_indent=indent,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip

@@ -1,0 +1,4 @@
+"""Measurements while the program runs: the machine, the speed, the interface itself.
+
+No widget, no engine.
+"""

@@ -1,0 +1,138 @@
+"""Looks at the machine when asked, and never raises. Costs nothing while no one asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from app.machine.sensors.paced import Paced, or_none
+from app.machine.sensors.page_faults import DiskRate
+from app.machine.sensors.processor import CoreLoads, Processor
+from app.machine.sensors.records import ModelFacts
+from app.machine.sensors.sample import MachineSample
+
+WORKING_SHARE = 0.1
+"""Of a core: who takes less has only looked whether there is work."""
+MEMORY_PERIOD_S = 0.9
+_MAX_STATUS_BYTES = 1 << 16
+
+
+class MachineMonitor:
+    """Takes one sample after the other.
+
+    ``available``: memory in bytes; None for the source's figure.
+    """
+
+    def __init__(
+        self,
+        source: Any = None,
+        sysfs: Path = Path("/sys"),
+        procfs: Path = Path("/proc"),
+        available: Callable[[], int] | None = None,
+    ) -> None:
+        if source is None:
+            import psutil as source  # not with the module: the first frame would wait for it
+        self._source = source
+        self._process: Any = or_none(lambda: source.Process())
+        self._available = available or (lambda: int(source.virtual_memory().available))
+        self._loads = CoreLoads(source)
+        self._processor = Processor(source, sysfs)
+        # the system's files on this process, which alone tell allocated memory from files
+        own = procfs / "self"
+        self._status = own / "status"
+        self._disk = DiskRate(own / "io")
+        self._allocated = Paced(self._read_allocated, MEMORY_PERIOD_S)
+        self._set_facts(None)
+        self._spent_s: dict[int, float] = {}
+        """Processor time of each thread at the last look."""
+        self._before_s: float | None = None
+
+    def _set_facts(self, facts: ModelFacts | None) -> None:
+        self._facts = facts
+        self._weights = Paced(
+            facts.resident_weight_bytes if facts is not None else lambda: None, MEMORY_PERIOD_S
+        )
+        self._kv = Paced(
+            facts.resident_kv_bytes if facts is not None else lambda: None, MEMORY_PERIOD_S
+        )
+
+    def sample(
+        self, now_s: float, facts: ModelFacts | None, interface_share: float | None
+    ) -> MachineSample:
+        """Look at everything once; loads and rates speak for the time since the last call."""
+        if self._before_s is not None:
+            interval_s = now_s - self._before_s
+        else:
+            interval_s = 0.0
+        self._before_s = now_s
+        loads = or_none(lambda: self._loads.since_before(interval_s))
+        processor = self._processor
+        clock_ghz, most_clock_ghz = processor.clock_ghz(now_s, loads.cores if loads else ())
+        if facts is not self._facts:
+            self._set_facts(facts)
+        weights = self._weights.get(now_s)
+        kv = self._kv.get(now_s)
+        read_from_disk = self._disk.since_last(now_s)
+        return MachineSample(
+            at_s=now_s,
+            interval_s=interval_s,
+            core_loads=loads.cores if loads else (),
+            others_cores=loads.others_cores if loads else None,
+            clock_ghz=clock_ghz,
+            most_clock_ghz=most_clock_ghz,
+            temperature_c=processor.temperature_c.get(now_s),
+            throttled=processor.throttled(now_s),
+            governor=processor.governor.get(now_s),
+            battery=processor.battery.get(now_s),
+            weights_resident_bytes=weights,
+            kv_resident_bytes=kv,
+            own_bytes=self._own_bytes(self._allocated.get(now_s), weights or 0, kv or 0),
+            available_bytes=or_none(self._available),
+            swap_used_bytes=or_none(self._swap_used_bytes),
+            disk_bytes_per_s=read_from_disk if interval_s > 0 else None,
+            threads_working=or_none(lambda: self._threads_working(interval_s)),
+            interface_share=interface_share,
+        )
+
+    def forget_rates(self) -> None:
+        """Begin again after a pause: a rate over minutes no one watched would mislead."""
+        self._before_s = None
+        self._processor.forget_throttles()
+
+    def _threads_working(self, interval_s: float) -> int | None:
+        """Count threads by the time they took since the last look."""
+        before = self._spent_s
+        self._spent_s = {one.id: one.user_time + one.system_time for one in self._process.threads()}
+        if not before or interval_s <= 0:
+            return None
+        took_s = (seconds - before.get(number, 0.0) for number, seconds in self._spent_s.items())
+        return sum(seconds >= WORKING_SHARE * interval_s for seconds in took_s)
+
+    def _own_bytes(self, allocated: int | None, weights: int, kv: int) -> int | None:
+        """Return what is left of allocated memory without the cache, and without weights that were
+        copied."""
+        if allocated is None:
+            return None
+        if self._facts is not None and self._facts.weights_mode == "huge":
+            copied = weights
+        else:
+            copied = 0
+        return max(0, allocated - copied - kv)
+
+    def _swap_used_bytes(self) -> int | None:
+        swap = self._source.swap_memory()
+        if swap.total:
+            return int(swap.used)
+        return None
+
+    def _read_allocated(self) -> int | None:
+        """Return what the program allocated; None where that is not told from files in memory."""
+        with self._status.open(encoding="ascii", errors="replace") as file:
+            lines = file.read(_MAX_STATUS_BYTES).splitlines()
+        found = {
+            line.split(":")[0]: line for line in lines if line.startswith(("RssAnon:", "RssShmem:"))
+        }
+        if len(found) != 2:
+            return None
+        return sum(1024 * int(line.split()[1]) for line in found.values())

@@ -1,0 +1,235 @@
+"""The speed of a reply from the times of its tokens: rates, a history for the graph, slow tokens
+and why.
+
+Works on the growing list of a ``ReplyMeter``, which the engine's thread appends to; nothing here
+waits for it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from app.machine.sensors.sample import BUSY_LOAD, MachineSample
+from app.machine.sensors.tuning_conditions import QUIET_CORES
+from app.text.figures import counted
+from app.text.record import record
+
+BUCKET_S = 1.0
+TIMES_THE_MEDIAN = 3.0
+LEAST_EXCESS_S = 0.05
+LEAST_GAPS = 8
+"""Gaps below which their median says nothing."""
+_MOST_KEPT = 64
+_GAPS_KEPT = 501
+_CLOCK_FELL_TO = 0.85
+_INTERFACE_LEAST_SHARE = 0.35
+
+
+def rate_over(times_s: Sequence[float], now_s: float, window_s: float) -> float:
+    """Tokens per second over the last seconds; 0 before there are two tokens.
+
+    Where tokens come more rarely than the window is long, the time since the token before counts: a
+    slow reply shows its rate and not a change of zero and one, and a stall shows as a rate that
+    falls.
+    """
+    n = len(times_s)
+    if n < 2:
+        return 0.0
+    first = min(max(0, bisect_right(times_s, now_s - window_s) - 1), n - 2)
+    last_s = times_s[n - 1]
+    gap_s = last_s - times_s[n - 2]
+    # Within the usual gap nothing is late yet, and the figure does not sag between two tokens.
+    if now_s - last_s > gap_s:
+        end_s = now_s
+    else:
+        end_s = last_s
+    elapsed_s = end_s - times_s[first]
+    if elapsed_s > 0:
+        return (n - 1 - first) / elapsed_s
+    return 0.0
+
+
+class RateHistory:
+    """Tokens per second in each second of a reply, counted once and kept.
+
+    A token's share of a second is the share of its own time that is in it, so the curve is smooth
+    at any speed.
+    """
+
+    def __init__(self) -> None:
+        self._times_s: Sequence[float] = ()
+        self._counted = 0
+        self._tokens: list[float] = []
+
+    def follow(self, times_s: Sequence[float]) -> None:
+        """Count what has come since the last call; another list begins a new reply."""
+        if times_s is not self._times_s:
+            self._times_s = times_s
+            self._counted = 0
+            self._tokens = []
+        n = len(times_s)
+        for i in range(max(1, self._counted), n):
+            self._spread(times_s[i - 1] - times_s[0], times_s[i] - times_s[0])
+        self._counted = n
+
+    def rates_tps(self) -> list[float]:
+        """Return the rate of every second that is over, oldest first, and of the last one while it
+        lasts."""
+        if not self._tokens:
+            return []
+        rates = [tokens / BUCKET_S for tokens in self._tokens]
+        ended_s = self._times_s[self._counted - 1] - self._times_s[0]
+        covered_s = ended_s - (len(rates) - 1) * BUCKET_S
+        if covered_s < BUCKET_S / 4 and len(rates) > 1:
+            return rates[:-1]  # too little of it to call it a rate
+        if covered_s > 0:
+            rates[-1] = self._tokens[-1] / covered_s
+        else:
+            rates[-1] = 0.0
+        return rates
+
+    def _spread(self, begin_s: float, end_s: float) -> None:
+        length_s = end_s - begin_s
+        while len(self._tokens) <= end_s / BUCKET_S:
+            self._tokens.append(0.0)
+        bucket = int(begin_s / BUCKET_S)
+        while length_s > 0 and bucket * BUCKET_S < end_s:
+            inside_s = min(end_s, (bucket + 1) * BUCKET_S) - max(begin_s, bucket * BUCKET_S)
+            self._tokens[bucket] += max(0.0, inside_s) / length_s
+            bucket += 1
+
+
+@record
+class Stutter:
+    """One slow token."""
+
+    token: int
+    """Its number, the first being 0."""
+    begin_s: float
+    end_s: float
+
+
+class StutterWatch:
+    """Finds the slow tokens of a reply, looking at each token once."""
+
+    def __init__(self) -> None:
+        self._times_s: Sequence[float] = ()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._looked_at = 1
+        self.count = 0
+        """Of all there were."""
+        self._gaps_s: list[float] = []
+        self.found: list[Stutter] = []
+        """The newest of them, oldest first."""
+        self._causes: dict[Stutter, str] = {}
+
+    @property
+    def median_gap_s(self) -> float:
+        """Seconds between neighbouring tokens; 0 before there are two."""
+        if self._gaps_s:
+            return self._gaps_s[len(self._gaps_s) // 2]
+        return 0.0
+
+    def follow(self, times_s: Sequence[float]) -> None:
+        """Look at what has come since the last call; another list begins a new reply."""
+        if times_s is not self._times_s:
+            self._times_s = times_s
+            self._forget()
+        n = len(times_s)
+        for token in range(self._looked_at, n):
+            self._look_at(token, times_s[token - 1], times_s[token])
+        self._looked_at = max(1, n)
+
+    def newest(
+        self, count: int, faults: Mapping[int, int], samples: Sequence[MachineSample]
+    ) -> list[tuple[Stutter, str]]:
+        """Return the newest stutters with their causes; a cause is looked for until all that can be
+        seen is there."""
+        explained = []
+        for stutter in self.found[-count:]:
+            cause = self._causes.get(stutter)
+            if cause is None:
+                cause = cause_of(stutter, faults, samples)
+                if samples and samples[-1].at_s >= stutter.end_s:
+                    self._causes[stutter] = cause
+            explained.append((stutter, cause))
+        return explained
+
+    def _look_at(self, token: int, begin_s: float, end_s: float) -> None:
+        gap_s = end_s - begin_s
+        median_s = self.median_gap_s
+        is_slow = gap_s > TIMES_THE_MEDIAN * median_s and gap_s - median_s > LEAST_EXCESS_S
+        if len(self._gaps_s) >= LEAST_GAPS and is_slow:
+            self.count += 1
+            self.found.append(Stutter(token, begin_s, end_s))
+            del self.found[:-_MOST_KEPT]
+        insort(self._gaps_s, gap_s)
+        if len(self._gaps_s) > _GAPS_KEPT:
+            # Drop from both ends in turn, which leaves the median where it is.
+            del self._gaps_s[0 if token % 2 else -1]
+
+
+def excess_at(times_s: Sequence[float], tokens: Mapping[int, int]) -> float:
+    """Return what the given tokens of a reply took longer than its median token, in seconds."""
+    import statistics  # not with the module: the first frame would wait for it
+
+    gaps_s = [after - before for before, after in pairwise(list(times_s))]
+    if not gaps_s:
+        return 0.0
+    median_s = statistics.median(gaps_s)
+    return sum(
+        max(0.0, gaps_s[token - 1] - median_s) for token in tokens if 1 <= token <= len(gaps_s)
+    )
+
+
+def cause_of(stutter: Stutter, faults: Mapping[int, int], samples: Sequence[MachineSample]) -> str:
+    """Say why a token was slow, as far as it was seen; ``faults``: major page faults by number of
+    the token."""
+    pages = faults.get(stutter.token, 0)
+    if pages:
+        return f"{counted(pages, 'page')} from disk"
+    ends_s = [sample.at_s for sample in samples]
+    first = bisect_left(ends_s, stutter.begin_s)
+    seen = [sample for sample in samples[first:] if sample.at_s - sample.interval_s < stutter.end_s]
+    if not seen:
+        is_past = not samples or samples[-1].at_s >= stutter.end_s
+        if is_past:
+            return "cause not recorded (view closed)"
+        return "looking for the cause"
+    return _cause_in(seen, samples) or "no cause seen"
+
+
+def _cause_in(seen: Sequence[MachineSample], samples: Sequence[MachineSample]) -> str:
+    throttled = sum(sample.throttled or 0 for sample in seen)
+    if throttled:
+        return "throttled by heat"
+    others = max((sample.others_cores or 0.0 for sample in seen), default=0.0)
+    if others > QUIET_CORES:
+        return f"other programs took {others:.1f} cores"
+    clocks = [sample.clock_ghz for sample in seen if sample.clock_ghz]
+    usual = _usual_clock_ghz(samples)
+    if clocks and min(clocks) < _CLOCK_FELL_TO * usual:
+        return f"clock fell to {min(clocks):.1f} of {usual:.1f} GHz"
+    interface = max((sample.interface_share or 0.0 for sample in seen), default=0.0)
+    if interface >= _INTERFACE_LEAST_SHARE:
+        return f"this screen took {interface:.0%} of a core"
+    return ""
+
+
+def _usual_clock_ghz(samples: Sequence[MachineSample]) -> float:
+    """Return the clock while a core worked: one that idles runs faster alone than all of them at
+    work."""
+    import statistics
+
+    clocks = [
+        sample.clock_ghz
+        for sample in samples
+        if sample.clock_ghz and max(sample.core_loads, default=1.0) >= BUSY_LOAD
+    ]
+    if clocks:
+        return statistics.median_high(clocks)
+    return 0.0

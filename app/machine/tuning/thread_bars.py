@@ -1,0 +1,219 @@
+"""Results of tuning as lines of plain text, for the command line and the screen.
+
+Thread counts are bars: length is speed, the shaded end its spread. Ways to keep weights, or keys
+and values, in memory are rows with gains over the way in use when it was measured. Imports no
+engine; colour only repeats the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from app.machine.tuning.remembered import equal_counts
+from app.text import figures
+from app.text.glyphs import Glyphs
+from app.text.record import record
+
+if TYPE_CHECKING:
+    from engine.tuning.lookahead_trials import Lookahead
+    from engine.tuning.report import Comparison as Comparison
+    from engine.tuning.report import Curve as Curve
+    from engine.tuning.report import Option, Point
+    from engine.tuning.report import TuningReport as TuningReport
+
+_FIXED_CELLS = 12
+"""Of a row, all but the bar, the rate and its spread: mark, count, blanks and label."""
+_LEAST_RATE_CELLS = 5
+_LEAST_BAR_CELLS = 3
+_KINDS = {
+    "core": "physical cores",
+    "efficiency core": "and efficiency cores",
+    "sibling": "and siblings",
+}
+TITLES = {"decode": "writing, tok/s", "prefill": "reading the prompt, tok/s"}
+
+
+class CurveRole(Enum):
+    """Kind of a line, by which it is coloured."""
+
+    HEADING = "heading"
+    KIND = "kind"
+    PLAIN = "plain"
+    BEST = "best"
+    EQUAL = "equal"
+    DROPPED = "dropped"
+
+
+@record
+class BarLine:
+    """One line of a drawn curve."""
+
+    text: str
+    role: CurveRole
+
+
+def curve_lines(curve: Curve, in_use: int | None, columns: int, glyphs: Glyphs) -> list[BarLine]:
+    """Draw one curve in ``columns`` columns, the counts grouped by the kind of core their last
+    thread runs on."""
+    rates = {point.n_threads: _rate(point, glyphs) for point in curve.points}
+    wide = [
+        max([_LEAST_RATE_CELLS, *(len(texts[part]) for texts in rates.values())]) for part in (0, 1)
+    ]
+    equal = equal_counts(curve)
+    cells = max(_LEAST_BAR_CELLS, columns - _FIXED_CELLS - bool(equal) - sum(wide))
+    most_tps = max((point.tps.high for point in curve.points if point.tps is not None), default=0.0)
+
+    def drawn(point: Point) -> BarLine:
+        head = f"{glyphs.here if point.n_threads == in_use else ' '}{point.n_threads:>3} "
+        median, spread = rates[point.n_threads]
+        role, label = _judged(point, curve.best, equal)
+        text = (
+            f"{head}{_bar(point, cells, most_tps, glyphs)} {median:>{wide[0]}} "
+            f"{spread:<{wide[1]}} {label}"
+        )
+        return BarLine(text.rstrip(), role)
+
+    kinds = list(dict.fromkeys(point.kind for point in curve.points))
+    lines = []
+    for kind in kinds:
+        if len(kinds) > 1:
+            lines.append(BarLine(f"   {_KINDS[kind]}", CurveRole.KIND))
+        lines += [drawn(point) for point in curve.points if point.kind == kind]
+    return lines
+
+
+def _rate(point: Point, glyphs: Glyphs) -> tuple[str, str]:
+    """Return rate and spread in words; "-" and "" before it was measured."""
+    if point.tps is None:
+        return "-", ""
+    median = figures.rate(point.tps.median)
+    decimals = len(median.partition(".")[2])
+    return median, f"{glyphs.plus_minus}{point.tps.half_width:,.{decimals}f}"
+
+
+def _judged(point: Point, best: int | None, equal: frozenset[int]) -> tuple[CurveRole, str]:
+    if point.tps is None:
+        return CurveRole.PLAIN, ""
+    if equal and point.n_threads in equal:
+        return CurveRole.EQUAL, "equal"
+    if point.n_threads == best:
+        return CurveRole.BEST, "best"
+    if point.is_dropped:
+        return (CurveRole.DROPPED, "slow")
+    return (CurveRole.PLAIN, "")
+
+
+def _bar(point: Point, cells: int, most_tps: float, glyphs: Glyphs) -> str:
+    if point.tps is None:
+        return " " * cells
+    low, high = (
+        max(0, round(cells * edge / most_tps)) if most_tps > 0 else 0
+        for edge in (point.tps.low, point.tps.high)
+    )
+    return f"{glyphs.full * low}{glyphs.spread * (high - low)}".ljust(cells)
+
+
+def pinning_line(report: TuningReport) -> str:
+    """Say what binding threads to CPUs brings; "" where that was not measured."""
+    gains = [
+        f"{curve.best} threads {'writing' if curve.phase == 'decode' else 'reading'} "
+        f"{100 * (curve.pinned_gain.median - 1):+.0f} %"
+        for curve in report.curves
+        if curve.pinned_gain is not None
+    ]
+    if not gains:
+        return ""
+    if report.pinned is None:
+        verdict = ""
+    elif report.pinned:
+        verdict = ": faster"
+    else:
+        verdict = ": no gain that counts"
+    return f"Fixing each thread to one core: {', '.join(gains)}{verdict if report.is_over else ''}"
+
+
+def progress_text(report: TuningReport) -> str:
+    """Say how far the search is, or how it ended."""
+    if report.is_over and not report.curves:
+        return "nothing was measured"
+    if report.is_over:
+        took = figures.whole_seconds(report.elapsed_s)
+        return {
+            "done": f"done in {took}",
+            "stopped": "stopped: this is what was measured so far",
+            "unsure": f"over after {took}; not all differences are certain",
+        }.get(report.state, report.state)
+    if report.preparing:
+        return f"{report.preparing} · at most {figures.whole_seconds(report.seconds_left)} left"
+    if not report.measuring:
+        return "warming up"
+    measuring = report.measuring.replace("decode", "writing").replace("prefill", "reading")
+    left = figures.whole_seconds(report.seconds_left)
+    return f"round {report.round_number} of {report.n_rounds} · {measuring} · at most {left} left"
+
+
+_PHASES = ("decode", "prefill")
+_CELL = 19
+"""Columns of a phase: rate, spread and gain."""
+
+
+def option_lines(comparison: Comparison, in_use: str, glyphs: Glyphs) -> list[BarLine]:
+    """Draw one comparison: heading, what it takes, and a line for each way that was measured."""
+    if comparison.part == "weights":
+        title = "weights"
+    else:
+        title = "KV cache"
+    lines = [
+        BarLine(
+            f" {title:<9}{'writing':<{_CELL}}{'reading, tok/s':<{_CELL}}".rstrip(),
+            CurveRole.HEADING,
+        )
+    ]
+    if not any(option.tps for option in comparison.options):
+        return [
+            *lines,
+            BarLine(f"   {comparison.left_out or comparison.estimate}", CurveRole.PLAIN),
+        ]
+    lines += [_option_line(option, comparison, in_use, glyphs) for option in comparison.options]
+    if comparison.left_out:
+        lines.append(BarLine(f"   {comparison.left_out}", CurveRole.PLAIN))
+    return lines
+
+
+def _option_line(option: Option, comparison: Comparison, in_use: str, glyphs: Glyphs) -> BarLine:
+    if option.name == in_use:
+        mark = glyphs.here
+    else:
+        mark = " "
+    is_best = option.name == comparison.best and comparison.is_measured
+    cells = "".join(f"{_cell(option, phase, glyphs):<{_CELL}}" for phase in _PHASES)
+    text = f"{mark} {option.name:<8}{cells}{'best' if is_best else ''}"
+    return BarLine(text.rstrip(), CurveRole.BEST if is_best else CurveRole.PLAIN)
+
+
+def _cell(option: Option, phase: str, glyphs: Glyphs) -> str:
+    tps = option.tps.get(phase)
+    gain = option.gain.get(phase)
+    if tps is None:
+        return "-"
+    median = figures.rate(tps.median)
+    decimals = len(median.partition(".")[2])
+    shown = f"{median:>5} {glyphs.plus_minus}{tps.half_width:.{decimals}f}"
+    if gain is not None:
+        return f"{shown:<11} {100 * (gain.median - 1):+.0f} %"
+    return shown
+
+
+def lookahead_lines(found: Mapping[str, Lookahead]) -> list[str]:
+    """Return a line for each weight type."""
+    lines = []
+    for quant, one in found.items():
+        is_usual = one.gbps <= one.usual_gbps
+        if is_usual:
+            how = f", as usual: {one.gbps:.1f}"
+        else:
+            how = f": {one.gbps:.1f} instead of {one.usual_gbps:.1f}"
+        lines.append(f"{quant}: {one.way}{how} GB/s")
+    return lines

@@ -1,0 +1,1 @@
+"""Models: which are on this machine, which fit it, and downloads."""

@@ -1,0 +1,256 @@
+"""A card to show to others: this machine, a model and its speeds. Nothing on it tells whose machine
+it is.
+
+As text and as SVG, for ``jalopy report``, which opens no model, and for the chat. No path, no name
+of a user or host, and no word of a conversation comes near it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import date
+from html import escape
+from pathlib import Path
+
+from app.backend.engine_bridge import EngineBridge
+from app.conversations.export import write_new
+from app.machine.sensors.reply_history import ReplyHistory, Speeds, identity_of
+from app.models.library.choose_model import choose_model
+from app.models.library.header import ModelHeader, read_header
+from app.models.library.rates import known_read_gbps
+from app.program import exit_codes, paths
+from app.program.refusals import Refusal, say
+from app.program.settings import Settings
+from app.program.version import installed_version
+from app.session.chat_session import Turns
+from app.text import figures
+from app.text.clean_text import clean_line
+from app.text.record import record
+
+NO_SPEED = "not measured yet (jalopy bench MODEL)"
+_WRITES = "usually writes"
+_READS = "usually reads"
+_NAME_CHARS = 48
+_WIDTH = 640
+_ROW = 30
+_MARGIN = 28
+_STYLE = (
+    "text{font-family:ui-monospace,monospace;font-size:15px;fill:#e8e2d6}.label{fill:#9a9384}"
+    ".big{font-size:30px;font-weight:bold;fill:#e0a458}.name{font-size:18px;font-weight:bold}"
+)
+
+
+@record
+class Card:
+    """Everything on the card, clean."""
+
+    model: str
+    quantization: str
+    threads: str
+    """How many write, and how many read where that is another number."""
+    speeds: Speeds
+    machine: tuple[tuple[str, str], ...]
+    """Labels and values."""
+    today: str = ""
+    """How fast the last reply of today was written."""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return labels and values in order."""
+        speeds = self.speeds
+        if speeds.decode_tps:
+            writes = f"{figures.rate(speeds.decode_tps)} tok/s"
+        else:
+            writes = NO_SPEED
+        if speeds.prefill_tps:
+            reads = f"{figures.rate(speeds.prefill_tps)} tok/s"
+        else:
+            reads = ""
+        if self.model:
+            model = f"{self.model} · {self.quantization}"
+        else:
+            model = ""
+        found = [
+            ("model", model),
+            (_WRITES, writes if model else ""),
+            (_READS, reads),
+            ("today", self.today),
+        ]
+        return [
+            (label, value)
+            for label, value in (*found, ("threads", self.threads), *self.machine)
+            if value
+        ]
+
+
+def report(settings: Settings, model: str | None = None, out: str = "") -> int:
+    """Print the card, or write it into a file.
+
+    Raises:
+        EngineError: the model cannot be used.
+        Refusal: the file is not written.
+    """
+    path = choose_model(model, settings)
+    if path:
+        header = read_header(Path(path))
+    else:
+        header = ModelHeader()
+    if header.reason:
+        raise Refusal(f"jalopy report: {header.reason}", exit_codes.BAD_DATA)
+    if header.needs is not None:
+        weights_bytes = header.needs.weights_bytes
+    else:
+        weights_bytes = 0
+    speeds = known_speeds(header.name, header.quantization, weights_bytes)
+    today = today_line(header.name, header.quantization, weights_bytes, speeds)
+    card = card_of(header.name, header.quantization, (speeds.threads, 0), speeds, today)
+    if out:
+        say(write_card(card, out))
+    else:
+        print(as_text(card), end="", flush=True)
+    return exit_codes.OK
+
+
+def card_of(
+    model: str, quantization: str, threads: tuple[int, int], speeds: Speeds, today: str = ""
+) -> Card:
+    """Return the card of a model, its name or path untrusted; ``threads``: how many write and read,
+    0 for unknown."""
+    decode, prefill = threads
+    if prefill in (0, decode):
+        said = str(decode)
+    else:
+        said = f"{decode} write, {prefill} read"
+    name = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
+    name = clean_line(name, _NAME_CHARS)
+    quantization = clean_line(quantization, 12)
+    return Card(name, quantization, said if decode else "", speeds, _machine(decode), today)
+
+
+def report_of_chat(bridge: EngineBridge, turns: Turns) -> Card:
+    """Return the open model's card with its usual speeds. Raises Refusal: none is open."""
+    model = turns.model
+    in_use = bridge.threads
+    if model is None or in_use is None:
+        raise Refusal("no model is loaded: /model PATH opens one")
+    speeds = known_speeds(model.full_name, model.quantization, model.weights_bytes)
+    threads = in_use.now.decode, in_use.now.prefill
+    if speeds.threads not in (0, in_use.now.decode):
+        threads = speeds.threads, 0
+    today = today_line(model.full_name, model.quantization, model.weights_bytes, speeds)
+    return card_of(model.full_name or model.name, model.quantization, threads, speeds, today)
+
+
+def known_speeds(model: str, quantization: str, weights_bytes: int) -> Speeds:
+    """Return the usual speeds of benches, else of replies."""
+    history = ReplyHistory(paths.speeds_file())
+    identities = [
+        bench_identity(model, quantization, weights_bytes),
+        *_identities(model, quantization, weights_bytes),
+    ]
+    return next(filter(None, map(history.usual, identities)), Speeds())
+
+
+def today_line(model: str, quantization: str, weights_bytes: int, usual: Speeds) -> str:
+    """Say how fast the last reply of today was, and how busy the machine then; "" where there was
+    none."""
+    from app.models.library.measure import busy_words
+
+    history = ReplyHistory(paths.speeds_file())
+    replies = filter(None, map(history.newest, _identities(model, quantization, weights_bytes)))
+    last = max(replies, key=lambda reply: reply.finished_unix_s, default=None)
+    if last is None or date.fromtimestamp(last.finished_unix_s) != date.fromtimestamp(time.time()):
+        return ""
+    words = busy_words(last.decode_tps, usual.decode_tps, last.is_quiet)
+    return f"{figures.rate(last.decode_tps)} tok/s{f' ({words})' if words else ''}"
+
+
+def _identities(model: str, quantization: str, weights_bytes: int) -> list[str]:
+    """Name what replies are remembered under."""
+    return [identity_of(model, quantization, weights_bytes, mode) for mode in ("mmap", "huge")]
+
+
+def bench_identity(model: str, quantization: str, weights_bytes: int) -> str:
+    """Name what a bench is remembered under, apart from replies."""
+    return identity_of("bench", model, quantization, weights_bytes)
+
+
+def as_text(card: Card) -> str:
+    """Write the card in lines."""
+    rows = card.rows()
+    width = max(len(label) for label, _ in rows)
+    lines = [
+        "Jalopy " + installed_version(),
+        *(f"  {label:<{width}}  {value}" for label, value in rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def as_svg(card: Card) -> str:
+    """Draw the card; it loads nothing from anywhere."""
+    rows = card.rows()
+    big = [row for row in rows if row[0] in (_WRITES, _READS) and card.speeds.decode_tps]
+    small = [row for row in rows if row not in big and row[0] != "model"]
+    top = _MARGIN + 2 * _ROW
+    height = top + (2 * _ROW if big else 0) + _ROW * len(small) + _MARGIN
+    title = " · ".join(filter(None, (card.model, card.quantization))) or "this machine"
+    texts = [
+        _text(_MARGIN, _MARGIN + 18, title, "name"),
+        _text(_WIDTH - 96, _MARGIN + 18, "jalopy", "label"),
+    ]
+    for n, (label, value) in enumerate(big):
+        x = _MARGIN + n * (_WIDTH // 2 - _MARGIN)
+        texts += [_text(x, top + 12, value, "big"), _text(x, top + 36, label, "label")]
+    y = top + (2 * _ROW + 12 if big else 0)
+    for label, value in small:
+        texts += [_text(_MARGIN, y, label, "label"), _text(_MARGIN + 110, y, value)]
+        y += _ROW
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}">\n'
+        f"<style>{_STYLE}</style>\n"
+        f'<rect width="{_WIDTH}" height="{height}" rx="14" fill="#191817"/>\n'
+        f"{chr(10).join(texts)}\n</svg>\n"
+    )
+
+
+def write_card(card: Card, wanted: str) -> str:
+    """Write a new file, an SVG where its name ends so; return the line that says so.
+
+    Raises Refusal: it cannot be.
+    """
+    path = paths.expanded(wanted)
+    try:
+        write_new(path, as_svg(card) if path.suffix.lower() == ".svg" else as_text(card))
+    except FileExistsError:
+        raise Refusal(
+            f"not written: {clean_line(str(path), 200)} exists already; choose another name"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise Refusal(f"not written: {clean_line(str(error), 200)}") from None
+    return f"written: {clean_line(str(Path(path).absolute()), 300)}"
+
+
+def _machine(threads: int) -> tuple[tuple[str, str], ...]:
+    from engine.machine import host
+
+    cores = host.cores()
+    counted = figures.counted(cores.n_physical, "core")
+    if cores.n_siblings > 0:
+        logical = f", {len(cores.logical)} threads"
+    else:
+        logical = ""
+    gbps = known_read_gbps(threads or cores.default_threads)
+    return (
+        ("processor", clean_line(cores.name, _NAME_CHARS)),
+        ("cores", f"{counted}{logical}"),
+        ("memory", figures.size(host.total_memory_bytes())),
+        ("bandwidth", f"{gbps:.1f} GB/s" if gbps else ""),
+    )
+
+
+def _text(x: int, y: int, words: str, kind: str = "") -> str:
+    if kind:
+        name = f' class="{kind}"'
+    else:
+        name = ""
+    return f'<text x="{x}" y="{y}"{name}>{escape(words)}</text>'

@@ -1,0 +1,113 @@
+"""Finding and reading models in a thread of its own, for a screen that looks at the result now and
+then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from app.models.library.header import HeaderCache, ModelHeader
+from app.models.library.known import advice_line, offers
+from app.models.library.listing import ModelEntry, in_order, make_lister, read_models
+from app.models.library.places import file_at, find_files, places
+from app.program.background import in_background
+from app.program.refusals import bug_line
+from app.program.settings import Settings
+from app.text.clean_text import clean_line
+from app.text.record import record
+
+_SHOW_PERIOD_S = 0.3
+
+
+@record
+class ScanResult:
+    """Result so far."""
+
+    entries: tuple[ModelEntry, ...] = ()
+    """Those on this machine first, then what could be downloaded; by name and size until headers
+    are read."""
+    n_files: int = 0
+    """Files that look like models; 0 while they are still searched for."""
+    n_read: int = 0
+    looked_in: tuple[str, ...] = ()
+    advice: str = ""
+    """What suits this machine, in a line."""
+    read_gbps: float | None = None
+    available_bytes: int = 0
+    is_done: bool = False
+    trouble: str = ""
+    """Why it ended early; "" if it did not."""
+
+
+class ModelScan:
+    """One look at everything.
+
+    ``also``: files that are listed wherever they are, with what to call their place.
+    """
+
+    def __init__(self, settings: Settings, also: Mapping[Path, str] | None = None) -> None:
+        self._settings = settings
+        self._also = also or {}
+        self._is_wanted = True
+        self.found = ScanResult()
+
+    def start(self) -> ModelScan:
+        """Begin; the result is ``found``, at any time."""
+        in_background(self._run, "models")
+        return self
+
+    def cancel(self) -> None:
+        """End after the file that is being read."""
+        self._is_wanted = False
+
+    def _run(self) -> None:
+        try:
+            self._look()
+        except Exception as error:
+            self.found = ScanResult(
+                self.found.entries, is_done=True, trouble=clean_line(bug_line(error), 200)
+            )
+
+    def _look(self) -> None:
+        settings = self._settings
+        lister = make_lister(settings)
+        looked_in = places(settings.model_directories)
+        files = find_files(looked_in)
+        known = {file.path.resolve() for file in files}
+        elsewhere = (
+            file_at(path, place)
+            for path, place in self._also.items()
+            if path.resolve() not in known
+        )
+        files = [*(file for file in elsewhere if file is not None), *files]
+        here = [lister.entry(file, ModelHeader()) for file in files]
+
+        found = ScanResult(
+            n_files=len(files),
+            looked_in=tuple(dict.fromkeys(clean_line(place.label, 60) for place in looked_in)),
+            advice=advice_line(lister),
+            read_gbps=lister.read_gbps or None,
+            available_bytes=lister.memory.available_bytes,
+        )
+
+        def show(n_read: int, is_done: bool = False) -> None:
+            rows = in_order(here)
+            if is_done:
+                entries = (*rows, *offers(lister, rows))
+            else:
+                entries = tuple(rows)
+            self.found = replace(found, entries=entries, n_read=n_read, is_done=is_done)
+
+        show(0)
+        shown_s = time.monotonic()
+        for n, (file, header) in enumerate(
+            read_models(files, HeaderCache(), lambda: self._is_wanted)
+        ):
+            here[n] = lister.entry(file, header)
+            if time.monotonic() - shown_s > _SHOW_PERIOD_S:
+                shown_s = time.monotonic()
+                show(n + 1)
+        if self._is_wanted:
+            show(len(files), is_done=True)

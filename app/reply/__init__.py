@@ -1,0 +1,1 @@
+"""Text of replies, taken apart."""

@@ -1,0 +1,1 @@
+"""A conversation with a model, without a screen."""

@@ -1,0 +1,203 @@
+"""What the commands of a conversation mean, once for all who take them: the screen and the line
+mode print what comes.
+
+Each raises Refusal where its argument means nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.backend.engine_bridge import EngineBridge
+from app.conversations.conversation import Conversation, Role
+from app.conversations.export import save_as
+from app.conversations.store import MOST_TITLE_CHARS, model_key
+from app.documents.read import split_wanted
+from app.machine.tuning.threads_in_use import USAGE, ThreadsInUse, describe_in_use, parse_threads
+from app.program import state
+from app.program.personas import Persona, how_to_add, load_persona, persona_names, save_persona
+from app.program.refusals import Refusal
+from app.session.adapters import OFF, adapters_named, described
+from app.session.adapters import USAGE as USAGE_OF_LORA
+from app.session.chat_session import Turns
+from app.session.events import AdaptersChanged
+from app.session.generation import THINK_USAGE, describe_thinking
+from app.text.clean_text import clean_line, clean_text
+from app.text.record import record
+from app.tools.toolbox import HOW_TO
+from engine.prompt.thinking_mode import ThinkingMode
+
+MOST_ANSWERS = 4
+"""Limit on answers that are written together: each more costs the others less than it gains
+(engine/PERFORMANCE.md)."""
+NO_MODEL = "no model is loaded: /models lists them, /model PATH opens one"
+GONE = "the model no longer sees this message"
+_REPLY = "reply"
+
+
+def message_to_edit(conversation: Conversation, argument: str) -> int:
+    """Return the place of the message that ``/edit`` names: by number, the last reply, or the last
+    of the user."""
+    messages = conversation.messages
+    questions = [at for at, one in enumerate(messages) if one.role is Role.USER and not one.results]
+    if not questions:
+        raise Refusal("there is no message to edit yet")
+    if not argument:
+        return questions[-1]
+    if argument.lower() == _REPLY and messages[-1].role is Role.ASSISTANT:
+        return len(messages) - 1
+    if argument.isdecimal() and 1 <= int(argument) <= len(questions):
+        return questions[int(argument) - 1]
+    numbers = f"a number from 1 to {len(questions)}"
+    raise Refusal(
+        f"/edit takes {numbers}, `{_REPLY}` for the last reply, or nothing for your last message"
+    )
+
+
+def n_answers(argument: str) -> int:
+    """Return how many answers ``/regen`` asks for."""
+    if not argument:
+        return 1
+    if argument.isdecimal() and 1 <= int(argument) <= MOST_ANSWERS:
+        return int(argument)
+    raise Refusal(
+        f"/regen takes how many answers are written next to each other, 2 to {MOST_ANSWERS}, "
+        "or nothing"
+    )
+
+
+def check_editable(conversation: Conversation, at: int) -> None:
+    """Refuse a message that cannot be edited."""
+    if at < conversation.n_dropped:
+        raise Refusal(GONE)
+    if conversation.messages[at].results:
+        raise Refusal("results of tools cannot be edited: edit the message before them")
+
+
+def edit_title(conversation: Conversation, at: int) -> str:
+    """Name what is edited: "editing message 2"."""
+    messages = conversation.messages[: at + 1]
+    number = sum(one.role is Role.USER and not one.results for one in messages)
+    return f"editing {_REPLY if messages[-1].role is Role.ASSISTANT else 'message'} {number}"
+
+
+def new_system(text: str) -> str | None:
+    """Return the system prompt that ``/system`` asks for; None for none."""
+    if text == "-":
+        return None
+    return clean_text(text)
+
+
+def rename(turns: Turns, title: str) -> str:
+    """Give the conversation a title; returns what came of it."""
+    title = clean_line(" ".join(title.split()), MOST_TITLE_CHARS)
+    if turns.journal.rename(title):
+        return f"title: {title}"
+    return "the conversation gets a title when it has begun: nothing is saved yet"
+
+
+def export(turns: Turns, wanted: str) -> str:
+    """Save the conversation as a file; returns where."""
+    return save_as(wanted, turns.conversation, turns.model.title if turns.model is not None else "")
+
+
+@record
+class PersonaChoice:
+    """What came of ``/persona``."""
+
+    line: str
+    """What to say; where a persona was chosen, its parameters."""
+    persona: Persona | None = None
+    """A conversation begins with it; None where nothing begins."""
+
+
+def choose_among_personas(turns: Turns, bridge: EngineBridge, wanted: str) -> PersonaChoice:
+    """List the personas, keep the present choice as one, or take one with its parameters."""
+    generation = bridge.generation
+    (word, _, name) = wanted.partition(" ")
+    if not wanted:
+        return PersonaChoice(_listed_personas())
+    if word.lower() == "save" and name.strip():
+        if generation is not None:
+            differing = generation.differing
+        else:
+            differing = {}
+        return PersonaChoice(
+            save_persona(name.strip(), Persona(turns.conversation.system or "", differing))
+        )
+    persona = load_persona(wanted)
+    if generation is None or not persona.parameters:
+        return PersonaChoice("", persona)
+    generation.adopt(persona.parameters)
+    return PersonaChoice(generation.described(), persona)
+
+
+def _listed_personas() -> str:
+    names = ", ".join(persona_names())
+    if names:
+        return (
+            f"personas and presets: {names} (/persona NAME; /preset save NAME keeps what is set "
+            f"as one)"
+        )
+    return f"there are no personas or presets ({how_to_add()}, or: /preset save NAME)"
+
+
+def choose_tools(bridge: EngineBridge, wanted: str) -> str:
+    """List the servers of tools, or turn them on or off."""
+    if bridge.tools is not None:
+        return bridge.tools.obey(wanted)
+    return HOW_TO
+
+
+def wanted_threads(
+    bridge: EngineBridge, turns: Turns, wanted: str, finds_best: str
+) -> ThreadsInUse | str:
+    """Return the threads that ``/threads`` asks for; without an argument what is in use, and what
+    ``finds_best``."""
+    in_use = bridge.threads
+    if turns.model is not None and turns.model.server:
+        raise Refusal(f"{turns.model.server} computes, and not threads of this machine")
+    if in_use is None:
+        raise Refusal(NO_MODEL)
+    if not wanted:
+        return f"{describe_in_use(in_use)}. {USAGE}, 1 to {in_use.most}; {finds_best}."
+    return replace(in_use, now=parse_threads(wanted, in_use))
+
+
+def wanted_adapters(turns: Turns, wanted: str) -> tuple[str, ...] | str:
+    """Return the adapters that ``/lora`` asks for; without an argument a line on those in use."""
+    if turns.model is None:
+        raise Refusal(NO_MODEL)
+    if not wanted:
+        return f"{described(turns.conversation.adapters) or 'no adapter'}. {USAGE_OF_LORA}"
+    if wanted.lower() == OFF:
+        return ()
+    return adapters_named(split_wanted(wanted))
+
+
+def told_adapters(changed: AdaptersChanged) -> str:
+    """Say what changes the model now."""
+    return (
+        changed.trouble or f"{described(changed.adapters) or 'no adapter'} from the next message on"
+    )
+
+
+def choose_thinking(bridge: EngineBridge, turns: Turns, wanted: str) -> str:
+    """Have the model think more or less from the next message on, and remember it for the model."""
+    try:
+        mode = ThinkingMode.parse(wanted)
+        model = turns.model
+    except ValueError:
+        raise Refusal(f"'{clean_line(wanted, 20)}' is no way to think ({THINK_USAGE})") from None
+    if model is None:
+        raise Refusal(NO_MODEL)
+    bridge.thinking = str(mode)
+    if bridge.generation is not None:
+        bridge.generation.advice = bridge.advise(mode)
+    trouble = state.remember_thinking(model_key(model.path), str(mode))
+    if model.server and mode.budget_tokens is not None:
+        trouble = "a server is only told to think, not how long"
+    return (
+        f"{describe_thinking(str(mode))} from the next message on; "
+        f"{trouble or 'remembered for this model'}"
+    )

@@ -1,0 +1,1 @@
+"""The chat: its screen, the prompt, and what messages can do."""

@@ -1,0 +1,121 @@
+"""A conversation over a scripted engine, driven as a screen would."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from app.backend.engine_bridge import EngineBridge
+from app.backend.options import ChatOptions
+from app.conversations.conversation import Ending
+from app.session.chat_session import Turns
+from app.session.events import Event, GenerationFinished, ModelLoaded, TextGenerated
+from tests.app.fake_engine import FakeSession, Gate, Script
+
+PATIENCE_S = 60.0
+
+
+class Engine:
+    """A bridge and turns over a script, and the messages that it was not asked for yet."""
+
+    patience_s = PATIENCE_S
+
+    def __init__(self, script: Script, **options: Any) -> None:
+        self.script = script
+        options = {
+            "open_model": script.open_model,
+            "sampling": lambda model, mode: "sampling",
+            **options,
+        }
+        self.begin(ChatOptions(**options), script.clock)
+
+    def begin(self, options: ChatOptions, *clock: Callable[[], float]) -> None:
+        self.bridge = EngineBridge(options, *clock)
+        self.turns = Turns(self.bridge, None)
+        self.messages: list[Event] = []
+        self.bridge.start()
+
+    def drain(self) -> list[Event]:
+        """Take in what has come, and return it."""
+        drained = self.bridge.drain()
+        for event in drained:
+            self.turns.take(event)
+        return drained
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Drain until something holds."""
+        give_up_s = time.monotonic() + self.patience_s
+        while not condition():
+            assert time.monotonic() < give_up_s, f"it never came: {self.messages}"
+            self.messages += self.drain()
+            threading.Event().wait(0.001)
+
+    def idle(self) -> None:
+        """Drain until no one's work is over."""
+        self.until(lambda: not self.bridge.idle_work.is_pending)
+
+    def wait_for(self, kind: type) -> Any:
+        """Drain until a message of this kind has come, and return it; those before it are
+        forgotten."""
+        self.until(lambda: any(isinstance(message, kind) for message in self.messages))
+        at = next(at for at, message in enumerate(self.messages) if isinstance(message, kind))
+        found = self.messages[at]
+        self.messages = self.messages[at + 1 :]
+        return found
+
+    def collect(self, end: type = GenerationFinished) -> list[Event]:
+        """Return all messages up to the one that ends the turn."""
+        collected: list[Event] = []
+        while not any(isinstance(message, end) for message in collected):
+            collected += self.drain()
+        return collected
+
+    def load(self, system: str | None = None) -> ModelLoaded:
+        if system:
+            self.turns = Turns(self.bridge, system)
+        self.turns.load(Path("model.gguf"))
+        return self.wait_for(ModelLoaded)
+
+    def ask(self, text: str) -> GenerationFinished:
+        self.turns.submit(text)
+        return self.wait_for(GenerationFinished)
+
+    def hear(self, text: str, end: type = GenerationFinished) -> list[Event]:
+        """Ask, and return all that is told until the end."""
+        self.turns.submit(text)
+        return self.collect(end)
+
+    def stop_after(self, n_tokens: int, begin: Callable[[], object]) -> GenerationFinished:
+        """Begin a reply, let a number of tokens come, and stop."""
+        self.script.token_gate = gate = Gate()
+        begin()
+        gate.allow(n_tokens)
+        assert gate.waiting.wait(PATIENCE_S)
+        self.bridge.cancel()
+        finished = self.wait_for(GenerationFinished)
+        assert finished.ending is Ending.STOPPED
+        gate.open()
+        return finished
+
+    def close(self) -> None:
+        script = self.script
+        for gate in (
+            script.open_gate,
+            script.prefill_gate,
+            script.token_gate,
+            script.bandwidth_gate,
+        ):
+            if gate:
+                gate.open()
+        assert self.bridge.close(PATIENCE_S)
+
+    @property
+    def session(self) -> FakeSession:
+        return self.script.opened[-1].sessions[-1]
+
+
+def texts(messages: list[Event], kind: type = TextGenerated) -> str:
+    return "".join(message.text for message in messages if isinstance(message, kind))

@@ -1,0 +1,58 @@
+"""A conversation with a server, without a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
+
+from app.backend.options import ChatOptions
+from app.backend.remote.backend import RemoteBackend
+from app.backend.remote.exchange import Exchange, Limits
+from app.conversations.journal import AtHand
+from app.forms.choice import FormChoice
+from app.program.remote_model import RemoteModel
+from app.session.events import Event, ModelLoaded, TextGenerated
+from app.session.headless import Talk
+from tests.app.fake_engine import Script
+
+IMPATIENT = Limits(connecting_s=5, listing_s=5, silence_s=1.0, whole_s=60, linger_s=0.5)
+
+
+@contextmanager
+def talking(
+    url: str,
+    name: str = "",
+    script: Script | None = None,
+    at_hand: AtHand | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - it does not change
+    sampling: Mapping[str, float] = MappingProxyType({}),
+    opened: Any = None,
+) -> Iterator[Talk]:
+    """Open a server's model for the length of the block."""
+    script = script or Script()
+
+    def worker(wire: Any, options: ChatOptions) -> RemoteBackend:
+        return RemoteBackend(
+            wire, options, lambda: sampling, lambda model, key: Exchange(model, key, limits)
+        )
+
+    options = ChatOptions(
+        open_model=script.open_model,
+        sampling=lambda model, mode: None,
+        form=FormChoice(),
+        remote=worker,
+    )
+    talk = Talk(options, at_hand)
+    try:
+        events = list(talk.open(RemoteModel(url, name), opened))
+        assert any(isinstance(event, ModelLoaded) for event in events), events
+        yield talk
+    finally:
+        assert talk.close() == ""
+
+
+def text_of(events: list[Event]) -> str:
+    """What was answered."""
+    return "".join(event.text for event in events if isinstance(event, TextGenerated))

@@ -1,0 +1,226 @@
+"""Tools with a model that a server computes: offered, called in every shape that servers send,
+answered, or text."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.backend.engine_state import Wire
+from app.backend.options import ChatOptions
+from app.backend.protocol import Opening
+from app.backend.remote.backend import RemoteBackend
+from app.backend.remote.calls import messages_of
+from app.conversations.conversation import ChatMessage, Conversation, Role
+from app.program.remote_model import RemoteModel
+from app.program.settings import ToolServerSetting, ToolSettings
+from app.session import events
+from app.session.request import Request
+from app.tools.mcp.server import ServedTool
+from app.tools.toolbox import ToolBox
+from engine.prompt.tools.calls import CallResult, ToolCall
+from tests.app.backend.remote.raw_api import RawApi, answering, event, http, stream
+from tests.app.fake_engine import Script
+
+TOOLS = tuple(ServedTool(name, "says it", {"type": "object"}) for name in ("echo", "do"))
+SETTINGS = ToolSettings("on", 20, (ToolServerSetting("own", ("none",)),))
+END = event(finish="tool_calls") + b"data: [DONE]\n\n"
+
+
+def served(*_: Any) -> Any:
+    """A server of tools that says again what it is told."""
+
+    def say(name: str, values: Any) -> Any:
+        return SimpleNamespace(text=f"{name} {values['text']}", is_error=False, is_cut=False)
+
+    return SimpleNamespace(
+        start=lambda: TOOLS,
+        close=lambda: None,
+        call=say,
+        is_running=True,
+        left_out=(),
+        has_new_tools=False,
+    )
+
+
+class Desk:
+    """A conversation with one server's model and the tools of another."""
+
+    def __init__(self, api: RawApi, has_tools: bool) -> None:
+        tools = ToolBox(SETTINGS, served) if has_tools else None
+        options = ChatOptions(
+            open_model=Script().open_model, sampling=lambda model, mode: None, tools=tools
+        )
+        self._wire = Wire(time.monotonic)
+        self._backend = RemoteBackend(self._wire, options, dict)
+        self._backend.open(Opening(RemoteModel(api.url), Request()))
+        self._conversation = Conversation()
+
+    def ask(self, text: str) -> events.GenerationFinished:
+        """Ask; the reply has ended."""
+        self._conversation.add_user(text)
+        return self._reply()
+
+    def call(self, *allowed: str) -> tuple[CallResult, ...]:
+        """Run the calls of the last reply; returns what came of them."""
+        self._backend.call_tools(self._conversation.messages[-1].calls, frozenset(allowed))
+        answered = self._wire.drain()[-1]
+        assert isinstance(answered, events.ToolsAnswered)
+        self._conversation.add_results(answered.results)
+        self._reply()
+        return answered.results
+
+    def _reply(self) -> events.GenerationFinished:
+        self._backend.reply(Request(self._conversation.said()))
+        *told, ended = self._wire.drain()
+        assert isinstance(ended, events.GenerationFinished), ended
+        text = "".join(one.text for one in told if isinstance(one, events.TextGenerated))
+        reply = self._conversation.add_reply(text, ended.ending, ended.figures)
+        reply.raw = ended.raw
+        reply.calls = ended.calls
+        reply.calls_at = ended.calls_at
+        reply.server_fields = ended.server_fields
+        return ended
+
+
+@contextmanager
+def desk(*answers: bytes, has_tools: bool = True) -> Iterator[tuple[Desk, RawApi]]:
+    with answering(*answers) as api:
+        yield Desk(api, has_tools), api
+
+
+def part(name: str = "", arguments: Any = None, **more: Any) -> dict[str, Any]:
+    function = {
+        **({"name": name} if name else {}),
+        **({"arguments": arguments} if arguments is not None else {}),
+    }
+    return {**more, "function": function}
+
+
+A = '{"text": "a"}'
+B = '{"text": "b"}'
+SHAPES = {
+    "whole, in one piece": [[part("echo", A, id="1", index=0), part("do", B, id="2", index=1)]],
+    "in parts": [
+        [part("echo", "", id="1", index=0)], [part("", '{"text"', index=0)],
+        [part("", ': "a"}', index=0)],
+        [part("do", "", id="2", index=1)], [part("", B, index=1)],
+    ],
+    "no index": [[part("echo", '{"text"', id="1")], [part("", ': "a"}')], [part("do", B, id="2")]],
+    "one index for all": [[part("echo", A, id="1", index=0)], [part("do", B, id="2", index=0)]],
+    "no id": [[part("echo", A, index=0)], [part("do", B, index=1)]],
+    "one id for all": [[part("echo", A, id="1", index=0), part("do", B, id="1", index=1)]],
+    "id in every part": [[part("echo", '{"text"', id="1")], [part("", ': "a"}', id="1")],
+                         [part("do", B, id="2")]],
+    "name in every part": [
+        [part("echo", '{"text"', id="1", index=0)], [part("echo", ': "a"}', id="1", index=0)],
+        [part("do", B, id="2", index=1)],
+    ],
+    "arguments as an object": [[part("echo", {"text": "a"}), part("do", {"text": "b"})]],
+    "no function": [[{"name": "echo", "arguments": A}, {"name": "do", "input": {"text": "b"}}]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_calls_are_read_in_every_shape(name: str) -> None:
+    body = event(content="Look.") + b"".join(event(tool_calls=one) for one in SHAPES[name]) + END
+    with desk(http(body)) as (user, _):
+        ended = user.ask("what?")
+        assert [(one.name, one.values) for one in ended.calls] == [
+            ("echo", {"text": "a"}),
+            ("do", {"text": "b"}),
+        ]
+        assert len({one.call_id for one in ended.calls} - {""}) == 2
+        assert ended.raw[: ended.calls_at].strip() == "Look."
+
+
+WRITTEN = '<tool_call>{"name": "echo", "arguments": ' + A + "}</tool_call>"
+OTHERS = {
+    "old": event(function_call={"name": "echo", "arguments": A}),
+    "text": event(content=WRITTEN[:20]) + event(content=WRITTEN[20:]),
+    "text without tags": event(content='{"name": "ec')
+    + event(content='ho", "arguments": ' + A + "}"),
+    "message": json.dumps({"choices": [{"message": {"tool_calls": [part("echo", A)]}}]}).encode()
+    + b"\n",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_call_is_read_elsewhere(name: str) -> None:
+    with desk(http(OTHERS[name] + END)) as (user, _):
+        assert [(one.name, one.arguments) for one in user.ask("what?").calls] == [("echo", A)]
+
+
+def test_a_call_runs_and_its_result_is_sent() -> None:
+    call = (
+        event(content="Look.")
+        + event(tool_calls=[part("echo", '{"text": "' + "a" * 90 + '"}', id="c1")])
+        + END
+    )
+    with desk(http(call), stream("Done."), stream("Well.")) as (user, api):
+        user.ask("what?")
+        (result,) = user.call("c1")
+        assert result.text.startswith("echo aaa")
+        assert result.text.endswith("[cut: 60 of 95 characters]")
+        user.ask("and?")
+    offered, told, last = api.bodies
+    assert [one["function"]["name"] for one in offered["tools"]] == ["echo", "do"]
+    assert [one["role"] for one in told["messages"]] == ["user", "assistant", "tool"]
+    assert told["messages"][1]["content"] == "Look."
+    assert told["messages"][1]["tool_calls"][0]["id"] == told["messages"][2]["tool_call_id"] == "c1"
+    assert [one["role"] for one in last["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+    ]
+
+
+UNREADABLE = {
+    "no tools": (part("echo", A), '"name": "echo"'),
+    "broken": (part("echo", '{"text": "a'), 'echo {"text": "a'),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_call_that_cannot_run_is_text(name: str) -> None:
+    call, words = UNREADABLE[name]
+    with desk(http(event(tool_calls=[call]) + END), has_tools=name == "broken") as (user, api):
+        ended = user.ask("what?")
+        assert not ended.calls
+        assert words in ended.raw
+        assert ("tools" in api.bodies[0]) == (name == "broken")
+
+
+def test_a_server_without_tools_says_how_to_ask_without() -> None:
+    refusal = http(b'{"error": "tool choice is not enabled"}', status="400 Bad")
+    with (
+        answering(refusal) as api,
+        pytest.raises(events.Refusal, match="/tools off asks without them"),
+    ):
+        Desk(api, has_tools=True).ask("hi")
+
+
+def test_results_without_their_call_are_text() -> None:
+    results = (CallResult("echo", "a", "1"),)
+    called = (ToolCall("echo", A, "1"),)
+    asked = ChatMessage(Role.USER, "q")
+    called_it = ChatMessage(Role.ASSISTANT, "", raw="call", calls=called)
+    answered = (
+        ChatMessage(Role.USER, "echo: a", results=results),
+        ChatMessage(Role.ASSISTANT, "Done."),
+    )
+    more = ChatMessage(Role.USER, "and?")
+    without_call = messages_of(
+        Conversation(None, [asked, called_it, *answered, more], n_dropped=2).said()
+    )
+    assert [one["role"] for one in without_call] == ["user", "assistant", "user"]
+    unanswered = messages_of(Conversation("be brief", [asked, called_it, more]).said())
+    assert [one["content"] for one in unanswered] == ["be brief", "q", "call", "and?"]

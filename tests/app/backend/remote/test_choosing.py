@@ -1,0 +1,108 @@
+"""Which machine computes: command line, environment and settings; and the way from there to an
+answer."""
+
+from __future__ import annotations
+
+import io
+import sys
+from dataclasses import replace
+
+import pytest
+
+from app.cli import arguments
+from app.cli.dispatch import obey
+from app.program import exit_codes
+from app.program.refusals import Refusal
+from app.program.settings import SettingsError, built_in_settings
+from tests.app.backend.remote.raw_api import answering, stream
+
+URL = "http://localhost:8000/v1"
+CHOICES = {
+    "": ("", "", False, None),
+    f"--server {URL}": ("", "", True, None),
+    f"chat --server {URL} --model big": ("", "", True, None),
+    "m.gguf ": (URL, URL, False, "m.gguf"),
+    "chat ": (URL, "", True, None),
+    " --plain": ("", URL, True, None),
+    f"run --server {URL} hello": ("", "", True, None),
+    "run m.gguf hello": (URL, "", False, "m.gguf"),
+    "run -p hello": (URL, "", True, None),
+}
+
+
+@pytest.mark.parametrize("line", CHOICES)
+def test_who_computes(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_environment, in_settings, is_served, model = CHOICES[line]
+    monkeypatch.setenv(arguments.SERVER_VARIABLE, in_environment)
+    options = arguments.parse(line.split())
+    settings = arguments.apply(options, replace(built_in_settings(), server=in_settings))
+    assert (options.is_served, options.model) == (is_served, model)
+    assert settings.server == (URL if options.server or in_environment else in_settings)
+    assert getattr(options, "words", []) == (
+        ["hello"] if line.startswith("run") and "-p" not in line else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (f"m.gguf --server {URL}", "a server computes no file of yours"),
+        ("--model big", "give --server URL"),
+        (
+            "--server host:8000",
+            '--server: the value is "host:8000"; allowed: an address of http or https',
+        ),
+        (
+            "--server https://me:secret@host",
+            "allowed: an address of http or https without a password",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_a_line(line: str, words: str) -> None:
+    options = arguments.parse(line.split())
+    with pytest.raises((Refusal, SettingsError)) as refused:
+        arguments.apply(options, built_in_settings())
+    assert words in str(refused.value)
+
+
+def test_one_answer_and_a_talk_in_a_shell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("one\n/threads\n/continue\n"))
+    broken = stream("two", end=b"")
+    with answering(stream("Because", "."), broken, stream(" three")) as api:
+        assert obey(arguments.parse(["run", "--server", api.url, "-p", "Why?"])) == exit_codes.OK
+        out, err = capsys.readouterr()
+        assert out == "Because.\n"
+        assert err.splitlines()[-1].startswith("2 tokens")
+        assert (
+            obey(arguments.parse(["--server", api.url, "--model", "big", "--plain"]))
+            == exit_codes.OK
+        )
+        out, err = capsys.readouterr()
+        host = api.url.split("/")[2]
+        assert "two" in out
+        assert out.rstrip().endswith("three")
+        assert f"big · context 4,096 tokens · computed by {host}" in err
+        assert f"{host}: the connection ended before the answer did" in err
+        assert f"{host} computes, and not threads of this machine" in err
+
+
+def test_a_server_that_is_not_there_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with answering() as api:
+        url = api.url
+    with pytest.raises(Refusal, match="cannot be reached"):
+        obey(arguments.parse(["run", "--server", url, "-p", "Why?"]))
+
+
+def test_without_a_name_the_first_model_that_may_chat_is_taken() -> None:
+    models = (
+        b'{"data": [{"id": "text-embedding-nomic-embed-text-v1.5"}, {"id": "bge-reranker"}, '
+        b'{"id": "chatty"}]}'
+    )
+    with answering(stream("Because."), models=models) as api:
+        assert obey(arguments.parse(["run", "--server", api.url, "-p", "Why?"])) == exit_codes.OK
+    assert api.bodies[0]["model"] == "chatty"
+    with answering(stream("Because."), models=b'{"data": [{"id": "my-embedder"}]}') as api:
+        assert obey(arguments.parse(["run", "--server", api.url, "-p", "Why?"])) == exit_codes.OK
+    assert api.bodies[0]["model"] == "my-embedder"

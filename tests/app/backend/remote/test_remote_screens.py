@@ -1,0 +1,61 @@
+"""The screens with a model that a server computes: what they say of it, and how one goes from it to
+a file and back."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.models.library import scan
+from app.program.remote_model import RemoteModel
+from app.program.settings import built_in_settings, override
+from app.tui.app import JalopyApp
+from app.tui.chat_options import chat_options
+from tests.app.backend.remote.raw_api import answering, stream
+from tests.app.chat_driver import Driver
+from tests.app.fake_engine import Script
+
+pytestmark = pytest.mark.slow
+
+
+async def test_a_model_of_a_server_in_the_screens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "places", lambda directories: [])
+    monkeypatch.setattr(
+        "app.backend.engine_bridge.EngineBridge._local_backend", lambda self: 1 / 0
+    )  # nothing of the engine is needed
+    with answering(
+        stream("Quite ", "well.", end=b""), stream(" Thanks."), stream("small here")
+    ) as api:
+        host = RemoteModel(api.url).host
+        settings = override(built_in_settings(), "server", api.url, "--server")
+        app = JalopyApp(settings, RemoteModel(api.url, "big"), options=chat_options(settings))
+        async with app.run_test(size=(100, 30)) as pilot:
+            driver = Driver(app, pilot, Script())
+
+            async def shows(*words: str) -> None:
+                await driver.until(
+                    lambda: all(word in driver.screen_text() for word in words), f"shown: {words}"
+                )
+
+            await driver.ready()
+            await shows(f"big · {host}", f"computed by {host} · context 4,096 tokens")
+            await driver.say("how are you?")
+            await shows("Quite well.", f"{host}: the connection ended before the answer did")
+            await driver.say("/continue")
+            await shows("Quite well. Thanks.")
+            await driver.say("/threads")
+            await shows(f"{host} computes, and not threads of this machine")
+            await pilot.press("f4")
+            await shows("Computed elsewhere")
+            await pilot.press("f2")
+            await shows(f"computed by {host}", "computed elsewhere")
+            await pilot.press("f3")
+            await shows("small", f"computed by {host}")
+            await pilot.press("tab")
+            await shows("it is on the server")
+            await pilot.press(*"small", "enter")
+            await shows(f"All of the conversation is sent to {host}")
+            await pilot.press("y")
+            await shows(f"small · {host}")
+            await driver.say("and now?")
+            await shows("small here")
+    assert [len(body["messages"]) for body in api.bodies] == [1, 2, 3]

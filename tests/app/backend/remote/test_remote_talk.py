@@ -1,0 +1,372 @@
+"""A conversation that a server computes: the same events, turns and files as one with the engine
+here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.backend.status import EngineStatus
+from app.conversations.conversation import Ending
+from app.conversations.journal import AtHand, Journal
+from app.conversations.lines import whole_footer
+from app.conversations.store import Store
+from app.forms.answer_form import AnswerForm
+from app.program.remote_model import RemoteModel
+from app.program.settings import built_in_settings, override
+from app.session.commands import choose_thinking
+from app.session.events import (
+    AdaptersChanged,
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    ModelKept,
+    ModelLoaded,
+    PromptStopped,
+    TextGenerated,
+)
+from app.session.headless import Talk
+from tests.app.backend.remote.raw_api import HANG, RawApi, answering, event, http, stream
+from tests.app.backend.remote.talking import talking, text_of
+from tests.app.fake_engine import Gate, Script
+from tests.app.server.serving import Serving, serving
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script(replies=[["Par", "is", "."], ["Ro", "me", "."], ["Bern", "."]])
+
+
+def texts(talk: Talk) -> list[str]:
+    return [message.text for message in talk.turns.conversation.messages]
+
+
+def finished(came: Iterable[Event]) -> GenerationFinished:
+    *_, ended = came
+    assert isinstance(ended, GenerationFinished), ended
+    return ended
+
+
+def failed(came: Iterable[Event]) -> str:
+    *_, ended = came
+    assert isinstance(ended, GenerationFailed), ended
+    return ended.reason
+
+
+def said_to(server: Serving) -> str:
+    model = server.script.opened[0]
+    return model.tokenizer.decode(model.sessions[0].tokens)
+
+
+def test_turns_with_our_own_server(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
+    with serving(monkeypatch, script) as server, talking(server.url + "/v1") as talk:
+        model = talk.turns.model
+        assert model is not None
+        assert (model.name, model.server) == ("m", f"127.0.0.1:{server.port}")
+        assert model.n_ctx > 0
+        assert text_of(list(talk.ask("capital of France?"))) == "Paris."
+        ended = finished(talk.ask("of Italy?"))
+        assert (ended.ending, ended.figures.tokens, ended.raw) == (Ending.COMPLETE, 3, "Rome.")
+        assert ended.figures.reused_tokens > 0
+        assert ended.figures.first_token_s is not None
+        assert text_of(list(talk.regenerate())) == "Bern."
+        assert texts(talk) == ["capital of France?", "Paris.", "of Italy?", "Bern."]
+        assert "Paris." in said_to(server)
+        assert talk.bridge.status.context_used > 0
+        several = failed(talk._answer(talk.turns.regenerate(2), ""))
+        assert several.endswith(
+            "writes one answer at a time (/regen without a number asks for one)"
+        )
+        assert texts(talk)[-1] == "Bern."
+
+
+def test_a_reply_is_stopped_and_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate()
+    script = Script(replies=[["one ", "two ", "three"], ["and more"]], token_gate=gate)
+    with serving(monkeypatch, script) as server, talking(server.url + "/v1") as talk:
+        gate.allow(1)
+        for came in talk.ask("count"):
+            if isinstance(came, TextGenerated):
+                talk.stop()
+        gate.open()
+        before = texts(talk)[-1]
+        assert before == "one "
+        list(talk.continue_reply())
+        assert texts(talk) == ["count", before + "and more"]
+        assert (before + "and more") in said_to(server)
+
+
+class StopOnceSent:
+    """Stops a turn when the server has its request."""
+
+    def __init__(self, talk: Talk, api: RawApi) -> None:
+        self._talk = talk
+        self._api = api
+        self.is_done = False
+        talk._watch = self
+
+    def __call__(self, status: EngineStatus) -> None:
+        self.is_done = bool(self._api.bodies)
+        if self.is_done:
+            self._talk.stop()
+
+
+@pytest.mark.parametrize("begun", [[], ["so far"]])
+def test_a_stop_needs_no_answer_of_the_server(begun: list[str]) -> None:
+    with (
+        answering(http(b"".join(event(content=one) for one in begun) + HANG)) as api,
+        talking(api.url) as talk,
+    ):
+        watch = StopOnceSent(talk, api) if not begun else None
+        ended: list[Event] = []
+        for came in talk.ask("hi"):
+            ended = [came]
+            talk.stop()
+        assert watch is None or watch.is_done
+        assert isinstance(ended[0], GenerationFinished if begun else PromptStopped)
+        assert texts(talk) == ["hi", *begun]
+
+
+def test_what_a_broken_line_brought_is_kept_and_goes_on() -> None:
+    with (
+        answering(stream("The sky", " is", end=b""), stream(" blue.")) as api,
+        talking(api.url) as talk,
+    ):
+        assert failed(talk.ask("colour?")).endswith(": the connection ended before the answer did")
+        assert texts(talk) == ["colour?", "The sky is"]
+        list(talk.continue_reply())
+        assert texts(talk) == ["colour?", "The sky is blue."]
+        sent = api.bodies[1]
+        assert sent["messages"][-1] == {"role": "assistant", "content": "The sky is"}
+        assert (sent["continue_final_message"], sent["add_generation_prompt"]) == (True, False)
+        assert sent["chat_template_kwargs"] == {"enable_thinking": False}
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        ["The colour of the sky", " is", " blue."],
+        ["The colour", " of the", " sky is blue."],
+        [" is", " blue."],
+    ],
+)
+def test_a_server_may_say_again_what_it_goes_on_from(again: list[str]) -> None:
+    with (
+        answering(stream("The colour of ", "the sky", end=b""), stream(*again)) as api,
+        talking(api.url) as talk,
+    ):
+        list(talk.ask("colour?"))
+        ended = finished(talk.continue_reply())
+        assert texts(talk)[-1] == ended.raw == "The colour of the sky is blue."
+
+
+def test_a_question_without_an_answer_is_asked_again() -> None:
+    with answering(http(b"", status="503 Busy"), stream("yes")) as api, talking(api.url) as talk:
+        assert "status 503" in failed(talk.ask("there?"))
+        assert texts(talk) == ["there?"]
+        assert text_of(list(talk.regenerate())) == "yes"
+        assert [len(body["messages"]) for body in api.bodies] == [1, 1]
+
+
+def test_earlier_messages_are_edited() -> None:
+    with answering(*(stream(word) for word in "abcd")) as api, talking(api.url) as talk:
+        list(talk.begin("be brief"))
+        for question in ("1", "2"):
+            list(talk.ask(question))
+        list(talk.edit(0, "new"))
+        assert texts(talk) == ["new", "c"]
+        assert [one["content"] for one in api.bodies[-1]["messages"]] == ["be brief", "new"]
+        list(talk.edit_reply(0, "I say"))
+        assert texts(talk) == ["new", "I sayd"]
+
+
+def test_thoughts_are_told_apart_and_not_sent_again() -> None:
+    thought = (
+        event(reasoning_content="Let me ")
+        + event(reasoning_content="see.")
+        + event(content="Four.")
+    )
+    tagged = event(content="<think>\nhm\n</think>\n\nFive.")
+    done = event(finish="stop") + b"data: [DONE]\n\n"
+    with (
+        answering(http(thought + done), http(tagged + done), stream("x")) as api,
+        talking(api.url) as talk,
+    ):
+        for question in ("2+2?", "2+3?", "and?"):
+            list(talk.ask(question))
+        thoughts = [message.thinking for message in talk.turns.conversation.messages[1:4:2]]
+        assert [one.text.strip() for one in thoughts if one is not None] == ["Let me see.", "hm"]
+        contents = [one["content"] for one in api.bodies[-1]["messages"]]
+        assert contents == ["2+2?", "Four.", "2+3?", "Five.", "and?"]
+
+
+def test_a_thought_that_was_cut_off_goes_on() -> None:
+    half = http(event(reasoning_content="Let me "))
+    rest = http(
+        event(reasoning_content="see.")
+        + event(content="Four.", finish="stop")
+        + b"data: [DONE]\n\n"
+    )
+    with answering(half, rest) as api, talking(api.url) as talk:
+        list(talk.ask("2+2?"))
+        list(talk.continue_reply())
+        reply = talk.turns.conversation.messages[-1]
+        assert reply.text == "Four."
+        assert reply.thinking is not None
+        assert reply.thinking.text.strip() == "Let me see."
+        assert api.bodies[1]["messages"][-1]["content"].startswith("<think>")
+
+
+def test_what_the_user_set_is_sent_and_nothing_else() -> None:
+    settings = built_in_settings()
+    for name, value in {
+        "temperature": 0.5,
+        "max_tokens": 7,
+        "seed": -1,
+        "repeat_window": 9,
+    }.items():
+        settings = override(settings, f"sampling.{name}", value, name)
+    with answering(stream("a"), stream("b"), stream("c")) as api:
+        with talking(api.url, "small") as talk:
+            list(talk.ask("hi"))
+        with talking(api.url, sampling=settings.given_sampling) as talk:
+            for mode in ("high", "off"):
+                choose_thinking(talk.bridge, talk.turns, mode)
+                list(talk.ask("hi"))
+    plain, high, off = api.bodies
+    assert set(plain) == {"model", "messages", "stream", "stream_options"}
+    assert plain["model"] == "small"
+    assert {name: value for name, value in high.items() if name not in plain} == {
+        "temperature": 0.5, "max_tokens": 7, "repeat_last_n": 9, "reasoning_effort": "high",
+    }  # fmt: skip
+    assert off["chat_template_kwargs"] == {"enable_thinking": False}
+
+
+@pytest.mark.parametrize(
+    ("form", "fields"),
+    [
+        (
+            ("schema", '{"type": "object"}'),
+            {"json_schema": {"name": "answer", "schema": {"type": "object"}}},
+        ),
+        (("regex", "[0-9]+"), {"type": "regex", "pattern": "[0-9]+"}),
+        (("grammar", 'root ::= "x"'), None),
+    ],
+)
+def test_the_form_of_answers_is_asked_for(
+    form: tuple[str, str], fields: dict[str, Any] | None
+) -> None:
+    with answering(stream("a")) as api, talking(api.url) as talk:
+        talk.bridge.form.form = AnswerForm(*form, name="f")  # type: ignore[union-attr]
+        list(talk.ask("hi"))
+        (sent,) = api.bodies
+        assert sent.get("grammar") == (form[1] if fields is None else None)
+        assert (fields or {}).items() <= sent.get("response_format", {}).items()
+
+
+def test_a_refused_form_is_asked_for_in_the_old_way() -> None:
+    refusal = http(
+        b'{"error": {"message": "Input should be \'text\' or \'json_object\'"}}', status="500 No"
+    )
+    with answering(refusal, stream("a")) as api, talking(api.url) as talk:
+        talk.bridge.form.form = AnswerForm("schema", '{"type": "object"}', name="f")  # type: ignore[union-attr]
+        assert text_of(list(talk.ask("hi"))) == "a"
+        assert api.bodies[1]["response_format"] == {
+            "type": "json_object",
+            "schema": {"type": "object"},
+        }
+
+
+def test_figures_are_the_server_s_where_it_gives_any() -> None:
+    said = {
+        "usage": {"prompt_tokens": 20, "completion_tokens": 6},
+        "timings": {"cache_n": 5, "prompt_ms": 500},
+    }
+    last = b"data: " + json.dumps({"choices": [], **said}).encode() + b"\n\ndata: [DONE]\n\n"
+    body = event(content="ab") + event(content="cd", finish="stop") + last
+    with answering(http(body)) as api, talking(api.url) as talk:
+        ended = finished(talk.ask("hi"))
+        meter = talk.bridge.status.meter
+        assert meter is not None
+        assert (ended.figures.tokens, ended.figures.prompt_tokens, ended.figures.reused_tokens) == (
+            6,
+            15,
+            5,
+        )
+        assert (meter.prefill_s, meter.prefill_tps) == (0.5, 30.0)
+
+
+def test_figures_that_no_server_gave_are_not_told() -> None:
+    with answering(stream("a", "b")) as api, talking(api.url) as talk:
+        ended = finished(talk.ask("hi"))
+        assert "read" not in whole_footer(ended.figures, ended.ending)
+        assert ended.figures.tokens == 2
+
+
+def test_a_conversation_goes_from_a_server_to_a_file_and_back(tmp_path: Path) -> None:
+    local = Script(replies=[["from", " here"]])
+    store = Store(tmp_path)
+    with answering(stream("from there"), stream("there again")) as api:
+        with talking(
+            api.url, script=local, at_hand=AtHand(store=store, journal=Journal(store))
+        ) as talk:
+            list(talk.ask("one"))
+            assert any(
+                isinstance(event, ModelLoaded) for event in talk.switch_model(Path("m.gguf"))
+            )
+            list(talk.ask("two"))
+            saved = talk.turns.journal.id
+        session = local.opened[0].sessions[0]
+        assert "from there" in local.opened[0].tokenizer.decode(session.tokens)
+        opened = store.open(saved)
+        with talking(
+            api.url, at_hand=AtHand(store=store, journal=Journal(store)), opened=opened
+        ) as talk:
+            list(talk.ask("three"))
+            assert texts(talk) == ["one", "from there", "two", "from here", "three", "there again"]
+        assert [one["content"] for one in api.bodies[-1]["messages"]][:4] == [
+            "one",
+            "from there",
+            "two",
+            "from here",
+        ]
+
+
+def test_a_model_here_stays_where_a_server_does_not_answer(tmp_path: Path) -> None:
+    local = Script(replies=[["still here"]])
+    with answering(stream("a")) as api, talking(api.url, script=local) as talk:
+        list(talk.switch_model(Path("m.gguf")))
+        (kept,) = list(talk.switch_model(RemoteModel(api.url, "none such")))
+        assert isinstance(kept, ModelKept)
+        assert kept.reason.endswith("has no model none such (it has: big, small)")
+        assert text_of(list(talk.ask("hi"))) == "still here"
+        list(talk.switch_model(RemoteModel(api.url, "big")))
+        assert local.opened[0].is_closed
+        assert text_of(list(talk.ask("hi"))) == "a"
+
+
+def test_a_server_stays_where_another_one_does_not_answer() -> None:
+    with answering() as api:
+        url = api.url
+    with answering(stream("a")) as api, talking(api.url) as talk:
+        (kept,) = list(talk.switch_model(RemoteModel(url)))
+        assert isinstance(kept, ModelKept)
+        assert "cannot be reached" in kept.reason
+        assert text_of(list(talk.ask("hi"))) == "a"
+
+
+def test_a_server_is_not_changed_by_adapters(
+    monkeypatch: pytest.MonkeyPatch, script: Script
+) -> None:
+    with serving(monkeypatch, script) as server, talking(server.url + "/v1") as talk:
+        refused = list(talk.use_adapters(("/x/a.gguf",)))[-1]
+        assert isinstance(refused, AdaptersChanged)
+        assert "a server computes" in refused.trouble
+        talk.turns.conversation.adapters = ("/x/a.gguf",)  # as a saved conversation may have them
+        assert failed(talk.ask("capital of France?")) == refused.trouble
+        assert list(talk.use_adapters(()))[-1] == AdaptersChanged(())
+        assert text_of(list(talk.regenerate())) == "Paris."

@@ -1,0 +1,314 @@
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from app.backend.engine_bridge import EngineBridge
+from app.backend.engine_state import QUEUE_LENGTH, Wire
+from app.backend.options import ChatOptions
+from app.backend.status import Activity
+from app.conversations.conversation import Ending
+from app.forms.answer_form import SCHEMA, AnswerForm
+from app.forms.choice import FormChoice
+from app.program import paths
+from app.program.settings import built_in_settings, override
+from app.session.chat_session import Admission
+from app.session.events import (
+    GenerationFailed,
+    ModelFailed,
+    ModelKept,
+    ModelLoaded,
+    PromptRefused,
+    PromptStopped,
+    TextGenerated,
+)
+from app.session.request import Request
+from engine.errors import BrokenModelError, Cancelled, GGUFError
+from tests.app.backend.engine_driver import PATIENCE_S, Engine, texts
+from tests.app.fake_engine import Gate
+from tests.app.forms.form_processes import compiling, until
+
+
+def test_kernels_are_tuned_after_replies_until_done_once(script):
+    found = []
+    gives_way = threading.Event()
+    is_finished = threading.Event()
+
+    def try_lookahead(model, session, is_unwanted, again):
+        found.append(is_unwanted())
+        if len(found) == 1:
+            gives_way.set()
+            while not is_unwanted():
+                threading.Event().wait(0.001)
+            raise Cancelled("stopped")
+        is_finished.set()
+
+    engine = Engine(script, try_lookahead=try_lookahead)
+    engine.load()
+    assert not found
+    engine.ask("first")
+    assert gives_way.wait(PATIENCE_S)
+    engine.ask("second")
+    # else the third message, or the end, is there before the kernels' turn
+    assert is_finished.wait(PATIENCE_S)
+    engine.ask("third")
+    engine.close()
+    assert found == [False, False]
+
+
+def test_what_no_one_waits_for_leaves_room_for_a_message(script):
+    bridge = EngineBridge(
+        ChatOptions(script.open_model, lambda model, mode: "sampling"), script.clock
+    )
+    for n in range(2 * QUEUE_LENGTH):  # the thread is busy with something long
+        bridge.weigh(Request(), f"text {n}")
+    assert bridge.reply(Request())
+
+
+def test_a_model_is_opened_described_and_remembered(script):
+    opened = []
+    engine = Engine(script, on_opened=opened.append)
+    loaded = engine.load()
+    assert (loaded.name, loaded.quantization, loaded.n_ctx) == ("model", "Q4_K_M", 512)
+    assert engine.bridge.status.activity is Activity.READY
+    assert engine.bridge.status.threads == 2
+    assert opened == [Path("model.gguf")]
+    engine.close()
+
+
+def test_compilation_is_named_and_counted(engine, script):
+    script.open_gate = Gate()
+    engine.turns.load(Path("model.gguf"))
+    script.open_gate.allow(2)
+    assert script.open_gate.waiting.wait(PATIENCE_S)
+    status = engine.bridge.status
+    # the second step is reported before the third one waits
+    while status.activity is not Activity.COMPILING:
+        status = engine.bridge.status
+    assert (status.step, status.done, status.total) == ("matvec q4_k", 1, 2)
+
+
+def test_a_model_that_cannot_be_opened_is_one_clean_line(engine, script):
+    script.open_error = GGUFError("bad\x1b[31m.gguf: no magic\nat all")
+    engine.turns.load(Path("bad.gguf"))
+    reason = engine.wait_for(ModelFailed).reason
+    assert reason == "bad␛[31m.gguf: no magic\\nat all"
+    assert engine.bridge.status.activity is Activity.NO_MODEL
+
+
+def test_a_context_that_does_not_fit_names_the_one_that_does(script):
+    engine = Engine(script, settings=override(built_in_settings(), "context_size", 4096, "--ctx"))
+    engine.turns.load(Path("model.gguf"))
+    assert "512 fit" in engine.wait_for(ModelFailed).reason
+    assert script.opened[-1].is_closed
+    engine.close()
+
+
+def test_a_new_model_closes_the_one_before(engine, script):
+    engine.load()
+    engine.load()
+    assert [model.is_closed for model in script.opened] == [True, False]
+
+
+def test_opening_a_model_can_be_stopped(engine, script):
+    script.open_gate = Gate()
+    engine.turns.load(Path("model.gguf"))
+    assert script.open_gate.waiting.wait(PATIENCE_S)
+    engine.bridge.cancel()
+    script.open_gate.allow()
+    assert engine.wait_for(ModelFailed).reason == "stopped before the model was open"
+    assert engine.bridge.status.activity is Activity.NO_MODEL
+    script.open_gate.open()
+    engine.load()
+    engine.ask("hi")
+
+
+def test_a_second_stop_still_lets_the_earlier_model_return(engine, script):
+    engine.load()
+    script.open_gate = Gate()
+    engine.turns.load(Path("other.gguf"))
+    assert script.open_gate.waiting.wait(PATIENCE_S)
+    engine.bridge.cancel()
+    script.open_gate.allow()
+    assert not engine.wait_for(ModelKept).is_open
+    assert script.open_gate.waiting.wait(PATIENCE_S)
+    engine.bridge.cancel()
+    script.open_gate.open()
+    assert engine.wait_for(ModelLoaded).path == "model.gguf"
+    engine.ask("hi")
+
+
+def test_a_stop_while_the_file_is_looked_at_closes_nothing(script):
+    gate = Gate()
+    engine = Engine(script, check_model=lambda path: gate.take(threading.Event()))
+    engine.load()
+    engine.turns.load(Path("other.gguf"))
+    assert gate.waiting.wait(PATIENCE_S)
+    engine.bridge.cancel()
+    gate.open()
+    assert engine.wait_for(ModelKept).is_open
+    assert [model.is_closed for model in script.opened] == [False]
+    engine.ask("hi")
+    engine.close()
+
+
+def test_neighbouring_pieces_of_text_are_one_message():
+    wire = Wire(time.monotonic)
+    for message in (TextGenerated("a"), TextGenerated("b"), PromptStopped(), TextGenerated("c")):
+        wire.emit(message)
+    drained = wire.drain()
+    assert [type(message).__name__ for message in drained] == [
+        "TextGenerated",
+        "PromptStopped",
+        "TextGenerated",
+    ]
+    assert (drained[0].text, drained[2].text) == ("ab", "c")
+    assert wire.drain() == []
+
+
+def test_escape_sequences_split_over_tokens_are_made_visible(engine, script):
+    engine.load()
+    script.replies = [["a\x1b", "]0;title\x07b", "\r", "\nc"]]
+    engine.turns.submit("hi")
+    assert texts(engine.collect()) == "a␛]0;title␇b\nc"
+
+
+def test_figures_are_of_the_clock_and_what_is_new_is_read(engine):
+    engine.load()
+    figures = engine.ask("hi").figures
+    # Prompt: <s> <user> hi <end> <assistant>, 0.1 s each; then a token every 0.5 s.
+    assert figures.prompt_tokens == 5
+    assert figures.first_token_s == pytest.approx(1.0)
+    assert (figures.tokens, figures.decode_tps) == (3, pytest.approx(2.0))
+    second = engine.ask("and now").figures
+    assert figures.reused_tokens == 0
+    # What the cache holds: the five of the prompt and the three of the reply.
+    assert second.reused_tokens == 8
+    assert second.prompt_tokens == 6  # <end> <user> and now <end> <assistant>
+
+
+def test_a_stop_during_prefill_ends_the_turn_without_a_reply(engine, script):
+    engine.load()
+    script.prefill_gate = Gate()
+    engine.turns.submit("a long question")
+    script.prefill_gate.allow(2)
+    assert script.prefill_gate.waiting.wait(PATIENCE_S)
+    assert engine.bridge.status.activity is Activity.READING
+    assert (engine.bridge.status.done, engine.bridge.status.total) == (2, 7)
+    engine.bridge.cancel()
+    engine.wait_for(PromptStopped)
+    script.prefill_gate.open()
+    figures = engine.ask("short").figures
+    assert figures.tokens == 3
+
+
+@pytest.mark.slow
+def test_stopping_while_a_form_is_compiled_ends_that(script):
+    slow = FormChoice(AnswerForm(SCHEMA, '{"type":"integer","multipleOf":1000003}', "slow.json"))
+    engine = Engine(script, form=slow)
+    engine.load()
+    engine.turns.submit("hi")
+    until(lambda: compiling())
+    engine.bridge.cancel()
+    engine.wait_for(PromptStopped)
+    until(lambda: not compiling())
+    slow.obey("off")
+    assert engine.ask("more").ending is Ending.COMPLETE
+    engine.close()
+
+
+def test_a_cancel_that_comes_before_the_turn_begins_is_not_lost(engine, script):
+    engine.load()
+    script.bandwidth_gate = Gate()
+    engine.bridge.measure_bandwidth()
+    assert script.bandwidth_gate.waiting.wait(PATIENCE_S)
+    engine.turns.submit("hi")
+    engine.bridge.cancel()
+    script.bandwidth_gate.open()
+    engine.wait_for(PromptStopped)
+
+
+def test_a_message_too_long_is_refused_with_counts_and_forgotten(engine):
+    engine.load()
+    engine.turns.submit("word " * 600)
+    refused = engine.wait_for(PromptRefused)
+    assert refused.n_ctx == 512
+    assert refused.needed_tokens > 600
+    assert engine.ask("short").figures.reused_tokens == 0
+
+
+def test_a_new_conversation_keeps_only_its_system_prompt(engine, script):
+    engine.load()
+    engine.ask("hi")
+    engine.turns.start_new("be brief")
+    engine.ask("hi")
+    spoken = script.opened[-1].tokenizer.decode(engine.session.tokens)
+    assert spoken.startswith("be briefhi")
+
+
+def test_a_broken_model_is_a_message_and_the_turn_is_undone(engine, script):
+    engine.load()
+    script.fail_after_tokens = 0
+    engine.turns.submit("hi")
+    failed = engine.wait_for(GenerationFailed)
+    assert failed.reason == "model.gguf: the model computed NaN"
+    assert failed.broken_off is None
+    script.fail_after_tokens = None
+    assert engine.ask("hi").ending is Ending.COMPLETE
+
+
+def test_a_failure_in_the_middle_keeps_the_half_reply(engine, script):
+    engine.load()
+    script.fail_after_tokens = 2
+    script.generate_error = BrokenModelError("NaN")
+    engine.turns.submit("hi")
+    failed = engine.wait_for(GenerationFailed)
+    assert failed.broken_off.figures.tokens == 2
+
+
+def test_a_bug_is_named_by_type_and_its_text_is_written_nowhere(engine, script):
+    engine.load()
+    script.prefill_error = KeyError("what the user typed")
+    engine.turns.submit("what the user typed")
+    reason = engine.wait_for(GenerationFailed).reason
+    assert reason.startswith("internal error in the engine: KeyError (details in ")
+    log = (paths.state_dir() / paths.LOG_NAME).read_text(encoding="utf-8")
+    assert "builtins.KeyError" in log
+    assert "backend.py" in log
+    assert "what the user typed" not in log
+
+
+def test_a_question_without_a_model_is_answered_by_a_failure(engine):
+    assert engine.turns.submit("hi") is Admission.NO_MODEL
+    engine.bridge.reply(Request())  # as where its failure is on its way
+    assert engine.wait_for(GenerationFailed).reason == "no model is loaded"
+
+
+def test_the_queue_of_commands_is_bounded(engine, script):
+    script.open_gate = Gate()
+    engine.turns.load(Path("model.gguf"))
+    assert script.open_gate.waiting.wait(PATIENCE_S)
+    accepted = [engine.bridge.go_on_with(Request()) for _ in range(20)]
+    assert accepted.count(True) == 8
+    assert accepted[-1] is False
+
+
+def test_closing_does_not_wait_for_an_engine_that_is_busy(script):
+    script.open_gate = Gate()
+    engine = Engine(script)
+    engine.turns.load(Path("model.gguf"))
+    assert script.open_gate.waiting.wait(PATIENCE_S)
+    assert engine.bridge.close(patience_s=0.05) is False
+    assert script.open_gate.waiting.is_set(), "it stands where it stood"
+    script.open_gate.open()
+
+
+def test_closing_in_the_middle_of_a_reply_ends_the_thread(script):
+    script.token_gate = Gate()
+    engine = Engine(script)
+    engine.load()
+    engine.turns.submit("hi")
+    assert script.token_gate.waiting.wait(PATIENCE_S)
+    assert engine.bridge.close(PATIENCE_S)
+    assert script.opened[-1].is_closed

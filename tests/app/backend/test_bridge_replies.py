@@ -1,0 +1,425 @@
+"""Replies that are stopped, continued, answered again or replaced, as the engine's thread sees
+them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.conversations.conversation import Ending
+from app.session.events import (
+    ConversationReread,
+    GenerationFailed,
+    GenerationFinished,
+    PromptRefused,
+    PromptStopped,
+    PromptWeighed,
+    ReplyReopened,
+    ThinkingFinished,
+    ThoughtGenerated,
+    TurnsDropped,
+)
+from engine.errors import BrokenModelError
+from tests.app.backend.engine_driver import PATIENCE_S, Engine, texts
+from tests.app.fake_engine import Gate, Script
+
+TEN = [f" {n}" for n in range(10)]
+
+
+@pytest.mark.parametrize("stops", [[1], [9], [3, 2, 1]])
+def test_a_stopped_reply_goes_on_as_if_it_had_not_stopped(engine: Engine, stops: list[int]) -> None:
+    engine.script.replies = [TEN]
+    engine.load()
+    engine.ask("count")
+    wanted = engine.session.tokens
+    engine.turns.start_new(None)
+    engine.stop_after(stops[0], lambda: engine.turns.submit("count"))
+    for after in stops[1:]:
+        engine.stop_after(after, engine.turns.continue_reply)
+    engine.turns.continue_reply()
+    messages = engine.collect()
+    assert isinstance(messages[0], ReplyReopened)
+    assert texts(messages) == "".join(TEN)
+    assert engine.session.tokens == wanted
+    finished = messages[-1]
+    assert (finished.ending, finished.figures.tokens) == (Ending.COMPLETE, 10 - sum(stops))
+    assert finished.figures.prompt_tokens <= 1
+
+
+@pytest.mark.parametrize("is_continued", [True, False])
+def test_the_turn_after_a_stopped_reply_reuses_all_of_it(
+    engine: Engine, is_continued: bool
+) -> None:
+    engine.script.replies = [TEN]
+    engine.load()
+    engine.stop_after(4, lambda: engine.turns.submit("count"))
+    if is_continued:
+        engine.turns.continue_reply()
+        engine.wait_for(GenerationFinished)
+    length = engine.session.length
+    assert engine.ask("more").figures.reused_tokens == length
+
+
+def test_a_continuation_stopped_at_once_keeps_the_reply(engine: Engine) -> None:
+    engine.script.replies = [TEN]
+    engine.load()
+    engine.stop_after(4, lambda: engine.turns.submit("count"))
+    tokens = engine.session.tokens
+    engine.script.token_gate = gate = Gate()
+    engine.turns.continue_reply()
+    assert gate.waiting.wait(PATIENCE_S)
+    engine.bridge.cancel()
+    assert not any(isinstance(m, ReplyReopened) for m in engine.collect(PromptStopped))
+    gate.open()
+    assert engine.session.tokens == tokens
+    engine.turns.continue_reply()
+    assert texts(engine.collect()) == "".join(TEN)
+
+
+def test_there_is_nothing_to_continue_before_a_reply(engine: Engine) -> None:
+    engine.load()
+    assert not engine.turns.continue_reply()
+
+
+def test_a_full_context_has_no_room_to_go_on(engine: Engine) -> None:
+    engine.script.n_ctx = 16
+    engine.script.replies = [[" a"] * 100]
+    engine.load()
+    assert engine.ask("hi").ending is Ending.CONTEXT
+    engine.turns.continue_reply()
+    assert "the context is full" in engine.wait_for(GenerationFailed).reason
+
+
+def test_going_on_in_a_full_context_reads_nothing_again(engine: Engine) -> None:
+    engine.script.n_ctx = 120
+    engine.script.replies = [[" b"] * 20, [" a"] * 200]
+    engine.load("be brief")
+    engine.ask("hi")
+    assert engine.ask("and then").ending is Ending.CONTEXT
+    engine.turns.continue_reply()
+    dropped = engine.wait_for(TurnsDropped)
+    assert (dropped.n_turns, dropped.read_tokens) == (1, 1)
+    engine.wait_for(GenerationFinished)
+    assert engine.session.fed_counts[-1] == 1
+
+
+def test_what_a_stopped_turn_dropped_is_not_counted_any_more(engine: Engine) -> None:
+    engine.script.n_ctx = 100
+    engine.script.replies = [[" a"] * 30]
+    engine.load()
+    engine.ask("hi")
+    engine.ask("and then")
+    engine.script.prefill_gate = gate = Gate()
+    engine.turns.submit("and after that " * 6)
+    assert engine.wait_for(TurnsDropped).n_turns == 1
+    assert gate.waiting.wait(PATIENCE_S)
+    engine.bridge.cancel()
+    engine.wait_for(PromptStopped)
+    # a turn is over a moment after its last message
+    engine.until(lambda: not engine.bridge.status.is_busy)
+    assert engine.bridge.status.context_used == 36
+
+
+def test_turns_after_those_all_dropped_are_replaced(engine: Engine) -> None:
+    engine.load()
+    engine.ask("one")
+    engine.turns.conversation.n_dropped = 2
+    engine.ask("two")
+    engine.turns.submit_edit("three", 1)
+    engine.wait_for(GenerationFinished)
+    assert engine.script.opened[-1].tokenizer.decode(engine.session.tokens).startswith("three")
+
+
+def test_an_edit_is_weighed_after_turns_were_dropped(engine: Engine) -> None:
+    engine.load("be brief")
+    for text in ("one", "two", "three"):
+        engine.ask(text)
+    engine.turns.conversation.n_dropped = 2
+    engine.turns.weigh_edit("zwei", 1)
+    weighed = engine.wait_for(PromptWeighed)
+    engine.turns.submit_edit("zwei", 1)
+    figures = engine.wait_for(GenerationFinished).figures
+    assert (weighed.kept_tokens, weighed.read_tokens) == (
+        figures.reused_tokens,
+        figures.prompt_tokens,
+    )
+
+
+@pytest.mark.parametrize("trouble", ["stop", "error"])
+def test_the_old_reply_is_there_again_when_no_new_one_begins(engine: Engine, trouble: str) -> None:
+    engine.load()
+    engine.ask("hi")
+    whole = engine.session.tokens
+    if trouble == "stop":
+        engine.script.prefill_gate = gate = Gate()
+        engine.turns.regenerate()
+        assert gate.waiting.wait(PATIENCE_S)
+        engine.bridge.cancel()
+        engine.wait_for(PromptStopped)
+        gate.open()
+    else:
+        engine.script.fail_after_tokens = 0
+        engine.turns.regenerate()
+        engine.wait_for(GenerationFailed)
+        engine.script.fail_after_tokens = None
+    engine.ask("and then")
+    assert engine.session.tokens[: len(whole)] == whole
+
+
+def test_an_edited_message_replaces_all_turns_from_it_on(engine: Engine, script: Script) -> None:
+    engine.load("be brief")
+    for text in ("one", "two", "three"):
+        engine.ask(text)
+    engine.turns.submit_edit("zwei", 1)
+    finished = engine.wait_for(GenerationFinished)
+    assert (
+        script.opened[-1].tokenizer.decode(engine.session.tokens)
+        == "be briefoneHello there.zweiHello there."
+    )
+    # start, system, question, reply, <user>
+    assert finished.figures.reused_tokens == 1 + 4 + 3 + 5 + 1
+
+
+def test_weighing_an_edit_counts_exactly_and_changes_nothing(engine: Engine) -> None:
+    engine.load()
+    for text in ("one", "two", "three"):
+        engine.ask(text)
+    before = engine.session.tokens
+    engine.turns.weigh_edit("zwei und mehr", 1)
+    weighed = engine.wait_for(PromptWeighed)
+    assert engine.session.tokens == before
+    assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
+    engine.turns.submit_edit("zwei und mehr", 1)
+    figures = engine.wait_for(GenerationFinished).figures
+    assert (weighed.kept_tokens, weighed.read_tokens) == (
+        figures.reused_tokens,
+        figures.prompt_tokens,
+    )
+    # the script reads ten a second
+    assert weighed.read_s == pytest.approx(weighed.read_tokens / 10.0)
+
+
+def test_a_refused_edit_leaves_the_conversation_as_it_was(engine: Engine) -> None:
+    engine.load()
+    engine.ask("one")
+    engine.ask("two")
+    whole = engine.session.tokens
+    engine.turns.submit_edit("word " * 600, 0)
+    engine.wait_for(PromptRefused)
+    engine.ask("three")
+    assert engine.session.tokens[: len(whole)] == whole
+
+
+def test_the_status_divides_the_context_by_turns(engine: Engine) -> None:
+    engine.load("be brief")
+    engine.ask("one")
+    engine.ask("two")
+    status = engine.bridge.status
+    assert status.turn_starts == (5, 13)
+    # no <end> after the last reply yet
+    assert status.context_used == engine.session.length == 5 + 8 + 7
+    engine.turns.start_new(None)
+    engine.until(lambda: not engine.bridge.status.context_used)
+    assert engine.bridge.status.turn_starts == ()
+
+
+# Thinking
+
+
+CONTROL = frozenset({"<think>", "</think>"})
+HM_SO = ["<think>", "\n", "hm ", "so", "</think>", "\n\n", "Yes", "."]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reply", "thought", "answer", "thought_tokens"),
+    [
+        ({}, HM_SO, "hm so", "Yes.", [5]),
+        ({"opening": "<assistant><think>\n"}, ["hm", "</think>", "Yes"], "hm", "Yes", [2]),
+        ({"control": CONTROL}, HM_SO, "hm so", "Yes.", [5]),
+        ({"control": frozenset({"<tool>"})}, ["Yes", "<tool>", "."], "", "Yes.", []),
+        ({"stops": ("<end>",)}, ["Yes", ".", "<end>", "and", "more"], "", "Yes.", []),
+    ],
+    ids=[
+        "text",
+        "opened by the template",
+        "control tokens",
+        "another control token",
+        "ends at a text",
+    ],
+)
+def test_a_thought_is_told_apart_and_timed(
+    script: Script,
+    changes: dict[str, Any],
+    reply: list[str],
+    thought: str,
+    answer: str,
+    thought_tokens: list[int],
+) -> None:
+    script.replies = [reply]
+    for name, value in changes.items():
+        setattr(script, name, value)
+    engine = Engine(script)
+    engine.load()
+    messages = engine.hear("hi")
+    assert (texts(messages, ThoughtGenerated), texts(messages)) == (thought, answer)
+    ended = [
+        (m.tokens, m.duration_s, m.is_closed) for m in messages if isinstance(m, ThinkingFinished)
+    ]
+    assert ended == [(n, pytest.approx(n / 2), True) for n in thought_tokens]
+    if reply is HM_SO:  # a template looks for the tags in what was said
+        assert script.opened[-1].chats[-1].messages[-1].content == "<think>\nhm so</think>\n\nYes."
+    engine.close()
+
+
+@pytest.mark.parametrize("control", [CONTROL, frozenset()])
+def test_thinking_that_is_stopped_and_continued_adds_up(
+    engine: Engine, control: frozenset[str]
+) -> None:
+    engine.script.control = control
+    engine.script.replies = [["<think>", "a", "b", "c", "</think>", "Yes"]]
+    engine.load()
+    engine.script.token_gate = gate = Gate()
+    engine.turns.submit("hi")
+    gate.allow(2)
+    assert gate.waiting.wait(PATIENCE_S)
+    engine.bridge.cancel()
+    messages = engine.collect()
+    gate.open()
+    stopped = next(m for m in messages if isinstance(m, ThinkingFinished))
+    assert (stopped.tokens, stopped.is_closed) == (2, False)
+    engine.turns.continue_reply()
+    messages = engine.collect()
+    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("abc", "Yes")
+    finished = next(m for m in messages if isinstance(m, ThinkingFinished))
+    assert (finished.tokens, finished.is_closed) == (5, True)
+    assert 2.5 <= finished.duration_s < 3.0
+
+
+def test_thinking_that_ended_before_the_stop_keeps_its_figures(engine: Engine) -> None:
+    engine.script.replies = [["<think>", "a", "</think>", "Yes", " and", " no"]]
+    engine.load()
+    engine.stop_after(4, lambda: engine.turns.submit("hi"))
+    engine.turns.continue_reply()
+    messages = engine.collect()
+    assert texts(messages) == "Yes and no"
+    finished = next(m for m in messages if isinstance(m, ThinkingFinished))
+    assert (finished.tokens, finished.duration_s) == (3, 1.5)
+
+
+def test_a_reply_that_fails_in_its_thinking_shows_the_thought(engine: Engine) -> None:
+    engine.script.replies = [["<think>", "a", "b"]]
+    engine.script.fail_after_tokens = 2
+    engine.script.generate_error = BrokenModelError("NaN")
+    engine.load()
+    messages = engine.hear("hi", GenerationFailed)
+    assert texts(messages, ThoughtGenerated) == "a"
+    assert not next(m for m in messages if isinstance(m, ThinkingFinished)).is_closed
+
+
+def test_loading_forgets_the_turns(engine: Engine) -> None:
+    engine.load()
+    engine.ask("one")
+    engine.load()
+    assert (engine.bridge.status.turn_starts, engine.bridge.status.context_used) == ((), 0)
+
+
+# Edited replies
+
+
+def test_an_edited_reply_goes_on_and_drops_the_later_turns(engine: Engine) -> None:
+    engine.script.replies = [TEN, [" one"], [" and on", " it goes"]]
+    engine.load()
+    engine.ask("count")
+    before = engine.session.tokens
+    engine.ask("more")
+    engine.turns.submit_edited_reply(" 0 1 2 drei", 0)
+    messages = engine.collect()
+    assert isinstance(messages[0], ReplyReopened)
+    assert texts(messages) == " 0 1 2 drei and on it goes"
+    assert messages[-1].ending is Ending.COMPLETE
+    assert (messages[-1].figures.tokens, messages[-1].figures.prompt_tokens) == (2, 1)
+    kept = messages[-1].figures.reused_tokens
+    assert engine.session.tokens[:kept] == before[:kept]
+    engine.ask("again")
+    said = engine.script.opened[-1].tokenizer.decode(engine.session.tokens)
+    assert said == "count 0 1 2 drei and on it goesagain and on it goes"
+
+
+@pytest.mark.parametrize("n_kept", [1, 5, 9])
+def test_a_reply_cut_at_a_token_goes_on_as_it_did_before(engine: Engine, n_kept: int) -> None:
+    engine.script.replies = [TEN]
+    engine.load()
+    engine.ask("count")
+    wanted = engine.session.tokens
+    engine.turns.submit_edited_reply("".join(TEN[:n_kept]), 0)
+    assert texts(engine.collect()) == "".join(TEN)
+    assert engine.session.tokens == wanted
+
+
+def test_weighing_an_edited_reply_is_exact_and_changes_nothing(engine: Engine) -> None:
+    engine.script.replies = [TEN, ["x"]]
+    engine.load()
+    for text in ("one", "two"):
+        engine.ask(text)
+    before = engine.session.tokens
+    engine.turns.weigh_edit(" 0 1 two three", 0, is_reply=True)
+    weighed = engine.wait_for(PromptWeighed)
+    assert engine.session.tokens == before
+    assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
+    engine.turns.submit_edited_reply(" 0 1 two three", 0)
+    figures = engine.wait_for(GenerationFinished).figures
+    assert (weighed.kept_tokens, weighed.read_tokens) == (
+        figures.reused_tokens,
+        figures.prompt_tokens,
+    )
+
+
+def test_thinking_before_an_edited_answer_keeps_its_figures(engine: Engine) -> None:
+    engine.script.replies = [["<think>", "a", "</think>", "Yes", " and", " no"], [" why"]]
+    engine.load()
+    engine.ask("hi")
+    engine.turns.submit_edited_reply("No", 0)
+    messages = engine.collect()
+    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("a", "No why")
+    finished = next(m for m in messages if isinstance(m, ThinkingFinished))
+    assert (finished.tokens, finished.duration_s, finished.is_closed) == (3, 1.5, True)
+
+
+def test_an_edit_too_long_leaves_the_conversation_as_it_was(engine: Engine) -> None:
+    engine.script.replies = [TEN]
+    engine.load()
+    engine.ask("count")
+    before = engine.session.tokens
+    engine.turns.submit_edited_reply("word " * 600, 0)
+    assert "context is full" in engine.wait_for(GenerationFailed).reason
+    assert engine.session.tokens == before
+    engine.turns.regenerate()
+    assert texts(engine.collect()) == "".join(TEN)
+    assert engine.session.tokens == before
+
+
+@pytest.mark.parametrize(
+    "how", ["regenerate", "continue", "edited reply", "edited reply of the refused message"]
+)
+def test_what_follows_a_refused_message_stays_what_it_is(
+    engine: Engine, script: Script, how: str
+) -> None:
+    script.refused_words = "refused"
+    conversation = engine.turns.conversation
+    for question, reply in (("one", "1"), ("the refused two", "2"), ("three", "3")):
+        conversation.add_user(question)
+        conversation.add_reply(reply, Ending.STOPPED, None)
+    engine.turns.load(Path("model.gguf"), keeps=True)
+    assert "the chat template fails" in engine.wait_for(ConversationReread).trouble
+    if how == "regenerate":
+        engine.turns.regenerate()
+    elif how == "continue":
+        engine.turns.continue_reply()
+    else:
+        engine.turns.submit_edited_reply("another beginning", 2 if how == "edited reply" else 1)
+    assert "the chat template fails" in engine.wait_for(GenerationFailed).reason
+    assert len(conversation.messages) == 6
+    engine.turns.submit_edit("two", 1)
+    assert engine.wait_for(GenerationFinished).ending is Ending.COMPLETE
+    contents = [message.content for message in script.opened[-1].chats[-1].messages]
+    assert contents == ["one", "1", "two", "Hello there."]

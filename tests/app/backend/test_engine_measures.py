@@ -1,0 +1,244 @@
+"""Measurements by the engine's thread, through the bridge and over the scripted engine."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from app.backend import measures as engine_measures
+from app.backend.engine_bridge import EngineBridge
+from app.backend.measures import phase_costs, time_spent
+from app.backend.options import ChatOptions
+from app.backend.reply import ReplyMeter
+from app.machine.sensors import page_faults
+from app.machine.sensors.records import EngineFigures
+from app.machine.sensors.reply_history import ReplyHistory
+from app.machine.sensors.tuning_conditions import ConditionsWatch
+from app.session.events import GenerationFailed, GenerationFinished, ModelFailed
+from app.session.request import Request
+from engine.errors import GGUFError
+from engine.machine import host
+from tests.app.backend.engine_driver import PATIENCE_S, Engine
+from tests.app.fake_engine import FakeClock, Gate, Script
+
+
+@pytest.fixture
+def script():
+    return Script(replies=[[f" word{n}" for n in range(20)]])
+
+
+@pytest.fixture
+def engine(script, tmp_path, monkeypatch):
+    # whatever the machine has left
+    monkeypatch.setattr(engine_measures, "has_room", lambda model: True)
+    engine = Engine(script, open_history=lambda: ReplyHistory(tmp_path / "state" / "speeds.json"))
+    yield engine
+    engine.close()
+
+
+def test_a_loaded_model_has_facts_and_a_failed_one_has_none(engine, script):
+    engine.load()
+    facts = engine.bridge.figures.facts
+    assert (facts.weights_bytes, facts.bytes_per_token, facts.kv_bytes_per_position) == (
+        1_000_000,
+        900_000,
+        256,
+    )
+    assert facts.resident_weight_bytes() == 1_000_000
+    script.open_error = GGUFError("bad")
+    engine.turns.load(Path("bad.gguf"))
+    engine.wait_for(ModelFailed)
+    assert engine.bridge.figures == EngineFigures(faults=engine.bridge.figures.faults)
+
+
+def test_the_time_of_a_reply_adds_up_from_sending_to_the_end(engine, script):
+    engine.load()
+    sent_s = script.clock()
+    script.clock.advance(3.0)
+    engine.turns._begin("one two", asked_s=sent_s)
+    engine.wait_for(GenerationFinished)
+    engine.until(lambda: engine.bridge.figures.last_reply)
+    spent = engine.bridge.figures.last_reply
+    assert spent.waited_s == pytest.approx(3.0)
+    assert spent.prefill_s == pytest.approx(0.1 * spent.prompt_tokens)
+    assert spent.first_s == pytest.approx(0.5)
+    assert spent.decode_s == pytest.approx(19 * 0.5)
+    assert (spent.tokens, spent.reused_tokens) == (20, 0)
+    assert spent.total_s == pytest.approx(script.clock() - sent_s)
+
+
+def test_a_reply_is_compared_with_earlier_ones_only(engine):
+    engine.load()
+    assert engine.bridge.figures.earlier is None
+    engine.ask("one")
+    assert engine.bridge.figures.earlier is None
+    engine.ask("two")
+    assert engine.bridge.figures.earlier.n_replies == 1
+    assert engine.bridge.figures.earlier.median_tps == pytest.approx(2.0)
+
+
+def test_other_threads_are_compared_with_their_own_kind(engine, script):
+    engine.load()
+    engine.ask("one")
+    script.opened[-1].set_threads(1)
+    engine.ask("two")
+    assert engine.bridge.figures.earlier is None
+
+
+def test_a_reply_whose_threads_changed_is_not_remembered(engine, script):
+    script.token_gate = Gate()
+    engine.load()
+    engine.turns.submit("one")
+    script.token_gate.allow(3)
+    assert script.token_gate.waiting.wait(PATIENCE_S)
+    script.opened[-1].set_threads(1)
+    script.token_gate.open()
+    engine.wait_for(GenerationFinished)
+    for threads in (1, 2):
+        script.opened[-1].set_threads(threads)
+        engine.ask("again")
+        assert engine.bridge.figures.earlier is None
+
+
+def test_every_reply_is_profiled_and_the_profile_ends_with_it(engine):
+    engine.load()
+    engine.ask("one")
+    engine.until(lambda: engine.bridge.figures.last_reply)
+    assert [(phase.name, phase.ms_per_token) for phase in engine.bridge.figures.decode_phases] == [
+        ("feed-forward", 100.0)
+    ]
+    assert not engine.session.is_profiling
+
+
+def test_a_running_reply_is_profiled_only_while_watched(engine, script):
+    script.token_gate = Gate()
+    engine.load()
+    for is_watched, phases in ((False, 0), (True, 1)):
+        engine.bridge.is_watched = is_watched
+        engine.bridge.figures = EngineFigures(engine.bridge.figures.facts)
+        engine.turns.submit("one")
+        script.token_gate.allow(6)
+        engine.until(script.token_gate.waiting.is_set)
+        assert len(engine.bridge.figures.decode_phases) == phases
+        engine.bridge.cancel()
+        engine.wait_for(GenerationFinished)
+        script.token_gate.waiting.clear()
+
+
+def test_major_faults_are_booked_to_the_token_they_came_with(engine, script, monkeypatch):
+    count = [0]
+    monkeypatch.setattr(page_faults, "major_faults", lambda: count[0])
+    script.token_gate = Gate()
+    engine.load()
+    engine.turns.submit("one")
+    for permits, faults in ((5, 0), (1, 212), (1, 0)):
+        engine.until(script.token_gate.waiting.is_set)
+        count[0] += faults
+        script.seconds_per_token = 5.0 if faults else 0.5
+        script.token_gate.allow(permits)
+    engine.until(script.token_gate.waiting.is_set)
+    script.token_gate.open()
+    engine.wait_for(GenerationFinished)
+    engine.until(lambda: engine.bridge.figures.last_reply)
+    assert engine.bridge.figures.faults.by_token() == {5: 212}
+    assert engine.bridge.figures.last_reply.disk_pages == 212
+    assert engine.bridge.figures.last_reply.disk_s == pytest.approx(4.5)
+
+
+def test_the_memory_is_measured_when_asked_and_remembered(engine, script, tmp_path):
+    engine.load()
+    assert engine.bridge.figures.read_gbps == {}
+    engine.bridge.measure_bandwidth()
+    engine.until(lambda: engine.bridge.figures.read_gbps)
+    assert engine.bridge.figures.read_gbps == {2: 10.0}
+    engine.load()
+    assert engine.bridge.figures.read_gbps == {2: 10.0}
+    assert script.n_bandwidth_probes == 1
+
+
+def test_a_message_makes_the_measurement_give_way(engine, script):
+    script.bandwidth_gate = Gate()
+    engine.load()
+    engine.bridge.measure_bandwidth()
+    assert script.bandwidth_gate.waiting.wait(PATIENCE_S)
+    engine.turns.submit("one")
+    script.bandwidth_gate.open()
+    engine.wait_for(GenerationFinished)
+    assert engine.bridge.figures.read_gbps == {}
+    assert script.n_bandwidth_probes == 0
+
+
+def test_without_a_model_or_room_no_bandwidth_is_measured(engine, script, monkeypatch):
+    engine.bridge.measure_bandwidth()
+    engine.load()
+    monkeypatch.setattr(engine_measures, "has_room", lambda model: False)
+    engine.bridge.measure_bandwidth()
+    engine.ask("one")
+    assert script.n_bandwidth_probes == 0
+    assert engine.bridge.figures.read_gbps == {}
+
+
+def test_without_a_model_the_machine_is_not_watched_either(script):
+    watches = []
+    engine = Engine(
+        script, watch_conditions=lambda: watches.append(ConditionsWatch(None)) or watches[-1]
+    )
+    engine.bridge.measure_bandwidth()
+    engine.bridge.reply(Request())
+    engine.wait_for(GenerationFailed)
+    assert engine.bridge.close(PATIENCE_S)
+    assert not watches
+
+
+def test_a_containers_limit_counts_as_room(script, monkeypatch):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=64 << 30))
+    monkeypatch.setattr(
+        host, "_memory_groups", lambda root: iter([(2 << 30, (2 << 30) - (100 << 20))])
+    )
+    model = script.open_model("m.gguf", lambda progress: None)
+    assert not engine_measures.has_room(model)
+
+
+def test_a_bug_in_the_measurement_does_not_end_a_turn(engine, script, monkeypatch):
+    engine.load()
+    monkeypatch.setattr(engine_measures, "has_room", lambda model: 1 // 0)
+    engine.bridge.measure_bandwidth()
+    engine.ask("one")
+    assert [
+        type(message).__name__ for message in engine.messages if "Failed" in type(message).__name__
+    ] == []
+
+
+def test_a_prompt_that_was_stopped_spent_all_its_time_reading():
+    clock = FakeClock()
+    meter = ReplyMeter(100, clock)
+    meter.read_tokens = 40
+    meter.prefill_s = 4.0
+    spent = time_spent(meter, EngineFigures(), meter.started_s - 2.0, meter.started_s + 4.5)
+    assert (spent.waited_s, spent.prefill_s, spent.decode_s, spent.tokens) == (2.0, 4.5, 0.0, 0)
+    assert spent.total_s == pytest.approx(6.5)
+
+
+def test_phases_of_one_name_in_two_plans_are_one():
+    class Phase:
+        def __init__(self, phase: str, seconds: float, weight_bytes: int) -> None:
+            self.phase = phase
+            self.seconds = seconds
+            self.weight_bytes = weight_bytes
+
+    costs = phase_costs(
+        [[Phase("norms", 1.0, 0), Phase("qkv", 2.0, 10**9)], [Phase("norms", 1.0, 0)]], 100
+    )
+    assert [(cost.name, cost.ms_per_token, cost.share, cost.gbps) for cost in costs] == [
+        ("norms", 20.0, 0.5, None),
+        ("qkv", 20.0, 0.5, 0.5),
+    ]
+    assert phase_costs([], 0) == ()
+
+
+def test_the_bridge_starts_with_no_figures(script):
+    bridge = EngineBridge(ChatOptions(script.open_model, lambda model, mode: None), script.clock)
+    assert bridge.figures.facts is None
+    assert bridge.figures.last_reply is None
+    assert bridge.now_s() == script.clock()

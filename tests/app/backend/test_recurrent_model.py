@@ -1,0 +1,87 @@
+"""A conversation with a model whose layers are recurrent: what each turn reads again, and a context
+that is full."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.backend.options import ChatOptions
+from app.program.settings import built_in_settings, override
+from app.session.chat_session import Turns
+from app.session.events import GenerationFinished, ModelLoaded, TurnsDropped
+from engine import Model, Sampling
+from tests.app.backend.engine_driver import Engine
+from tests.engine import tiny_gguf
+
+pytestmark = pytest.mark.slow
+
+SYSTEM = "You are brief, and say what is needed in as few words as there can be. " * 2
+QUESTION = (
+    "What is the shortest way from the mountains to the sea, and what does one see on it? " * 2
+)
+AROUND = 24
+"""Tokens that the template puts around a message, and the few that are sooner read again than kept,
+at most."""
+
+
+class RealEngine(Engine):
+    """A bridge over the engine itself, which may have to compile its kernels first."""
+
+    patience_s = 250.0
+
+    def __init__(self) -> None:
+        settings = built_in_settings()
+        options = ChatOptions(
+            lambda path, progress=None: Model.open(path, threads=1, progress=progress),
+            lambda model, mode: Sampling.greedy(),
+            settings=override(
+                override(settings, "context_size", 1200, "--ctx"), "sampling.max_tokens", 30, "-n"
+            ),
+        )
+        self.begin(options)
+
+    def again(self) -> GenerationFinished:
+        self.turns.regenerate()
+        return self.wait_for(GenerationFinished)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[RealEngine]:
+    described = tiny_gguf.model("qwen35", "Q8_0", context_length=2048)
+    path = described.write(tmp_path / "m.gguf")
+    engine = RealEngine()
+    engine.turns = Turns(engine.bridge, SYSTEM)
+    engine.turns.load(path)
+    engine.wait_for(ModelLoaded)
+    yield engine
+    assert engine.bridge.close(engine.patience_s)
+
+
+def test_a_turn_reads_only_its_new_text_and_a_retry_almost_none(engine: RealEngine) -> None:
+    first = engine.ask(QUESTION)
+    assert first.figures.reused_tokens == 0
+    same = engine.again()
+    assert same.raw == first.raw
+    assert same.figures.prompt_tokens < AROUND
+    second = engine.ask("And back? " * 12)
+    assert second.figures.reused_tokens >= first.figures.prompt_tokens
+    assert engine.again().figures.prompt_tokens < AROUND
+    engine.turns.submit_edit("Something else, " * 10, 1)
+    edited = engine.wait_for(GenerationFinished)
+    assert edited.figures.reused_tokens >= first.figures.prompt_tokens
+    engine.turns.submit_edit(QUESTION + "?", 0)
+    assert engine.wait_for(GenerationFinished).figures.reused_tokens > len(SYSTEM) // 4
+
+
+def test_a_full_context_says_what_is_read_again_and_goes_on(engine: RealEngine) -> None:
+    dropped: list[TurnsDropped] = []
+    while not dropped:
+        messages = engine.hear(QUESTION)
+        finished = messages[-1]
+        assert isinstance(finished, GenerationFinished)
+        assert finished.raw
+        dropped = [one for one in messages if isinstance(one, TurnsDropped)]
+    assert dropped[0].n_turns >= 1
+    assert dropped[0].read_tokens == finished.figures.prompt_tokens > len(QUESTION) // 4
+    assert finished.figures.reused_tokens > 0

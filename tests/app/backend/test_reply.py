@@ -1,0 +1,170 @@
+import threading
+
+import pytest
+
+from app.backend.reply import Reply, ReplyMeter
+from app.conversations.conversation import Ending
+from engine.errors import BrokenModelError
+from engine.sampling.loops import LoopGuard
+from tests.app.fake_engine import FakeClock, FakeSession, Gate, Script
+
+
+def session_of(script: Script) -> FakeSession:
+    return script.open_model().session()
+
+
+def reply_of(script: Script, prompt: int = 10, **options: object) -> Reply:
+    return Reply(
+        session_of(script), list(range(10, 10 + prompt)), None, clock=script.clock, **options
+    )  # type: ignore[arg-type]
+
+
+def test_a_reply_yields_its_text_and_counts_tokens_and_times() -> None:
+    script = Script(replies=[["Hel", "", "lo", "!"]])
+    reply = reply_of(script)
+    assert list(reply) == ["Hel", "lo", "!"]
+    assert reply.text == "Hello!"
+    meter = reply.meter
+    assert (meter.prompt_tokens, meter.read_tokens, meter.tokens, len(reply.ids)) == (10, 10, 4, 4)
+    assert meter.prefill_tps == pytest.approx(10.0)
+    assert meter.first_token_s == pytest.approx(1.5)  # 10 x 0.1 s to read, then 0.5 s
+    assert meter.decode_tps == pytest.approx(2.0)
+    assert meter.finish_reason == "stop"
+    assert meter.ending is Ending.COMPLETE
+
+
+def test_cached_tokens_are_told_apart_from_those_that_were_read() -> None:
+    script = Script()
+    session = session_of(script)
+    list(Reply(session, [1, 2, 3, 4], None, clock=script.clock))
+    again = Reply(session, [1, 2, 3, 4, 5, 6], None, clock=script.clock)
+    list(again)
+    assert (again.meter.reused_tokens, again.meter.read_tokens, again.meter.prompt_tokens) == (
+        4,
+        2,
+        6,
+    )
+
+
+def test_the_token_limit_ends_the_reply_and_zero_means_none() -> None:
+    script = Script(replies=[["a", "b", "c"]])
+    limited = reply_of(script, max_tokens=2)
+    unlimited = reply_of(script, max_tokens=0)
+    assert ("".join(limited), limited.meter.finish_reason) == ("ab", "length")
+    assert ("".join(unlimited), unlimited.meter.finish_reason) == ("abc", "stop")
+
+
+def test_a_reply_that_repeats_itself_ends_and_one_copy_stays() -> None:
+    unit = ["round ", "and ", "about ", "it ", "goes "]
+    script = Script(replies=[["Well: ", *unit * 100]])
+    session = session_of(script)
+    reply = Reply(
+        session,
+        [10, 11],
+        None,
+        guard=LoopGuard(session.model.tokenizer.spelled_bytes),
+        clock=script.clock,
+    )
+    told = "".join(reply)
+    assert reply.text == "Well: " + "".join(unit)
+    assert told == reply.text + "".join(unit * 100)[len("".join(unit)) :][: reply.n_cut_chars]
+    assert len(reply.ids) == 6
+    assert reply.meter.tokens < 200
+    assert (reply.meter.finish_reason, reply.meter.ending) == ("repeats", Ending.REPEATED)
+
+
+def test_without_a_guard_a_reply_may_repeat_itself() -> None:
+    reply = reply_of(Script(replies=[["over ", "again "] * 200]))
+    assert len(list(reply)) == 400
+    assert reply.meter.ending is Ending.COMPLETE
+
+
+def test_text_that_was_held_back_is_no_token_of_its_own() -> None:
+    script = Script(replies=[["a", "b"]], held_back="!")
+    reply = reply_of(script)
+    assert "".join(reply) == reply.text == "ab!"
+    assert (len(reply.ids), reply.meter.tokens) == (2, 2)
+
+
+def test_cancel_while_generating_keeps_the_partial_text() -> None:
+    script = Script(replies=[["a", "b", "c"]])
+    reply = reply_of(script)
+    pieces = iter(reply)
+    assert next(pieces) == "a"
+    reply.cancel()
+    assert list(pieces) == []
+    assert (reply.text, reply.meter.finish_reason, reply.meter.ending) == (
+        "a",
+        "cancelled",
+        Ending.STOPPED,
+    )
+
+
+def test_cancel_while_reading_the_prompt_ends_without_a_token() -> None:
+    script = Script(prefill_gate=Gate())
+    reply = reply_of(script)
+    result: list[str] = []
+    thread = threading.Thread(target=lambda: result.extend(reply))
+    thread.start()
+    assert script.prefill_gate is not None
+    assert script.prefill_gate.waiting.wait(60)
+    reply.cancel()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert (result, reply.meter.tokens, reply.meter.finish_reason) == ([], 0, "cancelled")
+
+
+def test_cancel_between_prompt_and_first_token_is_not_lost() -> None:
+    script = Script()
+    reply = reply_of(
+        script, on_prompt_progress=lambda done, total: reply.cancel() if done == total else None
+    )
+    assert list(reply) == []
+    assert reply.meter.finish_reason == "cancelled"
+
+
+def test_a_reply_that_is_stopped_before_it_begins_says_nothing() -> None:
+    reply = reply_of(Script())
+    reply.cancel()
+    assert list(reply) == []
+    assert reply.meter.finish_reason == "cancelled"
+
+
+def test_an_engine_error_is_raised_and_what_had_come_stays() -> None:
+    script = Script(replies=[["a", "b", "c"]], fail_after_tokens=2)
+    reply = reply_of(script)
+    with pytest.raises(BrokenModelError):
+        list(reply)
+    assert (reply.text, len(reply.ids), reply.meter.finish_reason) == ("ab", 2, "error")
+    assert reply.meter.ending is Ending.FAILED
+
+
+def test_prompt_progress_is_reported_token_by_token() -> None:
+    seen: list[tuple[int, int]] = []
+    list(
+        reply_of(
+            Script(), prompt=3, on_prompt_progress=lambda done, total: seen.append((done, total))
+        )
+    )
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_the_rate_over_a_window_falls_while_no_token_comes() -> None:
+    clock = FakeClock()
+    meter = ReplyMeter(1, clock)
+    for _ in range(21):
+        clock.advance(0.1)
+        meter.token_times_s.append(clock.now_s)
+    assert meter.window_tps(1.0) == pytest.approx(10.0, rel=0.01)
+    clock.advance(0.5)
+    assert 4.0 < meter.window_tps(1.0) < 7.0
+    clock.advance(5.0)
+    assert meter.window_tps(1.0) == 0.0
+
+
+def test_rates_are_zero_where_nothing_can_be_measured() -> None:
+    meter = ReplyMeter(0, FakeClock())
+    assert (meter.prefill_tps, meter.decode_tps, meter.window_tps(1.0)) == (0, 0, 0)
+    assert meter.first_token_s is None
+    meter.token_times_s = [5.0, 5.0]  # a clock too coarse to tell them apart
+    assert meter.decode_tps == 0.0

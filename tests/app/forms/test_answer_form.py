@@ -1,0 +1,383 @@
+"""Answers in a given form, by the bundled model: whatever it would say, what it says has the
+form."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from app.backend.engine_state import Wire
+from app.backend.local.model import EarlierPart, LocalModel, TurnPrompt
+from app.backend.local.turn import LocalTurn
+from app.backend.options import ChatOptions
+from app.forms.answer_form import (
+    GRAMMAR,
+    MOST_FORM_CHARS,
+    REGEX,
+    SCHEMA,
+    AnswerForm,
+    FormError,
+    bounded_form,
+    read_form_file,
+)
+from app.forms.choice import FormChoice
+from app.forms.constraint import Forms, check_form
+from app.program.bundled_model import starter_file
+from app.program.refusals import Refusal
+from app.program.settings import built_in_settings
+from engine import Model, Sampling, Session
+from engine.sampling.constraint import Constraint
+from tests.programs.form_validity import N_CTX, SCHEMAS, answers, follows, random_models
+
+pytestmark = pytest.mark.slow
+
+Written = Callable[..., str]
+"""Writes an answer in a form, by the bundled model; with a seed."""
+
+CITY = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "maxLength": 12},
+        "size": {"enum": ["small", "large"]},
+        "n": {"const": 7},
+    },
+    "required": ["city", "size", "n"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Model]:
+    path = starter_file()
+    assert path is not None
+    opened = Model.open(path, threads=1)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def session(model: Model) -> Session:
+    return model.session(n_ctx=512)
+
+
+@pytest.fixture(scope="module")
+def forms(model: Model) -> Iterator[Forms]:
+    made = Forms(model.tokenizer)
+    yield made
+    made.close()
+
+
+GBNF = """root ::= city ", " year "." # as of llama.cpp
+city ::= "Paris" | [R-S] "om\\u0065"
+year ::= [0-9]{4}
+"""
+LARK = """start: CITY ", " YEAR "."
+CITY: "Paris" | /[R-S]om/ "e"
+YEAR: /[0-9]{4}/
+"""
+
+
+def form_of(kind: str, text: str) -> AnswerForm:
+    return AnswerForm(kind, text, "response_format")
+
+
+class OneByOne:
+    """A form whose forced tokens come one at a time."""
+
+    def __init__(self, constraint: Constraint, is_free: bool = False) -> None:
+        self._constraint = constraint
+        self._is_free = is_free
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._constraint, name)
+
+    def forced(self) -> list[int]:
+        return [] if self._is_free else self._constraint.forced()[:1]
+
+
+@pytest.fixture(scope="module")
+def written(model: Model, session: Session, forms: Forms) -> Written:
+    def write(
+        form: AnswerForm,
+        seed: int,
+        guess: bool = False,
+        wrap: Any = None,
+        session: Session = session,
+        **how: Any,
+    ) -> str:
+        session.prefill(model.tokenizer.encode("The capital of France is"))
+        # as wild as it gets
+        sampling = Sampling(temperature=3.0, top_p=1.0, min_p=0.0, top_k=0, seed=seed)
+        constraint = forms.constraint(form)
+        wrapped = wrap(constraint) if wrap is not None else constraint
+        pieces = session.generate(
+            sampling, **{"max_tokens": 300, **how}, guess=guess, constraint=wrapped
+        )
+        text = "".join(piece.text for piece in pieces)
+        constraint.close()
+        return text
+
+    return write
+
+
+def test_an_answer_has_the_schema_it_was_asked_for(written: Written, session: Session) -> None:
+    found = json.loads(written(form_of(SCHEMA, json.dumps(CITY)), 0))
+    assert session.finish_reason == "stop"
+    assert list(found) == ["city", "size", "n"]
+    assert (found["size"] in ("small", "large"), found["n"], len(found["city"]) <= 12) == (
+        True,
+        7,
+        True,
+    )
+
+
+def test_an_answer_matches_the_expression_it_was_asked_for(
+    written: Written, session: Session
+) -> None:
+    pattern = r"(Paris|Rome), [0-9]{4}é"
+    assert re.fullmatch(pattern, written(form_of(REGEX, pattern), 1))
+    assert session.finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    ("form", "why"),
+    [
+        (form_of(REGEX, "(a"), "unclosed group"),
+        (form_of(SCHEMA, '{"type":"nothing"}'), "cannot be used"),
+        (form_of(SCHEMA, '{"type":"string","minLength":5,"maxLength":2}'), "cannot be used"),
+        (form_of(REGEX, "(?=a)b"), "look-ahead"),
+        (form_of(SCHEMA, '{"properties":{"a":' * 120 + "{}" + "}}" * 120), "recursion limit"),
+        (form_of(SCHEMA, '{"$ref":"http://localhost/schema"}'), "$ref cannot be followed"),
+        (form_of(SCHEMA, '{"type":"array","uniqueItems":true}'), "uniqueItems cannot be followed"),
+        (
+            form_of(SCHEMA, '{"oneOf":[{"type":"string"},{"const":"a"}]}'),
+            "overlap is not supported (use anyOf)",
+        ),
+        (form_of(SCHEMA, "[1]"), "is no JSON schema"),
+        (form_of(SCHEMA, "{"), "is not JSON: Expecting property name"),
+        (form_of(SCHEMA, "[" * 50_000), "nested too deeply"),
+        (form_of(GRAMMAR, "root := x"), "Expected ::="),
+        (form_of(GRAMMAR, 'x ::= "a"'), "No 'root' rule"),
+        (form_of(GRAMMAR, "root ::= x"), "'x' not found"),
+        (form_of(GRAMMAR, "root ::= " + "(" * 20_000), "nested too deeply"),
+        (form_of(GRAMMAR, "start: missing"), "unknown name"),
+        (form_of(GRAMMAR, "start: X\n%import /etc/passwd"), "Expected name"),
+        (form_of(GRAMMAR, "start: " + "(" * 20_000), "too deeply nested"),
+    ],
+)
+def test_what_is_no_form_is_refused_in_one_line(forms: Forms, form: AnswerForm, why: str) -> None:
+    with pytest.raises(FormError) as refused:
+        forms.constraint(form)
+    assert why in str(refused.value)
+    assert str(refused.value).startswith("response_format ")
+
+
+@pytest.mark.parametrize(
+    ("form", "why"),
+    [(form_of(REGEX, "(a"), "unclosed group"), (form_of(SCHEMA, "{"), "is not JSON")],
+)
+def test_a_form_is_refused_before_there_is_a_model(form: AnswerForm, why: str) -> None:
+    with pytest.raises(FormError, match=f"response_format .*{why}"):
+        check_form(form)
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {
+            "format": "postcode",
+            "x-order": 3,
+            "nullable": True,
+            "readOnly": True,
+            "examples": [{"format": 1}],
+        },
+        {
+            "$schema": "https://no one/schema",
+            "$id": "urn:x",
+            "$comment": "x",
+            "title": "T",
+            "default": {"$ref": "#/no"},
+        },
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "definitions": {"a": {"format": "byte"}},
+        },
+        {
+            "contentEncoding": "base64",
+            "deprecated": True,
+            "description": "y",
+            "discriminator": {"propertyName": "p"},
+        },
+    ],
+)
+def test_what_annotates_a_schema_is_ignored(forms: Forms, harmless: dict[str, Any]) -> None:
+    constraint = forms.constraint(
+        form_of(SCHEMA, json.dumps({"type": "string", "maxLength": 3, **harmless}))
+    )
+    assert constraint.allowed().any()
+    constraint.close()
+
+
+def test_guesses_change_nothing_of_an_answer_in_a_form(written: Written) -> None:
+    form = form_of(REGEX, "(Paris is big[.] ){6}[a-z]{9}")
+    assert written(form, 1, guess=True) == written(form, 1)
+
+
+@pytest.mark.parametrize(("grammar", "seed"), [(GBNF, 0), (LARK, 1)])
+def test_an_answer_follows_the_grammar_it_was_asked_for(
+    written: Written, session: Session, grammar: str, seed: int
+) -> None:
+    assert re.fullmatch(r"(Paris|[R-S]ome), [0-9]{4}[.]", written(form_of(GRAMMAR, grammar), seed))
+    assert session.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("guess", [False, True])
+def test_what_a_form_forces_is_one_block_and_changes_nothing(
+    written: Written, session: Session, guess: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = form_of(REGEX, "(The capital of France is [a-z]{4} and very large[.] ){2}[a-z]{20}")
+    sizes = []
+    feed = session._feed_block
+
+    def noted(ids: list[int], *how: bool) -> Any:
+        sizes.append(len(ids))
+        return feed(ids, *how)
+
+    alone = written(form, 5, guess, OneByOne)
+    logits = session._logits
+    monkeypatch.setattr(session, "_feed_block", noted)
+    together = written(form, 5, guess)
+    assert together == alone
+    assert logits is not None
+    assert session._logits is not None
+    assert logits.tobytes() == session._logits.tobytes()
+    assert sizes.count(4) >= 4
+
+
+def test_what_a_form_forces_is_what_could_be_chosen_alone(written: Written) -> None:
+    form = form_of(SCHEMA, '{"const":{"capital":"Paris","country":"France"}}')
+    text = written(form, 1)
+    assert json.loads(text) == {"capital": "Paris", "country": "France"}
+    assert text == written(form, 1, wrap=lambda one: OneByOne(one, is_free=True))
+
+
+def test_a_forced_text_ends_at_every_limit(
+    written: Written, model: Model, session: Session
+) -> None:
+    form = form_of(REGEX, "Paris is the capital of France and a very large town indeed[.]")
+    whole = written(form, 1)
+    assert session.finish_reason == "stop"
+    for n in (1, 2, 5):
+        cut = written(form, 1, max_tokens=n)
+        assert (session.finish_reason, cut) == ("length", whole[: len(cut)])
+        assert 0 < len(cut) < len(whole)
+    assert written(form, 1, stop=["capital"]) == "Paris is the "
+    assert session.finish_reason == "stop"
+    pieces = written(form, 1, n_logprobs=1)
+    assert pieces == whole
+    with_room = model.session(n_ctx=session.length - 3)
+    assert whole.startswith(written(form, 1, session=with_room))
+    assert with_room.finish_reason == "context"
+    with_room.close()
+
+
+def test_a_form_that_allows_nothing_is_found_when_it_is_used(written: Written) -> None:
+    form = form_of(SCHEMA, '{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/a"}}}')
+    check_form(form)
+    with pytest.raises(FormError, match="response_format cannot be used"):
+        written(form, 1)
+
+
+def test_a_form_is_bounded_and_named(tmp_path: Path) -> None:
+    with pytest.raises(FormError, match="x is longer than"):
+        bounded_form(REGEX, "a" * (MOST_FORM_CHARS + 1), "x")
+    with pytest.raises(FormError, match="x is empty"):
+        bounded_form(GRAMMAR, " ", "x")
+    (tmp_path / "city.json").write_text(json.dumps(CITY))
+    assert read_form_file(SCHEMA, str(tmp_path / "city.json")).name == "city.json"
+    with pytest.raises(Refusal, match=r"other\.json"):
+        read_form_file(SCHEMA, str(tmp_path / "other.json"))
+
+
+def test_a_form_is_chosen_and_taken_back(model: Model, tmp_path: Path) -> None:
+    choice = FormChoice()
+    path = tmp_path / "city.json"
+    assert choice.constraint(model.tokenizer) is None
+    path.write_text(json.dumps(CITY))
+    assert choice.obey(str(path)).startswith("answers as city.json from the next message on")
+    constraint = choice.constraint(model.tokenizer)
+    assert constraint is not None
+    assert model.tokenizer.decode(constraint.forced()) == '{"city": "'
+    path.write_text('{"type":"nothing"}')
+    with pytest.raises(Refusal, match=r"city\.json cannot be used"):
+        choice.obey(str(path))
+    assert choice.described() == "answers as city.json"
+    assert choice.obey("OFF") == "answers in any form, from the next message on"
+    assert choice.constraint(model.tokenizer) is None
+    assert choice.obey("").startswith("answers in any form")
+
+
+def test_a_reply_in_a_form_goes_on_in_it(model: Model, session: Session) -> None:
+    """What a continued reply has of its form counts; what does not belong to it is refused."""
+    choice = FormChoice(form_of(REGEX, "(Paris|Rome), [0-9]{4}"))
+    options = ChatOptions(cast("Any", None), lambda model, mode: Sampling(seed=1), form=choice)
+    ids = model.tokenizer.encode("Rome, 1", bos=False)
+    local = LocalModel(model, session, model.chat(), built_in_settings())
+    prompt = TurnPrompt(model.tokenizer.encode("hi"), EarlierPart(ids, "Rome, 1", None))
+    turn = LocalTurn(Wire(time.monotonic), local, prompt, options, lambda: None)
+    assert turn.run()
+    assert re.fullmatch("Rome, 1[0-9]{3}", turn.written()[1])
+    choice.form = form_of(REGEX, "Paris")
+    with pytest.raises(FormError, match="response_format cannot be used"):
+        LocalTurn(Wire(time.monotonic), local, prompt, options, lambda: None)
+
+
+@pytest.mark.parametrize("kind", ["starter", "llama", "qwen2"])
+def test_answers_follow_their_schemas(
+    kind: str, model: Model, session: Session, tmp_path: Path
+) -> None:
+    """``python -m tests.programs.form_validity`` does so 200 times each."""
+    if kind == "starter":
+        found = list(answers(model, session, 5))
+    else:
+        other = Model.open(
+            next(path for path in random_models(tmp_path) if path.stem == kind), threads=1
+        )
+        found = list(answers(other, other.session(n_ctx=N_CTX), 5))
+        other.close()
+    assert [(name, text) for name, text, is_right in found if not is_right] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("flat", {"city": "Rome", "size": "small", "n": 7}),
+        ("flat", {"city": "Rome", "size": "tiny", "n": 7, "is_capital": True}),
+        ("flat", {"city": "Rome", "size": "small", "n": 7.0, "is_capital": True}),
+        ("flat", {"city": "x" * 13, "size": "small", "n": 7, "is_capital": True}),
+        ("nested", {"people": []}),
+        ("nested", {"people": [{"name": "a", "age": 121}]}),
+        ("nested", {"people": [{"name": "a", "sex": "f"}]}),
+        ("choice", "abcd"),
+        ("choice", [None] * 5),
+        ("recursive", {"leaf": 1, "left": {"leaf": 1}}),
+        ("unicode", []),
+    ],
+)
+def test_the_check_of_answers_finds_what_is_wrong(name: str, value: Any) -> None:
+    assert not follows(value, SCHEMAS[name], SCHEMAS[name])
+
+
+def test_a_vocabulary_that_begins_texts_with_a_space_forces_none(tmp_path: Path) -> None:
+    path = next(path for path in random_models(tmp_path) if path.stem == "llama")
+    other = Model.open(path, threads=1)
+    forced = Forms(other.tokenizer).constraint(form_of(REGEX, "[{]x y[}]")).forced()
+    assert other.tokenizer.stream().push(forced[0]) == "{"
+    assert b"".join(other.tokenizer.token_bytes(one) for one in forced) == b"{x y}"
+    other.close()

@@ -1,0 +1,198 @@
+"""Forms in processes of their own: a hostile one costs itself, and nothing of it is left."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from app.forms.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError
+from app.forms.constraint import FormConstraint, Forms, check_form
+from app.forms.process import FormLimits
+from engine.errors import Cancelled
+from tests.app.forms.form_processes import is_alive, until
+from tests.engine.prompt.test_chat_prompt import BYTES
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def chained(keyword: str, n: int) -> str:
+    """A schema whose definitions lead to each other."""
+
+    def link(to: int) -> dict[str, Any]:
+        one = {"$ref": f"#/$defs/d{to}"}
+        return {keyword: one if keyword == "items" else [one]}
+
+    return json.dumps(
+        {**link(0), "$defs": {**{f"d{at}": link(at + 1) for at in range(n)}, f"d{n}": {}}}
+    )
+
+
+CHAIN = "\n".join(["start: r0", *(f"r{at}: r{at + 1}" for at in range(3000)), 'r3000: "a"'])
+DOUBLES = "\n".join(
+    ["start: T40", 'T0: "a"', *(f"T{at}: T{at - 1} T{at - 1}" for at in range(1, 41))]
+)
+HOSTILE = {
+    "stack: rules": (GRAMMAR, CHAIN),
+    "stack: allOf": (SCHEMA, chained("allOf", 1400)),
+    "stack: items": (SCHEMA, chained("items", 1400)),
+    "stack: anyOf": (SCHEMA, chained("anyOf", 1400)),
+    "time: multiples": (SCHEMA, '{"type":"integer","multipleOf":1000003}'),
+    "time: stars": (REGEX, "a*" * 20_000),
+    "size: doubles": (GRAMMAR, DOUBLES),
+}
+LIMITS = FormLimits(compile_cpu_s=0.3, step_cpu_s=0.3, memory_bytes=128 << 20)
+SOUND = AnswerForm(REGEX, "yes|no", "answer")
+SLOW = AnswerForm(*HOSTILE["time: multiples"], "slow")
+
+
+@pytest.fixture(scope="module")
+def forms() -> Iterator[Forms]:
+    made = Forms(BYTES, LIMITS)
+    yield made
+    made.close()
+
+
+def first_texts(constraint: FormConstraint) -> set[str]:
+    """What the reply may begin with."""
+    return {BYTES.token_text(int(one)) for one in constraint.allowed().nonzero()[0]}
+
+
+def process_of(forms: Forms) -> psutil.Process:
+    child = forms._process._child
+    assert child is not None
+    return psutil.Process(child.pid)
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_form_costs_one_line_and_the_next_is_sound(forms: Forms, kind: str) -> None:
+    with pytest.raises(FormError) as refused:
+        forms.constraint(AnswerForm(*HOSTILE[kind], "response_format"))
+    line = str(refused.value)
+    assert line.startswith("response_format cannot be used: ")
+    assert line.isprintable()
+    before = process_of(forms)
+    sound = forms.constraint(SOUND)
+    assert first_texts(sound) == {"y", "n"}
+    sound.close()
+    assert process_of(forms) == before  # only the child was lost
+
+
+def test_what_a_file_holds_is_checked_within_the_same_limits() -> None:
+    check_form(SOUND)
+    with pytest.raises(FormError, match=r"chain\.lark cannot be used: it is nested too deeply"):
+        check_form(AnswerForm(GRAMMAR, CHAIN, "chain.lark"))
+
+
+def test_a_form_that_takes_too_much_memory_is_refused() -> None:
+    few = Forms(BYTES, FormLimits(compile_cpu_s=30.0, memory_bytes=16 << 20))
+    with pytest.raises(FormError, match="needs more than 16 MB"):
+        few.constraint(AnswerForm(*HOSTILE["time: multiples"], "x"))
+    few.close()
+
+
+def test_who_no_longer_waits_ends_the_compiling(forms: Forms) -> None:
+    forms.constraint(SOUND).close()
+    n_asked = 0
+    unlimited = Forms(BYTES, FormLimits(compile_cpu_s=600.0))
+
+    def waiting() -> None:
+        nonlocal n_asked
+        n_asked += 1
+        if n_asked > 3:
+            raise Cancelled("stopped")
+
+    with pytest.raises(Cancelled):
+        unlimited.constraint(SLOW, (), waiting)
+    until(lambda: not process_of(unlimited).children())
+    assert first_texts(unlimited.constraint(SOUND)) == {"y", "n"}
+    unlimited.close()
+
+
+def test_a_form_that_is_done_leaves_no_process(forms: Forms) -> None:
+    constraint = forms.constraint(SOUND)
+    (child,) = process_of(forms).children()
+    constraint.close()
+    until(lambda: not child.is_running())
+    assert not process_of(forms).children()
+    del constraint
+
+
+def test_forms_side_by_side_know_nothing_of_each_other(forms: Forms) -> None:
+    one = forms.constraint(SOUND)
+    other = forms.constraint(AnswerForm(REGEX, "no|perhaps", "x"))
+    one.accept(BYTES.encode("n", bos=False)[0])
+    assert first_texts(other) == {"n", "p"}
+    assert first_texts(one) == {"o"}
+    one.close()
+    other.close()
+
+
+def test_a_child_that_is_killed_costs_one_answer(forms: Forms) -> None:
+    constraint = forms.constraint(AnswerForm(REGEX, "[a-z]{3}", "x"))
+    process_of(forms).children()[0].kill()
+
+    def go_on() -> None:
+        for _ in range(3):
+            constraint.accept(BYTES.encode("a", bos=False)[0])
+            constraint.allowed()
+
+    with pytest.raises(FormError, match="x cannot be used"):
+        go_on()
+    assert first_texts(forms.constraint(SOUND)) == {"y", "n"}
+
+
+def test_a_process_that_is_killed_is_started_again() -> None:
+    made = Forms(BYTES)
+    constraint = made.constraint(SOUND)
+    keeper = process_of(made)
+    child = process_of(made).children()[0]
+    keeper.kill()
+    constraint.close()
+    until(lambda: not any(is_alive(one) for one in (keeper, child)))
+    assert first_texts(made.constraint(SOUND)) == {"y", "n"}
+    assert process_of(made) != keeper
+    made.close()
+
+
+_COMPILES = """
+import sys, psutil
+from app.forms.answer_form import AnswerForm
+from app.forms.process import FormLimits, FormProcess
+from app.forms.sandbox import pack_vocabulary
+vocabulary = pack_vocabulary([*(bytes([one]) for one in range(256)), b""], [256], None, 256)
+made = FormProcess(vocabulary, FormLimits(compile_cpu_s=600.0))
+def channel(form, waiting):
+    opened = made.open("x", lambda text: list(text.encode()), waiting)
+    opened.begin(AnswerForm(*form, "x"))
+    opened.receive()
+    return opened
+def waiting():
+    keeper = psutil.Process(made._child.pid)
+    found = keeper.children(recursive=True)
+    if len(found) == 2:
+        print(*[one.pid for one in [keeper, *found]], flush=True)
+kept = channel({sound}, lambda: None)
+channel({slow}, waiting)
+"""
+
+
+def test_nothing_is_left_of_a_program_that_is_killed() -> None:
+    code = _COMPILES.format(sound=(SOUND.kind, SOUND.text), slow=(SLOW.kind, SLOW.text))
+    program = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert program.stdout is not None
+    left = [psutil.Process(int(pid)) for pid in program.stdout.readline().split()]
+    assert len(left) == 3
+    program.kill()
+    program.communicate()
+    until(lambda: not any(map(is_alive, left)))

@@ -1,0 +1,248 @@
+"""Conclusions from readings: any machine can be written down, and every conclusion says what to
+do."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.machine.doctor import report
+from app.machine.doctor.findings import BAD, OK, WEAK, Finding
+from app.machine.doctor.readings import (
+    ClockReadings,
+    CoreReadings,
+    DiskReadings,
+    MemoryReadings,
+    Readings,
+    TerminalReadings,
+)
+from app.models.library.measure import EngineReadings
+
+GIB = 1 << 30
+
+GOOD = Readings(
+    cores=CoreReadings("Intel i5-4300U", 2, 4, 4, 2, None, frozenset({"avx2", "fma"}), 0.0),
+    clock=ClockReadings("performance", "acpi-cpufreq", "", 2900.0, 2900.0, True, 0, False),
+    memory=MemoryReadings(8 * GIB, 6 * GIB, 2 * GIB, 0, "madvise"),
+    terminal=TerminalReadings(
+        True, "xterm-256color", 80, 24, "utf-8", 1 << 24, "desktop", "xclip", "x11", ""
+    ),
+    disk=DiskReadings("ssd", "sda", 5_000_000_000, "ext4"),
+    engine=EngineReadings("avx2", 2, 17.0, 60.0, "/c/kernels-1", 9_000_000),
+)
+
+
+def with_part(part: str, **changes: Any) -> Readings:
+    return replace(GOOD, **{part: replace(getattr(GOOD, part), **changes)})
+
+
+def by_topic(readings: Readings) -> dict[str, Finding]:
+    findings = report.all_findings(readings)
+    topics = [finding.topic for finding in findings]
+    assert len(set(topics)) == len(topics)
+    return {finding.topic: finding for finding in findings}
+
+
+def test_a_good_machine_has_nothing_to_mend() -> None:
+    findings = report.all_findings(GOOD)
+    assert {finding.mark for finding in findings} == {OK}
+    assert [
+        finding.mend for finding in findings if finding.mend and finding.topic != "clipboard"
+    ] == []
+    assert len(findings) > 12
+
+
+@pytest.mark.parametrize(("level", "name"), [("dotprod", "dotprod"), ("neon", "NEON")])
+def test_arm64_is_named_without_a_claim_of_speed(level: str, name: str) -> None:
+    found = by_topic(replace(GOOD, engine=replace(GOOD.engine, level=level)))["processor"]
+    assert found.mark == OK
+    assert name in found.found
+    assert "not measured" in found.meaning
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "topic", "mark", "mend"),
+    [
+        (
+            "engine",
+            {"level": "ssse3", "features_named": True},
+            "processor",
+            WEAK,
+            "unset NUMBA_CPU_NAME",
+        ),
+        ("engine", {"level": "ssse3"}, "processor", WEAK, "update numba"),
+        ("engine", {"error": "ImportError: numba"}, "engine", BAD, "make run"),
+        ("cores", {"allowed": 2}, "cores", WEAK, "taskset"),
+        ("cores", {"quota": 1}, "cores", WEAK, "--cpus"),
+        ("cores", {"others_busy": 0.9}, "load", WEAK, "top"),
+        ("memory", {"available_bytes": GIB // 2}, "memory", BAD, "close other programs"),
+        ("memory", {"available_bytes": 2 * GIB}, "memory", WEAK, "close other programs"),
+        ("memory", {"swap_used_bytes": GIB}, "swap", WEAK, "close other programs"),
+        ("memory", {"swap_bytes": 0}, "swap", WEAK, "zram"),
+        ("memory", {"huge_pages": "never"}, "huge pages", WEAK, "transparent_hugepage/enabled"),
+        ("engine", {"read_gbps": 9.0}, "bandwidth", WEAK, "dmidecode"),
+        ("disk", {"kind": "spinning"}, "model's disk", WEAK, "SSD"),
+        ("disk", {"kind": "network"}, "model's disk", WEAK, "local disk"),
+        (
+            "clock",
+            {"governor": "powersave"},
+            "governor",
+            BAD,
+            "cpupower frequency-set -g performance",
+        ),
+        (
+            "clock",
+            {"governor": "powersave", "driver": "intel_pstate", "preference": "balance_power"},
+            "governor",
+            WEAK,
+            "cpupower frequency-set -g performance",
+        ),
+        ("clock", {"governor": "conservative"}, "governor", WEAK, "cpupower"),
+        ("clock", {"limit_mhz": 1200.0}, "clock", WEAK, "-u 2.9GHz"),
+        ("clock", {"turbo": False}, "turbo", WEAK, "cpufreq/boost"),
+        ("clock", {"turbo": False, "driver": "intel_pstate"}, "turbo", WEAK, "no_turbo"),
+        ("clock", {"turbo": False, "driver": "intel_cpufreq"}, "turbo", WEAK, "no_turbo"),
+        (
+            "clock",
+            {"governor": "powersave", "driver": "amd-pstate"},
+            "governor",
+            BAD,
+            "-g performance",
+        ),
+        ("clock", {"throttled": 12}, "heat", WEAK, "fan"),
+        ("clock", {"on_battery": True}, "battery", WEAK, "plug it in"),
+        ("engine", {"cache": "", "cache_bytes": None}, "kernel cache", BAD, "JALOPY_CACHE_DIR"),
+        ("engine", {"stale_bytes": GIB}, "kernel cache", WEAK, "delete"),
+        ("terminal", {"name": "dumb"}, "terminal", WEAK, "TERM=xterm-256color"),
+        ("terminal", {"columns": 59}, "terminal", WEAK, "enlarge"),
+        ("terminal", {"rows": 19}, "terminal", WEAK, "enlarge"),
+        ("terminal", {"encoding": "iso8859-1"}, "glyphs", WEAK, "C.UTF-8"),
+        ("terminal", {"clipboard_program": ""}, "clipboard", WEAK, "install xclip"),
+        (
+            "terminal",
+            {"clipboard_program": "", "desktop": "wayland"},
+            "clipboard",
+            WEAK,
+            "wl-clipboard",
+        ),
+    ],
+)
+def test_each_trouble_is_found_and_says_what_mends_it(
+    part: str, changes: dict[str, Any], topic: str, mark: str, mend: str
+) -> None:
+    found = by_topic(with_part(part, **changes))[topic]
+    assert found.mark == mark
+    assert mend in found.mend
+    assert found.meaning
+
+
+def test_only_the_troubled_topic_changes() -> None:
+    good = by_topic(GOOD)
+    bad = by_topic(with_part("clock", governor="powersave"))
+    assert {topic for topic in good if good[topic] != bad[topic]} == {"governor"}
+
+
+@pytest.mark.parametrize("driver", ["intel_pstate", "amd-pstate-epp"])
+def test_powersave_is_fine_where_the_processor_sets_its_clock(driver: str) -> None:
+    clock = replace(
+        GOOD.clock, governor="powersave", driver=driver, preference="balance_performance"
+    )
+    assert by_topic(replace(GOOD, clock=clock))["governor"].mark == OK
+
+
+def test_missing_avx2_needs_no_mending_but_hidden_avx2_does() -> None:
+    old = replace(GOOD.cores, flags=frozenset({"ssse3"}))
+    engine = replace(GOOD.engine, level="ssse3")  # type: ignore[type-var]
+    assert by_topic(replace(GOOD, cores=old, engine=engine))["processor"].mark == OK
+    guest = replace(old, flags=frozenset({"ssse3", "hypervisor"}))
+    assert "-cpu host" in by_topic(replace(GOOD, cores=guest, engine=engine))["processor"].mend
+
+
+@pytest.mark.parametrize(("level", "named"), [("vnni", "VNNI"), ("amx", "AMX")])
+def test_a_processor_with_more_than_avx2_is_as_good(level: str, named: str) -> None:
+    engine = replace(GOOD.engine, level=level)  # type: ignore[type-var]
+    found = by_topic(replace(GOOD, engine=engine))["processor"]
+    assert found.mark == OK
+    assert named in found.found
+
+
+def test_slow_memory_is_not_blamed_on_modules_while_others_read() -> None:
+    busy = by_topic(with_part("engine", read_gbps=9.0, is_quiet=False))
+    assert busy["bandwidth"].found.endswith("now, which is not kept")
+    assert (
+        busy["bandwidth"].meaning == "machine busy now; speeds are estimated from typical figures"
+    )
+    assert "quiet" in busy["bandwidth"].mend
+    assert "arithmetic" not in busy
+
+
+def test_earlier_bandwidth_tells_a_busy_machine_from_a_slow_one() -> None:
+    busy = by_topic(with_part("engine", read_gbps=16.0, best_gbps=62.0))["bandwidth"]
+    assert busy.mark == WEAK
+    assert busy.found.endswith("now, 62.0 at best")
+    assert busy.meaning.startswith("machine busy now: 0.3 of usual; ")
+    assert by_topic(with_part("engine", read_gbps=55.0, best_gbps=62.0))["bandwidth"].mark == OK
+
+
+def test_one_core_is_one_core() -> None:
+    assert (
+        by_topic(with_part("cores", physical=1, logical=2, allowed=2))["cores"].found
+        == "1 core, 2 threads"
+    )
+    assert by_topic(with_part("cores", physical=1, logical=1, allowed=1))["cores"].found.startswith(
+        "1 core, one"
+    )
+
+
+def test_more_threads_than_cores_in_the_settings_are_a_finding() -> None:
+    assert by_topic(replace(GOOD, wanted_threads=4))["threads"].mark == WEAK
+    assert "threads" not in by_topic(replace(GOOD, wanted_threads=2))
+
+
+def test_what_cannot_be_read_is_absent_and_never_an_error() -> None:
+    nothing = by_topic(Readings())
+    assert set(nothing) == {"terminal"}
+    assert {finding.mark for finding in nothing.values()} == {OK}
+
+
+def test_colour_counts_and_consoles_are_no_trouble() -> None:
+    for colours, words in ((0, "NO_COLOR"), (16, "16"), (256, "256"), (1 << 24, "16 million")):
+        found = by_topic(with_part("terminal", colours=colours))["colours"]
+        assert found.mark == OK
+        assert words in found.found
+    console = by_topic(with_part("terminal", name="linux", clipboard="file", colours=16))
+    assert console["glyphs"].mark == console["clipboard"].mark == OK
+    assert (
+        "set-clipboard"
+        in by_topic(with_part("terminal", clipboard="terminal", multiplexer="tmux"))[
+            "clipboard"
+        ].meaning
+    )
+
+
+def test_a_line_begins_with_its_mark_and_folds_below_its_text() -> None:
+    finding = Finding(
+        WEAK, "governor", "powersave", "the clock rises late " * 5, "sudo cpupower frequency-set"
+    )
+    lines = report.finding_lines(finding, 60)
+    assert lines[0].startswith("!   governor      powersave: ")
+    assert all(line.startswith(" " * 18) for line in lines[1:])
+    assert all(len(line) <= 60 for line in lines)
+    assert lines[-1].strip() == "-> sudo cpupower frequency-set"
+
+
+def test_hostile_text_in_a_reading_stays_on_its_line() -> None:
+    readings = with_part("cores", name="Evil\x1b[31m\nCPU")
+    text = "\n".join(
+        line
+        for finding in report.all_findings(readings)
+        for line in report.finding_lines(finding, 80)
+    )
+    assert "\x1b" not in text
+    assert "Evil" in text
+
+
+def test_the_summary_counts_each_kind() -> None:
+    marks = [Finding(mark, "t", "f") for mark in (OK, OK, WEAK, BAD)]
+    assert report.summary(marks) == "2 OK, 1 warning (!), 1 failure (x)"
+    assert report.summary(marks[:2]) == "2 OK"

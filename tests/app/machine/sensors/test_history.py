@@ -1,0 +1,177 @@
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from app.machine.sensors.reply_history import (
+    MOST_KEYS,
+    MOST_REPLIES,
+    READ_GBPS,
+    PastReply,
+    ReplyHistory,
+    Speeds,
+    history_key,
+    identity_of,
+)
+
+KEY = history_key("0123456789abcdef", 2)
+
+
+def reply(tps: float, tokens: int = 100, at_s: float = 1_700_000_000.0) -> PastReply:
+    return PastReply(at_s, tokens, tps, 40.0, 1.5)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state" / "speeds.json"
+
+
+def test_median_and_best_of_earlier_replies_survive_the_program(path):
+    history = ReplyHistory(path)
+    assert history.earlier(KEY) is None
+    for tps, at_s in ((4.0, 1.0), (6.0, 2.0), (5.0, 3.0)):
+        history.add(KEY, reply(tps, at_s=at_s))
+    earlier = ReplyHistory(path).earlier(KEY)
+    assert (earlier.n_replies, earlier.median_tps, earlier.best_tps, earlier.best_unix_s) == (
+        3,
+        5.0,
+        6.0,
+        2.0,
+    )
+    assert ReplyHistory(path).earlier(history_key("0123456789abcdef", 4)) is None
+
+
+def test_the_file_holds_numbers_and_no_text(path):
+    history = ReplyHistory(path)
+    history.add(KEY, reply(4.0))
+    history.remember_rates(KEY, {READ_GBPS: 12.1}, is_quiet=True)
+    content = path.read_text()
+    words = {"version", "rates", "read_gbps", "replies", "true"}
+    assert set(re.findall(r"[a-z_]{3,}", content)) - {"abcdef"} == words
+
+
+def test_short_replies_say_nothing_about_speed(path):
+    history = ReplyHistory(path)
+    history.add(KEY, reply(4.0, tokens=3))
+    assert history.earlier(KEY) is None
+    assert not path.exists()
+
+
+def test_without_a_file_the_history_lasts_as_long_as_the_program():
+    history = ReplyHistory()
+    history.add(KEY, reply(4.0))
+    assert history.earlier(KEY).best_tps == 4.0
+
+
+def test_the_file_stays_small(path):
+    history = ReplyHistory(path)
+    for n in range(MOST_REPLIES + 5):
+        history.add(KEY, reply(1.0 + n))
+    assert history.earlier(KEY).n_replies == MOST_REPLIES
+    for n in range(MOST_KEYS + 5):
+        history.add(history_key(f"{n:016x}", 2), reply(1.0))
+    assert history.earlier(KEY) is None
+    assert len(json.loads(path.read_text())["replies"]) == MOST_KEYS
+
+
+def test_two_instances_do_not_forget_each_others_replies(path):
+    one = ReplyHistory(path)
+    other = ReplyHistory(path)
+    one.add(KEY, reply(4.0))
+    other.add(KEY, reply(6.0))
+    assert ReplyHistory(path).earlier(KEY).n_replies == 2
+
+
+def test_the_best_measurement_of_the_memory_is_kept(path):
+    history = ReplyHistory(path)
+    assert history.rates(KEY) == {}
+    assert history.remember_rates(KEY, {READ_GBPS: 12.0}, is_quiet=True) == {READ_GBPS: 12.0}
+    assert history.remember_rates(KEY, {READ_GBPS: 9.0}, is_quiet=True) == {READ_GBPS: 12.0}
+    assert ReplyHistory(path).rates(KEY) == {READ_GBPS: 12.0}
+
+
+def test_a_busy_machine_teaches_only_what_beats_the_known(path):
+    history = ReplyHistory(path)
+    decode = "decode_gbps Q4_K"
+    assert history.remember_rates(KEY, {READ_GBPS: 3.0, decode: 2.0}, is_quiet=False) == {}
+    assert not path.exists()
+    history.remember_rates(KEY, {READ_GBPS: 12.0}, is_quiet=True)
+    assert history.remember_rates(KEY, {READ_GBPS: 13.0, decode: 2.0}, is_quiet=False) == {
+        READ_GBPS: 13.0
+    }
+    assert history.remember_rates(KEY, {READ_GBPS: 3.0}, is_quiet=False) == {READ_GBPS: 13.0}
+
+
+def test_replies_of_busy_times_are_not_the_usual_ones(path):
+    history = ReplyHistory(path)
+    identity = KEY.partition(".")[0]
+    history.add(KEY, replace(reply(4.0), is_quiet=False))
+    history.add(KEY, replace(reply(5.0), is_quiet=False))
+    assert history.usual(identity) == Speeds(5.0, 40.0, 2), "the one that was disturbed least"
+    history.add(KEY, reply(9.0))
+    history.add(KEY, replace(reply(2.0), is_quiet=False))
+    assert ReplyHistory(path).usual(identity) == Speeds(9.0, 40.0, 2)
+    assert (
+        ReplyHistory(path).earlier(KEY).median_tps,
+        ReplyHistory(path).earlier(KEY).best_tps,
+    ) == (9.0, 9.0)
+
+
+def test_short_prompts_do_not_count_as_the_usual_reading(path):
+    history = ReplyHistory(path)
+    identity = KEY.partition(".")[0]
+    history.add(KEY, replace(reply(4.0), prefill_tps=0.0))
+    history.add(KEY, replace(reply(4.0), prefill_tps=0.0))
+    history.add(KEY, reply(4.0))
+    assert history.usual(identity) == Speeds(4.0, 40.0, 2)
+
+
+GOOD_ROW = [1_700_000_000.0, 100, 5.0, 40.0, 1.5, True]
+
+
+NOT_SOUND = (
+    *({"replies": replies}
+      for replies in ({"../../etc": [GOOD_ROW]}, {KEY: {"a": 1}}, {KEY: [None]},
+                      {KEY: [GOOD_ROW, [1]]})),
+    *({"replies": {KEY: [[*GOOD_ROW[:at], value, *GOOD_ROW[at + 1 :]]]}}
+      for at, value in ((0, 1e300), (0, 10**400), (1, True), (2, -5.0), (2, 0), (2, float("nan")),
+                        (3, float("inf")),
+                        (5, 1))),
+    *({"rates": {KEY: rates}} for rates in ({READ_GBPS: -1}, {"x": 1}, {READ_GBPS: 10**400},
+                                            {"decode_gbps Q\n": 2})),
+)  # fmt: skip
+
+
+def test_a_damaged_or_hostile_file_is_no_history_and_no_error(path):
+    path.parent.mkdir()
+    sound = {"version": 2, "replies": {KEY: [GOOD_ROW]}, "rates": {KEY: {READ_GBPS: 12.0}}}
+    path.write_text(json.dumps(sound))
+    assert ReplyHistory(path).earlier(KEY).best_tps == 5.0
+    for change in ({"version": "2"}, *NOT_SOUND):
+        path.write_text(json.dumps(sound | change))
+        history = ReplyHistory(path)
+        kept = (
+            1
+            if change.keys() == {"rates"} or [1] in [*change.get("replies", {}).get(KEY, ())]
+            else 0
+        )
+        assert (history.earlier(KEY) is not None, bool(history.rates(KEY))) == (
+            kept,
+            change.keys() == {"replies"},
+        ), change
+        history.add(KEY, reply(4.0))
+        assert ReplyHistory(path).earlier(KEY).n_replies == kept + 1
+
+
+def test_good_rows_between_bad_ones_are_kept(path):
+    path.parent.mkdir()
+    path.write_text(json.dumps({"version": 2, "replies": {KEY: [None, GOOD_ROW, [1]]}}))
+    assert ReplyHistory(path).earlier(KEY).best_tps == 5.0
+
+
+def test_identities_differ_by_what_makes_figures_comparable():
+    same = identity_of("model", "Q4_K_M", 1000, "mmap")
+    assert same == identity_of("model", "Q4_K_M", 1000, "mmap")
+    assert same != identity_of("model", "Q4_K_M", 1000, "huge")
+    assert re.fullmatch("[0-9a-f]{16}", identity_of("evil\ud800\0name"))

@@ -1,0 +1,129 @@
+import pytest
+
+from app.machine.sensors import page_faults
+from app.machine.sensors.sample import MachineSample
+from app.machine.sensors.token_speed import Stutter, StutterWatch, cause_of, excess_at
+
+SLOW = Stutter(token=20, begin_s=110.2, end_s=110.9)
+
+
+def times_with(slow: dict[int, float], n: int = 60, gap_s: float = 0.1) -> list[float]:
+    times = []
+    now_s = 100.0
+    for token in range(n):
+        times.append(now_s)
+        now_s += slow.get(token + 1, gap_s)
+    return times
+
+
+def sample(at_s: float, **readings: object) -> MachineSample:
+    return MachineSample(at_s=at_s, interval_s=1.0, **readings)
+
+
+def test_gaps_far_above_the_median_are_found_once():
+    watch = StutterWatch()
+    times = times_with({20: 0.9, 30: 0.14, 40: 0.6})
+    growing: list[float] = []
+    for time_s in times:
+        growing.append(time_s)
+        watch.follow(growing)
+    assert [stutter.token for stutter in watch.found] == [20, 40]
+    assert watch.median_gap_s == pytest.approx(0.1)
+
+
+def test_a_fast_model_does_not_stutter_over_a_few_milliseconds():
+    watch = StutterWatch()
+    watch.follow(times_with({20: 0.03, 30: 0.2}, gap_s=0.002))
+    assert [stutter.token for stutter in watch.found] == [30]
+
+
+def test_the_median_stays_right_over_thousands_of_tokens():
+    watch = StutterWatch()
+    watch.follow(times_with(dict.fromkeys(range(0, 3000, 10), 0.3), n=3000))
+    assert watch.median_gap_s == pytest.approx(0.1)
+
+
+def test_all_stutters_of_a_long_reply_are_counted():
+    watch = StutterWatch()
+    watch.follow(times_with(dict.fromkeys(range(10, 2000, 20), 0.9), n=2000))
+    assert watch.count == 100
+    watch.follow([])
+    assert watch.count == 0
+
+
+def test_another_reply_begins_again():
+    watch = StutterWatch()
+    watch.follow(times_with({20: 0.9}))
+    watch.follow([])
+    assert watch.found == []
+    assert watch.median_gap_s == 0.0
+
+
+@pytest.mark.parametrize(
+    ("readings", "cause"),
+    [
+        ({"throttled": 2, "others_cores": 1.0}, "throttled by heat"),
+        ({"others_cores": 0.8}, "other programs took 0.8 cores"),
+        ({"clock_ghz": 1.9}, "clock fell to 1.9 of 3.1 GHz"),
+        ({"interface_share": 0.5}, "this screen took 50% of a core"),
+        ({"others_cores": 0.1, "clock_ghz": 3.0, "interface_share": 0.02}, "no cause seen"),
+        ({}, "no cause seen"),
+    ],
+)
+def test_the_cause_is_what_the_machine_did_in_that_second(readings, cause):
+    samples = [
+        sample(109.5, clock_ghz=3.1, others_cores=2.0),
+        sample(110.5, **readings),
+        sample(112.5),
+    ]
+    assert cause_of(SLOW, {}, samples) == cause
+
+
+def test_pages_from_disk_are_known_by_token_and_come_first():
+    samples = [sample(110.5, others_cores=1.0)]
+    assert cause_of(SLOW, {20: 212}, samples) == "212 pages from disk"
+    assert cause_of(SLOW, {20: 1}, []) == "1 page from disk"
+    assert cause_of(SLOW, {19: 212}, samples) == "other programs took 1.0 cores"
+
+
+def test_what_no_one_watched_has_no_cause():
+    assert cause_of(SLOW, {}, []) == "cause not recorded (view closed)"
+    assert (
+        cause_of(SLOW, {}, [sample(500.0, others_cores=1.0)]) == "cause not recorded (view closed)"
+    )
+    assert cause_of(SLOW, {}, [sample(110.0, others_cores=1.0)]) == "looking for the cause"
+
+
+def test_a_cause_is_sought_until_the_whole_gap_was_sampled():
+    watch = StutterWatch()
+    watch.follow(times_with({20: 0.9}))
+    end_s = watch.found[0].end_s
+    early = [sample(end_s - 0.5)]
+    assert watch.newest(3, {}, early)[0][1] == "no cause seen"
+    seen = [*early, sample(end_s + 0.5, others_cores=1.0)]
+    assert watch.newest(3, {}, seen)[0][1] == "other programs took 1.0 cores"
+    assert watch.newest(3, {}, [])[0][1] == "other programs took 1.0 cores"
+
+
+def test_faults_noted_twice_for_a_token_add_up(monkeypatch):
+    counts = iter([10, 13, 14])
+    monkeypatch.setattr(page_faults, "major_faults", lambda: next(counts))
+    log = page_faults.FaultLog()
+    log.note(5)
+    log.note(5)  # when the reply is over, for what came after its last token
+    assert log.by_token() == {4: 4}
+    assert log.total == 4
+
+
+def test_time_for_pages_from_disk_is_the_excess_of_their_tokens():
+    times = times_with({20: 0.9, 30: 0.5})
+    assert excess_at(times, {20: 5}) == pytest.approx(0.8)
+    assert excess_at(times, {20: 5, 30: 1}) == pytest.approx(1.2)
+    assert excess_at(times, {0: 5, 21: 1, 999: 1}) == pytest.approx(0.0, abs=1e-6)
+    assert excess_at([], {3: 1}) == 0.0
+
+
+def test_a_core_that_idles_fast_is_no_measure_of_the_clock():
+    idle = [sample(at_s, clock_ghz=3.9, core_loads=(0.1, 0.05)) for at_s in (100.5, 101.5, 102.5)]
+    busy = [sample(at_s, clock_ghz=3.1, core_loads=(1.0, 1.0)) for at_s in (108.5, 109.5, 110.5)]
+    assert cause_of(SLOW, {}, [*idle, *busy, sample(112.5)]) == "no cause seen"

@@ -1,0 +1,97 @@
+"""Views as the screens get them, made of plain figures."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from app.backend.status import Activity, EngineStatus
+from app.machine.sensors.records import Ceiling, EngineFigures, ModelFacts, PhaseCost, TimeSpent
+from app.machine.sensors.reply_history import Earlier
+from app.machine.sensors.sample import Battery, Governor, MachineSample
+from app.machine.sensors.token_speed import Stutter
+from app.tui.speed.watch import PerformanceView, Speed
+
+GIB = 1 << 30
+
+FACTS = ModelFacts(
+    identity="0123456789abcdef",
+    weights_mode="mmap",
+    weights_bytes=2 * GIB,
+    bytes_per_token=1_890_000_000,
+    kv_bytes=118 << 20,
+    kv_bytes_per_position=112 << 10,
+    resident_weight_bytes=lambda: 2 * GIB,
+    resident_kv_bytes=lambda: 118 << 20,
+)
+SPENT = TimeSpent(
+    waited_s=0.0,
+    disk_s=0.4,
+    prefill_s=21.6,
+    first_s=0.0,
+    decode_s=21.1,
+    interface_s=0.8,
+    prompt_tokens=840,
+    reused_tokens=31,
+    tokens=214,
+    disk_pages=212,
+)
+SAMPLE = MachineSample(
+    at_s=100.0,
+    interval_s=1.0,
+    core_loads=(1.0, 0.97, 0.02, 0.0),
+    others_cores=0.1,
+    clock_ghz=2.5,
+    most_clock_ghz=2.9,
+    temperature_c=71.0,
+    throttled=0,
+    governor=Governor("powersave", "acpi-cpufreq"),
+    battery=Battery(83.0, False),
+    weights_resident_bytes=2 * GIB,
+    kv_resident_bytes=118 << 20,
+    own_bytes=141 << 20,
+    available_bytes=int(2.6 * GIB),
+    swap_used_bytes=0,
+    disk_bytes_per_s=0.0,
+    threads_working=2,
+    interface_share=0.02,
+)
+PHASES = (
+    PhaseCost("feed-forward", 118.0, 0.60, 11.9),
+    PhaseCost("qkv", 27.0, 0.14, 11.2),
+    PhaseCost("attention", 14.0, 0.07, None),
+    PhaseCost("attention output", 15.0, 0.08, 11.6),
+    PhaseCost("output head", 19.0, 0.10, 12.4),
+    PhaseCost("sampling", 2.0, 0.01, None),
+    PhaseCost("interface", 0.2, 0.001, None),
+)
+STUTTER = Stutter(token=57, begin_s=41.0, end_s=41.8)
+
+
+def view(**changes: Any) -> PerformanceView:
+    """A reply at 5 tokens a second, with everything known; ``changes`` replace fields."""
+    whole = PerformanceView(
+        status=EngineStatus(Activity.WRITING, threads=2, context_used=840, n_ctx=4096),
+        figures=EngineFigures(
+            FACTS,
+            PHASES,
+            PHASES,
+            last_reply=SPENT,
+            earlier=Earlier(14, 4.9, 5.3, 1_700_000_000.0),
+            read_gbps={2: 12.1},
+        ),
+        sample=SAMPLE,
+        speed=Speed(5.1, 5.1, 5.0, 39.0),
+        rates_tps=(4.8, 5.1, 5.2, 1.0, 5.1),
+        marked_seconds=(3,),
+        stutter=(STUTTER, "212 pages from disk"),
+        n_stutters=1,
+        ceiling=Ceiling(1_984_000_000, 12.1),
+        interface_cost=0.02,
+    )
+    return dataclasses.replace(whole, **changes)
+
+
+def bare() -> PerformanceView:
+    """Nothing is known: no model, no sample."""
+    return PerformanceView(EngineStatus(), EngineFigures())

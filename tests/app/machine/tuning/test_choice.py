@@ -1,0 +1,107 @@
+"""From a report to a choice and to the lines that show it, with numbers written by hand."""
+
+from dataclasses import replace
+
+from app.machine.sensors.tuning_conditions import Conditions
+from app.machine.tuning.remembered import best_choice, choice_to_remember, measured_of
+from app.machine.tuning.thread_bars import option_lines
+from app.program.state import Measured, TunedChoice
+from app.text.glyphs import ASCII, BLOCKS
+from engine.machine.topology import Cores
+from engine.tuning.report import Comparison, Curve, Option, Point, TuningReport
+from engine.tuning.statistics import Interval
+
+NOW = TunedChoice(2, 2, False, "mmap", "f16")
+
+
+def interval(median: float) -> Interval:
+    return Interval(median, 0.98 * median, 1.02 * median, 6, True)
+
+
+def comparison(part: str = "weights", best: str = "huge", **changes: object) -> Comparison:
+    names = ("mmap", "huge") if part == "weights" else ("q8_0", "f16")
+    tps = {"decode": interval(5.0), "prefill": interval(20.0)}
+    gain = {"decode": interval(1.12), "prefill": interval(0.99)}
+    present = "mmap" if part == "weights" else "f16"
+    options = tuple(Option(name, 0, tps, {} if name == present else gain) for name in names)
+    values = {
+        "options": options,
+        "best": best,
+        "is_settled": True,
+        "n_context": 840,
+        "estimate": "a copy of 2.0 GB",
+    }
+    return Comparison(part=part, present=present, **{**values, **changes})  # type: ignore[arg-type]
+
+
+def report(*comparisons: Comparison, best: int = 3) -> TuningReport:
+    points = tuple(Point(n, "core", interval(float(n)), False) for n in (1, 2, 3))
+    curves = tuple(
+        Curve(phase, points, best, best, None, True, 4) for phase in ("decode", "prefill")
+    )
+    return TuningReport(
+        curves,
+        Cores((0, 1, 2), 3, None),
+        "done",
+        "",
+        6,
+        6,
+        30.0,
+        60.0,
+        840,
+        None,
+        (),
+        (),
+        comparisons,
+    )
+
+
+def test_an_option_not_compared_stays_and_is_not_remembered() -> None:
+    assert best_choice(report(), NOW) == TunedChoice(3, 3, False, "mmap", "f16")
+    assert choice_to_remember(report(), NOW, None) == TunedChoice(3, 3)
+    before = TunedChoice(1, 1, False, "huge", "q8_0")
+    assert choice_to_remember(report(), NOW, before) == TunedChoice(3, 3, False, "huge", "q8_0")
+
+
+def test_what_was_compared_is_chosen_and_remembered() -> None:
+    found = report(comparison(), comparison("kv", "f16"))
+    assert (
+        best_choice(found, NOW)
+        == choice_to_remember(found, NOW, None)
+        == TunedChoice(3, 3, False, "huge", "f16")
+    )
+
+
+def test_what_was_left_out_counts_as_not_compared() -> None:
+    left_out = comparison(options=(Option("mmap", 0),), best="mmap", left_out="no room")
+    assert choice_to_remember(report(left_out), NOW, None).weights == ""
+
+
+def test_circumstances_belong_to_a_choice_that_was_measured() -> None:
+    choice = TunedChoice(3, 3, False, "huge", "")
+    assert measured_of(report(comparison()), choice, Conditions(), "k1") == Measured("k1", False)
+    assert measured_of(report(), choice, Conditions(on_battery=True), "k1") == Measured("k1", True)
+    assert measured_of(report(), TunedChoice(4, 3), Conditions(), "k1") is None
+
+
+def test_lines_name_the_way_in_use_the_best_and_the_gains() -> None:
+    heading, mmap, huge = (line.text for line in option_lines(comparison(), "mmap", BLOCKS))
+    assert heading.split() == ["weights", "writing", "reading,", "tok/s"]
+    assert mmap.startswith("▶ mmap ")
+    assert huge.split() == ["huge", "5.0", "±0.1", "+12", "%", "20.0", "±0.4", "-1", "%", "best"]
+    assert all(line.text.isascii() for line in option_lines(comparison("kv", "f16"), "f16", ASCII))
+
+
+def test_before_a_measurement_the_estimate_or_a_reason_is_shown() -> None:
+    empty = (Option("mmap", 0), Option("huge", 0))
+    assert "a copy of 2.0 GB" in option_lines(comparison(options=empty), "mmap", BLOCKS)[1].text
+    refused = comparison(options=empty[:1], left_out="huge pages are not tried")
+    assert "huge pages are not tried" in option_lines(refused, "mmap", BLOCKS)[1].text
+
+
+def test_the_count_in_use_is_kept_if_as_fast_within_the_spread() -> None:
+    wide = tuple(Point(n, "core", Interval(float(n), 1.0, 4.0, 6, True), False) for n in (2, 3))
+    curves = (Curve("decode", wide, 3, 3, None, False, 4), report(best=3).curves[1])
+    found = replace(report(), curves=curves)
+    assert best_choice(found, NOW) == TunedChoice(2, 3, False, "mmap", "f16")
+    assert best_choice(found, replace(NOW, decode=1)).decode == 3

@@ -1,0 +1,118 @@
+"""Thread counts as bars: what is drawn, in what glyphs, in how many columns."""
+
+from app.machine.tuning.thread_bars import CurveRole, curve_lines, pinning_line, progress_text
+from app.text.glyphs import ASCII, BLOCKS
+from engine.machine.topology import Cores
+from engine.tuning.report import Curve, Point, TuningReport
+from engine.tuning.statistics import Interval
+
+LAPTOP = Cores((0, 1, 2, 3), 2, None)
+
+
+def rate(median: float, spread: float) -> Interval:
+    return Interval(median, median - spread, median + spread, 6, True)
+
+
+CURVE = Curve(
+    "decode",
+    (
+        Point(1, "core", rate(3.0, 0.1), True),
+        Point(2, "core", rate(5.0, 0.5), False),
+        Point(3, "sibling", rate(3.4, 0.6), False),
+        Point(4, "sibling", None, False),
+    ),
+    best=2,
+    fastest=2,
+    gain=None,
+    is_settled=True,
+    n_tokens=4,
+)
+
+
+def report(state: str = "measuring", **changes: object) -> TuningReport:
+    values = {"measuring": "decode, 2 threads", "round_number": 4, "elapsed_s": 22.0, **changes}
+    return TuningReport(
+        curves=(CURVE,),
+        cores=LAPTOP,
+        state=state,
+        n_rounds=6,
+        budget_s=60.0,
+        n_context=840,
+        **values,
+    )
+
+
+def test_length_is_speed_and_the_shaded_end_its_spread() -> None:
+    lines = curve_lines(CURVE, 2, 33, BLOCKS)  # eleven cells for 5.5 tokens a second
+    assert [line.text for line in lines] == [
+        "   physical cores",
+        "   1 ██████        3.0 ±0.1  slow",
+        "▶  2 █████████▒▒   5.0 ±0.5  best",
+        "   and siblings",
+        "   3 ██████▒▒      3.4 ±0.6",
+        "   4                 -",
+    ]
+    assert [line.role for line in lines] == [
+        CurveRole.KIND,
+        CurveRole.DROPPED,
+        CurveRole.BEST,
+        CurveRole.KIND,
+        CurveRole.PLAIN,
+        CurveRole.PLAIN,
+    ]
+
+
+def test_in_ascii_the_same_is_said_by_other_signs() -> None:
+    texts = [line.text for line in curve_lines(CURVE, 2, 33, ASCII)]
+    assert texts[2] == ">  2 #########--   5.0 +-0.5 best"
+    assert all(text.isascii() for text in texts)
+
+
+def test_one_kind_of_core_needs_no_headings() -> None:
+    curve = Curve("decode", CURVE.points[:2], 2, 2, None, True, 4)
+    assert len(curve_lines(curve, None, 40, BLOCKS)) == 2
+
+
+def test_no_line_is_wider_than_it_may_be() -> None:
+    for columns in (25, 29, 38, 78):
+        assert max(len(line.text) for line in curve_lines(CURVE, 2, columns, BLOCKS)) <= columns
+
+
+def test_rates_of_five_figures_leave_room_for_the_verdict() -> None:
+    points = (
+        Point(1, "core", rate(14608.0, 1206.0), True),
+        Point(2, "core", rate(27807.0, 16577.0), False),
+    )
+    texts = [
+        line.text
+        for line in curve_lines(Curve("prefill", points, 2, 2, None, True, 4), 2, 40, BLOCKS)
+    ]
+    assert [text.split()[-3:] for text in texts] == [
+        ["14,608", "±1,206", "slow"],
+        ["27,807", "±16,577", "best"],
+    ]
+    assert max(map(len, texts)) == 40
+
+
+def test_progress_names_round_setting_and_time_left() -> None:
+    assert progress_text(report()) == "round 4 of 6 · writing, 2 threads · at most 38 s left"
+    assert progress_text(report(measuring="")) == "warming up"
+    assert progress_text(report("stopped")).startswith("stopped")
+    assert progress_text(report("unsure")) == "over after 22 s; not all differences are certain"
+
+
+def test_pinning_is_told_with_its_gain_or_not_at_all() -> None:
+    assert pinning_line(report("done")) == ""
+    pinned = Curve("decode", CURVE.points, 2, 2, None, True, 4, rate(1.12, 0.01))
+    told = TuningReport((pinned,), LAPTOP, "done", "", 6, 6, 40.0, 60.0, 840, pinned=True)
+    assert pinning_line(told) == "Fixing each thread to one core: 2 threads writing +12 %: faster"
+
+
+def test_counts_with_overlapping_spreads_are_shown_as_equal() -> None:
+    points = (
+        Point(1, "core", rate(3.0, 0.1), False),
+        *(Point(n, "core", rate(5.0, 0.5), False) for n in (2, 3)),
+    )
+    lines = curve_lines(Curve("decode", points, 3, 3, None, False, 4), 2, 40, BLOCKS)
+    assert [line.text.split()[-1] for line in lines] == ["±0.1", "equal", "equal"]
+    assert [line.role for line in lines] == [CurveRole.PLAIN, CurveRole.EQUAL, CurveRole.EQUAL]

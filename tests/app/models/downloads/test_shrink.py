@@ -1,0 +1,115 @@
+"""A smaller file of a model that is here: what is chosen, and the process that makes it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.machine.sensors.reply_history import ReplyHistory
+from app.models.downloads import shrink
+from app.models.downloads.background import BackgroundDownload
+from app.models.downloads.job import Stage
+from app.models.downloads.shrink import ShrinkJob, smaller
+from app.models.library.listing import Lister, ModelEntry, Outlook
+from app.program.settings import Settings, built_in_settings
+from app.program.web_refusals import DownloadError
+from engine import read_gguf
+from engine.measure.fit import MachineMemory, MachineRates
+from tests.engine import tiny_gguf
+
+GIB = 1 << 30
+
+
+def wait_until(is_so: Callable[[], bool], patience_s: float = 400.0) -> None:
+    give_up_s = time.monotonic() + patience_s
+    while not is_so():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.02)
+
+
+def entry(path: Path, **more: object) -> ModelEntry:
+    given = {"size_bytes": 8 * GIB, "parameters": 8_000_000_000, "quantization": "Q8_0", **more}
+    return ModelEntry(path, "Mistral", "here", outlook=Outlook("no", 9 * GIB, 0), **given)  # type: ignore[arg-type]
+
+
+def lister(available_bytes: int) -> Lister:
+    memory = MachineMemory(16 * GIB, available_bytes)
+    return Lister(memory, MachineRates(12.0), ReplyHistory(None))
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return replace(built_in_settings(), model_directories=(str(tmp_path / "models"),))
+
+
+def test_only_where_memory_is_short_a_smaller_one_is_offered(tmp_path: Path) -> None:
+    short = entry(tmp_path / "m.gguf")
+    assert short.is_short_of_memory
+    assert not replace(short, outlook=Outlook("yes", GIB, 0)).is_short_of_memory
+    assert not replace(short, reason="not supported").is_short_of_memory
+    assert not replace(short, repository="a/b").is_short_of_memory
+
+
+def test_the_type_that_suits_the_machine_is_named_with_its_price(
+    tmp_path: Path, settings: Settings
+) -> None:
+    found = smaller(entry(tmp_path / "m-Q8_0.gguf"), settings, lister(7 * GIB))
+    assert (found.title, found.quantization, found.why) == ("Mistral", "Q4_K_M", "made from Q8_0")
+    assert found.plan.files[0].name == "m-Q4_K_M.gguf"
+    assert 4 * GIB < found.plan.total_bytes < 5 * GIB
+    assert found.takes.endswith("of work")
+    assert found.outlook is not None
+    assert found.outlook.verdict == "yes"
+    assert (
+        smaller(entry(tmp_path / "m-Q8_0.gguf"), settings, lister(9 * GIB // 2)).quantization
+        == "Q2_K"
+    )
+
+
+def test_where_none_fits_or_one_is_there_it_is_refused(tmp_path: Path, settings: Settings) -> None:
+    with pytest.raises(DownloadError, match="no type that is smaller fits into memory"):
+        smaller(entry(tmp_path / "m.gguf"), settings, lister(GIB))
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/m-Q4_K_M.gguf").touch()
+    with pytest.raises(DownloadError, match=r"m-Q4_K_M\.gguf is there already"):
+        smaller(entry(tmp_path / "m.gguf"), settings, lister(7 * GIB))
+
+
+@pytest.fixture
+def job(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> ShrinkJob:
+    monkeypatch.setattr(shrink, "make_lister", lambda settings: lister(7 * GIB))
+    source = tiny_gguf.model(quant="F32", dim=128).write(tmp_path / "m.gguf")
+    return ShrinkJob(entry(source), settings).start()
+
+
+@pytest.mark.slow
+def test_a_process_of_its_own_makes_the_file(job: ShrinkJob, tmp_path: Path) -> None:
+    background = BackgroundDownload()
+    background.take(job)
+    wait_until(lambda: job.state.stage is Stage.READY)
+    job.proceed()
+    wait_until(lambda: job.state.is_over)
+    assert job.state.path == tmp_path / "models/m-Q4_K_M.gguf", job.state.trouble
+    assert read_gguf(job.state.path).metadata["general.file_type"] == 15
+    assert background.take_ending() == ("Mistral Q4_K_M is made", False)
+
+
+@pytest.mark.slow
+def test_stopped_it_leaves_nothing_and_failed_it_says_why(job: ShrinkJob, tmp_path: Path) -> None:
+    wait_until(lambda: job.state.stage is Stage.READY)
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    job.proceed()
+    wait_until(lambda: job.state.is_over)
+    assert job.state.stage is Stage.FAILED
+    assert "m.gguf: " in job.state.trouble
+    again = ShrinkJob(job._entry, job._settings).start()
+    wait_until(lambda: again.state.stage is Stage.READY)
+    again.proceed()
+    wait_until(lambda: again._child is not None)
+    again.stop()
+    wait_until(lambda: again.state.stage is Stage.STOPPED)
+    assert list((tmp_path / "models").iterdir()) == []

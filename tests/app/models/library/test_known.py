@@ -1,0 +1,190 @@
+"""Advice from a short list of known models: sound data, estimates marked as such, nothing offered
+that does not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import re
+from pathlib import Path
+
+import pytest
+
+from app.machine.sensors.reply_history import ReplyHistory
+from app.models.downloads.pull import parse_wanted
+from app.models.library import advice, rows
+from app.models.library.known import (
+    advice_line,
+    best_known,
+    checked_on,
+    known_models,
+    offers,
+    real_model_line,
+)
+from app.models.library.listing import Lister, ModelEntry, Outlook
+from app.program.settings import built_in_settings
+from engine.measure.fit import MachineMemory, MachineRates
+from engine.models import ARCHITECTURES
+
+GIB = 1 << 30
+
+
+def lister(available: float, read_gbps: float | None = 12.0) -> Lister:
+    memory = MachineMemory(8 * GIB, int(available * GIB))
+    return Lister(memory, MachineRates(read_gbps), ReplyHistory())
+
+
+def row(title: str, parameters: int, decode_tps: float, verdict: str = "yes") -> ModelEntry:
+    outlook = Outlook(verdict, 0, 0, decode_tps)
+    return ModelEntry(Path(title), title, "here", parameters=parameters, outlook=outlook)
+
+
+def test_the_list_is_sound_and_has_a_date() -> None:
+    datetime.date.fromisoformat(checked_on())
+    sizes = [model.parameters for model in known_models()]
+    assert sizes == sorted(sizes)
+    for model in known_models():
+        assert (
+            parse_wanted(model.repository, "https://huggingface.co").repository == model.repository
+        )
+        assert re.fullmatch(r"[a-z0-9.-]+", model.licence)
+        assert 1e8 <= model.parameters <= 1e11
+        assert model.architecture in ARCHITECTURES
+        assert 10 <= len(model.good_at) <= 56
+        assert len(model.name) <= 25
+        assert len(model.repository) + len(model.licence) <= 62
+
+
+def test_families_of_this_year_are_in_the_list() -> None:
+    listed = {model.architecture for model in known_models()}
+    assert listed >= {
+        "gemma3",
+        "gemma4",
+        "granite",
+        "smollm3",
+        "olmo2",
+        "phi3",
+        "mistral3",
+        "exaone4",
+        "qwen3",
+    }
+    assert listed >= {"llama", "lfm2", "lfm2moe", "qwen35", "nemotron_h", "nemotron_h_moe"}
+    names = [model.name for model in known_models()]
+    assert len(set(names)) == len({model.repository for model in known_models()}) == len(names)
+
+
+def test_the_sizes_in_the_names_are_those_of_the_data() -> None:
+    for model in known_models():
+        named = re.search(r"(\d+(?:\.\d+)?)(B|M)\b", model.name)
+        assert named is not None
+        wanted = float(named[1]) * (1e9 if named[2] == "B" else 1e6)
+        assert model.in_memory == pytest.approx(wanted, rel=0.5)  # makers leave the embedding out
+
+
+def test_a_mixture_needs_all_its_memory_but_reads_part_per_token() -> None:
+    by_name = {model.name: model for model in known_models()}
+    mixture = by_name["gpt-oss 20B"]
+    dense = by_name["Qwen3 14B"]
+    assert mixture.needs("Q4_K_M").weights_bytes > dense.needs("Q4_K_M").weights_bytes
+    assert 3 * sum(mixture.needs("Q4_K_M").read_bytes.values()) < sum(
+        dense.needs("Q4_K_M").read_bytes.values()
+    )
+    assert {model.architecture for model in known_models() if model.active} == {
+        "gpt-oss",
+        "lfm2moe",
+        "gemma4",
+        "nemotron_h_moe",
+    }
+
+
+def test_tables_that_stay_on_disk_take_no_memory_but_room_on_it() -> None:
+    by_name = {model.name: model for model in known_models()}
+    small = by_name["Gemma 4 E4B"]
+    dense = by_name["Qwen3 8B"]
+    assert small.needs("Q4_K_M").weights_bytes < 0.7 * dense.needs("Q4_K_M").weights_bytes
+    entry = next(one for one in offers(lister(7), []) if one.title == small.name)
+    assert entry.size_bytes > 1.4 * small.needs(entry.quantization).weights_bytes
+    assert "not looked up" in rows.details(entry)[1]
+
+
+def test_one_model_is_named_for_what_the_starter_does_not_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app.models.library.known.make_lister", lambda settings: lister(6))
+    monkeypatch.setattr("app.models.library.known.list_models", lambda *_: [])
+    first = offers(lister(6), ())[0]
+    line = real_model_line(built_in_settings(), "F7")
+    assert re.fullmatch(
+        rf"A real model .*{re.escape(first.title)}, \d+M, about \d+ min at 25 Mbit/s: F7", line
+    )
+    assert real_model_line(built_in_settings()).endswith(f"`jalopy pull {first.repository}`")
+
+
+def test_one_that_is_here_is_opened_and_not_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = [
+        row(title, parameters, tps)
+        for title, parameters, tps in (("a", 1, 90.0), ("b", 3, 20.0), ("c", 9, 1.0))
+    ]
+    here += [dataclasses.replace(row("d", 9, 50.0), reason="damaged"), row("e", 9, 50.0, "no")]
+    monkeypatch.setattr("app.models.library.known.make_lister", lambda settings: lister(6))
+    monkeypatch.setattr("app.models.library.known.list_models", lambda *_: here)
+    line = real_model_line(built_in_settings(), "F7", "F3")
+    assert line == "A real model answers this: b, which is here: F3 or /model b opens it"
+    assert real_model_line(built_in_settings()).endswith("which is here: `jalopy run b`")
+    here[:] = [row("c", 9, 1.0), row("d", 8, 2.0)]
+    assert "this: d, which" in real_model_line(built_in_settings())
+
+
+def test_only_what_fits_is_offered_the_advised_one_first() -> None:
+    rows_8 = offers(lister(6), [])
+    assert {entry.outlook.verdict for entry in rows_8 if entry.outlook is not None} == {
+        "yes",
+        "tight",
+    }
+    assert rows_8[0].place == "advised"
+    assert [entry.place for entry in rows_8[1:]] == ["download"] * (len(rows_8) - 1)
+    assert len(offers(lister(1), [])) < len(rows_8)
+    assert offers(lister(0.1), []) == []
+
+
+def test_a_model_that_is_here_is_not_offered() -> None:
+    first = offers(lister(6), [])[0]
+    assert first.title not in [entry.title for entry in offers(lister(6), [first])]
+
+
+def test_an_offer_is_an_estimate_and_says_how_to_get_it() -> None:
+    entry = offers(lister(6), [])[0]
+    assert ":" not in entry.repository  # a repository need not have the type that would suit best
+    assert f"{rows.ESTIMATE}" in rows.row(entry, 80)
+    assert rows.details(entry)[0] == f"not here: jalopy pull {entry.repository}"
+    assert f"list of {checked_on()}" in rows.details(entry)[1]
+    assert "suits this machine best" in rows.details(entry)[1]
+    assert f"good at: {entry.good_at}" in rows.details(entry)[1]
+    assert entry.matches(entry.architecture)
+    assert entry.matches(entry.good_at.split()[0])
+    assert "suits this machine best" not in "".join(rows.details(offers(lister(6), [])[1]))
+    assert not entry.can_open
+
+
+def test_the_advice_names_memory_bandwidth_size_type_and_speed() -> None:
+    line = advice_line(lister(6))
+    assert re.fullmatch(r"\(6\.0G free, 12 GB/s\): \S+ \S+, about [\d.]+ tok/s", line)
+    assert "GB/s" not in advice_line(lister(6, None))
+    assert all(entry.place == "download" for entry in offers(lister(6, None), []))
+    assert advice_line(lister(0.1)) == ""
+
+
+def test_a_faster_machine_is_advised_more() -> None:
+    slow = best_known(MachineMemory(8 * GIB, 6 * GIB), MachineRates(5.0))
+    fast = best_known(MachineMemory(8 * GIB, 6 * GIB), MachineRates(60.0))
+    assert slow is not None
+    assert fast is not None
+    assert slow.parameters < fast.parameters
+
+
+def test_among_the_types_there_are_the_best_is_taken() -> None:
+    memory = MachineMemory(8 * GIB, 6 * GIB)
+    rates = MachineRates(12.0)
+    assert advice.best_type(3.2e9, memory, rates, ["Q2_K", "Q4_K_M", "IQ9_ODD"]) == "Q4_K_M"
+    assert advice.best_type(3.2e9, memory, rates, ["IQ9_ODD"]) is None
+    assert advice.best_type(70e9, memory, rates) is None

@@ -1,0 +1,162 @@
+"""Rows: what fits and how fast, measured or estimated, and nothing unclean."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from app.machine.sensors.reply_history import PastReply, ReplyHistory, history_key, identity_of
+from app.models.library import rows
+from app.models.library.header import HeaderCache
+from app.models.library.listing import Lister, ModelEntry, Outlook, list_models
+from app.models.library.places import Place, find_files
+from app.models.library.rates import TYPICAL_READ_GBPS, load_rates, rates_or_typical, remember_rates
+from engine.measure.fit import MachineMemory, MachineRates
+from tests.engine import tiny_gguf
+
+GIB = 1 << 30
+RATES = MachineRates(12.0, {"Q8_0": 10.0}, {"Q8_0": 40.0})
+
+
+def lister(**changes: object) -> Lister:
+    values = {
+        "memory": MachineMemory(8 * GIB, 6 * GIB),
+        "rates": RATES,
+        "history": ReplyHistory(),
+        **changes,
+    }
+    return Lister(**values)  # type: ignore[arg-type]
+
+
+def entries(tmp_path: Path, **changes: object) -> list[ModelEntry]:
+    return list_models(
+        [Place("here", tmp_path)], lister(**changes), HeaderCache(tmp_path / "c" / "models.json")
+    )
+
+
+def test_an_estimate_is_marked_and_a_measurement_is_not(tmp_path: Path) -> None:
+    tiny_gguf.write(tmp_path / "m-Q8_0.gguf", quant="Q8_0")
+    (entry,) = entries(tmp_path)
+    assert entry.title == "m"
+    assert entry.outlook is not None
+    assert not entry.outlook.is_measured
+    assert rows.ESTIMATE in rows.row(entry, 80)
+
+    history = ReplyHistory()
+    weights_bytes = sum(len(tensor.data) for tensor in tiny_gguf.model(quant="Q8_0").tensors)
+    identity = identity_of("tiny llama Q8_0", "Q8_0", weights_bytes, "mmap")
+    for threads, tps in ((1, 3.0), (2, 5.0), (2, 7.0)):
+        history.add(history_key(identity, threads), PastReply(time.time(), 50, tps, 10 * tps, 0.1))
+    (measured,) = entries(tmp_path, history=history)
+    assert measured.outlook is not None
+    assert (measured.outlook.decode_tps, measured.outlook.prefill_tps) == (6.0, 60.0)
+    assert measured.outlook.is_measured
+    assert rows.ESTIMATE not in rows.row(measured, 80)
+    assert "6.0" in rows.row(measured, 80)
+
+
+def test_without_measurements_no_speed_is_claimed(tmp_path: Path) -> None:
+    tiny_gguf.write(tmp_path / "m.gguf")
+    (entry,) = entries(tmp_path, rates=MachineRates())
+    assert entry.outlook is not None
+    assert entry.outlook.decode_tps is None
+    assert rows.row(entry, 80).split()[-2:] == ["-", "-"]
+
+
+def test_memory_decides_what_fits(tmp_path: Path) -> None:
+    tiny_gguf.write(tmp_path / "m.gguf")
+    verdicts = [
+        entries(tmp_path, memory=MachineMemory(total, available))[0].outlook
+        for total, available in ((8 * GIB, 6 * GIB), (8 * GIB, 1 << 20), (1 << 20, 1 << 20))
+    ]
+    assert [outlook.verdict for outlook in verdicts if outlook] == ["yes", "tight", "no"]
+    assert [outlook.largest_ctx for outlook in verdicts if outlook] == [128, 0, 0]
+
+
+def test_what_cannot_be_opened_stands_last_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").write_bytes(b"<html>")
+    tiny_gguf.write(tmp_path / "b.gguf")
+    usable, foreign = entries(tmp_path)
+    assert (usable.title, foreign.title) == ("b", "a")
+    assert not foreign.can_open
+    assert "is a web page" in rows.row(foreign, 80)
+    assert len(rows.row(foreign, 40)) <= 40
+
+
+def test_a_model_in_parts_is_one_row(tmp_path: Path) -> None:
+    tiny_gguf.write_parts(tmp_path, "split", 3)
+    (entry,) = entries(tmp_path)
+    assert (entry.title, entry.n_parts, entry.can_open) == ("split", 3, True)
+    assert "3 files" in " ".join(rows.details(entry))
+
+
+def test_no_text_of_a_file_reaches_a_row_unclean(tmp_path: Path) -> None:
+    tiny = tiny_gguf.model()
+    tiny.set("general.name", "evil\x1b]52;c;aGk=\x07")
+    tiny.set("general.license", "free\x1b[2J\nmit")
+    tiny.write(tmp_path / "na\x1b[31mme\n.gguf")
+    (entry,) = entries(tmp_path)
+    shown = "".join([rows.row(entry, 120), *rows.details(entry)])
+    assert "\x1b" not in shown
+    assert "\n" not in shown
+    assert "\x07" not in shown
+
+
+@pytest.mark.parametrize("columns", [40, 60, 66, 72, 80, 100, 120])
+def test_every_row_has_the_width_asked_for(columns: int) -> None:
+    outlook = Outlook("tight", 5 * GIB, 24_000, 1234.5, 98_765.0)
+    entry = ModelEntry(
+        Path("/m.gguf"), "x" * 60, "Hugging Face", 5 * GIB, 1, "", "llama", 8_030_000_000, "IQ4_XS",
+        131_072, "",
+        outlook=outlook,
+    )  # fmt: skip
+    assert len(rows.row(entry, columns)) <= max(columns, 40)
+    assert len(rows.heading(columns)) <= max(columns, 40)
+
+
+def test_words_are_looked_for_in_the_whole_row(tmp_path: Path) -> None:
+    tiny_gguf.write(tmp_path / "Some-Model.gguf", "qwen2", "Q8_0")
+    (entry,) = entries(tmp_path)
+    assert entry.matches("")
+    assert entry.matches("some q8 QWEN2")
+    assert not entry.matches("some q4")
+
+
+def test_two_contexts_are_shown_where_not_all_of_it_fits() -> None:
+    assert rows.context(Outlook("yes", 1, 24_576), 131_072) == "24k/128k"
+    assert rows.context(Outlook("yes", 1, 8192), 8192) == "8k"
+    assert rows.context(Outlook("no", 1, 0), 8192) == "-/8k"
+
+
+def test_the_best_of_all_measurements_of_a_machine_counts() -> None:
+    assert load_rates(2) == MachineRates()
+    remember_rates(2, MachineRates(10.0, {"Q4_K": 8.0}, {"Q4_K": 30.0}))
+    remember_rates(2, MachineRates(9.0, {"Q4_K": 8.5, "Q6_K": 7.0}, {}))
+    assert load_rates(2) == MachineRates(10.0, {"Q4_K": 8.5, "Q6_K": 7.0}, {"Q4_K": 30.0})
+    assert load_rates(1) == load_rates(4) == load_rates(2), "the nearest number that was measured"
+    remember_rates(4, MachineRates(20.0))
+    assert (load_rates(3).read_gbps, load_rates(64).read_gbps) == (10.0, 20.0)
+
+
+def test_without_a_measurement_estimates_are_typical() -> None:
+    assert rates_or_typical(2) == MachineRates(TYPICAL_READ_GBPS)
+    assert remember_rates(2, MachineRates(2.0, {"Q4_K": 1.0}), is_quiet=False) == MachineRates()
+    assert rates_or_typical(2) == MachineRates(TYPICAL_READ_GBPS)
+    remember_rates(2, MachineRates(5.0))
+    assert rates_or_typical(2) == MachineRates(5.0)
+
+
+def test_a_hundred_models_come_from_the_cache_the_second_time(tmp_path: Path) -> None:
+    content = tiny_gguf.build()
+    for n in range(100):
+        (tmp_path / f"m{n:03}.gguf").write_bytes(content)
+    cache = HeaderCache(tmp_path / "c" / "models.json")
+    places = [Place("here", tmp_path)]
+    assert len(list_models(places, lister(), cache)) == 100
+    assert cache.n_read == 100
+    second = HeaderCache(tmp_path / "c" / "models.json")
+    assert len(list_models(places, lister(), second)) == 100
+    assert second.n_read == 0
+    assert len(find_files(places)) == 100

@@ -1,0 +1,55 @@
+"""A model by the name that lists show."""
+
+from pathlib import Path
+
+import pytest
+
+from app.models.library.named import named_model
+from app.program.bundled_model import starter_file
+from app.program.refusals import Refusal
+from app.program.state import remember_model
+from tests.engine import tiny_gguf
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    found = tmp_path / "models"
+    found.mkdir()
+    for name in ("Tall-1B-Q8_0", "Tall-1B-Instruct-Q8_0", "small-0.5b.Q8_0"):
+        tiny_gguf.write(found / f"{name}.gguf", "llama", "Q8_0")
+    return found
+
+
+def test_names_of_the_list_lead_to_the_file(folder: Path) -> None:
+    for given, name in (
+        ("small-0.5b", "small-0.5b.Q8_0"),
+        ("SMALL", "small-0.5b.Q8_0"),
+        ("small-0.5b.Q8_0.gguf", "small-0.5b.Q8_0"),
+        ("tall-1b", "Tall-1B-Q8_0"),
+        ("Tall-1B-Instruct", "Tall-1B-Instruct-Q8_0"),
+    ):
+        assert named_model(given, [str(folder)]) == folder / f"{name}.gguf"
+
+
+def test_a_beginning_of_several_names_lists_them(folder: Path) -> None:
+    with pytest.raises(
+        Refusal, match=r"^tall: several models are called so: Tall-1B-Instruct-Q8_0, Tall-1B-Q8_0$"
+    ):
+        named_model("tall", [str(folder)])
+
+
+def test_paths_and_what_is_nowhere_stay_as_they_are(folder: Path) -> None:
+    for given in ("./tall-1b", "/tall-1b", "nothing", "a/b.gguf", ""):
+        assert named_model(given, [str(folder)]) == Path(given)
+    Path("tall-1b").write_bytes(b"")
+    assert named_model("tall-1b", [str(folder)]) == Path("tall-1b")
+    assert named_model("starter", [str(folder)]) == starter_file()
+
+
+def test_what_was_opened_by_path_is_found_with_its_neighbours(folder: Path) -> None:
+    assert named_model("small", []) == Path("small")
+    remember_model(folder / "Tall-1B-Q8_0.gguf")
+    assert named_model("small", []) == folder / "small-0.5b.Q8_0.gguf"
+    assert named_model("tall-1b", []) == folder / "Tall-1B-Q8_0.gguf"

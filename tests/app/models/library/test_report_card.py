@@ -1,0 +1,168 @@
+"""The card that is shown to others: what it says, and that nothing on it is private."""
+
+from __future__ import annotations
+
+import getpass
+import platform
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from app.cli.dispatch import main
+from app.machine.sensors.reply_history import (
+    PastReply,
+    ReplyHistory,
+    Speeds,
+    history_key,
+    identity_of,
+)
+from app.models.library import report_card
+from app.models.library.report_card import (
+    as_svg,
+    as_text,
+    bench_identity,
+    card_of,
+    known_speeds,
+    today_line,
+    write_card,
+)
+from app.program import exit_codes, paths
+from app.program.refusals import Refusal
+from tests.app import chat_driver
+from tests.app.chat_driver import chatting
+from tests.app.fake_engine import Script
+from tests.engine import tiny_gguf
+
+SECRET = "quokka"
+
+
+def private_words() -> set[str]:
+    names = {getpass.getuser(), platform.node(), str(Path.home()), SECRET}
+    return {name.lower() for name in names if len(name) > 2}
+
+
+def said(text: str) -> list[str]:
+    return [word for word in private_words() if word in text.lower()]
+
+
+def test_it_says_machine_model_and_speeds() -> None:
+    card = card_of("Llama 3.2 1B", "Q4_K_M", (2, 4), Speeds(28.51, 95.2))
+    text = as_text(card)
+    for part in (
+        "Llama 3.2 1B · Q4_K_M",
+        "28.5 tok/s",
+        "95.2 tok/s",
+        "2 write, 4 read",
+        "core",
+        "memory",
+    ):
+        assert part in text
+    drawn = ElementTree.fromstring(as_svg(card))
+    words = " ".join(drawn.itertext())
+    assert "28.5 tok/s" in words
+    assert "Llama 3.2 1B" in words
+
+
+@pytest.mark.parametrize(
+    "name", [f"/home/{SECRET}/llama", f"C:\\Users\\{SECRET}\\llama\\", "llama"]
+)
+def test_of_a_name_that_is_a_path_only_its_end_is_shown(name: str) -> None:
+    card = card_of(name, "Q8_0", (2, 2), Speeds())
+    assert card.model == "llama"
+    assert said(as_text(card) + as_svg(card)) == []
+
+
+def test_a_hostile_name_stays_text() -> None:
+    card = card_of('<script>"\x1b[31m&', "Q8_0", (2, 2), Speeds())
+    assert "\x1b" not in as_text(card)
+    assert "<script>" not in as_svg(card)
+    ElementTree.fromstring(as_svg(card))
+
+
+def test_a_bench_goes_before_replies_and_the_usual_of_it_counts() -> None:
+    history = ReplyHistory(paths.speeds_file())
+    history.add(
+        history_key(identity_of("m", "Q8_0", 10, "mmap"), 2),
+        PastReply(time.time(), 9, 5.0, 50.0, 0.1),
+    )
+    assert known_speeds("m", "Q8_0", 10) == Speeds(5.0, 50.0, 2)
+    for n, tps in enumerate((7.0, 8.0, 4.0, 9.0)):
+        benched = PastReply(100.0 + n, 32, tps, 70.0, 0, is_quiet=tps != 4.0)
+        history.add(history_key(bench_identity("m", "Q8_0", 10), 3), benched)
+    assert known_speeds("m", "Q8_0", 10) == Speeds(8.0, 70.0, 3)
+    assert known_speeds("m", "Q4_0", 10) == Speeds()
+
+
+def test_the_last_reply_of_today_stands_next_to_the_usual_speed() -> None:
+    history = ReplyHistory(paths.speeds_file())
+    key = history_key(identity_of("m", "Q8_0", 10, "mmap"), 2)
+    usual = Speeds(20.0, 0.0, 2)
+    history.add(key, PastReply(time.time() - 86_400, 9, 20.0, 0, 0.1))
+    assert today_line("m", "Q8_0", 10, usual) == ""
+    history.add(key, PastReply(time.time(), 9, 8.0, 0, 0.1, is_quiet=False))
+    today = today_line("m", "Q8_0", 10, usual)
+    assert today == "8.0 tok/s (machine busy now: 0.4 of usual)"
+    card = card_of("m", "Q8_0", (2, 2), usual, today)
+    assert re.search(rf"usually writes +20.0 tok/s\n +today +{re.escape(today)}", as_text(card))
+    assert today in " ".join(ElementTree.fromstring(as_svg(card)).itertext())
+    history.add(
+        history_key(identity_of("m", "Q8_0", 10, "huge"), 2),
+        PastReply(time.time(), 9, 19.0, 0, 0.1),
+    )
+    assert today_line("m", "Q8_0", 10, usual) == "19.0 tok/s"
+
+
+def test_no_file_is_written_over(tmp_path: Path) -> None:
+    card = card_of("m", "Q8_0", (2, 2), Speeds())
+    assert "written: " in write_card(card, str(tmp_path / "card.svg"))
+    assert (tmp_path / "card.svg").read_text().startswith("<svg")
+    with pytest.raises(Refusal, match=r"card\.svg exists already"):
+        write_card(card, str(tmp_path / "card.svg"))
+    with pytest.raises(Refusal, match="not written"):
+        write_card(card, str(tmp_path / "none" / "card.txt"))
+
+
+def test_the_command_prints_a_card_and_names_no_place(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / SECRET
+    folder.mkdir()
+    model = tiny_gguf.write(folder / "m.gguf", "llama", "Q8_0")
+    assert main(["report", str(model)]) == exit_codes.OK
+    out = capfd.readouterr().out
+    assert "Q8_0" in out
+    assert "not measured yet" in out
+    assert said(out) == []
+
+
+async def test_the_chat_copies_a_card_without_conversation_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied: list[str] = []
+    original = chat_driver.options_for
+    history = {"open_history": lambda: ReplyHistory(paths.speeds_file())}
+    monkeypatch.setattr(
+        chat_driver, "options_for", lambda script: replace(original(script), **history)
+    )
+    async with chatting(Script(replies=[[" word"] * 9])) as driver:
+        monkeypatch.setattr(driver.app, "copy_to_clipboard", copied.append)
+        await driver.ask(f"What is a {SECRET}?")
+        await driver.say("/report")
+        await driver.until(lambda: copied, "copied")
+        assert "tok/s" in copied[0]
+        assert "model" in copied[0]
+        assert re.search(r"^ +today +[0-9.]+ tok/s", copied[0], re.MULTILINE)
+        assert said(copied[0]) == []
+        await driver.say(f"/report {tmp_path / 'card.svg'}")
+        await driver.note("written: ")
+        assert said((tmp_path / "card.svg").read_text()) == []
+        # Of a setting that is no longer in use: the card names the threads that were as fast as it
+        # says.
+        monkeypatch.setattr(report_card, "known_speeds", lambda *model: Speeds(50.0, 0.0, 7))
+        await driver.say("/report")
+        await driver.until(lambda: len(copied) > 1, "copied")
+        assert re.search(r"threads +7$", copied[1], re.MULTILINE)

@@ -1,0 +1,110 @@
+"""``/set``: values that are chosen in the chat, kept for a model, and refused where they are not
+allowed."""
+
+from pathlib import Path
+
+import pytest
+
+from app.program import paths
+from app.program.refusals import Refusal
+from app.program.settings import Source, built_in_settings, merge, override
+from app.session.generation import GenerationChoice
+from tests.app.chat_driver import chatting
+
+
+@pytest.fixture
+def choice() -> GenerationChoice:
+    made = GenerationChoice(built_in_settings())
+    made.recall(Path("/models/a.gguf"))
+    return made
+
+
+def test_a_value_holds_from_the_next_message_until_a_reset(choice: GenerationChoice) -> None:
+    assert (
+        choice.obey("temperature 0.3")
+        == "temperature 0.3 from the next message on (/set keep remembers it)"
+    )
+    choice.obey("max-tokens=200")
+    assert (choice.described(), choice.max_tokens) == ("temperature 0.3 · max_tokens 200", 200)
+    assert choice.obey("").startswith(
+        "temperature 0.3 · max_tokens 200. /set temperature 0.3 changes one"
+    )
+    choice.obey("reset")
+    assert (choice.described(), choice.max_tokens) == ("", built_in_settings().sampling.max_tokens)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "line"),
+    [
+        ("temprature 1", r"there is no parameter 'temprature' \(nearest: temperature\)"),
+        ("temperature 11", "the value is 11; allowed: a number from 0 to 10"),
+        ("temperature nan", "the value is nan; allowed"),
+        ("temperature hot", 'the value is "hot"; allowed'),
+        ("top_k 1.5", "allowed: a whole number"),
+        ("temperature", "temperature is .*; /set temperature VALUE changes it"),
+        ("given x", "there is no parameter 'given'"),
+    ],
+)
+def test_what_is_not_allowed_is_refused_and_changes_nothing(
+    choice: GenerationChoice, wanted: str, line: str
+) -> None:
+    with pytest.raises(Refusal, match=line):
+        choice.obey(wanted)
+    assert choice.described() == ""
+
+
+def test_a_kept_value_holds_at_the_next_start_for_its_model(choice: GenerationChoice) -> None:
+    choice.obey("temperature 0.3")
+    assert choice.obey("keep") == "temperature 0.3: remembered for this model"
+    other = GenerationChoice(built_in_settings())
+    other.recall(Path("/models/b.gguf"))
+    assert other.described() == ""
+    other.recall(Path("/models/a.gguf"))
+    assert other.described() == "temperature 0.3"
+    other.obey("reset")
+    other.obey("keep")
+    choice.recall(Path("/models/a.gguf"))
+    assert choice.described() == ""
+
+
+def test_values_of_another_hand_in_the_state_file_are_left_out(choice: GenerationChoice) -> None:
+    choice.obey("temperature 0.3")
+    choice.obey("keep")
+    file = paths.state_file()
+    assert file is not None
+    file.write_text(
+        file.read_text().replace('"temperature": 0.3', '"temperature": 99, "nosuch": 1, "top_k": 7')
+    )
+    choice.recall(Path("/models/a.gguf"))
+    assert choice.described() == "top_k 7"
+
+
+async def test_the_chat_shows_what_was_chosen_next_to_the_models_name() -> None:
+    async with chatting() as driver:
+        await driver.say("/set temperature 0.3")
+        await driver.note("temperature 0.3 from the next message on")
+        await driver.shows("model · Q4_K_M · temperature 0.3")
+        await driver.say("/set temperature 99")
+        await driver.note("/set temperature: the value is 99; allowed: a number from 0 to 10")
+        await driver.ask("hello")
+
+
+def test_a_value_names_its_source_and_an_option_beats_a_kept_one() -> None:
+    settings = merge(built_in_settings(), {"sampling": {"top_k": 3}}, "a file")
+    choice = GenerationChoice(settings)
+    choice.recall(
+        Path("/models/a.gguf"),
+        {"top_k": (20, Source.MODEL), "min_p": (0.2, Source.MODEL), "top_p": (0.8, Source.MAKER)},
+    )
+    assert choice.source("top_k") == (3, Source.FILE)
+    assert choice.source("min_p") == (0.2, Source.MODEL)
+    assert choice.source("top_p") == (0.8, Source.MAKER)
+    assert choice.source("seed") == (-1, Source.DEFAULT)
+    choice.obey("temperature 0.3")
+    choice.obey("keep")
+    assert choice.source("temperature") == (0.3, Source.CHOSEN)
+    choice.use(override(settings, "sampling.top_k", 5, "here"))
+    assert (choice.described(), choice.source("top_k")[0]) == ("temperature 0.3", 5)
+    given = GenerationChoice(override(settings, "sampling.temperature", 1.5, "--temp"))
+    given.recall(Path("/models/a.gguf"))
+    assert given.source("temperature") == (1.5, Source.COMMAND_LINE)

@@ -1,0 +1,59 @@
+"""How tokens are chosen: as the user says, else as the model's file does, else its makers, else the
+program."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from app.program.settings import Settings, built_in_settings, load_settings, override
+from app.session.samplers import make_sampling
+from engine import Sampling
+from engine.prompt.thinking_mode import ThinkingMode
+
+FILE = {"general.sampling.temp": 0.2, "general.sampling.top_k": 20}
+QWEN = {"general.architecture": "qwen2", "general.basename": "Qwen2.5-Coder"}
+
+
+def sampling_with(settings: Settings, metadata: dict[str, Any], mode: str = "auto") -> Sampling:
+    return make_sampling(settings, SimpleNamespace(metadata=metadata), ThinkingMode.parse(mode))
+
+
+def test_a_models_advice_goes_before_the_programs_values():
+    chosen = sampling_with(built_in_settings(), FILE)
+    assert (chosen.temperature, chosen.top_k, chosen.top_p) == (0.2, 20, 0.95)
+
+
+def test_the_command_line_goes_before_a_models_advice():
+    settings = override(built_in_settings(), "sampling.temperature", 1.5, "--temp")
+    chosen = sampling_with(settings, FILE | QWEN)
+    assert (chosen.temperature, chosen.top_k, chosen.top_p) == (1.5, 20, 0.8)
+
+
+def test_so_does_the_users_file_even_if_it_repeats_the_default(tmp_path: Path):
+    file = tmp_path / "config.toml"
+    file.write_text("[sampling]\ntemperature = 0.7\n", encoding="utf-8")
+    assert sampling_with(load_settings(file), FILE).temperature == 0.7
+
+
+def test_without_advice_the_programs_values_hold():
+    chosen = sampling_with(built_in_settings(), {})
+    assert (chosen.temperature, chosen.top_k) == (0.7, 40)
+
+
+def test_the_file_goes_before_the_makers_value_by_value():
+    chosen = sampling_with(built_in_settings(), QWEN | {"general.sampling.temp": 0.4})
+    assert (chosen.temperature, chosen.top_k, chosen.top_p, chosen.repeat_penalty) == (
+        0.4,
+        20,
+        0.8,
+        1.05,
+    )
+
+
+def test_a_reply_with_a_thought_is_sampled_in_another_way():
+    qwen = {"general.architecture": "qwen3", "general.name": "Qwen3 4B"}
+    for mode, temperature in (("auto", 0.6), ("on", 0.6), ("low", 0.6), ("500", 0.6), ("off", 0.7)):
+        assert sampling_with(built_in_settings(), qwen, mode).temperature == temperature
+    for mode in ("auto", "on"):
+        instruct = qwen | {"general.name": "Qwen3 4B Instruct 2507", "general.basename": "Qwen3"}
+        assert sampling_with(built_in_settings(), instruct, mode).temperature == 0.7

@@ -1,0 +1,209 @@
+"""How much a model thinks: asked for, kept for it, and ended when a budget is used up."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.backend.local import opening
+from app.backend.local.model import LocalModel
+from app.backend.reply import Reply, ThoughtLimit
+from app.conversations.conversation import ASSISTANT, USER, Ending, Said
+from app.conversations.store import model_key
+from app.program import state
+from app.program.refusals import Refusal
+from app.program.settings import built_in_settings, override
+from app.reply.thinking import Thinking, answer_start, is_opening_of
+from app.session.commands import choose_thinking
+from app.session.events import GenerationFinished, ThinkingFinished, ThoughtGenerated
+from app.session.generation import describe_thinking
+from app.session.request import Begun, Request
+from engine import Model, Sampling
+from engine.prompt.chat_prompt import ChatPrompt
+from engine.prompt.chat_template import ChatTemplate
+from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thought_markers import THOUGHT_MARKERS, opened_by
+from tests.app.backend.engine_driver import Engine, texts
+from tests.app.fake_engine import Script
+from tests.engine import tiny_gguf
+
+THINK = THOUGHT_MARKERS[0]
+CHATTY = [["<think>", "a", "b", "c", "d", "e"], ["Yes", "."]]
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script(replies=list(CHATTY))
+
+
+def choose(engine: Engine, mode: str) -> str:
+    return choose_thinking(engine.bridge, engine.turns, mode)
+
+
+def test_a_choice_holds_from_the_next_message_and_is_kept(engine: Engine) -> None:
+    assert engine.bridge.thinking == ""
+    assert engine.load().thinking == "auto"
+    assert (
+        choose(engine, "off") == "thinking off from the next message on; remembered for this model"
+    )
+    assert engine.bridge.thinking == "off"
+    engine.ask("hi")
+    assert engine.script.opened[-1].chats[-1].thinking == ThinkingMode(False)
+    assert engine.load().thinking == "off"
+    assert engine.script.opened[-1].chats[-1].thinking == ThinkingMode(False)
+
+
+def test_a_choice_without_a_model_changes_nothing(engine: Engine) -> None:
+    with pytest.raises(Refusal, match="no model is loaded"):
+        choose(engine, "off")
+    assert engine.load().thinking == "auto"
+
+
+def test_a_thought_at_its_token_limit_ends_and_the_answer_comes(engine: Engine) -> None:
+    engine.load()
+    choose(engine, "3")
+    messages = engine.hear("hi")
+    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("ab\n", "Yes.")
+    finished = next(m for m in messages if isinstance(m, ThinkingFinished))
+    assert (finished.tokens, finished.is_closed) == (3, True)
+    reply = messages[-1]
+    assert isinstance(reply, GenerationFinished)
+    assert (reply.ending, reply.raw) == (Ending.COMPLETE, "<think>ab\n</think>\n\nYes.")
+    assert reply.figures.tokens == 5
+    tokenizer = engine.script.opened[-1].tokenizer
+    assert tokenizer.decode(reply.ids) == reply.raw
+    assert engine.session.tokens[-len(reply.ids) :] == list(reply.ids)
+
+
+def test_a_thought_within_its_budget_is_left_alone(engine: Engine) -> None:
+    engine.script.replies = [["<think>", "a", "</think>", "Yes", "."]]
+    engine.load()
+    choose(engine, "3")
+    assert engine.ask("hi").raw == "<think>a</think>Yes."
+
+
+def test_a_reply_that_goes_on_counts_what_it_thought_before(engine: Engine) -> None:
+    engine.load()
+    assert engine.stop_after(3, lambda: engine.turns.submit("hi")).raw == "<think>ab"
+    choose(engine, "2")
+    engine.turns.continue_reply()
+    assert engine.wait_for(GenerationFinished).raw == "<think>abc\n</think>\n\nYes."
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    path = tiny_gguf.write(
+        tmp_path_factory.mktemp("model") / "tiny.gguf", "llama", "F32", context_length=2048
+    )
+    opened = Model.open(path, threads=1)
+    yield opened
+    opened.close()
+
+
+def limited(model: Model, budget: int, n_ctx: int = 256, max_tokens: int = 24) -> Reply:
+    limit = ThoughtLimit(model.tokenizer, budget, THINK)
+    session = model.session(n_ctx=n_ctx)
+    prompt = [1, 2, 3, 4, 5]
+    reply = Reply(session, prompt, Sampling.greedy(), max_tokens=max_tokens, limit=limit)
+    reply.heard = "".join(reply)  # type: ignore[attr-defined]
+    assert session.tokens == [*prompt, *reply.ids][: session.length]
+    assert session.length >= len(prompt) + len(reply.ids) - 1
+    return reply
+
+
+@pytest.mark.slow
+def test_the_engine_goes_on_after_the_end_of_a_thought(model: Model) -> None:
+    free = limited(model, 1000)
+    reply = limited(model, 4)
+    end = model.tokenizer.encode(THINK.end, bos=False)
+    at = next(n for n in range(4, 8) if reply.ids[n : n + len(end)] == end)
+    assert reply.ids[:at] == free.ids[:at]
+    assert reply.meter.tokens == 24
+    assert len(reply.ids) == 24 + len(end)
+    assert reply.heard == reply.text  # type: ignore[attr-defined]
+    assert reply.text.count(THINK.end) == 1
+    assert THINK.end not in free.text
+
+
+@pytest.mark.slow
+def test_limits_of_the_reply_hold_at_the_end_of_a_thought(model: Model) -> None:
+    end = model.tokenizer.encode(THINK.end, bos=False)
+    full = limited(model, 4, n_ctx=5 + 4 + len(end) - 1)
+    assert (full.meter.finish_reason, full.meter.tokens, len(full.ids)) == ("context", 4, 4)
+    short = limited(model, 4, max_tokens=4)
+    assert (short.meter.finish_reason, short.meter.tokens) == ("length", 4)
+
+
+@pytest.mark.slow
+def test_a_reply_goes_on_after_the_opening_it_was_written_after(model: Model) -> None:
+    """However much the model shall think now: its tokens are then found in the cache, and its
+    thought stays one."""
+    source = (
+        "{% for m in messages %}[{{ m.content.split('</think>')[-1] }}]{% endfor %}"
+        "{{ '<think>\n' if enable_thinking else '<think>\n\n</think>\n\n' if enable_thinking "
+        "is defined else '>' }}"
+    )
+    chat = ChatPrompt(model.tokenizer, ChatTemplate(source, file_name="tiny.gguf"))
+    local = LocalModel(model, model.session(n_ctx=512), chat, built_in_settings())
+    openings = {"on": "<think>\n", "off": "<think>\n\n</think>\n\n", "auto": ">"}
+    cases = [
+        ("on", "hm", Thinking("hm")),
+        ("on", "hm</think>yes", Thinking("hm", is_closed=True)),
+        ("off", "yes", None),
+        ("auto", "<think>hm</think>yes", Thinking("hm", is_closed=True)),
+    ]
+    for written, text, thinking in cases:
+        for now in openings:
+            local.forget()
+            chat.thinking = ThinkingMode.parse(written)
+            said = (Said(USER, "why"),)
+            prompt = local.prompt(Request(said)).ids
+            ids = model.tokenizer.encode(text, bos=False)
+            reply = Said(ASSISTANT, text, ids=tuple(ids), raw=text)
+            chat.thinking = ThinkingMode.parse(now)
+            begun = local.prompt(Request(said, Begun(reply, thinking)))
+            if written == "off" != now:  # what a plain answer goes on after opens no thought
+                assert opened_by(chat.opening) is None
+            else:
+                assert list(begun.ids) == list(prompt), (written, now)
+            assert begun.earlier is not None
+            assert list(begun.earlier.ids) == ids
+            assert str(chat.thinking) == now
+            edited = local.prompt(Request(said, Begun(reply, thinking, "no")))
+            assert list(edited.ids) == list(begun.ids)
+            assert edited.earlier is not None
+            kept = text[: answer_start(text, opened_by(chat.opening))]
+            # the vocabulary's words begin with a space
+            assert edited.earlier.text.replace(" ", "") == f"{kept}no"
+
+
+def test_which_opening_fits_a_reply() -> None:
+    assert is_opening_of("", "<think>\n", has_thought=False)
+    assert is_opening_of("yes", "assistant\n", has_thought=False)
+    assert not is_opening_of("yes", "<think>\n", has_thought=False)
+    assert is_opening_of("\n</think>yes", "<think>\n", has_thought=False)
+    assert not is_opening_of("<think>hm", "<think>\n\n</think>\n\n", has_thought=True)
+    assert not is_opening_of("<think>hm", "<think>\n", has_thought=True)
+    assert not is_opening_of("hm", "assistant\n", has_thought=True)
+
+
+def test_settings_go_before_what_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    settings = built_in_settings()
+    assert opening.recall_thinking(settings, path) == "auto"
+    assert state.remember_thinking(model_key(path), "low") is None
+    assert opening.recall_thinking(settings, path) == "low"
+    assert opening.recall_thinking(settings, tmp_path / "other.gguf") == "auto"
+    assert opening.recall_thinking(override(settings, "thinking", "off", "--think"), path) == "off"
+    assert state.remember_thinking(model_key(path), "auto") is None
+    assert opening.recall_thinking(settings, path) == "auto"
+
+
+def test_a_mode_in_words(engine: Engine) -> None:
+    assert describe_thinking("auto") == "thinking is left to the model"
+    assert describe_thinking("500") == "thinking at most 500 tokens"
+    engine.load()
+    assert choose(engine, "HIGH").startswith("thinking high from the next message on")
+    with pytest.raises(Refusal, match="'loud' is no way to think") as refused:
+        choose(engine, "loud")
+    assert str(refused.value).isprintable()

@@ -1,0 +1,420 @@
+"""Tools in the chat, without a screen: told to the model, called after a yes, left out where they
+fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.forms.answer_form import SCHEMA, AnswerForm
+from app.forms.choice import FormChoice
+from app.program.refusals import Refusal
+from app.program.settings import ToolServerSetting, ToolSettings
+from app.session.events import (
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    ModelLoaded,
+    PromptCounted,
+    PromptStopped,
+    ToolsAnswered,
+    ToolsTold,
+)
+from app.tools.mcp.offered import ServedTool
+from app.tools.mcp.server import ToolResult, ToolServerError
+from app.tools.mcp.transport import StoppedError
+from app.tools.toolbox import HOW_TO, REFUSED, ToolBox
+from engine.errors import BrokenModelError
+from engine.prompt.tools.calls import ToolCall
+from tests.app.backend.engine_driver import PATIENCE_S, Engine
+from tests.app.fake_engine import Script
+
+SCHEMA_OF_ECHO: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
+CALL = '<tool_call>{"name": "echo", "arguments": {"text": "hi"}}</tool_call>'
+
+
+class Server:
+    """Stands in for ``app.tools.mcp.server.ToolServer``: says the arguments again, or raises what it is
+    told to."""
+
+    def __init__(self, is_stopped: Callable[[], bool]) -> None:
+        self.is_stopped = is_stopped
+        self.is_running = False
+        self.has_new_tools = False
+        self.n_lists = 0
+        self.left_out: tuple[str, ...] = ()
+        self.said: Callable[[dict[str, Any]], str] = lambda arguments: str(arguments["text"])
+        self.start_error: Exception | None = None
+        self.called: list[tuple[str, dict[str, Any]]] = []
+
+    def start(self) -> tuple[ServedTool, ...]:
+        if self.start_error is not None:
+            raise self.start_error
+        self.is_running = True
+        return (ServedTool("echo", "Says it again.", SCHEMA_OF_ECHO),)
+
+    def list_tools(self) -> tuple[ServedTool, ...]:
+        self.has_new_tools = False
+        self.n_lists += 1
+        return (ServedTool("later", "Came later.", SCHEMA_OF_ECHO),)
+
+    def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
+        self.called.append((name, arguments))
+        return ToolResult(self.said(arguments))
+
+    def close(self) -> None:
+        self.is_running = False
+
+
+class Chat(Engine):
+    """A conversation with a server of tools, driven as a screen would."""
+
+    def __init__(
+        self, script: Script, form: FormChoice | None = None, use: str = "on", budget: int = 2000
+    ) -> None:
+        self.servers: list[Server] = []
+        self.prepare: Callable[[Server], object] = lambda server: None
+        self.box = ToolBox(
+            ToolSettings(use, budget, (ToolServerSetting("own", ("own",)),)), self._make
+        )
+        self.told: list[str] = []
+        self.faults = 0
+        super().__init__(script, tools=self.box, form=form)
+        self.open("m.gguf")
+
+    def open(self, name: str) -> None:
+        assert self.turns.load(Path(name))
+        self.wait_for(ModelLoaded)
+
+    def _make(self, setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:
+        self.servers.append(Server(is_stopped))
+        self.prepare(self.servers[-1])
+        return self.servers[-1]
+
+    def drain(self) -> list[Event]:
+        came = super().drain()
+        told = [event for event in came if isinstance(event, ToolsTold)]
+        self.told += [event.line for event in told]
+        self.faults += sum(event.is_fault for event in told)
+        return came
+
+    def calls_of(self, text: str) -> tuple[ToolCall, ...]:
+        """Ask; returns the calls with which the reply ends."""
+        return self.ask(text).calls
+
+    def answer_calls(self, *, yes: bool = True) -> str:
+        """Let the calls run, or refuse them; returns what the model is told."""
+        reply = self.turns.conversation.messages[-1]
+        self.turns.run_calls(frozenset(call.call_id for call in reply.calls if yes))
+        return self.wait_for(ToolsAnswered).results[0].text
+
+    @property
+    def texts(self) -> list[str]:
+        return [message.text for message in self.turns.conversation.messages]
+
+    @property
+    def tools(self) -> list[str]:
+        return [tool["function"]["name"] for tool in self.script.opened[0].chats[0].tools]
+
+
+def no_server(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:
+    raise AssertionError("nothing starts here")
+
+
+@pytest.fixture
+def chats() -> Iterator[Callable[..., Chat]]:
+    made: list[Chat] = []
+
+    def make(*replies: list[str], script: Script | None = None, **more: Any) -> Chat:
+        made.append(Chat(script or Script(replies=list(replies)), **more))
+        return made[-1]
+
+    yield make
+    for chat in made:
+        chat.close()
+        assert not any(server.is_running for server in chat.servers)
+
+
+def test_a_call_runs_and_the_model_goes_on_from_its_result(chats: Callable[..., Chat]) -> None:
+    chat = chats(["I look.", " <tool_", CALL[6:]], ["It", " is hi."])
+    assert not chat.servers, "servers start at first use"
+    (call,) = chat.calls_of("what?")
+    assert (call.name, call.values, chat.tools) == ("echo", {"text": "hi"}, ["echo"])
+    assert chat.turns.is_busy
+    assert not chat.servers[0].called, "nothing runs without a yes"
+    assert chat.answer_calls() == "hi"
+    assert chat.wait_for(GenerationFinished).calls == ()
+    assert chat.texts == ["what?", "I look.", "echo: hi", "It is hi."]
+    assert chat.turns.conversation.messages[2].folded == '+ echo {"text": "hi"}: hi'
+    assert not chat.turns.is_busy
+    live = chat.script.opened[0].chats[0].messages
+    assert [message.role for message in live] == ["user", "assistant", "tool", "assistant"]
+    assert live[1].calls == (call,)
+    assert chat.calls_of("more") == ()
+
+
+def test_nothing_is_read_ahead_that_tools_would_change(chats: Callable[..., Chat]) -> None:
+    chat = chats(["Hi."])
+    draft = " ".join(["word"] * 60)
+
+    def read_ahead() -> int:
+        chat.until(lambda: not chat.bridge.status.is_busy)
+        chat.messages.clear()
+        assert chat.turns.read_ahead(draft, is_read=True)
+        chat.idle()
+        chat.messages += chat.drain()
+        return sum(event.read_tokens for event in chat.messages if isinstance(event, PromptCounted))
+
+    assert read_ahead() == 0
+    chat.ask("what?")
+    assert read_ahead() > 50
+
+
+def test_a_refused_call_does_not_run_and_the_model_is_told(chats: Callable[..., Chat]) -> None:
+    chat = chats([CALL], ["Well."])
+    chat.ask("what?")
+    assert chat.answer_calls(yes=False) == REFUSED
+    chat.wait_for(GenerationFinished)
+    assert chat.servers[0].called == []
+    assert chat.texts[-1] == "Well."
+
+
+def test_a_bare_object_is_a_call_and_a_misfit_is_reported(chats: Callable[..., Chat]) -> None:
+    bare = ["```json\n", '{"name": "echo", "arguments": {"text": "hi"}}', "\n```"]
+    chat = chats(bare, ["Well."], [bare[1].replace('"hi"', "3")])
+    (call,) = chat.calls_of("what?")
+    assert (call.name, call.values) == ("echo", {"text": "hi"})
+    chat.answer_calls()
+    chat.wait_for(GenerationFinished)
+    assert chat.calls_of("again") == ()
+    assert chat.told == ["looks like a call of a tool and is none: echo: text is of another kind"]
+    assert chat.texts[-1] == '{"name": "echo", "arguments": {"text": 3}}'
+
+
+def test_a_tool_that_no_one_has_is_not_called(chats: Callable[..., Chat]) -> None:
+    chat = chats([CALL.replace("echo", "rm")], ["Well."])
+    chat.ask("what?")
+    assert chat.box.owner_of("rm") == ""
+    assert chat.answer_calls() == "There is no tool of this name."
+    assert chat.servers[0].called == []
+
+
+def test_results_are_cut_to_the_budget(chats: Callable[..., Chat]) -> None:
+    chat = chats([CALL], ["Long."], budget=20)
+    chat.prepare = lambda server: setattr(server, "said", lambda arguments: " ".join(["word"] * 50))
+    chat.ask("what?")
+    assert chat.answer_calls() == " ".join(["word"] * 20) + "\n[cut: 20 of 50 tokens]"
+
+
+def test_a_server_that_fails_is_left_out_in_one_line(chats: Callable[..., Chat]) -> None:
+    def fail(_: object) -> str:
+        raise ToolServerError("tool server own has ended (command: own)")
+
+    chat = chats([CALL], ["Alone."], ["Without."])
+    chat.prepare = lambda server: setattr(server, "said", fail)
+    chat.ask("what?")
+    assert chat.answer_calls() == "The tool failed: tool server own has ended (command: own)"
+    chat.wait_for(GenerationFinished)
+    assert chat.told == ["tool server own has ended (command: own): the reply goes on without it"]
+    assert chat.faults == 1
+    chat.ask("and now?")
+    assert (chat.tools, len(chat.servers)) == ([], 1)
+    assert "tries it again" in chat.box.obey("")
+    chat.prepare = lambda server: None
+    chat.box.obey("on own")
+    chat.ask("again")
+    assert chat.tools == ["echo"]
+
+
+def test_a_server_that_does_not_start_costs_one_line(chats: Callable[..., Chat]) -> None:
+    chat = chats(["Hello."])
+    chat.prepare = lambda server: setattr(
+        server, "start_error", ToolServerError("tool server own cannot be started")
+    )
+    assert chat.calls_of("what?") == ()
+    assert chat.told == ["tool server own cannot be started: the reply goes on without it"]
+    assert chat.texts[-1] == "Hello."
+
+
+def test_a_stop_ends_the_call_and_the_next_message_goes_on(chats: Callable[..., Chat]) -> None:
+    chat = chats(["I look.", CALL], ["Fine."])
+
+    def hang(_: object) -> str:
+        give_up_s = time.monotonic() + PATIENCE_S
+        while not chat.servers[0].is_stopped():
+            assert time.monotonic() < give_up_s
+            time.sleep(0.01)
+        raise StoppedError
+
+    chat.prepare = lambda server: setattr(server, "said", hang)
+    (call,) = chat.calls_of("what?")
+    chat.turns.run_calls(frozenset([call.call_id]))
+    chat.turns.stop()
+    chat.wait_for(PromptStopped)
+    assert not chat.turns.is_busy
+    assert chat.calls_of("never mind") == ()
+    live = chat.script.opened[0].chats[0].messages
+    assert [(message.role, message.calls) for message in live[:3]] == [
+        ("user", ()),
+        ("assistant", ()),
+        ("user", ()),
+    ]
+    said = chat.turns.conversation.said()
+    assert said[1].calls == ()
+    assert CALL in said[1].text
+
+
+def test_results_without_a_reply_are_answered_again_on_wish(chats: Callable[..., Chat]) -> None:
+    chat = chats([CALL], ["Fine."])
+    chat.ask("what?")
+    chat.script.prefill_error = BrokenModelError("m.gguf: broken")
+    chat.answer_calls()
+    chat.wait_for(GenerationFailed)
+    chat.script.prefill_error = None
+    assert chat.turns.regenerate()
+    chat.wait_for(GenerationFinished)
+    assert chat.texts == ["what?", "", "echo: hi", "Fine."]
+    live = chat.script.opened[0].chats[0].messages
+    assert [message.role for message in live] == ["user", "assistant", "tool", "assistant"]
+    assert live[1].calls
+
+
+@pytest.mark.parametrize("why", ["template", "schema"])
+def test_models_without_tools_answer_without_and_say_so_once(
+    chats: Callable[..., Chat], why: str
+) -> None:
+    form = (
+        FormChoice(AnswerForm(SCHEMA, '{"type": "string"}', "s.json")) if why == "schema" else None
+    )
+    script = Script(replies=[["Hello."]], calls_like="" if why == "template" else "<tool_call>")
+    chat = chats(script=script, form=form)
+    if form is not None:
+        form.constraint = lambda *_: None  # type: ignore[method-assign]
+    chat.ask("one")
+    chat.ask("two")
+    assert len(chat.told) == 1
+    assert chat.told[0].startswith("answers come without tools: ")
+    assert not chat.faults
+    if form is None:
+        for name in ("n.gguf", "m.gguf"):
+            chat.open(name)
+            chat.ask("three")
+        assert len(chat.told) == 2
+        assert [" of n has none" in line for line in chat.told] == [False, True]
+    assert not chat.servers
+
+
+def test_off_is_the_default_and_off_ends_what_runs(chats: Callable[..., Chat]) -> None:
+    chat = chats([CALL], use="off")
+    assert chat.calls_of("one") == ()
+    assert not chat.servers
+    assert chat.box.obey("") == "own: off"
+    assert chat.box.obey("on") == "own: on, starts with the next message"
+    assert len(chat.calls_of("two")) == 1
+    assert chat.box.obey("") == "own: on, echo"
+    chat.box.obey("off own")
+    chat.turns.leave_unanswered()
+    assert chat.calls_of("three") == ()
+    assert not chat.servers[0].is_running
+
+
+def test_what_tools_does_not_know_is_refused() -> None:
+    box = ToolBox(ToolSettings("off", 2000, (ToolServerSetting("own", ("own",)),)), no_server)
+    for wanted in ("maybe", "on other", "on \x1b[31m"):
+        with pytest.raises(Refusal, match="means nothing here") as refused:
+            box.obey(wanted)
+        assert "\x1b" not in str(refused.value)
+    assert ToolBox(ToolSettings("on", 2000, ()), no_server).obey("") == HOW_TO
+
+
+def test_where_no_one_can_be_asked_only_free_tools_are_there() -> None:
+    settings = (
+        ToolServerSetting("one", ("one",), always=("other",)),
+        ToolServerSetting("two", ("two",), always=("echo",)),
+    )
+    box = ToolBox(
+        ToolSettings("on", 2000, settings),
+        lambda setting, is_stopped: Server(is_stopped),
+        can_ask=False,
+    )
+    box.start(lambda: False, lambda line: None)
+    assert box.owner_of("echo") == "two"
+    assert len(box.offered) == 1
+    assert (
+        box.call(ToolCall("more", "{}", "1"), lambda line: None) == "There is no tool of this name."
+    )
+
+
+def test_a_call_agreed_to_for_one_server_runs_in_no_other() -> None:
+    made: dict[str, Server] = {}
+    told: list[str] = []
+
+    def make(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:
+        made[setting.name] = Server(is_stopped)
+        return made[setting.name]
+
+    box = ToolBox(
+        ToolSettings(
+            "on", 2000, (ToolServerSetting("one", ("one",)), ToolServerSetting("two", ("two",)))
+        ),
+        make,
+    )
+    box.start(lambda: False, told.append)
+    call = ToolCall("echo", '{"text": "hi"}', "1")
+    assert box.owner_of("echo") == "one"
+    assert box.obey("") == "one: on, echo\ntwo: on, no tools (left out: echo: one has one)"
+
+    def fail(arguments: dict[str, Any]) -> str:
+        raise ToolServerError("tool server one has ended")
+
+    made["one"].said = fail
+    assert box.call(call, told.append) == "The tool failed: tool server one has ended"
+    assert box.owner_of("echo") == ""
+    assert box.call(call, told.append) == "The tool's server has ended."
+    assert made["two"].called == []
+    # the model is told of tools again, and each call is asked about again
+    box.start(lambda: False, told.append)
+    assert box.owner_of("echo") == "two"
+    assert box.call(call, told.append) == "hi"
+
+
+def test_what_cannot_be_offered_is_named_with_its_reason() -> None:
+    def make(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:
+        server = Server(is_stopped)
+        server.left_out = (
+            "deep: its schema is nested too deeply",
+            *(f"t{n}: more than 64 tools" for n in range(9)),
+        )
+        return server
+
+    box = ToolBox(ToolSettings("on", 2000, (ToolServerSetting("own", ("own",)),)), make)
+    notes: list[str] = []
+    box.start(lambda: False, notes.append)
+    assert notes == ["tool server own: 10 tools left out (/tools says why)"]
+    box.start(lambda: False, notes.append)
+    assert len(notes) == 1
+    assert box.obey("").startswith(
+        "own: on, echo (left out: deep: its schema is nested too deeply; t0: more than 64"
+    )
+    assert box.obey("").endswith("; 2 more)")
+
+
+def test_a_server_that_has_new_tools_is_asked_for_them() -> None:
+    made: list[Server] = []
+
+    def make(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:
+        made.append(Server(is_stopped))
+        return made[-1]
+
+    box = ToolBox(ToolSettings("on", 2000, (ToolServerSetting("own", ("own",)),)), make)
+    box.start(lambda: False, lambda line: None)
+    assert [tool["function"]["name"] for tool in box.offered] == ["echo"]
+    made[0].has_new_tools = True
+    box.start(lambda: False, lambda line: None)
+    box.start(lambda: False, lambda line: None)
+    assert [tool["function"]["name"] for tool in box.offered] == ["later"]
+    assert (len(made), made[0].n_lists) == (1, 1)

@@ -1,4 +1,0 @@
-"""Fuzzing as a command: ``python -m tests.fuzz TARGET --minutes N``.
-
-``tests/README.md`` says more.
-"""

@@ -1,0 +1,111 @@
+"""What llama.cpp's quantisers lose on the same numbers: asked of its library, kept in
+``errors.json``.
+
+    JALOPY_LIBLLAMA=.../libllama.so python -m tests.programs.engine.errors_peer
+
+prints a table of errors and of processor time for a value, ours and its, and writes the file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+from engine.gguf.ggml_types import TYPES_BY_NAME
+from engine.quantize.rows import KERNELS, quantise_rows
+
+GOLDEN = Path(__file__).parents[2] / "engine" / "quantize" / "errors.json"
+N_ROWS = 24
+N_COLS = 768
+
+
+def values(n_rows: int = N_ROWS) -> np.ndarray[Any, Any]:
+    """Rows as weights have them: a bell with heavier ends, some columns larger than others."""
+    random = np.random.default_rng(7)
+    columns = random.lognormal(-4, 0.3, N_COLS)
+    return (random.standard_t(6, (n_rows, N_COLS)) * columns).astype(np.float32)
+
+
+def importance() -> np.ndarray[Any, Any]:
+    """Mean squares of activations: a few columns have most."""
+    return np.random.default_rng(8).gamma(0.5, 1, N_COLS).astype(np.float32)
+
+
+def error(
+    made: np.ndarray[Any, Any], name: str, given: np.ndarray[Any, Any], weights: Any = 1.0
+) -> float:
+    """Root of the mean square error, weighted."""
+    back = gguf.quants.dequantize(made, gguf.GGMLQuantizationType[name]).astype(np.float64)
+    return float(np.sqrt(np.mean(weights * (back - given) ** 2)))
+
+
+def theirs(
+    library: ctypes.CDLL, name: str, given: np.ndarray[Any, Any], weights: Any = None
+) -> np.ndarray[Any, Any]:
+    """The same rows by llama.cpp."""
+    layout = TYPES_BY_NAME[name]
+    made = np.zeros((len(given), N_COLS // layout.block_size * layout.type_size), np.uint8)
+    function = getattr(library, f"quantize_{name.lower().replace('_k', '_K')}")
+    function.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int64,
+        ctypes.c_int64,
+        ctypes.c_void_p,
+    ]
+    function.restype = ctypes.c_size_t
+    function(
+        given.ctypes.data,
+        made.ctypes.data,
+        *given.shape,
+        None if weights is None else weights.ctypes.data,
+    )
+    return made
+
+
+def main() -> None:
+    """Print the table, and write the file."""
+    library = ctypes.CDLL(str(Path(os.environ["JALOPY_LIBLLAMA"]).with_name("libggml-base.so")))
+    found: dict[str, list[float]] = {}
+    many = values(1000)
+    for name in KERNELS:
+        row = []
+        for weights in (None, importance()):
+            (ours, our_ns), (other, other_ns) = (
+                _timed(make, many.size)
+                for make in (
+                    lambda name=name, weights=weights: quantise_rows(many, name, weights),
+                    lambda name=name, weights=weights: theirs(library, name, many, weights),
+                )
+            )
+            cost = 1.0 if weights is None else weights
+            our_error = error(ours, name, many, cost)
+            other_error = error(other, name, many, cost)
+            row.append(f"{our_error / other_error:.4f} {our_ns:6.1f} {other_ns:6.1f} ns")
+            few = values()
+            found.setdefault(name, []).append(
+                error(theirs(library, name, few, weights), name, few, cost)
+            )
+        print(f"{name:7} plain {row[0]}   with importance {row[1]}")
+    GOLDEN.write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")
+
+
+def _timed(
+    make: Callable[[], np.ndarray[Any, Any]], n_values: int
+) -> tuple[np.ndarray[Any, Any], float]:
+    make()
+    started_s = time.thread_time()
+    made = make()
+    return made, (time.thread_time() - started_s) / n_values * 1e9
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""What guesses bring on real text: python -m tests.programs.engine.guesses MODEL [-n TOKENS] [-r ROUNDS].
+
+The model writes each reply once; then it is fed again with guesses and without, in turn. Tokens a
+walk depend on no other program, seconds do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from engine import Model, Sampling, Session
+from engine.sampling.earlier_text import EarlierText
+from engine.sampling.guessing import GuessCosts
+
+ROOT = Path(__file__).resolve().parents[3]
+N_CTX = 4096
+
+
+def lines_of(path: str, n: int) -> str:
+    return "\n".join((ROOT / path).read_text(encoding="utf-8").splitlines()[:n])
+
+
+CODE = f"Here is a Python file:\n\n```python\n{lines_of('app/conversations/quota.py', 60)}\n```\n\n"
+DOCUMENT = (
+    f"{lines_of('app/conversations/README.md', 30)}\n\nSummarise this document in five points."
+)
+CACHE = "Write an LRU cache class in Python with get, put and a short test."
+TASKS = {
+    "code with a name changed": [
+        (
+            f"{CODE}Rename the function `drop` to `drop_first` everywhere and return the whole "
+            f"file, changing nothing else."
+        )
+    ],
+    "a second turn over a document": [
+        DOCUMENT,
+        "What does it say about damage? Quote every sentence, then explain it.",
+    ],
+    "prose": ["Write a story about a lighthouse keeper and a storm, in about 300 words."],
+    "a class written before": [CACHE.replace("put", "put, a time to live for each entry")],
+}
+
+
+def written(
+    model: Model, session: Session, asked: list[str], n: int
+) -> tuple[list[int], list[int]]:
+    """Return a prompt and its reply, after the turns before them."""
+    chat = model.chat()
+    reply = list[int]()
+    for text in asked:
+        if reply:
+            chat.add_reply(reply, model.tokenizer.decode(reply), ())
+        chat.add_user(text)
+        prompt = list(chat.prompt_ids())
+        session.prefill(prompt)
+        reply = [one.token_id for one in session.generate(Sampling.greedy(), n, guess=True)]
+    return prompt, reply
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model")
+    parser.add_argument("-n", type=int, default=300)
+    parser.add_argument("-r", type=int, default=3)
+    options = parser.parse_args()
+    model = Model.open(options.model)
+    session = model.session(N_CTX)
+    prompt, reply = written(model, session, [CACHE], options.n)
+    before = EarlierText([prompt + reply], model.tokenizer.vocab_size)
+    clocks: tuple[Callable[[], float], ...] = (time.perf_counter, time.process_time)
+    for name, asked in TASKS.items():
+        prompt, reply = written(model, session, asked, options.n)
+        took: dict[bool, list[list[float]]] = {True: [], False: []}
+        n_guessed = 0
+        for n in range(options.r):
+            for guess in (True, False) if n % 2 else (False, True):
+                session.prefill(prompt)
+                session.earlier_text = before
+                session.guess_costs = GuessCosts()
+                began = [clock() for clock in clocks]
+                n_guessed = max(n_guessed, session.retrace(reply, guess))
+                took[guess].append([clock() - at for clock, at in zip(clocks, began, strict=True)])
+        wall, cpu = (
+            statistics.median(one[at] for one in took[False])
+            / statistics.median(one[at] for one in took[True])
+            for at in (0, 1)
+        )
+        walks = len(reply) / (len(reply) - n_guessed)
+        print(
+            (
+                f"{name:30} {len(reply):4} tokens, {walks:.2f} a walk; {wall:.2f}x, "
+                f"processor time {cpu:.2f}x"
+            ),
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

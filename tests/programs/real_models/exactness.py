@@ -1,0 +1,179 @@
+"""``python -m tests.programs.real_models.exactness MODEL... --peer-python PATH``: who is nearer to exact, we
+or llama.cpp.
+
+Both read the same tokens of a long text, in chunks as ``jalopy perplexity`` has them. With
+``--exact`` they do it again with the file's weights written out as float32, where neither rounds
+activations: what the file computes exactly. The text is a part of Python's own documentation, which
+is there wherever Python is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from pydoc_data.topics import topics
+from typing import Any
+
+import numpy as np
+from gguf import GGUFReader, GGUFValueType, GGUFWriter, dequantize
+
+from engine import Model
+from engine.measure.perplexity import chunks_of
+
+PEER = Path(__file__).with_name("exactness_peer.py")
+N_TEXT_CHARS = 96_000
+N_KEPT = 2
+"""Chunks whose predictions are compared token by token."""
+
+
+def long_text() -> str:
+    """About 24,000 tokens of prose and code."""
+    return "\n".join(topics[name] for name in sorted(topics))[:N_TEXT_CHARS]
+
+
+@dataclass(frozen=True)
+class Read:
+    """What one engine makes of the chunks: loss of each token that counts, and logits (n,
+    vocab_size) of the first."""
+
+    losses: Any
+    kept: Any
+
+    @property
+    def perplexity(self) -> float:
+        """Of all tokens that count."""
+        return float(np.exp(self.losses.mean()))
+
+    def divergence(self, exact: Read) -> float:
+        """Kullback-Leibler divergence from the exact predictions, in nats a token."""
+        found = [divergence(row, wanted) for row, wanted in zip(self.kept, exact.kept, strict=True)]
+        return float(np.mean(found))
+
+
+def divergence(row: Any, wanted: Any) -> float:
+    """Of one prediction from another."""
+    found, exact = (one.astype(np.float64) - one.max() for one in (row, wanted))
+    found, exact = (one - np.log(np.exp(one).sum()) for one in (found, exact))
+    return float((np.exp(exact) * (exact - found)).sum())
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """What both read: tokens, the first position of each chunk that counts, and with how many
+    threads."""
+
+    ids: list[list[int]]
+    first: int
+    n_threads: int
+
+
+def read_by_us(path: Path, chunks: Chunks, kv: str) -> Read:
+    """Read the chunks with this engine."""
+    model = Model.open(path, threads=chunks.n_threads)
+    session = model.session(len(chunks.ids[0]), kv)
+    losses = []
+    kept = []
+    for number, chunk in enumerate(chunks.ids):
+        session.truncate(0)
+        targets = iter(chunk[chunks.first + 1 :])
+        for rows in session.score(chunk[:-1], chunks.first):
+            for row in rows:
+                exact = row.astype(np.float64) - row.max()
+                losses.append(np.log(np.exp(exact).sum()) - exact[next(targets)])
+                if number < N_KEPT:
+                    kept.append(row.copy())
+    session.close()
+    model.close()
+    return Read(np.array(losses), np.stack(kept))
+
+
+def read_by_peer(path: Path, chunks: Chunks, kv: str, python: str) -> Read:
+    """Read the chunks with llama.cpp."""
+    with tempfile.TemporaryDirectory() as place:
+        tokens = Path(place, "chunks.npy")
+        answer = Path(place, "answer.npz")
+        np.save(tokens, chunks.ids)
+        how = [str(chunks.first), str(N_KEPT), kv, str(chunks.n_threads)]
+        subprocess.run([python, str(PEER), str(path), str(tokens), *how, str(answer)], check=True)
+        found = np.load(answer)
+        return Read(found["losses"], found["kept"])
+
+
+def write_exact(path: Path, target: Path) -> None:
+    """Write a model's file again, with float32 weights."""
+    reader = GGUFReader(path)
+    writer = GGUFWriter(target, reader.fields["general.architecture"].contents())
+    for name, field in reader.fields.items():
+        if not name.startswith("GGUF.") and name not in (
+            "general.architecture",
+            "general.file_type",
+        ):
+            kind = field.types[0]
+            parts = field.types[-1] if kind == GGUFValueType.ARRAY else None
+            writer.add_key_value(name, field.contents(), kind, parts)
+    for tensor in reader.tensors:
+        shape = tuple(int(n) for n in reversed(tensor.shape))
+        writer.add_tensor_info(tensor.name, shape, np.dtype(np.float32), 4 * int(tensor.n_elements))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    for tensor in reader.tensors:
+        writer.write_tensor_data(
+            np.ascontiguousarray(dequantize(tensor.data, tensor.tensor_type), np.float32)
+        )
+    writer.close()
+
+
+def main() -> None:
+    """Print a row for each model."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL")
+    parser.add_argument("--peer-python", default=sys.executable)
+    parser.add_argument("--text", type=Path, help="another text; in one chunk with --whole")
+    parser.add_argument(
+        "--whole", action="store_true", help="one chunk, all of whose tokens count but the first"
+    )
+    parser.add_argument("--exact", action="store_true", help="also what the file computes exactly")
+    parser.add_argument("--chunks", type=int, default=1 << 20, help="only so many")
+    parser.add_argument("--threads", type=int, default=2)
+    chosen = parser.parse_args()
+    text = chosen.text.read_text() if chosen.text else long_text()
+    print(
+        f"text: {len(text):,} characters, sha256 {hashlib.sha256(text.encode()).hexdigest()}",
+        flush=True,
+    )
+    exact_names = (
+        ("exact", "exact by llama.cpp", "ours from exact (KL)", "llama.cpp from exact")
+        if chosen.exact
+        else ()
+    )
+    names = "tokens", "ours", "llama.cpp", "one from the other (KL)", *exact_names
+    print(f"| model | {' | '.join(names)} |\n|---|{'---:|' * len(names)}", flush=True)
+    for path in chosen.models:
+        model = Model.open(path, threads=1)
+        ids = model.tokenizer.encode(text, special=False)
+        chunks = chunks_of(ids, len(ids) if chosen.whole else 512, model.tokenizer)[: chosen.chunks]
+        model.close()
+        text_of_chunks = Chunks(chunks, 0 if chosen.whole else len(chunks[0]) // 2, chosen.threads)
+        ours = read_by_us(path, text_of_chunks, "f16")
+        theirs = read_by_peer(path, text_of_chunks, "f16", chosen.peer_python)
+        figures = [f"{len(ours.losses):,}", *(f"{one.perplexity:.4f}" for one in (ours, theirs))]
+        figures.append(f"{ours.divergence(theirs):.6f}")
+        if chosen.exact:
+            with tempfile.TemporaryDirectory() as place:
+                exact_file = Path(place, path.name)
+                write_exact(path, exact_file)
+                exact = read_by_us(exact_file, text_of_chunks, "f32")
+                theirs_exact = read_by_peer(exact_file, text_of_chunks, "f32", chosen.peer_python)
+            figures += [f"{one.perplexity:.4f}" for one in (exact, theirs_exact)]
+            figures += [f"{one.divergence(exact):.6f}" for one in (ours, theirs)]
+        print(f"| {path.stem} | {' | '.join(figures)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""Messages seen on the screen, and whether the saved conversations have each of them once."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from app.conversations.conversation import ChatMessage, Role
+from app.conversations.locks import StoreError
+from app.conversations.store import Saved, Store
+from tests.programs.soak.view import is_seen_in
+
+
+class Fate(Enum):
+    """The part of a message that must be found."""
+
+    WAITS = "waits"
+    """It was seen to wait for its turn: nothing is promised of it."""
+    SENT = "sent"
+    """It was seen as sent: if it is the last one, it is saved. A next message may have taken its
+    place."""
+    ANSWERED = "answered"
+    """A reply was seen to be finished: the conversation has both."""
+    REPLACED = "replaced"
+    """An edit took its place, or may have: nothing is promised of it."""
+    GONE = "gone"
+    """Its conversation was deleted, or the chat said that it is not saved, or a known fault may
+    have taken it."""
+
+
+@dataclass
+class Said:
+    """One message of the user's.
+
+    Attributes:
+        text: to the letter, as it must be saved.
+        reply: letters of the reply as it was painted; "" where nothing is promised of it.
+        why_gone: why nothing is promised of the message; "" where something is.
+    """
+
+    marker: str
+    text: str
+    fate: Fate = Fate.SENT
+    reply: str = ""
+    why_gone: str = ""
+
+    def give_up(self, why: str) -> None:
+        """Promise nothing of it any more."""
+        self.fate = Fate.GONE
+        self.why_gone = why
+
+
+@dataclass
+class Found:
+    """Contents of the disk: every conversation as it is read, and every message that it has or
+    keeps for later."""
+
+    saved: dict[str, Saved] = field(default_factory=dict)
+    recorded: dict[str, set[str]] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+
+
+def read_all(store: Store) -> Found:
+    """Read every conversation."""
+    found = Found()
+    for conversation_id in store.ids():
+        try:
+            found.saved[conversation_id] = store.read(conversation_id)
+        except StoreError as error:
+            found.unreadable.append(f"conversation {conversation_id} cannot be read: {error}")
+            continue
+        saved = found.saved[conversation_id]
+        said = {
+            message.text for message in saved.conversation.messages if message.role is Role.USER
+        }
+        found.recorded[conversation_id] = {*said, saved.unsent, *saved.waiting}
+    return found
+
+
+class Ledger:
+    """All that was seen in a run."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, Said] = {}
+
+    def note(self, marker: str, text: str, fate: Fate = Fate.SENT) -> Said:
+        """A message was seen."""
+        said = self.said.get(marker)
+        if said is None:
+            said = self.said[marker] = Said(marker, text, fate)
+        elif said.fate is Fate.WAITS:
+            said.fate = fate
+        return said
+
+    def replace(self, markers: Iterable[str]) -> None:
+        """Something takes the place of these messages."""
+        for marker in markers:
+            said = self.said.get(marker)
+            if said is not None and said.fate is not Fate.GONE:
+                said.fate = Fate.REPLACED
+                said.reply = ""
+
+    def forget_deleted(self, conversation_id: str, before: Found, after: Found) -> None:
+        """Nothing is promised of messages that only a conversation had which was deleted."""
+        kept = {m.text for saved in after.saved.values() for m in saved.conversation.messages}
+        recorded = set().union(*after.recorded.values())
+        messages = {m.text for m in before.saved[conversation_id].conversation.messages}
+        for said in self.said.values():
+            is_left = _among(kept, said.text) or not _among(messages, said.text)
+            is_recorded = _among(recorded, said.text) or not _among(
+                before.recorded[conversation_id], said.text
+            )
+            if not (is_left and is_recorded):
+                said.give_up("deleted with their conversation")
+
+    def marker_in(self, text: str) -> str | None:
+        """Return the marker of a saved message, if it is one of this run's."""
+        word = text.split(maxsplit=1)[0] if text.split() else ""
+        return word if word in self.said else None
+
+    @property
+    def n_words(self) -> int:
+        """How many words are looked for."""
+        return sum(
+            len(s.text.split()) for s in self.said.values() if s.fate not in (Fate.WAITS, Fate.GONE)
+        )
+
+    def check(self, found: Found) -> list[str]:
+        """Return what is missing, said twice or not as it was seen."""
+        return [*found.unreadable, *self._missing(found), *_twice(found.saved, self.said)]
+
+    def _missing(self, found: Found) -> Iterable[str]:
+        recorded = set().union(*found.recorded.values())
+        replies: dict[str, list[ChatMessage | None]] = {}
+        for saved in found.saved.values():
+            messages = saved.conversation.messages
+            for index, message in enumerate(messages):
+                if message.role is Role.USER:
+                    reply = messages[index + 1] if index + 1 < len(messages) else None
+                    for text in _parts_of(message.text):
+                        replies.setdefault(text, []).append(reply)
+        for said in self.said.values():
+            is_replaced = said.fate is Fate.SENT and said.marker != next(reversed(self.said))
+            if is_replaced or said.fate in (Fate.WAITS, Fate.GONE, Fate.REPLACED):
+                continue
+            if not _among(recorded, said.text):
+                yield f"lost: {said.marker} ({said.fate.value}): {said.text[:80]!r}"
+            elif said.fate is Fate.ANSWERED and not self._went_with_replaced(said, recorded):
+                yield from _missing_reply(said, replies.get(said.text))
+
+    def _went_with_replaced(self, said: Said, recorded: Iterable[str]) -> bool:
+        """Whether an unanswered message went with this one, and something took the place of
+        both."""
+        joined = (text for text in recorded if text.endswith(f"\n\n{said.text}"))
+        firsts = (
+            self.said[marker] for text in joined if (marker := self.marker_in(text)) is not None
+        )
+        return any(first.fate in (Fate.REPLACED, Fate.GONE) for first in firsts)
+
+
+def _holds(saved: str, said: str) -> bool:
+    """Whether a saved text is a message, or one that an unanswered message went with."""
+    return saved == said or saved.endswith(f"\n\n{said}") or saved.startswith(f"{said}\n\n")
+
+
+def _among(saved: Iterable[str], said: str) -> bool:
+    return any(_holds(text, said) for text in saved)
+
+
+def _parts_of(text: str) -> list[str]:
+    """Return a saved message, and what it may be put together from: unanswered ones go with the
+    next."""
+    cuts = [at for at in range(len(text)) if text.startswith("\n\n", at)]
+    return [text, *(text[at + 2 :] for at in cuts), *(text[:at] for at in cuts)]
+
+
+def _missing_reply(said: Said, replies: list[ChatMessage | None] | None) -> Iterable[str]:
+    if replies is None:
+        yield f"no conversation has {said.marker} any more, though nothing took its place"
+    elif not any(reply is not None for reply in replies):
+        yield f"the reply to {said.marker} is lost; seen: {said.reply[:80]!r}"
+    elif not any(reply is not None and is_seen_in(said.reply, reply.text) for reply in replies):
+        texts = [reply.text for reply in replies if reply is not None]
+        yield f"the reply to {said.marker} was seen as {said.reply[-200:]!r} and is saved as {texts[0][-240:]!r}"
+
+
+def _twice(saved: Mapping[str, Saved], said: Mapping[str, Said]) -> Iterable[str]:
+    originals: Counter[str] = Counter()
+    for conversation_id, one in saved.items():
+        texts = Counter(m.text for m in one.conversation.messages if m.role is Role.USER)
+        originals += Counter(dict.fromkeys(texts, 1)) if not one.forked_from else Counter()
+        for text, n in texts.items():
+            if n > 1 and text.split(maxsplit=1)[0] in said:
+                yield f"said {n} times in conversation {conversation_id}: {text[:80]!r}"
+    for text, n in originals.items():
+        if n > 1 and text.split(maxsplit=1)[0] in said:
+            yield f"said in {n} conversations that are no copies: {text[:80]!r}"
+
+
+def listed_ids(command: list[str], environ: Mapping[str, str], cwd: Path) -> list[str]:
+    """Return what ``jalopy sessions --json`` lists."""
+    import json
+
+    done = subprocess.run(
+        [*command, "sessions", "--json"],
+        env=dict(environ),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    return [one["id"] for one in json.loads(done.stdout)["conversations"]]

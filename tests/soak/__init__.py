@@ -1,2 +1,0 @@
-"""Long runs of the real chat on a pseudo-terminal: ``python -m tests.soak --minutes N`` (see
-``tests/README.md``)."""
