@@ -134,7 +134,7 @@ def _is_compiled(file: Path) -> bool:
     return any(name == one or name.startswith(f"{one}/") for one in COMPILED_SOURCES)
 
 
-class Built(NamedTuple):
+class CompiledKernel(NamedTuple):
     """A kernel's machine code.
 
     Attributes:
@@ -148,7 +148,7 @@ class Built(NamedTuple):
     code: bytes
 
 
-def write_pack(path: Path, kernels: Mapping[str, Built]) -> None:
+def write_pack(path: Path, kernels: Mapping[str, CompiledKernel]) -> None:
     """Write a pack: the same bytes for the same kernels."""
     index = {}
     at = 0
@@ -166,7 +166,7 @@ def write_pack(path: Path, kernels: Mapping[str, Built]) -> None:
     temporary.replace(path)
 
 
-def read_pack(path: Path) -> dict[str, Built]:
+def read_pack(path: Path) -> dict[str, CompiledKernel]:
     """Read a pack: place -> kernel; empty where it is missing or damaged."""
     try:
         raw = path.read_bytes()
@@ -178,13 +178,13 @@ def read_pack(path: Path) -> dict[str, Built]:
     begin = 4 + int.from_bytes(content[:4], "little")
     index: dict[str, Any] = json.loads(bytes(content[4:begin]))
     return {
-        place: Built(source, tuple(needs), bytes(content[begin + at : begin + at + size]))
+        place: CompiledKernel(source, tuple(needs), bytes(content[begin + at : begin + at + size]))
         for place, (source, needs, at, size) in index.items()
     }
 
 
 @cache
-def own_pack() -> Mapping[str, Built]:
+def own_pack() -> Mapping[str, CompiledKernel]:
     """The pack for this processor."""
     name = target_name()
     if name is not None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine.ahead import Built, Target
+    from engine.ahead import CompiledKernel, Target
 
 OPERATIONS = "embed", "matvec", "few", "matmul"
 WRITE_EVERY = 40
@@ -51,7 +51,7 @@ def places() -> list[str]:
     return [*ENTRIES.values(), *map(place_of, names)]
 
 
-def stale(pack: dict[str, Built]) -> list[str]:
+def stale(pack: dict[str, CompiledKernel]) -> list[str]:
     """Places of the kernels that a pack lacks, or has of other sources."""
     from engine.ahead import source_hash
 
@@ -80,12 +80,12 @@ class Pack:
 
     def build(self, part: list[str]) -> None:
         """Compile some of what is left, in a process of its own."""
-        from engine.ahead import Built
+        from engine.ahead import CompiledKernel
 
         for line in _worker(self.target, part):
             place, source, needs, code = json.loads(line)
             with self._lock:
-                self.kernels[place] = Built(source, tuple(needs), base64.b64decode(code))
+                self.kernels[place] = CompiledKernel(source, tuple(needs), base64.b64decode(code))
                 self.left.remove(place)
                 self.is_changed = True
                 if len(self.left) % WRITE_EVERY == 0:

@@ -17,7 +17,7 @@ from engine.sampling.stopping import StopStrings
 if TYPE_CHECKING:
     from engine.cache.cached_tokens import CachedTokens
     from engine.pipeline import Logits
-    from engine.sampling.choosing import Choosing
+    from engine.sampling.choosing import TokenChooser
     from engine.sampling.earlier_text import EarlierText
     from engine.tokenizer import Tokenizer
 
@@ -27,7 +27,7 @@ the default 5 ms."""
 
 
 @dataclass(frozen=True)
-class Generated:
+class GeneratedToken:
     """One token of a reply.
 
     Attributes:
@@ -41,7 +41,7 @@ class Generated:
     logprobs: TokenLogprobs | None = None
 
 
-class Continued(Protocol):
+class ReplySession(Protocol):
     """The part of a session that a reply needs; ``engine.session`` says what each does."""
 
     n_ctx: int
@@ -82,9 +82,9 @@ class Generation:
 
     def __init__(
         self,
-        session: Continued,
+        session: ReplySession,
         tokenizer: Tokenizer,
-        choosing: Choosing,
+        choosing: TokenChooser,
         stop: Sequence[str] = (),
         after: Sequence[int] = (),
         spelled: Collection[int] = (),
@@ -100,7 +100,7 @@ class Generation:
         self._stops.know("".join(self._stream.push(earlier) for earlier in after))
         self._steps = Steps(session, guess)
 
-    def tokens(self, most: int) -> Iterator[Generated]:
+    def tokens(self, most: int) -> Iterator[GeneratedToken]:
         """Yield up to ``most`` tokens; afterwards ``finish_reason`` of the session says what ended
         the reply."""
         session = self._session
@@ -130,15 +130,15 @@ class Generation:
         else:
             rest = self._stops.push(self._stream.flush()) + self._stops.flush()
         if rest:
-            yield Generated(token, rest)
+            yield GeneratedToken(token, rest)
 
-    def _generated(self, token: int) -> Generated:
+    def _generated(self, token: int) -> GeneratedToken:
         n = self._n_logprobs
         if n is None:
             logprobs = None
         else:
             logprobs = token_logprobs(self._session.next_logits, token, n)
-        return Generated(token, self._stops.push(self._stream.push(token)), logprobs)
+        return GeneratedToken(token, self._stops.push(self._stream.push(token)), logprobs)
 
     def _compute(self, chosen: list[int], left: int) -> None:
         """Compute what was chosen, unless nothing can follow it."""
@@ -152,7 +152,7 @@ class Steps:
     """Computes the tokens of a reply, a token that was chosen together with guesses where that
     pays."""
 
-    def __init__(self, session: Continued, guess: bool) -> None:
+    def __init__(self, session: ReplySession, guess: bool) -> None:
         self._session = session
         known = session.cached.ids, session.guess_costs, session.earlier_text
         self._guessing = Guessing(*known) if guess else None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedModelFile:
     """A model file that passed every check; ``gguf`` is still open and owns the map the weights
     point into."""
 
@@ -32,7 +32,7 @@ class Checked:
     weights: Weights
 
 
-def validate(path: str | os.PathLike[str]) -> Checked:
+def validate(path: str | os.PathLike[str]) -> CheckedModelFile:
     """Open a model file and check all of it: structure, hyperparameters, tensors, vocabulary.
 
     Raises:
@@ -44,7 +44,7 @@ def validate(path: str | os.PathLike[str]) -> Checked:
             raise GGUFError(f"{gguf.shown_name}: has no tensors: it is a vocabulary, not a model")
         config = read_config(gguf)
         weights = Weights.check(gguf, config, expected_tensors(config))
-        return Checked(gguf, config, _tokenizer(gguf), weights)
+        return CheckedModelFile(gguf, config, _tokenizer(gguf), weights)
     except BaseException:
         gguf.close()
         raise

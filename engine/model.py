@@ -26,7 +26,7 @@ from engine.plan.compilation import Progress, ProgressCallback
 from engine.plan.crew import MOST_THREADS
 from engine.sampling.advice import refused_keys
 from engine.session import Session
-from engine.weights.modes import MMAP, RESERVE_BYTES, WEIGHT_MODES, RoomForBoth, WeightModes
+from engine.weights.modes import MMAP, RESERVE_BYTES, WEIGHT_MODES, BothCopies, WeightModes
 from engine.weights.weights import multiplied
 
 if TYPE_CHECKING:
@@ -477,7 +477,7 @@ class Model:
         self._adapters = adapters
         self.__dict__.pop("embedder", None)
 
-    def room_for_both_modes(self) -> RoomForBoth:
+    def room_for_both_modes(self) -> BothCopies:
         """Return the memory needed for the weights in the map and in huge pages at once, and the
         memory available."""
         return self._modes.room_for_both()

@@ -17,13 +17,13 @@ from engine.batch import SHORT_BLOCK, Batch
 from engine.cache import context_shift
 from engine.cache.cached_tokens import CachedTokens, common_prefix
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
-from engine.generation import SWITCH_INTERVAL, Generated, Generation, Steps
+from engine.generation import SWITCH_INTERVAL, GeneratedToken, Generation, Steps
 from engine.kernels.entries import run
 from engine.kernels.records import LOGITS
 from engine.pipeline import HEAD_COLUMNS, Logits
 from engine.plan.buffers import FEW_COLUMNS
 from engine.plan.profile import PhaseTime, Profile
-from engine.sampling.choosing import Choosing
+from engine.sampling.choosing import TokenChooser
 from engine.sampling.constraint import Constraint
 from engine.sampling.guessing import GuessCosts
 from engine.sampling.sampler import Sampler
@@ -55,7 +55,7 @@ computed again, since a block that ends there costs a walk more."""
 
 
 @dataclass(frozen=True)
-class Prefilled:
+class PrefillResult:
     """Result of a prefill.
 
     Attributes:
@@ -343,7 +343,7 @@ class Session:
         on_progress: PrefillProgress | None = None,
         turns: Collection[int] = (),
         n_replied: int = 0,
-    ) -> Prefilled:
+    ) -> PrefillResult:
         """Make the cache hold exactly ``ids``, computing only the tokens after the longest common
         prefix.
 
@@ -371,7 +371,7 @@ class Session:
         if self._has_answered or any(0 <= turn - reused < FEWEST_BETWEEN_TURNS for turn in turns):
             self.memory.mark()
         self._feed(ids[reused:], False, on_progress, turns, is_prompt=len(ids) - reused > n_replied)
-        return Prefilled(reused, len(ids) - reused, time.monotonic() - start)
+        return PrefillResult(reused, len(ids) - reused, time.monotonic() - start)
 
     def reusable(self, ids: Sequence[int]) -> int:
         """Return the number of tokens that ``prefill(ids)`` would not compute; nothing is
@@ -401,7 +401,7 @@ class Session:
         guess: bool = False,
         n_logprobs: int | None = None,
         constraint: Constraint | None = None,
-    ) -> Iterator[Generated]:
+    ) -> Iterator[GeneratedToken]:
         """Generate tokens after the last token fed, until an end token, a stop string, a limit or
         ``cancel``.
 
@@ -442,7 +442,7 @@ class Session:
             sampling, self.config.vocab_size, tokenizer.end_ids, tokenizer.spelled_bytes
         )
         # Decode's kernels compute as many together to the bit as one by one.
-        choosing = Choosing(
+        choosing = TokenChooser(
             sampler, constraint, tokenizer.end_ids, FEW_UP_TO if n_logprobs is None else 1
         )
         reply = Generation(self, tokenizer, choosing, stop, after, spelled, guess, n_logprobs)

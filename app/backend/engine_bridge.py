@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from app.backend.engine_host import LineFullError
 from app.backend.engine_state import FLUSH_S, QUEUE_LENGTH, Wire
 from app.backend.options import ChatOptions
-from app.backend.protocol import THREADS_AND_WEIGHTS, Backend, Opening, WantedDocument
+from app.backend.protocol import THREADS_AND_WEIGHTS, Backend, DocumentToRead, Opening
 from app.backend.status import Activity
 from app.machine.tuning.threads_in_use import ThreadsInUse
 from app.program.background import in_background
@@ -133,7 +133,7 @@ class EngineBridge(Wire):
             lambda backend: backend.read_ahead(request, draft, is_read, is_settled)
         )
 
-    def read_document(self, wanted: WantedDocument) -> bool:
+    def read_document(self, wanted: DocumentToRead) -> bool:
         """Say how much of a document is saved, and read the rest while nothing is asked."""
         return self._submit_idle(lambda backend: backend.read_document(wanted))
 

@@ -104,11 +104,11 @@ class Stoppable(Protocol):
         """End it; any thread may ask."""
 
 
-Written = tuple[tuple[int, ...], str]
+QuantizeResult = tuple[tuple[int, ...], str]
 """Tokens of a reply so far, with the beginning that it goes on from, and their text, uncleaned."""
 
 
-def _nothing() -> Written:
+def _nothing() -> QuantizeResult:
     return (), ""
 
 
@@ -132,7 +132,7 @@ class Wire:
         self.cancelled = threading.Event()
         self.work: Stoppable | None = None
         """What runs and may be stopped."""
-        self.written: Callable[[], Written] = _nothing
+        self.written: Callable[[], QuantizeResult] = _nothing
         """Returns the running reply as far as it is written."""
         self.thinking = ""
         """How much the open model is asked to think with the next request; "" while none is
@@ -200,7 +200,9 @@ class Wire:
         self.update(**changes)
 
     @contextmanager
-    def running(self, work: Stoppable, written: Callable[[], Written] = _nothing) -> Iterator[None]:
+    def running(
+        self, work: Stoppable, written: Callable[[], QuantizeResult] = _nothing
+    ) -> Iterator[None]:
         """Let work be stopped meanwhile, and a reply be read."""
         self.work = work
         self.written = written

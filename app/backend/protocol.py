@@ -35,7 +35,7 @@ class Opening:
 
 
 @record
-class WantedDocument:
+class DocumentToRead:
     """A document that a conversation may begin with."""
 
     key: str
@@ -83,7 +83,7 @@ class Backend(Protocol):
             is_settled: whether it is of documents, which stay: any length is worth the time.
         """
 
-    def read_document(self, wanted: WantedDocument) -> None:
+    def read_document(self, wanted: DocumentToRead) -> None:
         """Say how much is saved of a document; read the rest and save it, apart from the
         conversation that is open."""
 

@@ -15,7 +15,7 @@ from app.machine.tuning.remembered import measured_of
 from app.machine.tuning.thread_bars import lookahead_lines
 from app.machine.tuning.threads_in_use import ThreadsInUse
 from app.program.settings import AUTO
-from app.program.state import Measured, TunedChoice
+from app.program.state import TunedChoice, TuningConditions
 from app.session.events import ThreadsChanged, TuningEnded
 from engine.errors import Cancelled, EngineError
 
@@ -46,7 +46,7 @@ class EngineTuning:
         recalled = engine_access.recall_tuned(model)
         self.doubt = recalled.doubt
         """Why what is remembered may not hold here; "" for no reason."""
-        self._measured: dict[TunedChoice, Measured] = {}
+        self._measured: dict[TunedChoice, TuningConditions] = {}
         """Of every choice that was measured."""
         if recalled.choice is not None and recalled.measured is not None:
             self._measured[recalled.choice] = recalled.measured

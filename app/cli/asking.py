@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 
 from app.conversations.conversation import Conversation
-from app.session.headless import LOOK_S, Talk
+from app.session.headless import LOOK_S, HeadlessChat
 from app.tools.toolbox import whole_arguments
 from engine.prompt.tools.calls import ToolCall
 
@@ -50,7 +50,7 @@ class CallQuestions:
     is one."""
 
     def __init__(self) -> None:
-        self.talk: Talk | None = None
+        self.talk: HeadlessChat | None = None
         self._agreed: set[tuple[str, str]] = set()
         """Servers and tools that are not asked about any more in ``_agreed_in``."""
         self._agreed_in: Conversation | None = None

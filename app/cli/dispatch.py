@@ -43,7 +43,7 @@ class ``NameOptions`` to collect them.
 """
 
 
-class _Ended(BaseException):
+class _TerminatedError(BaseException):
     """SIGTERM or SIGHUP arrived."""
 
     def __init__(self, exit_code: int) -> None:
@@ -84,7 +84,7 @@ def _guarded(work: Callable[[], int]) -> int:
         return _finish_output(work())
     except SystemExit as end:  # argparse leaves so
         return _finish_output(end.code if isinstance(end.code, int) else exit_codes.INTERNAL)
-    except _Ended as end:
+    except _TerminatedError as end:
         return end.exit_code
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
@@ -216,7 +216,7 @@ def _end(exit_code: int, _number: int, _frame: FrameType | None) -> NoReturn:
     """Unwind once: a second signal would interrupt the saving that the first one led to."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    raise _Ended(exit_code)
+    raise _TerminatedError(exit_code)
 
 
 def _finish_output(code: int) -> int:

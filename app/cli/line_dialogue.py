@@ -16,7 +16,7 @@ from app.conversations.conversation import Ending
 from app.conversations.lines import AGAINST_LOOPS, sources_line, whole_footer
 from app.conversations.locks import NO_LOCKS
 from app.conversations.rows import moment_text
-from app.conversations.store import OpenedConversation
+from app.conversations.store import LoadedConversation
 from app.machine.tuning.threads_in_use import describe
 from app.program import notices
 from app.program.refusals import say
@@ -25,7 +25,7 @@ from app.session import events
 from app.session.chat_session import LEFT_OUT, SENT_TOGETHER
 from app.session.commands import told_adapters
 from app.session.generation import describe_thinking
-from app.session.headless import NothingToDoError, Talk
+from app.session.headless import HeadlessChat, NothingToDoError
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.figures import count, size
@@ -50,7 +50,7 @@ def model_line(model: events.ModelLoaded, n_threads: int) -> str:
     return f"{model.full_name} · {model.quantization} · {tokens} · {n_threads} threads{thinking}"
 
 
-def what_happened(event: events.Event, talk: Talk) -> Iterator[str]:
+def what_happened(event: events.Event, talk: HeadlessChat) -> Iterator[str]:
     """Yield the lines that say what happened next to an answer, wherever there is no screen."""
     if isinstance(event, events.ConversationTakenUp):
         if event.trouble:
@@ -61,7 +61,7 @@ def what_happened(event: events.Event, talk: Talk) -> Iterator[str]:
         yield figures.dropped_turns(event.n_turns, event.n_tokens, event.read_tokens, event.read_s)
     elif isinstance(event, events.MessagesJoined):
         yield SENT_TOGETHER
-    elif isinstance(event, events.UnansweredLeftOut):
+    elif isinstance(event, events.PendingMessageLeftOut):
         yield LEFT_OUT
     elif isinstance(event, events.ToolsTold):
         yield event.line
@@ -77,7 +77,7 @@ class Dialogue:
         has_left: whether the user wants to leave.
     """
 
-    def __init__(self, talk: Talk, progress: ProgressLine) -> None:
+    def __init__(self, talk: HeadlessChat, progress: ProgressLine) -> None:
         self.talk = talk
         self._progress = progress
         self._told_id = self._told_trouble = ""
@@ -93,7 +93,7 @@ class Dialogue:
         self._is_announced = False
         self._tell_all(self.talk.begin(system))
 
-    def show_resumed(self, opened: OpenedConversation, told: list[events.Event]) -> None:
+    def show_resumed(self, opened: LoadedConversation, told: list[events.Event]) -> None:
         """Say which saved conversation goes on, and what its model made of it."""
         saved = opened.saved
         last = saved.conversation.last_reply

@@ -18,7 +18,7 @@ from app.cli.line_dialogue import Dialogue, model_line
 from app.cli.output import ProgressLine, follow_opening
 from app.conversations.journal import conversations_at_hand
 from app.conversations.locks import StoreError
-from app.conversations.store import OpenedConversation, Store, model_key
+from app.conversations.store import LoadedConversation, Store, model_key
 from app.models.library.choose_model import remember_opened
 from app.program import exit_codes
 from app.program.bundled_model import WHAT_IT_IS, is_starter
@@ -27,7 +27,7 @@ from app.program.remote_model import ModelPlace, RemoteModel
 from app.program.settings import NEW, Settings
 from app.session.events import Event
 from app.session.generation import GenerationChoice
-from app.session.headless import Talk
+from app.session.headless import HeadlessChat
 from app.tui import chat_options
 
 PROMPT = "> "
@@ -54,7 +54,7 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
     )
     may_read_ahead = partial(chat_options.may_read_ahead, settings)
     questions = CallQuestions()
-    talk = Talk(
+    talk = HeadlessChat(
         options,
         at_hand,
         settings.system_prompt,
@@ -97,7 +97,7 @@ def _serve(
     return _take_lines(dialogue)
 
 
-def _close(talk: Talk, is_hurried: bool) -> bool:
+def _close(talk: HeadlessChat, is_hurried: bool) -> bool:
     """Save everything; False if that failed."""
     unsaved = talk.close(is_hurried)
     if unsaved:
@@ -105,7 +105,7 @@ def _close(talk: Talk, is_hurried: bool) -> bool:
     return not unsaved
 
 
-def _last_conversation(store: Store | None, place: ModelPlace) -> OpenedConversation | None:
+def _last_conversation(store: Store | None, place: ModelPlace) -> LoadedConversation | None:
     """Open the conversation that was used last with a model; None if none can be opened."""
     is_resumed = store is not None and not is_starter(str(place))  # its context is for one try
     if store is None or not is_resumed:

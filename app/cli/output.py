@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from app.backend.status import Activity, EngineStatus
 from app.program.refusals import Refusal, say
 from app.session.events import Event, ModelFailed, ModelLoaded, PieceGenerated
-from app.session.headless import EndOfTurn, Talk
+from app.session.headless import EndOfTurn, HeadlessChat
 from app.text.clean_text import ScreenCleaner, clean_line
 from app.text.figures import size, whole_seconds
 
@@ -141,7 +141,7 @@ class AnswerOutput:
 
 
 def follow_opening(
-    talk: Talk,
+    talk: HeadlessChat,
     told: Iterable[Event],
     progress: ProgressLine,
     name: str,

@@ -10,7 +10,13 @@ from pathlib import Path
 
 from app.cli.output import ProgressLine
 from app.models.downloads import hub
-from app.models.downloads.pull import Prepared, carry_out, prepare, price_lines, progress_text
+from app.models.downloads.pull import (
+    PlannedDownload,
+    carry_out,
+    prepare,
+    price_lines,
+    progress_text,
+)
 from app.models.library.sha256 import given_sha256
 from app.program import exit_codes
 from app.program.refusals import Refusal
@@ -70,7 +76,7 @@ def _pause(pause_s: float) -> None:
     progress.clear()
 
 
-def _download(prepared: Prepared, web: Web, is_listed: bool) -> int:
+def _download(prepared: PlannedDownload, web: Web, is_listed: bool) -> int:
     progress = ProgressLine()
     try:
         path, header = carry_out(prepared, web, lambda now: progress.show(progress_text(now)))

@@ -14,14 +14,14 @@ from app.cli.output import ProgressLine, follow_opening
 from app.cli.reading import read_with_progress
 from app.conversations.journal import conversations_at_hand
 from app.conversations.locks import StoreError
-from app.conversations.store import MOST_TITLE_CHARS, OpenedConversation, Store
+from app.conversations.store import MOST_TITLE_CHARS, LoadedConversation, Store
 from app.documents.passages import announcement, fit, n_tokens, whole
 from app.documents.read import Document
 from app.program import exit_codes
 from app.program.refusals import Refusal, say
 from app.program.settings import Settings
 from app.session.events import ConversationReread, Event
-from app.session.headless import Talk
+from app.session.headless import HeadlessChat
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.chat.draft import Draft
@@ -52,7 +52,7 @@ def read(
     chosen = shell_options(settings, keeps_states=True)
     store = Store()
     at_hand = conversations_at_hand(settings, is_named=True)
-    talk = Talk(chosen, at_hand, settings.system_prompt, clock, progress.show_status)
+    talk = HeadlessChat(chosen, at_hand, settings.system_prompt, clock, progress.show_status)
     message = Draft().with_files(whole(reading.documents))
     before = _begun_before(store, message.text.strip(), talk.turns.conversation.system)
     try:
@@ -74,7 +74,7 @@ def read(
     return code
 
 
-def _begun_before(store: Store, text: str, system: str | None) -> OpenedConversation | None:
+def _begun_before(store: Store, text: str, system: str | None) -> LoadedConversation | None:
     """Open the conversation that was begun for the same documents, if nothing was asked in it."""
     for entry in (one for one in store.entries() if one.n_messages == 1):
         with suppress(StoreError):
@@ -87,11 +87,11 @@ def _begun_before(store: Store, text: str, system: str | None) -> OpenedConversa
 
 
 def _read(
-    talk: Talk,
+    talk: HeadlessChat,
     model: Path,
     documents: Sequence[Document],
     message: Draft,
-    before: OpenedConversation | None,
+    before: LoadedConversation | None,
     progress: ProgressLine,
 ) -> int:
     opened = follow_opening(talk, talk.open(model, before), progress, "jalopy read")
@@ -118,7 +118,7 @@ def _read(
     return _tell(talk, next(event for event in done if isinstance(event, ConversationReread)))
 
 
-def _tell(talk: Talk, reread: ConversationReread) -> int:
+def _tell(talk: HeadlessChat, reread: ConversationReread) -> int:
     if reread.trouble:
         if talk.turns.model is not None:
             n_ctx = talk.turns.model.n_ctx

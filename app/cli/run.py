@@ -23,10 +23,10 @@ from app.cli.line_dialogue import what_happened
 from app.cli.output import AnswerOutput, ProgressLine, follow_opening, write_answer
 from app.cli.standard_input import read_standard_input
 from app.conversations.conversation import Ending
-from app.conversations.journal import AtHand, conversations_at_hand
+from app.conversations.journal import Storage, conversations_at_hand
 from app.conversations.lines import reply_footer
 from app.conversations.locks import IN_USE, NO_LOCKS, StoreError
-from app.conversations.store import MOST_TITLE_CHARS, OpenedConversation, Store
+from app.conversations.store import MOST_TITLE_CHARS, LoadedConversation, Store
 from app.forms.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, bounded_form, read_form_file
 from app.models.library.known import real_model_line
 from app.program import exit_codes, garbage
@@ -36,7 +36,7 @@ from app.program.remote_model import RemoteModel
 from app.program.settings import Settings
 from app.reply.starter_fence import is_declined
 from app.session import events
-from app.session.headless import SAVING_PATIENCE_S, Talk
+from app.session.headless import SAVING_PATIENCE_S, HeadlessChat
 from app.text.clean_text import clean_line
 from app.text.figures import count, rate
 from app.text.json_line import json_line
@@ -134,7 +134,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     if options.session:
         at_hand = conversations_at_hand(settings, is_named=True)
     else:
-        at_hand = AtHand()
+        at_hand = Storage()
     saving = SavingWatch(progress)
 
     def watch(status: EngineStatus) -> None:
@@ -142,7 +142,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         saving.look(at_hand.journal.trouble)
 
     questions = CallQuestions()
-    talk = Talk(
+    talk = HeadlessChat(
         _engine_options(options, prompt, settings, form), at_hand, settings.system_prompt, clock,
         watch,
         may_run=questions.may_run,
@@ -234,7 +234,7 @@ def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
 
 class _Run:
     def __init__(
-        self, talk: Talk, options: RunOptions, progress: ProgressLine, settings: Settings
+        self, talk: HeadlessChat, options: RunOptions, progress: ProgressLine, settings: Settings
     ) -> None:
         self._talk = talk
         self._options = options
@@ -357,7 +357,7 @@ class SavingWatch:
         return bool(trouble)
 
 
-def go_on_with(name: str, talk: Talk) -> OpenedConversation | None:
+def go_on_with(name: str, talk: HeadlessChat) -> LoadedConversation | None:
     """Open the conversation with this title or number; None where one with this title begins.
 
     Raises:
@@ -381,7 +381,7 @@ def go_on_with(name: str, talk: Talk) -> OpenedConversation | None:
     return opened
 
 
-def _open_saved(store: Store, conversation_id: str, name: str) -> OpenedConversation:
+def _open_saved(store: Store, conversation_id: str, name: str) -> LoadedConversation:
     shown = clean_line(name, 40)
     try:
         opened = store.open(conversation_id)

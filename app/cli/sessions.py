@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from app.conversations import rows
-from app.conversations.foreign import Foreign, foreign_conversations
+from app.conversations.foreign import ForeignConversation, foreign_conversations
 from app.conversations.journal import Journal
 from app.conversations.store import Entry, Store, now_text
 from app.documents.text_file import bounded, open_file
@@ -206,7 +206,7 @@ def _archive_files(file: BinaryIO, shown: str) -> Iterator[tuple[str, bytes]]:
         ) from None
 
 
-def _import(found: Iterable[Foreign], store: Store) -> tuple[int, list[str]]:
+def _import(found: Iterable[ForeignConversation], store: Store) -> tuple[int, list[str]]:
     n_saved = 0
     lines = []
     for number, foreign in enumerate(found, 1):
@@ -229,7 +229,7 @@ def _counted(n: int, what: str) -> str:
     return f"{figures.count(n)} {noun}{space}{rest}"
 
 
-def _save(foreign: Foreign, store: Store) -> None:
+def _save(foreign: ForeignConversation, store: Store) -> None:
     journal = Journal(store, (lambda: foreign.began) if foreign.began else now_text)
     journal.begin(title=foreign.title)
     journal.note_settled(foreign.conversation)

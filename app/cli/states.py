@@ -22,7 +22,7 @@ from app.text.glyphs import cut
 from app.text.json_line import json_line
 
 if TYPE_CHECKING:
-    from engine.saved_state import Prefix, Stored
+    from engine.saved_state import Prefix, SegmentFile
 
 _DAY_S = 86400.0
 _MOST_COLUMNS = 120
@@ -63,7 +63,7 @@ def states(
     return exit_codes.OK
 
 
-def _prune(files: Sequence[Stored], older_days: float | None, kept_bytes: int) -> None:
+def _prune(files: Sequence[SegmentFile], older_days: float | None, kept_bytes: int) -> None:
     from engine.saved_state import drop_stored  # NumPy
 
     n_bytes = sum(file.n_bytes for file in files)

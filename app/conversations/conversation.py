@@ -130,7 +130,7 @@ TOOL = "tool"
 
 
 @record
-class Said:
+class PromptMessage:
     """A message of a request to a model."""
 
     role: str
@@ -181,12 +181,12 @@ class Conversation:
         """The newest reply, or None."""
         return next((m for m in reversed(self.messages) if m.role is Role.ASSISTANT), None)
 
-    def said(self, with_unanswered: bool = True) -> tuple[Said, ...]:
+    def said(self, with_unanswered: bool = True) -> tuple[PromptMessage, ...]:
         """Return the system prompt and what the context contains, as a request has it."""
         messages = self.messages[self.n_dropped :]
         if not with_unanswered and messages and messages[-1].role is Role.USER:
             messages.pop()
-        system = (Said(SYSTEM, self.system),) if self.system else ()
+        system = (PromptMessage(SYSTEM, self.system),) if self.system else ()
         return (
             *system,
             *(said_of(one, after) for one, after in zip_longest(messages, messages[1:])),
@@ -301,14 +301,16 @@ class Conversation:
         return cut
 
 
-def said_of(message: ChatMessage, after: ChatMessage | None = None) -> Said:
+def said_of(message: ChatMessage, after: ChatMessage | None = None) -> PromptMessage:
     """Return a message as a request has it; ``after``: the one that follows.
 
     Templates refuse calls without results: a reply with such calls is the text that the model
     wrote.
     """
     if message.role is Role.USER:
-        return Said(TOOL if message.results else USER, message.text, results=message.results)
+        return PromptMessage(
+            TOOL if message.results else USER, message.text, results=message.results
+        )
     if after is not None and after.results:
         calls = message.calls
     else:
@@ -322,4 +324,6 @@ def said_of(message: ChatMessage, after: ChatMessage | None = None) -> Said:
         fields = message.server_fields
     else:
         fields = None
-    return Said(ASSISTANT, text, calls, (), message.ids, message.raw, message.calls_at, fields)
+    return PromptMessage(
+        ASSISTANT, text, calls, (), message.ids, message.raw, message.calls_at, fields
+    )

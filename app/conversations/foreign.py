@@ -18,7 +18,7 @@ from typing import Any
 from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
 from app.conversations.foreign_formats import (
     ForeignMessage,
-    ForeignTalk,
+    RawConversation,
     conversations_in,
     lines_as_values,
     reader_of,
@@ -42,7 +42,7 @@ Values = Mapping[str, Any]
 
 
 @record
-class Foreign:
+class ForeignConversation:
     """One conversation of a file."""
 
     title: str
@@ -53,7 +53,7 @@ class Foreign:
     """How often what could not be taken over, by what it was: a noun, and what goes with it."""
 
 
-def foreign_conversations(raw: bytes) -> Iterator[Foreign]:
+def foreign_conversations(raw: bytes) -> Iterator[ForeignConversation]:
     """Yield the conversations of a file.
 
     Raises Refusal, which names no file: it is unknown, or has too many.
@@ -66,7 +66,7 @@ def foreign_conversations(raw: bytes) -> Iterator[Foreign]:
     for values in found:
         read = reader_of(values)
         if read is None:
-            yield Foreign("", Conversation(), "", {"entry without a conversation": 1})
+            yield ForeignConversation("", Conversation(), "", {"entry without a conversation": 1})
         else:
             yield _taken(read(values))
 
@@ -101,7 +101,7 @@ class _Turn:
     texts: list[str]
 
 
-def _taken(talk: ForeignTalk) -> Foreign:
+def _taken(talk: RawConversation) -> ForeignConversation:
     """Return a conversation of questions and answers in turn."""
     left_out = Counter[str]()
     left_out["message of another branch"] = max(0, talk.n_other)
@@ -131,7 +131,9 @@ def _taken(talk: ForeignTalk) -> Foreign:
     for turn in turns[:MOST_MESSAGES]:
         _add_turn(conversation, turn, left_out)
     title = clean_line(" ".join(text_of(talk.title).split()), MOST_TITLE_CHARS)
-    return Foreign(title, conversation, talk.began, {what: n for what, n in left_out.items() if n})
+    return ForeignConversation(
+        title, conversation, talk.began, {what: n for what, n in left_out.items() if n}
+    )
 
 
 def _joined(message: ForeignMessage, left_out: Counter[str]) -> str:

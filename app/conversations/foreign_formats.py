@@ -46,7 +46,7 @@ class ForeignMessage:
 
 
 @record
-class ForeignTalk:
+class RawConversation:
     """A conversation as its file has it."""
 
     messages: Sequence[ForeignMessage]
@@ -58,7 +58,7 @@ class ForeignTalk:
     system: Any = None
 
 
-Read = Callable[[Any], ForeignTalk]
+Read = Callable[[Any], RawConversation]
 
 
 def reader_of(values: Any) -> Read | None:
@@ -129,7 +129,7 @@ def conversations_in(values: Any) -> list[Any]:
 # ---- the formats
 
 
-def _own(values: Values) -> ForeignTalk:
+def _own(values: Values) -> RawConversation:
     messages = []
     for value in values["messages"]:
         if not isinstance(value, dict):
@@ -137,25 +137,27 @@ def _own(values: Values) -> ForeignTalk:
         messages.append(
             ForeignMessage(text_of(value.get("role")), [value.get("text")], values=value)
         )
-    return ForeignTalk(messages, began=moment(values.get("saved")), system=values.get("system"))
+    return RawConversation(messages, began=moment(values.get("saved")), system=values.get("system"))
 
 
-def _message_list(values: Any) -> ForeignTalk:
+def _message_list(values: Any) -> RawConversation:
     if isinstance(values, dict):
         about = values
     else:
         about = {}
     messages = about.get("messages", values)
     title = about.get("title") or about.get("name")
-    return ForeignTalk([_message(value) for value in messages], title, _began(about))
+    return RawConversation([_message(value) for value in messages], title, _began(about))
 
 
-def _sharegpt(values: Values) -> ForeignTalk:
+def _sharegpt(values: Values) -> RawConversation:
     messages = [_message(value) for value in values["conversations"]]
-    return ForeignTalk(messages, values.get("title"), _began(values), system=values.get("system"))
+    return RawConversation(
+        messages, values.get("title"), _began(values), system=values.get("system")
+    )
 
 
-def _llama_server(values: Values) -> ForeignTalk:
+def _llama_server(values: Values) -> RawConversation:
     conv = values["conv"]
     by_id = {
         value["id"]: value
@@ -169,10 +171,10 @@ def _llama_server(values: Values) -> ForeignTalk:
     messages = [_message(value) for value in branch if value.get("type") != "root"]
     n_roots = sum(value.get("type") == "root" for value in by_id.values() if value not in branch)
     n_other = max(0, len(by_id) - len(branch) - n_roots)
-    return ForeignTalk(messages, conv.get("name"), moment(conv.get("lastModified")), n_other)
+    return RawConversation(messages, conv.get("name"), moment(conv.get("lastModified")), n_other)
 
 
-def _chatgpt(values: Values) -> ForeignTalk:
+def _chatgpt(values: Values) -> RawConversation:
     nodes = {name: value for name, value in values["mapping"].items() if isinstance(value, dict)}
     branch = _Tree(nodes, "parent").branch(values.get("current_node"))
     messages = [
@@ -182,7 +184,7 @@ def _chatgpt(values: Values) -> ForeignTalk:
     ]
     n_all = sum(isinstance(node.get("message"), dict) for node in nodes.values())
     said = [message for message in messages if message.role != "system" or any(message.parts)]
-    return ForeignTalk(
+    return RawConversation(
         said, values.get("title"), moment(values.get("create_time")), n_all - len(messages)
     )
 
@@ -221,7 +223,7 @@ def _transcript(part: Any) -> Any:
     return part
 
 
-def _claude(values: Values) -> ForeignTalk:
+def _claude(values: Values) -> RawConversation:
     listed: list[Values] = [value for value in values["chat_messages"] if isinstance(value, dict)]
     by_id = {value["uuid"]: value for value in listed if _is_name(value.get("uuid"))}
     branch = listed
@@ -232,7 +234,7 @@ def _claude(values: Values) -> ForeignTalk:
     ):
         branch = _Tree(by_id, "parent_message_uuid").branch(values.get("current_leaf_message_uuid"))
     messages = [_claude_message(value) for value in branch]
-    return ForeignTalk(
+    return RawConversation(
         messages, values.get("name"), moment(values.get("created_at")), len(listed) - len(branch)
     )
 
@@ -265,7 +267,7 @@ def _attachment(file: Any) -> Any:
     return None
 
 
-def _open_webui(values: Values) -> ForeignTalk:
+def _open_webui(values: Values) -> RawConversation:
     chat = values["chat"]
     history = chat.get("history")
     if not isinstance(history, dict):
@@ -282,7 +284,9 @@ def _open_webui(values: Values) -> ForeignTalk:
     messages = [_without_reasoning(_message(value)) for value in branch]
     began = moment(values.get("created_at")) or moment(chat.get("timestamp"))
     title = chat.get("title") or values.get("title")
-    return ForeignTalk(messages, title, began, max(0, len(nodes) - len(branch)), chat.get("system"))
+    return RawConversation(
+        messages, title, began, max(0, len(nodes) - len(branch)), chat.get("system")
+    )
 
 
 def _without_reasoning(message: ForeignMessage) -> ForeignMessage:
@@ -296,9 +300,9 @@ def _without_reasoning(message: ForeignMessage) -> ForeignMessage:
     return ForeignMessage(message.role, parts, thought)
 
 
-def _lm_studio(values: Values) -> ForeignTalk:
+def _lm_studio(values: Values) -> RawConversation:
     messages = [_lm_studio_message(value) for value in values["messages"]]
-    return ForeignTalk(
+    return RawConversation(
         messages,
         values.get("name"),
         moment(values.get("createdAt")),

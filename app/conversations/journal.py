@@ -23,8 +23,8 @@ from app.conversations.locks import StoreError
 from app.conversations.quota import drop_oldest_states
 from app.conversations.store import (
     Change,
-    Held,
-    OpenedConversation,
+    LoadedConversation,
+    OpenConversation,
     Store,
     keep,
     note,
@@ -48,7 +48,7 @@ SWITCH_PATIENCE_S = 1.0
 
 
 @record
-class Partial:
+class PartialReply:
     """The running reply as far as it is written: its text as the screen has it, ids and raw text as
     the engine has."""
 
@@ -59,10 +59,10 @@ class Partial:
     is_edited: bool = False
 
 
-class Keeper:
+class SaverThread:
     """Changes one conversation on the disk until it is closed."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: OpenConversation) -> None:
         self.held = held
         self._condition = threading.Condition()
         self._changes: list[tuple[Change, bool]] = []
@@ -206,8 +206,8 @@ class Journal:
     ) -> None:
         self._store = store
         self.clock_text = clock_text
-        self._keeper: Keeper | None = None
-        self._former: list[Keeper] = []
+        self._keeper: SaverThread | None = None
+        self._former: list[SaverThread] = []
         """Of conversations that were left, until all of them is saved: they go on trying."""
         self._written: list[ChatMessage] = []
         self._waiting: list[str] = []
@@ -216,7 +216,7 @@ class Journal:
         context."""
         self.title = ""
         self._forked_from = ""
-        self._flushed = Partial()
+        self._flushed = PartialReply()
         self._is_trying = False
         self._model = self._written_model = ("", "")
         """Name and path of who answers from now on, and of whom the disk says that."""
@@ -243,7 +243,7 @@ class Journal:
             self._create(conversation)
             self.settle(patience_s, waits_for_room=False)
 
-    def adopt(self, opened: OpenedConversation) -> None:
+    def adopt(self, opened: LoadedConversation) -> None:
         """Go on with a conversation that was opened; one that is held elsewhere is copied by its
         next message."""
         saved = opened.saved
@@ -258,7 +258,7 @@ class Journal:
         self._forked_from = saved.forked_from
         self._n_dropped = saved.conversation.n_dropped
         self._written_model = (saved.model, saved.model_path)
-        self._keeper = Keeper(held)
+        self._keeper = SaverThread(held)
         if saved.has_pieces:
             self._add(
                 put(len(self._written) - 1, self._written[-1], saved.changed), is_durable=False
@@ -333,7 +333,7 @@ class Journal:
             self._add(note_use)
         self._add(note(waiting=json.dumps(self._waiting)))
 
-    def flush(self, conversation: Conversation, partial: Partial) -> None:
+    def flush(self, conversation: Conversation, partial: PartialReply) -> None:
         """Save the running reply as far as it is written."""
         before = self._flushed
         if self._store is None or (partial.text, partial.thought) == (before.text, before.thought):
@@ -361,7 +361,7 @@ class Journal:
             self._add(note(unsent=""), is_durable=False)
         self._catch_up(conversation)
         self._is_trying = False
-        self._flushed = Partial()
+        self._flushed = PartialReply()
 
     def note_dropped(self, conversation: Conversation) -> None:
         """Other messages are part of the context now."""
@@ -420,7 +420,7 @@ class Journal:
             self._drop_new()
             self._keeper = None
         self._is_trying = False
-        self._flushed = Partial()
+        self._flushed = PartialReply()
 
     def _drop_new(self) -> None:
         """Delete a conversation that was begun and left with nothing in it; no one holds it."""
@@ -466,7 +466,7 @@ class Journal:
 
     def _create(self, conversation: Conversation, waiting: str = "") -> None:
         assert self._store is not None
-        self._keeper = Keeper(self._store.create())
+        self._keeper = SaverThread(self._store.create())
         self._is_new = True
         first = _first_words(conversation, waiting)
         self.title = self.title or (f"{first} (copy)" if self._forked_from else first)
@@ -496,7 +496,7 @@ def _first_words(conversation: Conversation, waiting: str = "") -> str:
 
 
 @record
-class AtHand:
+class Storage:
     """The saved conversations."""
 
     journal: Journal = field(default_factory=Journal)
@@ -518,10 +518,10 @@ class AtHand:
                 self.store.look_after(time.time())
 
 
-def conversations_at_hand(settings: Settings, is_named: bool = False) -> AtHand:
+def conversations_at_hand(settings: Settings, is_named: bool = False) -> Storage:
     """Return what the settings want of them; one that the user has named is saved whatever they
     say."""
     if settings.save_conversations == "off" and not is_named:
-        return AtHand()
+        return Storage()
     store = Store()
-    return AtHand(Journal(store), store, settings.resume, settings.kv_states_quota_bytes)
+    return Storage(Journal(store), store, settings.resume, settings.kv_states_quota_bytes)

@@ -16,7 +16,7 @@ from app.program.small_file import read_bounded, replace_file
 from app.text.clean_text import clean_line
 
 if TYPE_CHECKING:
-    from engine.saved_state import Stored
+    from engine.saved_state import SegmentFile
 
 
 def drop_oldest_states(quota_bytes: int) -> int:
@@ -27,7 +27,7 @@ def drop_oldest_states(quota_bytes: int) -> int:
     return drop_stored(files, sum(file.n_bytes for file in files) - quota_bytes)
 
 
-def saved_files() -> list[Stored]:
+def saved_files() -> list[SegmentFile]:
     """Return all saved states in the order in which they may be dropped."""
     from engine.saved_state import stored_in
 

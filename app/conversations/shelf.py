@@ -39,7 +39,7 @@ _PAGES = re.compile(rf"^{PAGE_LINE.pattern}$", re.MULTILINE)
 
 
 @record
-class Shelved:
+class DocumentEntry:
     """A document on the shelf, without its text."""
 
     key: str
@@ -74,13 +74,13 @@ class Shelved:
         return counted(self.n_lines, "line")
 
 
-def shelved_in(store: Store) -> tuple[Shelved, ...]:
+def shelved_in(store: Store) -> tuple[DocumentEntry, ...]:
     """Return what is on the shelf, the document used last first. Raises StoreError."""
     found = store.select(partial(_documents, _off(store), _long(store))) or {}
     numbers = [int(one) for document in found.values() for one in document.conversations]
     segments = store.segments_of(numbers)
 
-    def states_bytes(document: Shelved) -> int:
+    def states_bytes(document: DocumentEntry) -> int:
         return sum(
             map(
                 size_of,
@@ -91,7 +91,7 @@ def shelved_in(store: Store) -> tuple[Shelved, ...]:
     return tuple(replace(one, states_bytes=states_bytes(one)) for one in found.values())
 
 
-def document_of(store: Store, shelved: Shelved) -> Document:
+def document_of(store: Store, shelved: DocumentEntry) -> Document:
     """Return a document with its text. Raises StoreError: it is not there any more."""
     message_id, at = shelved.place
     for name, text in (store.select(partial(_files_of, message_id)) or ([], set()))[0][at : at + 1]:
@@ -100,7 +100,7 @@ def document_of(store: Store, shelved: Shelved) -> Document:
     raise StoreError(f"{clean_line(shelved.name, 80)} is not on the shelf any more")
 
 
-def take_off(store: Store, shelved: Shelved, kept: Iterable[Path] = ()) -> None:
+def take_off(store: Store, shelved: DocumentEntry, kept: Iterable[Path] = ()) -> None:
     """Delete what was read of a document, and conversations of nothing else; others keep its text.
 
     Args:
@@ -196,9 +196,9 @@ def _file(store: Store) -> JsonFile:
 
 def _documents(
     off: list[str], long: list[_LongDocument], db: sqlite3.Connection
-) -> dict[str, Shelved]:
+) -> dict[str, DocumentEntry]:
     """Return the documents by their keys. ``long``: those whose passages may be in messages."""
-    found: dict[str, Shelved] = {}
+    found: dict[str, DocumentEntry] = {}
     n_chars = 0
     taken_off = set(off)
     sql = (
@@ -216,14 +216,14 @@ def _documents(
         n_chars += sum(len(text) for _, text in whole)
         used = clean_line(str(changed), 40), clean_line(str(title), MOST_TITLE_CHARS)
         named = [
-            Shelved(
+            DocumentEntry(
                 _key(name, text), name, _n_pages(name, text), text.count("\n") + 1,
                 len(text.encode()),
                 about_tokens(text), (message_id, at), *used, (), (),
             )
             for at, (name, text) in enumerate(whole)
         ] + [
-            Shelved(_key(name, path), name, n_pages, n_lines, 0, n_tokens, (0, 0), *used, (), (),
+            DocumentEntry(_key(name, path), name, n_pages, n_lines, 0, n_tokens, (0, 0), *used, (), (),
                     path=path)
             for path, name, n_pages, n_lines, n_tokens in long if name in passages_of
         ]  # fmt: skip

@@ -1,6 +1,6 @@
 """All conversations in one database: listing, searching, opening, renaming and deleting them.
 
-``Store`` finds and reads. ``Held`` is a conversation that is open here and nowhere else: ``apply``
+``Store`` finds and reads. ``OpenConversation`` is a conversation that is open here and nowhere else: ``apply``
 carries out what ``put``, ``keep``, ``piece`` and ``note`` return, in one transaction. A message is
 a row, a running reply a row for each piece. All is read as if a stranger had written it: sizes are
 bounded, texts cleaned, and a row that makes no sense is a missing message. A conversation's id is
@@ -95,7 +95,7 @@ class Entry:
 
 
 @dataclass
-class Saved:
+class SavedConversation:
     """A conversation with what is known of it."""
 
     conversation: Conversation = field(default_factory=Conversation)
@@ -133,12 +133,12 @@ class Saved:
 
 
 @record
-class OpenedConversation:
+class LoadedConversation:
     """A conversation that was opened."""
 
     id: str
-    saved: Saved
-    held: Held | None
+    saved: SavedConversation
+    held: OpenConversation | None
     """None for one that can only be copied."""
     notice: str = ""
     """A line about what was found; "" for nothing."""
@@ -218,7 +218,7 @@ def touch(db: sqlite3.Connection, number: int) -> None:
     db.execute("UPDATE conversation SET changed=changed WHERE id=?", (number,))
 
 
-class Held:
+class OpenConversation:
     """A conversation that is open here alone, until it is closed; without a number it begins with
     its first change."""
 
@@ -428,7 +428,7 @@ class Store:
 
     # ---- one of them
 
-    def read(self, conversation_id: str) -> Saved:
+    def read(self, conversation_id: str) -> SavedConversation:
         """Read a conversation, changing nothing."""
         number = _number(conversation_id)
         saved = self.select(lambda db: _saved(db, number))
@@ -436,7 +436,7 @@ class Store:
             raise StoreError("there is no such conversation")
         return saved
 
-    def open(self, conversation_id: str) -> OpenedConversation:
+    def open(self, conversation_id: str) -> LoadedConversation:
         """Open a conversation; one that is in use, or cannot be written, comes as a copy."""
         number = _number(conversation_id)
         saved = self.read(conversation_id)
@@ -444,7 +444,7 @@ class Store:
         held = None
         try:
             assert self.root is not None
-            held = Held(self.root, number, take(self.root, number))
+            held = OpenConversation(self.root, number, take(self.root, number))
             saved = self.read(conversation_id)
         except InUseError as error:
             obstacle = str(error)
@@ -455,13 +455,13 @@ class Store:
                 held.close()
             raise
         lines = (f"{obstacle}: you go on with a copy" if obstacle else "", saved.damage)
-        return OpenedConversation(
+        return LoadedConversation(
             conversation_id, saved, held, "; ".join(filter(None, lines)), obstacle
         )
 
-    def create(self) -> Held:
+    def create(self) -> OpenConversation:
         """Begin a conversation, with its first change."""
-        return Held(self.root)
+        return OpenConversation(self.root)
 
     def rename(self, conversation_id: str, title: str) -> None:
         """Give one that is not open another title."""
@@ -482,13 +482,13 @@ class Store:
             for backup in BACKUPS:
                 _delete_in_copy(self.root / backup, held.number)
 
-    def _take(self, conversation_id: str) -> Held:
+    def _take(self, conversation_id: str) -> OpenConversation:
         """Hold a conversation, which need not be one that can be read."""
         number = _number(conversation_id)
         if self.root is None or not self._rows("SELECT 1 FROM conversation WHERE id=?", number):
             raise StoreError("there is no such conversation")
         try:
-            return Held(self.root, number, take(self.root, number))
+            return OpenConversation(self.root, number, take(self.root, number))
         except OSError as error:
             raise StoreError(cause_of(error)) from None
 
@@ -583,7 +583,7 @@ def _number(conversation_id: str) -> int:
     return int(conversation_id)
 
 
-def _saved(db: sqlite3.Connection, number: int) -> Saved | None:
+def _saved(db: sqlite3.Connection, number: int) -> SavedConversation | None:
     columns = (
         "title, began, changed, model, model_path, unsent, forked_from, waiting, system, "
         "n_dropped, adapters"
@@ -618,7 +618,7 @@ def _saved(db: sqlite3.Connection, number: int) -> Saved | None:
     conversation.drop_gaps()
     conversation.note_sources()
     conversation.is_cut_off = conversation.awaits_reply
-    return Saved(
+    return SavedConversation(
         conversation,
         _title(title, conversation, queued),
         _line(began),

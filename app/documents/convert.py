@@ -24,7 +24,7 @@ from app.documents.mail import mail_text
 from app.documents.notebook import notebook_text
 from app.documents.pdf import pdf_text
 from app.documents.rich_text import rtf_text
-from app.documents.text_file import FAILED, MAX_SOURCE_BYTES, BoundedText, TextIsFull, bounded
+from app.documents.text_file import FAILED, MAX_SOURCE_BYTES, BoundedText, TextFullError, bounded
 from app.documents.web_page import html_text
 from app.documents.word import docx_text
 from app.program.refusals import Refusal
@@ -38,7 +38,7 @@ The rest of the time is for writing the beginning of the text.
 _MOST_NOTES = 5
 
 
-class TimeIsUp(BaseException):
+class ConversionTimeoutError(BaseException):
     """The time for a conversion is over. No handler of errors in a reader may catch it."""
 
 
@@ -88,9 +88,9 @@ def converted(kind: str, file: BinaryIO, text: BoundedText | None = None) -> str
     text = text or BoundedText()
     try:
         return CONVERTERS[kind](file, text)
-    except TextIsFull:
+    except TextFullError:
         return _beginning(text, "it is too long")
-    except TimeIsUp:
+    except ConversionTimeoutError:
         return _beginning(text, "it takes too long")
     except Refusal:
         raise
@@ -115,7 +115,7 @@ def _beginning(text: BoundedText, reason: str) -> str:
 
 
 def _raise_time_is_up(_number: int, _frame: FrameType | None) -> None:
-    raise TimeIsUp
+    raise ConversionTimeoutError
 
 
 def main() -> None:
@@ -132,7 +132,7 @@ def main() -> None:
     code = 0
     try:
         words = converted(kind, sys.stdin.buffer, text)
-    except (Refusal, TimeIsUp) as error:
+    except (Refusal, ConversionTimeoutError) as error:
         words = str(error) or "takes too long (save it as text)"
         code = FAILED
     signal.setitimer(signal.ITIMER_PROF, 0)

@@ -78,7 +78,7 @@ _EAST_ASIA = frozenset(
 )
 
 
-class NotText(Refusal):
+class NotTextError(Refusal):
     """Bytes are no text in any encoding."""
 
 
@@ -91,7 +91,7 @@ def decoded(raw: bytes, shown: str) -> str:
     if text is None:
         text = _unmarked(raw)
     if text is None:
-        raise NotText(f"{shown}: is not a text file")
+        raise NotTextError(f"{shown}: is not a text file")
     if not text and len(raw) > _LONGEST_MARK_BYTES:
         raise Refusal(f"{shown}: is in an encoding that cannot be told (save it as UTF-8)")
     return re.sub(r"\r\n?|\x85", "\n", text.replace("\0", ""))

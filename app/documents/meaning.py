@@ -42,7 +42,7 @@ class EmbeddingFile:
     """Changes with the file."""
 
 
-class Meaning:
+class EmbeddingIndex:
     """Compares texts by what they mean. Any thread may ask; what fails is as if there were no
     model.
 

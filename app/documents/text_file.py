@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from app.documents.encoding import NotText, decoded
+from app.documents.encoding import NotTextError, decoded
 from app.documents.kinds import HEAD_BYTES, KindRefusal, advice_for, refuse_other_kind
 from app.documents.letters import plain_letters
 from app.program.refusals import Refusal
@@ -60,7 +60,7 @@ def read_text_file(path: Path) -> str:
     try:
         refuse_other_kind(suffix, raw[:HEAD_BYTES])
         text = decoded(raw, shown)
-    except NotText:
+    except NotTextError:
         raise Refusal(f"{shown}: {advice_for(suffix)}") from None
     except KindRefusal as refusal:
         raise Refusal(f"{shown}: {refusal}") from None
@@ -151,7 +151,7 @@ def attached(name: str, text: str) -> str:
     return f"{clean_line(name, 120)}:\n{fence}\n{text}\n{fence}\n"
 
 
-class TextIsFull(Refusal):
+class TextFullError(Refusal):
     """A document has more text than is taken."""
 
 
@@ -176,7 +176,7 @@ class BoundedText:
         """Append a piece. Raises TextIsFull: it is too much."""
         self._room -= len(piece)
         if self._room < 0:
-            raise TextIsFull(
+            raise TextFullError(
                 f"holds more than {MAX_TEXT_CHARS >> 20} million characters (cut it first)"
             )
         self._pieces.append(piece)

@@ -269,7 +269,7 @@ def _follow(channel: socket.socket, vocabulary: FormVocabulary | None, prepared:
             return ids_of(_next(channel)[1])
 
         vocabulary.asks = ask
-        _Following(channel, prepared, form).run()
+        _FormProgress(channel, prepared, form).run()
     except _RefusedError as refused:
         why = str(refused)
     except RecursionError:
@@ -286,7 +286,7 @@ class _RefusedError(Exception):
     """The form cannot be used; the message says why, to follow its name."""
 
 
-class _Following:
+class _FormProgress:
     """How far one reply has come in its form."""
 
     def __init__(self, channel: socket.socket, prepared: Any, form: Mapping[str, Any]) -> None:

@@ -47,7 +47,7 @@ class TunedChoice:
 
 
 @record
-class Measured:
+class TuningConditions:
     """The circumstances under which a choice proved best, which tell whether it may have become
     outdated."""
 
@@ -66,7 +66,7 @@ class ProgramState:
     """By machine and model, as the tuner names them."""
     theme: str | None = None
     """The theme that was chosen last on the screen."""
-    tuned_when: Mapping[str, Measured] = field(default_factory=dict)
+    tuned_when: Mapping[str, TuningConditions] = field(default_factory=dict)
     """Under the same names; choices made by hand were not measured."""
     thinking: Mapping[str, str] = field(default_factory=dict)
     """How much each model shall think, by the path of its file; models that think as they do by
@@ -150,7 +150,10 @@ def remember_generation(model_key: str, chosen: Mapping[str, float]) -> str | No
 
 
 def remember_tuned(
-    key: str, choice: TunedChoice | None, measured: Measured | None = None, without: str = ""
+    key: str,
+    choice: TunedChoice | None,
+    measured: TuningConditions | None = None,
+    without: str = "",
 ) -> str | None:
     """Note what was chosen for one machine and model, or forget it, as ``without``; return a line
     where that failed."""

@@ -132,7 +132,7 @@ def _numbered(words: Sequence[str]) -> list[str]:
     return found
 
 
-class Talked:
+class DialogueFacts:
     """What a conversation's messages have told, and what the last of them asked for."""
 
     def __init__(self) -> None:
@@ -247,7 +247,7 @@ class KnownQuestions:
             self._by_letter.setdefault(word[:1], []).append(word)
         self._fits_of = lru_cache(2 * MOST_MESSAGES)(self._found)
 
-    def answers(self, text: str, talked: Talked) -> tuple[list[str], bool]:
+    def answers(self, text: str, talked: DialogueFacts) -> tuple[list[str], bool]:
         """Return what training has for a message, and whether its very words are known; note what
         it tells."""
         if len(text) > MOST_CHARS:
@@ -300,7 +300,7 @@ class KnownQuestions:
         longest = [one for one in names if not any(set(one[1]) < set(other[1]) for other in names)]
         return sorted(longest, key=lambda one: words.index(one[1][0]))
 
-    def _said(self, fit: _Fit, talked: Talked) -> list[str]:
+    def _said(self, fit: _Fit, talked: DialogueFacts) -> list[str]:
         kind = fit.kind
         key = fit.key
         if kind.name == "same" and talked.kind is not None:
@@ -318,7 +318,7 @@ class KnownQuestions:
         talked.key = key
         return kind.answers(key)
 
-    def _told(self, about: str, whose: str, talked: Talked) -> list[str]:
+    def _told(self, about: str, whose: str, talked: DialogueFacts) -> list[str]:
         value = talked.told.get(f"{about} {whose}")
         if value is None and talked.has_missed:
             return []
@@ -330,7 +330,7 @@ class KnownQuestions:
             )
         ]
 
-    def _told_by(self, text: str, talked: Talked) -> str:
+    def _told_by(self, text: str, talked: DialogueFacts) -> str:
         """Note what a message tells and return the answer to it; "" where it tells nothing."""
         text = re.sub(
             r"(?i)^im\b",

@@ -21,8 +21,8 @@ from app.reply.known_questions import (
     MOST_CHARS,
     MOST_MESSAGES,
     OF_ONESELF,
+    DialogueFacts,
     KnownQuestions,
-    Talked,
     folded,
 )
 
@@ -37,7 +37,9 @@ _MOST_SEARCHED_CHARS = 2000
 """Characters of a message's beginning and end that are looked through for signs of need."""
 
 
-def fence_of(model: Model, chat: ChatPrompt | None, begun: Sequence[int] = ()) -> OneOf | None:
+def fence_of(
+    model: Model, chat: ChatPrompt | None, begun: Sequence[int] = ()
+) -> AllowedTexts | None:
     """Return what holds the next reply of the starter model to what it knows.
 
     Args:
@@ -53,7 +55,7 @@ def fence_of(model: Model, chat: ChatPrompt | None, begun: Sequence[int] = ()) -
     answers = [model.tokenizer.encode(text, bos=False, special=False) for text in texts]
     left = [ids[len(begun) :] for ids in answers if ids[: len(begun)] == list(begun)]
     if left:
-        return OneOf(left, model.tokenizer)
+        return AllowedTexts(left, model.tokenizer)
     return None
 
 
@@ -61,7 +63,7 @@ def answers_to(said: Sequence[str]) -> list[str]:
     """Return what the starter model may answer to the last of a user's messages: at least one
     text."""
     fence = _fence()
-    talked = Talked()
+    talked = DialogueFacts()
     for earlier in said[-MOST_MESSAGES:-1]:
         fence.known.answers(earlier, talked)
     if said:
@@ -82,7 +84,7 @@ def is_declined(reply: str) -> bool:
     return reply.strip() in _fence().beyond
 
 
-class OneOf:
+class AllowedTexts:
     """Holds a reply to one of some texts: a ``Constraint`` of the engine."""
 
     def __init__(self, texts: Iterable[Sequence[int]], tokenizer: Tokenizer) -> None:

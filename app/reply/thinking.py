@@ -71,7 +71,7 @@ def is_opening_of(reply: str, opening: str, has_thought: bool) -> bool:
     return not has_thought
 
 
-class _Where(Enum):
+class _ReplyPart(Enum):
     """Which part of a reply its text has come to."""
 
     START = "start"
@@ -88,7 +88,7 @@ class ThinkingSplitter:
     def __init__(self, opened: ThoughtMarker | None = None) -> None:
         self._opened = opened
         self._marker: ThoughtMarker | None = None
-        self._where = _Where.START
+        self._where = _ReplyPart.START
         self._held = ""
         self._trims = False
         self._frame = ""
@@ -108,14 +108,14 @@ class ThinkingSplitter:
     def is_thinking(self) -> bool:
         """Whether the text so far ends inside a block, or where another may follow."""
         return self.is_open or (
-            self._where is _Where.AFTER and bool(self._marker and self._marker.again)
+            self._where is _ReplyPart.AFTER and bool(self._marker and self._marker.again)
         )
 
     @property
     def is_open(self) -> bool:
         """Whether the text so far ends inside a block that was not closed."""
-        return self._where is _Where.THOUGHT or (
-            self._where is _Where.START and self._opened is not None
+        return self._where is _ReplyPart.THOUGHT or (
+            self._where is _ReplyPart.START and self._opened is not None
         )
 
     def push(self, text: str) -> ThoughtSplit:
@@ -127,11 +127,11 @@ class ThinkingSplitter:
         where = None
         while where is not self._where:
             where = self._where
-            if where is _Where.START:
+            if where is _ReplyPart.START:
                 self._begin()
-            elif where is _Where.THOUGHT:
+            elif where is _ReplyPart.THOUGHT:
                 thought += self._think()
-            elif where is _Where.AFTER:
+            elif where is _ReplyPart.AFTER:
                 self._go_on()
             else:
                 answer += self._answer()
@@ -141,15 +141,15 @@ class ThinkingSplitter:
         """The text is complete: return what was held back."""
         held = self._held
         self._held = ""
-        if self._where is _Where.START and self._opened is not None:
+        if self._where is _ReplyPart.START and self._opened is not None:
             self._enter_thought(self._opened, "")
             held = held.lstrip()
-        elif self._where is _Where.START:
-            self._where = _Where.ANSWER
-        elif self._where is _Where.AFTER:
+        elif self._where is _ReplyPart.START:
+            self._where = _ReplyPart.ANSWER
+        elif self._where is _ReplyPart.AFTER:
             self._enter_answer("")
         self.part_chars += len(held)
-        if self._where is _Where.THOUGHT:
+        if self._where is _ReplyPart.THOUGHT:
             return ThoughtSplit(thought=held)
         if self._trims:
             held = held.lstrip()
@@ -172,14 +172,14 @@ class ThinkingSplitter:
         if self._opened is not None:
             self._enter_thought(self._opened, text)
         else:
-            self._where = _Where.ANSWER
+            self._where = _ReplyPart.ANSWER
 
     def _think(self) -> str:
         assert self._marker is not None
         self._held = self._trimmed(self._held)
         text, tag, rest = self._held.partition(self._marker.closing)
         if tag:
-            self._where = _Where.AFTER
+            self._where = _ReplyPart.AFTER
             self._held = rest
             return text
         keep = _overlap(text, self._marker.closing)
@@ -224,13 +224,13 @@ class ThinkingSplitter:
 
     def _enter_thought(self, marker: ThoughtMarker, text: str) -> None:
         self._marker = marker
-        self._where = _Where.THOUGHT
+        self._where = _ReplyPart.THOUGHT
         self._held = text
         self.has_block = self._trims = True
         self.part_chars = 0
 
     def _enter_answer(self, text: str, frame: str = "") -> None:
-        self._where = _Where.ANSWER
+        self._where = _ReplyPart.ANSWER
         self._held = text
         self._frame = frame
         self._trims = True

@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any
 from app.backend.local.model import LocalModel, TurnPrompt
 from app.backend.local.saved_states import SavedStates
 from app.backend.reply import REPEATS
-from app.conversations.conversation import ASSISTANT, Said
+from app.conversations.conversation import ASSISTANT, PromptMessage
 from app.forms.constraint import Forms
 from app.reply.thinking import ThinkingSplitter
 from app.server.answer_form import reply_form
 from app.server.api_error import ApiError, invalid, unsupported
 from app.server.conversation import as_taken, n_bytes_of
-from app.server.job import Ended, Job, PromptTaken, ReplyPiece, TokenChance
+from app.server.job import Finish, Job, PromptTaken, ReplyPiece, TokenChance
 from app.server.log import log
-from app.server.order import Order
+from app.server.order import CompletionRequest
 from app.server.sampling_fields import resolved
 from app.session import samplers
-from app.session.request import Begun, Request
+from app.session.request import Continuation, Request
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.thought_markers import opened_by
 from engine.prompt.tools.calls import ToolCall
 from engine.prompt.tools.formats import CallFormat
-from engine.prompt.tools.split import CallSplitter, Told
+from engine.prompt.tools.split import CallSplitter, SplitResult
 from engine.tokenizer.pauses import pausing
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Answering:
         self.sampling = samplers.make_sampling(self.local.settings, self.local.model, self.thinking)
         self._forms = Forms(self.local.model.tokenizer)
 
-    def n_held(self, order: Order) -> int:
+    def n_held(self, order: CompletionRequest) -> int:
         """Return how many of a conversation's messages, or of a text's first tokens, are held since
         the last request.
 
@@ -73,7 +73,7 @@ class Answering:
             return self.local.session.reusable(order.prompt)
         return 0
 
-    def answer(self, job: Job) -> Ended:
+    def answer(self, job: Job) -> Finish:
         """Compute the reply and tell its pieces.
 
         Raises:
@@ -101,19 +101,19 @@ class Answering:
             raise self._too_long(order, f"{len(ids)} tokens")
         if order.writes_nothing:
             job.tell(PromptTaken())
-            return Ended("length", len(ids))
+            return Finish("length", len(ids))
         self.states.bring_back(ids)
         with self._following(job, prompt, how) as constraint:
             return self._written(job, prompt, how, constraint)
 
     def _written(
         self, job: Job, prompt: TurnPrompt, how: CallFormat | None, constraint: Constraint | None
-    ) -> Ended:
+    ) -> Finish:
         """Write the reply to a prompt."""
         order = job.order
         local = self.local
         chat = prompt.chat
-        telling = _Telling(
+        telling = _ReplyStreamer(
             job, local.model, opened_by(prompt.opening) if chat is not None else None, how
         )
         settings = local.settings
@@ -148,7 +148,7 @@ class Answering:
             calls_at = len(order.begun + reply.text) - telling.tail_chars
             ids = (*reply.after, *reply.ids)
             local.note_reply(
-                Said(
+                PromptMessage(
                     ASSISTANT,
                     order.begun + telling.answer,
                     tuple(telling.calls),
@@ -166,7 +166,7 @@ class Answering:
             reason = "tool_calls"
         counts = len(reply.prompt_ids), meter.reused_tokens, meter.tokens, telling.n_thought
         times = meter.prefill_s, meter.generating_s
-        return Ended(reason, *counts, *times, n_repeated_chars=reply.n_cut_chars, call_doubt=doubt)
+        return Finish(reason, *counts, *times, n_repeated_chars=reply.n_cut_chars, call_doubt=doubt)
 
     def _step(self) -> None:
         """Between two steps of the computation."""
@@ -202,7 +202,7 @@ class Answering:
         finally:
             constraint.close()
 
-    def _refuse_long(self, order: Order) -> None:
+    def _refuse_long(self, order: CompletionRequest) -> None:
         """Refuse a prompt whose bytes alone say that it cannot fit: its tokens would take long to
         find."""
         n_ctx = self.local.session.n_ctx
@@ -215,7 +215,7 @@ class Answering:
         if n_bytes > n_ctx * self.local.model.tokenizer.most_token_bytes:
             raise self._too_long(order, f"{n_bytes} bytes")
 
-    def _too_long(self, order: Order, size: str) -> ApiError:
+    def _too_long(self, order: CompletionRequest, size: str) -> ApiError:
         sizes = (
             f"{size}, but the context holds {self.local.session.n_ctx} tokens, the answer included"
         )
@@ -225,7 +225,7 @@ class Answering:
             param = "prompt"
         return ApiError(f"the prompt has {sizes}", param=param, code="context_length_exceeded")
 
-    def _prompt(self, order: Order) -> TurnPrompt:
+    def _prompt(self, order: CompletionRequest) -> TurnPrompt:
         local = self.local
         if order.is_chat:
             if order.thinking is None:
@@ -239,7 +239,10 @@ class Answering:
             local.use_tools(order.tools.items if order.tools is not None and knows_tools else ())
             said = as_taken(order.messages, local.chat.takes)
             return local.prompt(
-                Request(said, Begun(Said(ASSISTANT, order.begun)) if order.begun else None)
+                Request(
+                    said,
+                    Continuation(PromptMessage(ASSISTANT, order.begun)) if order.begun else None,
+                )
             )
         tokenizer = local.model.tokenizer
         prompt = order.prompt
@@ -251,7 +254,7 @@ class Answering:
         return TurnPrompt(ids)
 
 
-class _Telling:
+class _ReplyStreamer:
     """Tells a reply as clients take it: thought, answer and calls apart, each token's chances with
     its text."""
 
@@ -331,7 +334,7 @@ class _Telling:
             if is_last:
                 rest = self._calls.flush()
             else:
-                rest = Told()
+                rest = SplitResult()
             answer = told.text + rest.text
             calls = self._named(told.calls + rest.calls)
         if not answer and not thought and not calls:

@@ -17,7 +17,7 @@ SLICE_S = 0.02
 """How long a reply waits for such work between two of its tokens."""
 
 
-class Aside:
+class BackgroundTask:
     """One piece of work. It has a thread of its own, which runs only while the engine's thread
     waits for it.
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.server.api_error import ApiError
-from app.server.job import Ended, Happening, PromptTaken, ReplyPiece, TokenChance
-from app.server.order import Order
+from app.server.job import Finish, Happening, PromptTaken, ReplyPiece, TokenChance
+from app.server.order import CompletionRequest
 from engine.prompt.tools.calls import ToolCall
 
 
@@ -24,7 +24,7 @@ class CompletionBody:
     still_here = None
     """What says that a stream goes on; None for a comment."""
 
-    def __init__(self, order: Order, model_id: str) -> None:
+    def __init__(self, order: CompletionRequest, model_id: str) -> None:
         self._order = order
         if order.is_chat:
             kind = "chat.completion"
@@ -42,9 +42,9 @@ class CompletionBody:
         self._n_chars = Counter[int]()
         self._n_calls = Counter[int]()
         """Of each answer, by its index."""
-        self._ended: list[Ended] = []
+        self._ended: list[Finish] = []
 
-    def whole(self, replies: Sequence[tuple[ReplyPiece, Ended]]) -> dict[str, Any]:
+    def whole(self, replies: Sequence[tuple[ReplyPiece, Finish]]) -> dict[str, Any]:
         """Return the replies in one object: all of each, and its end."""
         choices = [
             self._whole_choice(at, piece, ended) for at, (piece, ended) in enumerate(replies)
@@ -55,7 +55,7 @@ class CompletionBody:
             "usage": self._usage([ended for _, ended in replies]),
         }
 
-    def _whole_choice(self, at: int, piece: ReplyPiece, ended: Ended) -> dict[str, Any]:
+    def _whole_choice(self, at: int, piece: ReplyPiece, ended: Finish) -> dict[str, Any]:
         content: dict[str, Any] = {"text": piece.answer}
         if self._order.is_chat:
             content = {"message": {"role": "assistant", "content": piece.answer, "refusal": None}}
@@ -110,7 +110,7 @@ class CompletionBody:
             self._n_calls[at] += len(piece.calls)
         return delta
 
-    def _usage(self, ends: Sequence[Ended]) -> dict[str, Any]:
+    def _usage(self, ends: Sequence[Finish]) -> dict[str, Any]:
         """Return the tokens of all replies; those of a prompt count once."""
         prompt_tokens = sum(ended.prompt_tokens for ended in ends) // self._order.n_answers
         tokens = sum(ended.tokens for ended in ends)
@@ -157,7 +157,7 @@ class CompletionBody:
         }
 
 
-def remarks(ended: Ended) -> dict[str, Any]:
+def remarks(ended: Finish) -> dict[str, Any]:
     """Return what is odd about a reply: that it was ended since it repeated itself, by vLLM's name;
     and why what looks like a call is none."""
     if ended.n_repeated_chars:

@@ -67,7 +67,7 @@ def serve(
         )
     path = choose_model(model, settings)
     garbage.keep_memory_together()
-    from app.server.running import Running
+    from app.server.running import RunningServer
 
     with listen(host, port) as listener:
         model_id = alias or (model_id_of(path) if model and path else "")
@@ -77,7 +77,7 @@ def serve(
         else:
             served = None
         names = (host, *allow_host)
-        return Running(
+        return RunningServer(
             served, settings, listener, model_id, names, api_key, most_waiting, most_at_once, idle_s
         ).run()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, Said
+from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, PromptMessage
 from app.server.api_error import invalid
 from engine.prompt.tools.calls import CallResult, ToolCall
 
@@ -19,8 +19,8 @@ Takes = Callable[[tuple[str, ...]], bool]
 
 
 def arranged(
-    said: Sequence[Said], place: str, message: str = "a message of role tool"
-) -> tuple[tuple[Said, ...], str]:
+    said: Sequence[PromptMessage], place: str, message: str = "a message of role tool"
+) -> tuple[tuple[PromptMessage, ...], str]:
     """Return the messages to answer, and the beginning of the reply where the last one is the
     assistant's.
 
@@ -41,13 +41,13 @@ def arranged(
     else:
         begun = ""
     system = "\n\n".join(one.text for one in found[:n_system] if one.text)
-    found = [*([Said(SYSTEM, system)] if system else []), *found[n_system:]]
-    return tuple(found) or (Said(USER, ""),), begun
+    found = [*([PromptMessage(SYSTEM, system)] if system else []), *found[n_system:]]
+    return tuple(found) or (PromptMessage(USER, ""),), begun
 
 
-def _joined(said: Iterable[Said], role: str) -> list[Said]:
+def _joined(said: Iterable[PromptMessage], role: str) -> list[PromptMessage]:
     """Join neighbouring messages of a role."""
-    found: list[Said] = []
+    found: list[PromptMessage] = []
     for one in said:
         if one.role == role and found and found[-1].role == role:
             text = "\n\n".join(text for text in (found[-1].text, one.text) if text)
@@ -57,12 +57,12 @@ def _joined(said: Iterable[Said], role: str) -> list[Said]:
     return found
 
 
-def _with_results(said: Sequence[Said], place: str, message: str) -> list[Said]:
+def _with_results(said: Sequence[PromptMessage], place: str, message: str) -> list[PromptMessage]:
     """Put results next to their calls: they may come anywhere before the assistant's next
     message."""
     if said and said[-1].calls:
         raise invalid(place, f"ends with calls of tools: each needs {message} with its result")
-    found: list[Said] = []
+    found: list[PromptMessage] = []
     starts = [at for at, one in enumerate(said) if one.role == ASSISTANT or at == 0]
     for start, end in zip(starts, [*starts[1:], len(said)], strict=True):
         results = []
@@ -79,7 +79,7 @@ def _with_results(said: Sequence[Said], place: str, message: str) -> list[Said]:
                     replace(one, results=(CallResult(call.name, one.text, call.call_id),))
                 )
             elif one.role != ASSISTANT:
-                others.append(Said(USER, one.text) if one.role == TOOL else one)
+                others.append(PromptMessage(USER, one.text) if one.role == TOOL else one)
         reply = said[start]
         calls = tuple(one for one in reply.calls if not any(one is other for other in unanswered))
         if reply.role == ASSISTANT and (reply.text or calls or not reply.calls):
@@ -88,7 +88,7 @@ def _with_results(said: Sequence[Said], place: str, message: str) -> list[Said]:
     return found
 
 
-def _call_of(result: Said, unanswered: Sequence[ToolCall]) -> ToolCall | None:
+def _call_of(result: PromptMessage, unanswered: Sequence[ToolCall]) -> ToolCall | None:
     """Return the call that a result answers: the one with its id, or the next one where it names
     none."""
     if result.results:
@@ -100,25 +100,25 @@ def _call_of(result: Said, unanswered: Sequence[ToolCall]) -> ToolCall | None:
     return next((call for call in unanswered if call.call_id == wanted), None)
 
 
-def as_taken(said: Sequence[Said], takes: Takes) -> tuple[Said, ...]:
+def as_taken(said: Sequence[PromptMessage], takes: Takes) -> tuple[PromptMessage, ...]:
     """Return a conversation in an order that a template takes; what it has no place for becomes a
     user's turn."""
     n_system = int(said[0].role == SYSTEM)
     first = list(said[:n_system])
     later = list(said[n_system:])
     if any(one.role == SYSTEM for one in later) and not takes((USER, ASSISTANT, SYSTEM, USER)):
-        later = [Said(USER, one.text) if one.role == SYSTEM else one for one in later]
+        later = [PromptMessage(USER, one.text) if one.role == SYSTEM else one for one in later]
     if not later and not takes((SYSTEM,)):
-        later = [Said(USER, one.text) for one in first]
+        later = [PromptMessage(USER, one.text) for one in first]
         first = []
     if later and later[0].role == ASSISTANT and not takes((ASSISTANT, USER)):
-        later = [Said(USER, ""), *later]
+        later = [PromptMessage(USER, ""), *later]
     pairs = {one.role for one, other in pairwise(later) if one.role == other.role}
     if USER in pairs and not takes((USER, USER)):
         later = _joined(later, USER)
     return (*first, *later)
 
 
-def n_bytes_of(said: Iterable[Said]) -> int:
+def n_bytes_of(said: Iterable[PromptMessage]) -> int:
     """Return the bytes of what users, tools and the system say: templates print all of it."""
     return sum(len(one.text.encode("utf-8", "replace")) for one in said if one.role != ASSISTANT)

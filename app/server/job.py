@@ -13,7 +13,7 @@ from functools import partial
 
 from app.backend.engine_state import Stoppable
 from app.server.api_error import ApiError
-from app.server.order import Order
+from app.server.order import CompletionRequest
 from app.text.record import record
 from engine.errors import Cancelled
 from engine.prompt.tools.calls import ToolCall
@@ -62,7 +62,7 @@ class ReplyPiece:
 
 
 @record
-class Ended:
+class Finish:
     """The reply is over."""
 
     reason: str
@@ -83,7 +83,7 @@ class Ended:
     """Why what looks like a call is none; "" where nothing does."""
 
 
-Happening = PromptTaken | ReplyPiece | Ended
+Happening = PromptTaken | ReplyPiece | Finish
 
 
 class Job:
@@ -94,7 +94,7 @@ class Job:
     """
 
     def __init__(
-        self, order: Order, peer: str, index: int, tell: Callable[[Happening], object]
+        self, order: CompletionRequest, peer: str, index: int, tell: Callable[[Happening], object]
     ) -> None:
         self.order = order
         self.peer = peer
@@ -115,7 +115,7 @@ class Job:
         if self.is_cancelled:
             raise Cancelled
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: Finish) -> None:
         """Nothing follows."""
         self._running = None
         self.tell(ended)
@@ -128,11 +128,13 @@ class Job:
             running.cancel()
 
 
-class Asked:
+class PendingRequest:
     """The answers to one request, for its reader in the event loop; ``drop``: ends what still runs
     or waits of them."""
 
-    def __init__(self, order: Order, peer: str, drop: Callable[[Sequence[Job]], object]) -> None:
+    def __init__(
+        self, order: CompletionRequest, peer: str, drop: Callable[[Sequence[Job]], object]
+    ) -> None:
         self.order = order
         self._came: asyncio.Queue[tuple[int, Happening]] = asyncio.Queue()
         # Not a method: jobs that point to this object would keep both until the garbage collector

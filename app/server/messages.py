@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, Said
+from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, PromptMessage
 from app.server.api_error import ApiError, invalid, unsupported
 from app.server.fields import Fields, kind_of, whole_text
 from app.text.record import record
@@ -64,7 +64,7 @@ class Tools:
     serves."""
 
 
-def read_messages(fields: Fields) -> list[Said]:
+def read_messages(fields: Fields) -> list[PromptMessage]:
     """Return who says what, in the order of the request.
 
     Raises ApiError: a message cannot be read.
@@ -75,7 +75,7 @@ def read_messages(fields: Fields) -> list[Said]:
     return [read_message(fields.item(item, f"messages[{at}]")) for at, item in enumerate(items)]
 
 
-def read_message(message: Fields) -> Said:
+def read_message(message: Fields) -> PromptMessage:
     """Read one message. Raises ApiError: it cannot be read, or is no text."""
     role = message.text("role")
     if role not in _ROLES:
@@ -110,7 +110,7 @@ def read_message(message: Fields) -> Said:
     if not text and role == ASSISTANT and not calls:
         text = message.text("refusal") or ""
     message.ignore_rest()
-    return Said(role, text, calls, results)
+    return PromptMessage(role, text, calls, results)
 
 
 def read_id(item: Fields, name: str) -> str:

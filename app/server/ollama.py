@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from app.conversations.conversation import SYSTEM, USER, Said
+from app.conversations.conversation import SYSTEM, USER, PromptMessage
 from app.server.answer_form import read_form
 from app.server.api_error import ApiError
 from app.server.conversation import arranged
 from app.server.fields import Fields, whole_text
-from app.server.job import Ended, Happening, PromptTaken, ReplyPiece
+from app.server.job import Finish, Happening, PromptTaken, ReplyPiece
 from app.server.messages import MOST_MESSAGES, read_messages, read_tools
 from app.server.order import (
     NEUTRAL,
-    Order,
+    CompletionRequest,
     read_effort,
     read_limit,
     read_stops,
@@ -36,7 +36,7 @@ _NO_TIME = re.compile(r"[-+]?(0+|(0+\.?0*(h|m|s|ms|us|µs|μs|ns))+)")
 """Durations of Go that are none, as ``keep_alive`` has them."""
 
 
-def chat_order(fields: Fields, only: str) -> Order:
+def chat_order(fields: Fields, only: str) -> CompletionRequest:
     """Read a request for ``/api/chat``; ``only``: see ``take_model``.
 
     Raises ApiError: it is wrong.
@@ -48,7 +48,7 @@ def chat_order(fields: Fields, only: str) -> Order:
     return _order(fields, only, messages=messages, begun=begun, tools=read_tools(fields))
 
 
-def generate_order(fields: Fields, only: str) -> Order:
+def generate_order(fields: Fields, only: str) -> CompletionRequest:
     """Read a request for ``/api/generate``; ``only``: see ``take_model``.
 
     Raises ApiError: it is wrong.
@@ -59,8 +59,10 @@ def generate_order(fields: Fields, only: str) -> Order:
     system = _text(fields, "system")
     if fields.flag("raw") or not prompt:
         return _order(fields, only, prompt=prompt)
-    said = Said(USER, prompt)
-    return _order(fields, only, messages=(Said(SYSTEM, system), said) if system else (said,))
+    said = PromptMessage(USER, prompt)
+    return _order(
+        fields, only, messages=(PromptMessage(SYSTEM, system), said) if system else (said,)
+    )
 
 
 def _text(fields: Fields, name: str) -> str:
@@ -70,11 +72,11 @@ def _text(fields: Fields, name: str) -> str:
     return whole_text(text or "")
 
 
-def _order(fields: Fields, only: str, **own: Any) -> Order:
+def _order(fields: Fields, only: str, **own: Any) -> CompletionRequest:
     refuse_unsupported(fields, NEUTRAL)
     options = fields.table("options") or Fields({})
     think = fields.any("think")
-    order = Order(
+    order = CompletionRequest(
         **own,
         model=take_model(fields, only),
         unloads=closes_model(fields),
@@ -110,7 +112,7 @@ class ChatBody:
     ends_with_done = False
     in_lines = True
 
-    def __init__(self, order: Order, model_id: str) -> None:
+    def __init__(self, order: CompletionRequest, model_id: str) -> None:
         self._model_id = model_id
         self._since_s = time.monotonic()
 
@@ -119,7 +121,7 @@ class ChatBody:
         """What says that a stream goes on: clients take no empty line."""
         return self._chunk(ReplyPiece())
 
-    def whole(self, replies: Sequence[tuple[ReplyPiece, Ended]]) -> dict[str, Any]:
+    def whole(self, replies: Sequence[tuple[ReplyPiece, Finish]]) -> dict[str, Any]:
         """Return the only reply in one object."""
         return self._chunk(*replies[0])
 
@@ -135,7 +137,7 @@ class ChatBody:
         """Return what ends a stream that broke off."""
         return {"error": error.message}
 
-    def _chunk(self, piece: ReplyPiece, ended: Ended | None = None) -> dict[str, Any]:
+    def _chunk(self, piece: ReplyPiece, ended: Finish | None = None) -> dict[str, Any]:
         chunk = {
             "model": self._model_id,
             "created_at": as_time(time.time()),

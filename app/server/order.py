@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from app.conversations.conversation import ASSISTANT, Said
+from app.conversations.conversation import ASSISTANT, PromptMessage
 from app.forms.answer_form import AnswerForm
 from app.server.answer_form import read_form
 from app.server.api_error import ApiError, unsupported
@@ -55,14 +55,14 @@ Each has the values at which it has no effect.
 
 
 @record
-class Order:
+class CompletionRequest:
     """A request for text."""
 
     model: str = ""
     """The name of the model; "" for any."""
     unloads: bool = False
     """Whether the model is closed when no one uses it any more."""
-    messages: tuple[Said, ...] = ()
+    messages: tuple[PromptMessage, ...] = ()
     """The conversation to answer; empty where a text is continued."""
     begun: str = ""
     """The beginning of the reply, which goes on from it."""
@@ -96,7 +96,7 @@ class Order:
         """Number of replies to the request: some to each prompt."""
         return self.n_answers * (1 + len(self.more_prompts))
 
-    def of_reply(self, index: int) -> Order:
+    def of_reply(self, index: int) -> CompletionRequest:
         """Return the request for one of its replies, those to the first prompt first."""
         prompt = index // self.n_answers
         if prompt:
@@ -114,7 +114,7 @@ class Order:
         return not self.messages and not self.prompt
 
 
-def chat_order(fields: Fields, only: str) -> Order:
+def chat_order(fields: Fields, only: str) -> CompletionRequest:
     """Read a request for ``/v1/chat/completions``; ``only``: see ``take_model``.
 
     Raises ApiError: it is wrong.
@@ -165,7 +165,7 @@ def _check_continuation(fields: Fields, is_begun: bool) -> None:
             raise unsupported(name, f"is not supported as {str(fields.any(name)).lower()}: {why}")
 
 
-def completion_order(fields: Fields, only: str) -> Order:
+def completion_order(fields: Fields, only: str) -> CompletionRequest:
     """Read a request for ``/v1/completions``; ``only``: as ``take_model``.
 
     Raises ApiError: it is wrong somewhere.
@@ -191,7 +191,7 @@ def completion_order(fields: Fields, only: str) -> Order:
     return order
 
 
-def _order(fields: Fields, **own: Any) -> Order:
+def _order(fields: Fields, **own: Any) -> CompletionRequest:
     for name in IGNORED:
         fields.any(name)
     refuse_unsupported(fields, NEUTRAL)
@@ -199,7 +199,7 @@ def _order(fields: Fields, **own: Any) -> Order:
     options.flag("include_obfuscation")  # there is no network between to hide lengths from
     tells_usage = options.flag("include_usage")
     options.ignore_rest()
-    return Order(
+    return CompletionRequest(
         **own,
         sampling=read_sampling(fields),
         stops=read_stops(fields),

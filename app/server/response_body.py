@@ -9,8 +9,8 @@ from typing import Any
 
 from app.server.api_error import ApiError
 from app.server.bodies import remarks
-from app.server.job import Ended, Happening, PromptTaken, ReplyPiece
-from app.server.order import Order
+from app.server.job import Finish, Happening, PromptTaken, ReplyPiece
+from app.server.order import CompletionRequest
 from engine.prompt.tools.calls import ToolCall
 
 _PREFIXES = {"answer": "msg", "thought": "rs", "call": "fc"}
@@ -24,7 +24,7 @@ class ResponseBody:
     ends_with_done = in_lines = False
     still_here = None
 
-    def __init__(self, order: Order, model_id: str) -> None:
+    def __init__(self, order: CompletionRequest, model_id: str) -> None:
         self._response: dict[str, Any] = {
             "id": f"resp_{secrets.token_hex(16)}", "object": "response",
             "created_at": int(time.time()),
@@ -46,7 +46,7 @@ class ResponseBody:
         self._n_events = 0
         self._items: list[_Item] = []
 
-    def whole(self, replies: Sequence[tuple[ReplyPiece, Ended]]) -> dict[str, Any]:
+    def whole(self, replies: Sequence[tuple[ReplyPiece, Finish]]) -> dict[str, Any]:
         """Return the only reply in one object."""
         self._add(replies[0][0])
         return self._finished(replies[0][1])
@@ -123,7 +123,7 @@ class ResponseBody:
             self._event("response.output_item.done", output_index=at, item=item.body(is_done=True)),
         ]
 
-    def _finished(self, ended: Ended) -> dict[str, Any]:
+    def _finished(self, ended: Finish) -> dict[str, Any]:
         is_cut = ended.reason == "length"
         return {
             **self._response,

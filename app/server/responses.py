@@ -5,7 +5,7 @@ Nothing is stored here.
 
 from __future__ import annotations
 
-from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, Said
+from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, PromptMessage
 from app.server.answer_form import read_form
 from app.server.api_error import unsupported
 from app.server.conversation import arranged
@@ -21,7 +21,7 @@ from app.server.messages import (
 from app.server.order import (
     IGNORED,
     NEUTRAL,
-    Order,
+    CompletionRequest,
     read_effort,
     read_limit,
     refuse_unsupported,
@@ -41,7 +41,7 @@ _CALL = "function_call"
 _RESULT = "function_call_output"
 
 
-def response_order(fields: Fields, only: str) -> Order:
+def response_order(fields: Fields, only: str) -> CompletionRequest:
     """Read a request for ``/v1/responses``; ``only``: as ``take_model``.
 
     Raises ApiError: it is wrong somewhere.
@@ -72,7 +72,7 @@ def response_order(fields: Fields, only: str) -> Order:
         part.ignore_rest()
     messages, begun = arranged(_said(fields), "input", "an item of type function_call_output")
     tools = read_tools(fields)
-    order = Order(
+    order = CompletionRequest(
         model=model,
         messages=messages,
         begun=begun,
@@ -87,7 +87,7 @@ def response_order(fields: Fields, only: str) -> Order:
     return order
 
 
-def _said(fields: Fields) -> list[Said]:
+def _said(fields: Fields) -> list[PromptMessage]:
     """Return instructions and input as the messages of a chat."""
     given = fields.any("input")
     instructions = fields.any("instructions")
@@ -97,18 +97,18 @@ def _said(fields: Fields) -> list[Said]:
     if given is None or given in ("", []):
         raise fields.missing("input", wanted)
     if instructions:
-        said = [Said(SYSTEM, whole_text(instructions))]
+        said = [PromptMessage(SYSTEM, whole_text(instructions))]
     else:
         said = []
     if isinstance(given, str):
-        return [*said, Said(USER, whole_text(given))]
+        return [*said, PromptMessage(USER, whole_text(given))]
     if not isinstance(given, list) or len(given) > MOST_MESSAGES:
         raise fields.wrong("input", f"a text, or a list of at most {MOST_MESSAGES} messages")
     read = (_item(fields, fields.item(item, f"input[{at}]")) for at, item in enumerate(given))
     return [*said, *(one for one in read if one is not None)]
 
 
-def _item(fields: Fields, item: Fields) -> Said | None:
+def _item(fields: Fields, item: Fields) -> PromptMessage | None:
     """Read an item of the input; None for one that has nothing to say here."""
     kind = item.text("type", "message")
     for name in ("id", "status", "phase"):
@@ -117,10 +117,10 @@ def _item(fields: Fields, item: Fields) -> Said | None:
         return read_message(item)
     if kind == _CALL:
         item.any("namespace")
-        return Said(ASSISTANT, "", (read_call(item, read_id(item, "call_id")),))
+        return PromptMessage(ASSISTANT, "", (read_call(item, read_id(item, "call_id")),))
     if kind == _RESULT:
         text = read_text(item, "output", is_result=True)
-        result = Said(TOOL, text, results=(CallResult("", "", read_id(item, "call_id")),))
+        result = PromptMessage(TOOL, text, results=(CallResult("", "", read_id(item, "call_id")),))
         item.ignore_rest()
         return result
     if kind not in _LEFT_OUT:

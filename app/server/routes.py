@@ -21,11 +21,11 @@ from app.server.api_error import ApiError, without_trace
 from app.server.bodies import CompletionBody
 from app.server.fields import Fields, read_json
 from app.server.guard import CLIENT_LEFT, Guard
-from app.server.job import Asked, Ended, Happening, ReplyPiece
+from app.server.job import Finish, Happening, PendingRequest, ReplyPiece
 from app.server.log import log
 from app.server.models import Models
 from app.server.ollama_models import OllamaModels
-from app.server.order import Order, chat_order, completion_order, take_model
+from app.server.order import CompletionRequest, chat_order, completion_order, take_model
 from app.server.response_body import ResponseBody
 from app.server.responses import response_order
 from app.server.sampling_fields import LLAMA_SERVER_NAMES
@@ -49,7 +49,7 @@ Until then the status tells what is wrong.
 """
 
 T = TypeVar("T")
-ReadOrder = Callable[[Fields, str], Order]
+ReadOrder = Callable[[Fields, str], CompletionRequest]
 Body = CompletionBody | ResponseBody | ollama.ChatBody
 
 
@@ -61,13 +61,13 @@ class Metrics:
 
     def __init__(self) -> None:
         self._values: dict[str, float] = {}
-        self.note_reply(Ended("stop"))
+        self.note_reply(Finish("stop"))
 
     def note_request(self, route: str, status: int) -> None:
         """A request was answered; ``route`` is one of the server's own."""
         self._add(f'requests_total{{route="{route}",status="{status}"}}', 1)
 
-    def note_reply(self, ended: Ended) -> None:
+    def note_reply(self, ended: Finish) -> None:
         """A reply was written, whole or in part."""
         self._add("prompt_tokens_total", ended.prompt_tokens)
         self._add("prompt_tokens_cached_total", ended.cached_tokens)
@@ -105,10 +105,10 @@ class Routes:
         body = kind(order, name)
         if order.is_empty and order.unloads:
             await self._models.unload(name)
-            return JsonBody(body.whole([(ReplyPiece(), Ended("unload"))]))
+            return JsonBody(body.whole([(ReplyPiece(), Finish("unload"))]))
         if order.is_empty:
             await self._models.open(name)
-            return JsonBody(body.whole([(ReplyPiece(), Ended("load"))]))
+            return JsonBody(body.whole([(ReplyPiece(), Finish("load"))]))
         if request.client is not None:
             peer = request.client.host
         else:
@@ -152,10 +152,10 @@ class Routes:
         self._note_ignored(ignored)
         return value
 
-    async def _ask(self, order: Order, name: str, peer: str) -> Asked:
+    async def _ask(self, order: CompletionRequest, name: str, peer: str) -> PendingRequest:
         """Open a model and have it answer a request when its turn comes."""
         model = await self._models.open(name, order.unloads)
-        asked = Asked(order, peer, model.engine.drop)
+        asked = PendingRequest(order, peer, model.engine.drop)
         model.engine.ask(asked.jobs)
         return asked
 
@@ -239,20 +239,20 @@ class Routes:
         }
         return {**told, "meta": meta}
 
-    async def _whole(self, asked: Asked, body: Body) -> Response:
+    async def _whole(self, asked: PendingRequest, body: Body) -> Response:
         replies = [ReplyPiece()] * len(asked.jobs)
-        ends: dict[int, Ended] = {}
+        ends: dict[int, Finish] = {}
         async for at, one in self._happenings(asked, is_streamed=False):
             if isinstance(one, ReplyPiece):
                 replies[at] = replies[at].joined(one)
-            elif isinstance(one, Ended):
+            elif isinstance(one, Finish):
                 ends[at] = one
                 if asked.order.n_logprobs is None:  # else each token is told with its chances
                     replies[at] = replies[at].without_end(one.n_repeated_chars)
         return JsonBody(body.whole([(reply, ends[at]) for at, reply in enumerate(replies)]))
 
     async def _stream(
-        self, request: Request, order: Order, name: str, peer: str, body: Body
+        self, request: Request, order: CompletionRequest, name: str, peer: str, body: Body
     ) -> AsyncGenerator[dict[str, Any] | None, None]:
         """Yield the events of a stream, after one that settles the status and is not sent.
 
@@ -291,7 +291,7 @@ class Routes:
                 _drop(asking)
 
     async def _happenings(
-        self, asked: Asked, is_streamed: bool
+        self, asked: PendingRequest, is_streamed: bool
     ) -> AsyncGenerator[tuple[int, Happening | None], None]:
         """Yield what happens to each answer, by its index, until all have ended.
 
@@ -323,7 +323,7 @@ class Routes:
                     yield 0, None
                     continue
                 for at, one in came:
-                    if isinstance(one, Ended):
+                    if isinstance(one, Finish):
                         n_left -= 1
                         self._note(one)
                         if one.error is not None or one.reason == "cancelled":
@@ -332,7 +332,7 @@ class Routes:
         finally:
             asked.drop()  # whatever ended this, no one reads on
 
-    def _note(self, ended: Ended) -> None:
+    def _note(self, ended: Finish) -> None:
         self._metrics.note_reply(ended)
         if ended.error is not None:
             log(f"reply broken off: {ended.error.message}")
@@ -348,7 +348,7 @@ class Routes:
         log(f"reply {how}; {ended.tokens} written at {tps:.1f} tok/s")
 
 
-def _drop(asking: asyncio.Future[Asked]) -> None:
+def _drop(asking: asyncio.Future[PendingRequest]) -> None:
     """End what still waits or runs of a request."""
     if not asking.done():
         asking.cancel()

@@ -57,7 +57,7 @@ ENGINE_S = 0.3
 """How long the engine's thread gets after them."""
 
 
-class Running:
+class RunningServer:
     """A server that has an address and gets a model, or opens those of this machine by name.
 
     Args:

@@ -29,8 +29,8 @@ from app.program.settings import Settings
 from app.server.answer import Answering
 from app.server.answer_form import api_error
 from app.server.api_error import ApiError, unavailable, without_trace
-from app.server.aside import SLICE_S, Aside
-from app.server.job import Ended, Job
+from app.server.aside import SLICE_S, BackgroundTask
+from app.server.job import Finish, Job
 from engine.errors import Cancelled, EngineError, MemoryPlanError, TemplateError
 from engine.prompt.thinking_mode import ThinkingMode
 
@@ -100,7 +100,7 @@ class ServedEngine:
         """Held while it is decided who answers."""
         self._n_dealt = 0
         self._slots = [Slot(EngineHost(2, self._do_asides, self._end))]
-        self._asides: deque[Aside] = deque()
+        self._asides: deque[BackgroundTask] = deque()
         self._dropped_states_s = 0.0
         self._noted: set[str] = set()
         """Lines about forms that are in the log."""
@@ -168,7 +168,7 @@ class ServedEngine:
             for job in jobs:
                 given_up = self._line.join_fairly(job.peer, job)
                 if given_up is not None:
-                    given_up.end(Ended("cancelled", error=_queue_full()))
+                    given_up.end(Finish("cancelled", error=_queue_full()))
                 self._deal()
         except LineFullError:
             self.drop(jobs)
@@ -179,7 +179,7 @@ class ServedEngine:
         for job in jobs:
             job.cancel()
             if self._line.leave(job):
-                job.end(Ended("cancelled"))
+                job.end(Finish("cancelled"))
 
     def _deal(self) -> None:
         """Hand those who wait to slots that are free, each to the one that suits it."""
@@ -197,7 +197,7 @@ class ServedEngine:
                 slot.n_dealt = self._n_dealt
                 slot.host.submit(partial(self._answer, slot, job))
 
-    def aside(self, work: Callable[[Any], Any]) -> Aside:
+    def aside(self, work: Callable[[Any], Any]) -> BackgroundTask:
         """Do short work, which is handed the model, between two steps of what runs.
 
         Raises ApiError: as ``ask``.
@@ -205,14 +205,14 @@ class ServedEngine:
         self._refuse_closed()
         if len(self._asides) >= MOST_ASIDES:
             raise _queue_full()
-        aside = Aside(work, error_of)
+        aside = BackgroundTask(work, error_of)
         self._asides.append(aside)
         self._slots[0].host.wake()
         return aside
 
     def close(self, patience_s: float) -> None:
         """End what runs and what waits, then the threads."""
-        ended = Ended("cancelled", error=ending())
+        ended = Finish("cancelled", error=ending())
         for slot in self._slots:
             slot.host.close(0.0)
         with self._dealing:  # from here on no one is handed to a slot
@@ -309,20 +309,20 @@ class ServedEngine:
         try:
             is_dropped = job.is_cancelled or self._is_closing  # the end may not have seen this one
             if is_dropped:
-                ended = Ended("cancelled")
+                ended = Finish("cancelled")
             else:
                 ended = slot.answering.answer(job)
         except Cancelled:  # before anything was computed
-            ended = Ended("cancelled")
+            ended = Finish("cancelled")
         except (
             BaseException
         ) as error:  # the thread must outlive any bug, or every client would wait forever
-            ended = Ended("cancelled", error=error_of(error))
+            ended = Finish("cancelled", error=error_of(error))
         finally:
             states.note_progress()
             slot.running = None
         if ended.reason == "cancelled" and ended.error is None and self._is_closing:
-            ended = Ended("cancelled", error=ending())
+            ended = Finish("cancelled", error=ending())
         job.end(ended)
         self._deal()
         self._drop_old_states()

@@ -19,16 +19,16 @@ from app.conversations.conversation import (
     ChatMessage,
     Conversation,
     Ending,
+    PromptMessage,
     Role,
-    Said,
     said_of,
 )
-from app.conversations.journal import Journal, Partial
-from app.conversations.store import OpenedConversation, model_key
+from app.conversations.journal import Journal, PartialReply
+from app.conversations.store import LoadedConversation, model_key
 from app.program.remote_model import ModelPlace
 from app.session import events
 from app.session.events import Event
-from app.session.request import Begun, Request
+from app.session.request import Continuation, Request
 from app.text.clean_text import clean_text
 from app.text.record import record
 from app.tools.toolbox import folded
@@ -47,7 +47,7 @@ class Admission(Enum):
 
 
 @record
-class Taken:
+class TurnOutcome:
     """What came of an event for the conversation."""
 
     is_as_before: bool = False
@@ -65,7 +65,7 @@ LEFT_OUT = (
 )
 
 
-class Turns:
+class ChatSession:
     """The order of turns in one conversation.
 
     ``saving_patience_s``: how long a turn waits to be on disk.
@@ -113,7 +113,7 @@ class Turns:
         alone either."""
         self._own_text = ""
         """The running turn's message without it."""
-        self._begun: Begun | None = None
+        self._begun: Continuation | None = None
         """The reply with which the running turn goes on."""
         self._is_asked_again = False
         """Whether the running turn's message stood in the conversation before."""
@@ -148,7 +148,7 @@ class Turns:
         self.begins_new = not keeps and not self.conversation.is_empty
         return True
 
-    def open_saved(self, opened: OpenedConversation) -> bool:
+    def open_saved(self, opened: LoadedConversation) -> bool:
         """Go on with a saved conversation; False while the engine is busy.
 
         The model, if there is one, is told.
@@ -248,7 +248,7 @@ class Turns:
             return False
         self._replaced = self.conversation.cut(2 * n_turn + 1)
         reply = self._replaced[0]
-        self._send(Begun(said_of(reply), reply.thinking, text))
+        self._send(Continuation(said_of(reply), reply.thinking, text))
         return True
 
     def weigh_edit(self, text: str, n_turn: int, is_reply: bool = False) -> bool:
@@ -261,9 +261,9 @@ class Turns:
             before = said[: at + 1]
             reply = self.conversation.messages[2 * n_turn + 1]
             return self._bridge.weigh(
-                Request(before, Begun(said_of(reply), reply.thinking, text)), text
+                Request(before, Continuation(said_of(reply), reply.thinking, text)), text
             )
-        return self._bridge.weigh(Request((*said[:at], Said(USER, text))), text)
+        return self._bridge.weigh(Request((*said[:at], PromptMessage(USER, text))), text)
 
     def read_ahead(self, text: str, is_read: bool, is_settled: bool = False) -> bool:
         """Have the next message counted as far as it is written, and read while nothing is asked;
@@ -275,7 +275,7 @@ class Turns:
         """
         said = self.conversation.said(with_unanswered=False)
         return self._bridge.read_ahead(
-            Request((*said, Said(USER, clean_text(text)))), text, is_read, is_settled
+            Request((*said, PromptMessage(USER, clean_text(text)))), text, is_read, is_settled
         )
 
     def want_title(self) -> bool:
@@ -341,7 +341,9 @@ class Turns:
             return False
         begun = self.conversation.drop_reply()
         self._replaced = [begun]
-        self._send(Begun(said_of(begun), begun.thinking, is_loop=begun.ending is Ending.REPEATED))
+        self._send(
+            Continuation(said_of(begun), begun.thinking, is_loop=begun.ending is Ending.REPEATED)
+        )
         return True
 
     @property
@@ -394,7 +396,7 @@ class Turns:
 
     # ---- what the engine reports
 
-    def take(self, event: Event) -> Taken:
+    def take(self, event: Event) -> TurnOutcome:
         """Keep the conversation true to what has happened; returns what came of it."""
         if isinstance(event, TextEvent):
             self.growing.take(event)
@@ -410,13 +412,13 @@ class Turns:
         elif isinstance(event, events.GenerationFailed) and event.broken_off is not None:
             self._end_reply(event.broken_off, self.growing)
         elif isinstance(event, (events.GenerationFailed, events.PromptStopped)):
-            return Taken(is_as_before=self.leave_unanswered())
+            return TurnOutcome(is_as_before=self.leave_unanswered())
         elif isinstance(event, events.PromptRefused):
             return self._take_back()
         elif isinstance(event, events.TurnsDropped):
             self._note_dropped(event.n_turns)
         elif isinstance(event, events.ModelLoaded):
-            return Taken(is_new=self._note_loaded(event))
+            return TurnOutcome(is_new=self._note_loaded(event))
         elif isinstance(event, events.ModelFailed):  # the next one takes over the conversation
             self.model = None
             self.is_loading = False
@@ -436,7 +438,7 @@ class Turns:
             self._note_results(event.results)
         elif isinstance(event, events.TitleWritten):
             self._note_title(event)
-        return Taken()
+        return TurnOutcome()
 
     def use_adapters(self, adapters: tuple[str, ...]) -> bool:
         """Change the model by these adapters from the next message on; False while busy or without
@@ -478,7 +480,9 @@ class Turns:
             self._bridge.state_path = self.journal.state_path
         if self.is_answering and (text or thought):
             ids, raw = self._bridge.written()
-            self.journal.flush(self.conversation, Partial(text, thought, ids, raw, self._is_edited))
+            self.journal.flush(
+                self.conversation, PartialReply(text, thought, ids, raw, self._is_edited)
+            )
 
     @property
     def _is_edited(self) -> bool:
@@ -605,12 +609,12 @@ class Turns:
         if self.is_tuning:
             self._bridge.cancel()
 
-    def _take_back(self) -> Taken:
+    def _take_back(self) -> TurnOutcome:
         """The question was refused: it goes back to where it came from, as if it had not been
         asked."""
         # what stood there before stays
         if self._is_asked_again or self.conversation.messages[-1].results:
-            return Taken(is_as_before=self.leave_unanswered())
+            return TurnOutcome(is_as_before=self.leave_unanswered())
         self.is_answering = False
         text = self.conversation.messages[-1].text
         if not self._restore():
@@ -621,7 +625,7 @@ class Turns:
             self.conversation.messages.append(before)
             self.conversation.is_cut_off = True
         self._end_turn()
-        return Taken(given_back=text)
+        return TurnOutcome(given_back=text)
 
     def _restore(self) -> bool:
         replaced = self._replaced
@@ -644,7 +648,7 @@ class Turns:
         self._save_queue()
 
     def _send(
-        self, begun: Begun | None = None, asked_s: float | None = None, n_answers: int = 1
+        self, begun: Continuation | None = None, asked_s: float | None = None, n_answers: int = 1
     ) -> None:
         self._begun = begun
         self.growing.begin_again()

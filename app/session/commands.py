@@ -19,7 +19,7 @@ from app.program.personas import Persona, how_to_add, load_persona, persona_name
 from app.program.refusals import Refusal
 from app.session.adapters import OFF, adapters_named, described
 from app.session.adapters import USAGE as USAGE_OF_LORA
-from app.session.chat_session import Turns
+from app.session.chat_session import ChatSession
 from app.session.events import AdaptersChanged
 from app.session.generation import THINK_USAGE, describe_thinking
 from app.text.clean_text import clean_line, clean_text
@@ -88,7 +88,7 @@ def new_system(text: str) -> str | None:
     return clean_text(text)
 
 
-def rename(turns: Turns, title: str) -> str:
+def rename(turns: ChatSession, title: str) -> str:
     """Give the conversation a title; returns what came of it."""
     title = clean_line(" ".join(title.split()), MOST_TITLE_CHARS)
     if turns.journal.rename(title):
@@ -96,7 +96,7 @@ def rename(turns: Turns, title: str) -> str:
     return "the conversation gets a title when it has begun: nothing is saved yet"
 
 
-def export(turns: Turns, wanted: str) -> str:
+def export(turns: ChatSession, wanted: str) -> str:
     """Save the conversation as a file; returns where."""
     return save_as(wanted, turns.conversation, turns.model.title if turns.model is not None else "")
 
@@ -111,7 +111,7 @@ class PersonaChoice:
     """A conversation begins with it; None where nothing begins."""
 
 
-def choose_among_personas(turns: Turns, bridge: EngineBridge, wanted: str) -> PersonaChoice:
+def choose_among_personas(turns: ChatSession, bridge: EngineBridge, wanted: str) -> PersonaChoice:
     """List the personas, keep the present choice as one, or take one with its parameters."""
     generation = bridge.generation
     (word, _, name) = wanted.partition(" ")
@@ -150,7 +150,7 @@ def choose_tools(bridge: EngineBridge, wanted: str) -> str:
 
 
 def wanted_threads(
-    bridge: EngineBridge, turns: Turns, wanted: str, finds_best: str
+    bridge: EngineBridge, turns: ChatSession, wanted: str, finds_best: str
 ) -> ThreadsInUse | str:
     """Return the threads that ``/threads`` asks for; without an argument what is in use, and what
     ``finds_best``."""
@@ -164,7 +164,7 @@ def wanted_threads(
     return replace(in_use, now=parse_threads(wanted, in_use))
 
 
-def wanted_adapters(turns: Turns, wanted: str) -> tuple[str, ...] | str:
+def wanted_adapters(turns: ChatSession, wanted: str) -> tuple[str, ...] | str:
     """Return the adapters that ``/lora`` asks for; without an argument a line on those in use."""
     if turns.model is None:
         raise Refusal(NO_MODEL)
@@ -182,7 +182,7 @@ def told_adapters(changed: AdaptersChanged) -> str:
     )
 
 
-def choose_thinking(bridge: EngineBridge, turns: Turns, wanted: str) -> str:
+def choose_thinking(bridge: EngineBridge, turns: ChatSession, wanted: str) -> str:
     """Have the model think more or less from the next message on, and remember it for the model."""
     try:
         mode = ThinkingMode.parse(wanted)

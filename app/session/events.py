@@ -257,13 +257,13 @@ class PromptRefused(Event):
 
 @record
 class MessagesJoined(Event):
-    """Of ``Talk``: the message goes together with the one before, which the end of the program left
+    """Of ``HeadlessChat``: the message goes together with the one before, which the end of the program left
     unanswered."""
 
 
 @record
-class UnansweredLeftOut(Event):
-    """Of ``Talk``: both together do not fit the context: the message is asked alone, and the one
+class PendingMessageLeftOut(Event):
+    """Of ``HeadlessChat``: both together do not fit the context: the message is asked alone, and the one
     before is dropped."""
 
 

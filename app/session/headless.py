@@ -13,12 +13,12 @@ from app.backend.engine_bridge import EngineBridge
 from app.backend.options import ChatOptions
 from app.backend.reply_text import TextEvent
 from app.backend.status import EngineStatus
-from app.conversations.journal import AtHand
-from app.conversations.store import OpenedConversation
+from app.conversations.journal import Storage
+from app.conversations.store import LoadedConversation
 from app.machine.tuning.threads_in_use import ThreadsInUse
 from app.program.remote_model import ModelPlace
 from app.session import events
-from app.session.chat_session import Admission, Turns
+from app.session.chat_session import Admission, ChatSession
 from app.session.request import Request
 from app.tools.toolbox import MOST_ROUNDS, TOO_MANY_ROUNDS
 from engine.prompt.tools.calls import ToolCall
@@ -48,7 +48,7 @@ class NothingToDoError(Exception):
     """The request is not possible now; the message says why."""
 
 
-class Talk:
+class HeadlessChat:
     """One conversation with one model at a time.
 
     Iterate over what a method returns, in one thread at a time, to its end or until it is dropped:
@@ -66,21 +66,21 @@ class Talk:
     def __init__(
         self,
         options: ChatOptions,
-        at_hand: AtHand | None = None,
+        at_hand: Storage | None = None,
         system: str | None = None,
         clock: Callable[[], float] = time.monotonic,
         watch: Callable[[EngineStatus], object] = lambda status: None,
         may_read_ahead: Callable[[], bool] = bool,
         may_run: Callable[[ToolCall], bool] = lambda call: False,
     ) -> None:
-        self._at_hand = at_hand or AtHand()
+        self._at_hand = at_hand or Storage()
         self._watch = watch
         self._may_read_ahead = may_read_ahead
         self._may_run = may_run
         self._has_calls = False
         """And whether the last reply has calls about which no one was asked yet."""
         self.bridge = EngineBridge(options, clock)
-        self.turns = Turns(self.bridge, system, self._at_hand.journal, SAVING_PATIENCE_S)
+        self.turns = ChatSession(self.bridge, system, self._at_hand.journal, SAVING_PATIENCE_S)
         self.store = self._at_hand.store
         """The saved conversations; None where nothing is saved."""
         self.is_as_before = False
@@ -88,7 +88,7 @@ class Talk:
         replaced."""
         self._came: deque[events.Event] = deque()
         self._awaited: type[events.Event] | None = None
-        """An event that must come before the engine is free, other than those that ``Turns`` waits
+        """An event that must come before the engine is free, other than those that ``ChatSession`` waits
         for."""
         self._is_completing = self._is_stop_wanted = False
         self._is_joining = False
@@ -102,7 +102,7 @@ class Talk:
     # ---- models and conversations
 
     def open(
-        self, path: ModelPlace, opened: OpenedConversation | None = None
+        self, path: ModelPlace, opened: LoadedConversation | None = None
     ) -> Iterator[events.Event]:
         """Open the first model, with a saved conversation or a new one."""
         if opened is not None:
@@ -263,7 +263,7 @@ class Talk:
                     yield events.MessagesJoined()
                 event = self._came.popleft()
                 if is_refused and self.turns.ask_without_joined():
-                    event = events.UnansweredLeftOut()
+                    event = events.PendingMessageLeftOut()
                 elif self._n_stored:
                     self._n_stored -= 1
                 else:

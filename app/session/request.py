@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.conversations.conversation import SYSTEM, TOOL, Said
+from app.conversations.conversation import SYSTEM, TOOL, PromptMessage
 from app.reply.thinking import Thinking
 from app.text.record import record
 
 
 @record
-class Begun:
+class Continuation:
     """A reply that goes on."""
 
-    reply: Said
+    reply: PromptMessage
     thinking: Thinking | None = None
     """The thinking in it."""
     edited: str | None = None
@@ -27,11 +27,11 @@ class Begun:
 class Request:
     """What a model is asked. Without a reply, what it may read ahead."""
 
-    said: tuple[Said, ...] = ()
+    said: tuple[PromptMessage, ...] = ()
     """The conversation, oldest first: a system prompt may be the first, a message of the user or of
     tools is the last.
     """
-    begun: Begun | None = None
+    begun: Continuation | None = None
     """The reply that goes on; None for a new one."""
     plain: str | None = None
     """A text to continue in place of a conversation; no template is applied."""

@@ -36,7 +36,7 @@ MakeServer = Callable[[ToolServerSetting, Callable[[], bool]], ToolServer]
 longer."""
 
 
-class _Served:
+class _ServerState:
     """A server of the settings, and what is known of it."""
 
     def __init__(self, setting: ToolServerSetting, is_on: bool) -> None:
@@ -98,8 +98,8 @@ class ToolBox:
         self._can_ask = can_ask
         self.result_tokens = settings.result_tokens
         servers = [one for one in settings.servers if can_ask or one.always]
-        self._served = {one.name: _Served(one, settings.use == "on") for one in servers}
-        self._owners: dict[str, _Served] = {}
+        self._served = {one.name: _ServerState(one, settings.use == "on") for one in servers}
+        self._owners: dict[str, _ServerState] = {}
         """Whose each tool is until the model is told of tools again: a yes to a call counts for
         this server."""
 
@@ -151,7 +151,7 @@ class ToolBox:
         found = self._find(tool_name)
         return found is None or tool_name in found.setting.always
 
-    def _find(self, tool_name: str) -> _Served | None:
+    def _find(self, tool_name: str) -> _ServerState | None:
         owner = self._owners.get(tool_name)
         if owner is not None and owner.is_usable:
             return owner
@@ -188,7 +188,9 @@ class ToolBox:
                 if owner is not one:
                     one.hidden[tool.name] = owner.setting.name
 
-    def _tools_of(self, one: _Served, is_stopped: Callable[[], bool]) -> tuple[ServedTool, ...]:
+    def _tools_of(
+        self, one: _ServerState, is_stopped: Callable[[], bool]
+    ) -> tuple[ServedTool, ...]:
         """Return the tools of a server, which starts if it does not run.
 
         Raises ToolServerError, or StoppedError.
@@ -198,7 +200,7 @@ class ToolBox:
         one.server = self._make(one.setting, is_stopped)
         return one.server.start()
 
-    def _note_left_out(self, one: _Served, note: Callable[[str], object]) -> None:
+    def _note_left_out(self, one: _ServerState, note: Callable[[str], object]) -> None:
         """Say that a server has tools that cannot be used."""
         if one.server is not None:
             n_left_out = len(one.server.left_out)
@@ -244,7 +246,9 @@ class ToolBox:
             error_word = ""
         return f"{error_word}{result.text}{_CUT if result.is_cut else ''}" or "(nothing)"
 
-    def _give_up(self, one: _Served, error: ToolServerError, note: Callable[[str], object]) -> None:
+    def _give_up(
+        self, one: _ServerState, error: ToolServerError, note: Callable[[str], object]
+    ) -> None:
         one.end()
         one.trouble = clean_line(str(error), 300)
         note(f"{one.trouble}: the reply goes on without it")

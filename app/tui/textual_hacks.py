@@ -159,7 +159,7 @@ _ASK_OF_OTHERS = Stylesheet._EXCLUDE_PSEUDO_CLASSES_FROM_CACHE
 """What a rule asks that depends on more than the widget and what it is in."""
 
 
-class FoundRules(dict[Any, RulesMap]):
+class CachedRules(dict[Any, RulesMap]):
     """What the rules say of any widget of the same kind in the same place: Textual's own key leaves
     out the place."""
 
@@ -180,7 +180,7 @@ class ThriftyStylesheet(Stylesheet):
     """
 
     _kind_numbers: ClassVar[LRUCache[tuple[Any, ...], int]] = LRUCache(KINDS_KEPT)
-    _found: ClassVar[LRUCache[tuple[Any, ...], FoundRules]] = LRUCache(KINDS_KEPT)
+    _found: ClassVar[LRUCache[tuple[Any, ...], CachedRules]] = LRUCache(KINDS_KEPT)
     _next_number = count(1)
 
     def __init__(self, variables: dict[str, str]) -> None:
@@ -213,7 +213,7 @@ class ThriftyStylesheet(Stylesheet):
             return
         found = self._found.get(place)
         if found is None:
-            self._found[place] = found = FoundRules()
+            self._found[place] = found = CachedRules()
         super().apply(node, animate=animate, cache=found)
         node.styled_for = place  # type: ignore[attr-defined]
 

@@ -161,7 +161,7 @@ class KVCache:
         self._reach = RingReach(
             frozenset((one.window, one.n_slots) for one in layers if one.window is not None)
         )
-        self._kept: _Kept | None = None
+        self._kept: _Savepoint | None = None
 
     def extend(self, n: int) -> None:
         """Note that positions up to n are about to be written, which rings have their oldest
@@ -174,7 +174,7 @@ class KVCache:
         if kept is not None and kept.rows is None and self._reach.reaches(kept.n):
             ahead = replace(self._reach, end=max(n, self._reach.end))
             if not ahead.reaches(kept.n):
-                self._kept = _Kept(
+                self._kept = _Savepoint(
                     kept.n, [part.rows.copy() for part in self._ring_parts], replace(self._reach)
                 )
         self._reach.write(n)
@@ -196,7 +196,7 @@ class KVCache:
         What the rings hold is copied once that is necessary.
         """
         if self._ring_parts:
-            self._kept = _Kept(n)
+            self._kept = _Savepoint(n)
         else:
             self._kept = None
 
@@ -226,7 +226,7 @@ class KVCache:
                 for part, rows in zip(self._ring_parts, kept.rows, strict=True):
                     part.rows[...] = rows
                 self._reach = kept.reach
-            self._kept = _Kept(there)
+            self._kept = _Savepoint(there)
         if not there:
             self._reach.clear()
         return there
@@ -347,7 +347,7 @@ class KVCache:
 
 
 @dataclass(frozen=True, eq=False)
-class _Kept:
+class _Savepoint:
     """A position to go back to; with the rings' rows and reach once these are about to lose it."""
 
     n: int

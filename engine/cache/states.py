@@ -57,7 +57,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, eq=False)
-class _Standing:
+class _StateSlots:
     """Which slot holds the state after ``end`` tokens; the other one holds that after ``before``,
     if any."""
 
@@ -93,7 +93,7 @@ class RecurrentStates:
         for number, one in config.recurrents.items():
             self._offsets[number] = at
             at += _aligned(4 * one.state_floats)
-        self._at = _Standing()
+        self._at = _StateSlots()
         self._walks = 0
         self._is_walking = False
         self._kept: tuple[Checkpoint, ...] = ()
@@ -119,13 +119,13 @@ class RecurrentStates:
         self._walks += 1
         self._is_walking = True
         if self._at.before is not None:
-            self._at = _Standing(self._at.slot, self._at.end)
+            self._at = _StateSlots(self._at.slot, self._at.end)
 
     def reach(self, n: int) -> None:
         """Note that the walk is done: its slot counts now."""
         if self._is_walking:
             self._is_walking = False
-            self._at = _Standing(1 - self._at.slot, n, self._at.end)
+            self._at = _StateSlots(1 - self._at.slot, n, self._at.end)
             if n - self.kept_before(n) >= SPACING:
                 self._checkpoint(is_turn=False)
 
@@ -165,7 +165,7 @@ class RecurrentStates:
         at = self._at
         if there != at.end:
             if there == at.before:
-                self._at = _Standing(1 - at.slot, there)
+                self._at = _StateSlots(1 - at.slot, there)
             else:
                 self._put(there)
         self._kept = tuple(one for one in self._kept if one.n <= there)
@@ -179,16 +179,16 @@ class RecurrentStates:
         found = next(
             (one for one in (*self._kept, *([self._pin] if self._pin else [])) if one.n == n), None
         )
-        self._at = _Standing(slot, -1)  # a copy made in the meantime finds the slot changed
+        self._at = _StateSlots(slot, -1)  # a copy made in the meantime finds the slot changed
         if found is not None and n:
             self._slots[slot][:] = found.data
         else:
             self._slots[slot][:] = 0
-        self._at = _Standing(slot, n)
+        self._at = _StateSlots(slot, n)
 
     def jump(self, n: int) -> None:
         """Call the present state that of n tokens, for measurements."""
-        self._at = _Standing(self._at.slot, n)
+        self._at = _StateSlots(self._at.slot, n)
 
     def _checkpoint(self, is_turn: bool) -> None:
         end = self._at.end

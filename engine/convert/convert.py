@@ -22,7 +22,7 @@ from engine.convert.hyperparameters import describe
 from engine.convert.pooling import pooling_keys
 from engine.convert.recipes import RECIPES, Recipe
 from engine.convert.safetensors import SourceTensor, close_files, read_directory
-from engine.convert.tensors import MadeTensor, made_tensors
+from engine.convert.tensors import ConvertedTensor, made_tensors
 from engine.convert.vocabulary import vocabulary_keys
 from engine.errors import BrokenModelError, ConversionError, UnsupportedArchitectureError, shown
 from engine.gguf.contents import GGUFFile, TensorInfo
@@ -65,7 +65,7 @@ class Conversion:
     name: str
     mix: str
     metadata: Mapping[str, Any]
-    tensors: Sequence[tuple[MadeTensor, str]]
+    tensors: Sequence[tuple[ConvertedTensor, str]]
     numbers: Mapping[str, np.ndarray[Any, Any]]
 
     @property
@@ -119,7 +119,7 @@ class Conversion:
                     progress(done_bytes, made.name)
 
 
-def _packed(made: MadeTensor, rows: Floats, type_name: str, n_threads: int) -> Bytes:
+def _packed(made: ConvertedTensor, rows: Floats, type_name: str, n_threads: int) -> Bytes:
     try:
         return quantise_rows(rows, type_name, n_threads=n_threads)
     except BrokenModelError as error:
@@ -289,7 +289,7 @@ def _name(directory: Path) -> str:
     return shown((in_cache[1] if in_cache else place.name).rpartition("--")[2], 200)
 
 
-def _main_type(made: Sequence[MadeTensor]) -> str:
+def _main_type(made: Sequence[ConvertedTensor]) -> str:
     """Return the type that holds most matrices as they are; F16 in place of F32."""
     sizes = dict.fromkeys(("BF16", "F16", "F32"), 0)
     for one in made:

@@ -35,7 +35,7 @@ LLAMA3_CONTEXT = 8192
 
 
 @dataclass
-class Described:
+class ConvertedConfig:
     """What a configuration becomes.
 
     Attributes:
@@ -66,7 +66,7 @@ class Described:
         )
 
 
-def describe(config: JsonObject, has_rope: bool) -> Described:
+def describe(config: JsonObject, has_rope: bool) -> ConvertedConfig:
     """Return the keys that all architectures share.
 
     Raises:
@@ -93,7 +93,7 @@ def describe(config: JsonObject, has_rope: bool) -> Described:
         for key, names in _EPSILONS.items()
         if config.get(names) is not None
     }
-    described = Described(keys)
+    described = ConvertedConfig(keys)
     if has_rope:
         _describe_rope(config, described)
     return described
@@ -118,7 +118,7 @@ def rope_of(config: JsonObject, kind: str = "full_attention") -> JsonObject:
     )
 
 
-def _describe_rope(config: JsonObject, described: Described) -> None:
+def _describe_rope(config: JsonObject, described: ConvertedConfig) -> None:
     """Add base, turned elements, and what stretches positions."""
     rope = rope_of(config)
     keys = described.keys

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from engine.convert.bounded import JsonObject, shown_value
-from engine.convert.hyperparameters import Described, rope_of
+from engine.convert.hyperparameters import ConvertedConfig, rope_of
 
-More = Callable[[JsonObject, Described], None]
+More = Callable[[JsonObject, ConvertedConfig], None]
 _SILU = ("silu", "swish")
 _GELU = ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast")
 _RELU2 = ("relu2",)
@@ -56,7 +56,7 @@ def _copied(**names: str) -> More:
     """Return what takes over numbers where they are there: GGUF's key, with ``__`` for a dot, and
     the setting."""
 
-    def add(config: JsonObject, described: Described) -> None:
+    def add(config: JsonObject, described: ConvertedConfig) -> None:
         for key, name in names.items():
             if config.get(name) is not None:
                 described.keys[key.replace("__", ".")] = config.number(name)
@@ -65,7 +65,7 @@ def _copied(**names: str) -> More:
 
 
 def _set(key: str, value: Any) -> More:
-    def add(config: JsonObject, described: Described) -> None:
+    def add(config: JsonObject, described: ConvertedConfig) -> None:
         described.keys[key] = value
 
     return add
@@ -75,7 +75,7 @@ def _sliding(period: int = 0) -> More:
     """Return what adds the window, and which layers have it unless it is all but the last of each
     period."""
 
-    def add(config: JsonObject, described: Described) -> None:
+    def add(config: JsonObject, described: ConvertedConfig) -> None:
         if config.get("sliding_window") is None:
             return
         described.keys["attention.sliding_window"] = config.integer("sliding_window")
@@ -110,7 +110,7 @@ def _sliding_layers(config: JsonObject, n_layers: int) -> list[bool]:
     return [kind == "sliding_attention" for kind in kinds[:n_layers]]
 
 
-def _own_rope(config: JsonObject, described: Described) -> None:
+def _own_rope(config: JsonObject, described: ConvertedConfig) -> None:
     """Windows have a base of their own."""
     own = rope_of(config, "sliding_attention")
     is_own = "sliding_attention" in config.under("rope_parameters").values
@@ -121,7 +121,7 @@ def _own_rope(config: JsonObject, described: Described) -> None:
     described.keys["rope.freq_base_swa"] = theta
 
 
-def _scaled_by_head(config: JsonObject, described: Described) -> None:
+def _scaled_by_head(config: JsonObject, described: ConvertedConfig) -> None:
     """Queries are divided by the root of a number that GGUF does not name: a head's width, or the
     share of a head."""
     wide = described.keys["embedding_length"]
@@ -136,26 +136,26 @@ def _scaled_by_head(config: JsonObject, described: Described) -> None:
         )
 
 
-def _four_times_as_wide(config: JsonObject, described: Described) -> None:
+def _four_times_as_wide(config: JsonObject, described: ConvertedConfig) -> None:
     described.keys.setdefault("feed_forward_length", 4 * described.keys["embedding_length"])
 
 
-def _encoder(config: JsonObject, described: Described) -> None:
+def _encoder(config: JsonObject, described: ConvertedConfig) -> None:
     """All see all; what becomes of a text's vectors is added by who knows the directory."""
     described.keys["attention.causal"] = False
     described.vocabulary["token_type_count"] = config.integer("type_vocab_size", 0)
 
 
-def _one_kv_head(config: JsonObject, described: Described) -> None:
+def _one_kv_head(config: JsonObject, described: ConvertedConfig) -> None:
     if config.flag("multi_query", True):
         described.keys["attention.head_count_kv"] = 1
 
 
-def _side_by_side(config: JsonObject, described: Described) -> None:
+def _side_by_side(config: JsonObject, described: ConvertedConfig) -> None:
     described.keys["use_parallel_residual"] = config.flag("use_parallel_residual", True)
 
 
-def _kinds_of_granite(config: JsonObject, described: Described) -> None:
+def _kinds_of_granite(config: JsonObject, described: ConvertedConfig) -> None:
     described.keys["rope.scaling.finetuned"] = (
         config.word("position_embedding_type", "rope") != "nope"
     )

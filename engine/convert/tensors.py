@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.convert.hyperparameters import Described
+from engine.convert.hyperparameters import ConvertedConfig
 from engine.convert.recipes import Recipe
 from engine.convert.safetensors import SourceTensor
 from engine.errors import ConversionError, shown
@@ -69,7 +69,7 @@ class Piece:
 
 
 @dataclass(frozen=True, eq=False)
-class MadeTensor:
+class ConvertedTensor:
     """A tensor of the GGUF file.
 
     Attributes:
@@ -88,8 +88,8 @@ class MadeTensor:
 
 
 def made_tensors(
-    recipe: Recipe, described: Described, sources: Mapping[str, SourceTensor], is_tied: bool
-) -> list[MadeTensor]:
+    recipe: Recipe, described: ConvertedConfig, sources: Mapping[str, SourceTensor], is_tied: bool
+) -> list[ConvertedTensor]:
     """Return the tensors of the file, in the source's order.
 
     Args:
@@ -158,8 +158,8 @@ def _standing_for(prefix: re.Match[str]) -> str:
 
 
 def _made(
-    recipe: Recipe, described: Described, source_name: str, name: str, source: SourceTensor
-) -> MadeTensor:
+    recipe: Recipe, described: ConvertedConfig, source_name: str, name: str, source: SourceTensor
+) -> ConvertedTensor:
     values = source.values()
     if not 1 <= values.ndim <= MAX_DIMS:
         what = f"has {values.ndim} dimensions: must have 1 to {MAX_DIMS}"
@@ -185,7 +185,9 @@ def _made(
         # a bias is one row
         values = values[order][None, :]
         order = None
-    return MadeTensor(name, shape, [Piece(source, values.reshape(-1, shape[-1]), order, added)])
+    return ConvertedTensor(
+        name, shape, [Piece(source, values.reshape(-1, shape[-1]), order, added)]
+    )
 
 
 def _turned(n_rows: int, n_heads: int) -> Array:
@@ -209,7 +211,7 @@ def _by_kind(n_rows: int, n_heads: int) -> Array:
     return order
 
 
-def _stacked(name: str, group: Mapping[int, SourceTensor]) -> MadeTensor:
+def _stacked(name: str, group: Mapping[int, SourceTensor]) -> ConvertedTensor:
     """Put the tensors of all experts, or of all heads, into one."""
     ordered = [group[number] for number in sorted(group)]
     first = ordered[0]
@@ -223,4 +225,4 @@ def _stacked(name: str, group: Mapping[int, SourceTensor]) -> MadeTensor:
             f"{first.file.shown_name}: the tensors of {name} are not all there, or of one shape"
         )
     pieces = [Piece(one, one.values().reshape(-1, first.shape[-1])) for one in ordered]
-    return MadeTensor(name, (len(ordered), *first.shape), pieces)
+    return ConvertedTensor(name, (len(ordered), *first.shape), pieces)

@@ -35,7 +35,7 @@ TILE_ROWS = 6 if HAS_ROOM else 3
 """Queries of a tile."""
 
 
-class Room(NamedTuple):
+class ScratchLayout(NamedTuple):
     """Where a thread's scratch holds what, and the bytes of a row of queries and of results."""
 
     queries: int
@@ -70,7 +70,7 @@ def room_of(op, thread):
     results = scores + ROWS * SCORE_ROW_BYTES
     joined = results + ROWS * result_bytes
     spans = joined + ROWS * result_bytes
-    return Room(
+    return ScratchLayout(
         queries, scores, spans + SPANS_BYTES, results, joined, spans, query_bytes, result_bytes
     )
 

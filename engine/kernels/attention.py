@@ -8,7 +8,7 @@ neither on the number of threads, nor on how many tokens were fed at once, nor o
 convert keys and values once for many queries, decode as it reads them.
 
 A cache type (``kv_f16.py`` and its like) says how its keys and values are kept:
-``cache_type.Kept``.
+``cache_type.CacheLayout``.
 """
 
 from engine import simd as vec

@@ -9,7 +9,7 @@ from engine.kernels.attend_tokens import attend_tokens
 from engine.kernels.store_kv import store_heads
 
 
-class Kept(NamedTuple):
+class CacheLayout(NamedTuple):
     """How keys, or values, are kept.
 
     Attributes:

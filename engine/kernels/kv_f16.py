@@ -4,7 +4,7 @@
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.attention import UNSCALED
-from engine.kernels.cache_type import Kept, cache_kernels
+from engine.kernels.cache_type import CacheLayout, cache_kernels
 
 
 @inner
@@ -26,6 +26,6 @@ def store_head(x, head_dim, at, step, scales, scale_step):
         vec.store_f16(at + 2 * step * i, vec.load_f32(x + 4 * i))
 
 
-keys = Kept(16, UNSCALED, load_k, store_head)
-values = Kept(16, UNSCALED, load_v, store_head)
+keys = CacheLayout(16, UNSCALED, load_k, store_head)
+values = CacheLayout(16, UNSCALED, load_v, store_head)
 store, attention_parts, attention = cache_kernels(__name__, keys, values)

@@ -8,7 +8,7 @@ sign that makes this -8 (GGML's Q4_0).
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.cache_type import Kept, cache_kernels
+from engine.kernels.cache_type import CacheLayout, cache_kernels
 from engine.kernels.quantize_activations import largest
 
 BLOCK = 32
@@ -66,6 +66,6 @@ def store_head(x, head_dim, at, step, scales, scale_step):
             )
 
 
-keys = Kept(4, BLOCK, load_k, store_head)
-values = Kept(4, BLOCK, load_v, store_head)
+keys = CacheLayout(4, BLOCK, load_k, store_head)
+values = CacheLayout(4, BLOCK, load_v, store_head)
 store, attention_parts, attention = cache_kernels(__name__, keys, values)

@@ -8,7 +8,7 @@ is Q8_0's without the rounding of scales, the layout is ours. Heads come here ro
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.cache_type import Kept, cache_kernels
+from engine.kernels.cache_type import CacheLayout, cache_kernels
 from engine.kernels.quantize_activations import largest
 
 BLOCK = 32
@@ -41,6 +41,6 @@ def store_head(x, head_dim, at, step, scales, scale_step):
             vec.store_i8(to + step * i, round(vec.load_f32(x_at + 4 * i) * inverse))
 
 
-keys = Kept(8, BLOCK, load_k, store_head)
-values = Kept(8, BLOCK, load_v, store_head)
+keys = CacheLayout(8, BLOCK, load_k, store_head)
+values = CacheLayout(8, BLOCK, load_v, store_head)
 store, attention_parts, attention = cache_kernels(__name__, keys, values)

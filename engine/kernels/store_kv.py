@@ -13,7 +13,7 @@ def store_heads(store_k, k_bits, k_block, store_v, v_bits, v_block, op, thread, 
     lies between.
 
     Args:
-        store_k, store_v: as ``cache_type.Kept.store``.
+        store_k, store_v: as ``cache_type.CacheLayout.store``.
     """
     step, x, v, n_kv_heads, head_dim, n_slots = vec.load_words(
         op, (F.step, F.x, F.v, F.n_kv_heads, F.head_dim, F.n_slots)

@@ -322,7 +322,7 @@ class Activations:
 
 
 @dataclass(frozen=True)
-class TurnedOver:
+class TransposedParts:
     """Matrices of float32 whose columns are the first rows of each part of a tensor;
     ``dequantise.fill`` makes them.
 
@@ -371,7 +371,7 @@ class Buffers:
         self._vectors: dict[tuple[str, int, int, int], Activations] = {}
         self._constants: dict[str, Memory] = {}
         self._tables: dict[tuple[str, int], Memory] = {}
-        self.turned_over: dict[str, TurnedOver] = {}
+        self.turned_over: dict[str, TransposedParts] = {}
 
     def vector(
         self, name: str, n: int, columns: int | None = None, few: int = FEW_COLUMNS
@@ -395,10 +395,10 @@ class Buffers:
         return self._constants[name].address
 
     def turn_over(self, source: Tensor, n_parts: int, n_first: int) -> Tensor:
-        """Have the matrices of ``TurnedOver`` made of a tensor before the first walk."""
+        """Have the matrices of ``TransposedParts`` made of a tensor before the first walk."""
         if source.name not in self.turned_over:
             memory = Memory(4 * n_parts * n_first * source.n_cols)
-            self.turned_over[source.name] = TurnedOver(source, n_parts, n_first, memory)
+            self.turned_over[source.name] = TransposedParts(source, n_parts, n_first, memory)
         return self.turned_over[source.name].tensor
 
     def table(self, name: str, n_bytes: int) -> Memory:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.kernels.records import EMBED, STEP
-from engine.plan.buffers import TurnedOver
+from engine.plan.buffers import TransposedParts
 from engine.plan.compilation import compile_kernels, place_of
 from engine.plan.plan import Plan
 from engine.quants.base import QUANT_TYPES
@@ -47,7 +47,7 @@ def dequantised(
     return out
 
 
-def fill(matrices: Iterable[TurnedOver]) -> None:
+def fill(matrices: Iterable[TransposedParts]) -> None:
     """Make matrices of the weights that they are made of."""
     for one in matrices:
         n = one.n_parts

@@ -24,7 +24,7 @@ ASKED_AHEAD_BYTES = 64 << 20
 
 
 @dataclass
-class _Use:
+class _MatrixUse:
     """The rows that multiply with one matrix, or with parts of it, and what they read."""
 
     first_row: int
@@ -52,19 +52,19 @@ def stream(plan: Plan, names: Collection[str]) -> None:
         plan.insert(at, "stream", records.STREAM, rows[at])
 
 
-def _uses(operations: list[Operation], names: Collection[str]) -> list[_Use]:
-    found: dict[str, _Use] = {}
+def _uses(operations: list[Operation], names: Collection[str]) -> list[_MatrixUse]:
+    found: dict[str, _MatrixUse] = {}
     for i, one in enumerate(operations):
         if one.record is records.MATMUL and one.weight is not None and one.weight.name in names:
             address = one.arguments["weights"]
-            use = found.setdefault(one.weight.name, _Use(i, i, address, address))
+            use = found.setdefault(one.weight.name, _MatrixUse(i, i, address, address))
             use.last_row = i
             use.address = min(use.address, address)
             use.end = max(use.end, address + one.n_rows * one.weight.row_bytes)
     return list(found.values())
 
 
-def _end_of_use(operations: list[Operation], use: _Use) -> int:
+def _end_of_use(operations: list[Operation], use: _MatrixUse) -> int:
     """The first row after a barrier, or the end."""
     following = (i + 1 for i in range(use.last_row, len(operations)) if operations[i].barrier)
     return next(following, len(operations))

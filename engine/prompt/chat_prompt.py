@@ -84,7 +84,7 @@ class _Mark:
 
 
 @dataclass(frozen=True)
-class TakenReply:
+class RemovedReply:
     """A reply that was taken out of a conversation.
 
     Attributes:
@@ -345,7 +345,7 @@ class ChatPrompt:
                 whole_chars = n_chars
         return tuple(ids)
 
-    def take_reply(self) -> TakenReply:
+    def take_reply(self) -> RemovedReply:
         """Remove the reply at the end, to continue or replace it; the user's message is the last
         one then.
 
@@ -354,7 +354,7 @@ class ChatPrompt:
         """
         if not self.messages or self.messages[-1].role != "assistant":
             raise ValueError("the last message is not a reply")
-        taken = TakenReply(self._replies[-1], self.messages[-1].raw)
+        taken = RemovedReply(self._replies[-1], self.messages[-1].raw)
         self.rewind(len(self.messages) - 1)
         return taken
 

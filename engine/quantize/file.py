@@ -31,7 +31,7 @@ GGML_QNT_VERSION, ggml.h."""
 
 
 @dataclass(frozen=True)
-class Written:
+class QuantizeResult:
     """What a file has become.
 
     Attributes:
@@ -54,7 +54,7 @@ def quantise_file(
     importance: Mapping[str, Floats] | None = None,
     n_threads: int = 1,
     progress: Callable[[int], None] | None = None,
-) -> Written:
+) -> QuantizeResult:
     """Write a model with other types; its tensors in the order of ``types``.
 
     Args:
@@ -105,7 +105,7 @@ def quantise_file(
         rmse = float(np.sqrt(square_error / n_values))
     else:
         rmse = 0.0
-    return Written(
+    return QuantizeResult(
         sum(one.size_bytes for one in table), rmse, Counter(one.type_name for one in table)
     )
 

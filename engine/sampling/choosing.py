@@ -11,7 +11,7 @@ from engine.sampling.constraint import Constraint, constrained
 from engine.sampling.sampler import Sampler
 
 
-class Choosing:
+class TokenChooser:
     """Chooses among all tokens, or among those that a form allows.
 
     Args:

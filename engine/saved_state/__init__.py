@@ -5,15 +5,15 @@ The files are a disposable cache: token ids, keys and values, no text. ``segment
 file, and how files form a tree. Importing this package does not import numba.
 """
 
-from engine.saved_state.pruning import Prefix, Stored, drop_stored, prefixes_in, stored_in
-from engine.saved_state.restore import Restored, restorable, restore_state, saved_names
+from engine.saved_state.pruning import Prefix, SegmentFile, drop_stored, prefixes_in, stored_in
+from engine.saved_state.restore import RestoreResult, restorable, restore_state, saved_names
 from engine.saved_state.writer import StateWriter
 
 __all__ = [
     "Prefix",
-    "Restored",
+    "RestoreResult",
+    "SegmentFile",
     "StateWriter",
-    "Stored",
     "drop_stored",
     "prefixes_in",
     "restorable",

@@ -21,7 +21,7 @@ _LEFT_OVER_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Stored:
+class SegmentFile:
     """One segment on the disk.
 
     Attributes:
@@ -37,7 +37,7 @@ class Stored:
     used_s: float
 
 
-def stored_in(place: Path) -> list[Stored]:
+def stored_in(place: Path) -> list[SegmentFile]:
     """Return all segments of a directory in the order in which they may be dropped.
 
     Used longest ago first, and none before those that continue it.
@@ -49,7 +49,9 @@ def stored_in(place: Path) -> list[Stored]:
             with suppress(OSError):
                 about = entry.stat(follow_symlinks=False)
                 if segment is not None and is_own_file(about):
-                    found.append(Stored(Path(entry.path), segment, about.st_size, about.st_mtime))
+                    found.append(
+                        SegmentFile(Path(entry.path), segment, about.st_size, about.st_mtime)
+                    )
                 elif entry.name.startswith(".") and time.time() - about.st_mtime > _LEFT_OVER_S:
                     os.unlink(entry.path)
     found.sort(key=lambda one: -one.segment.last)
@@ -59,11 +61,13 @@ def stored_in(place: Path) -> list[Stored]:
         parent = one.segment.parent
         used_s[key] = max(one.used_s, used_s.get(key, 0.0))
         used_s[parent] = max(used_s[key], used_s.get(parent, 0.0))
-    dated = [Stored(one.path, one.segment, one.n_bytes, used_s[one.segment.key]) for one in found]
+    dated = [
+        SegmentFile(one.path, one.segment, one.n_bytes, used_s[one.segment.key]) for one in found
+    ]
     return sorted(dated, key=lambda one: (one.used_s, -one.segment.last))
 
 
-def drop_stored(stored: Iterable[Stored], excess_bytes: int) -> int:
+def drop_stored(stored: Iterable[SegmentFile], excess_bytes: int) -> int:
     """Delete segments, the first ones first, until enough is free; returns the bytes that were
     deleted."""
     dropped_bytes = 0
@@ -85,7 +89,7 @@ class Prefix:
         shared_bytes: size of those that other prefixes have too.
     """
 
-    stored: list[Stored]
+    stored: list[SegmentFile]
     shared_bytes: int
 
     @property
@@ -121,10 +125,10 @@ def prefixes_in(place: Path) -> list[Prefix]:
     return sorted(found, key=lambda one: -one.used_s)
 
 
-def _ends(stored: list[Stored]) -> list[Stored]:
+def _ends(stored: list[SegmentFile]) -> list[SegmentFile]:
     """Return the segments that nothing goes on from: no other one, and none next to them that
     begins alike."""
-    siblings: dict[str, list[Stored]] = {}
+    siblings: dict[str, list[SegmentFile]] = {}
     for one in stored:
         siblings.setdefault(one.segment.parent, []).append(one)
     ends = []
@@ -144,7 +148,7 @@ def _ends(stored: list[Stored]) -> list[Stored]:
     return ends
 
 
-def _token_ids(stored: Stored) -> list[int]:
+def _token_ids(stored: SegmentFile) -> list[int]:
     """Return the token ids of a segment; none where its head is damaged."""
     with suppress(OSError), opened(stored.path) as fd:
         head = read_head(fd, stored.segment)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoreResult:
     """Result of a restore.
 
     Attributes:
@@ -35,7 +35,7 @@ class Restored:
     lost: int = 0
 
 
-def restore_state(session: Session, place: Path, wanted: Sequence[int]) -> Restored:
+def restore_state(session: Session, place: Path, wanted: Sequence[int]) -> RestoreResult:
     """Fill an empty session with what is saved of a prompt, up to what is damaged or does not fit
     the context.
 
@@ -60,7 +60,7 @@ def restore_state(session: Session, place: Path, wanted: Sequence[int]) -> Resto
     length = session.memory.rewind(min(most, good))
     if length:
         session.adopt(wanted[:length])
-    return Restored(length, time.monotonic() - started_s, n_bytes, lost=most - length)
+    return RestoreResult(length, time.monotonic() - started_s, n_bytes, lost=most - length)
 
 
 def restorable(session: Session, place: Path, wanted: Sequence[int]) -> int:

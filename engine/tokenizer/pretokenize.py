@@ -18,7 +18,7 @@ from engine.tokenizer.newer_characters import as_older, holds_newer
 
 
 @dataclass(frozen=True)
-class Threes:
+class DigitGroups:
     r"""Runs of digits, cut into groups of three from their right end, as thousands are written.
 
     As an expression, ``\d{1,3}(?=(?:\d{3})*\b)`` takes the square of a run's length.
@@ -32,14 +32,14 @@ class PreTokenizer:
     """Word boundaries of one family of vocabularies.
 
     Attributes:
-        expressions: regular expressions, applied in order; a ``Threes`` cuts what it matches into
+        expressions: regular expressions, applied in order; a ``DigitGroups`` cuts what it matches into
             groups of three.
         ignore_merges: a word that is a token as a whole is taken without merging.
         add_bos: whether a file without ``add_bos_token`` wants the begin-of-text token.
         is_raw: merges are of characters, with spaces written as U+2581, not of bytes.
     """
 
-    expressions: tuple[str | Threes, ...]
+    expressions: tuple[str | DigitGroups, ...]
     ignore_merges: bool = False
     add_bos: bool = False
     is_raw: bool = False
@@ -125,12 +125,12 @@ PRE_TOKENIZERS = {
     "laguna": PreTokenizer((r"[^\n]+|[\n]+", _modern(r"\p{N}"))),
     "tekken": PreTokenizer((_cased(r"\p{N}"),), ignore_merges=True, add_bos=True),
     "gpt-4o": PreTokenizer((_GPT4O,)),
-    "tiny_aya": PreTokenizer((Threes(r"\d+\b"), _GPT4O)),
+    "tiny_aya": PreTokenizer((DigitGroups(r"\d+\b"), _GPT4O)),
     "kimi-k2": PreTokenizer((_KIMI,)),
     "youtu": PreTokenizer((_YOUTU_ASIAN, _cased(r"\p{N}", f"{_SUFFIX}?")), ignore_merges=True),
     "deepseek-v3": PreTokenizer((r"\p{N}{1,3}", _DEEPSEEK3_KANA, _DEEPSEEK3_WORDS)),
-    "afmoe": PreTokenizer((Threes(r"\p{N}+"), _ASIAN, _DEEPSEEK3_WORDS)),
-    "superbpe": PreTokenizer((Threes(r"\p{N}+"),)),
+    "afmoe": PreTokenizer((DigitGroups(r"\p{N}+"), _ASIAN, _DEEPSEEK3_WORDS)),
+    "superbpe": PreTokenizer((DigitGroups(r"\p{N}+"),)),
     "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")),
     "bailingmoe": PreTokenizer(
         (
@@ -283,9 +283,9 @@ def splitter(name: str) -> Callable[[str], Iterator[str]]:
     """
     import regex
 
-    def cut(expression: str | Threes) -> Callable[[str], Iterable[str]]:
+    def cut(expression: str | DigitGroups) -> Callable[[str], Iterable[str]]:
         pattern = regex.compile(
-            f"({expression.run if isinstance(expression, Threes) else expression})"
+            f"({expression.run if isinstance(expression, DigitGroups) else expression})"
         )
         if isinstance(expression, str):
             return pattern.splititer

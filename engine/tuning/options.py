@@ -23,7 +23,7 @@ MOST_ROUNDS = 6
 """Of two passes each."""
 
 
-class TimeUp(Exception):
+class TimeBudgetSpentError(Exception):
     """A preparation has used up the time of its part."""
 
 
@@ -83,7 +83,7 @@ class OptionSearch:
             self._remark = self._trials.remark()
         except MemoryPlanError as error:
             self._left_out = f"not tried: {error}"
-        except TimeUp:
+        except TimeBudgetSpentError:
             self._left_out = "not tried: the time was up before everything was ready"
         finally:
             self._trials.close()

@@ -24,7 +24,7 @@ UNSURE = "unsure"
 """States of a sweep. ``UNSURE``: time or rounds ran out before the best was certain."""
 
 Tell = Callable[[str], None]
-"""Takes a line about the present preparation; raises ``Cancelled`` or ``TimeUp`` to end it."""
+"""Takes a line about the present preparation; raises ``Cancelled`` or ``TimeBudgetSpentError`` to end it."""
 
 
 @dataclass(frozen=True)

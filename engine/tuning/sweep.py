@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import Cancelled
 from engine.machine.topology import Cores
-from engine.tuning.options import MOST_ROUNDS, OptionSearch, TimeUp
+from engine.tuning.options import MOST_ROUNDS, OptionSearch, TimeBudgetSpentError
 from engine.tuning.reasons import explain
 from engine.tuning.report import (
     COUNTS,
@@ -170,7 +170,7 @@ class Sweep:
         def tell(text: str) -> None:
             self._check()
             if self._clock() >= until_s:
-                raise TimeUp
+                raise TimeBudgetSpentError
             self._preparing = text
             self._measuring = ""
             self.on_preparing(self._report(MEASURING))

@@ -22,7 +22,7 @@ RESERVE_BYTES = 300 << 20
 
 
 @dataclass(frozen=True)
-class RoomForBoth:
+class BothCopies:
     """Memory needed to hold the weights in the map and in huge pages at once, without evicting
     either.
 
@@ -78,14 +78,14 @@ class WeightModes:
         """Drop the copy; its memory is freed once no session uses it."""
         self._copied = None
 
-    def room_for_both(self) -> RoomForBoth:
+    def room_for_both(self) -> BothCopies:
         """Return the memory needed to have both modes at once, and the memory available."""
         size_bytes = self._mapped.memory_bytes
         if self._copied is not None:
             missing = 0
         else:
             missing = size_bytes
-        return RoomForBoth(
+        return BothCopies(
             size_bytes, missing + size_bytes + RESERVE_BYTES, host.available_memory_bytes()
         )
 

@@ -33,7 +33,7 @@ from engine.errors import (
     MemoryPlanError,
     TemplateError,
 )
-from engine.generation import Generated
+from engine.generation import GeneratedToken
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.tools.calls import CallResult, ToolCall
 from engine.prompt.tools.formats import format_of
@@ -57,7 +57,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Prefilled:
+class PrefillResult:
     """Tokens that a prefill found in the cache, and those that it computed."""
 
     reused: int
@@ -658,14 +658,14 @@ class FakeSession:
         on_progress: Callable[[int, int], None] | None = None,
         turns: Collection[int] = (),
         n_replied: int = 0,
-    ) -> Prefilled:
+    ) -> PrefillResult:
         """Keep the longest common prefix and take in the rest."""
         wanted = list(ids)
         started_s = self._script.clock()
         shared = self.reusable(wanted)
         self.truncate(shared)
         self._take_in(wanted[shared:], on_progress)
-        return Prefilled(shared, len(wanted) - shared, self._script.clock() - started_s)
+        return PrefillResult(shared, len(wanted) - shared, self._script.clock() - started_s)
 
     def reusable(self, ids: Sequence[int]) -> int:
         """Tokens that ``prefill`` would keep."""
@@ -728,7 +728,7 @@ class FakeSession:
         spelled: Collection[int] = (),
         guess: bool = False,
         n_logprobs: int | None = None,
-    ) -> Iterator[Generated]:
+    ) -> Iterator[GeneratedToken]:
         """Yield the next scripted reply, token by token; or the rest of the last one, after the ids
         ``after``.
 
@@ -772,13 +772,13 @@ class FakeSession:
             text += piece
             top = tuple((token_id + at, -0.5 - at) for at in range(n_logprobs or 0))
             logprobs = None if n_logprobs is None else TokenLogprobs(-0.5, top)
-            yield Generated(token_id, stream.push(token_id), logprobs)
+            yield GeneratedToken(token_id, stream.push(token_id), logprobs)
             if any(end in text for end in stop):
                 break
         self.finish_reason = "stop"
         if self._script.held_back:
             # Text that waited for a decision comes without a token of its own, as from the engine.
-            yield Generated(self.tokens[-1], self._script.held_back)
+            yield GeneratedToken(self.tokens[-1], self._script.held_back)
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ import pytest
 from app.models.downloads.fetch import DownloadPlan, DownloadProgress
 from app.models.downloads.hub import RemoteFile
 from app.models.downloads.job import JobState, PullJob, Stage
-from app.models.downloads.pull import Prepared
+from app.models.downloads.pull import PlannedDownload
 from app.models.downloads.shrink import ShrinkJob
 from app.models.library.listing import ModelEntry, Outlook
 from app.models.library.scan import ModelScan, ScanResult
@@ -85,7 +85,7 @@ NOTHING = ScanResult(
 _FILE = RemoteFile(
     "Qwen3-4B-Q4_K_M.gguf", "https://hub.example/Qwen3-4B-Q4_K_M.gguf", _KNOWN.size_bytes, "0" * 64
 )
-PREPARED = Prepared(
+PREPARED = PlannedDownload(
     "Qwen/Qwen3-4B-GGUF",
     "Qwen/Qwen3-4B-GGUF:Q4_K_M",
     "Q4_K_M",
@@ -95,7 +95,7 @@ PREPARED = Prepared(
     "apache-2.0",
 )
 _PROGRESS = DownloadProgress("download", _FILE.name, 800_000_000, _FILE.size_bytes, 2_400_000.0)
-_SMALLER = Prepared(
+_SMALLER = PlannedDownload(
     _BIG.title,
     _BIG.title,
     "Q2_K",

@@ -14,10 +14,10 @@ from tests.engine.architectures.rows import VARIANTS
 WINDOW = 24
 ORIGINAL = 64
 N_CTX = 256
-Described = tiny_gguf.TinyGGUF
+ConvertedConfig = tiny_gguf.TinyGGUF
 
 
-def keyed(described: Described, **keys: Any) -> Described:
+def keyed(described: ConvertedConfig, **keys: Any) -> ConvertedConfig:
     """The same with keys of its architecture set."""
     architecture = described.value("general.architecture")
     for key, value in keys.items():
@@ -25,7 +25,7 @@ def keyed(described: Described, **keys: Any) -> Described:
     return described
 
 
-def sliding(architecture: str, pattern: Any, **arguments: Any) -> Described:
+def sliding(architecture: str, pattern: Any, **arguments: Any) -> ConvertedConfig:
     """With a window, and layers that slide by this pattern or by the one that the family has."""
     described = tiny_gguf.model(architecture, **{"n_layers": 2, **arguments})
     keys = {"attention.sliding_window": WINDOW, "attention.sliding_window_pattern": pattern}
@@ -34,14 +34,14 @@ def sliding(architecture: str, pattern: Any, **arguments: Any) -> Described:
     )
 
 
-def olmo3(pattern: list[bool], **arguments: Any) -> Described:
+def olmo3(pattern: list[bool], **arguments: Any) -> ConvertedConfig:
     """Sliding layers next to stretched ones."""
     described = sliding("olmo2", np.array(pattern), n_layers=len(pattern), **arguments)
     yarn = {"type": "yarn", "factor": 8.0, "original_context_length": ORIGINAL}
     return keyed(described, **{f"rope.scaling.{key}": value for key, value in yarn.items()})
 
 
-def gemma4(slides: list[bool], **arguments: Any) -> Described:
+def gemma4(slides: list[bool], **arguments: Any) -> ConvertedConfig:
     """The last two of four layers store nothing."""
     return keyed(
         tiny_gguf.model("gemma4", slides=slides, **arguments),
@@ -49,7 +49,7 @@ def gemma4(slides: list[bool], **arguments: Any) -> Described:
     )
 
 
-def exaone4(**arguments: Any) -> Described:
+def exaone4(**arguments: Any) -> ConvertedConfig:
     """It has windows in its largest only."""
     small = (
         {} if "quant" in arguments else {"dim": 32, "hidden_dim": 16, "n_heads": 2, "n_kv_heads": 1}
@@ -57,7 +57,7 @@ def exaone4(**arguments: Any) -> Described:
     return sliding("exaone4", None, **{"n_layers": 64, **small, **arguments})
 
 
-def baichuan(n_layers: int, **arguments: Any) -> Described:
+def baichuan(n_layers: int, **arguments: Any) -> ConvertedConfig:
     """Its layers say by their number whether they turn."""
     small = (
         {}
@@ -67,7 +67,7 @@ def baichuan(n_layers: int, **arguments: Any) -> Described:
     return tiny_gguf.model("baichuan", **{"n_layers": n_layers, **small, **arguments})
 
 
-def phimoe(**arguments: Any) -> Described:
+def phimoe(**arguments: Any) -> ConvertedConfig:
     """Heads are turned whole: llama.cpp knows no others of it."""
     described = tiny_gguf.model("phimoe", **arguments)
     n_pairs = described.value("phimoe.attention.key_length") // 2
@@ -79,21 +79,21 @@ def phimoe(**arguments: Any) -> Described:
     )
 
 
-def nemotron_h(name: str = "nemotron_h", **arguments: Any) -> Described:
+def nemotron_h(name: str = "nemotron_h", **arguments: Any) -> ConvertedConfig:
     """All three kinds of layers, and the name of eps that llama.cpp reads."""
     described = tiny_gguf.model(name, n_layers=3, **arguments)
     described.drop(f"{name}.attention.layer_norm_rms_epsilon")
     return keyed(described, **{"attention.layer_norm_epsilon": 1e-5})
 
 
-def named_end(described: Described) -> Described:
+def named_end(described: ConvertedConfig) -> ConvertedConfig:
     """With the token that llama.cpp asks for by its name, in place of the last."""
     tokens = tiny_gguf.spm_vocabulary()["tokenizer.ggml.tokens"]
     described.set("tokenizer.ggml.tokens", [*tokens[:-1], "<|endoftext|>"])
     return described
 
 
-FAMILIES: dict[str, Callable[..., Described]] = {
+FAMILIES: dict[str, Callable[..., ConvertedConfig]] = {
     "gemma3": lambda **a: sliding("gemma3", 2, **a),
     "gemma2": lambda **a: sliding("gemma2", None, **{"tied": True, **a}),
     "gemma4": lambda **a: gemma4([True, False, True, False], **a),
@@ -112,7 +112,7 @@ TWIN_ARGUMENTS: dict[str, Sequence[str]] = {
     "minicpm3": ["long"],
 }
 """What the twins of some must know of a context beyond the original one."""
-OTHERS: dict[str, Callable[..., Described]] = {
+OTHERS: dict[str, Callable[..., ConvertedConfig]] = {
     "exaone4": exaone4,
     "phimoe": phimoe,
     "deepseek2": lambda **a: tiny_gguf.model(
@@ -144,7 +144,7 @@ NARROW = {"deepseek2"}
 """Its experts are no whole blocks of 256."""
 
 
-def family(name: str, quant: str = "F32", **arguments: Any) -> Described:
+def family(name: str, quant: str = "F32", **arguments: Any) -> ConvertedConfig:
     """The tiny model of a family or an architecture with what it has beyond others, and all that
     llama.cpp asks for."""
     own = FAMILIES.get(name) or OTHERS.get(name)

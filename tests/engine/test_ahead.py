@@ -90,8 +90,8 @@ def test_a_hash_covers_every_source_that_a_kernel_imports() -> None:
 
 
 KERNELS = {
-    "engine.quants.q8_0:embed": ahead.Built("a" * 32, ("memset",), b"machine code" * 50),
-    "engine.kernels.add:add": ahead.Built("b" * 32, (), b"other code" * 40),
+    "engine.quants.q8_0:embed": ahead.CompiledKernel("a" * 32, ("memset",), b"machine code" * 50),
+    "engine.kernels.add:add": ahead.CompiledKernel("b" * 32, (), b"other code" * 40),
 }
 
 

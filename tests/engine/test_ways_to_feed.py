@@ -17,7 +17,15 @@ from engine import Model, Session
 from engine.saved_state import StateWriter, restore_state
 from tests.engine import architectures, tiny_gguf
 from tests.engine.architectures.rows import VARIANTS
-from tests.engine.families import FAMILIES, N_CTX, TWIN_ARGUMENTS, Described, gemma4, olmo3, sliding
+from tests.engine.families import (
+    FAMILIES,
+    N_CTX,
+    TWIN_ARGUMENTS,
+    ConvertedConfig,
+    gemma4,
+    olmo3,
+    sliding,
+)
 from tests.engine.reference import Array, Twin
 from tests.engine.test_models import nmse
 
@@ -27,7 +35,7 @@ IDS = np.random.default_rng(3).integers(3, 250, 170).tolist()
 OTHERS = np.random.default_rng(9).integers(3, 250, 40).tolist()
 N_STEPS = 70
 ODD_BLOCKS = 7, 31, 5, 64, 23, 11, 29
-OF_ONE_LAYER: dict[str, Callable[[], Described]] = {
+OF_ONE_LAYER: dict[str, Callable[[], ConvertedConfig]] = {
     "gemma3, window": lambda: sliding("gemma3", 2, n_layers=1),
     "gemma3, whole": lambda: sliding("gemma3", 1, n_layers=1),
     "gemma2, window": lambda: sliding("gemma2", None, n_layers=1),

@@ -13,7 +13,7 @@ import tomli
 from app.backend.local.model import LocalModel, TurnPrompt
 from app.program.bundled_model import starter_file
 from app.program.settings import built_in_settings
-from app.reply.starter_fence import OneOf, answers_to, fence_of
+from app.reply.starter_fence import AllowedTexts, answers_to, fence_of
 from starter import make_fence
 from starter.evaluate import engine_asker, fits, is_declined
 
@@ -145,7 +145,7 @@ def test_a_reply_goes_on_where_it_was_stopped_and_edits_are_free() -> None:
 
 def test_one_of_some_texts_and_then_the_end() -> None:
     tokenizer: Any = SimpleNamespace(vocab_size=10, end_ids={9})
-    held = OneOf([[1, 2, 3], [1, 2], [1, 4]], tokenizer)
+    held = AllowedTexts([[1, 2, 3], [1, 2], [1, 4]], tokenizer)
     assert held.forced() == [1]
     held.accept(1)
     assert (held.forced(), set(held.allowed().nonzero()[0])) == ([], {2, 4})

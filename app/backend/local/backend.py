@@ -24,7 +24,7 @@ from app.backend.local.titles import write_title
 from app.backend.local.turn import Answers, LocalTurn, peers_of
 from app.backend.measures import EngineMeasures
 from app.backend.options import ChatOptions
-from app.backend.protocol import Opening, WantedDocument
+from app.backend.protocol import DocumentToRead, Opening
 from app.backend.reply import ReplyMeter
 from app.backend.status import Activity, EngineStatus
 from app.backend.tools import EngineTools, within_tokens
@@ -52,7 +52,7 @@ TELLING_TOKENS = 16
 
 
 @record
-class OpenedModel:
+class LoadedModel:
     """A model that is open, with all that belongs to it."""
 
     path: Path
@@ -70,7 +70,7 @@ class LocalBackend:
     def __init__(self, wire: Wire, options: ChatOptions) -> None:
         self._wire = wire
         self._options = options
-        self._opened: OpenedModel | None = None
+        self._opened: LoadedModel | None = None
         self._prefill_tps = 0.0
         self._has_doubted = False
         self._is_opening_new = False
@@ -84,7 +84,7 @@ class LocalBackend:
         """Whether a model is open."""
         return self._opened is not None
 
-    def _model(self) -> OpenedModel:
+    def _model(self) -> LoadedModel:
         """Return what is open. Raises Refusal: no model is."""
         if self._opened is None:
             raise Refusal("no model is loaded")
@@ -96,7 +96,7 @@ class LocalBackend:
         reads = is_read and not self._tools.may_change(opened.local.model)
         opened.ahead.prepare(request, draft, reads, is_settled)
 
-    def read_document(self, wanted: WantedDocument) -> None:
+    def read_document(self, wanted: DocumentToRead) -> None:
         """Say how much is saved of a document, and read the rest."""
         opened = self._model()
         is_read = wanted.is_read and not self._tools.may_change(opened.local.model)
@@ -192,7 +192,7 @@ class LocalBackend:
         if measured is not None:
             self._wire.emit(measured)
 
-    def _open(self, path: Path, adapters: tuple[str, ...]) -> OpenedModel:
+    def _open(self, path: Path, adapters: tuple[str, ...]) -> LoadedModel:
         self.unload()
         self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40)))
         model = self._options.open_model(path, self._show_progress)
@@ -224,7 +224,7 @@ class LocalBackend:
         )
         return opened
 
-    def _begin(self, path: Path, model: Model, adapters: tuple[str, ...]) -> OpenedModel:
+    def _begin(self, path: Path, model: Model, adapters: tuple[str, ...]) -> LoadedModel:
         wire = self._wire
         options = self._options
         if adapters:
@@ -245,7 +245,7 @@ class LocalBackend:
         states = SavedStates(wire, self._state_files, model, session, wire.is_wanted)
         ahead = ReadAhead(wire, local, states)
         earlier = EarlierTexts(wire, options.settings, model.tokenizer, session, wire.is_wanted)
-        return OpenedModel(path, local, measures, tuning, states, ahead, earlier)
+        return LoadedModel(path, local, measures, tuning, states, ahead, earlier)
 
     def go_on_with(self, request: Request, state: Path | None = None) -> None:
         """Take in a conversation; what of it is not in the cache is read with what is asked
@@ -273,7 +273,7 @@ class LocalBackend:
         self.settle(self._wire.status.meter)
         self._wire.emit(events.AdaptersChanged(adapters))
 
-    def _adapt(self, opened: OpenedModel, adapters: tuple[str, ...]) -> None:
+    def _adapt(self, opened: LoadedModel, adapters: tuple[str, ...]) -> None:
         """Let adapters change the model, if others do: what it has read is then read again."""
         if opened.local.adapters != adapters:
             opened.states.leave()
@@ -281,7 +281,7 @@ class LocalBackend:
             opened.local.adapters = adapters
 
     def _taken_up(
-        self, opened: OpenedModel, request: Request, state: Path | None
+        self, opened: LoadedModel, request: Request, state: Path | None
     ) -> events.ConversationTakenUp:
         try:
             ids = self._take_up(opened, request)
@@ -299,7 +299,7 @@ class LocalBackend:
         except BaseException as error:
             return events.ConversationTakenUp(0, trouble=reason_of(error))
 
-    def _take_up(self, opened: OpenedModel, request: Request) -> list[int]:
+    def _take_up(self, opened: LoadedModel, request: Request) -> list[int]:
         """Hold a conversation; returns what its next prompt will begin with."""
         opened.local.hold(request.said)
         ids: list[int] = opened.local.chat.opening_ids("")
@@ -318,7 +318,7 @@ class LocalBackend:
         self._read(opened, begin)
 
     def _read(
-        self, opened: OpenedModel, begin: Callable[[], list[int]], state: Path | None = None
+        self, opened: LoadedModel, begin: Callable[[], list[int]], state: Path | None = None
     ) -> None:
         """Read what a prompt will ``begin`` with, and keep that; what goes wrong does not cost the
         model."""
@@ -396,7 +396,7 @@ class LocalBackend:
             opened.earlier.give()
             opened.tuning.tune_kernels()
 
-    def _prepare(self, opened: OpenedModel, request: Request, is_alone: bool) -> LocalTurn | None:
+    def _prepare(self, opened: LoadedModel, request: Request, is_alone: bool) -> LocalTurn | None:
         """Return what writes the reply; None where the events say why there is none."""
         local = opened.local
         keeps_tools = request.is_round and bool(local.chat.tools)  # what its prompt tells of
@@ -445,7 +445,7 @@ class LocalBackend:
         else:
             self._wire.emit(events.PromptRefused(needed_tokens, n_ctx))
 
-    def _tell_dropped(self, opened: OpenedModel, prompt: TurnPrompt) -> None:
+    def _tell_dropped(self, opened: LoadedModel, prompt: TurnPrompt) -> None:
         ids = prompt.all_ids
         # what stays moves down in the cache: only what is new must be read
         opened.local.session.shift_towards(ids)
@@ -460,11 +460,11 @@ class LocalBackend:
             return n_tokens / self._prefill_tps
         return None
 
-    def _note_progress(self, opened: OpenedModel) -> None:
+    def _note_progress(self, opened: LoadedModel) -> None:
         opened.measures.note_progress()
         opened.states.note_progress()
 
-    def _answer(self, opened: OpenedModel, turn: LocalTurn, asked_s: float | None) -> bool:
+    def _answer(self, opened: LoadedModel, turn: LocalTurn, asked_s: float | None) -> bool:
         """Read the prompt and write the reply; False means that there is no reply and the turn does
         not count."""
         with (
@@ -477,7 +477,7 @@ class LocalBackend:
         return is_kept
 
     def _answer_together(
-        self, opened: OpenedModel, first: LocalTurn, peers: Sequence[Session]
+        self, opened: LoadedModel, first: LocalTurn, peers: Sequence[Session]
     ) -> bool:
         """Write several replies; False means that there is none."""
         how = self._wire, opened.local, first.prompt, self._options, lambda: None, None

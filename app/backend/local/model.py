@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from app.backend.local.context_room import MIN_REPLY_TOKENS, NoRoomError, turns_to_drop
 from app.backend.local.edited_reply import edited_ids, text_of
 from app.backend.reply import Reply, guard_of, limit_of
-from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, Said
+from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, PromptMessage
 from app.program.bundled_model import is_starter
 from app.program.refusals import Refusal
 from app.program.settings import Settings
 from app.reply.starter_fence import fence_of
 from app.reply.thinking import Thinking, is_opening_of, tag_ids
-from app.session.request import Begun, Request
+from app.session.request import Continuation, Request
 from app.text.record import record
 from engine.errors import EngineError
 from engine.prompt.thinking_mode import ThinkingMode
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @record
-class EarlierPart:
+class ReplyPrefix:
     """The beginning of a reply that is continued."""
 
     ids: Sequence[int]
@@ -49,7 +49,7 @@ class TurnPrompt:
 
     ids: Sequence[int]
     """Up to where the reply begins."""
-    earlier: EarlierPart | None = None
+    earlier: ReplyPrefix | None = None
     """Of a reply that is continued; None for a new one."""
     chat: ChatPrompt | None = None
     """The conversation that ends with the message to answer and gets the reply; None for a plain
@@ -101,7 +101,7 @@ class LocalModel:
         self._least_reply_tokens = least_reply_tokens
         self._tags: Collection[int] = tag_ids(model.tokenizer.control_texts)
         self._is_fenced = is_starter(model.path)
-        self._held: list[Said] = []
+        self._held: list[PromptMessage] = []
         """What ``chat`` holds, one for each of its messages."""
         self.turn_starts: tuple[int, ...] = ()
         self.n_tokens = 0
@@ -127,7 +127,7 @@ class LocalModel:
         if list(tools) != list(before):
             self.chat.tokenise_again()
 
-    def hold(self, said: Sequence[Said]) -> None:
+    def hold(self, said: Sequence[PromptMessage]) -> None:
         """Bring the conversation to what was said.
 
         Raises EngineError: a message cannot be taken.
@@ -144,7 +144,7 @@ class LocalModel:
             self._add(one)
             self._held.append(one)
 
-    def n_held(self, said: Sequence[Said]) -> int:
+    def n_held(self, said: Sequence[PromptMessage]) -> int:
         """Return how many of the messages are those that are held."""
         return sum(
             1 for _ in takewhile(lambda pair: _is_same(*pair), zip(self._held, said, strict=False))
@@ -155,7 +155,7 @@ class LocalModel:
         self._held = []
         self.chat.start(None)
 
-    def _add(self, one: Said) -> None:
+    def _add(self, one: PromptMessage) -> None:
         chat = self.chat
         tokenizer = self.model.tokenizer
         if one.role == USER:
@@ -173,7 +173,7 @@ class LocalModel:
                 tokenizer.encode(one.text, bos=False, special=False), one.text, one.calls
             )
 
-    def _says(self, reply: Said, with_calls: bool) -> bool:
+    def _says(self, reply: PromptMessage, with_calls: bool) -> bool:
         """Whether a reply's tokens are tokens of this vocabulary: they say here what they said
         there."""
         tokenizer = self.model.tokenizer
@@ -245,7 +245,7 @@ class LocalModel:
             self.chat.restore(saved)
             self._held = held
 
-    def _going_on(self, said: Sequence[Said], begun: Begun) -> TurnPrompt:
+    def _going_on(self, said: Sequence[PromptMessage], begun: Continuation) -> TurnPrompt:
         self.hold([*said, begun.reply])
         taken = self.chat.take_reply()
         self._held.pop()
@@ -256,7 +256,7 @@ class LocalModel:
             opening = self.chat.opening
         if begun.edited is not None:
             ids = tuple(edited_ids(self.model.tokenizer, ids, begun.edited, opening, tags))
-        earlier = EarlierPart(ids, text_of(self.model.tokenizer, ids, tags), begun.thinking)
+        earlier = ReplyPrefix(ids, text_of(self.model.tokenizer, ids, tags), begun.thinking)
         return TurnPrompt(prompt_ids, earlier, self.chat, begun.is_loop)
 
     @contextmanager
@@ -329,7 +329,7 @@ class LocalModel:
             **more,
         )
 
-    def note_reply(self, reply: Said) -> None:
+    def note_reply(self, reply: PromptMessage) -> None:
         """The conversation has this reply now; the next request may have it as ``text`` alone."""
         self._held.append(reply)
         self.chat.add_reply(
@@ -342,7 +342,7 @@ class LocalModel:
         self.n_tokens = n_tokens
 
 
-def _is_same(held: Said, said: Said) -> bool:
+def _is_same(held: PromptMessage, said: PromptMessage) -> bool:
     """Whether a message is what it was; clients of the API send replies without their ids, and may
     trim them."""
     if (held.role, held.calls, held.results) != (said.role, said.calls, said.results):

@@ -15,17 +15,17 @@ from app.backend.local.saved_states import StateFiles
 from app.conversations.store import model_key
 from app.machine.sensors.low_power import is_on_battery
 from app.machine.tuning import remembered as tuned
-from app.machine.tuning.remembered import Recalled, TuningPlace, keys_to_remember, recall
+from app.machine.tuning.remembered import SavedTuning, TuningPlace, keys_to_remember, recall
 from app.program import state
 from app.program.remote_model import ModelPlace
 from app.program.settings import AUTO, Settings
-from app.program.state import Measured, TunedChoice
+from app.program.state import TunedChoice, TuningConditions
 from app.session.adapters import split_scale
 from app.text.clean_text import clean_line
 
 if TYPE_CHECKING:
     from engine import Model, Session
-    from engine.loader import Checked
+    from engine.loader import CheckedModelFile
     from engine.tuning.lookahead_trials import Lookahead
     from engine.tuning.report import TuningReport
     from engine.tuning.sweep import Sweep
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Report = Callable[[Any], None]
 
 
-def validate_model(path: Path | str) -> Checked:
+def validate_model(path: Path | str) -> CheckedModelFile:
     """Check the whole file without numba.
 
     Raises EngineError: it cannot be used; the message is one line.
@@ -122,17 +122,17 @@ def kv_type_of(settings: Settings, model: Model) -> str:
     return tuned.kv_type_of(settings.kv_type, recall_tuned(model).choice)
 
 
-def recall_tuned(model: Model) -> Recalled:
+def recall_tuned(model: Model) -> SavedTuning:
     """Return what is remembered for this machine, model and power source, and whether it is in
     doubt."""
     kept = state.load_state()[0]
     if kept.tuned_threads:
         return recall(kept, _place(model))
-    return Recalled()
+    return SavedTuning()
 
 
 def remember_tuned(
-    model: Model, choice: TunedChoice | None, measured: Measured | None = None
+    model: Model, choice: TunedChoice | None, measured: TuningConditions | None = None
 ) -> str | None:
     """Remember a choice for this machine and model, or forget it; returns a line where that
     failed."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from app.backend.engine_state import Wire
     from app.backend.local.model import LocalModel
     from app.backend.local.saved_states import SavedStates
-    from app.backend.protocol import WantedDocument
+    from app.backend.protocol import DocumentToRead
     from app.session.request import Request
 
 
@@ -101,7 +101,7 @@ class ReadAhead:
         finally:
             self._wire.update(activity=Activity.READY)
 
-    def read_document(self, wanted: WantedDocument) -> None:
+    def read_document(self, wanted: DocumentToRead) -> None:
         """Say how much is saved of a document, and read the rest if that is wanted."""
         wire = self._wire
         states = self._states

@@ -64,7 +64,7 @@ class StateFiles:
 
 
 @record
-class BroughtBack:
+class RestoreOutcome:
     """Result of restoring a state. ``trouble``: why it was not used; "" for none."""
 
     tokens: int = 0
@@ -134,7 +134,7 @@ class SavedStates:
         n_held = self._session.reusable(ids)
         return max(n_held, min(self._most_saved(ids, n_held + LEAST_TAKEN_TOKENS)[1], len(ids) - 1))
 
-    def bring_back(self, ids: Sequence[int], path: Path | None = None) -> BroughtBack:
+    def bring_back(self, ids: Sequence[int], path: Path | None = None) -> RestoreOutcome:
         """Fill the cache with what is saved of a prompt, if that is more than the cache holds of
         it.
 
@@ -149,20 +149,20 @@ class SavedStates:
         session = self._session
         files = self._files
         if files is None:
-            return BroughtBack()
+            return RestoreOutcome()
         n_held = session.reusable(ids)
         place, _, trouble = self._most_saved(
             ids, n_held + (LEAST_TAKEN_TOKENS if path is None else 1)
         )
         if place is None:
-            return BroughtBack(trouble=trouble)
+            return RestoreOutcome(trouble=trouble)
         self.leave()
         session.truncate(0)
         try:
             restored = files.restore(session, place, ids)
         except Exception as error:
-            return BroughtBack(trouble=f"the saved state is not used: {reason_in_a_line(error)}")
-        return BroughtBack(restored.tokens, restored.seconds)
+            return RestoreOutcome(trouble=f"the saved state is not used: {reason_in_a_line(error)}")
+        return RestoreOutcome(restored.tokens, restored.seconds)
 
     def _most_saved(self, ids: Sequence[int], least: int) -> tuple[Path | None, int, str]:
         """Return where a prompt is saved, how much of it, and what was wrong; None and 0 for less

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.backend.engine_state import Wire, Written
-from app.backend.local.model import EarlierPart, LocalModel, TurnPrompt
+from app.backend.engine_state import QuantizeResult, Wire
+from app.backend.local.model import LocalModel, ReplyPrefix, TurnPrompt
 from app.backend.options import ChatOptions
 from app.backend.reply_text import ReplyText
 from app.backend.status import Activity
-from app.conversations.conversation import ASSISTANT, Ending, Said
+from app.conversations.conversation import ASSISTANT, Ending, PromptMessage
 from app.program.refusals import Refusal
 from app.session import events
 from app.session.events import reason_of
@@ -86,7 +86,7 @@ class LocalTurn:
         self._wire = wire
         self._local = local
         self.prompt = prompt
-        self._earlier = prompt.earlier or EarlierPart((), "", None)
+        self._earlier = prompt.earlier or ReplyPrefix((), "", None)
         self._on_progress = on_progress
         ids = prompt.all_ids
         model = local.model
@@ -122,7 +122,7 @@ class LocalTurn:
             self._emit, self.meter, prompt.opening, begun, thinking, calls, options.tells_pieces
         )
 
-    def written(self) -> Written:
+    def written(self) -> QuantizeResult:
         """Tokens and text of the whole reply so far; any thread may ask."""
         return (*self._earlier.ids, *self.reply.ids), self._earlier.text + self.reply.text
 
@@ -202,7 +202,7 @@ class LocalTurn:
         self._text.finish()
         if self.prompt.chat is not None and not self.at:
             ids, text = self.written()
-            self._local.note_reply(Said(ASSISTANT, text, ids=ids, raw=text))
+            self._local.note_reply(PromptMessage(ASSISTANT, text, ids=ids, raw=text))
 
 
 @contextmanager

@@ -16,11 +16,11 @@ from typing import Any
 from app.backend.engine_state import Wire
 from app.backend.local import opening as access
 from app.backend.options import ChatOptions
-from app.backend.protocol import Opening, WantedDocument
+from app.backend.protocol import DocumentToRead, Opening
 from app.backend.remote.calls import messages_of
 from app.backend.remote.exchange import Exchange
 from app.backend.remote.keys import find_key
-from app.backend.remote.listing import Listed, models_of
+from app.backend.remote.listing import ServerModel, models_of
 from app.backend.remote.turn import RemoteTurn, ReplyBeginning
 from app.backend.reply import ReplyMeter
 from app.backend.status import Activity, EngineStatus
@@ -30,7 +30,7 @@ from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace, RemoteModel
 from app.program.web_refusals import DownloadError, StatusError
 from app.session import events
-from app.session.request import Begun, Request
+from app.session.request import Continuation, Request
 from app.text.clean_text import clean_line
 from app.text.record import record
 from engine.prompt.thinking_mode import ThinkingMode
@@ -98,7 +98,7 @@ class RemoteBackend:
     def read_ahead(self, request: Request, draft: str, is_read: bool, is_settled: bool) -> None:
         """A server reads nothing before it is asked."""
 
-    def read_document(self, wanted: WantedDocument) -> None:
+    def read_document(self, wanted: DocumentToRead) -> None:
         """A server reads nothing before it is asked."""
 
     def weigh(self, request: Request, draft: str) -> None:
@@ -307,7 +307,7 @@ class RemoteBackend:
         }
 
 
-def _beginning(begun: Begun) -> ReplyBeginning:
+def _beginning(begun: Continuation) -> ReplyBeginning:
     """Return what a server is told of a reply that goes on."""
     if begun.edited is None:
         return ReplyBeginning(begun.reply.text, begun.thinking)
@@ -329,7 +329,7 @@ def _form_fields(form: AnswerForm | None) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-def _chosen(wanted: RemoteModel, listed: Sequence[Listed]) -> Listed:
+def _chosen(wanted: RemoteModel, listed: Sequence[ServerModel]) -> ServerModel:
     """Return the model of this name, or the only one with it in its name.
 
     Without a name it is the first that may be one for chats: servers list models for embeddings
@@ -356,7 +356,7 @@ def _chosen(wanted: RemoteModel, listed: Sequence[Listed]) -> Listed:
     )
 
 
-def _unlisted(wanted: RemoteModel, error: StatusError) -> Listed:
+def _unlisted(wanted: RemoteModel, error: StatusError) -> ServerModel:
     """Return the model that the user named, of a server that lists none.
 
     Raises DownloadError: there is no name.
@@ -364,7 +364,7 @@ def _unlisted(wanted: RemoteModel, error: StatusError) -> Listed:
     if not wanted.name:
         words = f"{error}; where a server does not list its models, name one with --model"
         raise StatusError(words, error.status, error.pause_s)
-    return Listed(wanted.name)
+    return ServerModel(wanted.name)
 
 
 def _within(text: str, room: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from app.backend.remote.pieces import text_of
 from app.backend.remote.returned import FieldCollector, add_fields, returned_fields
-from app.conversations.conversation import TOOL, Said
+from app.conversations.conversation import TOOL, PromptMessage
 from app.program.remote_model import RemoteModel
 from app.program.web import table_in
 from engine.prompt.tools.calls import MOST_CALL_CHARS, MOST_CALLS, ToolCall, call, load_json
@@ -140,7 +140,9 @@ def written_calls(calls: Iterable[ToolCall]) -> str:
     )
 
 
-def messages_of(said: Sequence[Said], model: RemoteModel | None = None) -> list[dict[str, Any]]:
+def messages_of(
+    said: Sequence[PromptMessage], model: RemoteModel | None = None
+) -> list[dict[str, Any]]:
     """Return the messages of a request to a model.
 
     They include what its server needs back of its own replies.

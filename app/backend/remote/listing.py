@@ -23,7 +23,7 @@ _CONTEXT_NAMES = (
 
 
 @record
-class Listed:
+class ServerModel:
     """A model that a server names."""
 
     name: str
@@ -31,7 +31,7 @@ class Listed:
     """0 where it does not say so."""
 
 
-def models_of(exchange: Exchange) -> list[Listed]:
+def models_of(exchange: Exchange) -> list[ServerModel]:
     """Ask a server which models it has.
 
     Raises DownloadError: there is no answer that can be used.
@@ -53,7 +53,7 @@ def models_of(exchange: Exchange) -> list[Listed]:
     return list(listed.values())
 
 
-def _listed(entry: Any) -> Listed:
+def _listed(entry: Any) -> ServerModel:
     if isinstance(entry, str):
         entry = {"id": entry}
     elif not isinstance(entry, dict):
@@ -62,4 +62,4 @@ def _listed(entry: Any) -> Listed:
     holders = (entry, table_in(entry, "meta"))
     sizes = (count_of(holder.get(key)) for holder in holders for key in _CONTEXT_NAMES)
     is_name = 0 < len(name) <= _MOST_NAME_CHARS and name.isprintable()
-    return Listed(name if is_name else "", next(filter(None, sizes), 0))
+    return ServerModel(name if is_name else "", next(filter(None, sizes), 0))

@@ -97,7 +97,7 @@ def events(
 
     An event called an error is yielded as ``{"error": what it says}``.
     """
-    held = _Held(host, max(MOST_ANSWER_BYTES, most_line_bytes))
+    held = _PendingEvent(host, max(MOST_ANSWER_BYTES, most_line_bytes))
     for line in _lines(body, host, most_line_bytes):
         word, _, rest = line.partition(b":")
         if held.is_plain:
@@ -129,7 +129,7 @@ def events(
         raise ConnectionCut(f"{host}: the connection ended before the answer did")
 
 
-class _Held:
+class _PendingEvent:
     """Lines of an event that is not whole yet; ``is_plain``: they are JSON without the fields of
     events."""
 

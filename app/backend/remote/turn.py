@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.backend.engine_state import Wire, Written
+from app.backend.engine_state import QuantizeResult, Wire
 from app.backend.remote.calls import CallCollector, written_calls
 from app.backend.remote.exchange import Exchange
 from app.backend.remote.pieces import LENGTH, Delta, Figures
@@ -139,7 +139,7 @@ class RemoteTurn:
         """The answer so far, cleaned, without the thought."""
         return self._growing.text
 
-    def written(self) -> Written:
+    def written(self) -> QuantizeResult:
         """Text of the whole reply so far, without its tokens, which are not known; any thread may
         ask."""
         return (), self._begun.raw + "".join(self._pieces)

@@ -323,7 +323,7 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     for key, value in wanted.items():
         settings = override(settings, key, value, key)
     model = engine_access.open_model(settings, job["model"])
-    session = _Fed(model.session(job["n_ctx"], "f16"))
+    session = _PeerSession(model.session(job["n_ctx"], "f16"))
     found = peer_side.done(session, job)
     return {
         **found,
@@ -335,7 +335,7 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class _Fed:
+class _PeerSession:
     """A session with the methods that the peer's loops call."""
 
     def __init__(self, session: Any) -> None:

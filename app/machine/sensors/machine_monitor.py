@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from app.machine.sensors.paced import Paced, or_none
+from app.machine.sensors.paced import CachedReading, or_none
 from app.machine.sensors.page_faults import DiskRate
 from app.machine.sensors.processor import CoreLoads, Processor
 from app.machine.sensors.records import ModelFacts
@@ -42,7 +42,7 @@ class MachineMonitor:
         own = procfs / "self"
         self._status = own / "status"
         self._disk = DiskRate(own / "io")
-        self._allocated = Paced(self._read_allocated, MEMORY_PERIOD_S)
+        self._allocated = CachedReading(self._read_allocated, MEMORY_PERIOD_S)
         self._set_facts(None)
         self._spent_s: dict[int, float] = {}
         """Processor time of each thread at the last look."""
@@ -50,10 +50,10 @@ class MachineMonitor:
 
     def _set_facts(self, facts: ModelFacts | None) -> None:
         self._facts = facts
-        self._weights = Paced(
+        self._weights = CachedReading(
             facts.resident_weight_bytes if facts is not None else lambda: None, MEMORY_PERIOD_S
         )
-        self._kv = Paced(
+        self._kv = CachedReading(
             facts.resident_kv_bytes if facts is not None else lambda: None, MEMORY_PERIOD_S
         )
 

@@ -12,7 +12,7 @@ MOST_SHARE = 0.002
 """Of the time, for any one reading: what takes 10 ms is read every 5 s at most."""
 
 
-class Paced(Generic[Reading]):
+class CachedReading(Generic[Reading]):
     """Keeps the last value until the next one is due; any exception of ``read`` means that there is
     none."""
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.machine.sensors.paced import Paced, or_none
+from app.machine.sensors.paced import CachedReading, or_none
 from app.machine.sensors.sample import BUSY_LOAD, Battery, Governor
 from app.text.clean_text import clean_line
 
@@ -78,11 +78,11 @@ class Processor:
     def __init__(self, source: Any, sysfs: Path) -> None:
         self._source = source
         self._cpus = sysfs / "devices" / "system" / "cpu"
-        self._clocks = Paced(self._read_clocks, CLOCK_PERIOD_S)
-        self.temperature_c = Paced(self._read_temperature, SLOW_PERIOD_S)
-        self._throttles = Paced(self._read_throttles, SLOW_PERIOD_S)
-        self.governor = Paced(self._read_governor, RARE_PERIOD_S)
-        self.battery = Paced(self._read_battery, RARE_PERIOD_S)
+        self._clocks = CachedReading(self._read_clocks, CLOCK_PERIOD_S)
+        self.temperature_c = CachedReading(self._read_temperature, SLOW_PERIOD_S)
+        self._throttles = CachedReading(self._read_throttles, SLOW_PERIOD_S)
+        self.governor = CachedReading(self._read_governor, RARE_PERIOD_S)
+        self.battery = CachedReading(self._read_battery, RARE_PERIOD_S)
         self._throttled_before: int | None = None
 
     def clock_ghz(self, now_s: float, loads: Sequence[float]) -> tuple[float | None, float | None]:

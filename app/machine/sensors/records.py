@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from app.machine.sensors.page_faults import FaultLog
-from app.machine.sensors.reply_history import Earlier
+from app.machine.sensors.reply_history import PastSpeeds
 from app.text.record import record
 
 INTERFACE = "interface"
@@ -89,7 +89,7 @@ class EngineFigures:
     faults: FaultLog = field(default_factory=FaultLog)
     """Of the running reply, growing, or of the last one."""
     last_reply: TimeSpent | None = None
-    earlier: Earlier | None = None
+    earlier: PastSpeeds | None = None
     """Replies before the running or last one, with the same model, threads and weights mode."""
     threads: int = 0
     """Those that the running or last reply began with; they may have been changed since. 0 for

@@ -56,7 +56,7 @@ class PastReply:
 
 
 @record
-class Earlier:
+class PastSpeeds:
     """Speeds of replies with the same model and settings so far."""
 
     n_replies: int
@@ -83,7 +83,7 @@ class ReplyHistory:
         self._rates: dict[str, dict[str, float]] = {}
         self._load()
 
-    def earlier(self, key: str) -> Earlier | None:
+    def earlier(self, key: str) -> PastSpeeds | None:
         """Summarise the replies of one key; None where there are none."""
         replies = self._replies.get(key)
         if not replies:
@@ -92,7 +92,7 @@ class ReplyHistory:
 
         best = max(replies, key=lambda reply: reply.decode_tps)
         usual = statistics.median(reply.decode_tps for reply in _quiet(replies))
-        return Earlier(len(replies), usual, best.decode_tps, best.finished_unix_s)
+        return PastSpeeds(len(replies), usual, best.decode_tps, best.finished_unix_s)
 
     def usual(self, identity: str) -> Speeds | None:
         """Return the usual speeds of the thread count that wrote fastest; None where there was no

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from app.machine.sensors.tuning_conditions import Conditions
 from app.program.settings import AUTO, DEFAULT_KV_TYPE
-from app.program.state import Measured, ProgramState, TunedChoice
+from app.program.state import ProgramState, TunedChoice, TuningConditions
 from app.text.record import record
 from engine import KV_TYPES
 
@@ -43,11 +43,11 @@ class TuningPlace:
 
 
 @record
-class Recalled:
+class SavedTuning:
     """The remembered choice to begin with; None where nothing is."""
 
     choice: TunedChoice | None = None
-    measured: Measured | None = None
+    measured: TuningConditions | None = None
     """Its circumstances; None where it was made by hand."""
     doubt: str = ""
     """Why it may not hold, as "threads were tuned on mains, now on battery"; "" for no reason."""
@@ -65,7 +65,7 @@ def kv_type_of(wanted: str, choice: TunedChoice | None) -> str:
     return faster
 
 
-def recall(kept: ProgramState, place: TuningPlace) -> Recalled:
+def recall(kept: ProgramState, place: TuningPlace) -> SavedTuning:
     """Return what holds here, and whether it is in doubt."""
     own = place.key(place.on_battery)
     other = place.key(not place.on_battery)
@@ -76,20 +76,20 @@ def recall(kept: ProgramState, place: TuningPlace) -> Recalled:
         else:
             kernels = set()
         doubt = "threads were tuned with another version of the engine"
-        return Recalled(
+        return SavedTuning(
             kept.tuned_threads[own],
             measured,
             doubt if len(kernels) > 1 and "" not in kernels else "",
         )
     if other in kept.tuned_threads and place.on_battery:
         doubt = "threads were tuned on mains, now on battery"
-        return Recalled(kept.tuned_threads[other], kept.tuned_when.get(other), doubt)
+        return SavedTuning(kept.tuned_threads[other], kept.tuned_when.get(other), doubt)
     if other in kept.tuned_threads:
-        return Recalled(doubt="threads were tuned on battery, now on mains")
-    return Recalled(doubt=_machine_doubt(kept, place))
+        return SavedTuning(doubt="threads were tuned on battery, now on mains")
+    return SavedTuning(doubt=_machine_doubt(kept, place))
 
 
-def keys_to_remember(place: TuningPlace, measured: Measured | None) -> tuple[str, str]:
+def keys_to_remember(place: TuningPlace, measured: TuningConditions | None) -> tuple[str, str]:
     """Return the name to remember a choice under, and one that must not be in its way; "" for
     none."""
     if measured is None:
@@ -197,7 +197,7 @@ def choice_to_remember(
 
 def measured_of(
     report: TuningReport, choice: TunedChoice, conditions: Conditions, kernels: str
-) -> Measured | None:
+) -> TuningConditions | None:
     """Return under which circumstances a choice was measured; None if it was not, but made by
     hand."""
     curve = report.curve("decode")
@@ -206,7 +206,7 @@ def measured_of(
     else:
         point = None
     if point is not None and point.tps is not None:
-        return Measured(kernels, conditions.on_battery)
+        return TuningConditions(kernels, conditions.on_battery)
     return None
 
 

@@ -43,7 +43,7 @@ _WRITE_ERRORS: dict[int | None, str] = {
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})")
 
 
-class Stopped(DownloadError):
+class DownloadStopped(DownloadError):
     """The user stopped it; what came is kept."""
 
     def __init__(self, name: str) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.models.downloads import hub
-from app.models.downloads.fetch import DownloadProgress, Stopped
-from app.models.downloads.pull import Prepared, carry_out, prepare, price_lines
+from app.models.downloads.fetch import DownloadProgress, DownloadStopped
+from app.models.downloads.pull import PlannedDownload, carry_out, prepare, price_lines
 from app.program.background import in_background
 from app.program.refusals import bug_line, exit_code_of
 from app.program.settings import Settings
@@ -41,7 +41,7 @@ class JobState:
     """A download at one moment; the text is clean."""
 
     stage: Stage = Stage.ASKING
-    prepared: Prepared | None = None
+    prepared: PlannedDownload | None = None
     progress: DownloadProgress | None = None
     path: Path | None = None
     """Of the model, once it is here."""
@@ -146,12 +146,12 @@ class PullJob:
     def _pause(self, pause_s: float) -> None:
         """Wait before another attempt. Raises Stopped: there will be none."""
         if self._stopped.wait(pause_s):
-            raise Stopped(clean_line(self.what, 100))
+            raise DownloadStopped(clean_line(self.what, 100))
 
     def _run(self) -> None:
         try:
             self._work()
-        except Stopped as error:
+        except DownloadStopped as error:
             self._note(stage=Stage.STOPPED, trouble=str(error))
         except Exception as error:
             if exit_code_of(error) is None:
@@ -160,7 +160,7 @@ class PullJob:
                 line = str(error)
             self._note(stage=Stage.FAILED, trouble=clean_line(line, 280))
 
-    def _ask(self, prepared: Prepared) -> bool:
+    def _ask(self, prepared: PlannedDownload) -> bool:
         """Wait for a yes; False for a no."""
         self._note(stage=Stage.READY, prepared=prepared)
         self._answered.wait()
@@ -184,7 +184,7 @@ class PullJob:
 
     def _report(self, progress: DownloadProgress) -> None:
         if self._stopped.is_set():
-            raise Stopped(progress.name) from None
+            raise DownloadStopped(progress.name) from None
         self._note(progress=progress)
 
     def _note(self, **changes: Any) -> None:

@@ -47,7 +47,7 @@ HUB_ADDRESSES = ("https://huggingface.co", "https://hf.co")
 
 
 @record
-class Prepared:
+class PlannedDownload:
     """A download before it starts, with the lines to show first."""
 
     title: str
@@ -71,7 +71,7 @@ class Prepared:
 
 def prepare(
     text: str, settings: Settings, web: Web, sha256: str = "", directory: Path | None = None
-) -> Prepared:
+) -> PlannedDownload:
     """Find out what that means, how large it is, and whether this machine has room for it;
     downloads nothing.
 
@@ -96,7 +96,7 @@ def prepare(
     outlook = _outlook(repository, choice, lister)
     is_open = repository.is_gated and web.has_token
     is_exact = wanted.file_path or wanted.revision != "main"
-    return Prepared(
+    return PlannedDownload(
         title=clean_line(repository.name, 100),
         again=text if is_exact else f"{repository.name}:{choice.quantization}".rstrip(":"),
         quantization=choice.quantization,
@@ -111,7 +111,7 @@ def prepare(
     )
 
 
-def carry_out(prepared: Prepared, web: Web, report: Report) -> tuple[Path, ModelHeader]:
+def carry_out(prepared: PlannedDownload, web: Web, report: Report) -> tuple[Path, ModelHeader]:
     """Download, as ``fetch.download`` does, and return the first file with what its header says."""
     prepared.plan.refuse_full_disk()
     first = download(prepared.plan, web, report)[0]
@@ -120,7 +120,7 @@ def carry_out(prepared: Prepared, web: Web, report: Report) -> tuple[Path, Model
     return first, read_header(first)
 
 
-def price_lines(prepared: Prepared) -> list[str]:
+def price_lines(prepared: PlannedDownload) -> list[str]:
     """Write what will happen, before it does."""
     plan = prepared.plan
     if len(plan.files) > 1:
@@ -145,7 +145,7 @@ def price_lines(prepared: Prepared) -> list[str]:
     return [line for line in lines if line]
 
 
-def _ask_hub(web: Web, wanted: Wanted) -> Repository:
+def _ask_hub(web: Web, wanted: DownloadRequest) -> Repository:
     """Ask the hub; where it cannot be reached, say what can be done without it."""
     try:
         return hub.read_repository(web, wanted.repository, wanted.revision)
@@ -159,7 +159,9 @@ def _ask_hub(web: Web, wanted: Wanted) -> Repository:
         raise
 
 
-def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> Prepared:
+def _prepare_address(
+    wanted: DownloadRequest, web: Web, sha256: str, directory: Path
+) -> PlannedDownload:
     if not sha256:
         raise DownloadError((
             "nothing states a hash for this address: give the one it should have with --sha256 "
@@ -168,7 +170,7 @@ def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> 
                             exit_codes.USAGE)  # fmt: skip
     name = unquote(urlsplit(wanted.url).path).rpartition("/")[2]
     file = RemoteFile(name, wanted.url, web.size_at(wanted.url, hub.LARGEST_FILE_BYTES), sha256)
-    return Prepared(
+    return PlannedDownload(
         clean_line(name, 100), wanted.url, type_of(name), "as named", make_plan((file,), directory)
     )
 
@@ -179,10 +181,10 @@ def _duration(n_bytes: int) -> str:
     return ""
 
 
-def _prepare_wheel(text: str, web: Web, sha256: str, directory: Path) -> Prepared:
+def _prepare_wheel(text: str, web: Web, sha256: str, directory: Path) -> PlannedDownload:
     file = find_wheel(text, web)
     _require_hash(Choice("", (file,)), sha256 or file.sha256)
-    return Prepared(
+    return PlannedDownload(
         clean_line(file.name, 100), text, "", "as named", make_plan((file,), directory), gate=TINY
     )
 
@@ -259,7 +261,7 @@ def progress_text(now: DownloadProgress) -> str:
 
 
 @record
-class Wanted:
+class DownloadRequest:
     """The request."""
 
     repository: str = ""
@@ -286,7 +288,7 @@ class Choice:
         return sum(file.size_bytes for file in self.files)
 
 
-def parse_wanted(text: str, hub: str) -> Wanted:
+def parse_wanted(text: str, hub: str) -> DownloadRequest:
     """Read what the user typed.
 
     Raises DownloadError: it is neither a repository nor an address of a GGUF file.
@@ -299,17 +301,17 @@ def parse_wanted(text: str, hub: str) -> Wanted:
                 f"address"
             ),
                                 exit_codes.USAGE)  # fmt: skip
-        return Wanted(match["name"], (match["type"] or "").upper())
+        return DownloadRequest(match["name"], (match["type"] or "").upper())
     parts = split_address(text)
     if f"{parts.scheme}://{parts.netloc}" in (hub, *HUB_ADDRESSES):
         return _wanted_of_hub(text, parts.path)
     name = unquote(parts.path).rpartition("/")[2]
     if not is_safe_name(name):
         raise DownloadError(f"{text}: does not end in a file name like NAME.gguf", exit_codes.USAGE)
-    return Wanted(url=text)
+    return DownloadRequest(url=text)
 
 
-def _wanted_of_hub(text: str, path: str) -> Wanted:
+def _wanted_of_hub(text: str, path: str) -> DownloadRequest:
     """Read the path of a repository's page or of one of its files; a revision may hold slashes,
     written as %2F."""
     page = _HUB_PAGE.fullmatch(path)
@@ -325,7 +327,7 @@ def _wanted_of_hub(text: str, path: str) -> Wanted:
         file_path = unquote(file["path"])
     else:
         file_path = ""
-    return Wanted(
+    return DownloadRequest(
         unquote(match["name"]), file_path=file_path, revision=unquote(match["revision"] or "main")
     )
 
@@ -362,7 +364,7 @@ def type_of(file_name: str) -> str:
 
 
 def choose(
-    repository: Repository, wanted: Wanted, lister: Lister, directory: Path
+    repository: Repository, wanted: DownloadRequest, lister: Lister, directory: Path
 ) -> tuple[Choice, str]:
     """Return the model to download and why it is this one.
 

@@ -11,10 +11,10 @@ import subprocess
 import time
 from pathlib import Path
 
-from app.models.downloads.fetch import DownloadProgress, Stopped, make_plan
+from app.models.downloads.fetch import DownloadProgress, DownloadStopped, make_plan
 from app.models.downloads.hub import RemoteFile
 from app.models.downloads.job import PullJob, Stage
-from app.models.downloads.pull import Prepared
+from app.models.downloads.pull import PlannedDownload
 from app.models.library.advice import best_type, bits_per_weight, needs_of_size
 from app.models.library.listing import Lister, ModelEntry, make_lister
 from app.models.library.places import download_directory
@@ -105,7 +105,7 @@ class ShrinkJob(PullJob):
             if self.is_stopped:  # before it was known here
                 child.terminate()
         if self.is_stopped:
-            raise Stopped(out.name)
+            raise DownloadStopped(out.name)
         if child.returncode != exit_codes.OK:
             line = said.decode("utf-8", "replace").strip().rpartition("\n")[2]
             raise DownloadError(
@@ -114,7 +114,7 @@ class ShrinkJob(PullJob):
             )
 
 
-def smaller(entry: ModelEntry, settings: Settings, lister: Lister) -> Prepared:
+def smaller(entry: ModelEntry, settings: Settings, lister: Lister) -> PlannedDownload:
     """Choose the type that suits this machine. Raises DownloadError: none that is smaller fits."""
     directory = download_directory(settings.model_directories)
     if directory is None:
@@ -142,7 +142,7 @@ def smaller(entry: ModelEntry, settings: Settings, lister: Lister) -> Prepared:
     outlook = lister.outlook_of(needs_of_size(entry.parameters, kind, lister.kv_type))
     minutes = max(1, round(entry.parameters / WEIGHTS_PER_CORE_S / len(allowed_cpus()) / 60))
     takes = f", about {figures.counted(minutes, 'minute')} of work"
-    return Prepared(
+    return PlannedDownload(
         entry.title,
         f"{entry.title} {kind}",
         kind,

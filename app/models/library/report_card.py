@@ -23,7 +23,7 @@ from app.program import exit_codes, paths
 from app.program.refusals import Refusal, say
 from app.program.settings import Settings
 from app.program.version import installed_version
-from app.session.chat_session import Turns
+from app.session.chat_session import ChatSession
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.record import record
@@ -127,7 +127,7 @@ def card_of(
     return Card(name, quantization, said if decode else "", speeds, _machine(decode), today)
 
 
-def report_of_chat(bridge: EngineBridge, turns: Turns) -> Card:
+def report_of_chat(bridge: EngineBridge, turns: ChatSession) -> Card:
     """Return the open model's card with its usual speeds. Raises Refusal: none is open."""
     model = turns.model
     in_use = bridge.threads

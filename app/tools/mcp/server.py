@@ -23,7 +23,7 @@ from app.tools.mcp.transport import (
     RequestRefused,
     SessionLost,
     StoppedError,
-    TooLarge,
+    TooLargeError,
     Transport,
     Wait,
 )
@@ -137,7 +137,7 @@ class ToolServer:
         """
         try:
             return self._request("tools/call", params, self._limits.call_s)
-        except TooLarge as fault:
+        except TooLargeError as fault:
             return _error_result(f"The answer is not read: the server {fault}. Ask for less of it.")
         except RequestRefused as fault:
             return _error_result(f"The server {fault}")

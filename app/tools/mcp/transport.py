@@ -20,13 +20,13 @@ class RequestRefused(Fault):
     """The server did not do what was asked; it may be asked for something else."""
 
 
-class TooLarge(RequestRefused):
+class TooLargeError(RequestRefused):
     """An answer has more bytes than it may have; the server can be asked on."""
 
 
-def too_much(most_bytes: int) -> TooLarge:
+def too_much(most_bytes: int) -> TooLargeError:
     """Return the fault of an answer that is longer than it may be."""
-    return TooLarge(f"says more than {most_bytes >> 20 or 1} MB at once")
+    return TooLargeError(f"says more than {most_bytes >> 20 or 1} MB at once")
 
 
 class SessionLost(Fault):

@@ -19,9 +19,9 @@ from app.models.downloads.background import BackgroundDownload
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace
 from app.program.settings import Settings
-from app.session.chat_session import SENT_TOGETHER, Turns
+from app.session.chat_session import SENT_TOGETHER, ChatSession
 from app.text.clean_text import clean_line, clean_text
-from app.tui.chat.document_prefetcher import ShelfReading
+from app.tui.chat.document_prefetcher import DocumentPrefetcher
 from app.tui.keymap import Keymap
 from app.tui.live_settings import LiveSettings
 from app.tui.speed.watch import PerformanceWatch
@@ -71,8 +71,8 @@ class ChatView(Screen[None]):
         self.downloads = downloads
         self.model_path = model_path
         self.at_hand = conversations_at_hand(live.now)
-        self.turns = Turns(bridge, live.now.system_prompt or None, self.at_hand.journal)
-        self.shelf = ShelfReading(bridge, self.turns, self.at_hand, live)
+        self.turns = ChatSession(bridge, live.now.system_prompt or None, self.at_hand.journal)
+        self.shelf = DocumentPrefetcher(bridge, self.turns, self.at_hand, live)
         self._usual_hint = prompt_hint(keymap)
 
     @property

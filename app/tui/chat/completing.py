@@ -33,7 +33,7 @@ Names = Callable[[], Iterable[str]]
 
 
 @record
-class Offered:
+class Completion:
     """One thing that what is typed could become."""
 
     text: str
@@ -43,12 +43,12 @@ class Offered:
     """The file that goes with the message where this is chosen."""
 
 
-def offered_at_once(typed: str, names: Mapping[str, Names]) -> list[Offered]:
+def offered_at_once(typed: str, names: Mapping[str, Names]) -> list[Completion]:
     """Return commands, or the names that a command takes: those of some commands are given."""
     matching = commands_starting(typed)
     if matching:
         return [
-            Offered(f"/{one.command}{' ' if one.argument else ''}", one.written, one.title)
+            Completion(f"/{one.command}{' ' if one.argument else ''}", one.written, one.title)
             for one in matching
         ]
     command, argument = _command_of(typed)
@@ -56,10 +56,10 @@ def offered_at_once(typed: str, names: Mapping[str, Names]) -> list[Offered]:
     if command not in known or " " in argument:
         return []
     fitting = [name for name in known[command]() if name.startswith(argument) and name != argument]
-    return [Offered(f"/{command} {name}", name) for name in fitting]
+    return [Completion(f"/{command} {name}", name) for name in fitting]
 
 
-def offered_paths(typed: str) -> Future[list[Offered]] | None:
+def offered_paths(typed: str) -> Future[list[Completion]] | None:
     """Begin to look for the files that a path could become; None where no path is typed."""
     command, argument = _command_of(typed)
     if "\n" not in argument and command in _FILES:
@@ -159,11 +159,15 @@ def _command_of(typed: str) -> tuple[str, str]:
     return action.command, typed[len(split[0]) + 2 :].lstrip()
 
 
-def _files(before: str, word: str, write: Callable[[str], str], suffix: str = "") -> list[Offered]:
-    return [Offered(before + write(path), clean_line(path, 200)) for path in _paths(word, suffix)]
+def _files(
+    before: str, word: str, write: Callable[[str], str], suffix: str = ""
+) -> list[Completion]:
+    return [
+        Completion(before + write(path), clean_line(path, 200)) for path in _paths(word, suffix)
+    ]
 
 
-def _references(before: str, word: str) -> list[Offered]:
+def _references(before: str, word: str) -> list[Completion]:
     """Files after an @ sign: one that is chosen is attached, and its name stays in the sentence."""
     offered = []
     for path in _paths(word.lstrip('"')):
@@ -173,7 +177,7 @@ def _references(before: str, word: str) -> list[Offered]:
         else:
             text = f"{os.path.basename(path)} "
         offered.append(
-            Offered(before + text, clean_line(path, 200), attaches="" if is_folder else path)
+            Completion(before + text, clean_line(path, 200), attaches="" if is_folder else path)
         )
     return offered
 

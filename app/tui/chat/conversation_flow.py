@@ -12,7 +12,7 @@ from app.backend.local.context_room import ANNOUNCED_SHARE
 from app.conversations.conversation import Ending
 from app.conversations.locks import NO_LOCKS, StoreError
 from app.conversations.rows import day_text
-from app.conversations.store import OpenedConversation, Saved, model_key
+from app.conversations.store import LoadedConversation, SavedConversation, model_key
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
 from app.program.remote_model import ModelPlace
@@ -24,7 +24,7 @@ from app.text.clean_text import clean_line
 from app.tui.chat.chat_view import GOES_ON, NOT_PART
 from app.tui.chat.draft import Draft
 from app.tui.chat.message_actions import MessageActions
-from app.tui.chat.messages import EmptySent
+from app.tui.chat.messages import EmptySubmitted
 from app.tui.chat_options import may_write_titles
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.message_view import MessageView, Note
@@ -136,7 +136,7 @@ class ConversationFlow(MessageActions):
         self._offered = last[0]
         return self._title_of(last[1])
 
-    @on(EmptySent)
+    @on(EmptySubmitted)
     async def go_on_with_offered(self) -> None:
         """Open the conversation that was offered, unless another one has begun or a message is on
         its way here."""
@@ -146,7 +146,7 @@ class ConversationFlow(MessageActions):
         if self._offered and not is_begun:
             await self.open_conversation(self._offered)
 
-    def _last_used(self, model_path: ModelPlace | str) -> tuple[str, Saved] | None:
+    def _last_used(self, model_path: ModelPlace | str) -> tuple[str, SavedConversation] | None:
         """Return id and content of the conversation used last with a model; None where a start is
         to be empty."""
         store = self.at_hand.store
@@ -162,7 +162,7 @@ class ConversationFlow(MessageActions):
             self.note(f"the saved conversations cannot be used: {error}", is_error=True)
             return None
 
-    def _title_of(self, saved: Saved) -> str:
+    def _title_of(self, saved: SavedConversation) -> str:
         day = day_text(saved.changed, self.turns.journal.clock_text())
         return f'"{clean_line(saved.title, _TITLE_CHARS)}"{f" ({day})" if day else ""}'
 
@@ -194,7 +194,7 @@ class ConversationFlow(MessageActions):
         self.note("A new conversation; the one before is deleted.")
         return ""
 
-    def _open(self, conversation_id: str) -> OpenedConversation | None:
+    def _open(self, conversation_id: str) -> LoadedConversation | None:
         """Go on with a saved conversation, while the engine is not busy; None where it cannot be
         opened."""
         assert self.at_hand.store is not None
@@ -206,7 +206,7 @@ class ConversationFlow(MessageActions):
         self.turns.open_saved(opened)
         return opened
 
-    async def _show_saved(self, opened: OpenedConversation) -> None:
+    async def _show_saved(self, opened: LoadedConversation) -> None:
         await self._fill_transcript()
         which = f"continuing {self._title_of(opened.saved)}"
         self._continuing = which, self.note(f"{which} · /new")
@@ -225,7 +225,7 @@ class ConversationFlow(MessageActions):
         elif self.turns.can_continue and (views := self.transcript.replies()):
             views[-1].offer(GOES_ON)
 
-    def _bring_back(self, saved: Saved) -> None:
+    def _bring_back(self, saved: SavedConversation) -> None:
         """Put an unanswered message back into the prompt, or, if a draft is there, into the history
         that Up recalls."""
         prompt = self.prompt

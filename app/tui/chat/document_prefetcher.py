@@ -10,18 +10,18 @@ from itertools import chain
 from pathlib import Path
 
 from app.backend.engine_bridge import EngineBridge
-from app.backend.protocol import WantedDocument
+from app.backend.protocol import DocumentToRead
 from app.backend.status import Activity
-from app.conversations.conversation import SYSTEM, USER, Said
-from app.conversations.journal import AtHand
-from app.conversations.shelf import Shelved, document_of, shelved_in, take_off
+from app.conversations.conversation import SYSTEM, USER, PromptMessage
+from app.conversations.journal import Storage
+from app.conversations.shelf import DocumentEntry, document_of, shelved_in, take_off
 from app.conversations.store import Store
-from app.documents.meaning import EmbeddingFile, Meaning
+from app.documents.meaning import EmbeddingFile, EmbeddingIndex
 from app.documents.passages import PASSAGE_CHARS, cut, fit
 from app.documents.read import Document, read_documents
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
-from app.session.chat_session import Turns
+from app.session.chat_session import ChatSession
 from app.session.events import DocumentRead
 from app.session.request import Request
 from app.tui.chat_options import may_read_ahead
@@ -35,12 +35,12 @@ QUOTA_SHARE = 0.5
 """How much of what all saved states may take is for documents that no one asked about by now."""
 
 
-class ShelfReading:
+class DocumentPrefetcher:
     """Knows how much of each document is saved for the open model, and has the rest read, the one
     used last first."""
 
     def __init__(
-        self, bridge: EngineBridge, turns: Turns, at_hand: AtHand, live: LiveSettings
+        self, bridge: EngineBridge, turns: ChatSession, at_hand: Storage, live: LiveSettings
     ) -> None:
         self._bridge = bridge
         self._turns = turns
@@ -54,13 +54,13 @@ class ShelfReading:
             vectors = root / "passage-vectors.db"
         else:
             vectors = None
-        self.meaning = Meaning(vectors, self._embedding_file)
+        self.meaning = EmbeddingIndex(vectors, self._embedding_file)
         self._learning: Future[bool] | None = None
         self._learned: set[str] = set()
         """Documents whose vectors are there, as far as they can be made."""
         self._store = at_hand.store
         self._quota_bytes = at_hand.quota_bytes
-        self.listing: Future[tuple[Shelved, ...]] | None = None
+        self.listing: Future[tuple[DocumentEntry, ...]] | None = None
         """What is on the shelf; None where that is to be found out."""
         self._known: dict[str, DocumentRead] = {}
         self._tried: dict[str, bool] = {}
@@ -82,26 +82,26 @@ class ShelfReading:
         """Whether the engine may work before anything is asked."""
         return may_read_ahead(self._live.now)
 
-    def known(self, document: Shelved) -> DocumentRead | None:
+    def known(self, document: DocumentEntry) -> DocumentRead | None:
         """How much of a document is saved for the open model; None where that is not known yet."""
         if self._holds_for == self._wants_for:
             return self._known.get(document.key)
         return None
 
-    def tokens(self, document: Shelved) -> int:
+    def tokens(self, document: DocumentEntry) -> int:
         """How many tokens the open model makes of a document, about."""
         return round(
             document.about_tokens
             * (self._turns.model.tokens_ratio if self._turns.model is not None else 1.0)
         )
 
-    def fits(self, document: Shelved) -> bool:
+    def fits(self, document: DocumentEntry) -> bool:
         """Whether the open model's context has room for a document; else passages of it go with
         questions."""
         sized = Document(document.name, Path(), "", self.tokens(document))
         return fit([sized], self._turns.model.n_ctx if self._turns.model is not None else 0)
 
-    def look_again(self, deleted: Shelved | None = None) -> None:
+    def look_again(self, deleted: DocumentEntry | None = None) -> None:
         """Find out again what is on the shelf, ``deleted`` no more, and at once how much of each
         document is saved."""
         assert self._store is not None
@@ -182,13 +182,13 @@ class ShelfReading:
             request = partial(_beginning, store, wanted, self._turns.conversation.system)
             state = store.root / wanted.conversations[0]
             is_read = uncounted is None
-            if self._bridge.read_document(WantedDocument(wanted.key, request, state, is_read)):
+            if self._bridge.read_document(DocumentToRead(wanted.key, request, state, is_read)):
                 self._is_at_work = True
                 self._tried[wanted.key] = is_read
         else:
             self._learn_next(self.listing.result())
 
-    def _learn_next(self, listed: Sequence[Shelved]) -> None:
+    def _learn_next(self, listed: Sequence[DocumentEntry]) -> None:
         """Have vectors made of the next document that goes in passages."""
         if not self._may_read() or (self._learning is not None and not self._learning.done()):
             return
@@ -198,7 +198,7 @@ class ShelfReading:
         if wanted is not None:
             self._learning = in_background(partial(self._learn, wanted), "vectors")
 
-    def _learn(self, document: Shelved) -> bool:
+    def _learn(self, document: DocumentEntry) -> bool:
         texts = [
             one.text
             for read in read_documents([document.path]).documents
@@ -212,7 +212,7 @@ class ShelfReading:
     def _stays_quiet(self) -> bool:
         return self._quiet_since_s is not None and not self._turns.is_busy
 
-    def _next_to_read(self, documents: list[Shelved]) -> Shelved | None:
+    def _next_to_read(self, documents: list[DocumentEntry]) -> DocumentEntry | None:
         room_bytes = self._quota_bytes * QUOTA_SHARE
         for one in documents if self._may_read() and not self.trouble else ():
             known = self._known.get(one.key)
@@ -229,8 +229,11 @@ class ShelfReading:
 
 
 def _listed(
-    store: Store, meaning: Meaning, deleted: Shelved | None = None, kept: Iterable[Path] = ()
-) -> tuple[Shelved, ...]:
+    store: Store,
+    meaning: EmbeddingIndex,
+    deleted: DocumentEntry | None = None,
+    kept: Iterable[Path] = (),
+) -> tuple[DocumentEntry, ...]:
     if deleted is not None:
         take_off(store, deleted, kept)
     listed = shelved_in(store)
@@ -238,10 +241,10 @@ def _listed(
     return listed
 
 
-def _beginning(store: Store, document: Shelved, system: str | None) -> Request:
+def _beginning(store: Store, document: DocumentEntry, system: str | None) -> Request:
     """Return what a new conversation about a document begins with.
 
     Raises StoreError: it is not there any more.
     """
-    asked = Said(USER, document_of(store, document).in_message.strip())
-    return Request((Said(SYSTEM, system), asked) if system else (asked,))
+    asked = PromptMessage(USER, document_of(store, document).in_message.strip())
+    return Request((PromptMessage(SYSTEM, system), asked) if system else (asked,))

@@ -22,7 +22,7 @@ from app.session.generation import THINK_USAGE
 from app.text import figures
 from app.tui.chat.chat_view import NOT_PART, ChatView
 from app.tui.chat.draft import Draft
-from app.tui.chat.messages import MessageLeft
+from app.tui.chat.messages import MessageBlurred
 from app.tui.markdown.code_blocks import code_blocks, wanted_block, wanted_text
 from app.tui.screens import make_screen
 from app.tui.textual_hacks import call_once
@@ -73,8 +73,8 @@ class MessageActions(ChatView):
     action_focus_older = partialmethod(_step, -1)
     action_focus_newer = partialmethod(_step, 1)
 
-    @on(MessageLeft)
-    def leave_message(self, message: MessageLeft) -> None:
+    @on(MessageBlurred)
+    def leave_message(self, message: MessageBlurred) -> None:
         """Go to the prompt, with what was typed to do so."""
         self.focus_prompt()
         if message.event is not None:

@@ -37,7 +37,7 @@ class PasteUnended(Message):
     )
 
 
-class EmptySent(Message):
+class EmptySubmitted(Message):
     """The user pressed the key that sends, and there is no text."""
 
 
@@ -54,7 +54,7 @@ class TranscriptScrolled(Message):
 
 
 @dataclass(eq=False, repr=False)
-class MessageLeft(Message):
+class MessageBlurred(Message):
     """The user went from a focused message back to the prompt."""
 
     event: Key | Paste | None = None

@@ -20,7 +20,7 @@ from app.documents.read import Document
 from app.machine.sensors.page_faults import DiskRate
 from app.program.bundled_model import is_starter
 from app.session import commands, events
-from app.session.chat_session import Taken
+from app.session.chat_session import TurnOutcome
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.tools.toolbox import MOST_ROUNDS, TOO_MANY_ROUNDS
@@ -371,7 +371,7 @@ class ChatScreen(Sending, ModelFlow):
             )
         self.ask_next()
 
-    def _give_back(self, event: events.PromptRefused, taken: Taken) -> None:
+    def _give_back(self, event: events.PromptRefused, taken: TurnOutcome) -> None:
         """Return a message that does not fit to where it came from."""
         needed = figures.count(event.needed_tokens)
         n_ctx = figures.count(event.n_ctx)

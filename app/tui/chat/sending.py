@@ -40,7 +40,7 @@ from app.session.events import GenerationFinished, PromptCounted
 from app.text import figures
 from app.text.clean_text import clean_text
 from app.tui.actions import ACTIONS, Action, find_command, nearest_command, split_command
-from app.tui.chat.completing import Names, Offered, offered_at_once, offered_paths
+from app.tui.chat.completing import Completion, Names, offered_at_once, offered_paths
 from app.tui.chat.draft import Draft, files_end
 from app.tui.chat.draft_cost import PromptEstimator
 from app.tui.chat.history import append_history, keep_unsent, read_history, take_unsent
@@ -253,7 +253,7 @@ class Sending(MessageActions):
             "set": lambda: [*generation.names, "keep", "reset"] if generation is not None else [],
         }
 
-    async def _offer_paths(self, typed: str, looking: Future[list[Offered]]) -> None:
+    async def _offer_paths(self, typed: str, looking: Future[list[Completion]]) -> None:
         found = await wrap_future(looking)
         if self.prompt.typed == typed:
             self.prompt.offer(found)

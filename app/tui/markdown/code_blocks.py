@@ -19,7 +19,7 @@ def code_blocks(markdown: str) -> list[str]:
 
 
 @record
-class ToCopy:
+class CopyText:
     """A text, and how it is called; "" for a whole reply."""
 
     text: str
@@ -27,7 +27,7 @@ class ToCopy:
     to_file: bool = False
 
 
-def wanted_text(reply: ChatMessage | None, what: str) -> ToCopy:
+def wanted_text(reply: ChatMessage | None, what: str) -> CopyText:
     """Return what is asked for after ``/copy``, or raise ``Refusal``."""
     asked = what.lower().split()
     words = [word for word in asked if word != "file"]
@@ -35,20 +35,20 @@ def wanted_text(reply: ChatMessage | None, what: str) -> ToCopy:
     if reply is None:
         raise Refusal("there is no reply to copy")
     if not words:
-        return ToCopy(
+        return CopyText(
             reply.text or (reply.thinking.text if reply.thinking else ""), to_file=to_file
         )
     if words == ["thinking"]:
         if reply.thinking is None:
             raise Refusal("there is no thinking in the last reply")
-        return ToCopy(reply.thinking.text.strip(), to_file=to_file)
+        return CopyText(reply.thinking.text.strip(), to_file=to_file)
     if words[0] == "code" and len(words) <= 2:
         return wanted_block(reply.text, words[1] if len(words) == 2 else "1", to_file)
     ways = "/copy · /copy code · /copy code 2 · /copy thinking"
     raise Refusal(f"usage: {ways}; with `file` after it into a file")
 
 
-def wanted_block(text: str, number: str, to_file: bool = False) -> ToCopy:
+def wanted_block(text: str, number: str, to_file: bool = False) -> CopyText:
     """Return one code block of a text, counted from 1; raises ``Refusal`` where no block has this
     number."""
     blocks = code_blocks(text)
@@ -56,4 +56,4 @@ def wanted_block(text: str, number: str, to_file: bool = False) -> ToCopy:
         raise Refusal("there is no code block in this message")
     if not (number.isdecimal() and 1 <= int(number) <= len(blocks)):
         raise Refusal(f"there are code blocks 1 to {len(blocks)}")
-    return ToCopy(blocks[int(number) - 1], f"code block {int(number)} of {len(blocks)}", to_file)
+    return CopyText(blocks[int(number) - 1], f"code block {int(number)} of {len(blocks)}", to_file)

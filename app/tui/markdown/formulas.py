@@ -82,7 +82,7 @@ def _depth(source: str) -> int:
     return deepest
 
 
-class _Unknown(Exception):
+class _UnknownMacroError(Exception):
     """A macro without a meaning here: its formula is shown as its source."""
 
 
@@ -154,7 +154,7 @@ class _Layout:
                 return Box((LIGATURES.get(node.specials_chars, node.specials_chars),))
             case "LatexCommentNode":
                 return Box()
-        raise _Unknown
+        raise _UnknownMacroError
 
     def _macro(self, node: Any, queue: _Queue) -> Box:
         name = node.macroname
@@ -214,7 +214,7 @@ class _Layout:
         if name in ALIGNED:
             return self.of(node.nodelist)
         if name not in GRIDS:
-            raise _Unknown
+            raise _UnknownMacroError
         cells = [[self._in_line(cell).stripped() for cell in row] for row in _cells(node.nodelist)]
         left, right = GRIDS[name]
         if self._is_display and len(cells) > 1:
@@ -283,7 +283,7 @@ def _last(arguments: Sequence[Any], queue: _Queue) -> Any:
     while not found:
         following = queue.next()
         if following is None:
-            raise _Unknown
+            raise _UnknownMacroError
         if isinstance(following, str) and following.isspace():
             found = []
         else:
@@ -313,7 +313,7 @@ def _symbols() -> Callable[[str], Any]:
 def _symbol(name: str) -> str:
     found = SYMBOLS.get(name) or getattr(_symbols()(name), "simplify_repl", None)
     if not isinstance(found, str) or ("%" in found and name != "%"):
-        raise _Unknown
+        raise _UnknownMacroError
     return found
 
 

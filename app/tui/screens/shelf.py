@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from app.conversations.locks import StoreError
 from app.conversations.rows import moment_text
-from app.conversations.shelf import Shelved, document_of
+from app.conversations.shelf import DocumentEntry, document_of
 from app.program.refusals import log_without_text
 from app.text import figures
 from app.text.clean_text import clean_line
@@ -27,7 +27,7 @@ _EMPTY = (
 )
 
 
-class ShelfScreen(ListScreen[Shelved]):
+class ShelfScreen(ListScreen[DocumentEntry]):
     """Lists documents while it is shown, and what is asked about one of them."""
 
     TITLE = "Documents"
@@ -38,7 +38,7 @@ class ShelfScreen(ListScreen[Shelved]):
         super().__init__(chat.keymap)
         self._chat = chat
         self._reading = chat.shelf
-        self._found: tuple[Shelved, ...] | None = None
+        self._found: tuple[DocumentEntry, ...] | None = None
 
     def start_looking(self) -> None:
         """Look again."""
@@ -63,14 +63,14 @@ class ShelfScreen(ListScreen[Shelved]):
                     self._reading.look_again()
         return True
 
-    def items(self) -> tuple[Shelved, ...]:
+    def items(self) -> tuple[DocumentEntry, ...]:
         """Return those whose names have what is typed."""
         words = self.typed.casefold().split()
         return tuple(
             one for one in self._found or () if all(word in one.name.casefold() for word in words)
         )
 
-    def is_same(self, one: Shelved, other: Shelved) -> bool:
+    def is_same(self, one: DocumentEntry, other: DocumentEntry) -> bool:
         """Whether they are one document."""
         return one.key == other.key
 
@@ -80,7 +80,7 @@ class ShelfScreen(ListScreen[Shelved]):
             f"   {_row('document', 'length', 'tokens', 'read', 'disk', 'last used', columns - 2)}"
         )
 
-    def row_line(self, item: Shelved, columns: int) -> Line:
+    def row_line(self, item: DocumentEntry, columns: int) -> Line:
         """Write what a document is, how much of it is read, and what it takes."""
         known = self._reading.known(item)
         if known:
@@ -99,7 +99,7 @@ class ShelfScreen(ListScreen[Shelved]):
             Span(f"  {_row(item.name, item.extent, tokens, share, size, moment, columns - 2)}"),
         )
 
-    def details(self, item: Shelved, columns: int) -> tuple[str, list[Line]]:
+    def details(self, item: DocumentEntry, columns: int) -> tuple[str, list[Line]]:
         """Say how ready a document is for questions, and where it was used."""
         others = len(item.conversations) - 1
         used = f'last in "{item.title}"' + (
@@ -110,7 +110,7 @@ class ShelfScreen(ListScreen[Shelved]):
             said = f"{self._readiness(item)} · read from {item.path} · {used}"
         return clean_line(item.name, 120), [(Span(text),) for text in wrap(said, columns)]
 
-    def _readiness(self, item: Shelved) -> str:
+    def _readiness(self, item: DocumentEntry) -> str:
         known = self._reading.known(item)
         if item.path or not self._reading.fits(item):
             return "too long for the context: passages of it answer questions"
@@ -141,7 +141,7 @@ class ShelfScreen(ListScreen[Shelved]):
             return f"nothing more is read: {self._reading.trouble}"
         return ""
 
-    def key_words(self, item: Shelved | None) -> dict[str, str]:
+    def key_words(self, item: DocumentEntry | None) -> dict[str, str]:
         """Return what keys do."""
         return {"open": "asks about it", "delete": "deletes", "leave": "back"}
 
@@ -166,7 +166,7 @@ class ShelfScreen(ListScreen[Shelved]):
         self._reading.give_way()
         super().action_delete()
 
-    def delete(self, item: Shelved) -> None:
+    def delete(self, item: DocumentEntry) -> None:
         """Take a document off the shelf."""
         self._reading.look_again(item)
 

@@ -20,7 +20,7 @@ from app.conversations.conversation import ChatMessage, Role
 from app.reply.thinking import Thinking
 from app.text.clean_text import screen_text
 from app.tui.bindings import bindings
-from app.tui.chat.messages import MessageLeft
+from app.tui.chat.messages import MessageBlurred
 from app.tui.textual_hacks import call_once
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class MessageView(Horizontal, can_focus=True):
             if isinstance(event, events.Key)
             else events.Paste(event.text)
         )
-        self.post_message(MessageLeft(fresh if is_for_prompt else None))
+        self.post_message(MessageBlurred(fresh if is_for_prompt else None))
 
     def action_press(self, name: str) -> None:
         """Let the screen do what a key on a message asks for."""

@@ -22,10 +22,15 @@ from app.documents.read import referred, referred_so_far, split_wanted
 from app.text.clean_text import editable_text
 from app.tui.actions import ACTIONS, commands, split_command
 from app.tui.chat import draft as drafts
-from app.tui.chat.completing import Offered, dropped_command, dropped_files, quoted_names
+from app.tui.chat.completing import Completion, dropped_command, dropped_files, quoted_names
 from app.tui.chat.draft import Draft
 from app.tui.chat.history import PromptHistory
-from app.tui.chat.messages import EmptySent, PromptSubmitted, TakeBackRequested, TranscriptScrolled
+from app.tui.chat.messages import (
+    EmptySubmitted,
+    PromptSubmitted,
+    TakeBackRequested,
+    TranscriptScrolled,
+)
 from app.tui.keymap import Keymap
 from app.tui.textual_hacks import drop_bindings
 
@@ -88,11 +93,11 @@ class Prompt(TextArea):
         self.attach_chosen: Callable[[str], object] = lambda path: None
         self.takes_commands = True
         """Whether text that begins like a command is one; in a reply that is edited it is not."""
-        self.offered: Sequence[Offered] = ()
+        self.offered: Sequence[Completion] = ()
         """Completions of the typed text; ``offered_at`` is the index of the marked one."""
         self.offered_at = 0
         self._has_chosen = self._is_pasting = False
-        self.show_offered: Callable[[Sequence[Offered], int], object] = lambda offered, at: None
+        self.show_offered: Callable[[Sequence[Completion], int], object] = lambda offered, at: None
         self.waiting: Collection[object] = ()
         """Messages that wait for their turn: from an empty prompt one is taken back before history
         is."""
@@ -138,7 +143,7 @@ class Prompt(TextArea):
                 self.unheeded.append(draft)
                 self.post_message(PromptSubmitted(draft))
         elif not self.text:
-            self.post_message(EmptySent())
+            self.post_message(EmptySubmitted())
 
     def action_new_line(self) -> None:
         """Break the line at the cursor."""
@@ -159,7 +164,7 @@ class Prompt(TextArea):
         """Whether the arrows belong to what is offered, and not to what was sent before."""
         return bool(self.offered) and not self.past.is_showing(self.draft)
 
-    def offer(self, offered: Sequence[Offered]) -> None:
+    def offer(self, offered: Sequence[Completion]) -> None:
         """Take what the typed text could become; the first is completed to until the arrows choose
         another."""
         self.offered = offered
@@ -426,7 +431,7 @@ _LEAST_TITLE_COLUMNS = 24
 
 
 def suggestion_lines(
-    offered: Sequence[Offered], columns: int, key: str, at: int, n_rows: int
+    offered: Sequence[Completion], columns: int, key: str, at: int, n_rows: int
 ) -> list[str]:
     """Write what is offered in two columns and ``n_rows`` lines at most, with the key at the one
     that is chosen."""
@@ -454,13 +459,13 @@ class Suggestions(Static):
         super().__init__(id=id, markup=False)
         self._key = key
         self.display = False
-        self._shown: tuple[Sequence[Offered], int] = ((), 0)
+        self._shown: tuple[Sequence[Completion], int] = ((), 0)
 
     def on_resize(self) -> None:
         """Write the lines for the new width."""
         self.show(*self._shown)
 
-    def show(self, offered: Sequence[Offered], at: int) -> None:
+    def show(self, offered: Sequence[Completion], at: int) -> None:
         """List what is offered, the chosen one marked."""
         self._shown = offered, at
         self.display = bool(offered)

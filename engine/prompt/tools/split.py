@@ -17,7 +17,7 @@ _QUOTES = re.compile(r'\\.|"', re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Told:
+class SplitResult:
     """Parts of a piece of text: what is for the reader, and calls that are whole."""
 
     text: str = ""
@@ -72,18 +72,18 @@ class CallSplitter:
         """Return one for the same calls, with no text yet."""
         return CallSplitter(self._format, self._offered, self._only_first)
 
-    def push(self, text: str) -> Told:
+    def push(self, text: str) -> SplitResult:
         """Take the next piece."""
         self._held += text
         if self._is_open or self.calls:
             self.tail_chars += len(text)
         return self._go_on(is_last=False)
 
-    def flush(self) -> Told:
+    def flush(self) -> SplitResult:
         """The text is complete: return what was held back."""
         return self._go_on(is_last=True)
 
-    def _go_on(self, is_last: bool) -> Told:
+    def _go_on(self, is_last: bool) -> SplitResult:
         texts: list[str] = []
         n_before = len(self.calls)
         while True:
@@ -92,7 +92,7 @@ class CallSplitter:
             else:
                 more = self._take_text(texts, is_last)
             if not more:
-                return Told("".join(texts), tuple(self.calls[n_before:]))
+                return SplitResult("".join(texts), tuple(self.calls[n_before:]))
 
     def _take_text(self, texts: list[str], is_last: bool) -> bool:
         """Take text up to the next marker; returns whether there was one."""

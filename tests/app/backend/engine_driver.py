@@ -11,7 +11,7 @@ from typing import Any
 from app.backend.engine_bridge import EngineBridge
 from app.backend.options import ChatOptions
 from app.conversations.conversation import Ending
-from app.session.chat_session import Turns
+from app.session.chat_session import ChatSession
 from app.session.events import Event, GenerationFinished, ModelLoaded, TextGenerated
 from tests.app.fake_engine import FakeSession, Gate, Script
 
@@ -34,7 +34,7 @@ class Engine:
 
     def begin(self, options: ChatOptions, *clock: Callable[[], float]) -> None:
         self.bridge = EngineBridge(options, *clock)
-        self.turns = Turns(self.bridge, None)
+        self.turns = ChatSession(self.bridge, None)
         self.messages: list[Event] = []
         self.bridge.start()
 
@@ -75,7 +75,7 @@ class Engine:
 
     def load(self, system: str | None = None) -> ModelLoaded:
         if system:
-            self.turns = Turns(self.bridge, system)
+            self.turns = ChatSession(self.bridge, system)
         self.turns.load(Path("model.gguf"))
         return self.wait_for(ModelLoaded)
 

@@ -4,7 +4,7 @@ import pytest
 
 from app.backend.local.context_room import turns_to_drop
 from app.backend.local.model import LocalModel
-from app.conversations.conversation import ASSISTANT, SYSTEM, USER, Said
+from app.conversations.conversation import ASSISTANT, SYSTEM, USER, PromptMessage
 from app.conversations.store import Store
 from app.program.settings import built_in_settings
 from app.session.request import Request
@@ -40,10 +40,13 @@ def test_a_quarter_is_not_made_free_at_the_price_of_everything():
 def test_whole_turns_go_and_the_rest_keeps_its_tokens():
     model = Script().open_model()
     local = LocalModel(model, model.session(22), model.chat(), built_in_settings())
-    said = [Said(SYSTEM, "Be brief.")]
+    said = [PromptMessage(SYSTEM, "Be brief.")]
     for n in range(3):
-        said += [Said(USER, f"question {n}"), Said(ASSISTANT, "", ids=(50 + n,), raw="")]
-    prompt = local.prompt_with_room(Request((*said, Said(USER, "next"))))
+        said += [
+            PromptMessage(USER, f"question {n}"),
+            PromptMessage(ASSISTANT, "", ids=(50 + n,), raw=""),
+        ]
+    prompt = local.prompt_with_room(Request((*said, PromptMessage(USER, "next"))))
     assert prompt.dropped_turns == 2
     assert [message.content for message in local.chat.messages] == [
         "Be brief.",

@@ -8,7 +8,7 @@ import pytest
 
 from app.backend.options import ChatOptions
 from app.program.settings import built_in_settings, override
-from app.session.chat_session import Turns
+from app.session.chat_session import ChatSession
 from app.session.events import GenerationFinished, ModelLoaded, TurnsDropped
 from engine import Model, Sampling
 from tests.app.backend.engine_driver import Engine
@@ -51,7 +51,7 @@ def engine(tmp_path: Path) -> Iterator[RealEngine]:
     described = tiny_gguf.model("qwen35", "Q8_0", context_length=2048)
     path = described.write(tmp_path / "m.gguf")
     engine = RealEngine()
-    engine.turns = Turns(engine.bridge, SYSTEM)
+    engine.turns = ChatSession(engine.bridge, SYSTEM)
     engine.turns.load(path)
     engine.wait_for(ModelLoaded)
     yield engine

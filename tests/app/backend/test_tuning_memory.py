@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.program.state import Measured, TunedChoice
+from app.program.state import TunedChoice, TuningConditions
 from app.tui.screens.threads import ThreadsScreen
 from engine.errors import MemoryPlanError
 from engine.machine.topology import read_cores
@@ -254,4 +254,4 @@ async def test_whatever_bears_on_a_result_stands_next_to_it() -> None:
         assert model_of(driver).weight_calls == []
         await driver.pilot.press("enter")
         await driver.until(lambda: memory.measured is not None, "remembered")
-        assert memory.measured == Measured("k1", True)
+        assert memory.measured == TuningConditions("k1", True)

@@ -53,7 +53,7 @@ sys.exit(command_line.main(["chat", "--plain", "m.gguf"]))
 """
 
 
-class Talk:
+class HeadlessChat:
     """The line mode with a scripted engine, on a pseudo-terminal or on pipes."""
 
     def __init__(self, state: str, on_terminal: bool) -> None:
@@ -99,8 +99,8 @@ def take_terminal() -> None:
 
 
 @pytest.fixture
-def talks() -> Iterator[list[Talk]]:
-    opened: list[Talk] = []
+def talks() -> Iterator[list[HeadlessChat]]:
+    opened: list[HeadlessChat] = []
     yield opened
     for talk in opened:
         talk.close()
@@ -116,23 +116,23 @@ def talks() -> Iterator[list[Talk]]:
     ],
 )
 def test_sigint_of_another_process_ends_every_line_mode_state(
-    state: str, on_terminal: bool, to: str, talks: list[Talk]
+    state: str, on_terminal: bool, to: str, talks: list[HeadlessChat]
 ) -> None:
-    talks.append(talk := Talk(state, on_terminal))
+    talks.append(talk := HeadlessChat(state, on_terminal))
     os.kill(talk.process.pid if to == "supervisor" else talk.child_id, signal.SIGINT)
     assert talk.process.wait(DEADLINE_S) == exit_codes.INTERRUPTED
 
 
-def test_ctrl_c_at_the_terminal_ends_it_the_second_time(talks: list[Talk]) -> None:
-    talks.append(talk := Talk("asks", on_terminal=True))
+def test_ctrl_c_at_the_terminal_ends_it_the_second_time(talks: list[HeadlessChat]) -> None:
+    talks.append(talk := HeadlessChat("asks", on_terminal=True))
     talk.type(b"\x03")
     talk.read_until("ctrl+c again")
     talk.type(b"\x03")
     assert talk.process.wait(DEADLINE_S) == exit_codes.INTERRUPTED
 
 
-def test_ctrl_c_at_the_terminal_stops_an_answer_and_asks_again(talks: list[Talk]) -> None:
-    talks.append(talk := Talk("replies", on_terminal=True))
+def test_ctrl_c_at_the_terminal_stops_an_answer_and_asks_again(talks: list[HeadlessChat]) -> None:
+    talks.append(talk := HeadlessChat("replies", on_terminal=True))
     talk.type(b"\x03")
     talk.read_until("stopped")
     talk.type(b"/quit\n")

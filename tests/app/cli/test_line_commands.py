@@ -24,7 +24,7 @@ from engine.errors import GGUFError
 from tests.app.fake_engine import Script
 from tests.app.scripted_access import use_script
 
-Talk = Callable[..., str]
+HeadlessChat = Callable[..., str]
 
 NEED_THE_SCREEN = {
     "get",
@@ -42,7 +42,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 @pytest.fixture
 def talk(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Talk:
+) -> HeadlessChat:
     def say(*lines: str, **settings: Any) -> str:
         monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
         assert (
@@ -70,7 +70,9 @@ def test_every_command_is_possible_here_or_needs_the_screen() -> None:
     assert not here & NEED_THE_SCREEN
 
 
-def test_what_needs_the_screen_says_so_and_sends_nothing(talk: Talk, script: Script) -> None:
+def test_what_needs_the_screen_says_so_and_sends_nothing(
+    talk: HeadlessChat, script: Script
+) -> None:
     err = talk("/theme nord\n/frobnicate\n/bnech\n/hlep")
     assert (
         "/theme needs the screen, nothing was sent (/help lists what this mode has; a leading"
@@ -89,11 +91,11 @@ def test_what_needs_the_screen_says_so_and_sends_nothing(talk: Talk, script: Scr
         ("/new x", "takes no argument"),
     ],
 )
-def test_an_argument_too_few_or_too_many_is_told(talk: Talk, line: str, said: str) -> None:
+def test_an_argument_too_few_or_too_many_is_told(talk: HeadlessChat, line: str, said: str) -> None:
     assert said in talk(line)
 
 
-def test_generation_is_chosen_by_the_words_of_the_chat(talk: Talk, script: Script) -> None:
+def test_generation_is_chosen_by_the_words_of_the_chat(talk: HeadlessChat, script: Script) -> None:
     err = talk("/set temperature 0.3", "first", "/set temperature 11", "/set keep", "/set")
     assert "temperature 0.3 from the next message on (/set keep remembers it)" in err
     assert "/set temperature: the value is 11; allowed: a number from 0 to 10" in err
@@ -104,12 +106,12 @@ def test_generation_is_chosen_by_the_words_of_the_chat(talk: Talk, script: Scrip
     assert "temperature is 1.5 (command line)" in talk("/set temperature", **given)
 
 
-def test_an_alias_means_the_same(talk: Talk) -> None:
+def test_an_alias_means_the_same(talk: HeadlessChat) -> None:
     talk("first", "/retry", "/bye", "never sent")
     assert texts() == ["first", "two."]
 
 
-def test_a_stopped_answer_goes_on(talk: Talk, script: Script) -> None:
+def test_a_stopped_answer_goes_on(talk: HeadlessChat, script: Script) -> None:
     script.replies = [["one", " two", " three"]]
     settings = replace(built_in_settings().sampling, max_tokens=1)
     err = talk("first", "/continue", "/continue", sampling=settings)
@@ -118,29 +120,29 @@ def test_a_stopped_answer_goes_on(talk: Talk, script: Script) -> None:
     assert "ended at the token limit" in err
 
 
-def test_nothing_to_go_on_with_is_told(talk: Talk) -> None:
+def test_nothing_to_go_on_with_is_told(talk: HeadlessChat) -> None:
     assert "there is no unfinished answer" in talk("first", "/continue")
 
 
-def test_an_earlier_message_is_edited_and_asked_again(talk: Talk, script: Script) -> None:
+def test_an_earlier_message_is_edited_and_asked_again(talk: HeadlessChat, script: Script) -> None:
     err = talk("first", "second", "/edit 1", "other")
     assert "editing message 1: the next line is asked in its place" in err
     assert texts() == ["other", "three."]
     assert cache_text(script) == "otherthree."
 
 
-def test_an_empty_line_leaves_what_was_to_be_edited(talk: Talk) -> None:
+def test_an_empty_line_leaves_what_was_to_be_edited(talk: HeadlessChat) -> None:
     err = talk("first", "/edit", "", "second")
     assert "everything stays as it was" in err
     assert texts() == ["first", "one.", "second", "two."]
 
 
-def test_a_command_ends_the_editing(talk: Talk) -> None:
+def test_a_command_ends_the_editing(talk: HeadlessChat) -> None:
     talk("first", "/edit", "/title renamed", "second")
     assert texts() == ["first", "one.", "second", "two."]
 
 
-def test_a_reply_is_edited_and_goes_on(talk: Talk, script: Script) -> None:
+def test_a_reply_is_edited_and_goes_on(talk: HeadlessChat, script: Script) -> None:
     script.replies = [["one", " two", " three"]]
     talk("first", "/edit reply", "one")
     assert texts() == ["first", "one two three"]
@@ -150,19 +152,21 @@ def test_a_reply_is_edited_and_goes_on(talk: Talk, script: Script) -> None:
 @pytest.mark.parametrize(
     ("argument", "said"), [("7", "a number from 1 to 1"), ("x", "`reply` for the last reply")]
 )
-def test_a_message_that_is_not_there_is_not_edited(talk: Talk, argument: str, said: str) -> None:
+def test_a_message_that_is_not_there_is_not_edited(
+    talk: HeadlessChat, argument: str, said: str
+) -> None:
     assert said in talk("first", f"/edit {argument}")
     assert "there is no message to edit yet" in talk("/new", "/edit")
 
 
-def test_a_title_is_given(talk: Talk) -> None:
+def test_a_title_is_given(talk: HeadlessChat) -> None:
     err = talk("/title too soon", "first", "/title  My \x1b notes")
     assert "nothing is saved yet" in err
     assert Store().read("000001").title == "My ␛ notes"
 
 
 def test_a_persona_begins_a_conversation(
-    talk: Talk, script: Script, monkeypatch: pytest.MonkeyPatch
+    talk: HeadlessChat, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = paths.personas_dir()
     assert directory is not None
@@ -175,7 +179,7 @@ def test_a_persona_begins_a_conversation(
     assert cache_text(script).startswith("Talk like a pirate.first")
 
 
-def test_a_preset_brings_its_parameters_and_is_kept(talk: Talk, script: Script) -> None:
+def test_a_preset_brings_its_parameters_and_is_kept(talk: HeadlessChat, script: Script) -> None:
     err = talk(
         "/set temperature 0.5",
         "/system Be brief.",
@@ -190,7 +194,7 @@ def test_a_preset_brings_its_parameters_and_is_kept(talk: Talk, script: Script) 
     assert "kept as" in talk("/preset save other", system_prompt="Be kind.")
 
 
-def test_a_file_goes_with_the_next_message(talk: Talk, tmp_path: Path) -> None:
+def test_a_file_goes_with_the_next_message(talk: HeadlessChat, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("a\x1bb", encoding="utf-8")
     err = talk(
         f"/read {tmp_path}/notes.txt", "what is this?", "and now?", f"/read {tmp_path}/none.txt"
@@ -202,7 +206,9 @@ def test_a_file_goes_with_the_next_message(talk: Talk, tmp_path: Path) -> None:
     assert second == "and now?"
 
 
-def test_of_a_large_folder_each_question_brings_what_is_new(talk: Talk, tmp_path: Path) -> None:
+def test_of_a_large_folder_each_question_brings_what_is_new(
+    talk: HeadlessChat, tmp_path: Path
+) -> None:
     for word in ("fan", "screw", "blade"):
         (tmp_path / f"{word}.md").write_text(f"{word} turns. " * 50)
     err = talk(f"/read {tmp_path}", "a fan?", "a screw?", "thank you", "/new", "a fan?")
@@ -214,7 +220,9 @@ def test_of_a_large_folder_each_question_brings_what_is_new(talk: Talk, tmp_path
     assert (third, texts("000002")[0]) == ("thank you", "a fan?")
 
 
-def test_a_conversation_is_saved_as_a_file_and_never_over_one(talk: Talk, tmp_path: Path) -> None:
+def test_a_conversation_is_saved_as_a_file_and_never_over_one(
+    talk: HeadlessChat, tmp_path: Path
+) -> None:
     err = talk(
         "/save",
         "first",
@@ -228,7 +236,7 @@ def test_a_conversation_is_saved_as_a_file_and_never_over_one(talk: Talk, tmp_pa
     assert '"one."' in (tmp_path / "a.json").read_text(encoding="utf-8")
 
 
-def test_thinking_is_shown(talk: Talk, script: Script) -> None:
+def test_thinking_is_shown(talk: HeadlessChat, script: Script) -> None:
     script.replies = [["<think>", "hm", "</think>", "Yes."]]
     script.control = frozenset({"<think>", "</think>"})
     err = talk("/think", "why?", "/think")
@@ -236,7 +244,7 @@ def test_thinking_is_shown(talk: Talk, script: Script) -> None:
     assert "> hm\n" in err
 
 
-def test_how_much_the_model_thinks_is_chosen_and_kept(talk: Talk) -> None:
+def test_how_much_the_model_thinks_is_chosen_and_kept(talk: HeadlessChat) -> None:
     err = talk("/think loud", "/think OFF", "/think")
     assert "'loud' is no way to think (/think on, off or auto" in err
     assert "thinking off from the next message on; remembered for this model" in err
@@ -251,7 +259,11 @@ def test_how_much_the_model_thinks_is_chosen_and_kept(talk: Talk) -> None:
     [("", "see\n```\nx = 1\n```"), ("code", "x = 1"), ("code 2", None), ("nothing", None)],
 )
 def test_an_answer_or_its_code_is_copied(
-    talk: Talk, script: Script, monkeypatch: pytest.MonkeyPatch, argument: str, copied: str | None
+    talk: HeadlessChat,
+    script: Script,
+    monkeypatch: pytest.MonkeyPatch,
+    argument: str,
+    copied: str | None,
 ) -> None:
     script.replies = [["see\n", "```\n", "x = 1\n", "```"]]
     taken: list[str] = []
@@ -271,7 +283,7 @@ def test_an_answer_or_its_code_is_copied(
 
 
 def test_without_a_desktop_and_a_terminal_a_copy_is_a_file(
-    talk: Talk, monkeypatch: pytest.MonkeyPatch
+    talk: HeadlessChat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("WAYLAND_DISPLAY", "DISPLAY", "TERM_PROGRAM"):
         monkeypatch.delenv(name, raising=False)
@@ -281,7 +293,7 @@ def test_without_a_desktop_and_a_terminal_a_copy_is_a_file(
 
 
 def test_another_model_goes_on_with_the_conversation(
-    talk: Talk, script: Script, monkeypatch: pytest.MonkeyPatch
+    talk: HeadlessChat, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_access, "check_model", lambda path: None)
     err = talk("first", "/model other.gguf", "second")
@@ -292,7 +304,7 @@ def test_another_model_goes_on_with_the_conversation(
 
 
 def test_a_model_that_cannot_be_opened_leaves_the_present_one(
-    talk: Talk, script: Script, monkeypatch: pytest.MonkeyPatch
+    talk: HeadlessChat, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def check(path: Path) -> None:
         raise GGUFError("other.gguf: broken")
@@ -303,7 +315,7 @@ def test_a_model_that_cannot_be_opened_leaves_the_present_one(
     assert texts() == ["first", "one.", "second", "two."]
 
 
-def test_threads_are_shown_and_set(talk: Talk, script: Script) -> None:
+def test_threads_are_shown_and_set(talk: HeadlessChat, script: Script) -> None:
     err = talk("/threads", "/threads 1 3", "/threads 99")
     assert "2 threads to write" in err
     assert "from now on 1 thread to write, 3 to read the prompt" in err
@@ -311,7 +323,7 @@ def test_threads_are_shown_and_set(talk: Talk, script: Script) -> None:
     assert script.opened[0].thread_calls[-1] == (1, 3)
 
 
-def test_conversations_are_listed(talk: Talk) -> None:
+def test_conversations_are_listed(talk: HeadlessChat) -> None:
     err = talk("first", "/new", "second", "/conversations")
     assert "    1  " in err
     assert "*    2  " in err
@@ -319,7 +331,7 @@ def test_conversations_are_listed(talk: Talk) -> None:
     assert "conversations are not saved" in talk("/conversations", save_conversations="off")
 
 
-def test_adapters_are_shown_changed_and_taken_back(talk: Talk, script: Script) -> None:
+def test_adapters_are_shown_changed_and_taken_back(talk: HeadlessChat, script: Script) -> None:
     script.open_errors["bad.gguf"] = GGUFError("bad.gguf: is for models of 'qwen2', not of 'llama'")
     err = talk(
         "hi",
@@ -340,7 +352,7 @@ def test_adapters_are_shown_changed_and_taken_back(talk: Talk, script: Script) -
 
 
 def test_adapters_are_kept_with_the_conversation(
-    talk: Talk, script: Script, tmp_path: Path
+    talk: HeadlessChat, script: Script, tmp_path: Path
 ) -> None:
     adapter = str(tmp_path / "a.gguf")
     talk("hi", adapters=(f"{adapter}:2",))
@@ -352,14 +364,14 @@ def test_adapters_are_kept_with_the_conversation(
     assert Store().read("000001").conversation.adapters == (adapter,)
 
 
-def test_a_model_whose_adapter_is_gone_is_not_opened(talk: Talk, script: Script) -> None:
+def test_a_model_whose_adapter_is_gone_is_not_opened(talk: HeadlessChat, script: Script) -> None:
     script.open_errors["a.gguf"] = GGUFError("a.gguf: no such file (check the path)")
     with pytest.raises(GGUFError, match="no such file"):
         talk("hi", adapters=("/none/a.gguf",))
     assert script.opened[-1].is_closed
 
 
-def test_answers_follow_a_schema_until_it_is_taken_back(talk: Talk, tmp_path: Path) -> None:
+def test_answers_follow_a_schema_until_it_is_taken_back(talk: HeadlessChat, tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text('{"type":"array"}')
     said = talk(
         f"/schema {tmp_path}/list.json",
@@ -375,7 +387,7 @@ def test_answers_follow_a_schema_until_it_is_taken_back(talk: Talk, tmp_path: Pa
     assert "none.json: No such file" in said
 
 
-def test_an_at_sign_in_piped_text_reads_no_file(talk: Talk, tmp_path: Path) -> None:
+def test_an_at_sign_in_piped_text_reads_no_file(talk: HeadlessChat, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("a note", encoding="utf-8")
     talk(f"what is @{tmp_path}/notes.txt about?")
     assert texts()[0] == f"what is @{tmp_path}/notes.txt about?"
@@ -383,7 +395,7 @@ def test_an_at_sign_in_piped_text_reads_no_file(talk: Talk, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("agrees", "is_read"), [(True, True), (False, False)])
 def test_a_file_named_in_a_line_is_asked_about(
-    talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agrees: bool, is_read: bool
+    talk: HeadlessChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agrees: bool, is_read: bool
 ) -> None:
     (tmp_path / "notes.txt").write_text("a note", encoding="utf-8")
     asked: list[str] = []

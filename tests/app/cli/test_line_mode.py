@@ -18,7 +18,7 @@ from engine.errors import BrokenModelError
 from tests.app.fake_engine import Gate, Script
 from tests.app.scripted_access import use_script
 
-Talk = Callable[..., tuple[str, str]]
+HeadlessChat = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 @pytest.fixture
 def talk(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Talk:
+) -> HeadlessChat:
     """Say lines; what was written to stdout and stderr comes back."""
 
     def say(*lines: str, **settings: Any) -> tuple[str, str]:
@@ -48,7 +48,7 @@ def cache_text(script: Script) -> str:
     return model.tokenizer.decode(model.sessions[0].tokens)
 
 
-def test_answers_are_on_stdout_and_everything_else_on_stderr(talk: Talk) -> None:
+def test_answers_are_on_stdout_and_everything_else_on_stderr(talk: HeadlessChat) -> None:
     out, err = talk("first", "second")
     assert out == "one.\ntwo.\n"
     assert "m · Q4_K_M · context 512 tokens" in err
@@ -56,7 +56,7 @@ def test_answers_are_on_stdout_and_everything_else_on_stderr(talk: Talk) -> None
     assert str(load_state()[0].last_model).endswith("/m.gguf")
 
 
-def test_the_second_turn_reads_its_own_tokens_only(talk: Talk, script: Script) -> None:
+def test_the_second_turn_reads_its_own_tokens_only(talk: HeadlessChat, script: Script) -> None:
     _, err = talk("first", "", "  ", "second")
     first, second = script.opened[0].sessions[0].fed_counts
     assert second < first + 3
@@ -73,13 +73,13 @@ def test_the_second_turn_reads_its_own_tokens_only(talk: Talk, script: Script) -
     ],
 )
 def test_a_conversation_begins_with_the_system_prompt_chosen(
-    talk: Talk, script: Script, lines: list[str], system: str, told: str, kept: str
+    talk: HeadlessChat, script: Script, lines: list[str], system: str, told: str, kept: str
 ) -> None:
     assert told in talk(*lines, system_prompt=system)[1]
     assert cache_text(script) == kept
 
 
-def test_regen_answers_the_last_message_again(talk: Talk, script: Script) -> None:
+def test_regen_answers_the_last_message_again(talk: HeadlessChat, script: Script) -> None:
     out, err = talk("/regen", "first", "/regen", "next")
     assert "there is no answer to give again" in err
     assert out == "one.\ntwo.\nthree.\n"
@@ -102,7 +102,7 @@ def test_a_failed_regen_keeps_the_earlier_answer(
 
 
 def test_a_slip_in_a_command_names_the_nearest_and_sends_nothing(
-    talk: Talk, script: Script
+    talk: HeadlessChat, script: Script
 ) -> None:
     _, err = talk("/ne", "/sytem x", "/q")
     for nearest in ("/new", "/system", "/quit"):
@@ -110,7 +110,7 @@ def test_a_slip_in_a_command_names_the_nearest_and_sends_nothing(
     assert script.opened[0].sessions[0].fed_counts == []
 
 
-def test_help_lists_the_commands_and_quit_leaves(talk: Talk, script: Script) -> None:
+def test_help_lists_the_commands_and_quit_leaves(talk: HeadlessChat, script: Script) -> None:
     _, err = talk("/help", "/quit", "never sent")
     for action in line_commands.possible():
         assert f"/{action.command} {action.argument}".rstrip() in err
@@ -118,7 +118,9 @@ def test_help_lists_the_commands_and_quit_leaves(talk: Talk, script: Script) -> 
     assert script.opened[0].sessions[0].fed_counts == []
 
 
-def test_a_failed_turn_is_one_line_and_the_conversation_lives(talk: Talk, script: Script) -> None:
+def test_a_failed_turn_is_one_line_and_the_conversation_lives(
+    talk: HeadlessChat, script: Script
+) -> None:
     script.fail_after_tokens = 0
     out, err = talk("first", "second")
     assert out == ""
@@ -126,7 +128,9 @@ def test_a_failed_turn_is_one_line_and_the_conversation_lives(talk: Talk, script
     assert cache_text(script) == "second"  # the failed first message left the conversation
 
 
-def test_a_message_that_does_not_fit_is_refused_with_counts(talk: Talk, script: Script) -> None:
+def test_a_message_that_does_not_fit_is_refused_with_counts(
+    talk: HeadlessChat, script: Script
+) -> None:
     out, err = talk("first", "w " * 40, "second", context_size=20)
     assert out == "one.\ntwo.\n"
     assert "not sent: with room for an answer this message needs" in err
@@ -134,7 +138,7 @@ def test_a_message_that_does_not_fit_is_refused_with_counts(talk: Talk, script: 
     assert cache_text(script) == "firstone.secondtwo."
 
 
-def test_an_empty_answer_is_shown_as_one(talk: Talk, script: Script) -> None:
+def test_an_empty_answer_is_shown_as_one(talk: HeadlessChat, script: Script) -> None:
     script.replies = [[]]
     assert "(empty answer)" in talk("hello")[1]
 

@@ -15,7 +15,7 @@ from app.cli import tune as tune_command
 from app.cli.tune import TuneOptions, tune
 from app.program import exit_codes, state
 from app.program.settings import built_in_settings, override
-from app.program.state import Measured, TunedChoice
+from app.program.state import TunedChoice, TuningConditions
 from engine.errors import Cancelled, MemoryPlanError
 from engine.machine import host
 from engine.machine.topology import Cores
@@ -172,7 +172,7 @@ def test_a_result_on_battery_is_marked_and_kept_separately(
     ((key, choice),) = kept.tuned_threads.items()
     assert key.endswith(" | on battery")
     assert choice == TunedChoice(2, 2)
-    assert kept.tuned_when == {key: Measured("kernels-1", True)}
+    assert kept.tuned_when == {key: TuningConditions("kernels-1", True)}
 
 
 def test_kernels_are_tuned_first_or_alone(

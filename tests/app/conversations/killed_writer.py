@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from app.conversations.conversation import Conversation, Ending
-from app.conversations.journal import Partial
+from app.conversations.journal import PartialReply
 from app.conversations.store import Store
 from tests.app.conversations.talk import FIGURES, PATIENCE_S, ask, journal
 
@@ -50,7 +50,7 @@ def write(root: Path, told: int) -> None:
         text = ""
         for part in range(5):
             text += f"answer {n}.{part} "
-            made.flush(conversation, Partial(text, "", (n, part), text))
+            made.flush(conversation, PartialReply(text, "", (n, part), text))
             tell(n + 1, text)
         conversation.add_reply(text, Ending.COMPLETE, FIGURES)
         made.note_settled(conversation)

@@ -16,14 +16,14 @@ from app.cli.run import go_on_with
 from app.conversations.journal import conversations_at_hand
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
-from app.session.headless import Talk
+from app.session.headless import HeadlessChat
 from tests.app.fake_engine import Script
 
 
-def open_session(name: str) -> Talk:
+def open_session(name: str) -> HeadlessChat:
     """Open the conversation of that name, or begin it."""
     options = ChatOptions(open_model=Script().open_model, sampling=lambda model, mode: None)
-    talk = Talk(options, conversations_at_hand(built_in_settings(), is_named=True))
+    talk = HeadlessChat(options, conversations_at_hand(built_in_settings(), is_named=True))
     try:
         opened = go_on_with(name, talk)
     except BaseException:
@@ -34,7 +34,7 @@ def open_session(name: str) -> Talk:
     return talk
 
 
-def say_in(talk: Talk, text: str) -> str:
+def say_in(talk: HeadlessChat, text: str) -> str:
     """Send a message, of which no answer comes, and end; returns why it is not saved, or ""."""
     turns = talk.turns
     turns.conversation.add_user(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from app.conversations.conversation import ChatMessage, Conversation, Ending, ReplyFigures
-from app.conversations.journal import Journal, Partial
+from app.conversations.journal import Journal, PartialReply
 from app.conversations.store import Store
 from app.reply.thinking import Thinking
 
@@ -31,7 +31,7 @@ def answer(
 ) -> ChatMessage:
     """The model answers in two parts and an end."""
     half = len(text) // 2
-    made.flush(conversation, Partial(text[:half], "hm", (7,), text[:half]))
+    made.flush(conversation, PartialReply(text[:half], "hm", (7,), text[:half]))
     message = conversation.add_reply(text, ending, FIGURES, Thinking("hm", 1, 0.5, True))
     message.ids = (7, 8, 9)
     message.raw = f"<think>hm</think>{text}"

@@ -11,17 +11,17 @@ from app.cli.sessions import import_files
 from app.conversations import foreign
 from app.conversations.conversation import Conversation, Ending, ReplyFigures, Role
 from app.conversations.export import to_json
-from app.conversations.foreign import Foreign, foreign_conversations
+from app.conversations.foreign import ForeignConversation, foreign_conversations
 from app.conversations.store import Store
 from app.program.refusals import Refusal
 from app.reply.thinking import Thinking
 
 
-def read(values: Any) -> list[Foreign]:
+def read(values: Any) -> list[ForeignConversation]:
     return list(foreign_conversations(json.dumps(values).encode()))
 
 
-def said(one: Foreign) -> list[tuple[str, str]]:
+def said(one: ForeignConversation) -> list[tuple[str, str]]:
     return [(message.role.value, message.text) for message in one.conversation.messages]
 
 

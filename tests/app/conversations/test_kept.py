@@ -18,10 +18,10 @@ from app.backend.local import opening as engine_access
 from app.cli import line_mode as plain
 from app.cli.run import RunOptions, run
 from app.conversations.conversation import Conversation, Ending, Role
-from app.conversations.journal import Journal, Keeper
+from app.conversations.journal import Journal, SaverThread
 from app.conversations.locks import StoreError
 from app.conversations.quota import kinds
-from app.conversations.store import Held, Store, model_key
+from app.conversations.store import OpenConversation, Store, model_key
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
@@ -313,7 +313,7 @@ def test_what_cannot_be_saved_is_told_and_ends_with_74(script, monkeypatch, caps
     def full(*_):
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(Held, "apply", full)
+    monkeypatch.setattr(OpenConversation, "apply", full)
     assert talk(script, monkeypatch, "first", "second") == exit_codes.IO_ERROR
     out, err = capsys.readouterr()
     assert out == "one.\ntwo.\n"
@@ -341,7 +341,7 @@ class _Listener(io.StringIO):
 @pytest.mark.parametrize("is_emptied", [True, False])
 def test_the_shell_tells_of_a_full_disk_while_the_answer_comes(script, monkeypatch, is_emptied):
     ask(script, "first")
-    apply = Held.apply
+    apply = OpenConversation.apply
     script.token_gate = Gate()
     told = "conversation not saved: the disk is full. The answer goes on"
     err = _Listener(told, script.token_gate)
@@ -351,7 +351,7 @@ def test_the_shell_tells_of_a_full_disk_while_the_answer_comes(script, monkeypat
             return apply(held, *changes, **how)
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(Held, "apply", full)
+    monkeypatch.setattr(OpenConversation, "apply", full)
     monkeypatch.setattr(sys, "stderr", err)
     assert ask(script, "second") == (exit_codes.OK if is_emptied else exit_codes.IO_ERROR)
     assert err.getvalue().count(told) == 1
@@ -368,8 +368,8 @@ def test_a_full_disk_is_not_waited_for_at_every_message(script, monkeypatch, cap
     def full(*_):
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(Held, "apply", full)
-    monkeypatch.setattr(Keeper, "close", lambda keeper, _: not keeper.has_unsaved)
+    monkeypatch.setattr(OpenConversation, "apply", full)
+    monkeypatch.setattr(SaverThread, "close", lambda keeper, _: not keeper.has_unsaved)
     monkeypatch.setattr(talks, "SAVING_PATIENCE_S", 3600.0)
     talk(script, monkeypatch, "first", "second")
     assert capsys.readouterr().out == "one.\ntwo.\n"

@@ -14,10 +14,10 @@ import pytest
 from app.backend.engine_state import IdleWork
 from app.backend.local.opening import state_files
 from app.backend.local.read_ahead import ReadAhead
-from app.backend.local.saved_states import BroughtBack, SavedStates, StateFiles
+from app.backend.local.saved_states import RestoreOutcome, SavedStates, StateFiles
 from app.cli.run import RunOptions, run
 from app.conversations import store
-from app.conversations.conversation import USER, Conversation, Said
+from app.conversations.conversation import USER, Conversation, PromptMessage
 from app.conversations.journal import Journal
 from app.conversations.quota import SegmentNotes, drop_oldest_states, kinds
 from app.conversations.store import Store
@@ -135,7 +135,7 @@ def test_without_files_nothing_is_kept(tmp_path):
     model = Script().open_model()
     states = SavedStates(place, None, model, model.session())
     states.note_progress()
-    assert states.bring_back([1], tmp_path / "kv.state") == BroughtBack()
+    assert states.bring_back([1], tmp_path / "kv.state") == RestoreOutcome()
     states.begin_with([1] * 100)
     assert list(tmp_path.iterdir()) == []
 
@@ -296,6 +296,6 @@ def test_dropped_typed_text_leaves_a_cache_that_cannot_go_back(tmp_path):
     for settled, left in ((1150, 1150), (600, 1200)):
         session.prefill(list(range(3, 203)) * 6)
         ahead.settle(settled)
-        ahead.prepare(Request((Said(USER, ""),)), "", True, False)
+        ahead.prepare(Request((PromptMessage(USER, ""),)), "", True, False)
         assert session.length == left
     model.close()

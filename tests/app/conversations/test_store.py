@@ -15,7 +15,7 @@ import pytest
 from app.conversations import database, locks, store
 from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
 from app.conversations.database import BACKUPS, NAME, connect
-from app.conversations.journal import Partial
+from app.conversations.journal import PartialReply
 from app.conversations.locks import LOCK_NAME, StoreError
 from app.conversations.message_row import UnsoundError, message_of, row_of
 from app.conversations.store import Store, title_of
@@ -95,7 +95,7 @@ def test_an_interrupted_reply_is_there_as_far_as_it_came(root):
     conversation = Conversation()
     ask(made, conversation, "why?")
     for text, ids in (("Be", (1,)), ("Because", (1, 2))):
-        made.flush(conversation, Partial(text, "hm", ids, text))
+        made.flush(conversation, PartialReply(text, "hm", ids, text))
     assert made.close(PATIENCE_S) == ""
     for _ in range(2):  # read, and taken up
         reply = Store(root).read(ID).conversation.messages[-1]
@@ -122,7 +122,7 @@ def test_a_piece_is_read_by_others_before_the_message_ends(root):
     made = journal(root)
     conversation = Conversation()
     ask(made, conversation, "why?")
-    made.flush(conversation, Partial("Bec", "", (1,), "Bec"))
+    made.flush(conversation, PartialReply("Bec", "", (1,), "Bec"))
     assert made.settle(PATIENCE_S)
     assert texts_in(root) == ["why?", "Bec"]
     assert made.close(PATIENCE_S) == ""

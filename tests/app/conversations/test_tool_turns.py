@@ -16,7 +16,7 @@ from app.backend.engine_state import Wire
 from app.backend.local.model import LocalModel
 from app.backend.options import ChatOptions
 from app.backend.tools import EngineTools
-from app.conversations.conversation import USER, ChatMessage, Conversation, Ending, Said
+from app.conversations.conversation import USER, ChatMessage, Conversation, Ending, PromptMessage
 from app.conversations.message_row import UnsoundError, message_of, row_of
 from app.program.settings import built_in_settings
 from app.session.request import Request
@@ -70,7 +70,7 @@ def read_again(messages: list[ChatMessage], system: str | None = "Be brief.") ->
 def prompt_of(conversation: Conversation, process: TemplateProcess) -> tuple[ChatPrompt, list[int]]:
     local = held(process)
     prompt = local.prompt(
-        Request((*conversation.said(with_unanswered=False), Said(USER, "And Rome?")))
+        Request((*conversation.said(with_unanswered=False), PromptMessage(USER, "And Rome?")))
     )
     return local.chat, list(prompt.ids)
 
@@ -135,7 +135,9 @@ def test_tools_known_from_the_first_message_only_cost_no_token(
         )
         local.hold(said.said())
         assert knows_tools or tools.offer(local)
-        prompts.append(list(local.prompt(Request((*said.said(), Said(USER, "And Rome?")))).ids))
+        prompts.append(
+            list(local.prompt(Request((*said.said(), PromptMessage(USER, "And Rome?")))).ids)
+        )
     assert prompts[0] == prompts[1]
     for reply in said.messages[1::2]:
         at = prompts[1].index(reply.ids[0])

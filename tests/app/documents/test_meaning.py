@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.documents import meaning
-from app.documents.meaning import EmbeddingFile, Meaning
+from app.documents.meaning import EmbeddingFile, EmbeddingIndex
 from app.documents.passages import fitting, joined_ranks
 from app.documents.read import Document, about_tokens
 from app.models.library.header import embedding_file
@@ -80,7 +80,7 @@ def test_vectors_are_made_once_and_deleted_with_their_document(
     file: EmbeddingFile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = tmp_path / "vectors.db"
-    search = Meaning(path, lambda: file)
+    search = EmbeddingIndex(path, lambda: file)
     texts = ["the sea", "a cat on the mat", "a " * 400]  # the last is longer than the model takes
     assert search.likeness("a sea", texts) == [None] * 3
     left = [True, False]
@@ -101,7 +101,10 @@ def test_vectors_are_made_once_and_deleted_with_their_document(
     assert np.allclose(
         np.array(likeness, float), [vectors[0] @ one for one in vectors[1:]], atol=2e-3
     )
-    assert Meaning(path, lambda: replace(file, stamp="2")).likeness("a sea", texts) == [None] * 3
+    assert (
+        EmbeddingIndex(path, lambda: replace(file, stamp="2")).likeness("a sea", texts)
+        == [None] * 3
+    )
     search.keep_only(["plan"])
     assert search.likeness("a sea", texts) == [None] * 3
     assert search.likeness("a sea", ["he ran"])[0] is not None
@@ -111,7 +114,7 @@ def test_the_oldest_vectors_make_room(
     file: EmbeddingFile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(meaning, "MOST_VECTORS", 2)
-    search = Meaning(tmp_path / "vectors.db", lambda: file)
+    search = EmbeddingIndex(tmp_path / "vectors.db", lambda: file)
     search.learn("book", ["one", "two", "three"], lambda: True)
     assert [one is None for one in search.likeness("a", ["one", "two", "three"])] == [
         True,
@@ -122,10 +125,10 @@ def test_the_oldest_vectors_make_room(
 
 def test_what_fails_is_as_if_there_were_no_model(file: EmbeddingFile, tmp_path: Path) -> None:
     path = tmp_path / "vectors.db"
-    for without in (Meaning(path, lambda: None), Meaning(None, lambda: file)):
+    for without in (EmbeddingIndex(path, lambda: None), EmbeddingIndex(None, lambda: file)):
         assert without.learn("book", ["one"], lambda: True)
         assert without.likeness("a", ["one"]) == [None]
-    search = Meaning(path, lambda: file)
+    search = EmbeddingIndex(path, lambda: file)
     search.learn("book", ["one", "two"], lambda: True)
     with sqlite3.connect(path) as db:
         db.execute("UPDATE vector SET value=? WHERE number=1", (b"\x00\x7c" * 64,))  # infinite
@@ -139,7 +142,7 @@ def test_what_fails_is_as_if_there_were_no_model(file: EmbeddingFile, tmp_path: 
     assert search.likeness("a", ["one"]) != [None]
     search.keep_only([])
     path.unlink()
-    broken = Meaning(path, lambda: EmbeddingFile(path.with_name("gone.gguf"), "1"))
+    broken = EmbeddingIndex(path, lambda: EmbeddingFile(path.with_name("gone.gguf"), "1"))
     assert broken.learn("book", ["one"], lambda: True)
 
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from app.backend.engine_state import Wire
-from app.backend.local.model import EarlierPart, LocalModel, TurnPrompt
+from app.backend.local.model import LocalModel, ReplyPrefix, TurnPrompt
 from app.backend.local.turn import LocalTurn
 from app.backend.options import ChatOptions
 from app.forms.answer_form import (
@@ -37,7 +37,7 @@ from tests.programs.form_validity import N_CTX, SCHEMAS, answers, follows, rando
 
 pytestmark = pytest.mark.slow
 
-Written = Callable[..., str]
+QuantizeResult = Callable[..., str]
 """Writes an answer in a form, by the bundled model; with a seed."""
 
 CITY = {
@@ -102,7 +102,7 @@ class OneByOne:
 
 
 @pytest.fixture(scope="module")
-def written(model: Model, session: Session, forms: Forms) -> Written:
+def written(model: Model, session: Session, forms: Forms) -> QuantizeResult:
     def write(
         form: AnswerForm,
         seed: int,
@@ -126,7 +126,9 @@ def written(model: Model, session: Session, forms: Forms) -> Written:
     return write
 
 
-def test_an_answer_has_the_schema_it_was_asked_for(written: Written, session: Session) -> None:
+def test_an_answer_has_the_schema_it_was_asked_for(
+    written: QuantizeResult, session: Session
+) -> None:
     found = json.loads(written(form_of(SCHEMA, json.dumps(CITY)), 0))
     assert session.finish_reason == "stop"
     assert list(found) == ["city", "size", "n"]
@@ -138,7 +140,7 @@ def test_an_answer_has_the_schema_it_was_asked_for(written: Written, session: Se
 
 
 def test_an_answer_matches_the_expression_it_was_asked_for(
-    written: Written, session: Session
+    written: QuantizeResult, session: Session
 ) -> None:
     pattern = r"(Paris|Rome), [0-9]{4}é"
     assert re.fullmatch(pattern, written(form_of(REGEX, pattern), 1))
@@ -224,14 +226,14 @@ def test_what_annotates_a_schema_is_ignored(forms: Forms, harmless: dict[str, An
     constraint.close()
 
 
-def test_guesses_change_nothing_of_an_answer_in_a_form(written: Written) -> None:
+def test_guesses_change_nothing_of_an_answer_in_a_form(written: QuantizeResult) -> None:
     form = form_of(REGEX, "(Paris is big[.] ){6}[a-z]{9}")
     assert written(form, 1, guess=True) == written(form, 1)
 
 
 @pytest.mark.parametrize(("grammar", "seed"), [(GBNF, 0), (LARK, 1)])
 def test_an_answer_follows_the_grammar_it_was_asked_for(
-    written: Written, session: Session, grammar: str, seed: int
+    written: QuantizeResult, session: Session, grammar: str, seed: int
 ) -> None:
     assert re.fullmatch(r"(Paris|[R-S]ome), [0-9]{4}[.]", written(form_of(GRAMMAR, grammar), seed))
     assert session.finish_reason == "stop"
@@ -239,7 +241,7 @@ def test_an_answer_follows_the_grammar_it_was_asked_for(
 
 @pytest.mark.parametrize("guess", [False, True])
 def test_what_a_form_forces_is_one_block_and_changes_nothing(
-    written: Written, session: Session, guess: bool, monkeypatch: pytest.MonkeyPatch
+    written: QuantizeResult, session: Session, guess: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     form = form_of(REGEX, "(The capital of France is [a-z]{4} and very large[.] ){2}[a-z]{20}")
     sizes = []
@@ -260,7 +262,7 @@ def test_what_a_form_forces_is_one_block_and_changes_nothing(
     assert sizes.count(4) >= 4
 
 
-def test_what_a_form_forces_is_what_could_be_chosen_alone(written: Written) -> None:
+def test_what_a_form_forces_is_what_could_be_chosen_alone(written: QuantizeResult) -> None:
     form = form_of(SCHEMA, '{"const":{"capital":"Paris","country":"France"}}')
     text = written(form, 1)
     assert json.loads(text) == {"capital": "Paris", "country": "France"}
@@ -268,7 +270,7 @@ def test_what_a_form_forces_is_what_could_be_chosen_alone(written: Written) -> N
 
 
 def test_a_forced_text_ends_at_every_limit(
-    written: Written, model: Model, session: Session
+    written: QuantizeResult, model: Model, session: Session
 ) -> None:
     form = form_of(REGEX, "Paris is the capital of France and a very large town indeed[.]")
     whole = written(form, 1)
@@ -287,7 +289,7 @@ def test_a_forced_text_ends_at_every_limit(
     with_room.close()
 
 
-def test_a_form_that_allows_nothing_is_found_when_it_is_used(written: Written) -> None:
+def test_a_form_that_allows_nothing_is_found_when_it_is_used(written: QuantizeResult) -> None:
     form = form_of(SCHEMA, '{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/a"}}}')
     check_form(form)
     with pytest.raises(FormError, match="response_format cannot be used"):
@@ -329,7 +331,7 @@ def test_a_reply_in_a_form_goes_on_in_it(model: Model, session: Session) -> None
     options = ChatOptions(cast("Any", None), lambda model, mode: Sampling(seed=1), form=choice)
     ids = model.tokenizer.encode("Rome, 1", bos=False)
     local = LocalModel(model, session, model.chat(), built_in_settings())
-    prompt = TurnPrompt(model.tokenizer.encode("hi"), EarlierPart(ids, "Rome, 1", None))
+    prompt = TurnPrompt(model.tokenizer.encode("hi"), ReplyPrefix(ids, "Rome, 1", None))
     turn = LocalTurn(Wire(time.monotonic), local, prompt, options, lambda: None)
     assert turn.run()
     assert re.fullmatch("Rome, 1[0-9]{3}", turn.written()[1])

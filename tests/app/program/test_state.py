@@ -6,9 +6,9 @@ import pytest
 
 from app.program import state
 from app.program.state import (
-    Measured,
     ProgramState,
     TunedChoice,
+    TuningConditions,
     load_state,
     remember_model,
     remember_thinking,
@@ -32,7 +32,7 @@ def test_what_is_saved_is_loaded_again(file: Path) -> None:
 
 def test_circumstances_are_kept_with_a_choice_and_go_with_it(file: Path) -> None:
     choice = TunedChoice(2, 4, True, "huge", "q8_0")
-    measured = Measured("k1", True)
+    measured = TuningConditions("k1", True)
     remember_tuned("a", choice, measured)
     remember_tuned("b", TunedChoice(1, 1))
     loaded, _ = load_state()
@@ -76,7 +76,7 @@ SOUND = ProgramState(
     "/a.gguf",
     {"k": TunedChoice(1, 2)},
     "nord",
-    {"k": Measured()},
+    {"k": TuningConditions()},
     {"/m": "off"},
     {"/m": {"top_k": 3}},
 )
@@ -160,7 +160,9 @@ def test_a_file_that_lacks_what_a_later_version_keeps_is_read(file: Path) -> Non
     kept = {"/m": {"top_k": 7, "temperature": [1], "no_such": "x"}, "/n": 3}
     file.write_text(json.dumps({"version": 1, "later": 1, "tuned_when": later, "generation": kept}))
     assert load_state() == (
-        ProgramState(tuned_when={"k": Measured("x", True)}, generation={"/m": {"top_k": 7}}),
+        ProgramState(
+            tuned_when={"k": TuningConditions("x", True)}, generation={"/m": {"top_k": 7}}
+        ),
         None,
     )
     file.write_text('{"version": 1, "tuned_threads": {"k": {"decode": 1}}}')

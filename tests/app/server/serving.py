@@ -19,7 +19,7 @@ import pytest
 from app.backend.local import opening
 from app.program.settings import Settings, built_in_settings
 from app.server.command import listen
-from app.server.running import Running
+from app.server.running import RunningServer
 from app.session import samplers
 from engine import Sampling
 from tests.app.fake_engine import Script
@@ -43,7 +43,7 @@ def client_of(server: Serving, api_key: str = "none") -> openai.OpenAI:
 class Serving:
     """A running server and what it did."""
 
-    def __init__(self, script: Script, running: Running, port: int) -> None:
+    def __init__(self, script: Script, running: RunningServer, port: int) -> None:
         self.script = script
         self.running = running
         self.port = port
@@ -122,7 +122,7 @@ def serving(
     listener = listen("127.0.0.1", 0)
     settings = settings or built_in_settings()
     names = ("127.0.0.1",)
-    running = Running(
+    running = RunningServer(
         path, settings, listener, model_id, names, api_key, most_waiting, most_at_once, idle_s
     )
     thread = threading.Thread(target=running.run, daemon=True)

@@ -13,7 +13,7 @@ import pytest
 from app.conversations.quota import kinds
 from app.program.settings import built_in_settings
 from app.server.command import listen
-from app.server.running import Running
+from app.server.running import RunningServer
 from engine.errors import EngineError
 from tests.app.conversations.fake_states import files, saved_in, with_one_vocabulary
 from tests.app.fake_engine import Gate, Script
@@ -308,7 +308,9 @@ def test_a_text_that_does_not_fit_leaves_the_conversation(server: Serving) -> No
 def test_a_model_that_does_not_open_ends_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     use_script(monkeypatch, Script(open_error=EngineError("m.gguf: needs more memory")))
     with listen("127.0.0.1", 0) as listener, pytest.raises(EngineError, match="needs more memory"):
-        Running(Path("m.gguf"), built_in_settings(), listener, "m", ("127.0.0.1",), "", 16).run()
+        RunningServer(
+            Path("m.gguf"), built_in_settings(), listener, "m", ("127.0.0.1",), "", 16
+        ).run()
 
 
 def test_a_template_refusal_is_a_400_and_the_server_goes_on(server: Serving) -> None:

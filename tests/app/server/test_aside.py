@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from app.conversations.conversation import Said
+from app.conversations.conversation import PromptMessage
 from app.server.api_error import ApiError
-from app.server.aside import Aside
+from app.server.aside import BackgroundTask
 from app.server.conversation import n_bytes_of
 from engine.errors import Cancelled
 from engine.tokenizer import Tokenizer
@@ -41,7 +41,7 @@ def in_steps(n: int) -> Any:
 
 def test_work_goes_on_where_its_slice_ended() -> None:
     work, model = in_steps(3)
-    aside = Aside(work, lambda error: error)
+    aside = BackgroundTask(work, lambda error: error)
     steps = []
     while not aside.advance(model, AT_ONCE_S):
         steps.append(len(model))
@@ -50,7 +50,7 @@ def test_work_goes_on_where_its_slice_ended() -> None:
 
 def test_short_work_is_done_in_its_first_slice() -> None:
     work, model = in_steps(50)
-    aside = Aside(work, lambda error: error)
+    aside = BackgroundTask(work, lambda error: error)
     assert aside.advance(model, NEVER_S)
     assert len(aside.future.result(PATIENCE_S)) == 50
 
@@ -58,7 +58,7 @@ def test_short_work_is_done_in_its_first_slice() -> None:
 @pytest.mark.parametrize("n_slices", [0, 2])
 def test_work_that_no_one_wants_ends(n_slices: int) -> None:
     work, model = in_steps(1000)
-    aside = Aside(work, lambda error: error)
+    aside = BackgroundTask(work, lambda error: error)
     for _ in range(n_slices):
         assert not aside.advance(model, AT_ONCE_S)
     aside.end(GONE)
@@ -72,7 +72,7 @@ def test_work_that_fails_is_told() -> None:
     def fails(model: Any) -> None:
         raise ValueError("no")
 
-    aside = Aside(fails, lambda error: ApiError(f"because: {error}"))
+    aside = BackgroundTask(fails, lambda error: ApiError(f"because: {error}"))
     assert aside.advance(None, NEVER_S)
     assert str(aside.future.exception(PATIENCE_S)) == "because: no"
 
@@ -106,10 +106,10 @@ def test_no_token_is_longer_than_the_longest(tokenizer: Tokenizer) -> None:
 
 def test_a_template_prints_all_of_a_conversation_that_counts() -> None:
     said = [
-        Said("system", "é"),
-        Said("user", "ab"),
-        Said("assistant", "x" * 99),
-        Said("tool", "\ud800c"),
+        PromptMessage("system", "é"),
+        PromptMessage("user", "ab"),
+        PromptMessage("assistant", "x" * 99),
+        PromptMessage("tool", "\ud800c"),
     ]
     assert n_bytes_of(said) == 2 + 2 + 2
 

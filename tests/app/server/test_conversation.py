@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.conversations.conversation import Said
+from app.conversations.conversation import PromptMessage
 from app.server.conversation import arranged, as_taken
 from app.server.fields import Fields
 from app.server.messages import read_messages
@@ -16,8 +16,8 @@ from tests.app.server.serving import Serving
 ASK = {"role": "user", "content": "ask"}
 
 
-def said(text: str, role: str = "user") -> Said:
-    return Said(role, text)
+def said(text: str, role: str = "user") -> PromptMessage:
+    return PromptMessage(role, text)
 
 
 def message(role: str, content: Any, **fields: Any) -> dict[str, Any]:
@@ -102,7 +102,9 @@ ORDERS = [
 
 
 @pytest.mark.parametrize(("given", "strict"), ORDERS)
-def test_a_strict_template_gets_turns_that_alternate(given: list[Said], strict: list[Said]) -> None:
+def test_a_strict_template_gets_turns_that_alternate(
+    given: list[PromptMessage], strict: list[PromptMessage]
+) -> None:
     assert as_taken(given, lambda roles: False) == tuple(strict)
     assert as_taken(given, lambda roles: True) == tuple(given)
 

@@ -13,7 +13,7 @@ import pytest
 
 from app.server import ollama
 from app.server.fields import Fields, read_json
-from app.server.order import Order, chat_order, completion_order
+from app.server.order import CompletionRequest, chat_order, completion_order
 from app.server.responses import response_order
 from tests.app.server.hostile_values import (
     BODIES,
@@ -28,7 +28,7 @@ from tests.app.server.hostile_values import (
 from tests.app.server.test_orders import is_line, outcome
 from tests.app.server.tiny_server import tiny_server
 
-READERS: dict[str, Callable[[Fields, str], Order]] = {
+READERS: dict[str, Callable[[Fields, str], CompletionRequest]] = {
     "/v1/chat/completions": chat_order,
     "/v1/responses": response_order,
     "/v1/completions": completion_order,

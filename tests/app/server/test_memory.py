@@ -16,13 +16,13 @@ import pytest
 
 from app.server.api_error import ApiError
 from app.server.fields import Fields
-from app.server.job import Asked, Job
-from app.server.order import Order
+from app.server.job import Job, PendingRequest
+from app.server.order import CompletionRequest
 from tests.app.server.serving import Serving, until
 
 N_ITEMS = 70_001
 """Items of a list that no other list has; its body is so large that it is read in a thread."""
-HELD = (ApiError, json.JSONDecodeError, Fields, Order, Job, Asked)
+HELD = (ApiError, json.JSONDecodeError, Fields, CompletionRequest, Job, PendingRequest)
 
 
 @contextmanager

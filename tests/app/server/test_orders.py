@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.conversations.conversation import Said
+from app.conversations.conversation import PromptMessage
 from app.forms.answer_form import AnswerForm
 from app.server import ollama
 from app.server.answer_form import read_form
 from app.server.api_error import MOST_CHARS, ApiError
 from app.server.fields import MOST_IGNORED, Fields, read_json
-from app.server.order import MOST_TOKENS, Order, chat_order, completion_order
+from app.server.order import MOST_TOKENS, CompletionRequest, chat_order, completion_order
 from app.server.responses import response_order
 from app.server.sampling_fields import resolved
 from app.text.clean_text import clean_text
@@ -243,7 +243,7 @@ FORMS: list[tuple[dict[str, Any], tuple[str, Any, str]]] = [
     ({"nvext": {"guided_json": RED}}, ("schema", RED, "guided_json")),
 ]  # fmt: skip
 """Forms as clients of other servers ask for them."""
-READ_ORDERS: list[tuple[Callable[[Fields, str], Order], dict[str, Any]]] = [
+READ_ORDERS: list[tuple[Callable[[Fields, str], CompletionRequest], dict[str, Any]]] = [
     (chat_order, {"messages": HI}),
     (completion_order, {"prompt": "a"}),
     (response_order, {"input": "a"}),
@@ -416,7 +416,7 @@ def test_what_no_one_knows_is_ignored_and_noted_by_its_place() -> None:
     }  # fmt: skip
     fields = Fields(body)
     order = chat_order(fields, "m")
-    assert (order.messages, order.thinking) == ((Said("user", "hi"),), "off")
+    assert (order.messages, order.thinking) == ((PromptMessage("user", "hi"),), "off")
     assert (
         [tool["function"]["name"] for tool in order.tools.items] == ["f"] if order.tools else False
     )
@@ -554,7 +554,7 @@ def test_what_is_asked_for_is_in_the_order() -> None:
         ),
         "m",
     )
-    assert order.messages == (Said("user", "hi"),)
+    assert order.messages == (PromptMessage("user", "hi"),)
     assert (order.stops, order.is_streamed, order.n_logprobs) == (("a", "b"), True, 0)
     assert order.sampling == {"seed": 5, "temperature": 0.0}
     assert completion_order(Fields({"prompt": [[1, 2]]}), "m").prompt == (1, 2)

@@ -12,7 +12,7 @@ import pytest
 from app.backend.local import opening
 from app.program.settings import built_in_settings
 from app.server.command import listen
-from app.server.running import Running
+from app.server.running import RunningServer
 from app.session import samplers
 from engine import Sampling
 from engine.errors import MemoryPlanError
@@ -101,4 +101,6 @@ def test_more_slots_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(opening, "state_files", lambda settings: None)
     monkeypatch.setattr(samplers, "make_sampling", lambda settings, model, mode: Sampling())
     with listen("127.0.0.1", 0) as listener, pytest.raises(MemoryPlanError):
-        Running(Path("m.gguf"), built_in_settings(), listener, "m", (), "", 4, most_at_once=3).run()
+        RunningServer(
+            Path("m.gguf"), built_in_settings(), listener, "m", (), "", 4, most_at_once=3
+        ).run()

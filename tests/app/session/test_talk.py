@@ -22,7 +22,7 @@ from app.session.events import (
     PromptStopped,
     TextGenerated,
 )
-from app.session.headless import NothingToDoError, Talk
+from app.session.headless import HeadlessChat, NothingToDoError
 from engine import Sampling
 from engine.errors import BrokenModelError, GGUFError
 from tests.app.fake_engine import Gate, Script
@@ -34,11 +34,11 @@ def script() -> Script:
 
 
 @pytest.fixture
-def talk(script: Script) -> Iterator[Talk]:
+def talk(script: Script) -> Iterator[HeadlessChat]:
     options = ChatOptions(
         open_model=script.open_model, sampling=lambda model, mode: None, tells_pieces=True
     )
-    talk = Talk(options, clock=script.clock)
+    talk = HeadlessChat(options, clock=script.clock)
     yield talk
     for gate in (script.token_gate, script.prefill_gate):
         if gate is not None:
@@ -46,7 +46,7 @@ def talk(script: Script) -> Iterator[Talk]:
     assert talk.close() == ""
 
 
-def opened(talk: Talk) -> Talk:
+def opened(talk: HeadlessChat) -> HeadlessChat:
     events = list(talk.open(Path("m.gguf")))
     assert isinstance(events[-1], ModelLoaded)
     return talk
@@ -58,7 +58,7 @@ def answer(events: Iterator[Event]) -> str:
     return "".join(event.text for event in came if isinstance(event, TextGenerated))
 
 
-def texts(talk: Talk) -> list[str]:
+def texts(talk: HeadlessChat) -> list[str]:
     return [message.text for message in talk.turns.conversation.messages]
 
 
@@ -67,7 +67,7 @@ def cache_text(script: Script) -> str:
     return model.tokenizer.decode(model.sessions[0].tokens)
 
 
-def test_turns_follow_each_other(talk: Talk, script: Script) -> None:
+def test_turns_follow_each_other(talk: HeadlessChat, script: Script) -> None:
     opened(talk)
     assert [answer(talk.ask("first")), answer(talk.ask("second"))] == ["one.", "two."]
     assert texts(talk) == ["first", "one.", "second", "two."]
@@ -75,7 +75,9 @@ def test_turns_follow_each_other(talk: Talk, script: Script) -> None:
     assert texts(talk) == ["first", "one.", "second", "three."]
 
 
-def test_a_model_that_cannot_open_is_an_event_with_its_error(talk: Talk, script: Script) -> None:
+def test_a_model_that_cannot_open_is_an_event_with_its_error(
+    talk: HeadlessChat, script: Script
+) -> None:
     script.open_error = GGUFError("m.gguf: broken")
     (failed,) = list(talk.open(Path("m.gguf")))
     assert isinstance(failed, ModelFailed)
@@ -84,7 +86,7 @@ def test_a_model_that_cannot_open_is_an_event_with_its_error(talk: Talk, script:
         talk.ask("hello")
 
 
-def test_a_stop_from_another_thread_keeps_what_there_is(talk: Talk, script: Script) -> None:
+def test_a_stop_from_another_thread_keeps_what_there_is(talk: HeadlessChat, script: Script) -> None:
     script.token_gate = Gate()
     script.token_gate.allow(1)
     came = []
@@ -102,7 +104,9 @@ def test_a_stop_from_another_thread_keeps_what_there_is(talk: Talk, script: Scri
     assert texts(talk) == ["first", "one."]
 
 
-def test_a_stop_before_the_reply_begins_is_not_forgotten(talk: Talk, script: Script) -> None:
+def test_a_stop_before_the_reply_begins_is_not_forgotten(
+    talk: HeadlessChat, script: Script
+) -> None:
     script.prefill_gate = Gate()
     events = opened(talk).ask("first")
     talk.stop()
@@ -112,7 +116,9 @@ def test_a_stop_before_the_reply_begins_is_not_forgotten(talk: Talk, script: Scr
     assert answer(talk.regenerate()) == "one."
 
 
-def test_a_reply_no_one_follows_stops_and_the_next_one_comes(talk: Talk, script: Script) -> None:
+def test_a_reply_no_one_follows_stops_and_the_next_one_comes(
+    talk: HeadlessChat, script: Script
+) -> None:
     script.token_gate = Gate()
     script.token_gate.allow(1)
     events = opened(talk).ask("first")
@@ -126,7 +132,7 @@ def test_a_reply_no_one_follows_stops_and_the_next_one_comes(talk: Talk, script:
 
 
 def test_a_plain_text_goes_on_and_is_no_part_of_the_conversation(
-    talk: Talk, script: Script
+    talk: HeadlessChat, script: Script
 ) -> None:
     opened(talk)
     assert answer(talk.ask("first")) == "one."
@@ -137,7 +143,7 @@ def test_a_plain_text_goes_on_and_is_no_part_of_the_conversation(
     assert cache_text(script) == "firstone.secondthree."
 
 
-def test_what_fails_leaves_what_it_would_have_replaced(talk: Talk, script: Script) -> None:
+def test_what_fails_leaves_what_it_would_have_replaced(talk: HeadlessChat, script: Script) -> None:
     opened(talk)
     answer(talk.ask("first"))
     script.prefill_error = BrokenModelError("m.gguf: NaN")
@@ -148,7 +154,9 @@ def test_what_fails_leaves_what_it_would_have_replaced(talk: Talk, script: Scrip
     assert texts(talk) == ["first", "one."]
 
 
-def test_a_message_asked_again_that_no_longer_fits_stays(talk: Talk, script: Script) -> None:
+def test_a_message_asked_again_that_no_longer_fits_stays(
+    talk: HeadlessChat, script: Script
+) -> None:
     script.n_ctx = 20
     opened(talk)
     talk.turns.conversation.add_user("w " * 40)
@@ -157,7 +165,9 @@ def test_a_message_asked_again_that_no_longer_fits_stays(talk: Talk, script: Scr
     assert texts(talk) == ["w " * 40]
 
 
-def test_another_model_reads_the_conversation_and_goes_on(talk: Talk, script: Script) -> None:
+def test_another_model_reads_the_conversation_and_goes_on(
+    talk: HeadlessChat, script: Script
+) -> None:
     opened(talk)
     answer(talk.ask("first"))
     events = list(talk.switch_model(Path("other.gguf")))
@@ -174,7 +184,7 @@ def test_a_reply_that_repeated_itself_goes_on_without(script: Script) -> None:
     unit = [f"{word} " for word in ["round", "and", "about", "it", "goes"]]
     script.replies = [["Well: ", *unit * 100], ["On", "."]]
     own = Sampling(temperature=0.3, repeat_penalty=1.5, repeat_window=16)
-    talk = Talk(
+    talk = HeadlessChat(
         ChatOptions(open_model=script.open_model, sampling=lambda model, mode: own),
         clock=script.clock,
     )

@@ -8,7 +8,7 @@ import pytest
 from app.backend.local import opening
 from app.backend.local.model import LocalModel
 from app.backend.reply import Reply, ThoughtLimit
-from app.conversations.conversation import ASSISTANT, USER, Ending, Said
+from app.conversations.conversation import ASSISTANT, USER, Ending, PromptMessage
 from app.conversations.store import model_key
 from app.program import state
 from app.program.refusals import Refusal
@@ -17,7 +17,7 @@ from app.reply.thinking import Thinking, answer_start, is_opening_of
 from app.session.commands import choose_thinking
 from app.session.events import GenerationFinished, ThinkingFinished, ThoughtGenerated
 from app.session.generation import describe_thinking
-from app.session.request import Begun, Request
+from app.session.request import Continuation, Request
 from engine import Model, Sampling
 from engine.prompt.chat_prompt import ChatPrompt
 from engine.prompt.chat_template import ChatTemplate
@@ -156,12 +156,12 @@ def test_a_reply_goes_on_after_the_opening_it_was_written_after(model: Model) ->
         for now in openings:
             local.forget()
             chat.thinking = ThinkingMode.parse(written)
-            said = (Said(USER, "why"),)
+            said = (PromptMessage(USER, "why"),)
             prompt = local.prompt(Request(said)).ids
             ids = model.tokenizer.encode(text, bos=False)
-            reply = Said(ASSISTANT, text, ids=tuple(ids), raw=text)
+            reply = PromptMessage(ASSISTANT, text, ids=tuple(ids), raw=text)
             chat.thinking = ThinkingMode.parse(now)
-            begun = local.prompt(Request(said, Begun(reply, thinking)))
+            begun = local.prompt(Request(said, Continuation(reply, thinking)))
             if written == "off" != now:  # what a plain answer goes on after opens no thought
                 assert opened_by(chat.opening) is None
             else:
@@ -169,7 +169,7 @@ def test_a_reply_goes_on_after_the_opening_it_was_written_after(model: Model) ->
             assert begun.earlier is not None
             assert list(begun.earlier.ids) == ids
             assert str(chat.thinking) == now
-            edited = local.prompt(Request(said, Begun(reply, thinking, "no")))
+            edited = local.prompt(Request(said, Continuation(reply, thinking, "no")))
             assert list(edited.ids) == list(begun.ids)
             assert edited.earlier is not None
             kept = text[: answer_start(text, opened_by(chat.opening))]

@@ -23,7 +23,7 @@ from app.conversations.database import NAME
 from app.conversations.export import to_markdown
 from app.conversations.journal import Journal
 from app.conversations.locks import StoreError
-from app.conversations.store import Held, Store, model_key
+from app.conversations.store import OpenConversation, Store, model_key
 from app.documents.passages import FileText
 from app.program import paths
 from app.tui.chat.draft import Draft
@@ -400,7 +400,7 @@ async def test_a_full_disk_is_told_once_and_at_the_end(monkeypatch):
         raise StoreError("the disk is full")
 
     async with chatting() as driver:
-        monkeypatch.setattr(Held, "apply", full)
+        monkeypatch.setattr(OpenConversation, "apply", full)
         await driver.ask("first")
         for _ in range(3):
             driver.chat.save_what_comes()

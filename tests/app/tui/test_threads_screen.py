@@ -12,9 +12,9 @@ import pytest
 
 from app.backend.local import opening
 from app.backend.options import ChatOptions
-from app.machine.tuning.remembered import Recalled
+from app.machine.tuning.remembered import SavedTuning
 from app.program.settings import built_in_settings
-from app.program.state import Measured, TunedChoice
+from app.program.state import TunedChoice, TuningConditions
 from app.tui.app import JalopyApp
 from app.tui.drawing.lines import text_of
 from app.tui.screens.threads import ThreadsScreen
@@ -54,15 +54,15 @@ class Memory:
 
     def __init__(self, remembered: TunedChoice | None = None) -> None:
         self.remembered = remembered
-        self.measured: Measured | None = None
+        self.measured: TuningConditions | None = None
         self.doubt = ""
         self.trouble: str | None = None
 
-    def recall(self, model: object) -> Recalled:
-        return Recalled(self.remembered, self.measured, self.doubt)
+    def recall(self, model: object) -> SavedTuning:
+        return SavedTuning(self.remembered, self.measured, self.doubt)
 
     def remember(
-        self, model: object, choice: TunedChoice | None, measured: Measured | None
+        self, model: object, choice: TunedChoice | None, measured: TuningConditions | None
     ) -> str | None:
         if self.trouble is None:
             self.remembered = choice

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.convert.bounded import MAX_DEPTH, MAX_VALUES, JsonObject, parse_object
-from engine.convert.hyperparameters import Described, describe
+from engine.convert.hyperparameters import ConvertedConfig, describe
 from engine.convert.ranges import REAL, WHOLE
 from engine.convert.recipes import RECIPES, Recipe
 from engine.errors import ConversionError
@@ -44,7 +44,7 @@ HOSTILE: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def described(recipe: Recipe, values: dict[str, Any]) -> Described:
+def described(recipe: Recipe, values: dict[str, Any]) -> ConvertedConfig:
     config = JsonObject(values, "config.json")
     found = describe(config, recipe.has_rope)
     for add in recipe.more:

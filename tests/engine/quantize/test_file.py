@@ -14,7 +14,7 @@ from engine.gguf import write
 from engine.gguf.contents import GGUFFile
 from engine.gguf.read import read_gguf, typed_metadata
 from engine.quantize import file
-from engine.quantize.file import Written, quantise_file
+from engine.quantize.file import QuantizeResult, quantise_file
 from engine.quantize.mixtures import TypedShape, mixture
 from engine.quantize.rows import quantise_rows
 from tests.engine import tiny_gguf
@@ -36,7 +36,7 @@ def types_of(gguf: GGUFFile, mix: str, **more: Any) -> dict[str, str]:
     return mixture(gguf.metadata, described, mix, **more)
 
 
-def quantise(gguf: GGUFFile, path: Path, mix: str, **more: Any) -> Written:
+def quantise(gguf: GGUFFile, path: Path, mix: str, **more: Any) -> QuantizeResult:
     return quantise_file(
         gguf, path, types_of(gguf, mix), {"general.file_type": np.uint32(15)}, **more
     )

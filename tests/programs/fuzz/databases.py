@@ -18,9 +18,9 @@ from random import Random
 
 from app.conversations.conversation import Conversation, Ending, Role
 from app.conversations.database import NAME
-from app.conversations.journal import Journal, Partial
+from app.conversations.journal import Journal, PartialReply
 from app.conversations.locks import StoreError
-from app.conversations.store import OpenedConversation, Store
+from app.conversations.store import LoadedConversation, Store
 from tests.programs.fuzz.mutation import edge, mutate_bytes
 from tests.programs.fuzz.target import Fault, Target, Watch, require_clean_line
 
@@ -53,7 +53,7 @@ def _sound() -> tuple[bytes, ...]:
                     conversation.add_reply(f"answer {n} " * 20, Ending.COMPLETE, None)
                     journal.note_settled(conversation)
             if is_cut_off:
-                journal.flush(conversation, Partial("and", "hm", (1,), "and"))
+                journal.flush(conversation, PartialReply("and", "hm", (1,), "and"))
             assert journal.close(_PATIENCE_S) == ""
             made.append((store.root / NAME).read_bytes() if store.root is not None else b"")
     return tuple(made)
@@ -140,7 +140,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
     return f"{outcome}{', gaps' if any(one.is_missing for one in found) else ''}"
 
 
-def require_clean(opened: OpenedConversation) -> None:
+def require_clean(opened: LoadedConversation) -> None:
     """Check that nothing of it can harm a screen."""
     saved = opened.saved
     for line in (saved.title, saved.model, saved.began, saved.changed, opened.notice):

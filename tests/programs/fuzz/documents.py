@@ -22,7 +22,7 @@ from random import Random
 from types import FrameType
 
 from app.documents import read
-from app.documents.convert import CONVERTERS, MEMORY_BYTES, TimeIsUp, converted
+from app.documents.convert import CONVERTERS, MEMORY_BYTES, ConversionTimeoutError, converted
 from app.documents.letters import plain_letters
 from app.documents.passages import PASSAGE_CHARS, cut, words_of
 from app.documents.read import KINDS, Document
@@ -182,7 +182,7 @@ def _changed_archive(rng: Random, raw: bytes, pieces: Sequence[bytes]) -> bytes:
 
 
 def _raise_time_is_up(_number: int, _frame: FrameType | None) -> None:
-    raise TimeIsUp
+    raise ConversionTimeoutError
 
 
 @contextmanager
@@ -236,7 +236,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
         # What pypdf says of a damaged file is part of no message.
         reason = clean_line(str(refusal), 300).replace(str(place), "")
         return f"{suffix.decode()} {require_clean_line(reason)}"
-    except TimeIsUp:
+    except ConversionTimeoutError:
         return f"{suffix.decode()} takes too long"
     for note in notes:
         require_clean_line(note)

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from app.conversations.conversation import Role
-from app.conversations.foreign import Foreign, foreign_conversations
+from app.conversations.foreign import ForeignConversation, foreign_conversations
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_text
 from tests.programs.fuzz.mutation import edge, mutate_bytes
@@ -139,7 +139,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
     )
 
 
-def require_sound(foreign: Foreign) -> None:
+def require_sound(foreign: ForeignConversation) -> None:
     """Check that sides take turns, texts are clean, and what is left out is counted."""
     messages = foreign.conversation.messages
     if [message.role for message in messages] != [

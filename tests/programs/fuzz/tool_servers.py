@@ -144,7 +144,7 @@ def _message(rng: Random, method: str, oddness: float) -> Any:
     return {"jsonrpc": "2.0", "id": number, "result": result}
 
 
-class _Served:
+class _ServerState:
     """A script served over HTTP until ``close``."""
 
     def __init__(self, script: dict[str, Any]) -> None:
@@ -233,7 +233,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
         file = place / "script.json"
         file.write_bytes(data)
         return _use(Pipe([sys.executable, "-I", "-S", str(_HOST_SCRIPT), str(file)]), watch)
-    served = _Served(script)
+    served = _ServerState(script)
     try:
         return _use(ToolAddress(served.url, key=_KEY), watch)
     finally:

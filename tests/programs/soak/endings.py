@@ -9,7 +9,7 @@ from random import Random
 
 from app.program import exit_codes
 from tests.programs.soak import texts
-from tests.programs.soak.ledger import Fate, Said, read_all
+from tests.programs.soak.ledger import Fate, PromptMessage, read_all
 from tests.programs.soak.run import Run
 from tests.programs.soak.talk import turn
 from tests.programs.soak.view import letters
@@ -19,13 +19,13 @@ READ_ONLY_DISK = "read-only disk"
 _FILE_LIMIT_BYTES = 64
 
 
-def _begin_reply(run: Run, rng: Random) -> Said:
+def _begin_reply(run: Run, rng: Random) -> PromptMessage:
     said = run.say(texts.short, rng)
     run.live.becomes(lambda: run.view.is_writing, rng.choice((0.0, 0.3, 1.5)))
     return said
 
 
-def _seen_before_end(run: Run, said: Said) -> None:
+def _seen_before_end(run: Run, said: PromptMessage) -> None:
     """A program that ends by itself saves what was painted until then."""
     view = run.view
     if view.is_free:

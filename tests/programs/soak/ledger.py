@@ -11,7 +11,7 @@ from pathlib import Path
 
 from app.conversations.conversation import ChatMessage, Role
 from app.conversations.locks import StoreError
-from app.conversations.store import Saved, Store
+from app.conversations.store import SavedConversation, Store
 from tests.programs.soak.view import is_seen_in
 
 
@@ -33,7 +33,7 @@ class Fate(Enum):
 
 
 @dataclass
-class Said:
+class PromptMessage:
     """One message of the user's.
 
     Attributes:
@@ -59,7 +59,7 @@ class Found:
     """Contents of the disk: every conversation as it is read, and every message that it has or
     keeps for later."""
 
-    saved: dict[str, Saved] = field(default_factory=dict)
+    saved: dict[str, SavedConversation] = field(default_factory=dict)
     recorded: dict[str, set[str]] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
 
@@ -85,13 +85,13 @@ class Ledger:
     """All that was seen in a run."""
 
     def __init__(self) -> None:
-        self.said: dict[str, Said] = {}
+        self.said: dict[str, PromptMessage] = {}
 
-    def note(self, marker: str, text: str, fate: Fate = Fate.SENT) -> Said:
+    def note(self, marker: str, text: str, fate: Fate = Fate.SENT) -> PromptMessage:
         """A message was seen."""
         said = self.said.get(marker)
         if said is None:
-            said = self.said[marker] = Said(marker, text, fate)
+            said = self.said[marker] = PromptMessage(marker, text, fate)
         elif said.fate is Fate.WAITS:
             said.fate = fate
         return said
@@ -152,7 +152,7 @@ class Ledger:
             elif said.fate is Fate.ANSWERED and not self._went_with_replaced(said, recorded):
                 yield from _missing_reply(said, replies.get(said.text))
 
-    def _went_with_replaced(self, said: Said, recorded: Iterable[str]) -> bool:
+    def _went_with_replaced(self, said: PromptMessage, recorded: Iterable[str]) -> bool:
         """Whether an unanswered message went with this one, and something took the place of
         both."""
         joined = (text for text in recorded if text.endswith(f"\n\n{said.text}"))
@@ -178,7 +178,7 @@ def _parts_of(text: str) -> list[str]:
     return [text, *(text[at + 2 :] for at in cuts), *(text[:at] for at in cuts)]
 
 
-def _missing_reply(said: Said, replies: list[ChatMessage | None] | None) -> Iterable[str]:
+def _missing_reply(said: PromptMessage, replies: list[ChatMessage | None] | None) -> Iterable[str]:
     if replies is None:
         yield f"no conversation has {said.marker} any more, though nothing took its place"
     elif not any(reply is not None for reply in replies):
@@ -188,7 +188,9 @@ def _missing_reply(said: Said, replies: list[ChatMessage | None] | None) -> Iter
         yield f"the reply to {said.marker} was seen as {said.reply[-200:]!r} and is saved as {texts[0][-240:]!r}"
 
 
-def _twice(saved: Mapping[str, Saved], said: Mapping[str, Said]) -> Iterable[str]:
+def _twice(
+    saved: Mapping[str, SavedConversation], said: Mapping[str, PromptMessage]
+) -> Iterable[str]:
     originals: Counter[str] = Counter()
     for conversation_id, one in saved.items():
         texts = Counter(m.text for m in one.conversation.messages if m.role is Role.USER)

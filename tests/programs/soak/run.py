@@ -18,7 +18,7 @@ import psutil
 from app.text.clean_text import clean_text
 from tests.programs.soak.chat import ESCAPE, PATIENCE_S, START_PATIENCE_S, Chat, Failed
 from tests.programs.soak.home import Home
-from tests.programs.soak.ledger import Fate, Ledger, Said, read_all
+from tests.programs.soak.ledger import Fate, Ledger, PromptMessage, read_all
 from tests.programs.soak.samples import Sample, growth, sample
 from tests.programs.soak.texts import marker_of
 from tests.programs.soak.view import View, letters
@@ -206,7 +206,7 @@ class Run:
             )
         return painted()
 
-    def send(self, marker: str, text: str, fate: Fate = Fate.SENT) -> Said:
+    def send(self, marker: str, text: str, fate: Fate = Fate.SENT) -> PromptMessage:
         """Send what stands in the prompt and wait until it is seen among the messages."""
         end = letters(text)[-6:]
         self.live.wait_for(
@@ -234,7 +234,7 @@ class Run:
 
     def say(
         self, text_of: Callable[[str, Random], str], rng: Random, is_pasted: bool = False
-    ) -> Said:
+    ) -> PromptMessage:
         """Type or paste a new message and send it."""
         marker = self.next_marker()
         text = text_of(marker, rng)
@@ -247,7 +247,7 @@ class Run:
         self.counts["turns"] += 1
         return self.send(marker, text)
 
-    def finish(self, said: Said | None) -> None:
+    def finish(self, said: PromptMessage | None) -> None:
         """Wait until the turn is over, and note what of the reply is seen."""
         self.live.wait_for(lambda: self.view.is_free, "the end of the turn")
         self.live.settle()
@@ -255,7 +255,7 @@ class Run:
         if said is not None:
             self.note_reply(said)
 
-    def note_reply(self, said: Said) -> None:
+    def note_reply(self, said: PromptMessage) -> None:
         """Note the reply at the end of the screen as one that is finished, if it stands there below
         its question."""
         view = self.view

@@ -6,7 +6,7 @@ from random import Random
 
 from tests.programs.soak import texts
 from tests.programs.soak.chat import ESCAPE
-from tests.programs.soak.ledger import Fate, Said
+from tests.programs.soak.ledger import Fate, PromptMessage
 from tests.programs.soak.run import Run
 from tests.programs.soak.view import is_seen_in, letters
 
@@ -65,7 +65,7 @@ def _let_it_write(run: Run, rng: Random) -> None:
 
 def queue(run: Run, rng: Random) -> None:
     """Send more while a reply is written; take one back at times."""
-    waiting: list[Said] = [run.say(texts.short, rng)]
+    waiting: list[PromptMessage] = [run.say(texts.short, rng)]
     for _ in range(rng.randint(1, 3)):
         marker = run.next_marker()
         text = texts.short(marker, rng)
@@ -78,7 +78,7 @@ def queue(run: Run, rng: Random) -> None:
     run.note_reply(waiting[-1])
 
 
-def last_said(run: Run) -> Said | None:
+def last_said(run: Run) -> PromptMessage | None:
     """Return the last message of the user's, if the conversation has one of this run's."""
     markers = run.markers(run.export())
     return run.ledger.said[markers[-1]] if markers and markers[-1] else None
@@ -110,7 +110,7 @@ def _again(run: Run, rng: Random, command: str) -> None:
     _note_from_chat(run, said)
 
 
-def _note_from_chat(run: Run, said: Said | None) -> None:
+def _note_from_chat(run: Run, said: PromptMessage | None) -> None:
     """Note what the chat itself has now: the reply from before may still be painted."""
     run.go_home()
     messages = run.export()

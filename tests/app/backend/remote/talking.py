@@ -10,11 +10,11 @@ from typing import Any
 from app.backend.options import ChatOptions
 from app.backend.remote.backend import RemoteBackend
 from app.backend.remote.exchange import Exchange, Limits
-from app.conversations.journal import AtHand
+from app.conversations.journal import Storage
 from app.forms.choice import FormChoice
 from app.program.remote_model import RemoteModel
 from app.session.events import Event, ModelLoaded, TextGenerated
-from app.session.headless import Talk
+from app.session.headless import HeadlessChat
 from tests.app.fake_engine import Script
 
 IMPATIENT = Limits(connecting_s=5, listing_s=5, silence_s=1.0, whole_s=60, linger_s=0.5)
@@ -25,11 +25,11 @@ def talking(
     url: str,
     name: str = "",
     script: Script | None = None,
-    at_hand: AtHand | None = None,
+    at_hand: Storage | None = None,
     limits: Limits = Limits(),  # noqa: B008 - it does not change
     sampling: Mapping[str, float] = MappingProxyType({}),
     opened: Any = None,
-) -> Iterator[Talk]:
+) -> Iterator[HeadlessChat]:
     """Open a server's model for the length of the block."""
     script = script or Script()
 
@@ -44,7 +44,7 @@ def talking(
         form=FormChoice(),
         remote=worker,
     )
-    talk = Talk(options, at_hand)
+    talk = HeadlessChat(options, at_hand)
     try:
         events = list(talk.open(RemoteModel(url, name), opened))
         assert any(isinstance(event, ModelLoaded) for event in events), events

@@ -12,7 +12,7 @@ import pytest
 
 from app.backend.status import EngineStatus
 from app.conversations.conversation import Ending
-from app.conversations.journal import AtHand, Journal
+from app.conversations.journal import Journal, Storage
 from app.conversations.lines import whole_footer
 from app.conversations.store import Store
 from app.forms.answer_form import AnswerForm
@@ -29,7 +29,7 @@ from app.session.events import (
     PromptStopped,
     TextGenerated,
 )
-from app.session.headless import Talk
+from app.session.headless import HeadlessChat
 from tests.app.backend.remote.raw_api import HANG, RawApi, answering, event, http, stream
 from tests.app.backend.remote.talking import talking, text_of
 from tests.app.fake_engine import Gate, Script
@@ -41,7 +41,7 @@ def script() -> Script:
     return Script(replies=[["Par", "is", "."], ["Ro", "me", "."], ["Bern", "."]])
 
 
-def texts(talk: Talk) -> list[str]:
+def texts(talk: HeadlessChat) -> list[str]:
     return [message.text for message in talk.turns.conversation.messages]
 
 
@@ -103,7 +103,7 @@ def test_a_reply_is_stopped_and_continued(monkeypatch: pytest.MonkeyPatch) -> No
 class StopOnceSent:
     """Stops a turn when the server has its request."""
 
-    def __init__(self, talk: Talk, api: RawApi) -> None:
+    def __init__(self, talk: HeadlessChat, api: RawApi) -> None:
         self._talk = talk
         self._api = api
         self.is_done = False
@@ -312,7 +312,7 @@ def test_a_conversation_goes_from_a_server_to_a_file_and_back(tmp_path: Path) ->
     store = Store(tmp_path)
     with answering(stream("from there"), stream("there again")) as api:
         with talking(
-            api.url, script=local, at_hand=AtHand(store=store, journal=Journal(store))
+            api.url, script=local, at_hand=Storage(store=store, journal=Journal(store))
         ) as talk:
             list(talk.ask("one"))
             assert any(
@@ -324,7 +324,7 @@ def test_a_conversation_goes_from_a_server_to_a_file_and_back(tmp_path: Path) ->
         assert "from there" in local.opened[0].tokenizer.decode(session.tokens)
         opened = store.open(saved)
         with talking(
-            api.url, at_hand=AtHand(store=store, journal=Journal(store)), opened=opened
+            api.url, at_hand=Storage(store=store, journal=Journal(store)), opened=opened
         ) as talk:
             list(talk.ask("three"))
             assert texts(talk) == ["one", "from there", "two", "from here", "three", "there again"]

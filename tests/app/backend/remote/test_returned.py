@@ -10,7 +10,7 @@ import pytest
 
 from app.backend.remote.calls import messages_of
 from app.backend.remote.returned import FieldCollector, returned_fields
-from app.conversations.conversation import ChatMessage, Conversation, Role, Said
+from app.conversations.conversation import ChatMessage, Conversation, PromptMessage, Role
 from app.conversations.message_row import message_of, row_of
 from app.conversations.server_fields import MOST_CHARS, ServerFields, fields_of
 from app.program.remote_model import RemoteModel
@@ -111,7 +111,7 @@ def test_fields_of_calls_go_back_with_them(name: str) -> None:
 
 
 def test_no_other_server_or_model_gets_them() -> None:
-    history = (Said("user", "q"), Said("assistant", "a", server_fields=FIELDS))
+    history = (PromptMessage("user", "q"), PromptMessage("assistant", "a", server_fields=FIELDS))
     assert messages_of(history, MODEL)[1]["reasoning_content"] == "hm"
     for other in (
         None,
@@ -128,8 +128,8 @@ def test_a_field_takes_the_place_of_nothing_that_was_said() -> None:
         calls=({"id": "9", "function": {"name": "y"}},),
     )
     history = (
-        Said("user", "q"),
-        Said("assistant", "a", (ToolCall("echo", A, "1"),), server_fields=fields),
+        PromptMessage("user", "q"),
+        PromptMessage("assistant", "a", (ToolCall("echo", A, "1"),), server_fields=fields),
     )
     assert messages_of(history, MODEL)[1] == messages_of(history)[1]
 

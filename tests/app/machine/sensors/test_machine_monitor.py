@@ -5,7 +5,7 @@ import psutil
 import pytest
 
 from app.machine.sensors.machine_monitor import MachineMonitor
-from app.machine.sensors.paced import Paced, Rate
+from app.machine.sensors.paced import CachedReading, Rate
 from app.machine.sensors.processor import CoreLoads
 from app.machine.sensors.sample import Battery, Governor, MachineSample
 from app.tui.speed.watch import PerformanceWatch
@@ -25,7 +25,7 @@ MIB = 1 << 20
 @pytest.fixture(autouse=True)
 def looks_cost_nothing(monkeypatch):
     """Whatever else the machine does: a look that was interrupted would be taken more rarely."""
-    monkeypatch.setattr(Paced.__init__, "__defaults__", (lambda: 0.0,))
+    monkeypatch.setattr(CachedReading.__init__, "__defaults__", (lambda: 0.0,))
 
 
 @pytest.fixture
@@ -266,7 +266,7 @@ def test_what_changes_rarely_is_asked_for_rarely(monitor, source):
 def test_a_reading_that_is_slow_is_taken_more_rarely():
     cost = iter([0.0, 0.05] * 10)
     taken = []
-    paced = Paced(lambda: taken.append(1), 1.0, lambda: next(cost))
+    paced = CachedReading(lambda: taken.append(1), 1.0, lambda: next(cost))
     for second in range(51):
         paced.get(float(second))
     assert len(taken) == 3  # 50 ms are 0.2 % of 25 s

@@ -5,7 +5,7 @@ from dataclasses import replace
 from app.machine.sensors.tuning_conditions import Conditions
 from app.machine.tuning.remembered import best_choice, choice_to_remember, measured_of
 from app.machine.tuning.thread_bars import option_lines
-from app.program.state import Measured, TunedChoice
+from app.program.state import TunedChoice, TuningConditions
 from app.text.glyphs import ASCII, BLOCKS
 from engine.machine.topology import Cores
 from engine.tuning.report import Comparison, Curve, Option, Point, TuningReport
@@ -79,8 +79,12 @@ def test_what_was_left_out_counts_as_not_compared() -> None:
 
 def test_circumstances_belong_to_a_choice_that_was_measured() -> None:
     choice = TunedChoice(3, 3, False, "huge", "")
-    assert measured_of(report(comparison()), choice, Conditions(), "k1") == Measured("k1", False)
-    assert measured_of(report(), choice, Conditions(on_battery=True), "k1") == Measured("k1", True)
+    assert measured_of(report(comparison()), choice, Conditions(), "k1") == TuningConditions(
+        "k1", False
+    )
+    assert measured_of(report(), choice, Conditions(on_battery=True), "k1") == TuningConditions(
+        "k1", True
+    )
     assert measured_of(report(), TunedChoice(4, 3), Conditions(), "k1") is None
 
 

@@ -650,7 +650,7 @@ def noting(seen: list[fetch.DownloadProgress], most: int) -> fetch.Report:
     def note(progress: fetch.DownloadProgress) -> None:
         seen.append(progress)
         if len(seen) == most:
-            raise fetch.Stopped(progress.name)
+            raise fetch.DownloadStopped(progress.name)
 
     return note
 
@@ -659,7 +659,7 @@ def test_a_screen_can_stop_it_between_two_pieces(server: LocalHub, target: Path)
     settings = dataclasses.replace(built_in_settings(), model_directories=(str(target),))
     prepared = pull.prepare(REPOSITORY, settings, client())
     seen: list[fetch.DownloadProgress] = []
-    with pytest.raises(fetch.Stopped):
+    with pytest.raises(fetch.DownloadStopped):
         pull.carry_out(prepared, client(), noting(seen, 1))
     assert (target / f"{NAME}.part").stat().st_size > 0
     path, header = pull.carry_out(prepared, client(), seen.append)
@@ -682,7 +682,7 @@ def test_a_look_at_what_is_here_can_be_stopped(
     monkeypatch.setattr("app.models.library.sha256._CHUNK_BYTES", 1000)
     monkeypatch.setattr("app.models.downloads.part_file._READ_BYTES", 1000)
     seen: list[fetch.DownloadProgress] = []
-    with pytest.raises(fetch.Stopped):
+    with pytest.raises(fetch.DownloadStopped):
         fetch.download(fetch.make_plan((remote,), target), client(), noting(seen, 2))
     assert [one.done_bytes for one in seen] == [1000, 2000]
     assert (target / name).exists()

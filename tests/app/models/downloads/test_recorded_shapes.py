@@ -15,7 +15,7 @@ import pytest
 from app.models.downloads import part_file, pull
 from app.models.downloads.hub import RemoteFile, read_repository
 from app.models.downloads.part_file import PartFile
-from app.models.downloads.pull import Wanted, choices_of, parse_wanted
+from app.models.downloads.pull import DownloadRequest, choices_of, parse_wanted
 from app.program import exit_codes
 from app.program.settings import built_in_settings
 from app.program.web import Response
@@ -184,22 +184,28 @@ def test_who_wants_to_be_left_alone_for_longer_is(server: LocalHub, target: Path
 @pytest.mark.parametrize(
     ("address", "wanted"),
     [
-        ("https://huggingface.co/a/b", Wanted("a/b")),
-        ("https://huggingface.co/a/b/", Wanted("a/b")),
-        ("https://huggingface.co/a/b/tree/v2", Wanted("a/b", revision="v2")),
-        ("https://huggingface.co/a/b/tree/refs%2Fpr%2F7", Wanted("a/b", revision="refs/pr/7")),
+        ("https://huggingface.co/a/b", DownloadRequest("a/b")),
+        ("https://huggingface.co/a/b/", DownloadRequest("a/b")),
+        ("https://huggingface.co/a/b/tree/v2", DownloadRequest("a/b", revision="v2")),
+        (
+            "https://huggingface.co/a/b/tree/refs%2Fpr%2F7",
+            DownloadRequest("a/b", revision="refs/pr/7"),
+        ),
         (
             "https://huggingface.co/a/b/blob/refs%2Fpr%2F7/x/y.gguf",
-            Wanted("a/b", file_path="x/y.gguf", revision="refs/pr/7"),
+            DownloadRequest("a/b", file_path="x/y.gguf", revision="refs/pr/7"),
         ),
         (
             "https://hf.co/a/b/blob/main/x/y-Q8_0.gguf?download=true",
-            Wanted("a/b", file_path="x/y-Q8_0.gguf"),
+            DownloadRequest("a/b", file_path="x/y-Q8_0.gguf"),
         ),
-        ("https://mirror.example/a/b/resolve/main/y.gguf", Wanted("a/b", file_path="y.gguf")),
+        (
+            "https://mirror.example/a/b/resolve/main/y.gguf",
+            DownloadRequest("a/b", file_path="y.gguf"),
+        ),
     ],
 )
-def test_addresses_that_people_copy_are_read(address: str, wanted: Wanted) -> None:
+def test_addresses_that_people_copy_are_read(address: str, wanted: DownloadRequest) -> None:
     assert parse_wanted(address, "https://mirror.example") == wanted
 
 
