@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import io
-import sys
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -28,6 +28,18 @@ RIDDLES = frozenset(_RIDDLES.split())
 _CODE = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
 
 
+COMPILED_FILES = (
+    "engine/kernels",
+    "engine/quants",
+    "engine/simd",
+    "engine/plan/interpreter.py",
+    "engine/sampling/candidate_kernels.py",
+    "engine/sampling/repetition_kernels.py",
+    "engine/sampling/sampling_kernels.py",
+)
+"""Sources that numba compiles: arithmetic on addresses, read and measured apart."""
+
+
 @dataclass(frozen=True)
 class Plainness:
     """How often a folder has what is hard to read."""
@@ -44,38 +56,139 @@ class Plainness:
     """Per cent of docstrings that begin with one of ``RIDDLES``."""
 
 
-def measure(folder: Path) -> Plainness:
-    """Return the counts of all Python files below a folder."""
-    n_lines = n_code = n_names = n_docstrings = 0
-    n_packed = n_conditional = n_wide = n_pronouns = n_riddles = 0
-    for file in sorted(folder.rglob("*.py")):
-        text = file.read_text(encoding="utf-8")
-        lines = text.splitlines()
-        n_lines += len(lines)
-        n_wide += sum(len(line) > WIDEST_LINE for line in lines)
-        tree = ast.parse(text)
-        docstrings = list(_docstrings(tree))
-        n_code += _count_code_lines(text, docstrings)
-        n_docstrings += len(docstrings)
-        n_riddles += sum(_is_riddle(docstring) for docstring in docstrings)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign):
-                has_targets = isinstance(node.targets[0], ast.Tuple)
-                n_packed += has_targets and isinstance(node.value, ast.Tuple)
-            elif isinstance(node, ast.IfExp):
-                n_conditional += 1
-            elif isinstance(node, ast.Name):
-                n_names += 1
-                n_pronouns += node.id in PRONOUNS
-            elif isinstance(node, ast.arg):
-                n_names += 1
-                n_pronouns += node.arg in PRONOUNS
+@dataclass(frozen=True)
+class ClassSize:
+    """Size of a class with its bases in the same folder."""
+
+    name: str
+    n_methods: int
+    n_attributes: int
+
+
+@dataclass
+class Source:
+    """One file, and the places in it that are hard to read."""
+
+    path: Path
+    tree: ast.Module
+    n_lines: int
+    n_code_lines: int
+    n_names: int
+    n_docstrings: int
+    packed: list[int]
+    """Line numbers, as in the other lists."""
+    conditional: list[int]
+    wide: list[int]
+    pronoun: list[int]
+    riddle: list[int]
+
+
+def python_files(places: list[Path]) -> list[Path]:
+    """Return the Python files among and below some files and folders."""
+    files: list[Path] = []
+    for place in places:
+        files += sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    return files
+
+
+def read_source(file: Path) -> Source:
+    """Parse a file and find the places that are hard to read."""
+    text = file.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    tree = ast.parse(text)
+    docstrings = list(_docstrings(tree))
+    source = Source(
+        file, tree, len(lines), _count_code_lines(text, docstrings), 0, 0, [], [], [], [], []
+    )
+    source.wide += [n for n, line in enumerate(lines, 1) if len(line) > WIDEST_LINE]
+    source.n_docstrings = len(docstrings)
+    source.riddle += [docstring.lineno for docstring in docstrings if _is_riddle(docstring)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
+                source.packed.append(node.lineno)
+        elif isinstance(node, ast.IfExp):
+            source.conditional.append(node.lineno)
+        elif isinstance(node, (ast.Name, ast.arg)):
+            source.n_names += 1
+            name = node.id if isinstance(node, ast.Name) else node.arg
+            if name in PRONOUNS:
+                source.pronoun.append(node.lineno)
+    return source
+
+
+def measure(places: list[Path], except_for: list[Path] | None = None) -> Plainness:
+    """Return the counts of all Python files among and below some files and folders."""
+    left_out = set(python_files(except_for or []))
+    sources = [read_source(file) for file in python_files(places) if file not in left_out]
+    n_code_lines = max(1, sum(source.n_code_lines for source in sources))
     return Plainness(
-        packed=1000 * n_packed / n_code,
-        conditional=1000 * n_conditional / n_code,
-        wide=1000 * n_wide / n_lines,
-        pronoun=100 * n_pronouns / n_names,
-        riddle=100 * n_riddles / n_docstrings,
+        packed=1000 * sum(len(source.packed) for source in sources) / n_code_lines,
+        conditional=1000 * sum(len(source.conditional) for source in sources) / n_code_lines,
+        wide=1000
+        * sum(len(source.wide) for source in sources)
+        / max(1, sum(source.n_lines for source in sources)),
+        pronoun=100
+        * sum(len(source.pronoun) for source in sources)
+        / max(1, sum(source.n_names for source in sources)),
+        riddle=100
+        * sum(len(source.riddle) for source in sources)
+        / max(1, sum(source.n_docstrings for source in sources)),
+    )
+
+
+def class_sizes(places: list[Path]) -> list[ClassSize]:
+    """Return the sizes of all classes, bases in the same places included; largest first."""
+    classes = {
+        node.name: node
+        for file in python_files(places)
+        for node in ast.walk(read_source(file).tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    sizes = []
+    for name in classes:
+        methods, attributes = _members(name, classes, set())
+        sizes.append(ClassSize(name, len(methods), len(attributes)))
+    return sorted(sizes, key=lambda size: (-size.n_methods, -size.n_attributes))
+
+
+def _members(
+    name: str, classes: dict[str, ast.ClassDef], seen: set[str]
+) -> tuple[set[str], set[str]]:
+    """Return the names of methods and attributes of a class and its known bases."""
+    if name in seen or name not in classes:
+        return set(), set()
+    seen.add(name)
+    node = classes[name]
+    methods: set[str] = set()
+    attributes: set[str] = set()
+    for statement in node.body:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            methods.add(statement.name)
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            attributes |= {
+                part.id
+                for target in targets
+                for part in ast.walk(target)
+                if isinstance(part, ast.Name)
+            }
+    attributes |= {part.attr for part in ast.walk(node) if _is_own_attribute(part)}
+    for base in node.bases:
+        base_name = ast.unparse(base).split("[")[0].split(".")[-1]
+        base_methods, base_attributes = _members(base_name, classes, seen)
+        methods |= base_methods
+        attributes |= base_attributes
+    return methods, attributes
+
+
+def _is_own_attribute(node: ast.AST) -> bool:
+    """Whether a node sets an attribute of ``self``."""
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
     )
 
 
@@ -112,14 +225,30 @@ def _count_code_lines(text: str, docstrings: list[ast.Constant]) -> int:
     return len(code)
 
 
-def main(folders: list[str]) -> None:
-    """Print the counts of each folder."""
-    names = [field.name for field in fields(Plainness)]
-    print(" " * 20, *(f"{name:>12}" for name in names))
-    for folder in folders:
-        plainness = measure(Path(folder))
-        print(f"{folder:20}", *(f"{getattr(plainness, name):12.2f}" for name in names))
+def main() -> None:
+    """Print the counts of each folder, or list the places of one kind."""
+    parser = argparse.ArgumentParser(prog="python -m tests.programs.plainness", description=__doc__)
+    parser.add_argument("places", nargs="+", type=Path)
+    kinds = [field.name for field in fields(Plainness)]
+    parser.add_argument("--list", choices=kinds, help="list the places of one kind")
+    options = parser.parse_args()
+    if options.list:
+        for file in python_files(options.places):
+            lines = file.read_text(encoding="utf-8").splitlines()
+            for number in sorted(set(getattr(read_source(file), options.list))):
+                print(f"{file}:{number}: {lines[number - 1].strip()}")
+        return
+    print(" " * 32, *(f"{kind:>12}" for kind in kinds), "  largest class: methods / attributes")
+    for place in options.places:
+        plainness = measure([place])
+        counts = (f"{getattr(plainness, kind):12.2f}" for kind in kinds)
+        largest = next(iter(class_sizes([place])), ClassSize("-", 0, 0))
+        print(
+            f"{place!s:32}",
+            *counts,
+            f"  {largest.name} {largest.n_methods} / {largest.n_attributes}",
+        )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
