@@ -232,7 +232,7 @@ class Batch:
 
     def _begin(self, walking: list[Pipeline]) -> None:
         self._walking = frozenset(walking)
-        self._crew.rearm()
+        self._crew.clear_cancel()
 
     def _end(
         self, found: Mapping[Pipeline, Logits | BaseException | None], is_step_due: bool

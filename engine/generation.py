@@ -65,11 +65,11 @@ class ReplySession(Protocol):
     def advance(self, tokens: list[int]) -> None:
         """Compute chosen tokens."""
 
-    def advance_trying(self, token: int, guesses: list[int]) -> list[Logits] | None:
+    def advance_with_guesses(self, token: int, guesses: list[int]) -> list[Logits] | None:
         """Compute a chosen token and guesses after it; returns the logits after each guess, None if
         cancelled."""
 
-    def adopt_guess(self, token: int, logits: Logits) -> None:
+    def accept_guess(self, token: int, logits: Logits) -> None:
         """Keep a guess that was chosen."""
 
 
@@ -173,7 +173,7 @@ class Steps:
         session = self._session
         known = guessing.computed(token)
         if known is not None:
-            session.adopt_guess(token, known)
+            session.accept_guess(token, known)
             return
         most = min(left, session.n_ctx - session.length) - 1
         if most > 0 and session.can_guess:
@@ -182,7 +182,7 @@ class Steps:
             guesses = []
         started_s = time.perf_counter()
         if guesses:
-            rows = session.advance_trying(token, guesses)
+            rows = session.advance_with_guesses(token, guesses)
         else:
             session.advance([token])
             rows = []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.cache.kv_cache import AUTO, AUTO_TYPES, kv_type_of, memory_needs
 from engine.cache.kv_types import KVType
-from engine.cache.rotation import stretched, unstretchable
+from engine.cache.rotation import with_yarn, yarn_obstacle
 from engine.cache.states import CHECKPOINT_BYTES
 from engine.errors import EngineError, MemoryPlanError, ModelChangedError, UnsupportedCPUError
 from engine.gguf.title import model_title
@@ -303,7 +303,7 @@ class Model:
             with batch.turn(pipeline):
                 yield
         else:
-            self.crew.rearm()
+            self.crew.clear_cancel()
             yield
 
     def session(
@@ -355,7 +355,7 @@ class Model:
             self, pipeline, n_ctx, self._notices_of(n_ctx, kv_type if kv == AUTO else None)
         )
         if peer is not None:
-            session.share_threads(peer)
+            session.join_batch_of(peer)
         self._sessions.append(session)
         return session
 
@@ -590,7 +590,7 @@ class Model:
 
             budget_bytes = self._checkpoint_budget(host.available_memory_bytes())
             if self.rope_scaling == "yarn":
-                config = stretched(self.config, n_ctx)
+                config = with_yarn(self.config, n_ctx)
             else:
                 config = self.config
             if peer is None:
@@ -640,7 +640,7 @@ class Model:
         if (
             self.rope_scaling == "yarn"
             and n_ctx > trained
-            and (why := unstretchable(self.config, self._weights))
+            and (why := yarn_obstacle(self.config, self._weights))
         ):
             raise EngineError(
                 f"{self.shown_name}: its context of {trained:,} tokens cannot be stretched by "
@@ -660,7 +660,7 @@ class Model:
                 "in f16 (a smaller context stays exact)"
             )
         if n_ctx > trained and self.rope_scaling != "yarn":
-            may_stretch = not unstretchable(self.config, self._weights)
+            may_stretch = not yarn_obstacle(self.config, self._weights)
             if may_stretch:
                 way = "rope_scaling yarn helps"
             else:

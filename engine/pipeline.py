@@ -51,12 +51,12 @@ Logits = np.ndarray[Any, np.dtype[np.float32]]
 
 BLOCK_BYTES = 96 << 20
 """Limit in bytes on the activations of a prefill block; wide models get narrower blocks."""
-NARROWEST_BLOCK = 32
+MIN_BLOCK = 32
 ATTENTION_PRODUCTS = 400_000_000
 """Of one operation of prefill attention, about 15 ms on two cores of today and 80 on those of
 2014."""
 STEP_BYTES = 128
-HEAD_COLUMNS = 64
+HEAD_TOKENS = 64
 """Tokens whose logits are computed together by the kernels of blocks: of 262,144 tokens they take
 64 MiB."""
 
@@ -82,8 +82,8 @@ class _Kind:
 
 PLANS = {
     "decode": _Kind(1, DECODE, Part.ALL, 1),
-    "few": _Kind(FEW_COLUMNS, FEW, Part.STORED),
-    "few last": _Kind(1, DECODE, Part.LAST, 1),
+    "small batch": _Kind(FEW_COLUMNS, FEW, Part.STORED),
+    "small batch last": _Kind(1, DECODE, Part.LAST, 1),
     "block": _Kind(0, BLOCK, Part.STORED),
     "block last": _Kind(1, BLOCK, Part.LAST, 1),
 }
@@ -97,7 +97,7 @@ MORE_PLANS = {
     "verify": _Kind(FEW_COLUMNS, FEW, Part.ALL, FEW_COLUMNS),
     "whole block": _Kind(0, BLOCK, Part.ALL),
     "head": _Kind(1, DECODE, None, 1),
-    "heads": _Kind(HEAD_COLUMNS, BLOCK, None, HEAD_COLUMNS),
+    "heads": _Kind(HEAD_TOKENS, BLOCK, None, HEAD_TOKENS),
 }
 """Those that few sessions need, for the logits of every token: written and compiled when they are
 first asked for."""
@@ -155,7 +155,7 @@ class Pipeline:
         self._weights = weights
         self._lanes: dict[str, list[Lane]] = {}
         """Of ``decode_together``, by the plan's name."""
-        self.columns = block_columns(config, max_seq_len)
+        self.columns = max_block_size(config, max_seq_len)
         self.rotations = rotations_of(config, weights, max_seq_len)
         self._cache = KVCache(
             config, kv_type, max_seq_len, self.rotations, key_weights_of(config, weights)
@@ -341,12 +341,12 @@ class Pipeline:
                 weights once.
         """
         self._set_step(tokens, pos)
-        return self._walk("few" if is_few else "block", n_threads)
+        return self._walk("small batch" if is_few else "block", n_threads)
 
     def last(self, n_threads: int, is_few: bool) -> bool:
         """Compute the logits of the last token of ``store``, which was called in the same way;
         False if cancelled."""
-        return self._walk("few last" if is_few else "block last", n_threads)
+        return self._walk("small batch last" if is_few else "block last", n_threads)
 
     def verify(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
         """Compute a few tokens and the logits of them all in one walk, each to the bit as alone;
@@ -404,7 +404,7 @@ class Pipeline:
         begun = ready = 0  # rows that ran, and those up to the last barrier
         for at, operation in enumerate(operations):
             if operation.reads is not None:
-                if ready > begun and not self._crew.walk(
+                if ready > begun and not self._crew.run(
                     (table + 8 * ROW_WORDS * begun, ready - begun), n_threads
                 ):
                     return False
@@ -412,7 +412,7 @@ class Pipeline:
                 look(operation)
             if operation.barrier:
                 ready = at + 1
-        return self._crew.walk((table + 8 * ROW_WORDS * begun, len(operations) - begun), n_threads)
+        return self._crew.run((table + 8 * ROW_WORDS * begun, len(operations) - begun), n_threads)
 
     def vectors(self, tokens: Sequence[int], pos: int, n_threads: int) -> Logits | None:
         """Compute up to ``columns`` tokens in all layers.
@@ -463,7 +463,7 @@ class Pipeline:
         Those before them cannot be asked for any more.
 
         Args:
-            n: at most ``HEAD_COLUMNS``.
+            n: at most ``HEAD_TOKENS``.
 
         Returns:
             (n, vocab_size) float32, overwritten by the next call; None if cancelled.
@@ -471,7 +471,7 @@ class Pipeline:
         x = self._buffers.vector("x", self.config.dim).array()
         x[:n] = x[first : first + n]
         self._words[STEP.n_tokens // 8] = n
-        logits = self._buffers.vector("logits", self.config.vocab_size, HEAD_COLUMNS).array()
+        logits = self._buffers.vector("logits", self.config.vocab_size, HEAD_TOKENS).array()
         if self._walk("heads", n_threads):
             return logits[:n]
         return None
@@ -491,14 +491,14 @@ class Pipeline:
         n_threads = self._prepare(name, n_threads)
         timed = self.profile.get(name)
         if timed is None:
-            return self._crew.walk(self._tables[name], n_threads)
+            return self._crew.run(self._tables[name], n_threads)
         start = time.perf_counter()
-        finished = self._crew.walk(self._tables[name], n_threads, timed.address)
+        finished = self._crew.run(self._tables[name], n_threads, timed.address)
         timed.seconds += time.perf_counter() - start
-        timed.n_walks += 1
+        timed.n_runs += 1
         return finished
 
-    def columns_at(self, pos: int) -> int:
+    def block_size_at(self, pos: int) -> int:
         """Tokens of a block at a position: fewer the more each must attend to, so that a cancel is
         seen soon."""
         seen = pos + self.columns
@@ -506,7 +506,7 @@ class Pipeline:
         for one in self.config.attentions.values():
             each = 2 * one.n_heads // one.n_kv_heads * one.key_dim * min(seen, one.window or seen)
             fewest = min(fewest, ATTENTION_PRODUCTS // each // 8 * 8)
-        return max(NARROWEST_BLOCK, fewest)
+        return max(MIN_BLOCK, fewest)
 
     def _set_step(self, tokens: Sequence[int], pos: int) -> None:
         self._token_ids[: len(tokens)] = tokens
@@ -521,7 +521,7 @@ class Pipeline:
         self._last_words[STEP.column // 8] = last
 
 
-def block_columns(config: ModelConfig, max_seq_len: int) -> int:
+def max_block_size(config: ModelConfig, max_seq_len: int) -> int:
     """Tokens of a prefill block, a multiple of 32: as many as keep the activations small and rings
     hold; of an encoder a whole text."""
     if config.is_encoder:
@@ -532,6 +532,4 @@ def block_columns(config: ModelConfig, max_seq_len: int) -> int:
         widest = min(WIDEST_BLOCK, RING_BLOCK)
     else:
         widest = WIDEST_BLOCK
-    return max(
-        NARROWEST_BLOCK, min(widest, BLOCK_BYTES // (4 * config.activation_floats)) // 32 * 32
-    )
+    return max(MIN_BLOCK, min(widest, BLOCK_BYTES // (4 * config.activation_floats)) // 32 * 32)

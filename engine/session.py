@@ -20,7 +20,7 @@ from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineE
 from engine.generation import SWITCH_INTERVAL, GeneratedToken, Generation, Steps
 from engine.kernels.entries import run
 from engine.kernels.records import LOGITS
-from engine.pipeline import HEAD_COLUMNS, Logits
+from engine.pipeline import HEAD_TOKENS, Logits
 from engine.plan.buffers import FEW_COLUMNS
 from engine.plan.profile import PhaseTime, Profile
 from engine.sampling.choosing import TokenChooser
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 PrefillProgress = Callable[[int, int], None]
 
-FEW_UP_TO = 4
+SMALL_BATCH_LIMIT = 4
 """Limit on the tokens of one call that use decode's kernels: up to here they beat a prefill block
 (PERFORMANCE.md)."""
-FEWEST_SHIFTED = 16
+MIN_SHIFTED_TOKENS = 16
 """Least number of tokens after a gap for which shifting is worth it; fewer are computed again."""
-FEWEST_BETWEEN_TURNS = 64
+MIN_CHECKPOINT_GAP = 64
 """Least number of tokens between two places that recurrent layers go back to: fewer are sooner
 computed again, since a block that ends there costs a walk more."""
 
@@ -69,7 +69,7 @@ class PrefillResult:
     seconds: float
 
 
-class Host(Protocol):
+class ModelProtocol(Protocol):
     """The part of the opened model that sessions use."""
 
     config: ModelConfig
@@ -108,7 +108,7 @@ class Session:
             ``"cancelled"``.
         earlier_text: of other conversations, which guesses may come from too; None for none.
         guess_costs: what guesses took by now.
-        n_guessed: tokens of the last ``generate`` or ``retrace`` that were guessed and chosen.
+        n_guessed: tokens of the last ``generate`` or ``replay`` that were guessed and chosen.
         model: the model that computes.
         notices: warnings about the context and the cache, one line each.
         cached: the tokens in the cache, for a state writer.
@@ -117,7 +117,7 @@ class Session:
     """
 
     def __init__(
-        self, model: Host, pipeline: Pipeline, n_ctx: int, notices: Sequence[str] = ()
+        self, model: ModelProtocol, pipeline: Pipeline, n_ctx: int, notices: Sequence[str] = ()
     ) -> None:
         self.model = model
         self.batch: Batch | None = None
@@ -142,7 +142,7 @@ class Session:
         """What computes, for a peer."""
         return self._pipeline
 
-    def share_threads(self, peer: Session) -> None:
+    def join_batch_of(self, peer: Session) -> None:
         """Be another session's peer from now on; ``Model.session`` makes such ones."""
         batch = peer.batch or Batch(self.model.crew)
         for one in (peer, self):
@@ -258,7 +258,7 @@ class Session:
             first: number of tokens at the beginning whose logits are not wanted.
 
         Yields:
-            (n, vocab_size) float32, n at most ``engine.pipeline.HEAD_COLUMNS``, overwritten by the
+            (n, vocab_size) float32, n at most ``engine.pipeline.HEAD_TOKENS``, overwritten by the
             next ones.
 
         Raises:
@@ -270,7 +270,7 @@ class Session:
         n_threads = self.model.prefill_threads
         while done < len(checked):
             pos = len(self._tokens)
-            end = done + self._pipeline.columns_at(pos)
+            end = done + self._pipeline.block_size_at(pos)
             block = checked[done : min(end, first) if done < first else end]
             self.memory.extend(pos + len(block))
             if done < first:
@@ -278,8 +278,8 @@ class Session:
             else:
                 self._run(self._pipeline.whole_block(block, pos, n_threads))
             self._grow(block, None)
-            for at in range(0, len(block) if done >= first else 0, HEAD_COLUMNS):
-                logits = self._pipeline.heads(at, min(HEAD_COLUMNS, len(block) - at), n_threads)
+            for at in range(0, len(block) if done >= first else 0, HEAD_TOKENS):
+                logits = self._pipeline.heads(at, min(HEAD_TOKENS, len(block) - at), n_threads)
                 self._run(logits is not None)
                 assert logits is not None
                 if not np.isfinite(logits).all():
@@ -303,7 +303,7 @@ class Session:
         done = 0
         while done < len(checked):
             pos = len(self._tokens)
-            block = checked[done : done + self._pipeline.columns_at(pos)]
+            block = checked[done : done + self._pipeline.block_size_at(pos)]
             self.memory.extend(pos + len(block))
             n_threads = self.model.prefill_threads
             self._run(
@@ -368,7 +368,7 @@ class Session:
             raise self._full(len(ids))
         start = time.monotonic()
         reused = self.truncate(self._shared(ids))
-        if self._has_answered or any(0 <= turn - reused < FEWEST_BETWEEN_TURNS for turn in turns):
+        if self._has_answered or any(0 <= turn - reused < MIN_CHECKPOINT_GAP for turn in turns):
             self.memory.mark()
         self._feed(ids[reused:], False, on_progress, turns, is_prompt=len(ids) - reused > n_replied)
         return PrefillResult(reused, len(ids) - reused, time.monotonic() - start)
@@ -443,7 +443,7 @@ class Session:
         )
         # Decode's kernels compute as many together to the bit as one by one.
         choosing = TokenChooser(
-            sampler, constraint, tokenizer.end_ids, FEW_UP_TO if n_logprobs is None else 1
+            sampler, constraint, tokenizer.end_ids, SMALL_BATCH_LIMIT if n_logprobs is None else 1
         )
         reply = Generation(self, tokenizer, choosing, stop, after, spelled, guess, n_logprobs)
         writing = nullcontext() if self.batch is None else self.batch.writing(self._pipeline)
@@ -456,7 +456,7 @@ class Session:
                 else:
                     yield generated
 
-    def retrace(self, ids: Sequence[int], guess: bool) -> int:
+    def replay(self, ids: Sequence[int], guess: bool) -> int:
         """Feed tokens as ``generate`` feeds those it chooses, with guesses or without: for
         measurements on real text.
 
@@ -501,7 +501,7 @@ class Session:
         )
         return is_free and not self._pipeline.profile and not self._others_wait
 
-    def advance_trying(self, token: int, guesses: list[int]) -> list[Logits] | None:
+    def advance_with_guesses(self, token: int, guesses: list[int]) -> list[Logits] | None:
         """Compute a chosen token and, in the same walk, tokens that may follow it; only the first
         one is kept.
 
@@ -519,8 +519,8 @@ class Session:
         self._grow([token], rows[0])
         return rows[1:]
 
-    def adopt_guess(self, token: int, logits: Logits) -> None:
-        """Keep a guess that was chosen, with the logits that ``advance_trying`` returned for it."""
+    def accept_guess(self, token: int, logits: Logits) -> None:
+        """Keep a guess that was chosen, with the logits that ``advance_with_guesses`` returned for it."""
         if self._cancelled.is_set():
             self.finish_reason = "cancelled"
         else:
@@ -592,14 +592,14 @@ class Session:
         Returns:
             Number of tokens dropped from the cache, 0 if it was left alone.
         """
-        gap = context_shift.find_gap(self._tokens, ids, FEWEST_SHIFTED)
+        gap = context_shift.find_gap(self._tokens, ids, MIN_SHIFTED_TOKENS)
         if gap is None or not self.memory.can_shift(*gap, self.length):
             return 0
         self.shift(*gap)
         return gap[1]
 
     @contextmanager
-    def forgetting(self) -> Iterator[None]:
+    def restoring(self) -> Iterator[None]:
         """On leaving, drop all tokens fed inside and restore the state from before, the next logits
         included.
 
@@ -625,7 +625,7 @@ class Session:
         for measurements.
 
         ``length`` and n must be multiples of eight. Text generated after it is meaningless: use it
-        inside ``forgetting``.
+        inside ``restoring``.
 
         Raises:
             ContextFullError: n is larger than the context.
@@ -716,7 +716,7 @@ class Session:
     def _begin(self) -> None:
         self._cancelled.clear()
         if self.batch is None:
-            self.model.crew.rearm()
+            self.model.crew.clear_cancel()
         self.model.refuse_changed_file()
 
     @property
@@ -747,7 +747,7 @@ class Session:
                     n = self.batch.copy_shared(self._pipeline, [*self._tokens, *checked[done:]])
                     self._tokens += checked[done : n - length]
                     done = n - length
-                columns = self._pipeline.columns_at(len(self._tokens))
+                columns = self._pipeline.block_size_at(len(self._tokens))
                 if self._others_wait:
                     columns = min(columns, SHORT_BLOCK)
                 upto = min(done + columns, self._next_turn(turns, length + len(checked)) - length)
@@ -769,11 +769,7 @@ class Session:
         conversation turns."""
         later = (turn for turn in turns if len(self._tokens) < turn < end)
         return min(
-            (
-                turn
-                for turn in later
-                if turn - self.memory.kept_before(turn) >= FEWEST_BETWEEN_TURNS
-            ),
+            (turn for turn in later if turn - self.memory.kept_before(turn) >= MIN_CHECKPOINT_GAP),
             default=end,
         )
 
@@ -788,7 +784,7 @@ class Session:
         """
         pos = len(self._tokens)
         self.memory.extend(pos + len(ids))
-        is_few = len(ids) <= FEW_UP_TO and not is_prompt
+        is_few = len(ids) <= SMALL_BATCH_LIMIT and not is_prompt
         if is_few:
             n_threads = self.model.threads
         else:
@@ -812,7 +808,7 @@ class Session:
         self, ids: list[int], every: bool, ends: bool, is_prompt: bool, n_threads: int
     ) -> list[Logits]:
         pos = len(self._tokens)
-        is_few = len(ids) <= FEW_UP_TO and not is_prompt
+        is_few = len(ids) <= SMALL_BATCH_LIMIT and not is_prompt
         if len(ids) == 1 and not is_prompt:
             self._run(self._pipeline.decode(ids[0], pos, n_threads))
             rows = [self._finite_logits()]

@@ -154,10 +154,13 @@ class EngineMeasures:
     def _show_profile(self, meter: ReplyMeter) -> None:
         found = self._session.read_profile()
         decode = found.get("decode", [])
-        prompt = [found.get(plan, []) for plan in ("few", "few last", "block", "block last")]
+        prompt = [
+            found.get(plan, [])
+            for plan in ("small batch", "small batch last", "block", "block last")
+        ]
         self._wire.figures = replace(
             self._wire.figures,
-            decode_phases=phase_costs([decode], decode[0].n_walks if decode else 0),
+            decode_phases=phase_costs([decode], decode[0].n_runs if decode else 0),
             prompt_phases=phase_costs(prompt, meter.read_tokens),
         )
 

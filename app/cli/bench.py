@@ -43,8 +43,8 @@ _SHORTEST_TEXT_TOKENS = 32
 _LONGEST_TEXT_TOKENS = 384
 _PROFILED = {
     "decode": "a token written",
-    "few": "a few tokens read",
-    "few last": "the last of a few",
+    "small batch": "a few tokens read",
+    "small batch last": "the last of a few",
     "block": "the prompt read",
     "block last": "the prompt's last token",
 }
@@ -254,7 +254,7 @@ def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) ->
             for guess in seconds:
                 session.prefill(ids[:-n])
                 started_s = clock()
-                guessed = max(guessed, session.retrace(ids[-n:], guess))
+                guessed = max(guessed, session.replay(ids[-n:], guess))
                 seconds[guess].append(clock() - started_s)
     with_tps, without_tps = (n / statistics.median(one) for one in seconds.values())
     return {

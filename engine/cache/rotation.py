@@ -97,8 +97,8 @@ def rotations_of(
     return {rope: rotation_of(rope, weights, n_ctx) for rope in config.ropes}
 
 
-def unstretchable(config: ModelConfig, weights: Weights) -> str:
-    """Return why ``stretched`` is not for a model; "" where it is."""
+def yarn_obstacle(config: ModelConfig, weights: Weights) -> str:
+    """Return why ``with_yarn`` is not for a model; "" where it is."""
     ropes = {
         one.rope
         for one in config.attentions.values()
@@ -116,7 +116,7 @@ def unstretchable(config: ModelConfig, weights: Weights) -> str:
     return "the base of its rope is not above 1"
 
 
-def stretched(config: ModelConfig, n_ctx: int) -> ModelConfig:
+def with_yarn(config: ModelConfig, n_ctx: int) -> ModelConfig:
     """Return a model whose ropes YaRN stretches from the trained context to a longer one, as
     llama.cpp does it.
 

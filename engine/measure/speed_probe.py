@@ -50,7 +50,7 @@ def measure_rates(
     Raises:
         Cancelled: the crew was cancelled during the measurement; an earlier cancel does not count.
     """
-    crew.rearm()
+    crew.clear_cancel()
     weights = Memory(MATRIX_BYTES)
     weights.bytes[:] = SOME_NUMBER
     decode = {}
@@ -105,7 +105,7 @@ def _best_s(
     seconds = []
     for _ in range(ROUNDS + 1):
         started_s = time.perf_counter()
-        crew.walk_whole(table, threads)
+        crew.run_to_end(table, threads)
         seconds.append(time.perf_counter() - started_s)
     return min(seconds[1:])
 

@@ -37,7 +37,7 @@ class Crew:
         self._pinned = pinned
         self._closed = False
 
-    def walk(self, table: tuple[int, int], n_threads: int, times: int = 0) -> bool:
+    def run(self, table: tuple[int, int], n_threads: int, times: int = 0) -> bool:
         """Run a plan's table once, with ``n_threads`` threads; blocks without the GIL.
 
         Args:
@@ -59,13 +59,13 @@ class Crew:
         entry("lead timed" if times else "lead")(self._state.address, 0, n_threads)
         return not self._words[CREW.cancelled // 8]
 
-    def walk_whole(self, table: tuple[int, int], n_threads: int) -> None:
+    def run_to_end(self, table: tuple[int, int], n_threads: int) -> None:
         """Run a plan's table once, to be timed as a whole.
 
         Raises:
             Cancelled: it was cancelled, so its time says nothing.
         """
-        if not self.walk(table, n_threads):
+        if not self.run(table, n_threads):
             raise Cancelled("the measurement was stopped")
 
     @property
@@ -86,7 +86,7 @@ class Crew:
         """Make the running walk, and the next, stop at its next barrier. Any thread may call it."""
         self._words[CREW.cancel // 8] = 1
 
-    def rearm(self) -> None:
+    def clear_cancel(self) -> None:
         """Forget an earlier cancel."""
         self._words[CREW.cancel // 8] = 0
 

@@ -42,7 +42,7 @@ class PhaseTime:
     seconds: float
     weight_bytes: int
     share: float
-    n_walks: int = 0
+    n_runs: int = 0
 
     @property
     def gbps(self) -> float:
@@ -71,13 +71,13 @@ class ProfileTable:
         for operation, number in zip(operations, self._phase_of, strict=True):
             if operation.record is MATMUL:
                 self._bytes_per_walk[number] += int(operation.describe()["bytes"])
-        self.n_walks = 0
+        self.n_runs = 0
         self.seconds = 0.0
 
     def reset(self) -> None:
         """Begin again from zero."""
         self._cycles[:] = 0
-        self.n_walks = 0
+        self.n_runs = 0
         self.seconds = 0.0
 
     def phases(self) -> list[PhaseTime]:
@@ -88,9 +88,9 @@ class ProfileTable:
             PhaseTime(
                 name,
                 self.seconds * float(cycles) / total,
-                self.n_walks * n,
+                self.n_runs * n,
                 float(cycles) / total,
-                self.n_walks,
+                self.n_runs,
             )
             for name, cycles, n in zip(self._names, by_phase, self._bytes_per_walk, strict=True)
         ]
@@ -139,13 +139,13 @@ class Profile:
 
     def phases(self) -> dict[str, list[PhaseTime]]:
         """Phases of every plan that ran; those of a reply end with ``SAMPLING`` and ``CALLER``."""
-        found = {name: table.phases() for name, table in self.tables.items() if table.n_walks}
+        found = {name: table.phases() for name, table in self.tables.items() if table.n_runs}
         if "decode" in found and self._sampling_s + self._caller_s > 0:
-            n_walks = self.tables["decode"].n_walks
+            n_runs = self.tables["decode"].n_runs
             extra = ((SAMPLING, self._sampling_s), (CALLER, self._caller_s))
             phases = [
                 *found["decode"],
-                *(PhaseTime(name, seconds, 0, 0.0, n_walks) for name, seconds in extra),
+                *(PhaseTime(name, seconds, 0, 0.0, n_runs) for name, seconds in extra),
             ]
             total_s = sum(phase.seconds for phase in phases)
             found["decode"] = [replace(phase, share=phase.seconds / total_s) for phase in phases]
@@ -168,7 +168,7 @@ def read_bandwidth_gbps(
         Cancelled: something has, or the crew was told to stop meanwhile.
         MemoryPlanError: the system does not give the memory.
     """
-    crew.rearm()
+    crew.clear_cancel()
     data = Memory(PROBE_BYTES)
     out = Memory(128 * n_threads)
     for start in range(0, PROBE_BYTES, _FILL_STEP_BYTES):
@@ -189,7 +189,7 @@ def read_bandwidth_gbps(
         else:
             words[PROBE.n_places // 8] = 1
         before_s = time.perf_counter()
-        crew.walk_whole((table.address, 1), n_threads)
+        crew.run_to_end((table.address, 1), n_threads)
         seconds.append(time.perf_counter() - before_s)
     return PROBE_BYTES / min(seconds[1:]) / 1e9
 

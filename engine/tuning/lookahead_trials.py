@@ -69,7 +69,7 @@ def try_lookahead(
         ModelChangedError: the model file was changed on disk.
     """
     model.refuse_changed_file()
-    model.crew.rearm()
+    model.crew.clear_cancel()
     found: dict[str, Lookahead] = {}
     try:
         for threads in sorted({model.threads, 1}, reverse=True):
@@ -186,5 +186,5 @@ class _Walk:
         """Walk once with a choice and return how long it took."""
         self._plan.look_ahead(lambda quant: ahead)
         started_s = time.perf_counter()
-        crew.walk_whole(self._table, threads)
+        crew.run_to_end(self._table, threads)
         return time.perf_counter() - started_s

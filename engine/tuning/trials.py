@@ -19,7 +19,7 @@ from engine.machine.memory import gives_huge_pages, shown_bytes
 from engine.model import Model
 from engine.pipeline import BLOCK_BYTES
 from engine.plan.compilation import Progress
-from engine.session import FEW_UP_TO, Session
+from engine.session import SMALL_BATCH_LIMIT, Session
 from engine.tuning.report import DECODE, KV, PREFILL, WEIGHTS, Tell
 from engine.weights.modes import HUGE, MMAP, RESERVE_BYTES, WEIGHT_MODES
 
@@ -131,7 +131,7 @@ class SessionTrials:
     def _decode(self, n_tokens: int) -> float:
         """Return the seconds for ``n_tokens`` single steps, after one uncounted step that wakes the
         threads."""
-        with self._session.forgetting():
+        with self._session.restoring():
             self._session.feed([self._token(0)])
             start = self._clock()
             for i in range(1, n_tokens + 1):
@@ -140,8 +140,8 @@ class SessionTrials:
 
     def _prefill(self, n_tokens: int) -> float:
         """Return the seconds for one block of ``n_tokens``."""
-        assert n_tokens > FEW_UP_TO
-        with self._session.forgetting():
+        assert n_tokens > SMALL_BATCH_LIMIT
+        with self._session.restoring():
             start = self._clock()
             self._session.feed([self._token(i) for i in range(n_tokens)])
             return self._clock() - start

@@ -620,9 +620,12 @@ class FakeSession:
     def read_profile(self) -> dict[str, list[Any]]:
         """One phase that took a second and read a gigabyte."""
         phase = SimpleNamespace(
-            phase="feed-forward", seconds=1.0, weight_bytes=10**9, gbps=1.0, share=1.0, n_walks=10
+            phase="feed-forward", seconds=1.0, weight_bytes=10**9, gbps=1.0, share=1.0, n_runs=10
         )
-        return {name: [phase] for name in ("decode", "few", "few last", "block", "block last")}
+        return {
+            name: [phase]
+            for name in ("decode", "small batch", "small batch last", "block", "block last")
+        }
 
     def end_profile(self) -> dict[str, list[Any]]:
         """The same, for the last time."""
@@ -712,7 +715,7 @@ class FakeSession:
                 on_progress(done, len(ids))
         self.fed_counts.append(len(ids))
 
-    def retrace(self, ids: Sequence[int], guess: bool) -> int:
+    def replay(self, ids: Sequence[int], guess: bool) -> int:
         """Take half the time a token where guesses are allowed, of which every second comes
         true."""
         self.tokens += ids
@@ -781,7 +784,7 @@ class FakeSession:
             yield GeneratedToken(self.tokens[-1], self._script.held_back)
 
     @contextmanager
-    def forgetting(self) -> Iterator[None]:
+    def restoring(self) -> Iterator[None]:
         """Drop on leaving all tokens fed inside."""
         length = self.length
         try:

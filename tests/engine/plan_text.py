@@ -10,7 +10,7 @@ from typing import Any
 from engine import Model
 from engine.cache.kv_cache import kv_type_of
 
-PLANS = ("decode", "few", "few last", "block", "block last")
+PLANS = ("decode", "small batch", "small batch last", "block", "block last")
 N_CTX = 256
 _ADDRESSES = frozenset(
     (

@@ -549,7 +549,7 @@ def test_what_is_fed_while_forgetting_leaves_no_trace(model: Model) -> None:
     fresh = model.session(n_ctx=64)
     for session in (used, fresh):
         session.feed([1, 2, 3, 4, 5])
-    with used.forgetting():
+    with used.restoring():
         used.feed([9] * 20)
         used.feed([7])
     assert used.tokens == fresh.tokens
@@ -562,7 +562,7 @@ def test_what_is_fed_while_forgetting_leaves_no_trace(model: Model) -> None:
 def test_tokens_fed_after_a_cut_while_forgetting_are_forgotten(model: Model) -> None:
     session = model.session(n_ctx=64)
     session.feed([1, 2, 3, 4, 5])
-    with session.forgetting():
+    with session.restoring():
         session.prefill([1, 2, 9, 9, 9, 9, 9])
     assert session.tokens == [1, 2]
     with pytest.raises(EngineError, match="nothing to continue"):

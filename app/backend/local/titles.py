@@ -64,7 +64,7 @@ def write_title(
             session.cancel()
 
     text = ""
-    with session.forgetting(), wire.idle_work.computing(session) as is_wanted:
+    with session.restoring(), wire.idle_work.computing(session) as is_wanted:
         if not is_wanted:
             return ""
         try:

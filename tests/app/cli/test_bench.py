@@ -234,5 +234,8 @@ def test_a_profile_shows_all_plans_and_decode_per_token(
     report = reports(script, capsys, thread_counts=(1,), n_gen=4, profile=True)[0]["profile"]
     assert [(name, phase[0]["ms"], phase[0]["bytes"]) for name, phase in report.items()] == [
         ("decode", 250.0, 250_000_000),
-        *((name, 1000.0, 10**9) for name in ("few", "few last", "block", "block last")),
+        *(
+            (name, 1000.0, 10**9)
+            for name in ("small batch", "small batch last", "block", "block last")
+        ),
     ]

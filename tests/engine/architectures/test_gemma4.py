@@ -314,7 +314,7 @@ def test_prompts_end_with_the_bits_of_all_layers_for_all_tokens(quant: str, tmp_
     ids = np.random.default_rng(2).integers(3, 250, 150).tolist()
     model = opened(tmp_path, quant=quant, context_length=256)
     whole, prompt = (model.session(n_ctx=192) for _ in range(2))
-    prompt._pipeline.columns_at = lambda pos: 64  # type: ignore[method-assign]
+    prompt._pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
     assert prompt.feed(ids).tobytes() == whole.feed(ids, every=True)[-1].tobytes()
     assert prompt.feed([7]).tobytes() == whole.feed([7]).tobytes()
     assert prompt.feed([8, 9, 10]).tobytes() == whole.feed([8, 9, 10], every=True)[-1].tobytes()

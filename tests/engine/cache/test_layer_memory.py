@@ -108,7 +108,7 @@ def test_tokens_fed_while_forgetting_change_no_later_reply(model: Model) -> None
     (session, _), fresh = with_checkpoints(model), model.session(n_ctx=256)
     for one in (session, fresh):
         one.prefill(IDS[:50])
-    with session.forgetting():
+    with session.restoring():
         session.feed(IDS[50:90])
     assert session.tokens == IDS[:50]
     replies = [
@@ -134,7 +134,7 @@ def test_a_walk_that_was_given_up_is_gone_back_on(model: Model) -> None:
     def cancel(done: int, total: int) -> None:
         session.cancel()
 
-    session._pipeline.columns_at = lambda pos: 16  # type: ignore[method-assign]
+    session._pipeline.block_size_at = lambda pos: 16  # type: ignore[method-assign]
     with pytest.raises(Cancelled):
         session.feed(IDS[40:120], on_progress=cancel)
     assert memory.asked == [session.length]
@@ -156,7 +156,7 @@ def test_layers_that_are_not_alike_are_kept_shifted_and_saved(tmp_path: Path, kv
     for one in (session, back):
         one.shift(10, 20)
     assert back.feed([5]).tobytes() == session.feed([5]).tobytes()
-    with fresh.forgetting():
+    with fresh.restoring():
         fresh.feed(IDS[:16])
         fresh.stretch(96)
     assert session.kv_bytes == memory_needs(model.config, KV_TYPES[kv]).bytes_for(128)

@@ -130,9 +130,9 @@ def test_what_is_only_tried_is_forgotten_however_long_it_was(model: Model) -> No
         all_kept = whole(model)
         for session in (ring, all_kept):
             session.feed(IDS[:600])
-        with ring.forgetting():
+        with ring.restoring():
             ring.feed(IDS[700 : 700 + tried])
-        with ring.forgetting():
+        with ring.restoring():
             ring.truncate(592)
             ring.stretch(1600)
             ring.feed([4])

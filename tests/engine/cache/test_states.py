@@ -102,7 +102,7 @@ def test_messages_close_to_each_other_share_a_place(model: Model) -> None:
 def test_a_long_prompt_is_kept_now_and_then(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "SPACING", 128)
     session = session_of(model)
-    session._pipeline.columns_at = lambda pos: 50  # type: ignore[method-assign]
+    session._pipeline.block_size_at = lambda pos: 50  # type: ignore[method-assign]
     session.prefill(IDS)
     assert [session.memory.kept_before(n) for n in (149, 150, 299, 300, 600)] == [
         0,
@@ -143,18 +143,18 @@ def test_the_last_token_of_a_prompt_has_the_logits_of_all_layers(
 def test_a_stopped_walk_costs_nothing(model: Model) -> None:
     session = session_of(model)
     session.feed(IDS[:100])
-    columns = session._pipeline.columns_at
-    session._pipeline.columns_at = lambda pos: 16  # type: ignore[method-assign]
+    columns = session._pipeline.block_size_at
+    session._pipeline.block_size_at = lambda pos: 16  # type: ignore[method-assign]
     with pytest.raises(Cancelled):
         session.feed(
             IDS[100:300], on_progress=lambda done, total: session.cancel() if done > 60 else None
         )
-    session._pipeline.columns_at = columns  # type: ignore[method-assign]
+    session._pipeline.block_size_at = columns  # type: ignore[method-assign]
     assert session.length == 164
     model.crew.cancel()
     # some layers have written, others not
     assert not session._pipeline.store(IDS[:4], 164, 2, is_few=True)
-    model.crew.rearm()
+    model.crew.clear_cancel()
     assert session.truncate(164) == 164
     assert next_logits(session) == fresh_logits(model, IDS[:164])
 
@@ -190,7 +190,7 @@ def test_nothing_is_guessed_where_a_rejected_guess_costs_more(model: Model) -> N
         replies.append(
             [piece.token_id for piece in session.generate(Sampling.greedy(), 30, guess=guess)]
         )
-        session.retrace(IDS[:20] * 2, guess)
+        session.replay(IDS[:20] * 2, guess)
         assert session.n_guessed == 0
         assert next_logits(session) == fresh_logits(model, session.tokens[: session.length - 7])
     assert replies[0] == replies[1]
@@ -199,12 +199,12 @@ def test_nothing_is_guessed_where_a_rejected_guess_costs_more(model: Model) -> N
 def test_what_is_only_tried_is_forgotten(model: Model) -> None:
     session = session_of(model)
     session.feed(IDS[:200])
-    with session.forgetting():
+    with session.restoring():
         session.feed(IDS[300:400])
     assert session.tokens == IDS[:200]
-    with session.forgetting():
+    with session.restoring():
         session.feed([4])
-    with session.forgetting():
+    with session.restoring():
         assert session.truncate(192) == 0
         session.feed(IDS[:64])
         session.stretch(512)

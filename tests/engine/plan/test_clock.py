@@ -25,8 +25,8 @@ def test_where_a_step_may_take_other_cycles_nothing_is_said(
 
 def test_a_cancel_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     crew = Crew(1)
-    walk = crew.walk_whole
-    monkeypatch.setattr(crew, "walk_whole", lambda *arguments: (crew.cancel(), walk(*arguments)))
+    walk = crew.run_to_end
+    monkeypatch.setattr(crew, "run_to_end", lambda *arguments: (crew.cancel(), walk(*arguments)))
     with pytest.raises(Cancelled):
         clock_ghz(crew)
     crew.close()

@@ -39,7 +39,7 @@ class Trace:
     def walk(self, crew: Crew, n_threads: int) -> bool:
         """Have the crew walk this table, which lives as long as the walk: the crew only sees
         addresses."""
-        return crew.walk((self.rows.ctypes.data, len(self.rows)), n_threads)
+        return crew.run((self.rows.ctypes.data, len(self.rows)), n_threads)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 5])
@@ -95,7 +95,7 @@ def test_a_cancel_ends_the_walk_for_all_threads_at_the_same_row(n_threads: int) 
     last = max(row for row, _, _ in trace.seen)
     assert last in (7, 8)
     assert [row for row, _, _ in trace.seen].count(last) == n_threads
-    crew.rearm()
+    crew.clear_cancel()
     again = Trace(20)
     assert again.walk(crew, n_threads)
     crew.close()

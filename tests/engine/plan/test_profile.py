@@ -109,7 +109,7 @@ def test_a_reply_times_choosing_and_its_caller_next_to_the_walks(model: Model) -
     assert phases["sampling"].seconds > 0
     assert sum(phase.share for phase in phases.values()) == pytest.approx(1.0)
     assert sum(phase.seconds for phase in phases.values()) <= elapsed_s
-    assert {phase.n_walks for phase in phases.values()} == {n}
+    assert {phase.n_runs for phase in phases.values()} == {n}
 
 
 def test_reading_a_profile_does_not_end_it_and_a_start_resets_it(model: Model) -> None:
@@ -118,12 +118,12 @@ def test_reading_a_profile_does_not_end_it_and_a_start_resets_it(model: Model) -
     session.start_profile()
     session.feed([1])
     session.feed([2])
-    assert session.read_profile()["decode"][0].n_walks == 2
+    assert session.read_profile()["decode"][0].n_runs == 2
     session.feed([3])
-    assert session.read_profile()["decode"][0].n_walks == 3
+    assert session.read_profile()["decode"][0].n_runs == 3
     session.start_profile()
     session.feed([4])
-    assert session.end_profile()["decode"][0].n_walks == 1
+    assert session.end_profile()["decode"][0].n_runs == 1
 
 
 def test_the_bandwidth_probe_gives_way(model: Model) -> None:

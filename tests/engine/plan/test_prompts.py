@@ -38,7 +38,7 @@ def products(model: Model, plan: str) -> list[set[str]]:
     return [*layers, {name[0] for name in names if name[0] != "blk"}]
 
 
-@pytest.mark.parametrize("plan", ["few", "block"])
+@pytest.mark.parametrize("plan", ["small batch", "block"])
 def test_blocks_end_at_the_last_stored_kv_then_one_token_runs(model: Model, plan: str) -> None:
     assert products(model, plan) == [STORED | OTHERS, STORED, set()]
     assert products(model, plan + " last") == [set(), OTHERS, {"output"}]
@@ -47,7 +47,7 @@ def test_blocks_end_at_the_last_stored_kv_then_one_token_runs(model: Model, plan
 @pytest.mark.parametrize("n", [2, 4, 5, 70, 200])
 def test_the_last_token_has_the_logits_of_all_layers_for_all(model: Model, n: int) -> None:
     whole, prompt = (model.session(n_ctx=256) for _ in range(2))
-    prompt._pipeline.columns_at = lambda pos: 64  # type: ignore[method-assign]
+    prompt._pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
     wanted = whole.feed(IDS[:n], every=True)[-1]
     assert prompt.feed(IDS[:n]).tobytes() == wanted.tobytes()
     # and so have the keys and values
@@ -56,10 +56,10 @@ def test_the_last_token_has_the_logits_of_all_layers_for_all(model: Model, n: in
 
 def test_only_the_end_of_a_prompt_asks_for_logits(model: Model) -> None:
     session = model.session(n_ctx=256)
-    session._pipeline.columns_at = lambda pos: 64  # type: ignore[method-assign]
+    session._pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
     session.start_profile()
     session.prefill(IDS)
-    assert {name: phases[0].n_walks for name, phases in session.end_profile().items()} == {
+    assert {name: phases[0].n_runs for name, phases in session.end_profile().items()} == {
         "block": 4,
         "block last": 1,
     }
@@ -67,7 +67,7 @@ def test_only_the_end_of_a_prompt_asks_for_logits(model: Model) -> None:
 
 def test_a_cancelled_prompt_keeps_its_blocks_but_cannot_continue(model: Model) -> None:
     session, fresh = (model.session(n_ctx=256) for _ in range(2))
-    session._pipeline.columns_at = lambda pos: 64  # type: ignore[method-assign]
+    session._pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
     session.feed(IDS[:3])
     with pytest.raises(Cancelled):
         session.prefill(IDS, on_progress=lambda done, total: session.cancel())

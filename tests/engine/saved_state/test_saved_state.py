@@ -193,7 +193,7 @@ def test_tokens_that_are_only_tried_are_never_saved(model: Model, tmp_path: Path
     session, back = model.session(n_ctx=256), model.session(n_ctx=256)
     session.feed(ids_of(40))
     saving = StateWriter(session, tmp_path / "kv.state")
-    with session.forgetting():
+    with session.restoring():
         session.stretch(200)
         session.feed([1, 2, 3])
         assert saving.flush(60)

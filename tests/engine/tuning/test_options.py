@@ -408,7 +408,7 @@ def test_a_stretched_cache_repeats_its_kv_and_can_be_computed_on(tmp_path: Path,
     cache = session._pipeline._cache
     keys = cache.layers[0].keys
     before = cache._memory.bytes.copy()
-    with session.forgetting():
+    with session.restoring():
         session.stretch(104)
         assert session.length == 104
         heads = keys.elements[0]

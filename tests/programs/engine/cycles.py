@@ -179,7 +179,7 @@ class Ours:
         best_s = float("inf")
         for _ in range(ROUNDS):
             started_s = time.perf_counter()
-            self.crew.walk_whole(table, 1)
+            self.crew.run_to_end(table, 1)
             best_s = min(best_s, time.perf_counter() - started_s)
         return best_s / repeats
 

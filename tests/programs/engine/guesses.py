@@ -84,7 +84,7 @@ def main() -> None:
                 session.earlier_text = before
                 session.guess_costs = GuessCosts()
                 began = [clock() for clock in clocks]
-                n_guessed = max(n_guessed, session.retrace(reply, guess))
+                n_guessed = max(n_guessed, session.replay(reply, guess))
                 took[guess].append([clock() - at for clock, at in zip(clocks, began, strict=True)])
         wall, cpu = (
             statistics.median(one[at] for one in took[False])
