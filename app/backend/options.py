@@ -55,7 +55,7 @@ class ChatOptions:
     one above."""
     least_reply_tokens: int = MIN_REPLY_TOKENS
     """Room that must be left for a reply before a prompt is taken."""
-    tells_pieces: bool = False
+    emits_pieces: bool = False
     """Whether every piece of a reply is reported as the model wrote it."""
     on_opened: Callable[[Path], str | None] = lambda path: None
     """Called in the engine's thread when a model is open, which may be remembered; returns a line

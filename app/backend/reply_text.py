@@ -1,5 +1,4 @@
-"""Text of the running reply: from pieces to events, cleaned, with thinking told apart; and as far
-as it has come."""
+"""Text of the running reply: turns the pieces that a model writes into events, and collects them."""
 
 from __future__ import annotations
 
@@ -8,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from app.backend.reply import ReplyMeter
 from app.conversations.conversation import Ending
-from app.reply.thinking import Thinking, ThinkingSplitter, ThoughtSplit
+from app.reply.parser import ParsedPiece, ReplyParser
+from app.reply.thinking import Thinking
 from app.session.events import (
     Event,
     PieceGenerated,
@@ -18,7 +18,7 @@ from app.session.events import (
     ThoughtGenerated,
     ToolsTold,
 )
-from app.text.clean_text import TextCleaner, clean_line
+from app.text.clean_text import clean_line
 from engine.prompt.thought_markers import opened_by
 
 if TYPE_CHECKING:
@@ -27,16 +27,20 @@ if TYPE_CHECKING:
 TextEvent = TextGenerated | ThoughtGenerated | ThinkingFinished | ReplyReopened
 
 
-class ReplyText:
-    """One reply's text as it is told.
+class ReplyEmitter:
+    """Emits the events of one reply while the model writes it.
 
     Args:
-        opening: the last words of the prompt, which may open a thinking block.
-        begun: the beginning of a reply that is continued, which comes again before what is new;
-            None for a new one.
-        earlier: what was thought in it.
-        calls: takes calls of tools out of the answer; None where the model knows no tools.
-        tells_pieces: whether every piece is told too as the model wrote it, but for its calls.
+        emit: Receives the events.
+        meter: Measurements of the reply.
+        opening: Last words of the prompt, which may open a thought.
+        prefix: Beginning of a continued reply, which is emitted again before the new text. None for
+            a new reply.
+        earlier_thinking: Thinking in the prefix.
+        call_splitter: Splitter that takes tool calls out of the answer. None if the model knows no
+            tools.
+        emits_pieces: Whether the text is emitted a second time as the model writes it, with its
+            tags and without its tool calls.
     """
 
     def __init__(
@@ -44,111 +48,101 @@ class ReplyText:
         emit: Callable[[Event], None],
         meter: ReplyMeter,
         opening: str,
-        begun: str | None = None,
-        earlier: Thinking | None = None,
-        calls: CallSplitter | None = None,
-        tells_pieces: bool = False,
+        prefix: str | None = None,
+        earlier_thinking: Thinking | None = None,
+        call_splitter: CallSplitter | None = None,
+        emits_pieces: bool = False,
     ) -> None:
-        self._tells_pieces = tells_pieces
-        self._calls_of_pieces = calls.fresh() if calls is not None and tells_pieces else None
         self._emit = emit
         self._meter = meter
-        self._earlier = earlier or Thinking()
-        self._calls = calls
-        self._answer = TextCleaner()
-        self._thought = TextCleaner()
+        self._prefix = prefix
+        self._earlier_thinking = earlier_thinking or Thinking()
         self._opened = opened_by(opening)
-        self._splitter = ThinkingSplitter(self._opened)
-        self._told: ThinkingFinished | None = None
-        self._begun = begun
-        self._is_finished = False
+        self._parser = ReplyParser(self._opened, call_splitter, cleans=True)
+        self._raw_parser: ReplyParser | None = None
+        if emits_pieces:
+            raw_splitter = None if call_splitter is None else call_splitter.fresh()
+            self._raw_parser = ReplyParser(None, raw_splitter, has_thoughts=False)
+
+        self._thinking_event: ThinkingFinished | None = None
+        self._is_thinking_finished = False
 
     def push(self, text: str) -> None:
-        """Take the next piece; only now a reply is reopened: one that is stopped before it stays as
-        it was."""
-        self._reopen()
-        self._show(self._splitter.push(text))
-        self._tell_piece(text)  # last: it is saved before it is shown
+        """Add text to the reply.
 
-    def _tell_piece(self, piece: str, is_last: bool = False) -> None:
-        if self._calls_of_pieces is not None:
-            piece = self._calls_of_pieces.push(piece).text + (
-                self._calls_of_pieces.flush().text if is_last else ""
-            )
-        if self._tells_pieces and piece:
-            self._emit(PieceGenerated(piece))
+        The prefix is emitted with the first text: a reply that is stopped earlier stays unchanged.
+        """
+        self._emit_prefix()
+        self._emit_parsed(self._parser.feed(text))
+        if self._raw_parser is not None:
+            # Last, because the reply is saved before it is printed.
+            self._emit_raw(self._raw_parser.feed(text))
 
     def begin_again(self, text: str) -> None:
-        """The whole reply is this text, in place of what was told."""
-        self._answer = TextCleaner()
-        self._thought = TextCleaner()
-        self._calls = None
-        self._splitter = ThinkingSplitter(self._opened)
-        self._begun = text
-        self._is_finished = False
+        """Replace the whole reply by a text, which the next call emits."""
+        self._parser = ReplyParser(self._opened, cleans=True)
+        self._prefix = text
+        self._is_thinking_finished = False
 
     def finish(self) -> None:
-        """The reply has ended: show what was held back, and why what looks like a call is none."""
-        self._reopen()
-        self._show(self._splitter.flush(), is_last=True)
-        if self._splitter.is_thinking:
+        """Emit the text that was held back, and a notice if a tool call cannot be read."""
+        self._emit_prefix()
+        self._emit_parsed(self._parser.finish())
+        if self._parser.is_thinking:
             self._finish_thinking()
-        if self._calls is not None and self._calls.doubt and self._meter.ending is Ending.COMPLETE:
+
+        doubt = self._parser.call_doubt
+        if doubt and self._meter.ending is Ending.COMPLETE:
             self._emit(
-                ToolsTold(
-                    f"looks like a call of a tool and is none: {clean_line(self._calls.doubt, 160)}"
-                )
+                ToolsTold(f"looks like a call of a tool and is none: {clean_line(doubt, 160)}")
             )
-        self._tell_piece("", is_last=True)
+        if self._raw_parser is not None:
+            self._emit_raw(self._raw_parser.finish())
 
-    def _reopen(self) -> None:
-        begun = self._begun
-        self._begun = None
-        if begun is not None:
+    def _emit_prefix(self) -> None:
+        prefix = self._prefix
+        self._prefix = None
+        if prefix is not None:
             self._emit(ReplyReopened())
-            self._show(self._splitter.push(begun))
+            self._emit_parsed(self._parser.feed(prefix))
 
-    def _show(self, split: ThoughtSplit, is_last: bool = False) -> None:
-        if thought := _cleaned(self._thought, split.thought, is_last):
-            self._emit(ThoughtGenerated(thought))
-        if self._splitter.has_block and not self._splitter.is_thinking:
+    def _emit_parsed(self, piece: ParsedPiece) -> None:
+        if piece.thought:
+            self._emit(ThoughtGenerated(piece.thought))
+        if self._parser.has_thought and not self._parser.is_thinking:
             self._finish_thinking()
-        answer = split.answer
-        if self._calls is not None:
-            answer = self._calls.push(answer).text + (self._calls.flush().text if is_last else "")
-        if answer := _cleaned(self._answer, answer, is_last):
-            self._emit(TextGenerated(answer))
+        if piece.answer:
+            self._emit(TextGenerated(piece.answer))
+
+    def _emit_raw(self, piece: ParsedPiece) -> None:
+        if piece.answer:
+            self._emit(PieceGenerated(piece.answer))
 
     def _finish_thinking(self) -> None:
-        if self._is_finished:
+        if self._is_thinking_finished:
             return
-        self._is_finished = True
-        if self._told is not None:
-            self._emit(self._told)
-            return
-        tokens = self._earlier.tokens
-        duration_s = self._earlier.duration_s
-        if not self._earlier.is_closed:
-            tokens += self._meter.tokens
-            duration_s += self._meter.generating_s
-        self._told = ThinkingFinished(tokens, duration_s, not self._splitter.is_thinking)
-        self._emit(self._told)
+        self._is_thinking_finished = True
+
+        if self._thinking_event is None:
+            tokens = self._earlier_thinking.tokens
+            duration_s = self._earlier_thinking.duration_s
+            if not self._earlier_thinking.is_closed:
+                tokens += self._meter.tokens
+                duration_s += self._meter.generating_s
+            self._thinking_event = ThinkingFinished(
+                tokens, duration_s, is_closed=not self._parser.is_thinking
+            )
+        self._emit(self._thinking_event)
 
 
-def _cleaned(cleaner: TextCleaner, text: str, is_last: bool) -> str:
-    return cleaner.push(text) + (cleaner.flush() if is_last else "")
-
-
-class GrowingReply:
-    """Text that only grows, until it begins again.
-
-    ``thinking``: once it is over; None where there is none.
-    """
+class ReplyCollector:
+    """Text and thinking of a reply so far."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self._thought_pieces: list[str] = []
         self.thinking: Thinking | None = None
+        """Thinking of the reply once it is over. None before, or if there is none."""
 
     @property
     def text(self) -> str:
@@ -161,22 +155,23 @@ class GrowingReply:
         return "".join(self._thought_pieces)
 
     def take(self, event: TextEvent) -> None:
-        """Grow by what the engine's thread reports."""
-        if isinstance(event, TextGenerated):
-            self._pieces.append(event.text)
-        elif isinstance(event, ThoughtGenerated):
-            self._thought_pieces.append(event.text)
-        elif isinstance(event, ThinkingFinished):
-            thought = Thinking(self.thought, event.tokens, event.duration_s, event.is_closed)
-            if thought.text.strip():
-                self.thinking = thought
-            else:
+        """Add the text of an event."""
+        match event:
+            case TextGenerated():
+                self._pieces.append(event.text)
+            case ThoughtGenerated():
+                self._thought_pieces.append(event.text)
+            case ThinkingFinished():
                 self.thinking = None
-        else:
-            self.begin_again()
+                if self.thought.strip():
+                    self.thinking = Thinking(
+                        self.thought, event.tokens, event.duration_s, event.is_closed
+                    )
+            case ReplyReopened():
+                self.begin_again()
 
     def begin_again(self) -> None:
-        """Nothing has come; a reply that goes on comes again from its beginning."""
+        """Drop everything; a continued reply is emitted again from its beginning."""
         self._pieces.clear()
         self._thought_pieces.clear()
         self.thinking = None

@@ -10,14 +10,14 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.backend.local.model import LocalModel, TurnPrompt
 from app.backend.local.saved_states import SavedStates
 from app.backend.reply import REPEATS
 from app.conversations.conversation import ASSISTANT, PromptMessage
 from app.forms.constraint import Forms
-from app.reply.thinking import ThinkingSplitter
+from app.reply.parser import ParsedPiece, ReplyParser
 from app.server.answer_form import reply_form
 from app.server.api_error import ApiError, invalid, unsupported
 from app.server.conversation import as_taken, n_bytes_of
@@ -28,14 +28,15 @@ from app.server.sampling_fields import resolved
 from app.session import samplers
 from app.session.request import Continuation, Request
 from engine.prompt.thinking_mode import ThinkingMode
-from engine.prompt.thought_markers import opened_by
+from engine.prompt.thought_markers import ThoughtMarker, opened_by
 from engine.prompt.tools.calls import ToolCall
 from engine.prompt.tools.formats import CallFormat
-from engine.prompt.tools.split import CallSplitter, SplitResult
+from engine.prompt.tools.split import CallSplitter
 from engine.tokenizer.pauses import pausing
 
 if TYPE_CHECKING:
     from engine import Model
+    from engine.generation import GeneratedToken
     from engine.sampling.constraint import Constraint
 
 MOST_NOTED = 200
@@ -145,7 +146,7 @@ class Answering:
         reason = _REASONS.get(meter.finish_reason, "cancelled")
         if chat is not None and reason != "cancelled":
             raw = order.begun + reply.text
-            calls_at = len(order.begun + reply.text) - telling.tail_chars
+            calls_at = len(order.begun + reply.text) - telling.call_chars
             ids = (*reply.after, *reply.ids)
             local.note_reply(
                 PromptMessage(
@@ -164,7 +165,7 @@ class Answering:
             doubt = ""
         if telling.calls and reason == "stop":
             reason = "tool_calls"
-        counts = len(reply.prompt_ids), meter.reused_tokens, meter.tokens, telling.n_thought
+        counts = len(reply.prompt_ids), meter.reused_tokens, meter.tokens, telling.n_thought_tokens
         times = meter.prefill_s, meter.generating_s
         return Finish(reason, *counts, *times, n_repeated_chars=reply.n_cut_chars, call_doubt=doubt)
 
@@ -255,115 +256,97 @@ class Answering:
 
 
 class _ReplyStreamer:
-    """Tells a reply as clients take it: thought, answer and calls apart, each token's chances with
-    its text."""
+    """Sends the pieces of a reply to the client: thought, answer and calls apart, each token's
+    chances with its text."""
 
-    def __init__(self, job: Job, model: Model, opened: Any, how: CallFormat | None) -> None:
+    def __init__(
+        self, job: Job, model: Model, opened: ThoughtMarker | None, call_format: CallFormat | None
+    ) -> None:
         self._job = job
         self._tokenizer = model.tokenizer
         self._tools = job.order.tools
-        has_form = job.order.form is not None  # in which what looks like a call is none
-        self._calls = (
-            CallSplitter(how, self._tools.items, has_form)
-            if how is not None and self._tools is not None
-            else None
+        call_splitter: CallSplitter | None = None
+        if call_format is not None and self._tools is not None:
+            # In a reply with a form, text that looks like a call is part of the form.
+            has_form = job.order.form is not None
+            call_splitter = CallSplitter(call_format, self._tools.items, only_first=has_form)
+        # Tags in a continued text are text.
+        self._parser = ReplyParser(
+            opened, call_splitter, has_thoughts=job.order.is_chat, prefix=job.order.begun
         )
+
         self.calls: list[ToolCall] = []
-        """That were told."""
-        # A continued text is told as it is, whatever tags are in it.
-        self._splitter = ThinkingSplitter(opened) if job.order.is_chat else None
-        if self._splitter is not None:
-            self._splitter.push(job.order.begun)
-        self._pending: list[TokenChance] = []
-        """Of tokens whose text is not told yet: it may be a tag's beginning, or a stop string's."""
+        """Calls that were sent."""
         self.answer = ""
-        """That was told."""
-        self.n_thought = 0
-        """Tokens of the thought."""
+        """Text of the answer that was sent."""
+        self.n_thought_tokens = 0
+        """Number of tokens in thoughts."""
+        self._pending_chances: list[TokenChance] = []
+        """Chances of the tokens whose text is held back."""
 
     @property
     def call_doubt(self) -> str:
-        """Why what looks like a call is none; "" where nothing does."""
-        if self._calls is not None:
-            return self._calls.doubt
-        return ""
+        """Reason why text that looks like a call is not one; "" if there is no such text."""
+        return self._parser.call_doubt
 
     @property
-    def tail_chars(self) -> int:
-        """Characters of the reply from its first call on."""
-        if self._calls is not None and self.calls:
-            return self._calls.tail_chars
-        return 0
+    def call_chars(self) -> int:
+        """Number of characters from the first call to the end of the reply; 0 without a call."""
+        if not self.calls:
+            return 0
+        return self._parser.call_chars
 
-    @property
-    def _is_thinking(self) -> bool:
-        return self._splitter is not None and self._splitter.is_thinking
-
-    def note_token(self, generated: Any) -> None:
-        """The reply has another token; its text follows."""
-        self.n_thought += self._is_thinking
-        if generated.logprobs is not None:
-            chances = generated.logprobs
-            top = tuple(self._chance(one, logprob) for one, logprob in chances.top)
-            self._pending.append(self._chance(generated.token_id, chances.chosen, top))
+    def note_token(self, token: GeneratedToken) -> None:
+        """Count a token whose text follows."""
+        self.n_thought_tokens += self._parser.is_thinking
+        if token.logprobs is None:
+            return
+        top = tuple(self._chance(token_id, logprob) for token_id, logprob in token.logprobs.top)
+        self._pending_chances.append(self._chance(token.token_id, token.logprobs.chosen, top))
 
     def push(self, text: str) -> None:
-        """The reply has more text."""
-        if self._splitter is None:
-            self._tell(text)
-            return
-        was_thinking = self._is_thinking
-        split = self._splitter.push(text)
-        if was_thinking or self._is_thinking:
-            self._pending.clear()  # only the answer's tokens are told
-        self._tell(split.answer, split.thought)
+        """Add text to the reply."""
+        was_thinking = self._parser.is_thinking
+        piece = self._parser.feed(text)
+        if was_thinking or self._parser.is_thinking:
+            # Clients get the chances of the answer only.
+            self._pending_chances.clear()
+        self._send(piece)
 
     def finish(self) -> None:
-        """The reply has ended: tell what was held back.
+        """Send the text that was held back.
 
-        Tokens without text by now belong to a stop string.
+        Tokens that have no text by now belong to a stop string.
         """
-        if self._splitter is not None:
-            rest = self._splitter.flush()
-            self._tell(rest.answer, rest.thought, is_last=True)
+        self._send(self._parser.finish())
 
-    def _tell(self, answer: str, thought: str = "", is_last: bool = False) -> None:
-        calls: tuple[ToolCall, ...] = ()
-        if self._calls is not None:
-            told = self._calls.push(answer)
-            if is_last:
-                rest = self._calls.flush()
-            else:
-                rest = SplitResult()
-            answer = told.text + rest.text
-            calls = self._named(told.calls + rest.calls)
-        if not answer and not thought and not calls:
+    def _send(self, piece: ParsedPiece) -> None:
+        calls = self._with_ids(piece.calls)
+        if not (piece.answer or piece.thought or calls):
             return
-        self.answer += answer
-        if answer:
-            chances = tuple(self._pending)
-        else:
-            chances = ()
-        if answer or calls:
-            self._pending.clear()
-        self._job.tell(ReplyPiece(answer, thought, chances, calls))
 
-    def _named(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-        """Return the calls that are told, each with an id."""
+        self.answer += piece.answer
+        chances: tuple[TokenChance, ...] = ()
+        if piece.answer:
+            chances = tuple(self._pending_chances)
+        if piece.answer or calls:
+            self._pending_chances.clear()
+        self._job.tell(ReplyPiece(piece.answer, piece.thought, chances, calls))
+
+    def _with_ids(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+        """Return the calls that the request allows, each with an id."""
         if self._tools is not None and self._tools.takes_one:
-            most = 1 - len(self.calls)
-        else:
-            most = len(calls)
-        told = tuple(replace(one, call_id=secrets.token_hex(5)[:9]) for one in calls[:most])
-        self.calls += told
-        return told
+            calls = calls[: 1 - len(self.calls)]
+        calls = tuple(replace(call, call_id=secrets.token_hex(5)[:9]) for call in calls)
+        self.calls += calls
+        return calls
 
     def _chance(
         self, token_id: int, logprob: float, top: tuple[TokenChance, ...] = ()
     ) -> TokenChance:
-        raw = self._tokenizer.token_bytes(token_id)
-        if raw:
-            text = raw.decode("utf-8", "replace")
+        token_bytes = self._tokenizer.token_bytes(token_id)
+        if token_bytes:
+            text = token_bytes.decode("utf-8", "replace")
         else:
             text = self._tokenizer.token_text(token_id)
-        return TokenChance(text, raw, logprob, top)
+        return TokenChance(text, token_bytes, logprob, top)

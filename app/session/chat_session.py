@@ -12,7 +12,7 @@ from enum import Enum
 
 from app.backend.engine_bridge import EngineBridge
 from app.backend.protocol import THREADS_AND_WEIGHTS, Opening
-from app.backend.reply_text import GrowingReply, TextEvent
+from app.backend.reply_text import ReplyCollector, TextEvent
 from app.conversations.conversation import (
     MOST_OTHERS,
     USER,
@@ -100,8 +100,8 @@ class ChatSession:
         self.left_waiting: list[str] = []
         """Queued messages of the saved conversation from before the program ended, until the user
         has them back."""
-        self.growing = GrowingReply()
-        self._answers: list[GrowingReply] = []
+        self.growing = ReplyCollector()
+        self._answers: list[ReplyCollector] = []
         self._ended: dict[int, events.GenerationFinished] = {}
         """Of several replies that are written together: their texts, and those that have ended."""
         self._replaced: list[ChatMessage] = []
@@ -403,7 +403,7 @@ class ChatSession:
         elif isinstance(event, events.GenerationFinished):
             self._end_reply(event, self.growing)
         elif isinstance(event, events.AnswersBegun):
-            self._answers = [GrowingReply() for _ in range(event.n)]
+            self._answers = [ReplyCollector() for _ in range(event.n)]
             self._ended = {}
         elif isinstance(event, events.AnswerTold):
             self._note_told(event.at, event.event)
@@ -518,7 +518,7 @@ class ChatSession:
     def _end_reply(
         self,
         done: events.GenerationFinished,
-        growing: GrowingReply,
+        growing: ReplyCollector,
         others: tuple[ChatMessage, ...] = (),
     ) -> None:
         """The running reply counts as a turn."""

@@ -41,7 +41,7 @@ def chat_options(settings: Settings) -> ChatOptions:
         watch_conditions=watch_machine,
         state_files=partial(engine_access.state_files, settings, partial(may_read_ahead, settings)),
         remote=partial(_remote_backend, lambda: generation.differing),
-        tells_pieces=False,
+        emits_pieces=False,
     )
 
 
@@ -68,7 +68,7 @@ def shell_options(
         tools=tools,
         state_files=partial(engine_access.state_files, settings) if keeps_states else lambda: None,
         remote=partial(_remote_backend, lambda: settings.given_sampling),
-        tells_pieces=True,
+        emits_pieces=True,
     )
 
 

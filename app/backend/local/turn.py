@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from app.backend.engine_state import QuantizeResult, Wire
 from app.backend.local.model import LocalModel, ReplyPrefix, TurnPrompt
 from app.backend.options import ChatOptions
-from app.backend.reply_text import ReplyText
+from app.backend.reply_text import ReplyEmitter
 from app.backend.status import Activity
 from app.conversations.conversation import ASSISTANT, Ending, PromptMessage
 from app.program.refusals import Refusal
@@ -118,8 +118,8 @@ class LocalTurn:
         else:
             begun = None
         thinking = self._earlier.thinking
-        self._text = ReplyText(
-            self._emit, self.meter, prompt.opening, begun, thinking, calls, options.tells_pieces
+        self._text = ReplyEmitter(
+            self._emit, self.meter, prompt.opening, begun, thinking, calls, options.emits_pieces
         )
 
     def written(self) -> QuantizeResult:

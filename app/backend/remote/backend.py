@@ -255,7 +255,7 @@ class RemoteBackend:
         exchange = self._exchange(opened.model, opened.key)
         body = {"model": opened.model.name, **body, **self._how()}
         turn = RemoteTurn(
-            self._wire, exchange, path, body, begun, self._options.tells_pieces, tools
+            self._wire, exchange, path, body, begun, self._options.emits_pieces, tools
         )
         try:
             with self._wire.running(exchange, turn.written):

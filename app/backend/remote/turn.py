@@ -14,7 +14,7 @@ from app.backend.remote.exchange import Exchange
 from app.backend.remote.pieces import LENGTH, Delta, Figures
 from app.backend.remote.returned import FieldCollector
 from app.backend.reply import ReplyMeter
-from app.backend.reply_text import GrowingReply, ReplyText, TextEvent
+from app.backend.reply_text import ReplyCollector, ReplyEmitter, TextEvent
 from app.backend.status import Activity
 from app.conversations.conversation import Ending
 from app.conversations.server_fields import ServerFields
@@ -92,7 +92,7 @@ class _Echo:
 
 
 class RemoteTurn:
-    """A request and its reply; ``begun``: of one that is continued. ``tells_pieces``: each is
+    """A request and its reply; ``begun``: of one that is continued. ``emits_pieces``: each is
     reported as it came.
 
     ``tools``: that the request offers; a call of others is text of the reply.
@@ -105,7 +105,7 @@ class RemoteTurn:
         path: str,
         request: Mapping[str, Any],
         begun: ReplyBeginning | None = None,
-        tells_pieces: bool = False,
+        emits_pieces: bool = False,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._wire = wire
@@ -116,7 +116,7 @@ class RemoteTurn:
         self._pieces: list[str] = []
         self._is_in_thought = False
         """Whether the server has told a thought apart, and nothing else since."""
-        self._growing = GrowingReply()
+        self._growing = ReplyCollector()
         self.meter = ReplyMeter(0, wire.now_s)
         self._echo = _Echo(self._begun.sent)
         self._collector = CallCollector()
@@ -130,8 +130,8 @@ class RemoteTurn:
             raw = begun.raw
         else:
             raw = None
-        self._text = ReplyText(
-            self._emit, self.meter, "", raw, self._begun.thinking, self._splitter, tells_pieces
+        self._text = ReplyEmitter(
+            self._emit, self.meter, "", raw, self._begun.thinking, self._splitter, emits_pieces
         )
 
     @property

@@ -11,7 +11,7 @@ from textual.containers import Container, VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Static
 
-from app.backend.reply_text import GrowingReply, TextEvent
+from app.backend.reply_text import ReplyCollector, TextEvent
 from app.conversations import lines
 from app.conversations.conversation import ChatMessage, Ending, ReplyFigures
 from app.reply.thinking import Thinking
@@ -33,7 +33,7 @@ class AnswerColumn(VerticalScroll, can_focus=True):
         self._foot = Static(markup=False, classes="answer-foot")
         self._thought = ThinkingView()
         self._body = ReplyBody()
-        self._growing = GrowingReply()
+        self._growing = ReplyCollector()
         self._thought.display = False
         self.has_ended = False
         """Whether there is an answer to go on with."""

@@ -36,7 +36,7 @@ def script() -> Script:
 @pytest.fixture
 def talk(script: Script) -> Iterator[HeadlessChat]:
     options = ChatOptions(
-        open_model=script.open_model, sampling=lambda model, mode: None, tells_pieces=True
+        open_model=script.open_model, sampling=lambda model, mode: None, emits_pieces=True
     )
     talk = HeadlessChat(options, clock=script.clock)
     yield talk
