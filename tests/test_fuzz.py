@@ -21,7 +21,7 @@ from app.forms.constraint import FormConstraint
 from app.models.downloads.part_file import PartFile
 from app.program import small_file
 from app.program.refusals import Refusal
-from app.server import order
+from app.server import completion_request as order
 from app.server.api_error import ApiError
 from app.server.fields import Fields
 from app.tools.mcp import server

@@ -67,7 +67,7 @@ def serve(
         )
     path = choose_model(model, settings)
     garbage.keep_memory_together()
-    from app.server.running import RunningServer
+    from app.server.http_server import RunningServer
 
     with listen(host, port) as listener:
         model_id = alias or (model_id_of(path) if model and path else "")

@@ -16,20 +16,15 @@ from starlette.routing import Route, Router
 from starlette.types import Scope
 
 from app.program.version import installed_version
-from app.server import ollama
 from app.server.api_error import ApiError, without_trace
-from app.server.bodies import CompletionBody
-from app.server.fields import Fields, read_json
-from app.server.guard import CLIENT_LEFT, Guard
-from app.server.job import Finish, Happening, PendingRequest, ReplyPiece
-from app.server.log import log
-from app.server.models import Models
-from app.server.ollama_models import OllamaModels
-from app.server.order import CompletionRequest, chat_order, completion_order, take_model
-from app.server.response_body import ResponseBody
-from app.server.responses import response_order
-from app.server.sampling_fields import LLAMA_SERVER_NAMES
-from app.server.short_work import (
+from app.server.completion_request import (
+    CompletionRequest,
+    chat_order,
+    completion_order,
+    take_model,
+)
+from app.server.dialects import ollama
+from app.server.dialects.embeddings import (
     Work,
     detokenize_work,
     embedding_work,
@@ -38,6 +33,16 @@ from app.server.short_work import (
     rerank_work,
     tokenize_work,
 )
+from app.server.dialects.ollama_models import OllamaModels
+from app.server.dialects.openai_reply import CompletionBody
+from app.server.dialects.responses_reply import ResponseBody
+from app.server.dialects.responses_request import response_order
+from app.server.fields import Fields, read_json
+from app.server.guard import CLIENT_LEFT, Guard
+from app.server.log import log
+from app.server.model_pool import Models
+from app.server.reply_task import Finish, Happening, PendingRequest, ReplyPiece
+from app.server.sampling_fields import LLAMA_SERVER_NAMES
 from app.server.transfer import STILL_HERE_S, BodyReader, EventStream, GoneError, JsonBody, watched
 
 MOST_NAMED = 200

@@ -26,11 +26,11 @@ from app.program import garbage, paths
 from app.program.background import fulfil, in_background
 from app.program.refusals import bug_line, exit_code_of, line_of
 from app.program.settings import Settings
-from app.server.answer import Answering
-from app.server.answer_form import api_error
 from app.server.api_error import ApiError, unavailable, without_trace
-from app.server.aside import SLICE_S, BackgroundTask
-from app.server.job import Finish, Job
+from app.server.background_task import SLICE_S, BackgroundTask
+from app.server.form_fields import api_error
+from app.server.reply_task import Finish, Job
+from app.server.reply_writer import Answering
 from engine.errors import Cancelled, EngineError, MemoryPlanError, TemplateError
 from engine.prompt.thinking_mode import ThinkingMode
 

@@ -19,7 +19,7 @@ import pytest
 from app.backend.local import opening
 from app.program.settings import Settings, built_in_settings
 from app.server.command import listen
-from app.server.running import RunningServer
+from app.server.http_server import RunningServer
 from app.session import samplers
 from engine import Sampling
 from tests.app.fake_engine import Script

@@ -13,7 +13,7 @@ import pytest
 from app.conversations.quota import kinds
 from app.program.settings import built_in_settings
 from app.server.command import listen
-from app.server.running import RunningServer
+from app.server.http_server import RunningServer
 from engine.errors import EngineError
 from tests.app.conversations.fake_states import files, saved_in, with_one_vocabulary
 from tests.app.fake_engine import Gate, Script

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from app.server import ollama
+from app.server.completion_request import CompletionRequest, chat_order, completion_order
+from app.server.dialects import ollama
+from app.server.dialects.responses_request import response_order
 from app.server.fields import Fields, read_json
-from app.server.order import CompletionRequest, chat_order, completion_order
-from app.server.responses import response_order
 from tests.app.server.hostile_values import (
     BODIES,
     FORMS,
@@ -25,7 +25,7 @@ from tests.app.server.hostile_values import (
     places,
     sent,
 )
-from tests.app.server.test_orders import is_line, outcome
+from tests.app.server.test_completion_request import is_line, outcome
 from tests.app.server.tiny_server import tiny_server
 
 READERS: dict[str, Callable[[Fields, str], CompletionRequest]] = {

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from app.server.api_error import ApiError
+from app.server.completion_request import CompletionRequest
 from app.server.fields import Fields
-from app.server.job import Job, PendingRequest
-from app.server.order import CompletionRequest
+from app.server.reply_task import Job, PendingRequest
 from tests.app.server.serving import Serving, until
 
 N_ITEMS = 70_001

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from app.server import models
+from app.server.dialects.ollama import chat_order, generate_order
 from app.server.fields import Fields
-from app.server.ollama import chat_order, generate_order
 from engine.errors import BrokenModelError
 from tests.app.fake_engine import Gate, Script
 from tests.app.server.serving import Serving, serving, until
-from tests.app.server.test_models import by_name, opened
+from tests.app.server.test_model_pool import by_name, opened
 
 HI = [{"role": "user", "content": "hi"}]
 TOOL = {

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.server.api_error import ApiError
+from app.server.dialects.responses_request import response_order
 from app.server.fields import Fields
-from app.server.responses import response_order
 from tests.app.server.serving import Serving, client_of
 
 FIRST = {"role": "user", "content": "capital of France?"}

@@ -12,7 +12,7 @@ import pytest
 from app.backend.local import opening
 from app.program.settings import built_in_settings
 from app.server.command import listen
-from app.server.running import RunningServer
+from app.server.http_server import RunningServer
 from app.session import samplers
 from engine import Sampling
 from engine.errors import MemoryPlanError

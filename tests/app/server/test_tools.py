@@ -13,11 +13,11 @@ import pytest
 from app.forms.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm
 from app.forms.constraint import Forms
 from app.forms.process import FormLimits
-from app.server.answer_form import call_form, reply_form
 from app.server.api_error import ApiError
+from app.server.completion_request import chat_order
 from app.server.fields import Fields
-from app.server.messages import Tools
-from app.server.order import chat_order
+from app.server.form_fields import call_form, reply_form
+from app.server.message_fields import Tools
 from engine.prompt.tools.calls import is_deep
 from engine.prompt.tools.formats import FORMATS, CallFormat
 from engine.prompt.tools.split import CallSplitter

@@ -16,7 +16,7 @@ import httpx
 
 from app.program.settings import built_in_settings
 from app.server.command import listen
-from app.server.running import RunningServer
+from app.server.http_server import RunningServer
 from tests.engine import tiny_gguf
 
 PATIENCE_S = 120.0

@@ -20,8 +20,8 @@ from typing import Any
 from app.forms.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError, bounded_form
 from app.forms.constraint import Forms
 from app.forms.process import FormLimits
-from app.server.answer_form import reply_form
-from app.server.messages import Tools
+from app.server.form_fields import reply_form
+from app.server.message_fields import Tools
 from engine.prompt.tools.formats import FORMATS
 from engine.tokenizer import Tokenizer
 from tests.engine.tiny_gguf import bpe_vocabulary

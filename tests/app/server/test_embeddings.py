@@ -13,8 +13,8 @@ import pytest
 
 from app.backend.local import opening
 from app.server import served_engine
+from app.server.dialects.embeddings import ollama_embed_work
 from app.server.fields import Fields
-from app.server.short_work import ollama_embed_work
 from engine import Model
 from tests.app.fake_engine import Script
 from tests.app.server import serving as scripted

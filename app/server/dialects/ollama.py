@@ -14,13 +14,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from app.conversations.conversation import SYSTEM, USER, PromptMessage
-from app.server.answer_form import read_form
 from app.server.api_error import ApiError
-from app.server.conversation import arranged
-from app.server.fields import Fields, whole_text
-from app.server.job import Finish, Happening, PromptTaken, ReplyPiece
-from app.server.messages import MOST_MESSAGES, read_messages, read_tools
-from app.server.order import (
+from app.server.completion_request import (
     NEUTRAL,
     CompletionRequest,
     read_effort,
@@ -29,6 +24,11 @@ from app.server.order import (
     refuse_unsupported,
     take_model,
 )
+from app.server.fields import Fields, whole_text
+from app.server.form_fields import read_form
+from app.server.message_fields import MOST_MESSAGES, read_messages, read_tools
+from app.server.message_order import arranged
+from app.server.reply_task import Finish, Happening, PromptTaken, ReplyPiece
 from app.server.sampling_fields import read_sampling
 
 _NEUTRAL: dict[str, Any] = {"suffix": "", "template": "", "images": []}

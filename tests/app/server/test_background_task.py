@@ -12,8 +12,8 @@ import pytest
 
 from app.conversations.conversation import PromptMessage
 from app.server.api_error import ApiError
-from app.server.aside import BackgroundTask
-from app.server.conversation import n_bytes_of
+from app.server.background_task import BackgroundTask
+from app.server.message_order import n_bytes_of
 from engine.errors import Cancelled
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.pauses import PERIOD_STEPS, pause, pausing

@@ -15,12 +15,17 @@ from hypothesis import strategies as st
 
 from app.conversations.conversation import PromptMessage
 from app.forms.answer_form import AnswerForm
-from app.server import ollama
-from app.server.answer_form import read_form
 from app.server.api_error import MOST_CHARS, ApiError
+from app.server.completion_request import (
+    MOST_TOKENS,
+    CompletionRequest,
+    chat_order,
+    completion_order,
+)
+from app.server.dialects import ollama
+from app.server.dialects.responses_request import response_order
 from app.server.fields import MOST_IGNORED, Fields, read_json
-from app.server.order import MOST_TOKENS, CompletionRequest, chat_order, completion_order
-from app.server.responses import response_order
+from app.server.form_fields import read_form
 from app.server.sampling_fields import resolved
 from app.text.clean_text import clean_text
 from tests.app.server.odd_requests import damaged, odd, odd_response

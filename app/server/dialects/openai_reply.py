@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.server.api_error import ApiError
-from app.server.job import Finish, Happening, PromptTaken, ReplyPiece, TokenChance
-from app.server.order import CompletionRequest
+from app.server.completion_request import CompletionRequest
+from app.server.reply_task import Finish, Happening, PromptTaken, ReplyPiece, TokenChance
 from engine.prompt.tools.calls import ToolCall
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from app.server.api_error import ApiError, invalid
+from app.server.dialects.ollama import closes_model
 from app.server.fields import Fields, kind_of
-from app.server.ollama import closes_model
 from app.text.record import record
 from engine.errors import ContextFullError, EngineError
 

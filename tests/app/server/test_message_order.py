@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from app.conversations.conversation import PromptMessage
-from app.server.conversation import arranged, as_taken
 from app.server.fields import Fields
-from app.server.messages import read_messages
+from app.server.message_fields import read_messages
+from app.server.message_order import arranged, as_taken
 from tests.app.server.serving import Serving
 
 ASK = {"role": "user", "content": "ask"}

@@ -20,10 +20,10 @@ from app.program.background import in_background
 from app.program.garbage import give_back_memory
 from app.program.refusals import Refusal
 from app.program.settings import Settings
-from app.server.answer import Answering
 from app.server.api_error import ApiError, unavailable
+from app.server.completion_request import LATEST
 from app.server.log import log
-from app.server.order import LATEST
+from app.server.reply_writer import Answering
 from app.server.served_engine import ServedEngine, ending, error_of, writes_no_text
 from engine.errors import MemoryPlanError
 from engine.measure import fit as fitting

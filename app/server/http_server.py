@@ -26,7 +26,7 @@ from app.program import exit_codes
 from app.program.settings import Settings
 from app.server.guard import ABORT
 from app.server.log import log
-from app.server.models import Models, OpenModel
+from app.server.model_pool import Models, OpenModel
 from app.server.routes import make_application
 from app.server.served_engine import ServedEngine
 from app.text.figures import count

@@ -12,11 +12,11 @@ from typing import Any
 
 from app.conversations.conversation import ASSISTANT, PromptMessage
 from app.forms.answer_form import AnswerForm
-from app.server.answer_form import read_form
 from app.server.api_error import ApiError, unsupported
-from app.server.conversation import arranged
 from app.server.fields import Fields, as_whole, is_short_text, whole_text
-from app.server.messages import Tools, read_messages, read_tools
+from app.server.form_fields import read_form
+from app.server.message_fields import Tools, read_messages, read_tools
+from app.server.message_order import arranged
 from app.server.sampling_fields import read_sampling
 from app.text.record import record
 

@@ -18,12 +18,12 @@ from app.backend.reply import REPEATS
 from app.conversations.conversation import ASSISTANT, PromptMessage
 from app.forms.constraint import Forms
 from app.reply.parser import ParsedPiece, ReplyParser
-from app.server.answer_form import reply_form
 from app.server.api_error import ApiError, invalid, unsupported
-from app.server.conversation import as_taken, n_bytes_of
-from app.server.job import Finish, Job, PromptTaken, ReplyPiece, TokenChance
+from app.server.completion_request import CompletionRequest
+from app.server.form_fields import reply_form
 from app.server.log import log
-from app.server.order import CompletionRequest
+from app.server.message_order import as_taken, n_bytes_of
+from app.server.reply_task import Finish, Job, PromptTaken, ReplyPiece, TokenChance
 from app.server.sampling_fields import resolved
 from app.session import samplers
 from app.session.request import Continuation, Request

@@ -6,19 +6,8 @@ Nothing is stored here.
 from __future__ import annotations
 
 from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, PromptMessage
-from app.server.answer_form import read_form
 from app.server.api_error import unsupported
-from app.server.conversation import arranged
-from app.server.fields import Fields, whole_text
-from app.server.messages import (
-    MOST_MESSAGES,
-    read_call,
-    read_id,
-    read_message,
-    read_text,
-    read_tools,
-)
-from app.server.order import (
+from app.server.completion_request import (
     IGNORED,
     NEUTRAL,
     CompletionRequest,
@@ -27,6 +16,17 @@ from app.server.order import (
     refuse_unsupported,
     take_model,
 )
+from app.server.fields import Fields, whole_text
+from app.server.form_fields import read_form
+from app.server.message_fields import (
+    MOST_MESSAGES,
+    read_call,
+    read_id,
+    read_message,
+    read_text,
+    read_tools,
+)
+from app.server.message_order import arranged
 from app.server.sampling_fields import read_sampling
 from engine.prompt.tools.calls import CallResult
 

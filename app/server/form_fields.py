@@ -18,7 +18,7 @@ from app.forms.answer_form import (
 )
 from app.server.api_error import ApiError, invalid, unsupported
 from app.server.fields import Fields, is_whole_text
-from app.server.messages import Tools
+from app.server.message_fields import Tools
 from engine.prompt.tools.formats import CallFormat, Pattern
 from engine.tokenizer import Tokenizer
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.server.api_error import ApiError
-from app.server.bodies import remarks
-from app.server.job import Finish, Happening, PromptTaken, ReplyPiece
-from app.server.order import CompletionRequest
+from app.server.completion_request import CompletionRequest
+from app.server.dialects.openai_reply import remarks
+from app.server.reply_task import Finish, Happening, PromptTaken, ReplyPiece
 from engine.prompt.tools.calls import ToolCall
 
 _PREFIXES = {"answer": "msg", "thought": "rs", "call": "fc"}

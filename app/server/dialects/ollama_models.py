@@ -19,10 +19,10 @@ from starlette.routing import Route
 from app.models.library.header import ModelHeader
 from app.models.library.places import FoundFile
 from app.program.background import in_background
+from app.server.completion_request import LATEST
+from app.server.dialects.ollama import as_time
 from app.server.fields import read_json
-from app.server.models import Models
-from app.server.ollama import as_time
-from app.server.order import LATEST
+from app.server.model_pool import Models
 from app.server.transfer import BodyReader, JsonBody
 from app.text import figures
 from app.text.clean_text import clean_line

@@ -13,7 +13,7 @@ from functools import partial
 
 from app.backend.engine_state import Stoppable
 from app.server.api_error import ApiError
-from app.server.order import CompletionRequest
+from app.server.completion_request import CompletionRequest
 from app.text.record import record
 from engine.errors import Cancelled
 from engine.prompt.tools.calls import ToolCall
