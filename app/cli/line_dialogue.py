@@ -153,7 +153,7 @@ class Dialogue:
             ending = write_answer(told, AnswerOutput(), self._progress, self.tell)
         if ending is not None:
             self._tell_ending(ending)
-        if self.talk.is_as_before:
+        if self.talk.is_restored:
             say(as_before)
         self._tell_trouble()
 

@@ -267,10 +267,19 @@ class Conversation:
         figures: ReplyFigures | None,
         thinking: Thinking | None = None,
     ) -> ChatMessage:
-        """Append what the model answered. Raises ValueError: no one asked."""
+        """Append a reply and return it.
+
+        Raises ValueError: the last message is not a user's.
+        """
+        return self.append_reply(ChatMessage(Role.ASSISTANT, text, ending, figures, thinking))
+
+    def append_reply(self, message: ChatMessage) -> ChatMessage:
+        """Append the message of a reply and return it.
+
+        Raises ValueError: the last message is not a user's.
+        """
         if not self.awaits_reply:
             raise ValueError("a reply needs a message it answers")
-        message = ChatMessage(Role.ASSISTANT, text, ending, figures, thinking)
         message.sources = sources_of(self.messages[-1].text)
         self.messages.append(message)
         return message

@@ -83,7 +83,7 @@ class HeadlessChat:
         self.turns = ChatSession(self.bridge, system, self._at_hand.journal, SAVING_PATIENCE_S)
         self.store = self._at_hand.store
         """The saved conversations; None where nothing is saved."""
-        self.is_as_before = False
+        self.is_restored = False
         """Whether the last turn left the conversation as it was, with all that it would have
         replaced."""
         self._came: deque[events.Event] = deque()
@@ -134,7 +134,7 @@ class HeadlessChat:
     def ask(self, text: str) -> Iterator[events.Event]:
         """Answer a message."""
         self._settle()
-        return self._answer(self.turns.submit(text) is Admission.ASKED, "no model is loaded")
+        return self._answer(self.turns.submit(text) is Admission.SENT, "no model is loaded")
 
     def regenerate(self) -> Iterator[events.Event]:
         """Answer the last message again, or at last."""
@@ -183,15 +183,8 @@ class HeadlessChat:
         together.
         """
         self._settle()
-        turns = self.turns
-        if turns.conversation.is_empty:
-            turns.journal.begin(title=title)
-        turns.conversation.add_user(text, folded)
-        turns.journal.note_asked(turns.conversation, is_replacing=False)
-        turns.journal.settle(SAVING_PATIENCE_S, waits_for_room=False)
-        self.bridge.state_path = turns.journal.state_path
-        turns.is_rereading = self.bridge.read(Request(turns.conversation.said()))
-        return self._answer(turns.is_rereading, "the engine has too much to do")
+        is_begun = self.turns.read(text, folded, title)
+        return self._answer(is_begun, "the engine has too much to do")
 
     def read_ahead(self, text: str) -> None:
         """Let the engine read the documents that the next message begins with, until anything is
@@ -233,8 +226,8 @@ class HeadlessChat:
     def _answer(self, is_begun: bool, otherwise: str) -> Iterator[events.Event]:
         if not is_begun:
             raise NothingToDoError(otherwise)
-        self.is_as_before = False
-        self._is_joining = self.turns.joined is not None
+        self.is_restored = False
+        self._is_joining = self.turns.joined_message is not None
         return self._follow()
 
     def _settle(self) -> None:
@@ -262,7 +255,7 @@ class HeadlessChat:
                     # what has come is taken in afterwards, even if no one goes on
                     yield events.MessagesJoined()
                 event = self._came.popleft()
-                if is_refused and self.turns.ask_without_joined():
+                if is_refused and self.turns.send_without_joined():
                     event = events.PendingMessageLeftOut()
                 elif self._n_stored:
                     self._n_stored -= 1
@@ -286,7 +279,7 @@ class HeadlessChat:
             allowed = frozenset(it.call_id for it in reply.calls if self._may_run_now(it))
         if is_enough or self._is_stop_wanted:
             self._is_stop_wanted = False
-            self.is_as_before = self.turns.leave_unanswered()
+            self.is_restored = self.turns.end_without_reply()
             if is_enough:
                 self._came += [events.ToolsTold(TOO_MANY_ROUNDS)]
             else:
@@ -339,7 +332,7 @@ class HeadlessChat:
         if self._is_completing:
             self._is_completing = not isinstance(event, EndOfTurn)
         else:
-            self.is_as_before = self.turns.take(event).is_as_before or self.is_as_before
+            self.is_restored = self.turns.handle(event).is_restored or self.is_restored
             self._has_calls = self._has_calls or (
                 self.turns.is_calling and isinstance(event, EndOfTurn)
             )

@@ -483,7 +483,7 @@ class LocalBackend:
         how = self._wire, opened.local, first.prompt, self._options, lambda: None, None
         others = [LocalTurn(*how, at, session) for at, session in enumerate(peers, 1)]
         answers = Answers([first, *others], self._wire)
-        with self._wire.running(answers):
+        with self._wire.running(answers, first.written):
             is_kept = answers.run()
         self._wire.emit(events.AnswersFinished() if is_kept else events.PromptStopped())
         return is_kept

@@ -238,7 +238,7 @@ class ChatView(Screen[None]):
         self.transcript.end_offers()
         self.asked = view
         view.message = self.turns.last_message
-        before = self.turns.joined
+        before = self.turns.joined_message
         if before is not None:
             self._joined = self.transcript.view_of(before)
         else:

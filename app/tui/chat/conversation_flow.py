@@ -104,7 +104,7 @@ class ConversationFlow(MessageActions):
             return
         journal = turns.journal
         is_wanted = journal.wants_title(turns.conversation)
-        if is_wanted and not turns.want_title():
+        if is_wanted and not turns.request_title():
             # It is not on the disk yet, or other idle work comes first.
             call_once(self, TITLE_PAUSE_S, self._ask_for_title)
 
@@ -180,7 +180,7 @@ class ConversationFlow(MessageActions):
         """Delete the conversation, and begin a new one with its system prompt; returns why that
         cannot be, or ""."""
         assert self.at_hand.store is not None
-        conversation_id = self.turns.start_without()
+        conversation_id = self.turns.start_new_to_delete()
         if conversation_id is None:
             return self.busy_line("in the chat ")
         await self.clear_transcript()
@@ -236,7 +236,7 @@ class ConversationFlow(MessageActions):
         elif prompt.draft.text.strip() != text.strip():
             prompt.past.add(prompt.past.find(text) or Draft(text))
             where = f"{self.keymap.first_key('prompt.older') or 'Up'} recalls it"
-        self.turns.left_waiting = []  # it stays in the log until something else is asked
+        self.turns.unsent_texts = []  # it stays in the log until something else is asked
         if saved.waiting:
             what = "A queued message was not sent"
         else:

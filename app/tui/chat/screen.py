@@ -243,19 +243,19 @@ class ChatScreen(Sending, ModelFlow):
     async def show_event(self, reported: EngineReported) -> None:
         """Show what the engine has reported."""
         event = reported.event
-        taken = self.turns.take(event)
+        outcome = self.turns.handle(event)
         if isinstance(event, TextEvent):
             self._show_growth(event)
         elif isinstance(event, events.ModelLoaded):
-            await self.show_model(event, taken.is_new)
+            await self.show_model(event, outcome.is_new)
             self._tell_of_server(event)
             self.note_model()
         elif isinstance(event, events.GenerationFailed):
-            self._show_failure(event, taken.is_as_before)
+            self._show_failure(event, outcome.is_restored)
         elif isinstance(event, events.PromptStopped):
-            self._show_stop(taken.is_as_before)
+            self._show_stop(outcome.is_restored)
         elif isinstance(event, events.PromptRefused):
-            self._give_back(event, taken)
+            self._give_back(event, outcome)
         elif isinstance(event, events.GenerationFinished):
             self._finish_reply(event)
         elif isinstance(event, events.AnswersBegun):
@@ -306,7 +306,7 @@ class ChatScreen(Sending, ModelFlow):
         elif isinstance(event, events.ThoughtGenerated):
             self.growing_reply().think(event.text)
         elif isinstance(event, events.ThinkingFinished):
-            self.growing_reply().finish_thinking(self.turns.growing.thinking)
+            self.growing_reply().finish_thinking(self.turns.thinking)
         self.turns.save_partial()  # written by the keeper before the screen is drawn
 
     def _finish_reply(self, event: events.GenerationFinished) -> None:
@@ -345,9 +345,9 @@ class ChatScreen(Sending, ModelFlow):
         self.end_turn()
         return view
 
-    def _show_failure(self, event: events.GenerationFailed, is_as_before: bool) -> None:
+    def _show_failure(self, event: events.GenerationFailed, is_restored: bool) -> None:
         """Say why there is no reply, or only half of one; the chat goes on."""
-        if is_as_before:
+        if is_restored:
             consequence = " (the conversation is as it was)"
         else:
             consequence = " (/regen asks again)"
@@ -355,14 +355,14 @@ class ChatScreen(Sending, ModelFlow):
             self._end_reply()
             consequence = ""
         else:
-            self._end_unanswered(is_as_before)
+            self._end_unanswered(is_restored)
         self.note(f"{event.reason}{consequence}", is_error=True)
         self.ask_next()
 
-    def _show_stop(self, is_as_before: bool) -> None:
+    def _show_stop(self, is_restored: bool) -> None:
         """Say that the question stays unanswered, or the conversation as it was."""
-        self._end_unanswered(is_as_before)
-        if is_as_before:
+        self._end_unanswered(is_restored)
+        if is_restored:
             self.note("stopped before anything new came; the conversation is as it was")
         else:
             self.note(
@@ -371,12 +371,12 @@ class ChatScreen(Sending, ModelFlow):
             )
         self.ask_next()
 
-    def _give_back(self, event: events.PromptRefused, taken: TurnOutcome) -> None:
+    def _give_back(self, event: events.PromptRefused, outcome: TurnOutcome) -> None:
         """Return a message that does not fit to where it came from."""
         needed = figures.count(event.needed_tokens)
         n_ctx = figures.count(event.n_ctx)
         if isinstance(self.asked, ToolView):
-            self._end_unanswered(taken.is_as_before)
+            self._end_unanswered(outcome.is_restored)
             self.note(
                 f"the tools' results need {needed} tokens; the context holds {n_ctx}", is_error=True
             )
@@ -387,13 +387,13 @@ class ChatScreen(Sending, ModelFlow):
         self.keep_replaced()
         if edited is not None:
             self._take_edit_back(edited)
-        elif not taken.given_back:  # it stood there before, and stays
-            self._end_unanswered(taken.is_as_before)
+        elif not outcome.returned_text:  # it stood there before, and stays
+            self._end_unanswered(outcome.is_restored)
         else:
             if asked is not None:
                 asked.mark("not sent")
             self.part_joined()
-            self.prompt.give_back(taken.given_back)
+            self.prompt.give_back(outcome.returned_text)
         self.asked = None
         model = self.turns.model
         if model is not None and model.context_may_grow:
@@ -507,7 +507,7 @@ class ChatScreen(Sending, ModelFlow):
         if reply is None or not self.turns.is_calling:
             return
         if self.turns.conversation.n_rounds >= MOST_ROUNDS:
-            self.turns.leave_unanswered()
+            self.turns.end_without_reply()
             self.note(TOO_MANY_ROUNDS)
             self.ask_next()
         else:

@@ -163,7 +163,7 @@ class Sending(MessageActions):
             self.transcript.waiting.append(view)
         else:
             self.show_asked(self.transcript.add_user(text, folded))
-        return admission in (Admission.ASKED, Admission.QUEUED)
+        return admission in (Admission.SENT, Admission.QUEUED)
 
     async def _run_command(self, word: str, argument: str) -> None:
         action = find_command(word)
@@ -197,7 +197,7 @@ class Sending(MessageActions):
 
     def ask_next(self) -> None:
         """The engine may be free: ask what waits longest."""
-        if self.turns.ask_next():
+        if self.turns.send_next():
             asked = self.transcript.waiting.popleft()
             asked.mark("")
             self.show_asked(asked)

@@ -42,7 +42,7 @@ class Engine:
         """Take in what has come, and return it."""
         drained = self.bridge.drain()
         for event in drained:
-            self.turns.take(event)
+            self.turns.handle(event)
         return drained
 
     def until(self, condition: Callable[[], object]) -> None:

@@ -56,7 +56,7 @@ def test_the_time_of_a_reply_adds_up_from_sending_to_the_end(engine, script):
     engine.load()
     sent_s = script.clock()
     script.clock.advance(3.0)
-    engine.turns._begin("one two", asked_s=sent_s)
+    engine.turns._ask("one two", sent_s=sent_s)
     engine.wait_for(GenerationFinished)
     engine.until(lambda: engine.bridge.figures.last_reply)
     spent = engine.bridge.figures.last_reply

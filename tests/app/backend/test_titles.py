@@ -39,7 +39,7 @@ def test_a_title_costs_the_conversation_nothing(engine: Engine) -> None:
     chat = engine.script.opened[-1].chats[-1]
     held = list(engine.session.tokens)
     messages = list(chat.messages)
-    assert engine.bridge.write_title(engine.turns._held(), "7")
+    assert engine.bridge.write_title(engine.turns.answered_request(), "7")
     assert engine.wait_for(TitleWritten) == TitleWritten("7", "Capital of Peru")
     engine.idle()
     assert (engine.session.tokens, chat.messages, chat.thinking) == (held, messages, ThinkingMode())
@@ -52,7 +52,7 @@ def test_it_is_broken_off_at_once_when_something_is_asked(engine: Engine, script
     ask(engine)
     held = list(engine.session.tokens)
     script.token_gate = gate = Gate()
-    assert engine.bridge.write_title(engine.turns._held(), "7")
+    assert engine.bridge.write_title(engine.turns.answered_request(), "7")
     assert gate.waiting.wait(PATIENCE_S)
     assert not engine.bridge.status.is_busy
     # the gate stays shut: only a cancel gets the engine out of it
@@ -76,7 +76,7 @@ def test_none_is_begun_where_it_would_cost_too_much(
     if why == "rewritten":  # as by a template that leaves out thoughts
         engine.session.tokens[-2] += 1
     n_replies = len(engine.session.samplings)
-    assert engine.bridge.write_title(engine.turns._held(), "7")
+    assert engine.bridge.write_title(engine.turns.answered_request(), "7")
     engine.idle()
     assert len(engine.session.samplings) == n_replies
     assert not [one for one in engine.messages if isinstance(one, TitleWritten)]

@@ -111,7 +111,7 @@ def test_a_stop_before_the_reply_begins_is_not_forgotten(
     events = opened(talk).ask("first")
     talk.stop()
     assert isinstance(list(events)[-1], PromptStopped)
-    assert not talk.is_as_before
+    assert not talk.is_restored
     script.prefill_gate.open()
     assert answer(talk.regenerate()) == "one."
 
@@ -150,7 +150,7 @@ def test_what_fails_leaves_what_it_would_have_replaced(talk: HeadlessChat, scrip
     (failed,) = list(talk.regenerate())
     assert isinstance(failed, GenerationFailed)
     assert failed.error is script.prefill_error
-    assert talk.is_as_before
+    assert talk.is_restored
     assert texts(talk) == ["first", "one."]
 
 

@@ -317,7 +317,7 @@ def test_off_is_the_default_and_off_ends_what_runs(chats: Callable[..., Chat]) -
     assert len(chat.calls_of("two")) == 1
     assert chat.box.obey("") == "own: on, echo"
     chat.box.obey("off own")
-    chat.turns.leave_unanswered()
+    chat.turns.end_without_reply()
     assert chat.calls_of("three") == ()
     assert not chat.servers[0].is_running
 

@@ -1,0 +1,96 @@
+"""State of one running turn, and the snapshot that undoes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from app.backend.reply_text import ReplyCollector
+from app.conversations.conversation import ChatMessage, Conversation
+from app.session import events
+from app.session.request import Continuation
+from app.text.record import record
+
+
+@record
+class Snapshot:
+    """Parts of a conversation that a turn changes."""
+
+    messages: tuple[ChatMessage, ...]
+    n_dropped: int
+    is_cut_off: bool
+
+    @classmethod
+    def of(cls, conversation: Conversation) -> Snapshot:
+        """Return a snapshot of a conversation."""
+        return cls(tuple(conversation.messages), conversation.n_dropped, conversation.is_cut_off)
+
+    def restore(self, conversation: Conversation) -> None:
+        """Undo all changes since the snapshot, except that turns left the context."""
+        conversation.messages[:] = self.messages
+        conversation.n_dropped = max(self.n_dropped, conversation.n_dropped)
+        conversation.is_cut_off = self.is_cut_off
+
+
+@dataclass
+class AnswerSet:
+    """Several replies to one message that are written together."""
+
+    n: int
+    finished: dict[int, events.GenerationFinished] = field(default_factory=dict)
+    """Final events by index of the reply; a reply that never began has none."""
+
+    def __post_init__(self) -> None:
+        self.replies = [ReplyCollector() for _ in range(self.n)]
+
+    def add(self, index: int, event: events.Event) -> None:
+        """Take in an event of one reply."""
+        match event:
+            case (
+                events.TextGenerated()
+                | events.ThoughtGenerated()
+                | events.ThinkingFinished()
+                | events.ReplyReopened()
+            ):
+                self.replies[index].take(event)
+            case events.GenerationFinished():
+                self.finished[index] = event
+            case events.GenerationFailed(broken_off=partial) if partial is not None:
+                self.finished[index] = partial
+
+
+@dataclass
+class Running:
+    """A turn from sending its message to the end of its reply."""
+
+    snapshot: Snapshot
+    """The conversation before the turn."""
+    sent_text: str | None = None
+    """Text that the user sent; None if the question was in the conversation before."""
+    replaced: ChatMessage | None = None
+    """First message that the turn replaces; None for a new question."""
+    continuation: Continuation | None = None
+    """Reply that the turn continues; None if it begins a reply."""
+    joined: ChatMessage | None = None
+    """Unanswered message of an earlier run that was sent with this one."""
+    answers: AnswerSet | None = None
+    """Replies that are written together; None if there is only one."""
+    reply: ReplyCollector = field(default_factory=ReplyCollector)
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether the reply continues from text that the user changed."""
+        return self.continuation is not None and self.continuation.edited is not None
+
+    @property
+    def continued(self) -> ChatMessage | None:
+        """Reply that goes on unchanged; None if there is none."""
+        if self.continuation is None or self.is_edited:
+            return None
+        return self.replaced
+
+    @property
+    def saved_reply(self) -> ReplyCollector:
+        """Reply to save while it is written: the first if there are several."""
+        if self.answers is not None:
+            return self.answers.replies[0]
+        return self.reply
