@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.cache.cached_tokens import common_prefix
-from engine.plan.buffers import FEW_COLUMNS
+from engine.plan.buffers import SMALL_BATCH_TOKENS
 
 if TYPE_CHECKING:
     from engine.pipeline import Logits, Pipeline
@@ -202,7 +202,7 @@ class Batch:
     def _take_step(self, n_threads: int) -> None:
         """Compute what is asked for, holding the lock before and after."""
         self._awaited &= self._steps.keys()
-        asked = sorted(self._steps, key=self._numbers.__getitem__)[:FEW_COLUMNS]
+        asked = sorted(self._steps, key=self._numbers.__getitem__)[:SMALL_BATCH_TOKENS]
         steps = {one: self._steps.pop(one) for one in asked}
         self.n_steps = self.n_steps + 1
         self.n_tokens = self.n_tokens + len(asked)

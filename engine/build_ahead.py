@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from engine.ahead import CompiledKernel, Target
 
-OPERATIONS = "embed", "matvec", "few", "matmul"
+OPERATIONS = "embed", "matvec", "small_batch", "matmul"
 WRITE_EVERY = 40
 """Kernels after which a pack is written, for a build that is stopped."""
 HELPERS = {

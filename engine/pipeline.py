@@ -24,15 +24,15 @@ from engine.machine.topology import last_cache_bytes
 from engine.models import load_architecture
 from engine.models.decoder import Decoder, Part
 from engine.models.steps import product
-from engine.plan.buffers import FEW_COLUMNS, WIDEST_BLOCK, Buffers
+from engine.plan.buffers import SMALL_BATCH_TOKENS, WIDEST_BLOCK, Buffers
 from engine.plan.compilation import ProgressCallback, compile_kernels
 from engine.plan.dequantise import fill
 from engine.plan.lookahead import FROM_MEMORY, Reading, ahead_of
 from engine.plan.plan import (
     BLOCK,
     DECODE,
-    FEW,
     ROW_WORDS,
+    SMALL_BATCH,
     Lane,
     Operation,
     Plan,
@@ -67,14 +67,15 @@ class _Kind:
 
     Attributes:
         columns: tokens of a walk; 0 for as many as a block has.
-        products: kernels of its matrix products; the head of one token has those of decode.
+        batch: ``DECODE``, ``SMALL_BATCH`` or ``BLOCK``, which decides the kernels of its matrix
+            products; the head of one token has those of decode.
         part: of the layers; None for a head alone.
         n_logits: tokens that get logits.
         embeds: whether every token's vector after the last norm is left, instead of logits.
     """
 
     columns: int
-    products: str
+    batch: str
     part: Part | None
     n_logits: int = 0
     embeds: bool = False
@@ -82,7 +83,7 @@ class _Kind:
 
 PLANS = {
     "decode": _Kind(1, DECODE, Part.ALL, 1),
-    "small batch": _Kind(FEW_COLUMNS, FEW, Part.STORED),
+    "small batch": _Kind(SMALL_BATCH_TOKENS, SMALL_BATCH, Part.STORED),
     "small batch last": _Kind(1, DECODE, Part.LAST, 1),
     "block": _Kind(0, BLOCK, Part.STORED),
     "block last": _Kind(1, BLOCK, Part.LAST, 1),
@@ -94,7 +95,7 @@ EMBEDDING_PLANS = {VECTORS: _Kind(0, BLOCK, Part.ALL, embeds=True)}
 ``WIDEST_BLOCK`` tokens; others, ``vectors 2`` and so on, are for as many times more, and written
 when they are first asked for."""
 MORE_PLANS = {
-    "verify": _Kind(FEW_COLUMNS, FEW, Part.ALL, FEW_COLUMNS),
+    "verify": _Kind(SMALL_BATCH_TOKENS, SMALL_BATCH, Part.ALL, SMALL_BATCH_TOKENS),
     "whole block": _Kind(0, BLOCK, Part.ALL),
     "head": _Kind(1, DECODE, None, 1),
     "heads": _Kind(HEAD_TOKENS, BLOCK, None, HEAD_TOKENS),
@@ -126,7 +127,7 @@ class Pipeline:
         config: the model's shape, with the ropes of this context.
         columns: tokens of the widest prefill block.
         logits: (vocab_size,) float32, overwritten by every ``last``, ``head`` and ``decode``.
-        every_logits: (``FEW_COLUMNS``, vocab_size) float32, overwritten by every ``verify``.
+        every_logits: (``SMALL_BATCH_TOKENS``, vocab_size) float32, overwritten by every ``verify``.
         memory: what the layers remember.
         rotations: how each rope turns keys by their positions; found once, so that asking never
             reads the map.
@@ -169,7 +170,7 @@ class Pipeline:
         self._step = Memory(STEP_BYTES)
         self._last = Memory(STEP_BYTES)
         self._all = Memory(STEP_BYTES)
-        self._next_ids = Memory(4 * FEW_COLUMNS)
+        self._next_ids = Memory(4 * SMALL_BATCH_TOKENS)
         n_parts = -(-self.columns // WIDEST_BLOCK)
         self._parts = Memory(STEP_BYTES * n_parts)
         self._part_words = self._parts.array(np.int64, (n_parts, STEP_BYTES // 8))
@@ -183,7 +184,9 @@ class Pipeline:
         self._scratch: Memory = Memory(each * n_threads) if peer is None else peer._scratch
         self._scratch_each = each
         self.logits = self._buffers.vector("logits", config.vocab_size, 1).array()[0]
-        self.every_logits = self._buffers.vector("logits", config.vocab_size, FEW_COLUMNS).array()
+        self.every_logits = self._buffers.vector(
+            "logits", config.vocab_size, SMALL_BATCH_TOKENS
+        ).array()
         self._kept: list[_Walkable] = []
         self._reading = FROM_MEMORY
         self.plans = self._compose(weights)
@@ -223,7 +226,7 @@ class Pipeline:
                 self._parts.address, self._parts.address + n_parts * STEP_BYTES, STEP_BYTES
             )
         plan = Plan(step.address, columns, scratch, self._room, lanes, parts)
-        plan.products = kind.products
+        plan.batch = kind.batch
         plan.adapt(weights.low_ranks, self._buffers)
         d = Decoder(
             plan,
@@ -238,7 +241,7 @@ class Pipeline:
         if kind.part is not None:
             architecture.compose(d)
         if kind.n_logits == 1:
-            plan.products = DECODE
+            plan.batch = DECODE
         if kind.n_logits or kind.embeds:
             architecture.head(d)
         if weights.streamed:
@@ -332,21 +335,21 @@ class Pipeline:
         self._set_step([token], pos)
         return self._walk("decode", n_threads)
 
-    def store(self, tokens: Sequence[int], pos: int, n_threads: int, is_few: bool) -> bool:
+    def store(self, tokens: Sequence[int], pos: int, n_threads: int, is_small_batch: bool) -> bool:
         """Compute what layers remember of up to ``columns`` tokens from a position on; False if
         cancelled.
 
         Args:
-            is_few: compute up to ``FEW_COLUMNS`` tokens, bit for bit as one at a time, reading
-                weights once.
+            is_few: compute up to ``SMALL_BATCH_TOKENS`` tokens, bit for bit as one at a time,
+                reading weights once.
         """
         self._set_step(tokens, pos)
-        return self._walk("small batch" if is_few else "block", n_threads)
+        return self._walk("small batch" if is_small_batch else "block", n_threads)
 
-    def last(self, n_threads: int, is_few: bool) -> bool:
+    def last(self, n_threads: int, is_small_batch: bool) -> bool:
         """Compute the logits of the last token of ``store``, which was called in the same way;
         False if cancelled."""
-        return self._walk("small batch last" if is_few else "block last", n_threads)
+        return self._walk("small batch last" if is_small_batch else "block last", n_threads)
 
     def verify(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
         """Compute a few tokens and the logits of them all in one walk, each to the bit as alone;
@@ -361,13 +364,14 @@ class Pipeline:
 
         Args:
             name: of these pipelines in this order, until ``forget_together``.
-            steps: pipeline -> (token, position); at most ``FEW_COLUMNS``, peers or this one itself.
+            steps: pipeline -> (token, position); at most ``SMALL_BATCH_TOKENS``, peers or this one
+                itself.
 
         Returns:
             (n, vocab_size) float32, in their order, overwritten by the next walk; None if
             cancelled.
         """
-        ids = self._next_ids.array(np.int32, (FEW_COLUMNS,))
+        ids = self._next_ids.array(np.int32, (SMALL_BATCH_TOKENS,))
         words = self._all.array(np.int64, (STEP_BYTES // 8,))
         for at, (one, (token, pos)) in enumerate(steps.items()):
             one._set_step([token], pos)

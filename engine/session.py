@@ -21,7 +21,7 @@ from engine.generation import SWITCH_INTERVAL, GeneratedToken, Generation, Steps
 from engine.kernels.entries import run
 from engine.kernels.records import LOGITS
 from engine.pipeline import HEAD_TOKENS, Logits
-from engine.plan.buffers import FEW_COLUMNS
+from engine.plan.buffers import SMALL_BATCH_TOKENS
 from engine.plan.profile import PhaseTime, Profile
 from engine.sampling.choosing import TokenChooser
 from engine.sampling.constraint import Constraint
@@ -274,7 +274,7 @@ class Session:
             block = checked[done : min(end, first) if done < first else end]
             self.memory.extend(pos + len(block))
             if done < first:
-                self._run(self._pipeline.store(block, pos, n_threads, is_few=False))
+                self._run(self._pipeline.store(block, pos, n_threads, is_small_batch=False))
             else:
                 self._run(self._pipeline.whole_block(block, pos, n_threads))
             self._grow(block, None)
@@ -319,7 +319,7 @@ class Session:
         back with ``truncate``.
 
         Args:
-            ids: one to ``engine.plan.buffers.FEW_COLUMNS`` token ids.
+            ids: one to ``engine.plan.buffers.SMALL_BATCH_TOKENS`` token ids.
 
         Returns:
             Logits, (n, vocab_size) float32, bit-identical to feeding the tokens one by one.
@@ -329,8 +329,8 @@ class Session:
         """
         self._begin()
         checked = self._check_ids(ids)
-        if len(checked) > FEW_COLUMNS:
-            raise EngineError(f"at most {FEW_COLUMNS} tokens are verified at once")
+        if len(checked) > SMALL_BATCH_TOKENS:
+            raise EngineError(f"at most {SMALL_BATCH_TOKENS} tokens are verified at once")
         self.memory.extend(self.length + len(checked))
         with self._turn():
             rows = self._verified(checked, self.model.threads)
@@ -520,7 +520,8 @@ class Session:
         return rows[1:]
 
     def accept_guess(self, token: int, logits: Logits) -> None:
-        """Keep a guess that was chosen, with the logits that ``advance_with_guesses`` returned for it."""
+        """Keep a guess that was chosen, with the logits that ``advance_with_guesses`` returned for
+        it."""
         if self._cancelled.is_set():
             self.finish_reason = "cancelled"
         else:
@@ -695,8 +696,8 @@ class Session:
     def end_profile(self) -> dict[str, list[PhaseTime]]:
         """Stop timing; returns the phases of ``"decode"``, and of the plans of prompts.
 
-        Those are ``"few"`` and ``"block"``, and ``"few last"`` and ``"block last"`` for a prompt's
-        last token.
+        Those are ``"small batch"`` and ``"block"``, and ``"small batch last"`` and ``"block last"``
+        for a prompt's last token.
         """
         phases = self.read_profile()
         self._pipeline.profile = {}
@@ -784,8 +785,8 @@ class Session:
         """
         pos = len(self._tokens)
         self.memory.extend(pos + len(ids))
-        is_few = len(ids) <= SMALL_BATCH_LIMIT and not is_prompt
-        if is_few:
+        is_small_batch = len(ids) <= SMALL_BATCH_LIMIT and not is_prompt
+        if is_small_batch:
             n_threads = self.model.threads
         else:
             n_threads = self.model.prefill_threads
@@ -808,11 +809,11 @@ class Session:
         self, ids: list[int], every: bool, ends: bool, is_prompt: bool, n_threads: int
     ) -> list[Logits]:
         pos = len(self._tokens)
-        is_few = len(ids) <= SMALL_BATCH_LIMIT and not is_prompt
+        is_small_batch = len(ids) <= SMALL_BATCH_LIMIT and not is_prompt
         if len(ids) == 1 and not is_prompt:
             self._run(self._pipeline.decode(ids[0], pos, n_threads))
             rows = [self._finite_logits()]
-        elif is_few and every:
+        elif is_small_batch and every:
             rows = self._verified(ids, n_threads)
         elif every:
             self._run(self._pipeline.whole_block(ids, pos, n_threads))
@@ -821,10 +822,10 @@ class Session:
                 self._run(self._pipeline.head(column, n_threads))
                 rows.append(self._finite_logits())
         else:
-            self._run(self._pipeline.store(ids, pos, n_threads, is_few))
+            self._run(self._pipeline.store(ids, pos, n_threads, is_small_batch))
             rows = []
             if ends:
-                self._run(self._pipeline.last(n_threads, is_few))
+                self._run(self._pipeline.last(n_threads, is_small_batch))
                 rows = [self._finite_logits()]
         return rows
 

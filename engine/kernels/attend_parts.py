@@ -7,7 +7,14 @@ nothing.
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.attention import HAS_ROOM, first_seen, places, row_bytes, take_query, weigh
+from engine.kernels.attention import (
+    HAS_MANY_REGISTERS,
+    first_seen,
+    places,
+    row_bytes,
+    take_query,
+    weigh,
+)
 from engine.kernels.attention_sizes import ROWS, SCORE_ROW_BYTES
 from engine.kernels.records import ATTENTION_CHUNK as CHUNK
 from engine.kernels.records import CACHE as F
@@ -40,9 +47,9 @@ def four(load, at, scales, i, apart):
     return a, b, c, d
 
 
-FEW, MANY = (two, four) if HAS_ROOM else (one, two)
+NARROW_TILE, WIDE_TILE = (two, four) if HAS_MANY_REGISTERS else (one, two)
 """Registers side by side for three heads or more, and for one or two."""
-N_FEW, N_MANY = (2, 4) if HAS_ROOM else (1, 2)
+N_NARROW, N_WIDE = (2, 4) if HAS_MANY_REGISTERS else (1, 2)
 
 
 @inner
@@ -114,9 +121,9 @@ def multiply_heads(
         rows = (address + h * row_bytes, row_bytes)
         to = out + h * out_row_bytes
         if taken == 6:
-            sums = no_sums(zero, 6, N_FEW)
+            sums = no_sums(zero, 6, N_NARROW)
             multiply_rows(
-                FEW,
+                NARROW_TILE,
                 load,
                 sums,
                 rows,
@@ -131,9 +138,9 @@ def multiply_heads(
                 out_row_bytes,
             )
         elif taken == 5:
-            sums = no_sums(zero, 5, N_FEW)
+            sums = no_sums(zero, 5, N_NARROW)
             multiply_rows(
-                FEW,
+                NARROW_TILE,
                 load,
                 sums,
                 rows,
@@ -148,9 +155,9 @@ def multiply_heads(
                 out_row_bytes,
             )
         elif taken == 4:
-            sums = no_sums(zero, 4, N_FEW)
+            sums = no_sums(zero, 4, N_NARROW)
             multiply_rows(
-                FEW,
+                NARROW_TILE,
                 load,
                 sums,
                 rows,
@@ -165,9 +172,9 @@ def multiply_heads(
                 out_row_bytes,
             )
         elif taken == 3:
-            sums = no_sums(zero, 3, N_FEW)
+            sums = no_sums(zero, 3, N_NARROW)
             multiply_rows(
-                FEW,
+                NARROW_TILE,
                 load,
                 sums,
                 rows,
@@ -182,9 +189,9 @@ def multiply_heads(
                 out_row_bytes,
             )
         elif taken == 2:
-            sums = no_sums(zero, 2, N_MANY)
+            sums = no_sums(zero, 2, N_WIDE)
             multiply_rows(
-                MANY,
+                WIDE_TILE,
                 load,
                 sums,
                 rows,
@@ -199,9 +206,9 @@ def multiply_heads(
                 out_row_bytes,
             )
         else:
-            sums = no_sums(zero, 1, N_MANY)
+            sums = no_sums(zero, 1, N_WIDE)
             multiply_rows(
-                MANY,
+                WIDE_TILE,
                 load,
                 sums,
                 rows,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.attention import (
-    HAS_ROOM,
+    HAS_MANY_REGISTERS,
     begin_joined,
     first_seen,
     join_chunk,
@@ -31,7 +31,7 @@ from engine.simd.tile_sums import add_products, no_sums, store_sums
 
 KEYS = 2 * vec.LANES
 """Positions, or elements of values, of a tile: two registers."""
-TILE_ROWS = 6 if HAS_ROOM else 3
+TILE_ROWS = 6 if HAS_MANY_REGISTERS else 3
 """Queries of a tile."""
 
 
@@ -60,7 +60,7 @@ class Rows(NamedTuple):
 
 
 @inner
-def room_of(op, thread):
+def scratch_of(op, thread):
     """Share the thread's scratch."""
     head_dim = vec.load_i64(op + F.head_dim)
     query_bytes = 4 * head_dim
@@ -239,7 +239,7 @@ def attend_tokens(cache, op, thread, n_threads):
     The record names a range of KV heads, so that one operation stays short.
     """
     step = vec.load_i64(op + F.step)
-    room = room_of(op, thread)
+    room = scratch_of(op, thread)
     n_tokens, start_pos = vec.load_words(step, (STEP.n_tokens, STEP.start_pos))
     group = vec.load_i64(op + F.n_heads) // vec.load_i64(op + F.n_kv_heads)
     # a step of 0 would raise

@@ -23,7 +23,7 @@ from engine.simd.tile_sums import zero_unless_above
 
 MASKED = -3e38
 UNSCALED = 1 << 20
-HAS_ROOM = HAS_ARM64 or "avx" in FEATURES
+HAS_MANY_REGISTERS = HAS_ARM64 or "avx" in FEATURES
 """Whether registers hold the sums of six queries by sixteen keys."""
 
 

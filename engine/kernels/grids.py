@@ -24,7 +24,7 @@ from engine.kernels import matmul as tiles_of_bytes
 from engine.kernels import matmul_wide as tiles_of_words
 from engine.kernels.matmul import store_scales_of_16
 from engine.kernels.matmul_wide import store_scaled, tiles_signed_k
-from engine.kernels.matvec import leaving, rows_in_order, rows_with_few
+from engine.kernels.matvec import leaving, rows_in_order, rows_with_small_batch
 from engine.kernels.matvec_k import UnitPhases, row_of_units
 from engine.kernels.records import SUMS_K_BYTES
 from engine.kernels.tiles import NARROW, WIDE
@@ -310,5 +310,5 @@ def grid_type(module, block_bytes, kind, scale_of, prepare, weights, d_of):
     one, two, four = (
         row_of_units(n, phases, prepare, prepare_next, unit, 32, block_bytes) for n in (1, 2, 4)
     )
-    rows = rows_in_order(one, is_few=False), rows_with_few(one, two, four)
+    rows = rows_in_order(one, is_small_batch=False), rows_with_small_batch(one, two, four)
     return type_kernels(module, 256, block_bytes, dequantize, rows, unpack_row, tiles_signed_k(16))

@@ -10,7 +10,7 @@ from engine.jit import inner, kernel
 from engine.kernels.records import COUNTER_BYTES, EACH, EACH_BYTES, EXPERT, EXPERT_BYTES
 from engine.kernels.records import GROUP as F
 from engine.kernels.share import n_tokens_of
-from engine.kernels.tiles import COLUMNS_AT_ONCE
+from engine.kernels.tiles import TILE_TOKENS
 
 
 @inner
@@ -44,7 +44,7 @@ def group_tokens(op, thread, n_threads):
     if thread == 0:
         ids, columns, counts = vec.load_words(op, (F.ids, F.columns, F.room))
         n_experts, table = vec.load_words(op, (F.n_experts, F.table))
-        pad = min(vec.load_i64(op + F.pad), COLUMNS_AT_ONCE)
+        pad = min(vec.load_i64(op + F.pad), TILE_TOKENS)
         n_chosen = n_tokens_of(op) * vec.load_i64(op + F.n_used)
         count_tokens(ids, n_chosen, n_experts, counts)
         n_entries = 0

@@ -29,7 +29,7 @@ from engine.kernels.rows import (
     store_floats,
 )
 from engine.kernels.tiles import HIGH_DIGITS, TILE_BYTES, TILE_SUMS, Tiles, bytes_at, each_columns
-from engine.machine.level import FOURS_OFFSET, SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
+from engine.machine.level import FOURS_OFFSET, SIXTEEN_ROWS, SIXTEEN_TOKENS, SUMS_FOURS
 
 ROW_SCALES = 256
 ROW_MINIMA = 320
@@ -402,7 +402,7 @@ def sixteen_columns_k(scaling):
 def tiles_of_bytes(n_products, group, scaling_of):
     """``tiles_k`` of weights that need four products at a time."""
     scaling = scaling_of(group)
-    if SIXTEEN_COLUMNS:
+    if SIXTEEN_TOKENS:
         return Tiles(sixteen_columns_k(scaling), split_groups(group))
     return Tiles(four_columns_k(sum_by_fours, n_products, group, scaling))
 

@@ -22,7 +22,7 @@ from engine.kernels.rows import (
     store_floats,
 )
 from engine.kernels.tiles import TILE_BYTES, TILE_SUMS, Tiles, bytes_at, each_columns, leave_tile
-from engine.machine.level import SIXTEEN_COLUMNS, SIXTEEN_ROWS, SUMS_FOURS
+from engine.machine.level import SIXTEEN_ROWS, SIXTEEN_TOKENS, SUMS_FOURS
 
 ROW_D = 256
 ROW_M = 288
@@ -126,7 +126,7 @@ def lowered_by(offset):
         more = dot_pairs(splat_pair(-offset, 0), pairs_of_bytes(broadcast_4(sums)))
         return scaled(scales, vec.add(t, more), sums)
 
-    return (lower_tile, scaled) if SIXTEEN_COLUMNS else (leave_tile, value)
+    return (lower_tile, scaled) if SIXTEEN_TOKENS else (leave_tile, value)
 
 
 @inner
@@ -230,5 +230,5 @@ def tiles_32(sum_block, scaling):
     """
     finish, value = scaling
     return Tiles(
-        sixteen_columns_32(value) if SIXTEEN_COLUMNS else four_columns_32(sum_block, value), finish
+        sixteen_columns_32(value) if SIXTEEN_TOKENS else four_columns_32(sum_block, value), finish
     )

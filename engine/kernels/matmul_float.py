@@ -5,8 +5,8 @@ A tile takes 64 weights of a row, widened to f32: 256 bytes.
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matvec_float import matvec_and_few_float
-from engine.kernels.tiles import COLUMNS_AT_ONCE, Tiles, each_columns
+from engine.kernels.matvec_float import row_kernels_float
+from engine.kernels.tiles import TILE_TOKENS, Tiles, each_columns
 from engine.kernels.type_kernels import type_kernels
 
 TILE_COLS = 64
@@ -69,7 +69,7 @@ def columns_float(view, tile, y, c, i, n_live, acc, room):
     """Add the products of a tile with the columns from c on, four at a time."""
     _, _, _, n_cols, _ = view
     zero = vec.splat_f32x8(0.0)
-    for n in range(0, COLUMNS_AT_ONCE, 4):
+    for n in range(0, TILE_TOKENS, 4):
         t = (zero, zero, zero, zero), (zero, zero, zero, zero)
         for k in range(n_live):
             t = add_products(tile + 64 * k, y + 4 * (n * n_cols + k), 4 * n_cols, t)
@@ -98,5 +98,5 @@ def float_type(module, load8, load1, item_bytes):
     def dequantize(source, out):
         vec.store_f32(out, load1(source))
 
-    rows = matvec_and_few_float(load8, load1, item_bytes)
+    rows = row_kernels_float(load8, load1, item_bytes)
     return type_kernels(module, 1, item_bytes, dequantize, rows, unpack_row, TILES_FLOAT)

@@ -103,7 +103,7 @@ def claim(op, thread, n_threads, turn):
 
 
 @inner
-def room_of(op, thread):
+def scratch_of(op, thread):
     """Address of a thread's room: scratch memory of its own, for what a row's computation leaves
     and reads again."""
     return vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
@@ -119,7 +119,7 @@ def rows_apart(one, four_rows):
     """
 
     def matvec(op, thread, n_threads):
-        room = room_of(op, thread)
+        room = scratch_of(op, thread)
         turn = 0
         while turn < n_threads:
             apart, first, last, turn = claim(op, thread, n_threads, turn)
@@ -131,13 +131,13 @@ def rows_apart(one, four_rows):
     return matvec
 
 
-def rows_in_order(one, is_few):
-    """Make ``matvec``, or ``few``: all rows with one column, or with those of the step one after
-    the other."""
+def rows_in_order(one, is_small_batch):
+    """Make ``matvec``, or ``small_batch``: all rows with one column, or with those of the step one
+    after the other."""
 
     def rows(op, thread, n_threads):
-        n_columns = n_tokens_of(op) if is_few else 1
-        room = room_of(op, thread)
+        n_columns = n_tokens_of(op) if is_small_batch else 1
+        room = scratch_of(op, thread)
         turn = 0
         while turn < n_threads:
             first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
@@ -148,18 +148,18 @@ def rows_in_order(one, is_few):
     return rows
 
 
-def rows_with_few(one, two, four):
-    """Make ``few``: all rows with the few columns of the step, a row with all of them before the
-    next row.
+def rows_with_small_batch(one, two, four):
+    """Make ``small_batch``: all rows with the few columns of the step, a row with all of them
+    before the next row.
 
     Args:
         one, two, four: (op, c, row, room) -> None, compute a row with the columns from c on; four,
         or three.
     """
 
-    def few(op, thread, n_threads):
+    def small_batch(op, thread, n_threads):
         n_tokens = n_tokens_of(op)
-        room = room_of(op, thread)
+        room = scratch_of(op, thread)
         turn = 0
         while turn < n_threads:
             first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
@@ -172,7 +172,7 @@ def rows_with_few(one, two, four):
                     else:
                         one(op, c, row, room)
 
-    return few
+    return small_batch
 
 
 def side_by_side(n, phase):
@@ -286,8 +286,8 @@ def row_of_blocks(n, phases):
     return row_with_columns
 
 
-def matvec_and_few(phases):
-    """Make ``matvec`` and ``few``."""
+def row_kernels(phases):
+    """Make ``matvec`` and ``small_batch``."""
     column, clear, add, leave, chunk_bytes, may_overlap = phases
 
     @inner
@@ -316,4 +316,4 @@ def matvec_and_few(phases):
         leave((op, row + 3 * apart), y, a3)
 
     one, two, four = (row_of_blocks(n, phases) for n in (1, 2, 4))
-    return rows_apart(one, four_rows), rows_with_few(one, two, four)
+    return rows_apart(one, four_rows), rows_with_small_batch(one, two, four)

@@ -5,7 +5,7 @@ import numpy as np
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matvec import Phases, clear_sums, finish, leaving, matvec_and_few, rows_in_order
+from engine.kernels.matvec import Phases, clear_sums, finish, leaving, row_kernels, rows_in_order
 from engine.kernels.records import MATMUL as F
 
 
@@ -122,8 +122,8 @@ def columns_32(op, c):
     )
 
 
-def matvec_and_few_32(dot8, dot1, block_bytes, block_size=32):
-    """Make ``matvec`` and ``few``.
+def row_kernels_32(dot8, dot1, block_bytes, block_size=32):
+    """Make ``matvec`` and ``small_batch``.
 
     Args:
         dot8: (block, y, d_y, sums, acc) -> acc, adds 256 weights; d_y and sums are addresses, acc
@@ -157,9 +157,9 @@ def matvec_and_few_32(dot8, dot1, block_bytes, block_size=32):
         may_overlap=True,
     )
 
-    def rows(whole_rows, is_few):
+    def rows(whole_rows, is_small_batch):
         whole_rows = inner(whole_rows)
-        short_rows = inner(rows_in_order(short_row, is_few))
+        short_rows = inner(rows_in_order(short_row, is_small_batch))
 
         def rows_of_any_length(op, thread, n_threads):
             if vec.load_i64(op + F.n_cols) < 256:
@@ -169,5 +169,5 @@ def matvec_and_few_32(dot8, dot1, block_bytes, block_size=32):
 
         return rows_of_any_length
 
-    matvec, few = matvec_and_few(phases)
-    return rows(matvec, is_few=False), rows(few, is_few=True)
+    matvec, small_batch = row_kernels(phases)
+    return rows(matvec, is_small_batch=False), rows(small_batch, is_small_batch=True)

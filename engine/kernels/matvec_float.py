@@ -9,8 +9,8 @@ from engine.kernels.matvec import ask_ahead, claim, finish, rows_in_order
 from engine.kernels.records import MATMUL as F
 
 
-def matvec_and_few_float(load8, load1, item_bytes):
-    """Make ``matvec`` and ``few``, with four accumulators of eight lanes for each row.
+def row_kernels_float(load8, load1, item_bytes):
+    """Make ``matvec`` and ``small_batch``, with four accumulators of eight lanes for each row.
 
     Args:
         load8: (address) -> f32x8.
@@ -76,4 +76,4 @@ def matvec_and_few_float(load8, load1, item_bytes):
             for row in range(first + 4 * apart, last):
                 one(op, 0, row, 0)
 
-    return matvec, rows_in_order(one, is_few=True)
+    return matvec, rows_in_order(one, is_small_batch=True)

@@ -13,9 +13,9 @@ from engine.kernels.matvec import (
     columns_from,
     finish,
     leaving,
-    matvec_and_few,
     places_of,
-    room_of,
+    row_kernels,
+    scratch_of,
     side_by_side,
 )
 from engine.kernels.records import MATMUL as F
@@ -139,9 +139,9 @@ def phases_k(dot, block_bytes, y_bytes=256):
     return Phases(columns_of_k(y_bytes), clear_k, add, leave_k, block_bytes, may_overlap=False)
 
 
-def matvec_and_few_k(dot, block_bytes, y_bytes=256):
-    """Make ``matvec`` and ``few`` of the same."""
-    return matvec_and_few(phases_k(dot, block_bytes, y_bytes))
+def row_kernels_k(dot, block_bytes, y_bytes=256):
+    """Make ``matvec`` and ``small_batch`` of the same."""
+    return row_kernels(phases_k(dot, block_bytes, y_bytes))
 
 
 def rows_in_twos_k(dots, one, block_bytes):
@@ -215,7 +215,7 @@ def rows_in_twos_k(dots, one, block_bytes):
         finish_two(op, row + 2 * apart, row + 3 * apart, a2, a3, low23)
 
     def matvec(op, thread, n_threads):
-        room = room_of(op, thread)
+        room = scratch_of(op, thread)
         turn = 0
         while turn < n_threads:
             apart, first, last, turn = claim(op, thread, n_threads, turn)

@@ -26,8 +26,8 @@ from engine.kernels.matvec_32 import (
     eight_groups,
     fold_i16,
     fold_i16_soon,
-    matvec_and_few_32,
     one_block_i16,
+    row_kernels_32,
 )
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import HAS_ARM64
@@ -224,7 +224,7 @@ def lowered_type(
             vec.store_f32(out + 4 * k, d * (first(block, k) - offset))
             vec.store_f32(out + 4 * (k + 16), d * (last(block, k) - offset))
 
-    rows = matvec_and_few_32(dot8, dot1, block_bytes)
+    rows = row_kernels_32(dot8, dot1, block_bytes)
     tiles = tiles_32(sum_block, lowered_by(offset))
     return type_kernels(module, 32, block_bytes, dequantize, rows, unpack_row, tiles)
 
@@ -266,6 +266,6 @@ def minimum_type(module, block_bytes, weights):
             vec.store_f32(out + 4 * k, d * first(block, k) + m)
             vec.store_f32(out + 4 * (k + 16), d * last(block, k) + m)
 
-    rows = matvec_and_few_32(dot8, dot1, block_bytes)
+    rows = row_kernels_32(dot8, dot1, block_bytes)
     tiles = tiles_32(sum_block, WITH_MINIMUM)
     return type_kernels(module, 32, block_bytes, dequantize, rows, unpack_row, tiles)

@@ -13,7 +13,7 @@ from engine.jit import inner, kernels_of
 from engine.kernels.records import QUANTIZE as F
 from engine.kernels.records import SUMS_K_BYTES, SUMS_OF_32
 from engine.kernels.share import n_tokens_of, share
-from engine.kernels.tiles import COLUMNS_AT_ONCE, SIDE_BY_SIDE
+from engine.kernels.tiles import INTERLEAVED_TOKENS, TILE_TOKENS
 
 
 @inner
@@ -100,15 +100,15 @@ def put_planes_4(q, n, padded, t, k, low, high):
 
 
 @inner
-def in_columns(n, padded, t, k):
-    """Place of value k of token t with ``SIDE_BY_SIDE`` tokens side by side
-    (``buffers.in_columns``)."""
+def interleaved(n, padded, t, k):
+    """Place of value k of token t with ``INTERLEAVED_TOKENS`` tokens side by side
+    (``buffers.interleaved``)."""
     first = k & ~255
-    column = t & (SIDE_BY_SIDE - 1)
+    column = t & (INTERLEAVED_TOKENS - 1)
     return (
         first * padded
         + (t - column) * min(256, n - first)
-        + SIDE_BY_SIDE * (k - first)
+        + INTERLEAVED_TOKENS * (k - first)
         + 4 * column
     )
 
@@ -116,17 +116,17 @@ def in_columns(n, padded, t, k):
 @inner
 def put_in_columns(q, n, padded, t, k, low, high):
     """Write values k to k + 15 of token t, each four next to those of other tokens."""
-    at = q + in_columns(n, padded, t, k)
-    vec.store_four_i8(at, 4 * SIDE_BY_SIDE, low)
-    vec.store_four_i8(at + 8 * SIDE_BY_SIDE, 4 * SIDE_BY_SIDE, high)
+    at = q + interleaved(n, padded, t, k)
+    vec.store_four_i8(at, 4 * INTERLEAVED_TOKENS, low)
+    vec.store_four_i8(at + 8 * INTERLEAVED_TOKENS, 4 * INTERLEAVED_TOKENS, high)
 
 
 @inner
 def put_in_columns_of_words(q, n, padded, t, k, low, high):
     """The same in two bytes each."""
-    at = q + 2 * in_columns(n, padded, t, k)
-    vec.store_four_i16(at, 8 * SIDE_BY_SIDE, low)
-    vec.store_four_i16(at + 16 * SIDE_BY_SIDE, 8 * SIDE_BY_SIDE, high)
+    at = q + 2 * interleaved(n, padded, t, k)
+    vec.store_four_i16(at, 8 * INTERLEAVED_TOKENS, low)
+    vec.store_four_i16(at + 16 * INTERLEAVED_TOKENS, 8 * INTERLEAVED_TOKENS, high)
 
 
 @inner
@@ -176,7 +176,7 @@ def quantize_groups(quantize, group, sums_bytes, in_rows, put):
     def quantize_all(op, thread, n_threads):
         n, x, q, d, sums = vec.load_words(op, (F.n, F.x, F.q, F.d, F.sums))
         n_tokens = n_tokens_of(op)
-        padded = (n_tokens + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
+        padded = (n_tokens + TILE_TOKENS - 1) // TILE_TOKENS * TILE_TOKENS
         first, last = share(n, 256, thread, n_threads)
         for t in range(n_tokens):
             for k in range(first, last, group):

@@ -41,7 +41,7 @@ LOOK_APART = 4
 cache, not the second; four rows at a time that are a quarter of a claim apart, so that memory is
 read in four places."""
 LOOK_FLAGS = LOOK_PAGES | LOOK_NEAR | LOOK_APART
-MOST_COLUMNS_AT_ONCE = 16
+WIDEST_TILE_TOKENS = 16
 """Prefill kernels multiply four columns at once, or sixteen, so every buffer has room for 15 that
 do not exist."""
 MATMUL_SCRATCH_BYTES = 128 << 10
@@ -202,7 +202,7 @@ elements."""
 ADD_POSITIONS = record("step x dim table n_rows")
 """x[(token), dim] += the row of its position in a table of ``n_rows``; those after the last have
 the last."""
-TAKE_COLUMN = record("step x out dim")
+TAKE_TOKEN = record("step x out dim")
 """Copy the step's column of x[(token), dim] to out."""
 PROBE = record("address n_bytes out n_places")
 """Read ``n_bytes`` (a multiple of 4096) and leave something that depends on all of them, per

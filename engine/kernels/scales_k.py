@@ -8,12 +8,12 @@ memory, from where a broadcast costs a load and no shuffle.
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matmul import ROW_D, ROW_DMIN, ROW_MINIMA, ROW_SCALES, minima_scaling, tiles_k
-from engine.kernels.matvec import leaving, row_of_blocks, rows_with_few
+from engine.kernels.matvec import leaving, row_of_blocks, rows_with_small_batch
 from engine.kernels.matvec_k import (
     UnitPhases,
     difference,
-    matvec_and_few_k,
     phases_k,
+    row_kernels_k,
     row_of_units,
     rows_in_twos_k,
 )
@@ -156,8 +156,8 @@ def prepare_here(block, room, i, n_blocks):
 
 def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_of, weight):
     """Make the four kernels of a type: ``embed`` of ``dequantize``, ``matmul`` of ``unpack_row``,
-    and on x86 ``matvec`` of ``dots``, two rows at once, and ``few`` of ``unit``, two sub-blocks for
-    all columns; on ARM64 both of ``dot_by_groups``.
+    and on x86 ``matvec`` of ``dots``, two rows at once, and ``small_batch`` of ``unit``, two
+    sub-blocks for all columns; on ARM64 both of ``dot_by_groups``.
 
     Args:
         n_products: as ``tiles_k`` takes it.
@@ -281,14 +281,14 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
                 vec.store_f32(out + 4 * (32 * j + k), scale * weight(block, j, k) - minimum)
 
     if HAS_ARM64:
-        rows = matvec_and_few_k(dot_by_groups, block_bytes)
+        rows = row_kernels_k(dot_by_groups, block_bytes)
     else:
         one, two = (row_of_blocks(n, phases_k(dot, block_bytes)) for n in (1, 2))
         phases = UnitPhases(
             clear_shared, start_shared, add_shared, fold_shared, leaving(difference_shared)
         )
         four = row_of_units(4, phases, nothing, prepare_here, unit, 64, block_bytes)
-        rows = rows_in_twos_k(dots, one, block_bytes), rows_with_few(one, two, four)
+        rows = rows_in_twos_k(dots, one, block_bytes), rows_with_small_batch(one, two, four)
     return type_kernels(
         module,
         256,

@@ -4,7 +4,7 @@ unsigned bytes."""
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matmul import ROW_D, ROW_MINIMA, ROW_SCALES, offset_scaling, store_half, tiles_k
-from engine.kernels.matvec_k import matvec_and_few_k
+from engine.kernels.matvec_k import row_kernels_k
 from engine.kernels.type_kernels import type_kernels
 
 
@@ -76,5 +76,5 @@ def ternary_type(module, block_bytes, halves):
 
     tiles = tiles_k(32, 32, offset_scaling)
     return type_kernels(
-        module, 256, block_bytes, dequantize, matvec_and_few_k(dot, block_bytes), unpack_row, tiles
+        module, 256, block_bytes, dequantize, row_kernels_k(dot, block_bytes), unpack_row, tiles
     )

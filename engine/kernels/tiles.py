@@ -8,8 +8,8 @@ unpacked once for all tokens. Then come the next 256 weights, and at last the su
 
 In a tile the rows are side by side, ``[group][16 rows][4 bytes]``, so every lane of an accumulator
 is a row: nothing is summed across lanes, and a column's result does not depend on its neighbours.
-Four columns are side by side in the same way (``buffers.in_columns``). Both are for the sake of the
-loads: each broadcast of four activations serves sixteen rows, and what is loaded together comes
+Four columns are side by side in the same way (``buffers.interleaved``). Both are for the sake of
+the loads: each broadcast of four activations serves sixteen rows, and what is loaded together comes
 from one line (PERFORMANCE.md).
 
 A type supplies how a row is unpacked, and a walk that multiplies ready tiles by the columns. A row
@@ -25,9 +25,9 @@ from engine.jit import inner
 from engine.kernels.matvec import each_line
 from engine.kernels.records import MATMUL as F
 from engine.kernels.share import CLAIM_BYTES, claim_rows, n_tokens_of
-from engine.machine.level import HAS_AMX, SIXTEEN_COLUMNS
+from engine.machine.level import HAS_AMX, SIXTEEN_TOKENS
 
-COLUMNS_AT_ONCE, SIDE_BY_SIDE = (16, 1) if SIXTEEN_COLUMNS else (4, 4)
+TILE_TOKENS, INTERLEAVED_TOKENS = (16, 1) if SIXTEEN_TOKENS else (4, 4)
 """Columns that are multiplied at once, and those of them whose activations are side by side, four
 of each."""
 ROWS = 16
@@ -41,10 +41,10 @@ WIDE = 544
 HIGH_DIGITS = ROWS * NARROW
 """Where a tile of the narrow kind has 4096 bytes for the second digits of its weights
 (``matmul_sixteens``)."""
-ROOM_BYTES = 5120 if SIXTEEN_COLUMNS else 256
+ROOM_BYTES = 5120 if SIXTEEN_TOKENS else 256
 """Of sums on the way: int32 of four columns; or twice of sixteen in two digits, and f32 that no one
 reads."""
-TILE_BYTES = HIGH_DIGITS + 4096 if SIXTEEN_COLUMNS else ROWS * WIDE
+TILE_BYTES = HIGH_DIGITS + 4096 if SIXTEEN_TOKENS else ROWS * WIDE
 _ROOM = 8 * WIDE
 _TILES = _ROOM + ROOM_BYTES
 _SUMS = _TILES + TILES * TILE_BYTES
@@ -57,14 +57,14 @@ SCRATCH_BYTES = _SUMS + TILES * TILE_SUMS
 @inner
 def load_columns(op):
     """Where the activations of a step are: (q, d, sums, n_cols, columns rounded up to whole
-    ``COLUMNS_AT_ONCE``)."""
+    ``TILE_TOKENS``)."""
     q, d, sums, n_cols = vec.load_words(op, (F.q, F.d, F.sums, F.n_cols))
     return (
         q,
         d,
         sums,
         n_cols,
-        (n_tokens_of(op) + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE,
+        (n_tokens_of(op) + TILE_TOKENS - 1) // TILE_TOKENS * TILE_TOKENS,
     )
 
 
@@ -72,7 +72,7 @@ def _columns_at(item_bytes):
     @inner
     def place(view, c, i, n_live):
         """Address of the activations of columns c to c + 3 that meet the i-th tile:
-        ``[n_live/4][4 columns][4]``; with ``SIXTEEN_COLUMNS`` of columns c to c + 15,
+        ``[n_live/4][4 columns][4]``; with ``SIXTEEN_TOKENS`` of columns c to c + 15,
         ``[16 columns][n_live]``."""
         q, _, _, _, padded = view
         return q + item_bytes * (256 * i * padded + c * n_live)
@@ -128,7 +128,7 @@ class Tiles(NamedTuple):
 
 
 def each_columns(place, columns):
-    """Make a walk: the products of ready tiles with all columns of the step, ``COLUMNS_AT_ONCE`` at
+    """Make a walk: the products of ready tiles with all columns of the step, ``TILE_TOKENS`` at
     a time.
 
     Args:
@@ -141,7 +141,7 @@ def each_columns(place, columns):
 
     @inner
     def walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room):
-        for c in range(0, n_tokens, COLUMNS_AT_ONCE):
+        for c in range(0, n_tokens, TILE_TOKENS):
             y = vec.rolled(place(view, c, i, n_live))
             for n in range(n_tiles):
                 tile = vec.rolled(tiles + TILE_BYTES * n)
@@ -216,7 +216,7 @@ def matmul_tiles(unpack_row, kind, source_bytes):
 @inner
 def clear_columns(acc, n_tokens):
     """Set the accumulators of all columns to zero, those that pad too."""
-    for c in range((n_tokens + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE):
+    for c in range((n_tokens + TILE_TOKENS - 1) // TILE_TOKENS * TILE_TOKENS):
         at = acc + 4 * ROWS * vec.rolled(c)
         vec.store_f32x8(at, vec.splat_f32x8(0.0))
         vec.store_f32x8(at + 32, vec.splat_f32x8(0.0))

@@ -128,11 +128,11 @@ SIXTEEN_ROWS = HAS_VNNI_512
 """Whether such kernels keep the sums of sixteen rows in one register of 512 bits, instead of eight.
 The results are the same; tests also set it elsewhere."""
 
-SIXTEEN_COLUMNS = HAS_AMX
+SIXTEEN_TOKENS = HAS_AMX
 """Whether prefill multiplies sixteen rows by sixteen columns at once. The results are the same;
 tests also set it elsewhere."""
 
-FOURS_OFFSET = 0 if HAS_ARM64 or SIXTEEN_COLUMNS else -128
+FOURS_OFFSET = 0 if HAS_ARM64 or SIXTEEN_TOKENS else -128
 """Added to signed weights, modulo 256, in such kernels: VNNI multiplies unsigned bytes, ARM64 and
 AMX signed ones."""
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from engine.errors import BrokenModelError
 from engine.kernels.records import MATMUL_SCRATCH_BYTES, STEP
-from engine.kernels.tiles import COLUMNS_AT_ONCE, SIDE_BY_SIDE
+from engine.kernels.tiles import INTERLEAVED_TOKENS, TILE_TOKENS
 from engine.machine.memory import Memory
 from engine.model import Model
-from engine.plan.buffers import FEW_COLUMNS, Activations
+from engine.plan.buffers import SMALL_BATCH_TOKENS, Activations
 from engine.plan.dequantise import dequantised, run
 from engine.plan.plan import Plan
 from engine.quants.base import QUANT_TYPES
@@ -64,7 +64,10 @@ def matmul_error(tensor: Tensor, columns: int) -> float:
     run(plan)
 
     read = x.values(
-        QUANT_TYPES[rows.quant].form(columns <= FEW_COLUMNS), columns, COLUMNS_AT_ONCE, SIDE_BY_SIDE
+        QUANT_TYPES[rows.quant].form(columns <= SMALL_BATCH_TOKENS),
+        columns,
+        TILE_TOKENS,
+        INTERLEAVED_TOKENS,
     )
     wanted = read @ weights.T
     found = out.array()[:columns]

@@ -31,7 +31,7 @@ def routed_feed_forward(
     gate_and_up = _products(d, layer, experts, rows)
     down = d.weight(layer, "ffn_down_exps.weight")
     readers = [weights for weights, *_ in gate_and_up]
-    shared_gate = _score(d, layer, x, readers if plan.one_column else [], experts, routed or x)
+    shared_gate = _score(d, layer, x, readers if plan.is_decode else [], experts, routed or x)
     products = d.buffers.vector("router", experts.n_experts)
     rows.choose(products, d.optional(layer, "exp_probs_b.bias"), _factors(d, layer))
     plan.barrier()

@@ -112,7 +112,7 @@ def embedding(d: Decoder) -> None:
     """
     d.plan.phase = "embedding"
     if d.part is Part.LAST:
-        d.plan.take_column(d.buffers.vector("x", d.config.dim), d.x)
+        d.plan.take_token(d.buffers.vector("x", d.config.dim), d.x)
     else:
         _begin(d)
     for rope in d.config.ropes:
@@ -449,7 +449,7 @@ def output_head(d: Decoder, norm_name: str = "output_norm") -> None:
     x = d.x
     if d.n_logits == 1 and d.part is not Part.LAST:
         x = buffers.vector("last", dim, 1)
-        plan.take_column(d.x, x)
+        plan.take_token(d.x, x)
         plan.barrier()
     normed = buffers.vector("last_normed", dim, d.n_logits)
     normed_by(d, x, norm_name, normed)

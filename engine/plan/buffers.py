@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.records import MOST_COLUMNS_AT_ONCE, SUMS_K_BYTES
+from engine.kernels.records import SUMS_K_BYTES, WIDEST_TILE_TOKENS
 from engine.machine.memory import Memory
 from engine.weights.weights import Tensor
 
-FEW_COLUMNS = 8
+SMALL_BATCH_TOKENS = 8
 """Most tokens that pass decode's kernels at once; more are a prefill block."""
 WIDEST_BLOCK = 512
 """Most tokens of one matrix product: it keeps the sums of all of them in a thread's scratch."""
@@ -26,8 +26,8 @@ class Form:
         item_bytes: of an element.
         group: elements that share a scale, or 0.
         sums_bytes: of a group's sums.
-        in_rows: whether it holds up to ``FEW_COLUMNS`` tokens one after the other, or many as
-            ``in_columns`` does.
+        in_rows: whether it holds up to ``SMALL_BATCH_TOKENS`` tokens one after the other, or many
+            as ``interleaved`` does.
         offsets: where the 256 values of a whole chunk are in its ``256 * item_bytes`` bytes, if not
             in order.
     """
@@ -123,12 +123,12 @@ def in_rows(part: np.ndarray[Any, Any], n: int, group: int = 1) -> np.ndarray[An
     return found
 
 
-def in_columns(
+def interleaved(
     q: np.ndarray[Any, Any],
     d: np.ndarray[Any, Any],
     sums: np.ndarray[Any, Any],
     at_once: int,
-    columns_together: int,
+    n_interleaved: int,
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """An int8 form of several tokens in the order that prefill kernels read: columns side by side.
 
@@ -137,10 +137,10 @@ def in_columns(
         d: (n_tokens, n_groups) float32.
         sums: (n_tokens, n_groups, ...), integers.
         at_once: columns that kernels multiply at once.
-        columns_together: how many of them are side by side (``tiles.SIDE_BY_SIDE``).
+        columns_together: how many of them are side by side (``tiles.INTERLEAVED_TOKENS``).
 
     Returns:
-        q as ``[n/256][n_tokens/columns_together][256/4][columns_together][4]``, d and sums as
+        q as ``[n/256][n_tokens/n_interleaved][256/4][n_interleaved][4]``, d and sums as
         ``[n_groups][n_tokens]``; tokens padded with zeros to a multiple of ``at_once``, and the
         last of the 256 shorter where n is no multiple.
     """
@@ -151,7 +151,7 @@ def in_columns(
     )
     tiles = [
         q[:, at : at + 256]
-        .reshape(len(q) // columns_together, columns_together, -1, 4)
+        .reshape(len(q) // n_interleaved, n_interleaved, -1, 4)
         .swapaxes(1, 2)
         .ravel()
         for at in range(0, q.shape[1], 256)
@@ -159,16 +159,14 @@ def in_columns(
     return np.concatenate(tiles), d.swapaxes(0, 1).copy(), sums.swapaxes(0, 1).copy()
 
 
-def out_of_columns(
-    q: np.ndarray[Any, Any], n_tokens: int, n: int, columns_together: int
+def deinterleaved(
+    q: np.ndarray[Any, Any], n_tokens: int, n: int, n_interleaved: int
 ) -> np.ndarray[Any, Any]:
-    """The values of ``in_columns`` as (n_tokens, n); n_tokens as padded there."""
+    """The values of ``interleaved`` as (n_tokens, n); n_tokens as padded there."""
     tiles = []
     for at in range(0, n, 256):
         width = min(256, n - at)
-        tile = q[at * n_tokens : (at + width) * n_tokens].reshape(
-            -1, width // 4, columns_together, 4
-        )
+        tile = q[at * n_tokens : (at + width) * n_tokens].reshape(-1, width // 4, n_interleaved, 4)
         tiles.append(tile.swapaxes(1, 2).reshape(n_tokens, width))
     return np.concatenate(tiles, axis=1)
 
@@ -216,11 +214,13 @@ class Activations:
         columns: it has room for.
     """
 
-    def __init__(self, name: str, n: int, columns: int, few: int = FEW_COLUMNS) -> None:
+    def __init__(
+        self, name: str, n: int, columns: int, small_batch: int = SMALL_BATCH_TOKENS
+    ) -> None:
         self.name = name
         self.n = n
-        self._few = few
-        self.columns = -(-columns // MOST_COLUMNS_AT_ONCE) * MOST_COLUMNS_AT_ONCE
+        self._few = small_batch
+        self.columns = -(-columns // WIDEST_TILE_TOKENS) * WIDEST_TILE_TOKENS
         self._memory = Memory(4 * n * self.columns)
         self.address = self._memory.address
         self._forms: dict[str, tuple[Quantized, list[Memory]]] = {}
@@ -249,7 +249,7 @@ class Activations:
             self._forms[name] = Quantized(*(part.address for part in parts)), parts
         return self._forms[name][0]
 
-    def column_bytes(self, name: str) -> Quantized:
+    def token_bytes(self, name: str) -> Quantized:
         """Bytes from one column to the next of each part of a form; of those in columns, from fours
         to fours."""
         if name == "f32":
@@ -270,12 +270,12 @@ class Activations:
         return self._memory.array(np.float32, (self.columns, self.n))
 
     def values(
-        self, name: str, n_tokens: int, at_once: int, columns_together: int
+        self, name: str, n_tokens: int, at_once: int, n_interleaved: int
     ) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Values that kernels read in an existing form: (n_tokens, n) float64.
 
         Args:
-            at_once, columns_together: see ``in_columns``.
+            at_once, columns_together: see ``interleaved``.
         """
         if name == "f32":
             return self.array()[:n_tokens].astype(np.float64)
@@ -284,7 +284,7 @@ class Activations:
         if not form.group:
             return parts[0].array(np.float32, (n_tokens, self.n)).astype(np.float64)
         if not form.in_rows:
-            return self._out_of_columns(form, parts, n_tokens, at_once, columns_together)
+            return self._deinterleaved(form, parts, n_tokens, at_once, n_interleaved)
         room, places = row_places(self.n)
         scales = parts[1].array(np.float32, (n_tokens, room // form.group)).astype(np.float64)
         kept = parts[0].array(np.int8, (n_tokens, room * form.item_bytes))
@@ -297,8 +297,8 @@ class Activations:
         )
         return decoded
 
-    def _out_of_columns(
-        self, form: Form, parts: list[Memory], n_tokens: int, at_once: int, columns_together: int
+    def _deinterleaved(
+        self, form: Form, parts: list[Memory], n_tokens: int, at_once: int, n_interleaved: int
     ) -> np.ndarray[Any, np.dtype[np.float64]]:
         padded = -(-n_tokens // at_once) * at_once
         q = (
@@ -307,8 +307,8 @@ class Activations:
             .astype(np.float64)
         )
         scales = parts[1].array(np.float32, (self.n // form.group, padded)).astype(np.float64)
-        decoded: np.ndarray[Any, np.dtype[np.float64]] = out_of_columns(
-            q, padded, self.n, columns_together
+        decoded: np.ndarray[Any, np.dtype[np.float64]] = deinterleaved(
+            q, padded, self.n, n_interleaved
         )
         decoded *= np.repeat(scales.T, form.group, axis=1)
         return decoded[:n_tokens]
@@ -374,7 +374,7 @@ class Buffers:
         self.turned_over: dict[str, TransposedParts] = {}
 
     def vector(
-        self, name: str, n: int, columns: int | None = None, few: int = FEW_COLUMNS
+        self, name: str, n: int, columns: int | None = None, small_batch: int = SMALL_BATCH_TOKENS
     ) -> Activations:
         """The vector of a name and length; layers that are not alike get vectors of their own.
 
@@ -382,7 +382,7 @@ class Buffers:
             columns: it has room for; None for the tokens of the widest block.
             few: see ``Activations``.
         """
-        key = name, n, columns or self.columns, few
+        key = name, n, columns or self.columns, small_batch
         if key not in self._vectors:
             self._vectors[key] = Activations(*key)
         return self._vectors[key]

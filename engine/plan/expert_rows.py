@@ -16,10 +16,10 @@ from engine.kernels.records import (
     COUNTER_BYTES,
     EACH_BYTES,
     EXPERT_BYTES,
-    MOST_COLUMNS_AT_ONCE,
     SCORES,
+    WIDEST_TILE_TOKENS,
 )
-from engine.plan.buffers import FEW_COLUMNS, Quantized
+from engine.plan.buffers import SMALL_BATCH_TOKENS, Quantized
 from engine.plan.plan import BLOCK, bits
 
 if TYPE_CHECKING:
@@ -45,10 +45,12 @@ class ExpertRows:
         self._plan = plan
         self._buffers = buffers
         self._experts = experts
-        n_columns, few = (self._n_columns(tokens) for tokens in (buffers.columns, FEW_COLUMNS))
-        self.inputs = self.results = buffers.vector("expert columns", dim, n_columns, few)
+        n_columns, small_batch = (
+            self._n_columns(tokens) for tokens in (buffers.columns, SMALL_BATCH_TOKENS)
+        )
+        self.inputs = self.results = buffers.vector("expert columns", dim, n_columns, small_batch)
         self.gate, self.up = (
-            buffers.vector(f"expert {name}", experts.hidden_dim, n_columns, few)
+            buffers.vector(f"expert {name}", experts.hidden_dim, n_columns, small_batch)
             for name in ("gate", "up")
         )
         n_bytes = 4 * buffers.columns * experts.n_used
@@ -67,7 +69,7 @@ class ExpertRows:
         """Columns of ``n_tokens`` tokens, each expert's rounded up to as many as kernels multiply
         at once."""
         n = n_tokens * self._experts.n_used
-        return n + (MOST_COLUMNS_AT_ONCE - 1) * min(n, self._experts.n_experts)
+        return n + (WIDEST_TILE_TOKENS - 1) * min(n, self._experts.n_experts)
 
     def choose(self, logits: Activations, bias: Tensor | None, factors: int = 0) -> None:
         """Choose each token's experts, and group tokens by them; a barrier must follow.
@@ -88,13 +90,13 @@ class ExpertRows:
             n_groups_used=router.n_groups_used, ids=self._ids, weights=self._weights,
             scratch=plan.scratch[0], scratch_bytes=plan.scratch[1], factors=factors,
         )  # fmt: skip
-        if not plan.one_column:  # else the first thread does both
+        if not plan.is_decode:  # else the first thread does both
             plan.barrier()
         self._grouping = plan.row(
             "group tokens", records.GROUP, ids=self._ids, n_experts=one.n_experts,
             n_used=one.n_used,
             columns=self._columns, table=self._table,
-            pad=MOST_COLUMNS_AT_ONCE if plan.products == BLOCK else 1,
+            pad=WIDEST_TILE_TOKENS if plan.batch == BLOCK else 1,
             room=self._buffers.table("experts' counts", 8 * one.n_experts).address,
         )  # fmt: skip
 
@@ -115,10 +117,10 @@ class ExpertRows:
     def spread(self, x: Activations) -> Activations:
         """Copy tokens to their experts' columns; in decode all experts read the one token where it
         is."""
-        if self._plan.one_column:
+        if self._plan.is_decode:
             return x
         self._plan.row(
-            "spread columns", records.SPREAD, x=x.address, columns=self._columns,
+            "spread tokens", records.SPREAD, x=x.address, columns=self._columns,
             n_used=self._experts.n_used,
             out=self.inputs.address, dim=x.n,
         )  # fmt: skip
@@ -238,7 +240,7 @@ class ExpertRows:
         return x in (self.inputs, self.gate, self.up)
 
     def _form_patches(self, x: Activations, name: str) -> dict[str, tuple[int, int, int]]:
-        found: Quantized = x.column_bytes(name)
+        found: Quantized = x.token_bytes(name)
         return {"q": (0, found.q, 0), "d": (0, found.d, 0), "sums": (0, found.sums, 0)}
 
     def _run_for_each(self, operation: Operation, patches: dict[str, tuple[int, int, int]]) -> None:

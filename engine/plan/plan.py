@@ -26,7 +26,7 @@ from engine.kernels.records import (
     PARTIAL_HEADER,
 )
 from engine.machine.memory import Memory
-from engine.plan.buffers import FEW_COLUMNS, WIDEST_BLOCK
+from engine.plan.buffers import SMALL_BATCH_TOKENS, WIDEST_BLOCK
 from engine.quants.base import QUANT_TYPES
 
 if TYPE_CHECKING:
@@ -50,11 +50,13 @@ EACH = "each expert"
 """The kernel that runs a row's own kernel for each expert."""
 FUNCTIONS = {"gelu": "gelu", "relu squared": "squared relu"}
 """Kernel of each function of a feed-forward without a gate, but for the one that has parameters."""
-DECODE = "matvec"
-FEW = "few"
-BLOCK = "matmul"
-"""Kernels of matrix products: for one token, for up to ``FEW_COLUMNS`` with the same bits, and for
-many."""
+DECODE = "decode"
+SMALL_BATCH = "small batch"
+BLOCK = "block"
+"""Tokens that a plan computes together: one, up to ``SMALL_BATCH_TOKENS``, or many."""
+PRODUCT_KERNELS = {DECODE: "matvec", SMALL_BATCH: "small_batch", BLOCK: "matmul"}
+"""Kernel of the matrix products of each batch. ``small_batch`` gives the same bits as
+``matvec``."""
 PRODUCTS_PER_OPERATION = 1 << 31
 """A prefill matmul of more products is split by rows: cancelling waits for one operation."""
 
@@ -178,11 +180,11 @@ class Plan:
         parts: Sequence[int] = (),
     ) -> None:
         if columns == 1:
-            self.products = DECODE
-        elif columns <= FEW_COLUMNS:
-            self.products = FEW
+            self.batch = DECODE
+        elif columns <= SMALL_BATCH_TOKENS:
+            self.batch = SMALL_BATCH
         else:
-            self.products = BLOCK
+            self.batch = BLOCK
         self.operations: list[Operation] = []
         self.phase = "embedding"
         self._step = step
@@ -203,7 +205,7 @@ class Plan:
         self._add("reset claims", records.CLAIMS)
 
     @property
-    def one_column(self) -> bool:
+    def is_decode(self) -> bool:
         """Whether this is a plan of decode."""
         return self._columns == 1
 
@@ -347,9 +349,9 @@ class Plan:
                 n_rows=n_rows,
             )
 
-    def take_column(self, x: Activations, out: Activations) -> None:
+    def take_token(self, x: Activations, out: Activations) -> None:
         """Pick the step's column of a block."""
-        self._add("take column", records.TAKE_COLUMN, x=x.address, out=out.address, dim=x.n)
+        self._add("take token", records.TAKE_TOKEN, x=x.address, out=out.address, dim=x.n)
 
     def copy(
         self,
@@ -416,7 +418,7 @@ class Plan:
         for form in dict.fromkeys(self.form(reader) for reader in readers):
             if form != "f32":
                 for column in self._each_part():
-                    made = x.form(form).after(column, x.column_bytes(form))
+                    made = x.form(form).after(column, x.token_bytes(form))
                     address = x.address + 4 * column * x.n
                     self._add(
                         f"quantize {form}", records.QUANTIZE, x=address, n=x.n, q=made.q, d=made.d,
@@ -425,7 +427,7 @@ class Plan:
 
     def form(self, reader: Tensor) -> str:
         """Form of activations that a matrix is multiplied with."""
-        return QUANT_TYPES[reader.quant].form(self.products != BLOCK)
+        return QUANT_TYPES[reader.quant].form(self.batch != BLOCK)
 
     def matmul(
         self,
@@ -481,10 +483,10 @@ class Plan:
         """
         part = self._rows_at_once(weight, min(columns or self._columns, WIDEST_BLOCK))
         for column in self._each_part():
-            form = x.form(name).after(column, x.column_bytes(name))
+            form = x.form(name).after(column, x.token_bytes(name))
             for first in range(0, weight.n_rows, part):
                 self._add(
-                    f"{self.products} {weight.quant}", records.MATMUL, weight,
+                    f"{PRODUCT_KERNELS[self.batch]} {weight.quant}", records.MATMUL, weight,
                     weights=weight.address + first * weight.row_bytes, row_bytes=weight.row_bytes,
                     n_rows=min(part, weight.n_rows - first), n_cols=weight.n_cols, q=form.q,
                     d=form.d, sums=form.sums,
@@ -549,7 +551,7 @@ class Plan:
         self._add("clamp", records.SCALE, x=x.address, n=x.n, factor=bits(bound))
 
     def _rows_at_once(self, weight: Tensor, columns: int) -> int:
-        if self.one_column:
+        if self.is_decode:
             return weight.n_rows
         rows = PRODUCTS_PER_OPERATION // (weight.n_cols * columns)
         return max(256, rows // 256 * 256)
@@ -673,7 +675,7 @@ class Plan:
         }  # fmt: skip
         caches = [words | _attended_words(lane.cache, layer) for lane in self._lanes]
         kind = self._lanes[0].cache.kv_type.name
-        if not self.one_column and len(caches) == 1:
+        if not self.is_decode and len(caches) == 1:
             for head in range(attention.n_kv_heads):
                 self._add(
                     f"attention {kind}", records.CACHE, None, x=q.address, out=out.address,

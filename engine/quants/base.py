@@ -19,7 +19,7 @@ SIGNED: Literal["signed"] = "signed"
 once, else words."""
 
 
-RowOrder = Literal["", "paired", "planes8", "planes4"]
+ActivationOrder = Literal["", "paired", "planes8", "planes4"]
 """Order of int8 activations in decode: as they come (""), or grouped by the register of weights
 they multiply."""
 
@@ -31,20 +31,20 @@ class QuantType:
     Attributes:
         name: as ggml writes it, ``"Q4_K"``.
         activations: format of the activations.
-        operands: of ``matmul``, or ``SIGNED``.
-        order: of activations in ``matvec`` and ``few``.
+        declared_width: of ``matmul``, or ``SIGNED``.
+        activation_order: of activations in ``matvec`` and ``small_batch``.
     """
 
     name: str
     activations: ActivationForm
-    operands: ProductWidth | Literal["signed"] = "bytes"
-    order: RowOrder = ""
+    declared_width: ProductWidth | Literal["signed"] = "bytes"
+    activation_order: ActivationOrder = ""
 
     @property
-    def products(self) -> ProductWidth:
+    def product_width(self) -> ProductWidth:
         """Operands of ``matmul`` on this processor."""
-        if self.operands != SIGNED:
-            return self.operands
+        if self.declared_width != SIGNED:
+            return self.declared_width
         level = import_module(
             "engine.machine.level"
         )  # asks LLVM, which opening a model does not need
@@ -61,9 +61,9 @@ class QuantType:
         return TYPES_BY_NAME[self.name].type_size
 
     def form(self, in_rows: bool) -> str:
-        """Name in ``buffers.FORMS`` of what ``matvec`` and ``few`` read (in rows), or
+        """Name in ``buffers.FORMS`` of what ``matvec`` and ``small_batch`` read (in rows), or
         ``matmul``."""
-        return f"{self.activations} {self.order if in_rows else self.products}".rstrip()
+        return f"{self.activations} {self.activation_order if in_rows else self.product_width}".rstrip()
 
 
 QUANT_TYPES = {
@@ -73,10 +73,10 @@ QUANT_TYPES = {
         QuantType("F16", "f16", ""),
         QuantType("BF16", "bf16", ""),
         QuantType("Q8_0", "q8_0", SIGNED),
-        QuantType("Q4_0", "q8_0", order="paired"),
-        QuantType("Q4_1", "q8_0", order="paired"),
-        QuantType("Q5_0", "q8_0", order="paired"),
-        QuantType("Q5_1", "q8_0", order="paired"),
+        QuantType("Q4_0", "q8_0", activation_order="paired"),
+        QuantType("Q4_1", "q8_0", activation_order="paired"),
+        QuantType("Q5_0", "q8_0", activation_order="paired"),
+        QuantType("Q5_1", "q8_0", activation_order="paired"),
         QuantType("Q2_K", "q8_k"),
         QuantType("Q3_K", "q8_k"),
         QuantType("Q4_K", "q8_k"),
@@ -91,15 +91,15 @@ QUANT_TYPES = {
         QuantType("IQ2_XXS", "q8_k", SIGNED),
         QuantType("IQ1_M", "q8_k", SIGNED),
         QuantType("IQ1_S", "q8_k", SIGNED),
-        QuantType("MXFP4", "q8_0", order="paired"),
+        QuantType("MXFP4", "q8_0", activation_order="paired"),
         QuantType("NVFP4", "q8_0"),
-        QuantType("Q1_0", "q8_0", order="planes8"),
-        QuantType("Q2_0", "q8_0", order="planes4"),
+        QuantType("Q1_0", "q8_0", activation_order="planes8"),
+        QuantType("Q2_0", "q8_0", activation_order="planes4"),
         QuantType("TQ1_0", "q8_k"),
         QuantType("TQ2_0", "q8_k"),
     )
 }
 """The weight types by name. A type's module has four kernels: ``embed`` (record ``EMBED``: rows
-picked by token id, dequantised to f32), ``matvec`` (``MATMUL``: rows times one column), ``few``
-(times up to ``buffers.FEW_COLUMNS``, each to the bit as by ``matvec``) and ``matmul`` (times all
-columns of a block)."""
+picked by token id, dequantised to f32), ``matvec`` (``MATMUL``: rows times one column),
+``small_batch`` (times up to ``buffers.SMALL_BATCH_TOKENS``, each to the bit as by ``matvec``) and
+``matmul`` (times all columns of a block)."""

@@ -3,4 +3,4 @@
 from engine import simd as vec
 from engine.kernels.matmul_float import float_type
 
-embed, matvec, few, matmul = float_type(__name__, vec.load_bf16x8, vec.load_bf16, 2)
+embed, matvec, small_batch, matmul = float_type(__name__, vec.load_bf16x8, vec.load_bf16, 2)

@@ -3,4 +3,4 @@
 from engine import simd as vec
 from engine.kernels.matmul_float import float_type
 
-embed, matvec, few, matmul = float_type(__name__, vec.load_f32x8, vec.load_f32, 4)
+embed, matvec, small_batch, matmul = float_type(__name__, vec.load_f32x8, vec.load_f32, 4)

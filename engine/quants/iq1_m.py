@@ -78,4 +78,6 @@ def d_of(block, d_y):
     )
 
 
-embed, matvec, few, matmul = grid_type(__name__, 56, RAISED, two_scales, prepare, weights, d_of)
+embed, matvec, small_batch, matmul = grid_type(
+    __name__, 56, RAISED, two_scales, prepare, weights, d_of
+)

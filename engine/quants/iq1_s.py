@@ -64,6 +64,6 @@ def weights(block, room, j):
     return w, w
 
 
-embed, matvec, few, matmul = grid_type(
+embed, matvec, small_batch, matmul = grid_type(
     __name__, 50, RAISED, one_scale, prepare, weights, half_times(0.125)
 )

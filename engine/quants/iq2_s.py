@@ -61,6 +61,6 @@ def weights(block, room, j):
     return vec.entries_by_offset(grid(), room + EIGHTS + 8 * j), signs_of(room, j)
 
 
-embed, matvec, few, matmul = grid_type(
+embed, matvec, small_batch, matmul = grid_type(
     __name__, 82, SIGNED, two_scales, prepare, weights, half_times(0.125)
 )

@@ -46,6 +46,6 @@ def weights(block, room, j):
     return vec.entries_by_nine_bits(grid(), block + QS + 8 * j), signs_of(room, j)
 
 
-embed, matvec, few, matmul = grid_type(
+embed, matvec, small_batch, matmul = grid_type(
     __name__, 74, SIGNED, two_scales, prepare, weights, half_times(0.125)
 )

@@ -40,6 +40,6 @@ def weights(block, room, j):
     return vec.entries_by_byte(grid(), block + QS + 8 * j), signs_of(room, j)
 
 
-embed, matvec, few, matmul = grid_type(
+embed, matvec, small_batch, matmul = grid_type(
     __name__, 66, SIGNED, one_scale, prepare, weights, half_times(0.125)
 )

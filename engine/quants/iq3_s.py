@@ -65,6 +65,6 @@ def weights(block, room, j):
     return vec.fours_by_offset(grid(), room + FOURS + 16 * j, 512 * 8), signs_of(room, j)
 
 
-embed, matvec, few, matmul = grid_type(
+embed, matvec, small_batch, matmul = grid_type(
     __name__, 110, SIGNED, one_scale, prepare, weights, half_times(1.0)
 )

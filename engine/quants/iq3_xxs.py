@@ -42,6 +42,6 @@ def weights(block, room, j):
     return vec.fours_by_byte(grid(), block + QS + 8 * j, 256 * 8), signs_of(room, j)
 
 
-embed, matvec, few, matmul = grid_type(
+embed, matvec, small_batch, matmul = grid_type(
     __name__, 98, SIGNED, one_scale, prepare, weights, half_times(0.25)
 )

@@ -16,8 +16,8 @@ from engine.kernels.matvec_32 import (
     eight_blocks,
     eight_groups,
     fold_i32,
-    matvec_and_few_32,
     one_block_i32,
+    row_kernels_32,
 )
 from engine.kernels.nibbles import entries_at
 from engine.kernels.type_kernels import type_kernels
@@ -84,12 +84,12 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * (k + 16), d * last(block, k))
 
 
-embed, matvec, few, matmul = type_kernels(
+embed, matvec, small_batch, matmul = type_kernels(
     __name__,
     32,
     BLOCK_BYTES,
     dequantize,
-    matvec_and_few_32(dot8, dot1, BLOCK_BYTES),
+    row_kernels_32(dot8, dot1, BLOCK_BYTES),
     unpack_row,
     TILES_SIGNED,
 )

@@ -17,7 +17,7 @@ from engine.kernels import matmul as tiles_of_bytes
 from engine.kernels import matmul_wide as tiles_of_words
 from engine.kernels.matmul_wide import store_scaled, tiles_signed_k
 from engine.kernels.matvec_32 import by_block
-from engine.kernels.matvec_k import matvec_and_few_k
+from engine.kernels.matvec_k import row_kernels_k
 from engine.kernels.nibbles import nibbles_of_one, nibbles_of_two
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import FOURS_OFFSET, HAS_ARM64, SUMS_FOURS
@@ -180,8 +180,8 @@ def dequantize(block, out):
             vec.store_f32(out + 4 * (32 * j + k), scale * VALUES[q])
 
 
-rows = matvec_and_few_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES, y_bytes=512)
+rows = row_kernels_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES, y_bytes=512)
 unpack_row = unpack_row_bytes if SUMS_FOURS else unpack_row_words
-embed, matvec, few, matmul = type_kernels(
+embed, matvec, small_batch, matmul = type_kernels(
     __name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles_signed_k(32)
 )

@@ -16,7 +16,7 @@ VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 OFFSET = 12
 RAISED_VALUES = tuple(value + OFFSET for value in VALUES)
 
-embed, matvec, few, matmul = lowered_type(
+embed, matvec, small_batch, matmul = lowered_type(
     __name__,
     17,
     entries_at(1, RAISED_VALUES),

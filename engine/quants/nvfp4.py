@@ -23,10 +23,10 @@ from engine.kernels.matmul_32 import (
     sum_16_u5,
 )
 from engine.kernels.matmul_sixteens import product_16
-from engine.kernels.matvec_32 import matvec_and_few_32
+from engine.kernels.matvec_32 import row_kernels_32
 from engine.kernels.tiles import Tiles, bytes_at, each_columns
 from engine.kernels.type_kernels import type_kernels
-from engine.machine.level import SIXTEEN_COLUMNS
+from engine.machine.level import SIXTEEN_TOKENS
 from engine.quants.mxfp4 import OFFSET, RAISED_VALUES, VALUES
 
 BLOCK_BYTES = 36
@@ -146,8 +146,8 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * k, scale(block, k >> 4) * np.float32(VALUES[number(block, k)]))
 
 
-walk = each_columns(bytes_at, columns_by_sixteens if SIXTEEN_COLUMNS else columns_by_fours)
-rows = matvec_and_few_32(dot8, dot1, BLOCK_BYTES, block_size=64)
-embed, matvec, few, matmul = type_kernels(
+walk = each_columns(bytes_at, columns_by_sixteens if SIXTEEN_TOKENS else columns_by_fours)
+rows = row_kernels_32(dot8, dot1, BLOCK_BYTES, block_size=64)
+embed, matvec, small_batch, matmul = type_kernels(
     __name__, 64, BLOCK_BYTES, dequantize, rows, unpack_row, Tiles(walk, finish)
 )

@@ -16,7 +16,7 @@ import numpy as np
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matmul_32 import ROW_D, lowered_by, sum_32_u4, tiles_32
-from engine.kernels.matvec_32 import matvec_and_few_32
+from engine.kernels.matvec_32 import row_kernels_32
 from engine.kernels.type_kernels import type_kernels
 
 BLOCK_BYTES = 18
@@ -89,8 +89,8 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * k, d * (weight(block, k) - 1))
 
 
-rows = matvec_and_few_32(dot8, dot1, BLOCK_BYTES, block_size=64)
+rows = row_kernels_32(dot8, dot1, BLOCK_BYTES, block_size=64)
 tiles = tiles_32(sum_32_u4, lowered_by(1))
-embed, matvec, few, matmul = type_kernels(
+embed, matvec, small_batch, matmul = type_kernels(
     __name__, 64, BLOCK_BYTES, dequantize, rows, unpack_row, tiles
 )

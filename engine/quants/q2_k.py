@@ -22,7 +22,7 @@ from engine.kernels.matmul import (
     store_scales_of_16,
     tiles_k,
 )
-from engine.kernels.matvec_k import four_groups, matvec_and_few_k, two_bit_fields
+from engine.kernels.matvec_k import four_groups, row_kernels_k, two_bit_fields
 from engine.kernels.type_kernels import type_kernels
 
 BLOCK_BYTES = 84
@@ -96,8 +96,8 @@ def dequantize(block, out):
             vec.store_f32(out + 4 * k, scale * q - minimum)
 
 
-rows = matvec_and_few_k(dot, BLOCK_BYTES)
+rows = row_kernels_k(dot, BLOCK_BYTES)
 tiles = tiles_k(16, 16, minima_scaling)
-embed, matvec, few, matmul = type_kernels(
+embed, matvec, small_batch, matmul = type_kernels(
     __name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles
 )

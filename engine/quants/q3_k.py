@@ -20,7 +20,7 @@ from engine.kernels.matmul import (
     store_scales_of_16,
     tiles_k,
 )
-from engine.kernels.matvec_k import matvec_and_few_k, sixteen_groups
+from engine.kernels.matvec_k import row_kernels_k, sixteen_groups
 from engine.kernels.type_kernels import type_kernels
 
 BLOCK_BYTES = 110
@@ -121,8 +121,8 @@ def dequantize(block, out):
             vec.store_f32(out + 4 * k, scale * (two + 4 * one - 4))
 
 
-rows = matvec_and_few_k(dot, BLOCK_BYTES)
+rows = row_kernels_k(dot, BLOCK_BYTES)
 tiles = tiles_k(16, 16, offset_scaling)
-embed, matvec, few, matmul = type_kernels(
+embed, matvec, small_batch, matmul = type_kernels(
     __name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles
 )

@@ -9,4 +9,4 @@ A weight is ``d * (q - 8)``. Layout: ggml-common.h, block_q4_0.
 
 from engine.kernels.nibbles import lowered_type, nibbles_at
 
-embed, matvec, few, matmul = lowered_type(__name__, 18, nibbles_at(2), offset=8)
+embed, matvec, small_batch, matmul = lowered_type(__name__, 18, nibbles_at(2), offset=8)

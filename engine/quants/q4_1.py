@@ -10,4 +10,4 @@ A weight is ``d * q + m``. Layout: ggml-common.h, block_q4_1.
 
 from engine.kernels.nibbles import minimum_type, nibbles_at
 
-embed, matvec, few, matmul = minimum_type(__name__, 20, nibbles_at(4))
+embed, matvec, small_batch, matmul = minimum_type(__name__, 20, nibbles_at(4))

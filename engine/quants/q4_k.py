@@ -30,7 +30,7 @@ def weight(block, j, k):
     return (vec.load_u8(block + 16 + 32 * (j >> 1) + k) >> (4 * (j & 1))) & 15
 
 
-embed, matvec, few, matmul = sub_block_type(
+embed, matvec, small_batch, matmul = sub_block_type(
     __name__,
     144,
     n_products=32,

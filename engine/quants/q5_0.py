@@ -10,4 +10,6 @@ A weight is ``d * (q - 16)``. Layout: ggml-common.h, block_q5_0.
 
 from engine.kernels.nibbles import lowered_type, nibbles_and_bits_at
 
-embed, matvec, few, matmul = lowered_type(__name__, 22, nibbles_and_bits_at(6, 2), offset=16)
+embed, matvec, small_batch, matmul = lowered_type(
+    __name__, 22, nibbles_and_bits_at(6, 2), offset=16
+)

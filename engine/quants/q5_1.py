@@ -11,4 +11,4 @@ A weight is ``d * q + m``. Layout: ggml-common.h, block_q5_1.
 
 from engine.kernels.nibbles import minimum_type, nibbles_and_bits_at
 
-embed, matvec, few, matmul = minimum_type(__name__, 24, nibbles_and_bits_at(8, 4))
+embed, matvec, small_batch, matmul = minimum_type(__name__, 24, nibbles_and_bits_at(8, 4))

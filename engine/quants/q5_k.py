@@ -59,7 +59,7 @@ def weight(block, j, k):
     return low + 16 * ((vec.load_u8(block + QH + k) >> j) & 1)
 
 
-embed, matvec, few, matmul = sub_block_type(
+embed, matvec, small_batch, matmul = sub_block_type(
     __name__,
     176,
     n_products=16,

@@ -20,7 +20,7 @@ from engine.kernels.matmul import (
     store_scales_of_16,
     tiles_k,
 )
-from engine.kernels.matvec_k import matvec_and_few_k, sixteen_groups
+from engine.kernels.matvec_k import row_kernels_k, sixteen_groups
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import HAS_ARM64, HAS_F16C
 
@@ -120,8 +120,8 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * k, d * vec.load_i8(block + SCALES + (k >> 4)) * q)
 
 
-rows = matvec_and_few_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES)
+rows = row_kernels_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES)
 tiles = tiles_k(8, 16, offset_scaling)
-embed, matvec, few, matmul = type_kernels(
+embed, matvec, small_batch, matmul = type_kernels(
     __name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles
 )

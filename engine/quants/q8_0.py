@@ -12,7 +12,7 @@ import numpy as np
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matmul_signed import ROW_D, TILES_SIGNED, store_signed
-from engine.kernels.matvec_32 import fold_i32, matvec_and_few_32
+from engine.kernels.matvec_32 import fold_i32, row_kernels_32
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import HAS_ARM64
 
@@ -101,7 +101,7 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * k, d * vec.load_i8(block + 2 + k))
 
 
-rows = matvec_and_few_32(dot8_by_groups if HAS_ARM64 else dot8, dot1, BLOCK_BYTES)
-embed, matvec, few, matmul = type_kernels(
+rows = row_kernels_32(dot8_by_groups if HAS_ARM64 else dot8, dot1, BLOCK_BYTES)
+embed, matvec, small_batch, matmul = type_kernels(
     __name__, 32, BLOCK_BYTES, dequantize, rows, unpack_row, TILES_SIGNED
 )

@@ -61,4 +61,4 @@ def halves(block):
     return first, (digits(a4), digits(join_halves(b0, b1)), digits(join_halves(b2, b3)), digits(b4))
 
 
-embed, matvec, few, matmul = ternary_type(__name__, 54, halves)
+embed, matvec, small_batch, matmul = ternary_type(__name__, 54, halves)

@@ -19,4 +19,4 @@ def halves(block):
     return two_bit_fields(block), two_bit_fields(block + 32)
 
 
-embed, matvec, few, matmul = ternary_type(__name__, 66, halves)
+embed, matvec, small_batch, matmul = ternary_type(__name__, 66, halves)

@@ -12,8 +12,8 @@ if FORM == "wide attention":
 else:
     level.SUMS_FOURS = True
     level.SIXTEEN_ROWS = FORM != "vnni"
-    level.SIXTEEN_COLUMNS = FORM == "amx"
-    level.FOURS_OFFSET = 0 if level.HAS_ARM64 or level.SIXTEEN_COLUMNS else -128
+    level.SIXTEEN_TOKENS = FORM == "amx"
+    level.FOURS_OFFSET = 0 if level.HAS_ARM64 or level.SIXTEEN_TOKENS else -128
     level.HAS_AMX = False
 
 
@@ -25,7 +25,7 @@ def pytest_sessionfinish() -> None:
     if FORM == "wide attention":
         assert strips.no_strip is strips.no_strip_of_two
     else:
-        assert (16 if FORM == "amx" else 4) == tiles.COLUMNS_AT_ONCE
-        assert QUANT_TYPES["Q8_0"].products == "bytes"
+        assert (16 if FORM == "amx" else 4) == tiles.TILE_TOKENS
+        assert QUANT_TYPES["Q8_0"].product_width == "bytes"
         assert matmul.sum_by_fours is (matmul.sum_in_halves if FORM == "vnni" else matmul.sum_whole)
         assert matmul.multiply_digits is matmul_sixteens.multiply_digits_plain

@@ -16,9 +16,9 @@ import pytest
 from engine.ahead import address_of
 from engine.gguf.ggml_types import TYPES_BY_NAME
 from engine.kernels.records import COUNTER_BYTES, EMBED, MATMUL, STEP
-from engine.kernels.tiles import COLUMNS_AT_ONCE, SCRATCH_BYTES, SIDE_BY_SIDE
+from engine.kernels.tiles import INTERLEAVED_TOKENS, SCRATCH_BYTES, TILE_TOKENS
 from engine.machine.residency import resident_bytes
-from engine.plan.buffers import FORMS, in_columns, in_pairs, in_rows
+from engine.plan.buffers import FORMS, in_pairs, in_rows, interleaved
 from engine.plan.compilation import place_of
 from engine.quants.base import QuantType
 
@@ -141,7 +141,7 @@ def columns_of(quant: QuantType, q: np.ndarray, d: float | None = None, seed: in
     """
     rng = np.random.default_rng(seed)
     n_tokens, n_cols = q.shape
-    padded = np.concatenate([q, rng.integers(-127, 128, (-n_tokens % COLUMNS_AT_ONCE, n_cols))])
+    padded = np.concatenate([q, rng.integers(-127, 128, (-n_tokens % TILE_TOKENS, n_cols))])
     if quant.activations in ("f32", "f16", "bf16"):
         y = (padded / 50).astype(np.float32)
         return Columns(y, y, y, y.astype(np.float64))
@@ -176,13 +176,13 @@ def read_by(quant: QuantType, columns: Columns, n_tokens: int) -> list[np.ndarra
     if n_tokens == 0 and quant.activations in ("q8_k", "q8_0"):
         form = FORMS[quant.form(in_rows=True)]
         n = columns.q.shape[1]
-        q = in_pairs(parts[0], form) if quant.order else in_rows(parts[0], n)
+        q = in_pairs(parts[0], form) if quant.activation_order else in_rows(parts[0], n)
         return [q, *(in_rows(part, n, form.group) for part in parts[1:])]
-    if n_tokens == 0 or not quant.products:
+    if n_tokens == 0 or not quant.product_width:
         return parts
-    parts = [part[: -(-n_tokens // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE] for part in parts]
-    q, d, sums = in_columns(*parts, COLUMNS_AT_ONCE, SIDE_BY_SIDE)
-    return [q.astype(np.int16) if quant.products == "words" else q, d, sums]
+    parts = [part[: -(-n_tokens // TILE_TOKENS) * TILE_TOKENS] for part in parts]
+    q, d, sums = interleaved(*parts, TILE_TOKENS, INTERLEAVED_TOKENS)
+    return [q.astype(np.int16) if quant.product_width == "words" else q, d, sums]
 
 
 def multiply(
@@ -192,18 +192,18 @@ def multiply(
     n_tokens: int,
     n_threads: int = 1,
     add: np.ndarray | None = None,
-    few: bool = False,
+    small_batch: bool = False,
 ) -> np.ndarray:
-    """Run ``matvec`` (no tokens named: n_tokens 0), ``few`` or ``matmul``; returns (n_tokens or 1,
-    n_rows) float32.
+    """Run ``matvec`` (no tokens named: n_tokens 0), ``small_batch`` or ``matmul``; returns
+    (n_tokens or 1, n_rows) float32.
 
     After every row of the result lie eight guards, which must survive.
     """
     n_rows, row_bytes = weights.shape
-    operation = "few" if few else "matmul" if n_tokens else "matvec"
+    operation = "small_batch" if small_batch else "matmul" if n_tokens else "matvec"
     out = np.full((max(n_tokens, 1), n_rows + 8), 12345.0, np.float32)
     memory = padded(weights)
-    (q, d, sums) = read_by(quant, columns, 0 if few else n_tokens)
+    (q, d, sums) = read_by(quant, columns, 0 if small_batch else n_tokens)
     scratch = np.empty(n_threads * SCRATCH_BYTES + 64, np.uint8)
     claims = np.zeros(n_threads * COUNTER_BYTES // 8, np.int64)
     record = words(

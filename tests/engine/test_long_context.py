@@ -113,7 +113,7 @@ def needed(model: Model, kv: str, n_ctx: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("room_of", "n_ctx", "wanted"),
+    ("scratch_of", "n_ctx", "wanted"),
     [
         ("f16", 512, "f16"),
         ("q8_0", 512, "q8_0"),
@@ -123,10 +123,10 @@ def needed(model: Model, kv: str, n_ctx: int) -> int:
     ],
 )
 def test_auto_is_less_exact_only_where_memory_is_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_of: str, n_ctx: int | None, wanted: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scratch_of: str, n_ctx: int | None, wanted: str
 ) -> None:
     model = opened(tmp_path, context_length=512)
-    room = (2 if n_ctx is None else 1) * needed(model, room_of, 512)
+    room = (2 if n_ctx is None else 1) * needed(model, scratch_of, 512)
     monkeypatch.setattr(host, "available_memory_bytes", lambda: RESERVE_BYTES + room)
     session = model.session(n_ctx=n_ctx, kv="auto")
     assert session.kv_type == wanted

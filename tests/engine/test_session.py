@@ -533,7 +533,9 @@ def test_proposed_tokens_are_verified_in_one_walk_to_the_bit(
     read = [
         row for row in together._pipeline.plans["verify"].describe() if row.get("weights") == head
     ]
-    assert [row["op"].split()[0] for row in read if row["op"] != f"embed {row['type']}"] == ["few"]
+    assert [row["op"].split()[0] for row in read if row["op"] != f"embed {row['type']}"] == [
+        "small_batch"
+    ]
     model.close()
 
 

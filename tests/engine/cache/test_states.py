@@ -153,7 +153,7 @@ def test_a_stopped_walk_costs_nothing(model: Model) -> None:
     assert session.length == 164
     model.crew.cancel()
     # some layers have written, others not
-    assert not session._pipeline.store(IDS[:4], 164, 2, is_few=True)
+    assert not session._pipeline.store(IDS[:4], 164, 2, is_small_batch=True)
     model.crew.clear_cancel()
     assert session.truncate(164) == 164
     assert next_logits(session) == fresh_logits(model, IDS[:164])

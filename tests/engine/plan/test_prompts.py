@@ -30,7 +30,7 @@ def products(model: Model, plan: str) -> list[set[str]]:
     names = [
         row["weights"].split(".")
         for row in rows
-        if row["op"].startswith(("matvec", "few", "matmul"))
+        if row["op"].startswith(("matvec", "small_batch", "matmul"))
     ]
     layers: list[set[str]] = [
         {name[2] for name in names if name[:2] == ["blk", str(n)]} for n in range(2)

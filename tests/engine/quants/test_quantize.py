@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from engine.kernels.records import QUANTIZE, STEP
-from engine.kernels.tiles import COLUMNS_AT_ONCE, SIDE_BY_SIDE
-from engine.plan.buffers import FORMS, in_columns, in_pairs, in_rows, out_of_columns, out_of_pairs
+from engine.kernels.tiles import INTERLEAVED_TOKENS, TILE_TOKENS
+from engine.plan.buffers import FORMS, deinterleaved, in_pairs, in_rows, interleaved, out_of_pairs
 from tests.engine.kernel_call import run, words
 
 pytestmark = pytest.mark.slow
@@ -42,10 +42,8 @@ def test_every_form_equals_its_twin_to_the_bit(name: str, n_threads: int) -> Non
     x[0, : form.group] = 0.0
     wanted = twin(x, name)
     if not form.in_rows:
-        wanted = in_columns(*wanted, COLUMNS_AT_ONCE, SIDE_BY_SIDE)
-        x = np.concatenate(
-            [x, np.zeros((COLUMNS_AT_ONCE - n_tokens % COLUMNS_AT_ONCE, n), np.float32)]
-        )
+        wanted = interleaved(*wanted, TILE_TOKENS, INTERLEAVED_TOKENS)
+        x = np.concatenate([x, np.zeros((TILE_TOKENS - n_tokens % TILE_TOKENS, n), np.float32)])
     else:
         q = in_rows(wanted[0], n) if form.offsets is None else in_pairs(wanted[0], form)
         wanted = q, *(in_rows(part, n, form.group) for part in wanted[1:])
@@ -94,8 +92,7 @@ def test_columns_come_back_as_they_went() -> None:
     q = np.random.default_rng(0).integers(-127, 128, (7, 608), np.int8)
     d = np.zeros((7, 19), np.float32)
     sums = np.zeros((7, 19), np.int32)
-    there, _, _ = in_columns(q, d, sums, COLUMNS_AT_ONCE, SIDE_BY_SIDE)
+    there, _, _ = interleaved(q, d, sums, TILE_TOKENS, INTERLEAVED_TOKENS)
     assert (
-        out_of_columns(there, -(-7 // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE, 608, SIDE_BY_SIDE)[:7]
-        == q
+        deinterleaved(there, -(-7 // TILE_TOKENS) * TILE_TOKENS, 608, INTERLEAVED_TOKENS)[:7] == q
     ).all()

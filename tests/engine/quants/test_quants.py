@@ -157,7 +157,7 @@ def test_any_bits_are_read_as_the_package_reads_them(quant: QuantType) -> None:
         sound = largest < 1e37
     for product in (
         multiply(quant, weights, columns, 4),
-        multiply(quant, weights, columns, 4, few=True),
+        multiply(quant, weights, columns, 4, small_batch=True),
     ):
         assert np.all(np.abs(product - wanted)[:, sound] <= TOLERANCE * largest[sound])
         assert not np.isfinite(product[:, np.isnan(largest)]).any()
@@ -237,6 +237,6 @@ def test_a_few_columns_equal_single_ones_to_the_bit(quant: QuantType, n_cols: in
     for n_tokens in range(1, 9):
         n_threads = 1 + 2 * (n_tokens % 2)
         together = multiply(
-            quant, weights, columns, n_tokens, n_threads, added[:n_tokens].copy(), few=True
+            quant, weights, columns, n_tokens, n_threads, added[:n_tokens].copy(), small_batch=True
         )
         assert together.tobytes() == np.array(alone[:n_tokens]).tobytes()

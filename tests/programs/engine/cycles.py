@@ -1,9 +1,10 @@
-"""``python -m tests.programs.engine.cycles [TYPE...]``: cycles of one core for 256 weights, by weight type.
+"""``python -m tests.programs.engine.cycles [TYPE...]``: cycles of one core for 256 weights, by
+weight type.
 
 Measured: decode (one column), few (a column of four) and prefill (a column of 128), with the
-weights in L2 and beyond it; with ``--peer-python`` llama.cpp's in turn. Modelled with
-``--mca haswell,skylake``: the decode loop as compiled for that processor, by LLVM's model
-(``llvm-mca``, or what MCA names). Nothing else may run meanwhile.
+weights in L2 and beyond it; with ``--peer-python`` llama.cpp's in turn. Modelled with ``--mca
+haswell,skylake``: the decode loop as compiled for that processor, by LLVM's model (``llvm-mca``, or
+what MCA names). Nothing else may run meanwhile.
 """
 
 from __future__ import annotations

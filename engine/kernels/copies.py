@@ -4,12 +4,12 @@ another."""
 from engine import simd as vec
 from engine.jit import kernel
 from engine.kernels.records import COPY, STEP
-from engine.kernels.records import TAKE_COLUMN as F
+from engine.kernels.records import TAKE_TOKEN as F
 from engine.kernels.share import n_tokens_of, share
 
 
 @kernel
-def take_column(op, thread, n_threads):
+def take_token(op, thread, n_threads):
     """Out = x[step.column]."""
     step, x, dim, out = vec.load_words(op, (F.step, F.x, F.dim, F.out))
     first, last = share(dim, 256, thread, n_threads)

@@ -10,7 +10,7 @@ from engine.kernels.share import n_tokens_of, share
 
 
 @kernel
-def spread_columns(op, thread, n_threads):
+def spread_tokens(op, thread, n_threads):
     """Copy every token to the columns of its experts; threads have the shares that they
     quantise."""
     x, out, columns = vec.load_words(op, (SPREAD.x, SPREAD.out, SPREAD.columns))
