@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from textual import events
 
-from app.conversations import foreign, journal, message_row, store
+from app.conversations import import_file as foreign
+from app.conversations import journal, message_row, store
 from app.conversations.conversation import Conversation
 from app.documents import text_file
 from app.forms.constraint import FormConstraint

@@ -61,9 +61,9 @@ def store(tmp_path: Path) -> Store:
     conversation = Conversation()
     for number in (1, 2):
         conversation.add_user(f"mk{number} question")
-        journal.note_asked(conversation, is_replacing=False)
+        journal.save_question(conversation, is_replacing=False)
         conversation.add_reply(f"reply {number} in **words**", Ending.COMPLETE, None)
-        journal.note_settled(conversation)
+        journal.save_turn_end(conversation)
     assert journal.close(60.0) == ""
     return store
 
@@ -139,9 +139,9 @@ def test_a_message_joined_with_an_unanswered_one_goes_whole(store, ledger):
     journal = Journal(store)
     conversation = Conversation()
     conversation.add_user("mk3 question\n\nmk4 question")
-    journal.note_asked(conversation, is_replacing=False)
+    journal.save_question(conversation, is_replacing=False)
     conversation.add_reply("reply", Ending.COMPLETE, None)
-    journal.note_settled(conversation)
+    journal.save_turn_end(conversation)
     assert journal.close(60.0) == ""
     for marker in ("mk3", "mk4"):
         ledger.note(marker, f"{marker} question", Fate.ANSWERED)

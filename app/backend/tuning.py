@@ -11,7 +11,7 @@ from app.backend.engine_state import Wire
 from app.backend.local import opening as engine_access
 from app.backend.options import ChatOptions
 from app.backend.status import Activity
-from app.machine.tuning.remembered import measured_of
+from app.machine.tuning.saved_tuning import measured_of
 from app.machine.tuning.thread_bars import lookahead_lines
 from app.machine.tuning.threads_in_use import ThreadsInUse
 from app.program.settings import AUTO

@@ -12,7 +12,7 @@ from app.cli.verify import verify
 from app.models.downloads import hub
 from app.models.downloads.pull import progress_text
 from app.models.downloads.source import fetch_source, find_source
-from app.models.library.places import download_directory
+from app.models.library.model_files import download_directory
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.program.settings import Settings

@@ -119,7 +119,7 @@ def obey(options: argparse.Namespace) -> int:
             f"jalopy {options.command}: the model's path is empty (name a GGUF file, or: starter)"
         )
     elif getattr(options, "model", None) is not None:
-        from app.models.library.named import named_model
+        from app.models.library.find_by_name import named_model
 
         options.model = str(named_model(options.model, settings.model_directories))
     given = {

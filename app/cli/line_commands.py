@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from app.cli.line_dialogue import Dialogue
 from app.cli.reading import read_with_progress
 from app.conversations.conversation import Conversation
+from app.conversations.list_rows import moment_text
 from app.conversations.locks import StoreError
-from app.conversations.rows import moment_text
 from app.documents.passages import announcement, fit, for_message
 from app.documents.read import Document, described, referred, split_wanted
-from app.models.library.named import named_model
+from app.models.library.find_by_name import named_model
 from app.models.library.report_card import as_text, report_of_chat, write_card
 from app.program import clipboard
 from app.program.manual import page

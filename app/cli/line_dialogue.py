@@ -13,9 +13,9 @@ from app.backend.local.context_room import ANNOUNCED_SHARE
 from app.cli.interrupts import interrupt_stops
 from app.cli.output import AnswerOutput, ProgressLine, write_answer
 from app.conversations.conversation import Ending
-from app.conversations.lines import AGAINST_LOOPS, sources_line, whole_footer
+from app.conversations.list_rows import moment_text
 from app.conversations.locks import NO_LOCKS
-from app.conversations.rows import moment_text
+from app.conversations.reply_lines import AGAINST_LOOPS, sources_line, whole_footer
 from app.conversations.store import LoadedConversation
 from app.machine.tuning.threads_in_use import describe
 from app.program import notices

@@ -16,7 +16,7 @@ from app.cli.asking import CallQuestions, agrees, can_ask
 from app.cli.line_commands import LineCommands
 from app.cli.line_dialogue import Dialogue, model_line
 from app.cli.output import ProgressLine, follow_opening
-from app.conversations.journal import conversations_at_hand
+from app.conversations.journal import open_storage
 from app.conversations.locks import StoreError
 from app.conversations.store import LoadedConversation, Store, model_key
 from app.models.library.choose_model import remember_opened
@@ -41,12 +41,12 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
         OSError: stdout cannot be written.
     """
     place = Path(model) if isinstance(model, str) else model
-    at_hand = conversations_at_hand(settings)
+    storage = open_storage(settings)
     progress = ProgressLine()
     generation = GenerationChoice(settings)
     tools = chat_options.tool_box(settings, can_ask())
     options = chat_options.shell_options(
-        settings, keeps_states=at_hand.store is not None, tools=tools
+        settings, keeps_states=storage.store is not None, tools=tools
     )
     on_opened = partial(remember_opened, directories=settings.model_directories)
     options = replace(
@@ -56,7 +56,7 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
     questions = CallQuestions()
     talk = HeadlessChat(
         options,
-        at_hand,
+        storage,
         settings.system_prompt,
         clock,
         progress.show_status,
@@ -68,7 +68,7 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
         code = _serve(
             Dialogue(talk, progress),
             place,
-            at_hand.store if at_hand.resume != NEW else None,
+            storage.store if storage.resume != NEW else None,
             progress,
         )
     except BaseException as error:

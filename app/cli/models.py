@@ -11,10 +11,10 @@ from typing import Any
 from app.backend.engine_host import engine_host
 from app.cli.output import ProgressLine
 from app.machine.sensors.tuning_conditions import look_at_load
-from app.models.library import rows
-from app.models.library.known import advice_line, offers
+from app.models.library import list_rows as rows
+from app.models.library.known_models import advice_line, offers
 from app.models.library.listing import ADVISED, Lister, ModelEntry, list_models, make_lister
-from app.models.library.places import Place, places
+from app.models.library.model_files import Place, places
 from app.models.library.rates import known_read_gbps, rates_or_typical, usual_threads
 from app.program import exit_codes
 from app.program.settings import Settings

@@ -12,7 +12,7 @@ from app.backend.reply import Clock
 from app.cli.interrupts import interrupt_stops
 from app.cli.output import ProgressLine, follow_opening
 from app.cli.reading import read_with_progress
-from app.conversations.journal import conversations_at_hand
+from app.conversations.journal import open_storage
 from app.conversations.locks import StoreError
 from app.conversations.store import MOST_TITLE_CHARS, LoadedConversation, Store
 from app.documents.passages import announcement, fit, n_tokens, whole
@@ -51,8 +51,8 @@ def read(
     progress = ProgressLine()
     chosen = shell_options(settings, keeps_states=True)
     store = Store()
-    at_hand = conversations_at_hand(settings, is_named=True)
-    talk = HeadlessChat(chosen, at_hand, settings.system_prompt, clock, progress.show_status)
+    storage = open_storage(settings, is_named=True)
+    talk = HeadlessChat(chosen, storage, settings.system_prompt, clock, progress.show_status)
     message = Draft().with_files(whole(reading.documents))
     before = _begun_before(store, message.text.strip(), talk.turns.conversation.system)
     try:

@@ -23,12 +23,12 @@ from app.cli.line_dialogue import what_happened
 from app.cli.output import AnswerOutput, ProgressLine, follow_opening, write_answer
 from app.cli.standard_input import read_standard_input
 from app.conversations.conversation import Ending
-from app.conversations.journal import Storage, conversations_at_hand
-from app.conversations.lines import reply_footer
+from app.conversations.journal import ConversationStorage, open_storage
 from app.conversations.locks import IN_USE, NO_LOCKS, StoreError
+from app.conversations.reply_lines import reply_footer
 from app.conversations.store import MOST_TITLE_CHARS, LoadedConversation, Store
 from app.forms.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, bounded_form, read_form_file
-from app.models.library.known import real_model_line
+from app.models.library.known_models import real_model_line
 from app.program import exit_codes, garbage
 from app.program.bundled_model import is_starter
 from app.program.refusals import Refusal, say
@@ -132,18 +132,18 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     form = _wanted_form(options)
     progress = ProgressLine()
     if options.session:
-        at_hand = conversations_at_hand(settings, is_named=True)
+        storage = open_storage(settings, is_named=True)
     else:
-        at_hand = Storage()
+        storage = ConversationStorage()
     saving = SavingWatch(progress)
 
     def watch(status: EngineStatus) -> None:
         progress.show_status(status)
-        saving.look(at_hand.journal.trouble)
+        saving.look(storage.journal.trouble)
 
     questions = CallQuestions()
     talk = HeadlessChat(
-        _engine_options(options, prompt, settings, form), at_hand, settings.system_prompt, clock,
+        _engine_options(options, prompt, settings, form), storage, settings.system_prompt, clock,
         watch,
         may_run=questions.may_run,
     )  # fmt: skip

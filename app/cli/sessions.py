@@ -15,8 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from app.conversations import rows
-from app.conversations.foreign import ForeignConversation, foreign_conversations
+from app.conversations import list_rows as rows
+from app.conversations.import_file import ForeignConversation, read_conversations
 from app.conversations.journal import Journal
 from app.conversations.store import Entry, Store, now_text
 from app.documents.text_file import bounded, open_file
@@ -116,7 +116,7 @@ def import_files(names: Sequence[str]) -> int:
 def _import_file(raw: bytes, shown: str, store: Store) -> None:
     """Save the conversations of a file. Raises Refusal: it holds none, or the disk fails."""
     try:
-        n_saved, lines = _import(foreign_conversations(raw), store)
+        n_saved, lines = _import(read_conversations(raw), store)
     except Refusal as refusal:
         raise Refusal(f"jalopy sessions: {shown}: {refusal}", exit_codes.BAD_DATA) from None
     for line in lines[:_MOST_LINES]:
@@ -232,7 +232,7 @@ def _counted(n: int, what: str) -> str:
 def _save(foreign: ForeignConversation, store: Store) -> None:
     journal = Journal(store, (lambda: foreign.began) if foreign.began else now_text)
     journal.begin(title=foreign.title)
-    journal.note_settled(foreign.conversation)
+    journal.save_turn_end(foreign.conversation)
     patience_s = _SAVING_PATIENCE_S + len(foreign.conversation.messages) / _MESSAGES_PER_S
     if trouble := journal.close(patience_s):
         raise Refusal(f"not saved: {trouble} (what is listed by jalopy sessions is)")

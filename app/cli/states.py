@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from app.conversations.quota import kinds, model_name, saved_files
+from app.conversations.state_files import kinds, model_name, saved_files
 from app.conversations.store import Store
 from app.program import exit_codes
 from app.program.refusals import Refusal

@@ -17,7 +17,7 @@ from app.backend.reply import Clock
 from app.cli.bench import versions
 from app.cli.output import ProgressLine
 from app.machine.sensors.tuning_conditions import Conditions, watch_machine
-from app.machine.tuning.remembered import best_choice, choice_to_remember, measured_of
+from app.machine.tuning.saved_tuning import best_choice, choice_to_remember, measured_of
 from app.machine.tuning.thread_bars import (
     TITLES,
     curve_lines,

@@ -120,7 +120,7 @@ class ChatMessage:
         return self.text
 
 
-MOST_OTHERS = 8
+MAX_ALTERNATIVES = 8
 """Limit on the answers that are kept next to a reply."""
 SYSTEM = "system"
 USER = "user"
@@ -189,7 +189,7 @@ class Conversation:
         system = (PromptMessage(SYSTEM, self.system),) if self.system else ()
         return (
             *system,
-            *(said_of(one, after) for one, after in zip_longest(messages, messages[1:])),
+            *(prompt_message_of(one, after) for one, after in zip_longest(messages, messages[1:])),
         )
 
     def drop_gaps(self) -> None:
@@ -284,7 +284,7 @@ class Conversation:
         self.messages.append(message)
         return message
 
-    def note_sources(self) -> None:
+    def set_sources(self) -> None:
         """Find the sources of all replies, of which none was found yet."""
         for question, reply in zip(self.messages[::2], self.messages[1::2], strict=False):
             reply.sources = sources_of(question.text)
@@ -310,7 +310,7 @@ class Conversation:
         return cut
 
 
-def said_of(message: ChatMessage, after: ChatMessage | None = None) -> PromptMessage:
+def prompt_message_of(message: ChatMessage, after: ChatMessage | None = None) -> PromptMessage:
     """Return a message as a request has it; ``after``: the one that follows.
 
     Templates refuse calls without results: a reply with such calls is the text that the model

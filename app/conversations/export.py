@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from app.conversations.conversation import Conversation, Ending, Role
-from app.conversations.lines import sources_line, thinking_summary, whole_footer
+from app.conversations.reply_lines import sources_line, thinking_summary, whole_footer
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 from engine.machine.regular_file import safe_flags

@@ -20,15 +20,15 @@ from pathlib import Path
 
 from app.conversations.conversation import ChatMessage, Conversation, Role
 from app.conversations.locks import StoreError
-from app.conversations.quota import drop_oldest_states
+from app.conversations.state_files import drop_oldest_states
 from app.conversations.store import (
     Change,
     LoadedConversation,
     OpenConversation,
     Store,
     keep,
+    mark_used,
     note,
-    note_use,
     now_text,
     piece,
     put,
@@ -307,7 +307,7 @@ class Journal:
 
     # ---- what happens
 
-    def note_asked(self, conversation: Conversation, is_replacing: bool) -> None:
+    def save_question(self, conversation: Conversation, is_replacing: bool) -> None:
         """The user sent a message. In place of others, it counts when its reply begins."""
         if self._store is not None and not is_replacing:
             self._catch_up(conversation)
@@ -321,7 +321,7 @@ class Journal:
             self._add(note(unsent=text), is_durable=bool(text))
             self._is_trying = True
 
-    def note_waiting(self, conversation: Conversation, texts: Sequence[str]) -> None:
+    def save_pending(self, conversation: Conversation, texts: Sequence[str]) -> None:
         """These messages wait for their turn, which may not come before the program is killed."""
         if self._store is None or list(texts) == self._waiting:
             return
@@ -330,7 +330,7 @@ class Journal:
             self._create(conversation, texts[0])
             self._catch_up(conversation)
             self._note_model()
-            self._add(note_use)
+            self._add(mark_used)
         self._add(note(waiting=json.dumps(self._waiting)))
 
     def flush(self, conversation: Conversation, partial: PartialReply) -> None:
@@ -353,7 +353,7 @@ class Journal:
         self._flushed = partial
         self._add(more, is_durable=False)
 
-    def note_settled(self, conversation: Conversation) -> None:
+    def save_turn_end(self, conversation: Conversation) -> None:
         """The turn is over: there is a reply, or everything is as it was, or the question stays."""
         if self._store is None:
             return
@@ -363,18 +363,18 @@ class Journal:
         self._is_trying = False
         self._flushed = PartialReply()
 
-    def note_dropped(self, conversation: Conversation) -> None:
+    def save_n_dropped(self, conversation: Conversation) -> None:
         """Other messages are part of the context now."""
         if self._keeper is not None and conversation.n_dropped != self._n_dropped:
             self._n_dropped = conversation.n_dropped
             self._add(note(n_dropped=self._n_dropped))
 
-    def note_adapters(self, conversation: Conversation) -> None:
+    def save_adapters(self, conversation: Conversation) -> None:
         """Other adapters change the model."""
         if self._keeper is not None:
             self._add(note(adapters=json.dumps(conversation.adapters)))
 
-    def wants_title(self, conversation: Conversation) -> bool:
+    def needs_title(self, conversation: Conversation) -> bool:
         """Whether its title is still the beginning of the first message."""
         return self._keeper is not None and self.title == _first_words(conversation)
 
@@ -386,7 +386,7 @@ class Journal:
         self._add(note(title=title))
         return True
 
-    def let_go(self) -> None:
+    def abandon(self) -> None:
         """Leave the conversation, which will be deleted: what of it is not saved is given up."""
         if self._keeper is not None:
             self._keeper.close(SWITCH_PATIENCE_S)
@@ -454,10 +454,10 @@ class Journal:
             if not message.is_missing:  # a place that nothing is written to says the same
                 changes.append(put(place, message, self.clock_text()))
             if message is messages[-1] and conversation.awaits_reply:
-                changes.append(note_use)
+                changes.append(mark_used)
         if changes:
             self._add(_all_of(changes))
-        self.note_dropped(conversation)
+        self.save_n_dropped(conversation)
 
     def _note_model(self) -> None:
         if self._model not in (self._written_model, ("", "")):
@@ -477,7 +477,7 @@ class Journal:
         )
         self._add(head, is_durable=False)
         if conversation.adapters:
-            self.note_adapters(conversation)
+            self.save_adapters(conversation)
 
     def _add(self, change: Change, is_durable: bool = True) -> None:
         assert self._keeper is not None
@@ -496,7 +496,7 @@ def _first_words(conversation: Conversation, waiting: str = "") -> str:
 
 
 @record
-class Storage:
+class ConversationStorage:
     """The saved conversations."""
 
     journal: Journal = field(default_factory=Journal)
@@ -518,10 +518,12 @@ class Storage:
                 self.store.look_after(time.time())
 
 
-def conversations_at_hand(settings: Settings, is_named: bool = False) -> Storage:
+def open_storage(settings: Settings, is_named: bool = False) -> ConversationStorage:
     """Return what the settings want of them; one that the user has named is saved whatever they
     say."""
     if settings.save_conversations == "off" and not is_named:
-        return Storage()
+        return ConversationStorage()
     store = Store()
-    return Storage(Journal(store), store, settings.resume, settings.kv_states_quota_bytes)
+    return ConversationStorage(
+        Journal(store), store, settings.resume, settings.kv_states_quota_bytes
+    )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from app.conversations.conversation import MOST_OTHERS, ChatMessage, Ending, ReplyFigures, Role
+from app.conversations.conversation import MAX_ALTERNATIVES, ChatMessage, Ending, ReplyFigures, Role
 from app.conversations.server_fields import fields_of
 from app.reply.thinking import Thinking
 from app.text.clean_text import clean_line, clean_text
@@ -114,7 +114,7 @@ def reply_of(values: Values) -> ChatMessage:
         min(_count(values, "calls_at"), len(message.raw)),
     )
     message.server_fields = fields_of(values.get("server_fields"))
-    others = _objects(values, "others")[:MOST_OTHERS]
+    others = _objects(values, "others")[:MAX_ALTERNATIVES]
     message.others = tuple(reply_of({**one, "others": []}) for one in others)
     return message
 

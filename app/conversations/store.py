@@ -34,7 +34,7 @@ from app.conversations.database import (
 )
 from app.conversations.locks import InUseError, Lock, StoreError, take
 from app.conversations.message_row import UnsoundError, are_ids, message_of, row_of
-from app.conversations.upkeep import look_after, mend, take_mended_lines, use
+from app.conversations.upkeep import look_after, mend, take_repair_notice, use
 from app.program import notices, paths
 from app.program.remote_model import ModelPlace, is_remote
 from app.reply.thinking import Thinking
@@ -202,7 +202,7 @@ def note(**values: object) -> Change:
     )
 
 
-def note_use(db: sqlite3.Connection, number: int) -> None:
+def mark_used(db: sqlite3.Connection, number: int) -> None:
     """Make the conversation the one that was used last."""
     db.execute(
         (
@@ -342,7 +342,7 @@ class Store:
         line = self.take_notice()
         if self.root is not None and (line or not self._has_looked_for_notice):
             self._has_looked_for_notice = True
-            line = take_mended_lines(self.root) or line
+            line = take_repair_notice(self.root) or line
         return line
 
     def look_after(self, now_s: float) -> None:
@@ -494,7 +494,7 @@ class Store:
 
     # ---- the states of the cache
 
-    def note_segment(self, conversation_id: str, kind: str, name: str) -> None:
+    def add_segment(self, conversation_id: str, kind: str, name: str) -> None:
         """Note that a conversation needs a file of the saved states; ``kind``: its model and type
         of cache."""
         row = (kind, name, _number(conversation_id))
@@ -616,7 +616,7 @@ def _saved(db: sqlite3.Connection, number: int) -> SavedConversation | None:
         messages.append(interrupted)
     conversation.n_dropped = min(_count(n_dropped), len(messages))
     conversation.drop_gaps()
-    conversation.note_sources()
+    conversation.set_sources()
     conversation.is_cut_off = conversation.awaits_reply
     return SavedConversation(
         conversation,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 COPY_PERIOD_S = 86400.0
-MENDED_NAME = "mended.txt"
+REPAIR_NOTICE_NAME = "mended.txt"
 """File with what became of a damaged database, until a chat has shown it."""
 _MOST_MENDED_BYTES = 1 << 14
 _MOST_MENDED_CHARS = 600
@@ -193,15 +193,15 @@ def mend(root: Path) -> None:
     line = f"{NAME} was damaged: {counted(n_read, 'message')} could be read in it{copied}{kept}"
     notices.add(root / NAME, line)
     with suppress(OSError):
-        append_file(root / MENDED_NAME, f"{line}\n".encode())
+        append_file(root / REPAIR_NOTICE_NAME, f"{line}\n".encode())
 
 
-def take_mended_lines(root: Path) -> str:
+def take_repair_notice(root: Path) -> str:
     """Return what became of a database that was damaged since the last chat.
 
     This chat shows it. "" if no database was damaged.
     """
-    path = root / MENDED_NAME
+    path = root / REPAIR_NOTICE_NAME
     try:
         content = read_bounded(path, _MOST_MENDED_BYTES) or b""
         path.unlink()

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import BinaryIO
 
 from app.documents.encoding import decoded
-from app.documents.kinds import HEAD_BYTES
+from app.documents.file_types import HEAD_BYTES
 from app.documents.mail import mail_text
 from app.documents.notebook import notebook_text
 from app.documents.pdf import pdf_text

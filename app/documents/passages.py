@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from app.documents.letters import plain_letters
+from app.documents.plain_letters import plain_letters
 from app.documents.read import Document
 from app.documents.text_file import PAGE_LINE, attached
 from app.text import figures
@@ -92,11 +92,11 @@ def bm25(question: Sequence[str], texts: Iterable[Sequence[str]]) -> list[float]
     return scores
 
 
-def joined_ranks(scores: Sequence[float], likeness: Sequence[float | None]) -> list[float]:
+def merge_ranks(scores: Sequence[float], similarities: Sequence[float | None]) -> list[float]:
     """Return the sum of the reciprocal ranks of each by its score, where it has one, and by its
     likeness."""
     by_words = sorted((i for i, one in enumerate(scores) if one > 0), key=lambda i: -scores[i])
-    known = {i: one for i, one in enumerate(likeness) if one is not None}
+    known = {i: one for i, one in enumerate(similarities) if one is not None}
     ranks = [0.0] * len(scores)
     for order in (by_words, sorted(known, key=lambda i: -known[i])):
         for place, i in enumerate(order, 1):
@@ -104,11 +104,11 @@ def joined_ranks(scores: Sequence[float], likeness: Sequence[float | None]) -> l
     return ranks
 
 
-def _outstanding(likeness: Sequence[float | None]) -> set[int]:
+def _outstanding(similarities: Sequence[float | None]) -> set[int]:
     """Return those that are far more alike than the others."""
     from statistics import fmean, pstdev  # which no first frame waits for
 
-    known = {i: one for i, one in enumerate(likeness) if one is not None}
+    known = {i: one for i, one in enumerate(similarities) if one is not None}
     if len(known) < 2 or not (spread := pstdev(known.values())):
         return set()
     least = fmean(known.values()) + OUTSTANDING * spread
@@ -124,7 +124,7 @@ def fitting(
     question: str,
     rooms_chars: tuple[int, int],
     in_context: str = "",
-    likeness: Likeness = _unknown,
+    similarities: Likeness = _unknown,
 ) -> list[Passage]:
     """Return the passages that answer best to a question and fit, in the order in which they are in
     the documents.
@@ -139,8 +139,8 @@ def fitting(
     known = {
         index for index, passage in enumerate(passages) if in_context and passage.text in in_context
     }
-    alike = likeness(question, [passage.text for passage in passages])
-    ranks = joined_ranks(scores, alike)
+    alike = similarities(question, [passage.text for passage in passages])
+    ranks = merge_ranks(scores, alike)
     best = max(scores, default=0.0)
     candidates = set(range(len(passages))) - known
     if known:
@@ -247,7 +247,7 @@ def for_message(
     question: str,
     n_ctx: int,
     in_context: str = "",
-    likeness: Likeness = _unknown,
+    similarities: Likeness = _unknown,
 ) -> list[FileText]:
     """Return what goes with a question of what the context does not hold yet: the documents, or
     passages of them."""
@@ -256,7 +256,7 @@ def for_message(
     chars_per_token = sum(len(one.text) for one in documents) / n_tokens(documents)
     first, later = _passages_tokens(n_ctx)
     rooms_chars = int(chars_per_token * first), int(chars_per_token * later)
-    passages = fitting(documents, question, rooms_chars, in_context, likeness)
+    passages = fitting(documents, question, rooms_chars, in_context, similarities)
     if not passages:
         return []
     name = f"passages of {figures.counted(len(documents), 'file')}"

@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from app.documents.kinds import HEAD_BYTES, WORD, KindRefusal, refuse_other_kind
+from app.documents.file_types import HEAD_BYTES, WORD, KindRefusal, refuse_unsupported
 from app.documents.text_file import (
     FAILED,
     MAX_SOURCE_BYTES,
@@ -417,7 +417,7 @@ def _text_of(
         head = bounded(file, HEAD_BYTES, shown, is_beginning=True)
         file.seek(0)
         try:
-            refuse_other_kind(kind, head)
+            refuse_unsupported(kind, head)
         except KindRefusal as refusal:
             raise Refusal(f"{shown}: {refusal}") from None
         text, left_out = _converted(kind, file, shown, tick)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from app.documents.encoding import NotTextError, decoded
-from app.documents.kinds import HEAD_BYTES, KindRefusal, advice_for, refuse_other_kind
-from app.documents.letters import plain_letters
+from app.documents.file_types import HEAD_BYTES, KindRefusal, advice_for, refuse_unsupported
+from app.documents.plain_letters import plain_letters
 from app.program.refusals import Refusal
 from app.text.clean_text import INVISIBLE, clean_line, clean_text
 from app.text.figures import size
@@ -58,7 +58,7 @@ def read_text_file(path: Path) -> str:
         raw = bounded(file, MAX_SOURCE_BYTES, shown)
     suffix = path.suffix.lower()
     try:
-        refuse_other_kind(suffix, raw[:HEAD_BYTES])
+        refuse_unsupported(suffix, raw[:HEAD_BYTES])
         text = decoded(raw, shown)
     except NotTextError:
         raise Refusal(f"{shown}: {advice_for(suffix)}") from None

@@ -241,7 +241,7 @@ class Settings:
     """Where values come from, by dotted key, that are not the defaults."""
 
     @property
-    def given_sampling(self) -> dict[str, Any]:
+    def chosen_sampling(self) -> dict[str, Any]:
         """Values of ``sampling`` that the user has set; what is recommended for a model goes before
         the others."""
         return {

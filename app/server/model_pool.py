@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from app.models.library.find_by_name import called, models_by_name
 from app.models.library.header import HeaderCache, ModelHeader
-from app.models.library.named import called, models_by_name
-from app.models.library.places import FoundFile, file_at, find_files, places
+from app.models.library.model_files import StoredModel, file_at, find_files, places
 from app.program import garbage
 from app.program.background import in_background
 from app.program.garbage import give_back_memory
@@ -126,7 +126,7 @@ class Models:
         self._changing = asyncio.Lock()
         self._searching = asyncio.Lock()
         """Held while memory is made free and taken, and while models are searched for."""
-        self._listed: Mapping[str, tuple[FoundFile, ModelHeader]] = {}
+        self._listed: Mapping[str, tuple[StoredModel, ModelHeader]] = {}
         self._listed_s = -LISTED_S
 
     @property
@@ -151,7 +151,7 @@ class Models:
         for model in self.opened.values():
             model.engine.close(patience_s)
 
-    async def listed(self) -> Mapping[str, tuple[FoundFile, ModelHeader]]:
+    async def listed(self) -> Mapping[str, tuple[StoredModel, ModelHeader]]:
         """Return the models that requests may name."""
         async with self._searching:
             if time.monotonic() - self._listed_s >= LISTED_S:
@@ -237,13 +237,13 @@ class Models:
             return 0.0
         return max(0.0, self._idle_s - (time.monotonic() - model.used_s))
 
-    def _find(self) -> Mapping[str, tuple[FoundFile, ModelHeader]]:
+    def _find(self) -> Mapping[str, tuple[StoredModel, ModelHeader]]:
         if self._path is not None:
             usual = file_at(self._path, "")
         else:
             usual = None
         if self.only:
-            file = usual or FoundFile(Path(self.only), self.only, 0, 0, "")
+            file = usual or StoredModel(Path(self.only), self.only, 0, 0, "")
             return {self.only: (file, HeaderCache().header(file) if usual else ModelHeader())}
         files = find_files(places(self.settings.model_directories))
         if usual is not None and not any(
@@ -252,7 +252,7 @@ class Models:
             files.insert(0, usual)
         return models_by_name(files)
 
-    def _usual(self, listed: Mapping[str, tuple[FoundFile, ModelHeader]]) -> str:
+    def _usual(self, listed: Mapping[str, tuple[StoredModel, ModelHeader]]) -> str:
         if self._path is not None:
             usual = self._path.resolve()
         else:
@@ -345,7 +345,7 @@ def _free() -> None:
     give_back_memory()
 
 
-def _named(wanted: str, listed: Mapping[str, tuple[FoundFile, ModelHeader]]) -> str:
+def _named(wanted: str, listed: Mapping[str, tuple[StoredModel, ModelHeader]]) -> str:
     """Return the listed name that a name means, in full or as far as it is the only one; "" for
     none."""
     exact = {name.lower(): name for name in listed}

@@ -20,7 +20,7 @@ from app.backend.engine_host import EngineHost, LineFullError, WaitingLine
 from app.backend.local import opening
 from app.backend.local.model import LocalModel
 from app.backend.local.saved_states import SavedStates
-from app.conversations.quota import drop_oldest_states
+from app.conversations.state_files import drop_oldest_states
 from app.forms.answer_form import FormError
 from app.program import garbage, paths
 from app.program.background import fulfil, in_background

@@ -15,14 +15,14 @@ from app.backend.engine_bridge import EngineBridge
 from app.backend.protocol import THREADS_AND_WEIGHTS, Opening
 from app.backend.reply_text import ReplyCollector
 from app.conversations.conversation import (
-    MOST_OTHERS,
+    MAX_ALTERNATIVES,
     USER,
     ChatMessage,
     Conversation,
     Ending,
     PromptMessage,
     Role,
-    said_of,
+    prompt_message_of,
 )
 from app.conversations.journal import Journal, PartialReply
 from app.conversations.store import LoadedConversation, model_key
@@ -230,7 +230,7 @@ class ChatSession:
         if self.conversation.is_empty:
             self.journal.begin(title=title)
         self.conversation.add_user(text, folded)
-        self.journal.note_asked(self.conversation, is_replacing=False)
+        self.journal.save_question(self.conversation, is_replacing=False)
         self._wait_for_disk()
         self._bridge.state_path = self.journal.state_path
         request = Request(self.conversation.said())
@@ -300,7 +300,7 @@ class ChatSession:
         if self.is_busy:
             return None
         conversation_id = self.journal.id
-        self.journal.let_go()
+        self.journal.abandon()
         self.start_new(self.conversation.system)
         return conversation_id
 
@@ -320,7 +320,7 @@ class ChatSession:
     def _leave_conversation(self, conversation: Conversation | None = None) -> None:
         """Let the next conversation have the queue."""
         if self._queued:
-            self.journal.note_waiting(conversation or self.conversation, self.unsent_texts)
+            self.journal.save_pending(conversation or self.conversation, self.unsent_texts)
         self.unsent_texts = []
 
     def _submit_conversation(self) -> None:
@@ -423,7 +423,7 @@ class ChatSession:
             return False
         snapshot = Snapshot.of(self.conversation)
         reply = self.conversation.cut(2 * n_turn + 1)[0]
-        continuation = Continuation(said_of(reply), reply.thinking, text)
+        continuation = Continuation(prompt_message_of(reply), reply.thinking, text)
         self._send(Running(snapshot, replaced=reply, continuation=continuation))
         return True
 
@@ -435,7 +435,7 @@ class ChatSession:
         index = len(messages) - len(self.conversation.messages) + 2 * n_turn
         if is_reply:
             reply = self.conversation.messages[2 * n_turn + 1]
-            continuation = Continuation(said_of(reply), reply.thinking, text)
+            continuation = Continuation(prompt_message_of(reply), reply.thinking, text)
             return self._bridge.weigh(Request(messages[: index + 1], continuation), text)
         return self._bridge.weigh(Request((*messages[:index], PromptMessage(USER, text))), text)
 
@@ -491,7 +491,7 @@ class ChatSession:
         others = (replace(last, others=()), *last.others[:index], *last.others[index + 1 :])
         chosen = replace(last.others[index], others=others, sources=last.sources)
         self.conversation.messages[-1] = chosen
-        self.journal.note_settled(self.conversation)
+        self.journal.save_turn_end(self.conversation)
         return True
 
     def continue_reply(self) -> bool:
@@ -501,7 +501,7 @@ class ChatSession:
         snapshot = Snapshot.of(self.conversation)
         reply = self.conversation.drop_reply()
         is_loop = reply.ending is Ending.REPEATED
-        continuation = Continuation(said_of(reply), reply.thinking, is_loop=is_loop)
+        continuation = Continuation(prompt_message_of(reply), reply.thinking, is_loop=is_loop)
         self._send(Running(snapshot, replaced=reply, continuation=continuation))
         return True
 
@@ -534,7 +534,7 @@ class ChatSession:
 
     def _send(self, running: Running, sent_s: float | None = None, n_answers: int = 1) -> None:
         self._running = running
-        self.journal.note_asked(self.conversation, running.replaced is not None)
+        self.journal.save_question(self.conversation, running.replaced is not None)
         self._wait_for_disk()
         self._bridge.state_path = self.journal.state_path
         request = Request(
@@ -549,7 +549,7 @@ class ChatSession:
 
     def _save_queue(self) -> None:
         """Write the queue to disk now, so that a kill loses nothing."""
-        self.journal.note_waiting(self.conversation, [*self.unsent_texts, *self.queued_texts])
+        self.journal.save_pending(self.conversation, [*self.unsent_texts, *self.queued_texts])
 
     def save_partial(self) -> None:
         """Save the running reply as far as it is written."""
@@ -647,7 +647,7 @@ class ChatSession:
     def _end_turn(self) -> None:
         self._running = None
         self.phase = Phase.FREE
-        self.journal.note_settled(self.conversation)
+        self.journal.save_turn_end(self.conversation)
 
     def _finish_answers(self) -> None:
         """Add the first of several replies to the conversation, with the others as
@@ -676,7 +676,7 @@ class ChatSession:
         if continued is not None and continued.figures is not None:
             message.figures = continued.figures.continued_by(done.figures)
         message.is_edited = running.is_edited or (continued is not None and continued.is_edited)
-        message.others = (*others, *_alternatives(running))[:MOST_OTHERS]
+        message.others = (*others, *_alternatives(running))[:MAX_ALTERNATIVES]
         self.conversation.append_reply(message)
         self._end_turn()
         if done.calls:
@@ -695,7 +695,7 @@ class ChatSession:
         conversation = self.conversation
         n_dropped = conversation.n_dropped + 2 * n_turns
         conversation.n_dropped = min(n_dropped, len(conversation.messages))
-        self.journal.note_dropped(conversation)
+        self.journal.save_n_dropped(conversation)
 
     def _finish_loading(self, model: events.ModelLoaded) -> bool:
         """Use the opened model; return whether a new conversation begins with it."""
@@ -723,11 +723,11 @@ class ChatSession:
 
     def _save_adapters(self, adapters: tuple[str, ...]) -> None:
         self.conversation.adapters = adapters
-        self.journal.note_adapters(self.conversation)
+        self.journal.save_adapters(self.conversation)
 
     def _use_title(self, event: events.TitleWritten) -> None:
         """Rename the conversation unless it was renamed meanwhile."""
-        if event.conversation_id == self.journal.id and self.journal.wants_title(self.conversation):
+        if event.conversation_id == self.journal.id and self.journal.needs_title(self.conversation):
             self.journal.rename(event.title)
 
 

@@ -64,7 +64,7 @@ class GenerationChoice:
         """Return the value in use, and where it comes from."""
         if name in self.chosen:
             return self.chosen[name], Source.CHOSEN
-        if name in self.advice and name not in self._usual.given_sampling:
+        if name in self.advice and name not in self._usual.chosen_sampling:
             return self.advice[name]
         return getattr(self._usual.sampling, name), self._usual.sources.get(
             f"sampling.{name}", Source.DEFAULT
@@ -111,7 +111,7 @@ class GenerationChoice:
     @property
     def differing(self) -> Mapping[str, float]:
         """Values chosen here, in the settings or on the command line, by name."""
-        return self._now.given_sampling
+        return self._now.chosen_sampling
 
     def obey(self, wanted: str) -> str:
         """Do what comes after ``/set``; returns the line to show.

@@ -13,7 +13,7 @@ from app.backend.engine_bridge import EngineBridge
 from app.backend.options import ChatOptions
 from app.backend.reply_text import TextEvent
 from app.backend.status import EngineStatus
-from app.conversations.journal import Storage
+from app.conversations.journal import ConversationStorage
 from app.conversations.store import LoadedConversation
 from app.machine.tuning.threads_in_use import ThreadsInUse
 from app.program.remote_model import ModelPlace
@@ -66,14 +66,14 @@ class HeadlessChat:
     def __init__(
         self,
         options: ChatOptions,
-        at_hand: Storage | None = None,
+        storage: ConversationStorage | None = None,
         system: str | None = None,
         clock: Callable[[], float] = time.monotonic,
         watch: Callable[[EngineStatus], object] = lambda status: None,
         may_read_ahead: Callable[[], bool] = bool,
         may_run: Callable[[ToolCall], bool] = lambda call: False,
     ) -> None:
-        self._at_hand = at_hand or Storage()
+        self._at_hand = storage or ConversationStorage()
         self._watch = watch
         self._may_read_ahead = may_read_ahead
         self._may_run = may_run

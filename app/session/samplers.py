@@ -24,7 +24,7 @@ def make_sampling(settings: Settings, model: Model, mode: ThinkingMode) -> Sampl
     }
     advice = advice_of(model.metadata, mode)
     values |= {
-        name: value for name, (value, _) in advice.items() if name not in settings.given_sampling
+        name: value for name, (value, _) in advice.items() if name not in settings.chosen_sampling
     }
     if chosen.seed < 0:
         values["seed"] = None

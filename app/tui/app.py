@@ -247,7 +247,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             return
         if self.current_mode == "threads":
             self.chat.turns.stop_tuning()
-        if mode in ("conversations", "shelf") and self.chat.at_hand.store is None:
+        if mode in ("conversations", "shelf") and self.chat.storage.store is None:
             self.switch_mode(CHAT)  # where the line is seen
             self.chat.note(
                 "conversations are not saved: save_conversations in your settings is off"
@@ -259,7 +259,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Download a model, by default the one that suits this machine, and open it; or show the
         running download."""
         from app.models.downloads.job import PullJob
-        from app.models.library.known import advised_model
+        from app.models.library.known_models import advised_model
 
         if not self.downloads.is_running or self.downloads.job is None:
             if not wanted:
@@ -280,7 +280,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Say in the chat which files were mended or cannot be used."""
         if not self.screen_stack:  # screens go away before the timers do
             return
-        store = self.chat.at_hand.store
+        store = self.chat.storage.store
         if store is not None:
             mended = store.take_chat_notice()
         else:

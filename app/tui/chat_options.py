@@ -67,7 +67,7 @@ def shell_options(
         settings=settings,
         tools=tools,
         state_files=partial(engine_access.state_files, settings) if keeps_states else lambda: None,
-        remote=partial(_remote_backend, lambda: settings.given_sampling),
+        remote=partial(_remote_backend, lambda: settings.chosen_sampling),
         emits_pieces=True,
     )
 

@@ -273,10 +273,10 @@ def make_thrifty(screen: Screen[Any]) -> None:
     screen._compositor = ThriftyCompositor()
     size = screen.app.size
     app = screen.app
-    at_hand = ((size.width, app.HORIZONTAL_BREAKPOINTS), (size.height, app.VERTICAL_BREAKPOINTS))
+    axes = ((size.width, app.HORIZONTAL_BREAKPOINTS), (size.height, app.VERTICAL_BREAKPOINTS))
     names = {
         name
-        for length, points in at_hand
+        for length, points in axes
         for name in screen._get_breakpoint_classes(length, points or [])
     }
     screen.update_classes(dict.fromkeys(names, True), update=False)

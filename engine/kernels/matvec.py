@@ -250,7 +250,7 @@ class Phases(NamedTuple):
 
 
 @inner
-def places_of(op, row, chunk_bytes):
+def find_citations(op, row, chunk_bytes):
     """Where a row and its last chunk begin, bytes of a row, number of its chunks, and how far to
     ask ahead."""
     weights, row_bytes, n_cols, ahead = vec.load_words(
@@ -276,7 +276,7 @@ def row_of_blocks(n, phases):
     def row_with_columns(op, c, row, room):
         columns = begin(op, c)
         state = clear(op, columns, columns)
-        block, last, _, n_chunks, ahead = places_of(op, row, chunk_bytes)
+        block, last, _, n_chunks, ahead = find_citations(op, row, chunk_bytes)
         for i in range(n_chunks):
             ask_ahead(block, ahead, chunk_bytes)
             state = add((min(block, last) if may_overlap else block, i), columns, state)
@@ -297,7 +297,7 @@ def row_kernels(phases):
         a1 = clear(op, y, y)
         a2 = clear(op, y, y)
         a3 = clear(op, y, y)
-        block, last, row_bytes, n_chunks, ahead = places_of(op, row, chunk_bytes)
+        block, last, row_bytes, n_chunks, ahead = find_citations(op, row, chunk_bytes)
         far = apart * row_bytes
         for i in range(n_chunks):
             at = min(block, last) if may_overlap else block

@@ -11,9 +11,9 @@ from engine.kernels.matvec import (
     ask_ahead,
     claim,
     columns_from,
+    find_citations,
     finish,
     leaving,
-    places_of,
     row_kernels,
     scratch_of,
     side_by_side,
@@ -270,7 +270,7 @@ def row_of_units(n, phases, first, prepare, unit, unit_size, block_bytes):
     def row_with_columns(op, c, row, room):
         columns = begin(op, c)
         state = clear(op, columns, columns)
-        block, _, _, n_blocks, ahead = places_of(op, row, block_bytes)
+        block, _, _, n_blocks, ahead = find_citations(op, row, block_bytes)
         first(block, room)
         for i in range(n_blocks):
             ask_ahead(block, ahead, block_bytes)

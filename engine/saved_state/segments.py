@@ -314,7 +314,7 @@ class _Block:
             except OSError:
                 is_sound = False
             if is_sound:
-                note_use(path)
+                mark_used(path)
             else:
                 with suppress(OSError):
                     path.unlink()  # or no one would write it again
@@ -323,7 +323,7 @@ class _Block:
         return [(agreed, SavedPiece(segment.first, segment.last, n_bytes, read))]
 
 
-def note_use(path: Path) -> None:
+def mark_used(path: Path) -> None:
     """Note that a segment was used now: those used longest ago are dropped first."""
     with suppress(OSError):
         os.utime(path)

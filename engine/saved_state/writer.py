@@ -22,8 +22,8 @@ from engine.saved_state.segments import (
     SEGMENT_POSITIONS,
     PrefixKeys,
     Segment,
+    mark_used,
     next_segment,
-    note_use,
     saved_bytes,
     write_segment,
 )
@@ -247,7 +247,7 @@ class StateWriter:
         self._on_segment(segment.name)
         kept_bytes = self._kept_bytes(segment)
         if kept_bytes:
-            note_use(self._place / segment.name)
+            mark_used(self._place / segment.name)
         if kept_bytes < most_bytes:
             if len(self._buffer) < most_bytes:
                 self._buffer = np.empty(most_bytes, np.uint8)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from app.backend.local.saved_states import StateFiles
 from app.conversations.store import model_key
 from app.machine.sensors.low_power import is_on_battery
-from app.machine.tuning import remembered as tuned
-from app.machine.tuning.remembered import SavedTuning, TuningPlace, keys_to_remember, recall
+from app.machine.tuning import saved_tuning as tuned
+from app.machine.tuning.saved_tuning import SavedTuning, TuningPlace, recall, tuning_keys
 from app.program import state
 from app.program.remote_model import ModelPlace
 from app.program.settings import AUTO, Settings
@@ -136,7 +136,7 @@ def remember_tuned(
 ) -> str | None:
     """Remember a choice for this machine and model, or forget it; returns a line where that
     failed."""
-    key, without = keys_to_remember(_place(model), measured)
+    key, without = tuning_keys(_place(model), measured)
     return state.remember_tuned(key, choice, measured, without=without)
 
 

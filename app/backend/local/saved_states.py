@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app.backend.engine_state import FLUSH_S, IdleWork
-from app.conversations.quota import SegmentNotes, note_model_name
+from app.conversations.state_files import SegmentRecorder, save_model_name
 from app.program import paths
 from app.program.refusals import exit_code_of, log_without_text
 from app.text.clean_text import clean_line
@@ -256,7 +256,7 @@ class SavedStates:
 
         try:
             place = self._kept_in()
-            note = SegmentNotes(path, self._kind).note
+            note = SegmentRecorder(path, self._kind).note
             with closing(self._model.session(present.n_ctx, present.kv_type)) as session:
                 files.restore(session, place, ids)
                 with closing(files.writer(session, place, note)) as writer:
@@ -289,14 +289,14 @@ class SavedStates:
         directory = self._directory()
         if directory is None:
             raise PermissionError(errno.EACCES, "the directory for saved states is not writable")
-        note_model_name(directory, str(self._model.name))
+        save_model_name(directory, str(self._model.name))
         return directory
 
     def _follow(self, files: StateFiles, path: Path | None) -> None:
         self._drop_writer()
         self._path = path
         if path is not None:
-            on_segment = SegmentNotes(path, self._kind).note if self._notes else str
+            on_segment = SegmentRecorder(path, self._kind).note if self._notes else str
             self._writer = files.writer(self._session, self._kept_in(), on_segment)
 
     def _drop_writer(self) -> None:

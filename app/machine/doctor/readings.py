@@ -15,8 +15,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from app.machine.sensors.cached_reading import or_none
 from app.machine.sensors.low_power import is_on_battery
-from app.machine.sensors.paced import or_none
 from app.machine.sensors.processor import number_in
 from app.machine.sensors.tuning_conditions import look_at_load
 from app.models.library.measure import EngineReadings

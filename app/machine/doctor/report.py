@@ -161,7 +161,7 @@ def advice_lines(examination: Examination) -> list[str]:
 
 def known_lines(examination: Examination) -> list[str]:
     """Name a well-known model that suits this machine, and how to get it."""
-    from app.models.library.known import best_known, checked_on
+    from app.models.library.known_models import best_known, checked_on
 
     known = best_known(examination.memory, examination.rates)
     if known is None:

@@ -9,7 +9,7 @@ import os
 from collections.abc import MutableMapping
 from contextlib import suppress
 
-from app.machine.sensors.paced import or_none
+from app.machine.sensors.cached_reading import or_none
 
 # Textual's own 60 frames a second stay: the transcript draws five times a second at most whatever
 # this says, and a key that arrives just after such a drawing waits for the next frame (95th

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from app.machine.sensors.paced import CachedReading, or_none
+from app.machine.sensors.cached_reading import CachedReading, or_none
 from app.machine.sensors.page_faults import DiskRate
 from app.machine.sensors.processor import CoreLoads, Processor
 from app.machine.sensors.records import ModelFacts

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from app.machine.sensors.paced import Rate
+from app.machine.sensors.cached_reading import Rate
 
 try:
     import resource

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.machine.sensors.paced import CachedReading, or_none
+from app.machine.sensors.cached_reading import CachedReading, or_none
 from app.machine.sensors.sample import BUSY_LOAD, Battery, Governor
 from app.text.clean_text import clean_line
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from app.machine.sensors.paced import or_none
+from app.machine.sensors.cached_reading import or_none
 from app.machine.sensors.processor import CoreLoads
 from app.text.record import record
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from app.machine.tuning.remembered import equal_counts
+from app.machine.tuning.saved_tuning import equal_counts
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.text.record import record

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from app.models.library.places import hugging_face_home
+from app.models.library.model_files import hugging_face_home
 from app.program import exit_codes
 from app.program.small_file import read_bounded
 from app.program.web import Web, split_address, table_in

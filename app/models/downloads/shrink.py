@@ -17,7 +17,7 @@ from app.models.downloads.job import PullJob, Stage
 from app.models.downloads.pull import PlannedDownload
 from app.models.library.advice import best_type, bits_per_weight, needs_of_size
 from app.models.library.listing import Lister, ModelEntry, make_lister
-from app.models.library.places import download_directory
+from app.models.library.model_files import download_directory
 from app.program import exit_codes, paths
 from app.program.settings import Settings
 from app.program.web_refusals import DownloadError

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from app.models.downloads import hub
 from app.models.downloads.fetch import DownloadPlan, Report, download, make_plan
 from app.models.downloads.hub import remote_file
-from app.models.downloads.pull import parse_wanted
+from app.models.downloads.pull import parse_request
 from app.program import exit_codes
 from app.program.small_file import replace_file
 from app.program.web import Web
@@ -57,7 +57,7 @@ def find_source(what: str, web: Web, parent: Path) -> ModelSource:
 
     Raises DownloadError: it cannot be had, or has no weights in safetensors.
     """
-    wanted = parse_wanted(what, hub.endpoint())
+    wanted = parse_request(what, hub.endpoint())
     if not wanted.repository or wanted.quantization or wanted.file_path:
         raise DownloadError(
             f"{what}: name a repository as OWNER/REPO, or a directory", exit_codes.USAGE

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from app.backend.local import opening as engine_access
-from app.models.library.named import named_model
-from app.models.library.places import newly_listed
+from app.models.library.find_by_name import named_model
+from app.models.library.model_files import newly_listed_directory
 from app.program.bundled_model import is_starter, starter_file
 from app.program.refusals import Refusal, exit_code_of, say
 from app.program.settings import Settings
@@ -57,7 +57,7 @@ def remember_opened(path: Path | str, directories: Sequence[str] = ()) -> str | 
     """
     if is_starter(path):
         return None
-    gained = newly_listed(path, directories)  # as long as it is not remembered
+    gained = newly_listed_directory(path, directories)  # as long as it is not remembered
     return remember_model(path) or gained
 
 

@@ -20,7 +20,7 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.models.library.places import FoundFile, find_files, places
+from app.models.library.model_files import StoredModel, find_files, places
 from app.program import paths
 from app.program.refusals import exit_code_of
 from app.program.settings import Settings
@@ -29,7 +29,7 @@ from app.text.record import record
 from engine import MemoryNeeds
 
 if TYPE_CHECKING:
-    from app.documents.meaning import EmbeddingFile
+    from app.documents.embedding_index import EmbeddingFile
     from engine import GGUFFile
     from engine.measure.fit import ModelNeeds
 
@@ -159,7 +159,7 @@ class HeaderCache:
         self.n_read = 0
         """Headers that were not known."""
 
-    def header(self, file: FoundFile) -> ModelHeader:
+    def header(self, file: StoredModel) -> ModelHeader:
         """Return what the file's header says, from the cache or from the file."""
         key = os.fspath(file.path)
         stamp = [file.size_bytes, file.mtime_ns, file.n_parts]
@@ -212,7 +212,7 @@ def embedding_file(settings: Settings) -> EmbeddingFile | None:
     smallest = min(found, key=lambda one: (one.size_bytes, one.path), default=None)
     if smallest is None:
         return None
-    from app.documents.meaning import EmbeddingFile
+    from app.documents.embedding_index import EmbeddingFile
 
     return EmbeddingFile(
         smallest.path, f"{smallest.path}:{smallest.size_bytes}:{smallest.mtime_ns}"

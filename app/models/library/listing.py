@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from app.machine.sensors.reply_history import ReplyHistory, Speeds, identity_of
 from app.models.library.header import HeaderCache, ModelHeader, read_header
-from app.models.library.places import FoundFile, Place, find_files
+from app.models.library.model_files import Place, StoredModel, find_files
 from app.models.library.rates import known_read_gbps, rates_or_typical, usual_threads
 from app.program import paths
 from app.program.background import in_background
@@ -132,7 +132,7 @@ class Lister:
     """The best speed at which memory was read, whatever ``rates`` suppose; 0 where that was never
     measured."""
 
-    def entry(self, file: FoundFile, header: ModelHeader) -> ModelEntry:
+    def entry(self, file: StoredModel, header: ModelHeader) -> ModelEntry:
         """Make one row."""
         return ModelEntry(
             path=file.path,
@@ -214,8 +214,8 @@ def list_models(
 
 
 def read_models(
-    files: Iterable[FoundFile], cache: HeaderCache, is_wanted: Callable[[], bool] = lambda: True
-) -> Iterator[tuple[FoundFile, ModelHeader]]:
+    files: Iterable[StoredModel], cache: HeaderCache, is_wanted: Callable[[], bool] = lambda: True
+) -> Iterator[tuple[StoredModel, ModelHeader]]:
     """Read one header after the other, so that rows can be shown as they come; at the end keep what
     was read.
 
@@ -236,7 +236,7 @@ def in_order(entries: Iterable[ModelEntry]) -> list[ModelEntry]:
     return sorted(entries, key=lambda entry: not entry.can_open)
 
 
-def title_of(file: FoundFile, header: ModelHeader) -> str:
+def title_of(file: StoredModel, header: ModelHeader) -> str:
     """Return what lists call a file, clean: its name without the type, which has a column of its
     own."""
     name = file.title

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from app.models.library.header import HeaderCache, ModelHeader
-from app.models.library.known import advice_line, offers
+from app.models.library.known_models import advice_line, offers
 from app.models.library.listing import ModelEntry, in_order, make_lister, read_models
-from app.models.library.places import file_at, find_files, places
+from app.models.library.model_files import file_at, find_files, places
 from app.program.background import in_background
 from app.program.refusals import bug_line
 from app.program.settings import Settings

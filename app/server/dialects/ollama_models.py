@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app.models.library.header import ModelHeader
-from app.models.library.places import FoundFile
+from app.models.library.model_files import StoredModel
 from app.program.background import in_background
 from app.server.completion_request import LATEST
 from app.server.dialects.ollama import as_time
@@ -116,7 +116,7 @@ def _model_of(body: bytes) -> str:
     return fields.text("model") or fields.text("name") or ""
 
 
-def _entry(name: str, file: FoundFile, header: ModelHeader) -> dict[str, Any]:
+def _entry(name: str, file: StoredModel, header: ModelHeader) -> dict[str, Any]:
     if ":" in name:
         tagged = name
     else:

@@ -14,7 +14,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from app.backend.engine_bridge import EngineBridge
-from app.conversations.journal import conversations_at_hand
+from app.conversations.journal import open_storage
 from app.models.downloads.background import BackgroundDownload
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace
@@ -70,9 +70,9 @@ class ChatView(Screen[None]):
         self.performance = performance
         self.downloads = downloads
         self.model_path = model_path
-        self.at_hand = conversations_at_hand(live.now)
-        self.turns = ChatSession(bridge, live.now.system_prompt or None, self.at_hand.journal)
-        self.shelf = DocumentPrefetcher(bridge, self.turns, self.at_hand, live)
+        self.storage = open_storage(live.now)
+        self.turns = ChatSession(bridge, live.now.system_prompt or None, self.storage.journal)
+        self.shelf = DocumentPrefetcher(bridge, self.turns, self.storage, live)
         self._usual_hint = prompt_hint(keymap)
 
     @property

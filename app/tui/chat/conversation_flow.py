@@ -10,8 +10,8 @@ from textual import on
 
 from app.backend.local.context_room import ANNOUNCED_SHARE
 from app.conversations.conversation import Ending
+from app.conversations.list_rows import day_text
 from app.conversations.locks import NO_LOCKS, StoreError
-from app.conversations.rows import day_text
 from app.conversations.store import LoadedConversation, SavedConversation, model_key
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
@@ -61,7 +61,7 @@ class ConversationFlow(MessageActions):
         if (lost := self.bridge.state_trouble) and lost != self._told_state_trouble:
             self._told_state_trouble = lost
             self.note(f"the KV cache is not kept for the next start: {lost}")
-        if (store := self.at_hand.store) is not None and (line := store.take_chat_notice()):
+        if (store := self.storage.store) is not None and (line := store.take_chat_notice()):
             self.note(line, is_error=True)
         if self.turns.journal.is_unlocked and not self._has_told_no_locks:
             self._has_told_no_locks = True
@@ -80,11 +80,11 @@ class ConversationFlow(MessageActions):
 
     def tidy(self) -> None:
         """Delete states that have no room, and look after the database."""
-        at_hand = self.at_hand
+        storage = self.storage
         now_s = self.bridge.now_s()
-        if at_hand.store is not None and now_s - self._tidied_s >= TIDY_PERIOD_S:
+        if storage.store is not None and now_s - self._tidied_s >= TIDY_PERIOD_S:
             self._tidied_s = now_s
-            in_background(at_hand.tidy, "quota")
+            in_background(storage.tidy, "quota")
 
     # ---- the title
 
@@ -103,7 +103,7 @@ class ConversationFlow(MessageActions):
         if turns.is_busy or self.prompt.text or not (is_local and is_sound and is_early):
             return
         journal = turns.journal
-        is_wanted = journal.wants_title(turns.conversation)
+        is_wanted = journal.needs_title(turns.conversation)
         if is_wanted and not turns.request_title():
             # It is not on the disk yet, or other idle work comes first.
             call_once(self, TITLE_PAUSE_S, self._ask_for_title)
@@ -119,7 +119,7 @@ class ConversationFlow(MessageActions):
         """
         last = self._last_used(model_path)
         if last is None or (
-            self.at_hand.resume == OFFER and not (last[1].not_sent or self.prompt.text)
+            self.storage.resume == OFFER and not (last[1].not_sent or self.prompt.text)
         ):
             return False
         opened = self._open(last[0])
@@ -149,9 +149,9 @@ class ConversationFlow(MessageActions):
     def _last_used(self, model_path: ModelPlace | str) -> tuple[str, SavedConversation] | None:
         """Return id and content of the conversation used last with a model; None where a start is
         to be empty."""
-        store = self.at_hand.store
+        store = self.storage.store
         # its context is for one try
-        if store is None or self.at_hand.resume == NEW or is_starter(str(model_path)):
+        if store is None or self.storage.resume == NEW or is_starter(str(model_path)):
             return None
         try:
             last = store.last_used(model_key(model_path))
@@ -179,7 +179,7 @@ class ConversationFlow(MessageActions):
     async def delete_live(self) -> str:
         """Delete the conversation, and begin a new one with its system prompt; returns why that
         cannot be, or ""."""
-        assert self.at_hand.store is not None
+        assert self.storage.store is not None
         conversation_id = self.turns.start_new_to_delete()
         if conversation_id is None:
             return self.busy_line("in the chat ")
@@ -187,7 +187,7 @@ class ConversationFlow(MessageActions):
         try:
             if conversation_id:
                 await wrap_future(
-                    in_background(partial(self.at_hand.store.delete, conversation_id), "delete")
+                    in_background(partial(self.storage.store.delete, conversation_id), "delete")
                 )
         except StoreError as error:
             return str(error)
@@ -197,9 +197,9 @@ class ConversationFlow(MessageActions):
     def _open(self, conversation_id: str) -> LoadedConversation | None:
         """Go on with a saved conversation, while the engine is not busy; None where it cannot be
         opened."""
-        assert self.at_hand.store is not None
+        assert self.storage.store is not None
         try:
-            opened = self.at_hand.store.open(conversation_id)
+            opened = self.storage.store.open(conversation_id)
         except StoreError as error:
             self.note(f"conversation {conversation_id} cannot be opened: {error}", is_error=True)
             return None
@@ -309,7 +309,7 @@ class ConversationFlow(MessageActions):
     async def action_new(self) -> None:
         """Start a new conversation."""
         became = f"{self.keymap.key_or_command('app.conversations')} lists the earlier ones."
-        if self.at_hand.store is None:
+        if self.storage.store is None:
             became = "the old one is gone: conversations are not saved."
         await self._start_new(self.turns.conversation.system, f"A new conversation; {became}")
 
@@ -368,7 +368,7 @@ class ConversationFlow(MessageActions):
             return
         if self.refuses_while_busy():
             return
-        if self.at_hand.store is None:
+        if self.storage.store is None:
             self.note(
                 "no copy is made: conversations are not saved, and what follows here would be lost"
             )

@@ -13,10 +13,15 @@ from app.backend.engine_bridge import EngineBridge
 from app.backend.protocol import DocumentToRead
 from app.backend.status import Activity
 from app.conversations.conversation import SYSTEM, USER, PromptMessage
-from app.conversations.journal import Storage
-from app.conversations.shelf import DocumentEntry, document_of, shelved_in, take_off
+from app.conversations.document_list import (
+    DocumentEntry,
+    list_documents,
+    load_document,
+    remove_document,
+)
+from app.conversations.journal import ConversationStorage
 from app.conversations.store import Store
-from app.documents.meaning import EmbeddingFile, EmbeddingIndex
+from app.documents.embedding_index import EmbeddingFile, EmbeddingIndex
 from app.documents.passages import PASSAGE_CHARS, cut, fit
 from app.documents.read import Document, read_documents
 from app.program.background import in_background
@@ -40,13 +45,17 @@ class DocumentPrefetcher:
     used last first."""
 
     def __init__(
-        self, bridge: EngineBridge, turns: ChatSession, at_hand: Storage, live: LiveSettings
+        self,
+        bridge: EngineBridge,
+        turns: ChatSession,
+        storage: ConversationStorage,
+        live: LiveSettings,
     ) -> None:
         self._bridge = bridge
         self._turns = turns
         self._live = live
-        if at_hand.store is not None:
-            root = at_hand.store.root
+        if storage.store is not None:
+            root = storage.store.root
         else:
             root = None
         # kept with the conversations
@@ -58,8 +67,8 @@ class DocumentPrefetcher:
         self._learning: Future[bool] | None = None
         self._learned: set[str] = set()
         """Documents whose vectors are there, as far as they can be made."""
-        self._store = at_hand.store
-        self._quota_bytes = at_hand.quota_bytes
+        self._store = storage.store
+        self._quota_bytes = storage.quota_bytes
         self.listing: Future[tuple[DocumentEntry, ...]] | None = None
         """What is on the shelf; None where that is to be found out."""
         self._known: dict[str, DocumentRead] = {}
@@ -235,8 +244,8 @@ def _listed(
     kept: Iterable[Path] = (),
 ) -> tuple[DocumentEntry, ...]:
     if deleted is not None:
-        take_off(store, deleted, kept)
-    listed = shelved_in(store)
+        remove_document(store, deleted, kept)
+    listed = list_documents(store)
     meaning.keep_only([one.key for one in listed])
     return listed
 
@@ -246,5 +255,5 @@ def _beginning(store: Store, document: DocumentEntry, system: str | None) -> Req
 
     Raises StoreError: it is not there any more.
     """
-    asked = PromptMessage(USER, document_of(store, document).in_message.strip())
+    asked = PromptMessage(USER, load_document(store, document).in_message.strip())
     return Request((PromptMessage(SYSTEM, system), asked) if system else (asked,))

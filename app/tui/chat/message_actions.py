@@ -379,9 +379,9 @@ class MessageActions(ChatView):
             messages = self.turns.conversation.messages[:index]
             asked = [one.text for one in messages if one.role is Role.USER and one.folded]
             if asked:
-                from app.documents.cited import places_of  # only documents need it
+                from app.documents.citations import find_citations  # only documents need it
 
-                find = partial(places_of, view.text, asked)
+                find = partial(find_citations, view.text, asked)
                 view.show_places(await wrap_future(in_background(find, "places")))
             else:
                 view.show_places(())

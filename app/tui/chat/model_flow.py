@@ -117,7 +117,7 @@ class ModelFlow(ConversationFlow):
             self.run_worker(self._tell_of_real_one(), group="real model")
 
     async def _tell_of_real_one(self) -> None:
-        from app.models.library.known import real_model_line
+        from app.models.library.known_models import real_model_line
 
         get_key, models_key = map(self.keymap.key_or_command, ("app.get", "app.models"))
         tell = partial(real_model_line, self.settings, get_key, models_key)
@@ -395,12 +395,12 @@ def _speed_here(known: EngineFigures) -> str:
 
 
 def _find_model(wanted: str, directories: Sequence[str]) -> Path:
-    from app.models.library.named import named_model  # no first frame waits for it
+    from app.models.library.find_by_name import named_model  # no first frame waits for it
 
     return named_model(wanted, directories)
 
 
 def _line_of_machine(threads: int, get_key: str, measured: events.MemoryMeasured) -> str:
-    from app.models.library.known import machine_line  # no first frame waits for it
+    from app.models.library.known_models import machine_line  # no first frame waits for it
 
     return machine_line(threads, get_key, measured.read_gbps, measured.is_quiet)

@@ -15,7 +15,7 @@ from textual.widgets import TextArea
 from app.backend.reply_text import TextEvent
 from app.backend.status import Activity, EngineStatus
 from app.conversations.conversation import ChatMessage, Conversation, Ending
-from app.conversations.lines import AGAINST_LOOPS
+from app.conversations.reply_lines import AGAINST_LOOPS
 from app.documents.read import Document
 from app.machine.sensors.page_faults import DiskRate
 from app.program.bundled_model import is_starter

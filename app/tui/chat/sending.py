@@ -19,8 +19,8 @@ from textual.worker import Worker
 
 from app.backend.local.read_ahead import MAX_CHARS
 from app.conversations.conversation import Conversation
+from app.conversations.document_list import save_long_documents
 from app.conversations.message_row import fits
-from app.conversations.shelf import note_long
 from app.documents.passages import FileText, announcement, fit, for_message, n_tokens
 from app.documents.read import (
     Document,
@@ -632,14 +632,16 @@ class Sending(MessageActions):
         shown = message.draft.shown
         conversation = self.turns.conversation
         question = shown[files_end(shown, message.draft.folds) :]
-        likeness = self.shelf.meaning.likeness
+        similarities = self.shelf.meaning.similarities
         choose = partial(
-            for_message, documents, question, self._n_ctx, conversation.asked, likeness
+            for_message, documents, question, self._n_ctx, conversation.asked, similarities
         )
         files = await wrap_future(in_background(choose, "documents"))
-        store = self.at_hand.store
+        store = self.storage.store
         if files and store is not None and not fit(documents, self._n_ctx):
-            await wrap_future(in_background(partial(note_long, store, documents), "shelf"))
+            await wrap_future(
+                in_background(partial(save_long_documents, store, documents), "shelf")
+            )
         if fit(documents, self._n_ctx):
             files = self._new_of(files, documents)
         else:

@@ -12,7 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from app.backend.reply_text import ReplyCollector, TextEvent
-from app.conversations import lines
+from app.conversations import reply_lines as lines
 from app.conversations.conversation import ChatMessage, Ending, ReplyFigures
 from app.reply.thinking import Thinking
 from app.session import events

@@ -12,7 +12,8 @@ from functools import partial, partialmethod
 from pathlib import Path
 from textwrap import wrap
 
-from app.conversations import export, rows
+from app.conversations import export
+from app.conversations import list_rows as rows
 from app.conversations.database import cause_of
 from app.conversations.locks import StoreError
 from app.conversations.store import MOST_TITLE_CHARS, Entry, Store
@@ -40,10 +41,10 @@ class ConversationsScreen(ListScreen[Entry]):
 
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__(chat.keymap)
-        assert chat.at_hand.store is not None
+        assert chat.storage.store is not None
         self._chat = chat
         self._turns = chat.turns
-        self._store = chat.at_hand.store
+        self._store = chat.storage.store
         self._deleted = ""
         """Id of the conversation that the next look deletes."""
         self._looking: Future[tuple[tuple[Entry, ...], str]] | None = None

@@ -20,7 +20,7 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Static
 
-from app.models.library import rows
+from app.models.library import list_rows as rows
 from app.models.library.inspect import report_of_file
 from app.models.library.listing import ModelEntry, Outlook
 from app.models.library.scan import ModelScan, ScanResult

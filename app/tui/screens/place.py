@@ -9,7 +9,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from app.documents.cited import CitedPlace
+from app.documents.citations import Citation
 from app.tui.bindings import bindings
 from app.tui.drawing.lines import line
 from app.tui.keymap import Keymap
@@ -27,7 +27,7 @@ class PlaceScreen(ModalScreen[None]):
     BINDINGS = bindings("place")
     AUTO_FOCUS = "#place"
 
-    def __init__(self, places: Sequence[CitedPlace], keymap: Keymap) -> None:
+    def __init__(self, places: Sequence[Citation], keymap: Keymap) -> None:
         super().__init__()
         self._places = places
         self._keymap = keymap

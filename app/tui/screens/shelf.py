@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from textwrap import wrap
 
+from app.conversations.document_list import DocumentEntry, load_document
+from app.conversations.list_rows import moment_text
 from app.conversations.locks import StoreError
-from app.conversations.rows import moment_text
-from app.conversations.shelf import DocumentEntry, document_of
 from app.program.refusals import log_without_text
 from app.text import figures
 from app.text.clean_text import clean_line
@@ -150,11 +150,11 @@ class ShelfScreen(ListScreen[DocumentEntry]):
     def action_open(self) -> None:
         """Begin a conversation that the document under the cursor goes with."""
         item = self.highlighted()
-        store = self._chat.at_hand.store
+        store = self._chat.storage.store
         if item is None or store is None:
             return
         try:
-            document = item.path or document_of(store, item)
+            document = item.path or load_document(store, item)
         except StoreError as error:
             self.say(str(error))
             return

@@ -14,7 +14,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 
 from app.backend.protocol import KV_TYPES, THREADS_AND_WEIGHTS
-from app.machine.tuning.remembered import best_choice, choice_to_remember
+from app.machine.tuning.saved_tuning import best_choice, choice_to_remember
 from app.machine.tuning.thread_bars import pinning_line, progress_text
 from app.machine.tuning.threads_in_use import ThreadsInUse, describe_in_use
 from app.program.settings import AUTO, DEFAULT_KV_TYPE

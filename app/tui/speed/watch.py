@@ -10,8 +10,8 @@ from functools import cached_property
 
 from app.backend.engine_bridge import EngineBridge
 from app.backend.status import Activity, EngineStatus
+from app.machine.sensors.cached_reading import Rate
 from app.machine.sensors.machine_monitor import MachineMonitor
-from app.machine.sensors.paced import Rate
 from app.machine.sensors.records import Ceiling, EngineFigures, ceiling_at
 from app.machine.sensors.sample import MachineSample
 from app.machine.sensors.token_speed import BUCKET_S, RateHistory, Stutter, StutterWatch, rate_over

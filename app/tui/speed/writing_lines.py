@@ -6,7 +6,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from app.backend.status import Activity
-from app.machine.sensors.paced import or_none
+from app.machine.sensors.cached_reading import or_none
 from app.machine.sensors.records import INTERFACE, PhaseCost, TimeSpent
 from app.text import figures
 from app.text.glyphs import Glyphs

@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from app.conversations import lines
+from app.conversations import reply_lines as lines
 from app.conversations.conversation import ChatMessage, Role
 from app.reply.thinking import Thinking
 from app.text.clean_text import screen_text
@@ -24,7 +24,7 @@ from app.tui.chat.messages import MessageBlurred
 from app.tui.textual_hacks import call_once
 
 if TYPE_CHECKING:
-    from app.documents.cited import CitedPlace
+    from app.documents.citations import Citation
 
 TAIL_CHARS = 240
 TAIL_LINES = 3
@@ -130,7 +130,7 @@ class MessageView(Horizontal, can_focus=True):
         self._pending: events.Key | None = None
         self._below = ""
 
-    places: tuple[CitedPlace, ...] | None = ()
+    places: tuple[Citation, ...] | None = ()
     """In documents, that it is from; None where that was not found out yet."""
 
     @property
@@ -360,7 +360,7 @@ class ReplyView(MessageView):
         )
         self._fit_footer()
 
-    def show_places(self, places: tuple[CitedPlace, ...]) -> None:
+    def show_places(self, places: tuple[Citation, ...]) -> None:
         """Name the places that it is from; without any, the passages stay named that it was written
         from."""
         self.places = places

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import textwrap
 
-from app.models.library import rows
+from app.models.library import list_rows as rows
 from app.models.library.listing import ModelEntry, Outlook
 from app.text import figures
 from app.text.glyphs import Glyphs, cut

@@ -63,7 +63,7 @@ def test_own_conversations_are_read_as_the_model_gets_them(
     conversation.add_user("Where is the cat?")
     conversation.add_reply("On the mat.", Ending.COMPLETE, None)
     journal.begin()
-    journal.note_settled(conversation)
+    journal.save_turn_end(conversation)
     assert journal.close(10.0) == ""
     with closing(Model.open(place / "m.gguf", threads=1)) as model:
         found = command._of_conversations(model, model.session(64), built_in_settings())

@@ -15,7 +15,7 @@ from app.cli.models import models
 from app.machine.sensors.tuning_conditions import Conditions
 from app.models.library import measure as measuring
 from app.models.library.measure import EngineReadings
-from app.models.library.places import Place
+from app.models.library.model_files import Place
 from app.program import exit_codes
 from app.program.settings import built_in_settings
 from engine.measure.fit import MachineRates

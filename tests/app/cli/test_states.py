@@ -7,7 +7,7 @@ import pytest
 
 from app.cli import arguments
 from app.cli.states import states
-from app.conversations.quota import SegmentNotes, note_model_name
+from app.conversations.state_files import SegmentRecorder, save_model_name
 from app.conversations.store import Store
 from app.program import paths
 from app.program.refusals import Refusal
@@ -22,7 +22,7 @@ def place(monkeypatch, tmp_path):
     """Two conversations that share 70 tokens; one of them is still there."""
     place = paths.states_dir() / "abc-f16"
     saved_talk(Store().root, 1)
-    notes = SegmentNotes(Store().root / "000001", "abc-f16")
+    notes = SegmentRecorder(Store().root / "000001", "abc-f16")
     for number, tokens in enumerate(([*range(70), *range(30)], list(range(150)))):
         session = ScriptedSession()
         session.feed(tokens)
@@ -32,7 +32,7 @@ def place(monkeypatch, tmp_path):
         for path in place.iterdir():
             if path.stat().st_mtime > 1.1e9:  # written or used now
                 os.utime(path, (1e9 + 1000 * number, 1e9 + 1000 * number))
-    note_model_name(place, "Tiny\x1b[2J model")
+    save_model_name(place, "Tiny\x1b[2J model")
     return place
 
 

@@ -53,7 +53,7 @@ def write(root: Path, told: int) -> None:
             made.flush(conversation, PartialReply(text, "", (n, part), text))
             tell(n + 1, text)
         conversation.add_reply(text, Ending.COMPLETE, FIGURES)
-        made.note_settled(conversation)
+        made.save_turn_end(conversation)
         tell(n + 1, text)
 
 

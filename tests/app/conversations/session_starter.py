@@ -13,7 +13,7 @@ import sys
 
 from app.backend.options import ChatOptions
 from app.cli.run import go_on_with
-from app.conversations.journal import conversations_at_hand
+from app.conversations.journal import open_storage
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
 from app.session.headless import HeadlessChat
@@ -23,7 +23,7 @@ from tests.app.fake_engine import Script
 def open_session(name: str) -> HeadlessChat:
     """Open the conversation of that name, or begin it."""
     options = ChatOptions(open_model=Script().open_model, sampling=lambda model, mode: None)
-    talk = HeadlessChat(options, conversations_at_hand(built_in_settings(), is_named=True))
+    talk = HeadlessChat(options, open_storage(built_in_settings(), is_named=True))
     try:
         opened = go_on_with(name, talk)
     except BaseException:
@@ -38,7 +38,7 @@ def say_in(talk: HeadlessChat, text: str) -> str:
     """Send a message, of which no answer comes, and end; returns why it is not saved, or ""."""
     turns = talk.turns
     turns.conversation.add_user(text)
-    turns.journal.note_asked(turns.conversation, is_replacing=False)
+    turns.journal.save_question(turns.conversation, is_replacing=False)
     return talk.close()
 
 

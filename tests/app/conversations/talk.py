@@ -23,7 +23,7 @@ def journal(root: Path) -> Journal:
 def ask(made: Journal, conversation: Conversation, text: str) -> None:
     """The user sends a message."""
     conversation.add_user(text)
-    made.note_asked(conversation, is_replacing=False)
+    made.save_question(conversation, is_replacing=False)
 
 
 def answer(
@@ -35,7 +35,7 @@ def answer(
     message = conversation.add_reply(text, ending, FIGURES, Thinking("hm", 1, 0.5, True))
     message.ids = (7, 8, 9)
     message.raw = f"<think>hm</think>{text}"
-    made.note_settled(conversation)
+    made.save_turn_end(conversation)
     return message
 
 

@@ -20,7 +20,7 @@ from app.cli.run import RunOptions, run
 from app.conversations.conversation import Conversation, Ending, Role
 from app.conversations.journal import Journal, SaverThread
 from app.conversations.locks import StoreError
-from app.conversations.quota import kinds
+from app.conversations.state_files import kinds
 from app.conversations.store import OpenConversation, Store, model_key
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
@@ -496,7 +496,7 @@ def unanswered():
     conversation = Conversation()
     journal.note_model("m", model_key("m.gguf"))
     conversation.add_user("why?")
-    journal.note_asked(conversation, is_replacing=False)
+    journal.save_question(conversation, is_replacing=False)
     assert journal.close(60) == ""
 
 
@@ -567,8 +567,8 @@ def test_what_waited_when_the_chat_was_killed_stays_for_the_chat(script, monkeyp
     conversation = Conversation()
     journal.begin(title="notes")
     conversation.add_user("first")
-    journal.note_asked(conversation, is_replacing=False)
-    journal.note_waiting(conversation, ["later", "last"])
+    journal.save_question(conversation, is_replacing=False)
+    journal.save_pending(conversation, ["later", "last"])
     assert journal.close(60) == ""
     ask(script, "second")
     assert Store().read("000001").waiting == ["later", "last"]

@@ -19,7 +19,7 @@ from app.cli.run import RunOptions, run
 from app.conversations import store
 from app.conversations.conversation import USER, Conversation, PromptMessage
 from app.conversations.journal import Journal
-from app.conversations.quota import SegmentNotes, drop_oldest_states, kinds
+from app.conversations.state_files import SegmentRecorder, drop_oldest_states, kinds
 from app.conversations.store import Store
 from app.program import paths
 from app.program.refusals import Refusal
@@ -160,7 +160,7 @@ def test_a_deleted_conversation_takes_along_what_it_alone_needed(tmp_path):
         (place / name).write_bytes(b"x")
     for own in (names[:2], names[1:]):
         saved_talk(root, 1)
-        notes = SegmentNotes(root / Store(root).ids()[-1], "m-f16")
+        notes = SegmentRecorder(root / Store(root).ids()[-1], "m-f16")
         for name in own * 2:
             notes.note(name)
     assert [entry.state_bytes for entry in Store(root).entries()] == [2, 2]
@@ -176,7 +176,7 @@ def begun(name):
     conversation = Conversation()
     journal.begin(title=name)
     conversation.add_user("hello")
-    journal.note_asked(conversation, is_replacing=False)
+    journal.save_question(conversation, is_replacing=False)
     assert journal.settle(60)
     return journal
 

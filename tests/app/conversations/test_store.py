@@ -263,10 +263,10 @@ def test_an_unfinished_edit_and_what_waits_come_back(root):
     conversation = Conversation()
     ask(made, conversation, "question")
     answer(made, conversation, "answer")
-    made.note_waiting(conversation, ["later", "last"])
+    made.save_pending(conversation, ["later", "last"])
     conversation.cut(0)
     conversation.add_user("tried")
-    made.note_asked(conversation, is_replacing=True)
+    made.save_question(conversation, is_replacing=True)
     assert made.settle(PATIENCE_S)
     saved = Store(root).read(ID)
     assert (saved.unsent, saved.waiting, len(saved.conversation.messages)) == (

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.conversations.quota import kinds
+from app.conversations.state_files import kinds
 from app.program.settings import built_in_settings
 from app.server.command import listen
 from app.server.http_server import RunningServer

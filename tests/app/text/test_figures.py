@@ -1,6 +1,6 @@
 import pytest
 
-from app.conversations import lines
+from app.conversations import reply_lines as lines
 from app.conversations.conversation import Ending, ReplyFigures
 from app.reply.thinking import Thinking
 from app.text import figures

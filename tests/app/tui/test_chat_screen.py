@@ -668,7 +668,7 @@ async def test_a_real_model_is_named_once_where_the_starter_declines(
 ) -> None:
     monkeypatch.setattr("app.tui.chat.model_flow.is_starter", lambda path: True)
     monkeypatch.setattr(
-        "app.models.library.known.real_model_line",
+        "app.models.library.known_models.real_model_line",
         lambda settings, *keys: f"A real model: {keys[0]}",
     )
     unknown = answers_to(["Who wrote the Rigveda?"])[0]

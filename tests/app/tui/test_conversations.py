@@ -53,10 +53,10 @@ def said(*turns: str, model: str = "model.gguf") -> None:
     for number, text in enumerate(turns):
         if number % 2:
             conversation.add_reply(text, Ending.COMPLETE, FIGURES)
-            made.note_settled(conversation)
+            made.save_turn_end(conversation)
         else:
             conversation.add_user(text)
-            made.note_asked(conversation, is_replacing=False)
+            made.save_question(conversation, is_replacing=False)
     assert made.close(PATIENCE_S) == ""
 
 

@@ -12,8 +12,8 @@ from app.models.downloads import hub, pull
 from app.models.downloads.background import BackgroundDownload
 from app.models.downloads.job import PullJob, Stage
 from app.models.library import scan
-from app.models.library.known import advised_model
-from app.models.library.places import Place
+from app.models.library.known_models import advised_model
+from app.models.library.model_files import Place
 from app.program.settings import built_in_settings
 from app.tui.screens.download import DownloadScreen
 from app.tui.screens.models import ModelsScreen
@@ -294,7 +294,7 @@ async def test_one_key_gets_the_model_that_suits_the_machine(
     server: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     advised = SimpleNamespace(repository=REPOSITORY)
-    monkeypatch.setattr("app.models.library.known.advised_model", lambda settings: advised)
+    monkeypatch.setattr("app.models.library.known_models.advised_model", lambda settings: advised)
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         await driver.pilot.press("f7")
         await shows(driver, "Enter downloads", "at 25 Mbit/s", "on this machine: fits")

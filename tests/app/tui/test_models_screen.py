@@ -17,7 +17,7 @@ from app.machine.sensors.reply_history import READ_GBPS, ReplyHistory, rates_key
 from app.models.library import listing, scan
 from app.models.library.header import HeaderCache, ModelHeader, read_header
 from app.models.library.measure import EngineReadings
-from app.models.library.places import Place
+from app.models.library.model_files import Place
 from app.models.library.rates import remember_rates
 from app.program import paths
 from app.tui.screens.models import ModelsScreen

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from app.conversations.conversation import ChatMessage, Role
-from app.conversations.quota import kinds
-from app.conversations.shelf import document_of, shelved_in, take_off
+from app.conversations.document_list import list_documents, load_document, remove_document
+from app.conversations.state_files import kinds
 from app.conversations.store import Store, put
 from app.documents.text_file import attached
 from app.text.chips import NBSP
@@ -103,14 +103,14 @@ async def test_each_document_is_listed_once_until_it_is_deleted() -> None:
         await driver.shows("No document was read yet: /read FILE")
         await driver.pilot.press("escape")
         await ask_about_both(driver)
-        plan, book = shelved_in(Store())
+        plan, book = list_documents(Store())
         assert (plan.name, plan.extent, plan.conversations) == (
             "plan.txt",
             "2 lines",
             ("000002", "000001"),
         )
         assert (book.name, book.extent, book.conversations) == ("book.txt", "40 lines", ("000001",))
-        assert document_of(Store(), book).text == BOOK
+        assert load_document(Store(), book).text == BOOK
         await all_is_read(driver)
         await driver.say("/shelf")
         await driver.until(lambda: driver.screen_text().count("100 %") == 2, "both are read")
@@ -143,13 +143,13 @@ async def test_each_document_is_listed_once_until_it_is_deleted() -> None:
         await driver.pilot.press("delete", "y")
         await driver.shows("No document was read yet")
         assert not any(path.exists() for path in states)
-        assert shelved_in(Store()) == ()
+        assert list_documents(Store()) == ()
         assert BOOK in Store().read("000001").conversation.messages[0].text
         await driver.pilot.press("escape")
         await driver.say("/new")
         await driver.note("A new conversation")
         await ask_with(driver, "book.txt", "again?")
-        assert [one.conversations for one in shelved_in(Store()) if one.name == "book.txt"] == [
+        assert [one.conversations for one in list_documents(Store()) if one.name == "book.txt"] == [
             ("000003",)
         ]
 
@@ -160,7 +160,7 @@ async def test_a_document_too_long_for_the_context_is_asked_again(tmp_path: Path
         await driver.say("/read book.txt")
         await driver.note("book.txt: about")
         await ask(driver, "what of line 7?")
-        (book,) = shelved_in(Store())
+        (book,) = list_documents(Store())
         assert (book.extent, book.path, book.text_bytes) == (
             "40 lines",
             str(tmp_path / "book.txt"),
@@ -179,11 +179,11 @@ async def test_a_document_too_long_for_the_context_is_asked_again(tmp_path: Path
         await driver.shows("40 lines")
         await driver.pilot.press("delete", "y")
         await driver.shows("No document was read yet")
-        assert shelved_in(Store()) == ()
+        assert list_documents(Store()) == ()
         assert (tmp_path / "book.txt").exists()
     for damaged in ("[]", '{"version": 1, "documents": [["a", "b", -1, 2, 3], 7, ["a"]]}'):
         (Store().root / "long-documents.json").write_text(damaged)  # type: ignore[operator]
-        assert shelved_in(Store()) == ()
+        assert list_documents(Store()) == ()
 
 
 class Recording:
@@ -200,7 +200,7 @@ class Recording:
         self.learned.append((document, texts))
         return True
 
-    def likeness(self, question: str, texts: list[str]) -> list[float | None]:
+    def similarities(self, question: str, texts: list[str]) -> list[float | None]:
         """Take note of the question."""
         self.asked.append(question)
         return [None] * len(texts)
@@ -222,7 +222,7 @@ async def test_vectors_of_a_long_document_are_made_while_quiet() -> None:
         assert not seen.learned
         await is_quiet(driver)
         await driver.until(lambda: seen.learned, "they are made")
-        (book,) = shelved_in(Store())
+        (book,) = list_documents(Store())
         assert seen.learned == [(book.key, [BOOK])]
         await is_quiet(driver)
         assert len(seen.learned) == 1
@@ -235,7 +235,7 @@ async def test_a_list_that_fails_is_a_line(monkeypatch: pytest.MonkeyPatch) -> N
         raise ValueError("no list")
 
     async with chatting() as driver:
-        monkeypatch.setattr(shelf_reading, "shelved_in", broken)
+        monkeypatch.setattr(shelf_reading, "list_documents", broken)
         await driver.pilot.press("f6")
         await driver.shows("internal error: ValueError")
         await driver.pilot.press("escape")
@@ -313,7 +313,7 @@ def test_a_conversation_of_nothing_but_the_document_goes_with_it() -> None:
             [put(0, ChatMessage(Role.USER, text, folded=f"[file{NBSP}1:{NBSP}book.txt]"), "2026")],
             True,
         )
-    (book,) = shelved_in(store)
-    assert document_of(store, book).in_message.strip() == text
-    take_off(store, book)
-    assert (shelved_in(store), store.ids()) == ((), [])
+    (book,) = list_documents(store)
+    assert load_document(store, book).in_message.strip() == text
+    remove_document(store, book)
+    assert (list_documents(store), store.ids()) == ((), [])

@@ -12,7 +12,7 @@ import pytest
 
 from app.backend.local import opening
 from app.backend.options import ChatOptions
-from app.machine.tuning.remembered import SavedTuning
+from app.machine.tuning.saved_tuning import SavedTuning
 from app.program.settings import built_in_settings
 from app.program.state import TunedChoice, TuningConditions
 from app.tui.app import JalopyApp

@@ -24,7 +24,7 @@ def lines_of(path: str, n: int) -> str:
     return "\n".join((ROOT / path).read_text(encoding="utf-8").splitlines()[:n])
 
 
-CODE = f"Here is a Python file:\n\n```python\n{lines_of('app/conversations/quota.py', 60)}\n```\n\n"
+CODE = f"Here is a Python file:\n\n```python\n{lines_of('app/conversations/state_files.py', 60)}\n```\n\n"
 DOCUMENT = (
     f"{lines_of('app/conversations/README.md', 30)}\n\nSummarise this document in five points."
 )

@@ -48,10 +48,10 @@ def _sound() -> tuple[bytes, ...]:
             journal = Journal(store, lambda: "2026-11-21T10:00:00+00:00")
             for n in range(n_turns):
                 conversation.add_user(f"question {n}")
-                journal.note_asked(conversation, is_replacing=False)
+                journal.save_question(conversation, is_replacing=False)
                 if n < n_turns - 1 or not is_cut_off:
                     conversation.add_reply(f"answer {n} " * 20, Ending.COMPLETE, None)
-                    journal.note_settled(conversation)
+                    journal.save_turn_end(conversation)
             if is_cut_off:
                 journal.flush(conversation, PartialReply("and", "hm", (1,), "and"))
             assert journal.close(_PATIENCE_S) == ""
@@ -127,9 +127,9 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
     journal = Journal(store)
     journal.adopt(opened)
     conversation.add_user(*conversation.with_unanswered("and then?"))
-    journal.note_asked(conversation, is_replacing=False)
+    journal.save_question(conversation, is_replacing=False)
     conversation.add_reply("then this", Ending.COMPLETE, None)
-    journal.note_settled(conversation)
+    journal.save_turn_end(conversation)
     if trouble := journal.close(_PATIENCE_S):
         return f"{outcome}: not saved: {require_clean_line(trouble)}"
     found = store.read(opened.id).conversation.messages

@@ -23,8 +23,8 @@ from types import FrameType
 
 from app.documents import read
 from app.documents.convert import CONVERTERS, MEMORY_BYTES, ConversionTimeoutError, converted
-from app.documents.letters import plain_letters
 from app.documents.passages import PASSAGE_CHARS, cut, words_of
+from app.documents.plain_letters import plain_letters
 from app.documents.read import KINDS, Document
 from app.documents.text_file import BoundedText, attached, cleaned, files_of, read_text_file
 from app.program.refusals import Refusal
@@ -217,7 +217,7 @@ def _text_of(path: Path) -> tuple[str, list[str]]:
     with path.open("rb") as file:
         head = file.read(read.HEAD_BYTES)
         file.seek(0)
-        read.refuse_other_kind(suffix, head)
+        read.refuse_unsupported(suffix, head)
         with _converter_limits():
             text = converted(suffix, file, taken)
     raw = text.encode("utf-8", "replace")  # as it goes through a pipe

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from app.conversations.conversation import Role
-from app.conversations.foreign import ForeignConversation, foreign_conversations
+from app.conversations.import_file import ForeignConversation, read_conversations
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_text
 from tests.programs.fuzz.mutation import edge, mutate_bytes
@@ -127,7 +127,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
     """Read a file; its conversations are sound, or one clean line says why there are none."""
     try:
         with watch.bounded("an import", _CPU_S, _MEMORY_BYTES):
-            conversations = list(foreign_conversations(data))
+            conversations = list(read_conversations(data))
     except Refusal as refusal:
         return require_clean_line(str(refusal))
     for conversation in conversations:
@@ -164,5 +164,5 @@ TARGET = Target(
     seeds,
     mutate,
     run,
-    source=("app/conversations/foreign.py", "app/conversations/foreign_formats.py"),
+    source=("app/conversations/import_file.py", "app/conversations/import_formats.py"),
 )

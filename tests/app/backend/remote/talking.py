@@ -10,7 +10,7 @@ from typing import Any
 from app.backend.options import ChatOptions
 from app.backend.remote.backend import RemoteBackend
 from app.backend.remote.exchange import Exchange, Limits
-from app.conversations.journal import Storage
+from app.conversations.journal import ConversationStorage
 from app.forms.choice import FormChoice
 from app.program.remote_model import RemoteModel
 from app.session.events import Event, ModelLoaded, TextGenerated
@@ -25,7 +25,7 @@ def talking(
     url: str,
     name: str = "",
     script: Script | None = None,
-    at_hand: Storage | None = None,
+    storage: ConversationStorage | None = None,
     limits: Limits = Limits(),  # noqa: B008 - it does not change
     sampling: Mapping[str, float] = MappingProxyType({}),
     opened: Any = None,
@@ -44,7 +44,7 @@ def talking(
         form=FormChoice(),
         remote=worker,
     )
-    talk = HeadlessChat(options, at_hand)
+    talk = HeadlessChat(options, storage)
     try:
         events = list(talk.open(RemoteModel(url, name), opened))
         assert any(isinstance(event, ModelLoaded) for event in events), events

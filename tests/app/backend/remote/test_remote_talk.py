@@ -12,8 +12,8 @@ import pytest
 
 from app.backend.status import EngineStatus
 from app.conversations.conversation import Ending
-from app.conversations.journal import Journal, Storage
-from app.conversations.lines import whole_footer
+from app.conversations.journal import ConversationStorage, Journal
+from app.conversations.reply_lines import whole_footer
 from app.conversations.store import Store
 from app.forms.answer_form import AnswerForm
 from app.program.remote_model import RemoteModel
@@ -233,7 +233,7 @@ def test_what_the_user_set_is_sent_and_nothing_else() -> None:
     with answering(stream("a"), stream("b"), stream("c")) as api:
         with talking(api.url, "small") as talk:
             list(talk.ask("hi"))
-        with talking(api.url, sampling=settings.given_sampling) as talk:
+        with talking(api.url, sampling=settings.chosen_sampling) as talk:
             for mode in ("high", "off"):
                 choose_thinking(talk.bridge, talk.turns, mode)
                 list(talk.ask("hi"))
@@ -312,7 +312,7 @@ def test_a_conversation_goes_from_a_server_to_a_file_and_back(tmp_path: Path) ->
     store = Store(tmp_path)
     with answering(stream("from there"), stream("there again")) as api:
         with talking(
-            api.url, script=local, at_hand=Storage(store=store, journal=Journal(store))
+            api.url, script=local, storage=ConversationStorage(store=store, journal=Journal(store))
         ) as talk:
             list(talk.ask("one"))
             assert any(
@@ -324,7 +324,7 @@ def test_a_conversation_goes_from_a_server_to_a_file_and_back(tmp_path: Path) ->
         assert "from there" in local.opened[0].tokenizer.decode(session.tokens)
         opened = store.open(saved)
         with talking(
-            api.url, at_hand=Storage(store=store, journal=Journal(store)), opened=opened
+            api.url, storage=ConversationStorage(store=store, journal=Journal(store)), opened=opened
         ) as talk:
             list(talk.ask("three"))
             assert texts(talk) == ["one", "from there", "two", "from here", "three", "there again"]

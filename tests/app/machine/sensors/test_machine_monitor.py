@@ -4,8 +4,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from app.machine.sensors.cached_reading import CachedReading, Rate
 from app.machine.sensors.machine_monitor import MachineMonitor
-from app.machine.sensors.paced import CachedReading, Rate
 from app.machine.sensors.processor import CoreLoads
 from app.machine.sensors.sample import Battery, Governor, MachineSample
 from app.tui.speed.watch import PerformanceWatch

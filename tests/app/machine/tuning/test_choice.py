@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from app.machine.sensors.tuning_conditions import Conditions
-from app.machine.tuning.remembered import best_choice, choice_to_remember, measured_of
+from app.machine.tuning.saved_tuning import best_choice, choice_to_remember, measured_of
 from app.machine.tuning.thread_bars import option_lines
 from app.program.state import TunedChoice, TuningConditions
 from app.text.glyphs import ASCII, BLOCKS

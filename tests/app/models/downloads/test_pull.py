@@ -17,9 +17,9 @@ import pytest
 from app.models.downloads import fetch, hub, pull
 from app.models.downloads.hub import RemoteFile, read_repository
 from app.models.downloads.part_file import PartFile
-from app.models.downloads.pull import choices_of, parse_wanted, type_of
+from app.models.downloads.pull import choices_of, parse_request, type_of
 from app.models.library import listing
-from app.models.library.places import Place
+from app.models.library.model_files import Place
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
@@ -762,5 +762,5 @@ def test_incomplete_sets_and_projectors_are_no_choices() -> None:
 
 
 def test_a_typed_repository_is_read_with_its_type() -> None:
-    wanted = parse_wanted("Some-One/Model_1.5-GGUF:q4_k_m", "https://huggingface.co")
+    wanted = parse_request("Some-One/Model_1.5-GGUF:q4_k_m", "https://huggingface.co")
     assert (wanted.repository, wanted.quantization) == ("Some-One/Model_1.5-GGUF", "Q4_K_M")

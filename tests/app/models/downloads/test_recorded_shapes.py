@@ -15,7 +15,7 @@ import pytest
 from app.models.downloads import part_file, pull
 from app.models.downloads.hub import RemoteFile, read_repository
 from app.models.downloads.part_file import PartFile
-from app.models.downloads.pull import DownloadRequest, choices_of, parse_wanted
+from app.models.downloads.pull import DownloadRequest, choices_of, parse_request
 from app.program import exit_codes
 from app.program.settings import built_in_settings
 from app.program.web import Response
@@ -206,7 +206,7 @@ def test_who_wants_to_be_left_alone_for_longer_is(server: LocalHub, target: Path
     ],
 )
 def test_addresses_that_people_copy_are_read(address: str, wanted: DownloadRequest) -> None:
-    assert parse_wanted(address, "https://mirror.example") == wanted
+    assert parse_request(address, "https://mirror.example") == wanted
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_addresses_that_people_copy_are_read(address: str, wanted: DownloadReque
 )
 def test_other_addresses_of_the_hub_are_refused(path: str) -> None:
     with pytest.raises(DownloadError):
-        parse_wanted(f"https://huggingface.co{path}", "https://huggingface.co")
+        parse_request(f"https://huggingface.co{path}", "https://huggingface.co")
 
 
 def test_the_same_again_is_of_the_same_revision(server: LocalHub, target: Path) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from app.models.library import places as places_module
-from app.models.library.places import FoundFile, Place, find_files
+from app.models.library import model_files as places_module
+from app.models.library.model_files import Place, StoredModel, find_files
 from tests.app.models.library.stores import hugging_face_model, ollama_model
 from tests.engine import tiny_gguf
 
 
-def found_in(directory: Path, **options: int) -> list[FoundFile]:
+def found_in(directory: Path, **options: int) -> list[StoredModel]:
     return find_files([Place("here", directory, **options)])
 
 

@@ -11,19 +11,19 @@ import pytest
 
 from app.models.library import header as header_module
 from app.models.library.header import HeaderCache, ModelHeader, read_header
-from app.models.library.places import FoundFile, Place, find_files
+from app.models.library.model_files import Place, StoredModel, find_files
 from engine import MemoryNeeds
 from tests.engine import tiny_gguf
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> FoundFile:
+def file(tmp_path: Path) -> StoredModel:
     (tmp_path / "models").mkdir()
     tiny_gguf.write(tmp_path / "models" / "m.gguf", quant="Q8_0")
     return find_files([Place("here", tmp_path / "models")])[0]
 
 
-def again(path: Path, file: FoundFile) -> tuple[ModelHeader, int]:
+def again(path: Path, file: StoredModel) -> tuple[ModelHeader, int]:
     """Ask a fresh cache over the same file; returns the header and how many were read for it."""
     cache = HeaderCache(path)
     header = cache.header(file)
@@ -31,7 +31,7 @@ def again(path: Path, file: FoundFile) -> tuple[ModelHeader, int]:
     return header, cache.n_read
 
 
-def test_a_header_says_what_a_list_needs(file: FoundFile) -> None:
+def test_a_header_says_what_a_list_needs(file: StoredModel) -> None:
     header = read_header(file.path)
     assert (header.architecture, header.quantization, header.context_length) == (
         "llama",
@@ -49,14 +49,14 @@ def test_a_header_says_what_a_list_needs(file: FoundFile) -> None:
         assert header.memory[kv_type] == MemoryNeeds(2 * 2 * 2 * 16 * item_bytes)
 
 
-def test_the_second_time_nothing_is_read(file: FoundFile, tmp_path: Path) -> None:
+def test_the_second_time_nothing_is_read(file: StoredModel, tmp_path: Path) -> None:
     first, n_first = again(tmp_path / "c" / "models.json", file)
     second, n_second = again(tmp_path / "c" / "models.json", file)
     assert (n_first, n_second) == (1, 0)
     assert first == second
 
 
-def test_a_changed_file_is_read_again(file: FoundFile, tmp_path: Path) -> None:
+def test_a_changed_file_is_read_again(file: StoredModel, tmp_path: Path) -> None:
     again(tmp_path / "c" / "models.json", file)
     tiny_gguf.write(file.path, "qwen2")
     os.utime(file.path, ns=(1, 1))
@@ -66,7 +66,7 @@ def test_a_changed_file_is_read_again(file: FoundFile, tmp_path: Path) -> None:
 
 
 def test_an_engine_that_can_run_more_reads_everything_again(
-    file: FoundFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: StoredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again(tmp_path / "c" / "models.json", file)
     monkeypatch.setattr(header_module, "supported_names", lambda: "llama,mamba")
@@ -84,7 +84,7 @@ DAMAGE = {
 }
 
 
-def test_a_damaged_cache_is_not_believed(file: FoundFile, tmp_path: Path) -> None:
+def test_a_damaged_cache_is_not_believed(file: StoredModel, tmp_path: Path) -> None:
     path = tmp_path / "c" / "models.json"
     wanted, _ = again(path, file)
     content = path.read_bytes()
@@ -119,7 +119,7 @@ def test_a_foreign_file_has_a_reason_and_is_read_again(tmp_path: Path) -> None:
             assert n_read == 1
 
 
-def test_names_that_are_no_text_survive_the_cache(file: FoundFile, tmp_path: Path) -> None:
+def test_names_that_are_no_text_survive_the_cache(file: StoredModel, tmp_path: Path) -> None:
     tiny = tiny_gguf.model()
     tiny.set("general.name", b"bad \xff\x1b[2J name")
     tiny.write(file.path)
@@ -131,6 +131,6 @@ def test_names_that_are_no_text_survive_the_cache(file: FoundFile, tmp_path: Pat
     json.loads((tmp_path / "c" / "models.json").read_text("ascii"))
 
 
-def test_a_cache_that_cannot_be_written_does_no_harm(file: FoundFile, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_does_no_harm(file: StoredModel, tmp_path: Path) -> None:
     (tmp_path / "blocked").write_text("a file")
     assert again(tmp_path / "blocked" / "models.json", file)[1] == 1

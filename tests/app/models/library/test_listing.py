@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from app.machine.sensors.reply_history import PastReply, ReplyHistory, history_key, identity_of
-from app.models.library import rows
+from app.models.library import list_rows as rows
 from app.models.library.header import HeaderCache
 from app.models.library.listing import Lister, ModelEntry, Outlook, list_models
-from app.models.library.places import Place, find_files
+from app.models.library.model_files import Place, find_files
 from app.models.library.rates import TYPICAL_READ_GBPS, load_rates, rates_or_typical, remember_rates
 from engine.measure.fit import MachineMemory, MachineRates
 from tests.engine import tiny_gguf

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.machine.tuning.remembered import SavedTuning, TuningPlace, keys_to_remember, recall
+from app.machine.tuning.saved_tuning import SavedTuning, TuningPlace, recall, tuning_keys
 from app.program.state import ProgramState, TunedChoice, TuningConditions
 from engine.machine.topology import Cores, read_cores
 from tests.engine import sysfs_trees
@@ -121,14 +121,14 @@ def test_names_that_are_no_names_are_passed_over(laptop: Cores, key: str) -> Non
 def test_a_choice_is_kept_for_the_power_source_it_was_made_on(laptop: Cores) -> None:
     on_mains = place(laptop)
     on_battery = place(laptop, on_battery=True)
-    assert keys_to_remember(on_mains, None) == (on_mains.key(False), "")
-    assert keys_to_remember(on_battery, None) == (on_mains.key(True), "")
-    assert keys_to_remember(on_battery, TuningConditions(on_battery=True)) == (
+    assert tuning_keys(on_mains, None) == (on_mains.key(False), "")
+    assert tuning_keys(on_battery, None) == (on_mains.key(True), "")
+    assert tuning_keys(on_battery, TuningConditions(on_battery=True)) == (
         on_mains.key(True),
         "",
     )
     # What holds on mains comes back: what stood in its way on battery goes.
-    assert keys_to_remember(on_battery, TuningConditions(on_battery=False)) == (
+    assert tuning_keys(on_battery, TuningConditions(on_battery=False)) == (
         on_mains.key(False),
         on_mains.key(True),
     )

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.documents import meaning
-from app.documents.meaning import EmbeddingFile, EmbeddingIndex
-from app.documents.passages import fitting, joined_ranks
+from app.documents import embedding_index as meaning
+from app.documents.embedding_index import EmbeddingFile, EmbeddingIndex
+from app.documents.passages import fitting, merge_ranks
 from app.documents.read import Document, about_tokens
 from app.models.library.header import embedding_file
 from app.program.settings import built_in_settings
@@ -39,13 +39,13 @@ WORDS = (
 BOOK = "\n\n".join(f"{word} " * (1100 // (len(word) + 1)) for word in WORDS)
 
 
-def found(question: str, likeness: dict[str, float] | None, in_context: str = "") -> set[str]:
+def found(question: str, similarities: dict[str, float] | None, in_context: str = "") -> set[str]:
     """Words of the passages that go with a question."""
 
     def alike(question: str, texts: Sequence[str]) -> list[float | None]:
         words = [text.split()[0] for text in texts]
         return [
-            None if likeness is None else likeness.get(one, 0.02 * WORDS.index(one))
+            None if similarities is None else similarities.get(one, 0.02 * WORDS.index(one))
             for one in words
         ]
 
@@ -55,7 +55,7 @@ def found(question: str, likeness: dict[str, float] | None, in_context: str = ""
 
 
 def test_reciprocal_ranks_of_both_orders_are_added() -> None:
-    ranks = joined_ranks([0.0, 2.0, 1.0], [0.9, None, 0.1])
+    ranks = merge_ranks([0.0, 2.0, 1.0], [0.9, None, 0.1])
     assert ranks == pytest.approx([1 / 61, 1 / 61, 1 / 62 + 1 / 62])
 
 
@@ -82,7 +82,7 @@ def test_vectors_are_made_once_and_deleted_with_their_document(
     path = tmp_path / "vectors.db"
     search = EmbeddingIndex(path, lambda: file)
     texts = ["the sea", "a cat on the mat", "a " * 400]  # the last is longer than the model takes
-    assert search.likeness("a sea", texts) == [None] * 3
+    assert search.similarities("a sea", texts) == [None] * 3
     left = [True, False]
     assert not search.learn("book", texts, lambda: left.pop(0))
     assert search.learn("book", texts, lambda: True)
@@ -96,18 +96,18 @@ def test_vectors_are_made_once_and_deleted_with_their_document(
         for one in ("a sea", *texts)
     ]
     model.close()
-    assert search.likeness("a sea", [*texts, "other"])[3] is None
-    likeness = search.likeness("a sea", texts)
+    assert search.similarities("a sea", [*texts, "other"])[3] is None
+    similarities = search.similarities("a sea", texts)
     assert np.allclose(
-        np.array(likeness, float), [vectors[0] @ one for one in vectors[1:]], atol=2e-3
+        np.array(similarities, float), [vectors[0] @ one for one in vectors[1:]], atol=2e-3
     )
     assert (
-        EmbeddingIndex(path, lambda: replace(file, stamp="2")).likeness("a sea", texts)
+        EmbeddingIndex(path, lambda: replace(file, stamp="2")).similarities("a sea", texts)
         == [None] * 3
     )
     search.keep_only(["plan"])
-    assert search.likeness("a sea", texts) == [None] * 3
-    assert search.likeness("a sea", ["he ran"])[0] is not None
+    assert search.similarities("a sea", texts) == [None] * 3
+    assert search.similarities("a sea", ["he ran"])[0] is not None
 
 
 def test_the_oldest_vectors_make_room(
@@ -116,7 +116,7 @@ def test_the_oldest_vectors_make_room(
     monkeypatch.setattr(meaning, "MOST_VECTORS", 2)
     search = EmbeddingIndex(tmp_path / "vectors.db", lambda: file)
     search.learn("book", ["one", "two", "three"], lambda: True)
-    assert [one is None for one in search.likeness("a", ["one", "two", "three"])] == [
+    assert [one is None for one in search.similarities("a", ["one", "two", "three"])] == [
         True,
         False,
         False,
@@ -127,19 +127,19 @@ def test_what_fails_is_as_if_there_were_no_model(file: EmbeddingFile, tmp_path: 
     path = tmp_path / "vectors.db"
     for without in (EmbeddingIndex(path, lambda: None), EmbeddingIndex(None, lambda: file)):
         assert without.learn("book", ["one"], lambda: True)
-        assert without.likeness("a", ["one"]) == [None]
+        assert without.similarities("a", ["one"]) == [None]
     search = EmbeddingIndex(path, lambda: file)
     search.learn("book", ["one", "two"], lambda: True)
     with sqlite3.connect(path) as db:
         db.execute("UPDATE vector SET value=? WHERE number=1", (b"\x00\x7c" * 64,))  # infinite
         db.execute("UPDATE vector SET value=? WHERE number=2", (b"abc",))
-    assert search.likeness("a", ["one", "two"]) == [None, None]
+    assert search.similarities("a", ["one", "two"]) == [None, None]
     path.write_bytes(b"no database at all" * 100)
-    assert search.likeness("a", ["one"]) == [None]
+    assert search.similarities("a", ["one"]) == [None]
     assert search.learn("book", ["one"], lambda: True)
     assert not path.exists()  # it is made again
     assert search.learn("book", ["one"], lambda: True)
-    assert search.likeness("a", ["one"]) != [None]
+    assert search.similarities("a", ["one"]) != [None]
     search.keep_only([])
     path.unlink()
     broken = EmbeddingIndex(path, lambda: EmbeddingFile(path.with_name("gone.gguf"), "1"))

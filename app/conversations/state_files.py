@@ -43,7 +43,7 @@ def kinds() -> list[Path]:
     return []
 
 
-class SegmentNotes:
+class SegmentRecorder:
     """A conversation's segments of a ``kind``, their directory; ``path``: its id below the store's
     directory."""
 
@@ -57,7 +57,7 @@ class SegmentNotes:
         """Write a name down, once. Raises OSError: it could not be written."""
         if name not in self._known:
             try:
-                self._store.note_segment(self._id, self._kind, name)
+                self._store.add_segment(self._id, self._kind, name)
             except StoreError as error:
                 raise OSError(0, str(error)) from None
             self._known.add(name)
@@ -67,7 +67,7 @@ FILE_NAME = "model.txt"
 _MOST_CHARS = 100
 
 
-def note_model_name(place: Path, name: str) -> None:
+def save_model_name(place: Path, name: str) -> None:
     """Write the name down, where it is not known yet. Raises OSError: it could not be written."""
     if not (place / FILE_NAME).exists():
         replace_file(place / FILE_NAME, clean_line(name, _MOST_CHARS).encode(), durable=False)

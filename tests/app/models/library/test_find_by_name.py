@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.models.library.named import named_model
+from app.models.library.find_by_name import named_model
 from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal
 from app.program.state import remember_model

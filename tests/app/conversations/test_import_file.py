@@ -8,17 +8,17 @@ import pytest
 
 from app.cli import sessions
 from app.cli.sessions import import_files
-from app.conversations import foreign
+from app.conversations import import_file as foreign
 from app.conversations.conversation import Conversation, Ending, ReplyFigures, Role
 from app.conversations.export import to_json
-from app.conversations.foreign import ForeignConversation, foreign_conversations
+from app.conversations.import_file import ForeignConversation, read_conversations
 from app.conversations.store import Store
 from app.program.refusals import Refusal
 from app.reply.thinking import Thinking
 
 
 def read(values: Any) -> list[ForeignConversation]:
-    return list(foreign_conversations(json.dumps(values).encode()))
+    return list(read_conversations(json.dumps(values).encode()))
 
 
 def said(one: ForeignConversation) -> list[tuple[str, str]]:
@@ -46,7 +46,7 @@ def test_what_was_exported_comes_back_with_its_figures() -> None:
     before.add_user("why?")
     figures = ReplyFigures(3, 0.5, 12.0, 7, 0)
     before.add_reply("Because.", Ending.STOPPED, figures, Thinking("hm", 1, 0.1, True))
-    [after] = foreign_conversations(
+    [after] = read_conversations(
         to_json(before, "m", datetime.now(timezone.utc), with_thinking=True).encode()
     )
     assert after.conversation.system == "Be brief."
@@ -149,7 +149,7 @@ def test_lists_of_messages_are_read_and_other_parts_are_counted() -> None:
 )
 def test_what_is_no_export_is_refused(raw: bytes, reason: str) -> None:
     with pytest.raises(Refusal, match=reason):
-        list(foreign_conversations(raw))
+        list(read_conversations(raw))
 
 
 FRUIT = [("user", "Which apples?"), ("assistant", "russets")]
@@ -358,8 +358,8 @@ def test_what_is_hidden_or_meant_for_a_tool_is_no_message() -> None:
 def test_json_lines_are_conversations_or_messages_of_one() -> None:
     messages = [{"role": role, "content": text} for role, text in FRUIT]
     talks = b"\n".join(json.dumps({"messages": messages}).encode() for _ in range(2))
-    assert [said(imported) for imported in foreign_conversations(talks)] == [FRUIT, FRUIT]
-    [imported] = foreign_conversations(
+    assert [said(imported) for imported in read_conversations(talks)] == [FRUIT, FRUIT]
+    [imported] = read_conversations(
         b"\r\n".join(json.dumps(message).encode() for message in messages) + b"\n"
     )
     assert said(imported) == FRUIT
@@ -368,13 +368,13 @@ def test_json_lines_are_conversations_or_messages_of_one() -> None:
         {"name": "You", "is_user": True, "mes": "Which apples?"},
     ]
     tavern.append({"name": "C", "is_user": False, "mes": "russets"})
-    [imported] = foreign_conversations("\n".join(map(json.dumps, tavern)).encode())
+    [imported] = read_conversations("\n".join(map(json.dumps, tavern)).encode())
     assert said(imported) == FRUIT
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_any_unicode_encoding_is_read(encoding: str) -> None:
-    [imported] = foreign_conversations(
+    [imported] = read_conversations(
         json.dumps([{"role": "user", "content": "Grüße"}], ensure_ascii=False).encode(encoding)
     )
     assert said(imported) == [("user", "Grüße")]
@@ -461,7 +461,7 @@ def test_any_value_anywhere_is_borne(value: Any) -> None:
         {"conversations": [{"from": value, "value": value}, value], "system": value},
     ]
     for values in files:
-        for one in foreign_conversations(json.dumps(values).encode()):
+        for one in read_conversations(json.dumps(values).encode()):
             roles = [message.role for message in one.conversation.messages]
             assert roles == [(Role.USER, Role.ASSISTANT)[place % 2] for place in range(len(roles))]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.models.library.listing import ADVISED, Lister, ModelEntry, list_models, make_lister
-from app.models.library.places import places
+from app.models.library.model_files import places
 from app.models.library.rates import known_read_gbps
 from app.program.bundled_model import is_starter
 from app.program.settings import Settings

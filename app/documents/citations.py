@@ -37,7 +37,7 @@ _SENTENCE_END = re.compile(r"(?<=\w\w\w\w[.!?])\s|\n|\u3002")
 
 
 @record
-class CitedPlace:
+class Citation:
     """Lines of a document, and those around them, as a conversation has them."""
 
     name: str
@@ -80,7 +80,7 @@ class _SentDocument:
         self.lines = text.split("\n")
         self.document = Document(self.name, Path(self.name), text)
 
-    def named(self, what: str, first: int, last: int) -> CitedPlace | None:
+    def named(self, what: str, first: int, last: int) -> Citation | None:
         """Return the pages or lines with these numbers, as far as they are here."""
         if what != self.what:
             return None
@@ -90,7 +90,7 @@ class _SentDocument:
             return self.place(found[0], found[-1] + 1, numbers)
         return None
 
-    def place(self, start: int, end: int, numbers: Sequence[int] = ()) -> CitedPlace:
+    def place(self, start: int, end: int, numbers: Sequence[int] = ()) -> Citation:
         """Return the lines from one index to the one before another."""
         numbers = numbers or self._numbers()
         end = min(end, start + _MOST_LINES)
@@ -108,9 +108,7 @@ class _SentDocument:
                 (end, end + _AROUND_LINES),
             )
         )
-        return CitedPlace(
-            self.name, where, before, lines, after, first if self.what == "line" else 0
-        )
+        return Citation(self.name, where, before, lines, after, first if self.what == "line" else 0)
 
     def pieces(self) -> list[tuple[int, int, str]]:
         """Return where its pages, or passages of it, begin and end, and their texts."""
@@ -133,7 +131,7 @@ class _SentDocument:
         return numbers
 
 
-def places_of(reply: str, asked: Sequence[str]) -> tuple[CitedPlace, ...]:
+def find_citations(reply: str, asked: Sequence[str]) -> tuple[Citation, ...]:
     """Return the places that a reply speaks of, at most ``MOST_PLACES``: those first that it names.
 
     Args:
@@ -159,7 +157,7 @@ def places_of(reply: str, asked: Sequence[str]) -> tuple[CitedPlace, ...]:
     ]
 
 
-def _named(reply: str, kept: Sequence[_SentDocument]) -> Iterator[CitedPlace]:
+def _named(reply: str, kept: Sequence[_SentDocument]) -> Iterator[Citation]:
     """Yield what a reply names, such as "(report.pdf, p.
 
     3)"; without a name it is of the only document.
@@ -197,7 +195,7 @@ def _document_of(reply: str, mention: re.Match[str], names: Iterable[str]) -> st
     return ""
 
 
-def _alike(sentences: Sequence[str], kept: Sequence[_SentDocument]) -> Iterator[CitedPlace]:
+def _alike(sentences: Sequence[str], kept: Sequence[_SentDocument]) -> Iterator[Citation]:
     """Yield for each sentence the page or the lines that have most of its words, if they have
     enough."""
     pieces = [(one, *piece) for one in kept for piece in one.pieces()]

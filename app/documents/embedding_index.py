@@ -94,7 +94,7 @@ class EmbeddingIndex:
             pass
         return True
 
-    def likeness(self, question: str, texts: Sequence[str]) -> list[float | None]:
+    def similarities(self, question: str, texts: Sequence[str]) -> list[float | None]:
         """Return for each text how alike its meaning is to a question's, -1 to 1; None where that
         is not known."""
         file = self._find_model()

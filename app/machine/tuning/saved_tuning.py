@@ -89,7 +89,7 @@ def recall(kept: ProgramState, place: TuningPlace) -> SavedTuning:
     return SavedTuning(doubt=_machine_doubt(kept, place))
 
 
-def keys_to_remember(place: TuningPlace, measured: TuningConditions | None) -> tuple[str, str]:
+def tuning_keys(place: TuningPlace, measured: TuningConditions | None) -> tuple[str, str]:
     """Return the name to remember a choice under, and one that must not be in its way; "" for
     none."""
     if measured is None:

@@ -15,7 +15,7 @@ from app.text.clean_text import clean_line
 
 if TYPE_CHECKING:
     from app.models.library.header import ModelHeader
-    from app.models.library.places import FoundFile
+    from app.models.library.model_files import StoredModel
 
 _MOST_NAMED = 5
 
@@ -40,7 +40,7 @@ def named_model(given: str, directories: Sequence[str]) -> Path:
         return path
     from app.models.library.header import HeaderCache  # the first frame of a path does without
     from app.models.library.listing import title_of
-    from app.models.library.places import find_files, places
+    from app.models.library.model_files import find_files, places
 
     headers = cache(HeaderCache)  # read where the names of files are not enough
     found = called(
@@ -52,8 +52,8 @@ def named_model(given: str, directories: Sequence[str]) -> Path:
 
 
 def called(
-    given: str, files: Sequence[FoundFile], title_of: Callable[[FoundFile], str]
-) -> FoundFile | None:
+    given: str, files: Sequence[StoredModel], title_of: Callable[[StoredModel], str]
+) -> StoredModel | None:
     """Return the file that has a name, in full or as far as it is the only one; None where none
     has.
 
@@ -82,7 +82,7 @@ def called(
     return None
 
 
-def models_by_name(files: Iterable[FoundFile]) -> Mapping[str, tuple[FoundFile, ModelHeader]]:
+def models_by_name(files: Iterable[StoredModel]) -> Mapping[str, tuple[StoredModel, ModelHeader]]:
     """Return the models that can be opened, each by the name that lists show: with its type where
     two have one.
 
@@ -105,9 +105,9 @@ def models_by_name(files: Iterable[FoundFile]) -> Mapping[str, tuple[FoundFile, 
     return dict(zip(names, read, strict=True))
 
 
-def _is_called(file: FoundFile, wanted: str) -> bool:
+def _is_called(file: StoredModel, wanted: str) -> bool:
     return wanted in (file.title.lower(), file.path.name.lower())
 
 
-def _begins(file: FoundFile, wanted: str) -> bool:
+def _begins(file: StoredModel, wanted: str) -> bool:
     return file.title.lower().startswith(wanted)

@@ -102,7 +102,7 @@ _READ = {"pdf": "PDF", "docx": "DOCX", "rtf": "RTF"}
 """Kinds that are read if their name says so."""
 
 
-def refuse_other_kind(suffix: str, head: bytes) -> None:
+def refuse_unsupported(suffix: str, head: bytes) -> None:
     """Refuse a file that is not what its name says, or a kind that is not read.
 
     Args:

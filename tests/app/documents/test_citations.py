@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from app.documents.cited import MOST_PLACES, places_of
+from app.documents.citations import MOST_PLACES, find_citations
 from app.documents.text_file import attached
 
 REPORT = attached(
@@ -17,18 +17,18 @@ NOTES = attached("notes.md", "\n".join(f"note {n} says nothing of worth" for n i
 
 
 def shown(reply: str, *asked: str) -> list[str]:
-    return [one.shown for one in places_of(reply, asked)]
+    return [one.shown for one in find_citations(reply, asked)]
 
 
 def test_what_a_reply_names_is_found_where_the_document_has_it() -> None:
-    place = places_of("The price is given (report.pdf, p. 3).", [f"{REPORT} what?"])[0]
+    place = find_citations("The price is given (report.pdf, p. 3).", [f"{REPORT} what?"])[0]
     assert (place.shown, place.lines[1]) == (
         "report.pdf page 3",
         "Coal was bought from Newcastle at nineteen shillings.",
     )
     assert place.before[-1].startswith("The steamer")
     assert (place.after, place.first) == ((), 0)
-    lines = places_of("See lines 10-12 of it.", [f"{NOTES} what?"])[0]
+    lines = find_citations("See lines 10-12 of it.", [f"{NOTES} what?"])[0]
     assert (lines.shown, lines.first, len(lines.lines), len(lines.before)) == (
         "notes.md lines 10-12",
         10,
@@ -89,7 +89,7 @@ def test_hostile_documents_and_replies_cost_little() -> None:
     asked = [f"{attached('a.pdf', text)} {attached('b.md, lines 1-99999999999999', text)} ?"]
     reply = "a.pdf page 1-9999999, b.md line 1 " * 3000 + "pages " * 20_000
     began_s = time.process_time()
-    found = places_of(reply, asked)
+    found = find_citations(reply, asked)
     assert time.process_time() - began_s < 10
     assert 0 < len(found) <= MOST_PLACES
     assert all(len(one.lines) <= 400 for one in found)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
-from app.conversations.foreign_formats import (
+from app.conversations.import_formats import (
     ForeignMessage,
     RawConversation,
     conversations_in,
@@ -53,7 +53,7 @@ class ForeignConversation:
     """How often what could not be taken over, by what it was: a noun, and what goes with it."""
 
 
-def foreign_conversations(raw: bytes) -> Iterator[ForeignConversation]:
+def read_conversations(raw: bytes) -> Iterator[ForeignConversation]:
     """Yield the conversations of a file.
 
     Raises Refusal, which names no file: it is unknown, or has too many.

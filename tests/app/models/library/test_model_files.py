@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.models.library.places import download_directory, places
+from app.models.library.model_files import download_directory, places
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from app.machine.sensors.reply_history import ReplyHistory
-from app.models.downloads.pull import parse_wanted
-from app.models.library import advice, rows
-from app.models.library.known import (
+from app.models.downloads.pull import parse_request
+from app.models.library import advice
+from app.models.library import list_rows as rows
+from app.models.library.known_models import (
     advice_line,
     best_known,
     checked_on,
@@ -45,7 +46,7 @@ def test_the_list_is_sound_and_has_a_date() -> None:
     assert sizes == sorted(sizes)
     for model in known_models():
         assert (
-            parse_wanted(model.repository, "https://huggingface.co").repository == model.repository
+            parse_request(model.repository, "https://huggingface.co").repository == model.repository
         )
         assert re.fullmatch(r"[a-z0-9.-]+", model.licence)
         assert 1e8 <= model.parameters <= 1e11
@@ -110,8 +111,8 @@ def test_tables_that_stay_on_disk_take_no_memory_but_room_on_it() -> None:
 def test_one_model_is_named_for_what_the_starter_does_not_know(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app.models.library.known.make_lister", lambda settings: lister(6))
-    monkeypatch.setattr("app.models.library.known.list_models", lambda *_: [])
+    monkeypatch.setattr("app.models.library.known_models.make_lister", lambda settings: lister(6))
+    monkeypatch.setattr("app.models.library.known_models.list_models", lambda *_: [])
     first = offers(lister(6), ())[0]
     line = real_model_line(built_in_settings(), "F7")
     assert re.fullmatch(
@@ -126,8 +127,8 @@ def test_one_that_is_here_is_opened_and_not_downloaded(monkeypatch: pytest.Monke
         for title, parameters, tps in (("a", 1, 90.0), ("b", 3, 20.0), ("c", 9, 1.0))
     ]
     here += [dataclasses.replace(row("d", 9, 50.0), reason="damaged"), row("e", 9, 50.0, "no")]
-    monkeypatch.setattr("app.models.library.known.make_lister", lambda settings: lister(6))
-    monkeypatch.setattr("app.models.library.known.list_models", lambda *_: here)
+    monkeypatch.setattr("app.models.library.known_models.make_lister", lambda settings: lister(6))
+    monkeypatch.setattr("app.models.library.known_models.list_models", lambda *_: here)
     line = real_model_line(built_in_settings(), "F7", "F3")
     assert line == "A real model answers this: b, which is here: F3 or /model b opens it"
     assert real_model_line(built_in_settings()).endswith("which is here: `jalopy run b`")

@@ -53,7 +53,7 @@ def places(directories: Sequence[str] = ()) -> list[Place]:
     return list(found.values())
 
 
-def newly_listed(model_path: Path | str, directories: Sequence[str]) -> str:
+def newly_listed_directory(model_path: Path | str, directories: Sequence[str]) -> str:
     """Say which folder is listed from now on since a model of it was opened; "" if it was, or holds
     no other."""
     folder = Path(os.path.abspath(model_path)).parent
@@ -231,7 +231,7 @@ MOST_ENTRIES = 50_000
 
 
 @record
-class FoundFile:
+class StoredModel:
     """A file that looks like a model, or the first of several that are one."""
 
     path: Path
@@ -250,9 +250,9 @@ _Parts = list[tuple[Path, os.stat_result]]
 """Files of one model, the first one first."""
 
 
-def find_files(places: Iterable[Place]) -> list[FoundFile]:
+def find_files(places: Iterable[Place]) -> list[StoredModel]:
     """Return the models of all places, each file once, in the order of the places and by name."""
-    found: dict[tuple[int, int], FoundFile] = {}
+    found: dict[tuple[int, int], StoredModel] = {}
     for place in places:
         if place.is_ollama:
             models = _in_ollama(place.path)
@@ -264,7 +264,7 @@ def find_files(places: Iterable[Place]) -> list[FoundFile]:
     return list(found.values())
 
 
-def file_at(path: Path, place: str) -> FoundFile | None:
+def file_at(path: Path, place: str) -> StoredModel | None:
     """Return the file at a path, wherever it is; None where there is none."""
     status = _regular(path)
     if status is not None:
@@ -272,11 +272,11 @@ def file_at(path: Path, place: str) -> FoundFile | None:
     return None
 
 
-def _found(title: str, parts: _Parts, place: str) -> FoundFile:
+def _found(title: str, parts: _Parts, place: str) -> StoredModel:
     sizes, times_ns = zip(
         *((status.st_size, status.st_mtime_ns) for _, status in parts), strict=True
     )
-    return FoundFile(parts[0][0], title, sum(sizes), max(times_ns), place, len(parts))
+    return StoredModel(parts[0][0], title, sum(sizes), max(times_ns), place, len(parts))
 
 
 def _in_ollama(store: Path) -> Iterator[tuple[str, _Parts]]:

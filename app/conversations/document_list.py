@@ -74,7 +74,7 @@ class DocumentEntry:
         return counted(self.n_lines, "line")
 
 
-def shelved_in(store: Store) -> tuple[DocumentEntry, ...]:
+def list_documents(store: Store) -> tuple[DocumentEntry, ...]:
     """Return what is on the shelf, the document used last first. Raises StoreError."""
     found = store.select(partial(_documents, _off(store), _long(store))) or {}
     numbers = [int(one) for document in found.values() for one in document.conversations]
@@ -91,7 +91,7 @@ def shelved_in(store: Store) -> tuple[DocumentEntry, ...]:
     return tuple(replace(one, states_bytes=states_bytes(one)) for one in found.values())
 
 
-def document_of(store: Store, shelved: DocumentEntry) -> Document:
+def load_document(store: Store, shelved: DocumentEntry) -> Document:
     """Return a document with its text. Raises StoreError: it is not there any more."""
     message_id, at = shelved.place
     for name, text in (store.select(partial(_files_of, message_id)) or ([], set()))[0][at : at + 1]:
@@ -100,7 +100,7 @@ def document_of(store: Store, shelved: DocumentEntry) -> Document:
     raise StoreError(f"{clean_line(shelved.name, 80)} is not on the shelf any more")
 
 
-def take_off(store: Store, shelved: DocumentEntry, kept: Iterable[Path] = ()) -> None:
+def remove_document(store: Store, shelved: DocumentEntry, kept: Iterable[Path] = ()) -> None:
     """Delete what was read of a document, and conversations of nothing else; others keep its text.
 
     Args:
@@ -119,7 +119,7 @@ def take_off(store: Store, shelved: DocumentEntry, kept: Iterable[Path] = ()) ->
     if shelved.path:
         alone = None
     else:
-        alone = document_of(store, shelved).in_message.strip()
+        alone = load_document(store, shelved).in_message.strip()
     for conversation_id, mark in zip(shelved.conversations, shelved.marks, strict=True):
         with suppress(StoreError):  # it is gone, or in use
             said = store.read(conversation_id).conversation.messages
@@ -139,7 +139,7 @@ def take_off(store: Store, shelved: DocumentEntry, kept: Iterable[Path] = ()) ->
         ) from None
 
 
-def note_long(store: Store, documents: Sequence[Document]) -> None:
+def save_long_documents(store: Store, documents: Sequence[Document]) -> None:
     """Passages of these documents go with a message: keep where their files are."""
     new = [
         (
