@@ -12,8 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from app.backend.engine_host import EngineHost
 from app.backend.status import EngineStatus
+from app.backend.work_thread import WorkThread
 from app.machine.sensors.records import EngineFigures
 from app.machine.sensors.tuning_conditions import Conditions
 from app.machine.tuning.threads_in_use import ThreadsInUse
@@ -124,7 +124,7 @@ class Wire:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.now_s = clock
-        self.host = EngineHost(QUEUE_LENGTH, self._grant, self._end)
+        self.host = WorkThread(QUEUE_LENGTH, self._grant, self._end)
         self.status = EngineStatus()
         self.figures = EngineFigures()
         self.is_watched = False
@@ -152,10 +152,10 @@ class Wire:
         """State of the machine during the last sweep."""
         self.threads: ThreadsInUse | None = None
         """In use; None while there is no model."""
-        self.wishes: deque[ThreadsInUse] = deque(maxlen=1)
+        self.requested_threads: deque[ThreadsInUse] = deque(maxlen=1)
         """Other threads, as the screen's thread wishes them; the latest wish is the one that
         counts."""
-        self.grant_wish: Callable[[], None] = self.wishes.clear
+        self.apply_requested_threads: Callable[[], None] = self.requested_threads.clear
         """Called by the engine's thread wherever no step is being computed; costs nothing without a
         wish."""
         self.patience_s = FLUSH_S
@@ -170,11 +170,11 @@ class Wire:
 
     def is_wanted(self) -> bool:
         """Whether the engine's thread has something better to do than what no one asked for."""
-        return self.host.is_wanted
+        return self.host.has_other_work
 
     def _grant(self) -> bool:
-        if self.wishes:
-            self.grant_wish()
+        if self.requested_threads:
+            self.apply_requested_threads()
         return False
 
     def _end(self) -> None:
@@ -185,7 +185,7 @@ class Wire:
         self.thinking = ""
         self.advise = _no_advice
         self.figures = EngineFigures()
-        self.grant_wish = self.wishes.clear
+        self.apply_requested_threads = self.requested_threads.clear
         self.threads = self.tuning = None
         self.tuning_conditions = Conditions()
 

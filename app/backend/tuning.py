@@ -54,7 +54,7 @@ class EngineTuning:
             self._in_use(), recalled.choice, model.most_threads
         )
         self._has_tuned_kernels = False
-        wire.grant_wish = self._grant
+        wire.apply_requested_threads = self._grant
 
     def _in_use(self) -> TunedChoice:
         model = self._model
@@ -68,9 +68,9 @@ class EngineTuning:
 
         A KV cache keeps its type.
         """
-        if not self._wire.wishes:
+        if not self._wire.requested_threads:
             return
-        wanted = self._wire.wishes.pop()
+        wanted = self._wire.requested_threads.pop()
         model = self._model
         before = self._threads
         model.set_threads(min(wanted.now.decode, before.most), min(wanted.now.prefill, before.most))

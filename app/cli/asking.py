@@ -59,7 +59,7 @@ class CallQuestions:
         """Whether a tool may run."""
         assert self.talk is not None
         talk = self.talk
-        box = talk.bridge.tools
+        box = talk.engine_thread.tools
         conversation = talk.turns.conversation
         if box is None or box.runs_always(call.name):
             return True

@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.backend.engine_host import engine_host
 from app.backend.local import opening as engine_access
 from app.backend.reply import Clock, Reply
+from app.backend.work_thread import start_work_thread
 from app.cli.output import ProgressLine
 from app.documents.text_file import read_text_file
 from app.machine.sensors.reply_history import PastReply, ReplyHistory, history_key
@@ -74,7 +74,7 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
         Refusal: the bundled model answers wrongly here, so that no speed of this machine means
             anything.
     """
-    engine = engine_host()
+    engine = start_work_thread()
     progress = ProgressLine()
     model = engine.run(
         lambda: engine_access.open_model(settings, options.model, progress.show_opening)

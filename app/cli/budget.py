@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from app.backend.engine_host import engine_host
 from app.backend.local import opening as engine_access
+from app.backend.work_thread import start_work_thread
 from app.cli.output import ProgressLine
 from app.program import manual
 from app.program.refusals import Refusal
@@ -49,7 +49,7 @@ def types_within(
         with closing(engine_access.open_model(settings, path, progress.show_opening)) as model:
             return _choose(model, most_bytes, dict(importance), keep, progress)
 
-    return engine_host().run(work)
+    return start_work_thread().run(work)
 
 
 def _choose(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from app.backend.engine_host import engine_host
+from app.backend.work_thread import start_work_thread
 from app.cli.output import ProgressLine
 from app.text.figures import count, whole_seconds
 
@@ -41,7 +41,7 @@ class ChunkReading(Generic[T]):
                 self._found = found
 
         try:
-            engine_host().run(read, self._stop)
+            start_work_thread().run(read, self._stop)
         finally:
             self.progress.clear()
         return self._found

@@ -10,7 +10,7 @@ import shutil
 import sys
 from typing import Any
 
-from app.backend.engine_host import engine_host
+from app.backend.work_thread import start_work_thread
 from app.cli.output import ProgressLine
 from app.machine.doctor import report
 from app.machine.doctor.examine import Examination, examine
@@ -58,7 +58,7 @@ def doctor(
         kind = quantization
     needs, refused = _needs(model, size, kind, settings.kv_type_or_default)
     cores = read_cores()  # before anything of ours computes: it watches the load
-    engine = engine_host()
+    engine = start_work_thread()
     progress = ProgressLine()
     counts = (settings.threads, settings.prefill_threads)
     n_ctx = settings.context_size or None

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-from app.backend.engine_host import engine_host
 from app.backend.local import opening as engine_access
+from app.backend.work_thread import start_work_thread
 from app.cli.output import ProgressLine
 from app.program import exit_codes
 from app.program.refusals import Refusal
@@ -55,7 +55,7 @@ def embed(settings: Settings, model: str, words: Sequence[str] = (), as_json: bo
                 else:
                     print(" ".join(f"{one:.7g}" for one in vector), flush=True)
 
-    engine_host().run(compute, stopped.set)
+    start_work_thread().run(compute, stopped.set)
     if stopped.is_set():
         return exit_codes.INTERRUPTED
     return exit_codes.OK

@@ -173,7 +173,7 @@ class LineCommands:
 
     def persona(self, wanted: str = "") -> None:
         """List the personas, begin again with one, or keep the present choice as one."""
-        chosen = commands.choose_among_personas(self._talk.turns, self._talk.bridge, wanted)
+        chosen = commands.choose_among_personas(self._talk.turns, self._talk.engine_thread, wanted)
         if chosen.persona is None:
             say(chosen.line)
         else:
@@ -262,7 +262,7 @@ class LineCommands:
         if reading.documents:
             self.documents = reading.with_earlier(self._earlier, self._tokens_ratio)
             self._asked_in = None
-            tps = self._talk.bridge.status.usual_prefill_tps
+            tps = self._talk.engine_thread.status.usual_prefill_tps
             say(f"with the next message: {announcement(self.documents, self._n_ctx, tps)}")
 
     @property
@@ -285,23 +285,23 @@ class LineCommands:
         """Have the model think more or less; without a word, show what it thought before the last
         answer."""
         if wanted:
-            say(commands.choose_thinking(self._talk.bridge, self._talk.turns, wanted))
+            say(commands.choose_thinking(self._talk.engine_thread, self._talk.turns, wanted))
             return
         reply = self._talk.turns.conversation.last_reply
         if reply is None or reply.thinking is None:
-            now = describe_thinking(self._talk.bridge.thinking or AUTO)
+            now = describe_thinking(self._talk.engine_thread.thinking or AUTO)
             raise Refusal(f"there is no thinking in the last reply; {now} ({USAGE_OF_THINK})")
         say_text(reply.thinking.text.strip())
 
     def schema(self, wanted: str = "") -> None:
         """Have answers follow a JSON schema, or none."""
-        form = self._talk.bridge.form
+        form = self._talk.engine_thread.form
         assert form is not None  # shells give one
         say(form.obey(wanted))
 
     def tools(self, wanted: str = "") -> None:
         """List the servers of tools, or turn them on or off."""
-        say_text(commands.choose_tools(self._talk.bridge, wanted))
+        say_text(commands.choose_tools(self._talk.engine_thread, wanted))
 
     def copy(self, what: str = "") -> None:
         """Copy the last answer, one of its code blocks, or its thinking."""
@@ -321,7 +321,7 @@ class LineCommands:
 
     def set(self, wanted: str = "") -> None:
         """Show generation parameters, or use another value from the next message on."""
-        generation = self._talk.bridge.generation
+        generation = self._talk.engine_thread.generation
         if generation is not None:
             say(generation.obey(wanted))
 
@@ -337,17 +337,17 @@ class LineCommands:
     def threads(self, wanted: str = "") -> None:
         """Show or set the threads."""
         chosen = commands.wanted_threads(
-            self._talk.bridge, self._talk.turns, wanted, "jalopy tune MODEL finds the best"
+            self._talk.engine_thread, self._talk.turns, wanted, "jalopy tune MODEL finds the best"
         )
         if isinstance(chosen, str):
             say(chosen)
             return
-        for event in self._talk.wish_threads(chosen):
+        for event in self._talk.request_threads(chosen):
             self._dialogue.tell(event)
 
     def report(self, wanted: str = "") -> None:
         """Show a card with machine, model and speeds, or write it into a file."""
-        card = report_of_chat(self._talk.bridge, self._talk.turns)
+        card = report_of_chat(self._talk.engine_thread, self._talk.turns)
         if wanted:
             say(write_card(card, wanted))
         else:

@@ -186,7 +186,7 @@ class Dialogue:
         elif isinstance(event, events.AdaptersChanged):
             say(told_adapters(event))
         elif isinstance(event, events.ModelLoaded):
-            for line in (*event.notices, model_line(event, self.talk.bridge.status.threads)):
+            for line in (*event.notices, model_line(event, self.talk.engine_thread.status.threads)):
                 say(f"jalopy: {line}")
         elif isinstance(event, (events.ModelFailed, events.ModelKept)):
             if isinstance(event, events.ModelKept):
@@ -256,8 +256,8 @@ class Dialogue:
             say(f"jalopy: {NO_LOCKS}")
 
     def _announce_full_context(self) -> None:
-        used = self.talk.bridge.status.context_used
-        n_ctx = self.talk.bridge.status.n_ctx
+        used = self.talk.engine_thread.status.context_used
+        n_ctx = self.talk.engine_thread.status.n_ctx
         model = self.talk.turns.model
         if not self._is_announced and ANNOUNCED_SHARE * n_ctx <= used < n_ctx:
             self._is_announced = True

@@ -90,7 +90,7 @@ def _serve(
         say(f"jalopy: {line}")
     if is_starter(str(place)):
         say(f"{WHAT_IT_IS} (jalopy models lists real ones, jalopy pull gets one)")
-    say(f"{model_line(model, talk.bridge.status.threads)} · /help lists the commands")
+    say(f"{model_line(model, talk.engine_thread.status.threads)} · /help lists the commands")
     dialogue.tell_notices()
     if last is not None:
         dialogue.show_resumed(last, [event for event in events if event is not model])

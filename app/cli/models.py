@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from app.backend.engine_host import engine_host
+from app.backend.work_thread import start_work_thread
 from app.cli.output import ProgressLine
 from app.machine.sensors.tuning_conditions import look_at_load
 from app.models.library import list_rows as rows
@@ -54,7 +54,7 @@ def rates_for(settings: Settings, again: bool = False) -> MachineRates:
         return rates_or_typical(threads)
     from app.models.library.measure import COMMON_TYPE, measure
 
-    engine = engine_host()
+    engine = start_work_thread()
     progress = ProgressLine()
     progress.show("measuring this machine, once")
     counts = settings.threads, settings.prefill_threads

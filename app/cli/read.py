@@ -68,7 +68,7 @@ def read(
                 store.delete(begun_id)
         raise
     progress.clear()
-    if trouble := talk.close() or talk.bridge.state_trouble:
+    if trouble := talk.close() or talk.engine_thread.state_trouble:
         say(f"jalopy read: not kept: {trouble}")
         return exit_codes.IO_ERROR
     return code
@@ -104,7 +104,7 @@ def _read(
             f"jalopy read: {about}; of so much a chat reads passages only "
             "(read less, or try a larger --ctx)"
         )
-    say(announcement(documents, opened.n_ctx, talk.bridge.status.usual_prefill_tps))
+    say(announcement(documents, opened.n_ctx, talk.engine_thread.status.usual_prefill_tps))
     if before is not None:
         say(
             f"jalopy read: conversation {int(before.id)} was begun with the same files, "

@@ -256,7 +256,7 @@ class _Run:
             else:
                 told = self._talk.ask(prompt)
             ending = write_answer(told, output, self._progress, self._tell)
-        meter = self._talk.bridge.status.meter
+        meter = self._talk.engine_thread.status.meter
         if isinstance(ending, events.PromptRefused):
             raise self._refusal(ending)
         if isinstance(ending, events.GenerationFailed):

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from app.backend.engine_host import EngineHost, engine_host
 from app.backend.local import opening as engine_access
 from app.backend.reply import Clock
+from app.backend.work_thread import WorkThread, start_work_thread
 from app.cli.bench import versions
 from app.cli.output import ProgressLine
 from app.machine.sensors.tuning_conditions import Conditions, watch_machine
@@ -66,7 +66,7 @@ def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic
     Raises:
         EngineError: the model cannot be used.
     """
-    engine = engine_host()
+    engine = start_work_thread()
     progress = ProgressLine()
     model = engine.run(
         lambda: engine_access.open_model(settings, options.model, progress.show_opening)
@@ -219,7 +219,7 @@ def _tell_kernels(search: _Search) -> int:
     return exit_codes.OK
 
 
-def _remember(engine: EngineHost, search: _Search, report: TuningReport) -> str | None:
+def _remember(engine: WorkThread, search: _Search, report: TuningReport) -> str | None:
     """Remember the best of a search that was not stopped; returns why not."""
     model = search.model
     conditions = search.conditions

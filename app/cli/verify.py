@@ -14,8 +14,8 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
-from app.backend.engine_host import engine_host
 from app.backend.local import opening as engine_access
+from app.backend.work_thread import start_work_thread
 from app.cli.bench import QUESTION, ask
 from app.cli.output import ProgressLine
 from app.models.library.sha256 import given_sha256, sha256_of, stated_sha256
@@ -72,7 +72,7 @@ def verify(
 
 
 def _checks(settings: Settings, model: str, wanted: str, runs: bool) -> Iterator[Check]:
-    engine = engine_host()
+    engine = start_work_thread()
     progress = ProgressLine()
     checked = engine.run(lambda: engine_access.validate_model(model))
     with closing(checked.gguf):

@@ -16,10 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.backend.engine_host import EngineHost, LineFullError, WaitingLine
+from app.backend.fair_queue import FairQueue, QueueFullError
 from app.backend.local import opening
 from app.backend.local.model import LocalModel
 from app.backend.local.saved_states import SavedStates
+from app.backend.work_thread import WorkThread
 from app.conversations.state_files import drop_oldest_states
 from app.forms.answer_form import FormError
 from app.program import garbage, paths
@@ -68,7 +69,7 @@ class Slot:
 
     answering: Answering
 
-    def __init__(self, host: EngineHost) -> None:
+    def __init__(self, host: WorkThread) -> None:
         self.host = host
         self.running: Job | None = None
         self.n_dealt = 0
@@ -95,11 +96,11 @@ class ServedEngine:
         self._path = path
         self._settings = settings
         self._most_at_once = most_at_once
-        self._line: WaitingLine[Job] = WaitingLine(most_waiting)
+        self._queue: FairQueue[Job] = FairQueue(most_waiting)
         self._dealing = threading.Lock()
         """Held while it is decided who answers."""
         self._n_dealt = 0
-        self._slots = [Slot(EngineHost(2, self._do_asides, self._end))]
+        self._slots = [Slot(WorkThread(2, self._do_asides, self._end))]
         self._asides: deque[BackgroundTask] = deque()
         self._dropped_states_s = 0.0
         self._noted: set[str] = set()
@@ -115,7 +116,7 @@ class ServedEngine:
     @property
     def n_waiting(self) -> int:
         """Requests that wait."""
-        return len(self._line)
+        return len(self._queue)
 
     @property
     def n_running(self) -> int:
@@ -166,11 +167,11 @@ class ServedEngine:
             raise writes_no_text()
         try:
             for job in jobs:
-                given_up = self._line.join_fairly(job.peer, job)
+                given_up = self._queue.put_fairly(job.peer, job)
                 if given_up is not None:
                     given_up.end(Finish("cancelled", error=_queue_full()))
                 self._deal()
-        except LineFullError:
+        except QueueFullError:
             self.drop(jobs)
             raise _queue_full() from None
 
@@ -178,7 +179,7 @@ class ServedEngine:
         """Drop a request whose client has left."""
         for job in jobs:
             job.cancel()
-            if self._line.leave(job):
+            if self._queue.remove(job):
                 job.end(Finish("cancelled"))
 
     def _deal(self) -> None:
@@ -187,7 +188,7 @@ class ServedEngine:
             while free := [
                 slot for slot in self._slots if slot.running is None and not self._is_closing
             ]:
-                job = self._line.take()
+                job = self._queue.take()
                 if job is None:
                     return
                 slot = max(free, key=partial(_suitability, job))
@@ -216,14 +217,14 @@ class ServedEngine:
         for slot in self._slots:
             slot.host.close(0.0)
         with self._dealing:  # from here on no one is handed to a slot
-            while (job := self._line.take()) is not None:
+            while (job := self._queue.take()) is not None:
                 job.end(ended)
             for slot in self._slots:
                 running = slot.running
                 if running is not None:
                     running.cancel()
                     # the thread did not begin with it, and will not
-                    if slot.host.line.take() is not None:
+                    if slot.host.queue.take() is not None:
                         running.end(ended)
         for aside in list(self._asides):
             aside.end(ending())
@@ -290,7 +291,7 @@ class ServedEngine:
                 if self._most_at_once:
                     raise
                 break
-            slot = Slot(EngineHost(1))
+            slot = Slot(WorkThread(1))
             slot.answering = self._answering(
                 LocalModel(model, session, model.chat(), settings), lambda: None
             )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 
-from app.backend.engine_bridge import EngineBridge
+from app.backend.engine_thread import EngineThread
 from app.backend.protocol import THREADS_AND_WEIGHTS, Opening
 from app.backend.reply_text import ReplyCollector
 from app.conversations.conversation import (
@@ -107,15 +107,15 @@ class ChatSession:
 
     def __init__(
         self,
-        bridge: EngineBridge,
+        engine_thread: EngineThread,
         system: str | None,
         journal: Journal | None = None,
         saving_patience_s: float = 0.0,
     ) -> None:
-        self._bridge = bridge
+        self._engine_thread = engine_thread
         self._saving_patience_s = saving_patience_s
         self.journal = journal or Journal()
-        self.conversation = Conversation(system or None, adapters=bridge.adapters)
+        self.conversation = Conversation(system or None, adapters=engine_thread.adapters)
         self.model: events.ModelLoaded | None = None
         self.phase = Phase.FREE
         self._loading = Loading()
@@ -189,7 +189,7 @@ class ChatSession:
         """
         request = self.answered_request()
         opening = Opening(path, request, self.journal.state_path, keeps, rereads)
-        if self.is_busy or not self._bridge.open(opening):
+        if self.is_busy or not self._engine_thread.open(opening):
             return False
         if self.model is None and self.conversation.is_empty:
             # The model owns the conversation even while messages wait for it.
@@ -206,17 +206,17 @@ class ChatSession:
     def tune(self, parts: tuple[str, ...] = THREADS_AND_WEIGHTS) -> bool:
         """Search for the best threads or other parts of tuning; return False while busy or without
         a model."""
-        return self._start(Phase.TUNING, lambda: self._bridge.tune(parts))
+        return self._start(Phase.TUNING, lambda: self._engine_thread.tune(parts))
 
     def stop_tuning(self) -> None:
         """Stop the search for the best settings, if it runs."""
         if self.is_tuning:
-            self._bridge.cancel()
+            self._engine_thread.cancel()
 
     def use_adapters(self, adapters: tuple[str, ...]) -> bool:
         """Use these adapters from the next message on; return False while busy or without a
         model."""
-        return self._start(Phase.ADAPTING, lambda: self._bridge.use_adapters(adapters))
+        return self._start(Phase.ADAPTING, lambda: self._engine_thread.use_adapters(adapters))
 
     def read(self, text: str, folded: str, title: str) -> bool:
         """Read the beginning of a message that the user will complete, and save the conversation
@@ -232,9 +232,9 @@ class ChatSession:
         self.conversation.add_user(text, folded)
         self.journal.save_question(self.conversation, is_replacing=False)
         self._wait_for_disk()
-        self._bridge.state_path = self.journal.state_path
+        self._engine_thread.state_path = self.journal.state_path
         request = Request(self.conversation.said())
-        return self._start(Phase.REREADING, lambda: self._bridge.read(request))
+        return self._start(Phase.REREADING, lambda: self._engine_thread.read(request))
 
     def _start(self, phase: Phase, submit: Callable[[], bool]) -> bool:
         """Submit work to an idle model and enter its phase; return False if it was not accepted."""
@@ -253,9 +253,9 @@ class ChatSession:
         self.conversation = opened.saved.conversation
         self.unsent_texts = list(opened.saved.waiting)
         self.journal.adopt(opened)
-        if self.model is None and self._bridge.adapters:
+        if self.model is None and self._engine_thread.adapters:
             # The command line takes precedence over the saved conversation.
-            self._save_adapters(self._bridge.adapters)
+            self._save_adapters(self._engine_thread.adapters)
         if self._queued:
             self._save_queue()
         self._submit_conversation()
@@ -308,14 +308,14 @@ class ChatSession:
         """Let the model write a title while it is idle; return False if that must wait."""
         if not self.journal.id:
             return False
-        return self._bridge.write_title(self.answered_request(), self.journal.id)
+        return self._engine_thread.write_title(self.answered_request(), self.journal.id)
 
     def _begin_conversation(self, system: str | None) -> None:
         self._leave_conversation()
         self.conversation = Conversation(system or None, adapters=self.conversation.adapters)
         self.journal.begin()
         self._save_queue()
-        self._bridge.state_path = None
+        self._engine_thread.state_path = None
 
     def _leave_conversation(self, conversation: Conversation | None = None) -> None:
         """Let the next conversation have the queue."""
@@ -324,9 +324,9 @@ class ChatSession:
         self.unsent_texts = []
 
     def _submit_conversation(self) -> None:
-        self._bridge.state_path = self.journal.state_path
+        self._engine_thread.state_path = self.journal.state_path
         if self.model is not None:
-            self._bridge.go_on_with(self.answered_request(), self.journal.state_path)
+            self._engine_thread.go_on_with(self.answered_request(), self.journal.state_path)
 
     # ---- what a conversation contains
 
@@ -374,7 +374,7 @@ class ChatSession:
         if self.is_busy:
             if len(self._queued) >= MAX_QUEUED:
                 return Admission.FULL
-            self._queued.append((text, folded, self._bridge.now_s()))
+            self._queued.append((text, folded, self._engine_thread.now_s()))
             self._save_queue()
             return Admission.QUEUED
         if self.model is None:
@@ -436,8 +436,10 @@ class ChatSession:
         if is_reply:
             reply = self.conversation.messages[2 * n_turn + 1]
             continuation = Continuation(prompt_message_of(reply), reply.thinking, text)
-            return self._bridge.weigh(Request(messages[: index + 1], continuation), text)
-        return self._bridge.weigh(Request((*messages[:index], PromptMessage(USER, text))), text)
+            return self._engine_thread.weigh(Request(messages[: index + 1], continuation), text)
+        return self._engine_thread.weigh(
+            Request((*messages[:index], PromptMessage(USER, text))), text
+        )
 
     def read_ahead(self, text: str, is_read: bool, is_settled: bool = False) -> bool:
         """Count the tokens of a draft while the engine is idle; return False if it is not idle.
@@ -448,7 +450,7 @@ class ChatSession:
         """
         messages = self.conversation.said(with_unanswered=False)
         request = Request((*messages, PromptMessage(USER, clean_text(text))))
-        return self._bridge.read_ahead(request, text, is_read, is_settled)
+        return self._engine_thread.read_ahead(request, text, is_read, is_settled)
 
     def send_without_joined(self) -> bool:
         """Send the refused message again without the unanswered one that was sent with it; return
@@ -508,12 +510,12 @@ class ChatSession:
     def run_calls(self, allowed: frozenset[str]) -> None:
         """Run the tool calls of the last reply; ``allowed`` contains the ids that the user
         permitted."""
-        self._bridge.call_tools(self.conversation.messages[-1].calls, allowed)
+        self._engine_thread.call_tools(self.conversation.messages[-1].calls, allowed)
 
     def stop(self) -> None:
         """Stop the current activity, if there is one."""
         if self.is_busy:
-            self._bridge.cancel()
+            self._engine_thread.cancel()
 
     def _ask(
         self,
@@ -536,7 +538,7 @@ class ChatSession:
         self._running = running
         self.journal.save_question(self.conversation, running.replaced is not None)
         self._wait_for_disk()
-        self._bridge.state_path = self.journal.state_path
+        self._engine_thread.state_path = self.journal.state_path
         request = Request(
             self.conversation.said(),
             running.continuation,
@@ -544,7 +546,7 @@ class ChatSession:
             asked_s=sent_s,
             adapters=self.conversation.adapters,
         )
-        if self._bridge.reply(request):  # The engine is free, so its queue has room.
+        if self._engine_thread.reply(request):  # The engine is free, so its queue has room.
             self.phase = Phase.ANSWERING
 
     def _save_queue(self) -> None:
@@ -555,13 +557,13 @@ class ChatSession:
         """Save the running reply as far as it is written."""
         if not self.is_loading:
             # A new conversation gets its path only when it is saved.
-            self._bridge.state_path = self.journal.state_path
+            self._engine_thread.state_path = self.journal.state_path
         running = self._running
         if running is None or not self.is_answering:
             return
         reply = running.saved_reply
         if reply.text or reply.thought:
-            ids, raw = self._bridge.written()
+            ids, raw = self._engine_thread.written()
             partial = PartialReply(reply.text, reply.thought, ids, raw, running.is_edited)
             self.journal.flush(self.conversation, partial)
 

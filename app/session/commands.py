@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.backend.engine_bridge import EngineBridge
+from app.backend.engine_thread import EngineThread
 from app.conversations.conversation import Conversation, Role
 from app.conversations.export import save_as
 from app.conversations.store import MOST_TITLE_CHARS, model_key
@@ -111,9 +111,11 @@ class PersonaChoice:
     """A conversation begins with it; None where nothing begins."""
 
 
-def choose_among_personas(turns: ChatSession, bridge: EngineBridge, wanted: str) -> PersonaChoice:
+def choose_among_personas(
+    turns: ChatSession, engine_thread: EngineThread, wanted: str
+) -> PersonaChoice:
     """List the personas, keep the present choice as one, or take one with its parameters."""
-    generation = bridge.generation
+    generation = engine_thread.generation
     (word, _, name) = wanted.partition(" ")
     if not wanted:
         return PersonaChoice(_listed_personas())
@@ -142,19 +144,19 @@ def _listed_personas() -> str:
     return f"there are no personas or presets ({how_to_add()}, or: /preset save NAME)"
 
 
-def choose_tools(bridge: EngineBridge, wanted: str) -> str:
+def choose_tools(engine_thread: EngineThread, wanted: str) -> str:
     """List the servers of tools, or turn them on or off."""
-    if bridge.tools is not None:
-        return bridge.tools.obey(wanted)
+    if engine_thread.tools is not None:
+        return engine_thread.tools.obey(wanted)
     return HOW_TO
 
 
 def wanted_threads(
-    bridge: EngineBridge, turns: ChatSession, wanted: str, finds_best: str
+    engine_thread: EngineThread, turns: ChatSession, wanted: str, finds_best: str
 ) -> ThreadsInUse | str:
     """Return the threads that ``/threads`` asks for; without an argument what is in use, and what
     ``finds_best``."""
-    in_use = bridge.threads
+    in_use = engine_thread.threads
     if turns.model is not None and turns.model.server:
         raise Refusal(f"{turns.model.server} computes, and not threads of this machine")
     if in_use is None:
@@ -182,7 +184,7 @@ def told_adapters(changed: AdaptersChanged) -> str:
     )
 
 
-def choose_thinking(bridge: EngineBridge, turns: ChatSession, wanted: str) -> str:
+def choose_thinking(engine_thread: EngineThread, turns: ChatSession, wanted: str) -> str:
     """Have the model think more or less from the next message on, and remember it for the model."""
     try:
         mode = ThinkingMode.parse(wanted)
@@ -191,9 +193,9 @@ def choose_thinking(bridge: EngineBridge, turns: ChatSession, wanted: str) -> st
         raise Refusal(f"'{clean_line(wanted, 20)}' is no way to think ({THINK_USAGE})") from None
     if model is None:
         raise Refusal(NO_MODEL)
-    bridge.thinking = str(mode)
-    if bridge.generation is not None:
-        bridge.generation.advice = bridge.advise(mode)
+    engine_thread.thinking = str(mode)
+    if engine_thread.generation is not None:
+        engine_thread.generation.advice = engine_thread.advise(mode)
     trouble = state.remember_thinking(model_key(model.path), str(mode))
     if model.server and mode.budget_tokens is not None:
         trouble = "a server is only told to think, not how long"

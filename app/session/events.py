@@ -21,7 +21,7 @@ from engine.prompt.tools.calls import CallResult, ToolCall
 
 
 class Event:
-    """What the engine's thread reports; ``EngineBridge.drain`` returns them in order."""
+    """What the engine's thread reports; ``EngineThread.drain`` returns them in order."""
 
 
 @record
@@ -326,7 +326,7 @@ class TuningDoubted(Event):
 
 @record
 class TuningEnded(Event):
-    """No thread counts are measured any more; ``EngineBridge.tuning`` holds what was found."""
+    """No thread counts are measured any more; ``EngineThread.tuning`` holds what was found."""
 
     trouble: str = ""
     """Why it broke off; "" if it did not."""

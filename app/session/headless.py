@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import takewhile
 
-from app.backend.engine_bridge import EngineBridge
+from app.backend.engine_thread import EngineThread
 from app.backend.options import ChatOptions
 from app.backend.reply_text import TextEvent
 from app.backend.status import EngineStatus
@@ -79,8 +79,10 @@ class HeadlessChat:
         self._may_run = may_run
         self._has_calls = False
         """And whether the last reply has calls about which no one was asked yet."""
-        self.bridge = EngineBridge(options, clock)
-        self.turns = ChatSession(self.bridge, system, self._at_hand.journal, SAVING_PATIENCE_S)
+        self.engine_thread = EngineThread(options, clock)
+        self.turns = ChatSession(
+            self.engine_thread, system, self._at_hand.journal, SAVING_PATIENCE_S
+        )
         self.store = self._at_hand.store
         """The saved conversations; None where nothing is saved."""
         self.is_restored = False
@@ -97,7 +99,7 @@ class HeadlessChat:
         self._saved_s = 0.0
         self._n_stored = 0
         """The first events of those that came which are taken in and stored already."""
-        self.bridge.start()
+        self.engine_thread.start()
 
     # ---- models and conversations
 
@@ -160,14 +162,14 @@ class HeadlessChat:
         """Continue a plain text, outside of any conversation."""
         self._settle()
         request = Request(plain=text, adapters=self.turns.conversation.adapters)
-        self._is_completing = self.bridge.reply(request)
+        self._is_completing = self.engine_thread.reply(request)
         return self._answer(self._is_completing, "the engine has too much to do")
 
-    def wish_threads(self, wanted: ThreadsInUse) -> Iterator[events.Event]:
+    def request_threads(self, wanted: ThreadsInUse) -> Iterator[events.Event]:
         """Use other threads."""
         self._settle()
         self._awaited = events.ThreadsChanged
-        self.bridge.wish_threads(wanted)
+        self.engine_thread.request_threads(wanted)
         return self._follow()
 
     def use_adapters(self, adapters: tuple[str, ...]) -> Iterator[events.Event]:
@@ -208,10 +210,10 @@ class HeadlessChat:
         with suppress(Exception):
             self.turns.save_partial()
         if is_hurried:
-            self.bridge.close(0.0)
+            self.engine_thread.close(0.0)
         else:
             self._settle()
-            self.bridge.close(patience_s, patience_s)
+            self.engine_thread.close(patience_s, patience_s)
         trouble = self.turns.journal.close(patience_s)
         if not is_hurried:
             self._at_hand.tidy()
@@ -298,11 +300,11 @@ class HeadlessChat:
     def _look(self) -> None:
         if self._is_stop_wanted:
             self._is_stop_wanted = False
-            self.bridge.cancel()
-        self.bridge.arrived.wait(LOOK_S)
+            self.engine_thread.cancel()
+        self.engine_thread.arrived.wait(LOOK_S)
         self._drain()
-        self._watch(self.bridge.status)
-        if not self.bridge.is_alive and not self._came:
+        self._watch(self.engine_thread.status)
+        if not self.engine_thread.is_alive and not self._came:
             raise RuntimeError("the engine's thread has ended")
         now_s = time.monotonic()
         if now_s - self._saved_s >= SAVE_PERIOD_S:
@@ -312,7 +314,9 @@ class HeadlessChat:
     def _drain(self) -> None:
         # Counts of reading ahead are not needed here, and may arrive at any time.
         self._came += [
-            event for event in self.bridge.drain() if not isinstance(event, events.PromptCounted)
+            event
+            for event in self.engine_thread.drain()
+            if not isinstance(event, events.PromptCounted)
         ]
 
     def _store_text(self) -> None:

@@ -25,7 +25,7 @@ from textual.screen import Screen
 from textual.scrollbar import ScrollBar
 from textual.worker import WorkerFailed
 
-from app.backend.engine_bridge import EngineBridge
+from app.backend.engine_thread import EngineThread
 from app.backend.options import ChatOptions
 from app.machine.sensors.low_power import is_weak_machine
 from app.models.downloads.background import BackgroundDownload
@@ -108,8 +108,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         teach_alt_enter()
         ScrollBar.renderer = LineBar
         self.stylesheet = ThriftyStylesheet(self.get_css_variables())
-        self.bridge = EngineBridge(options or chat_options(settings), clock)
-        self.live = LiveSettings(settings, self.bridge, self._show_theme)
+        self.engine_thread = EngineThread(options or chat_options(settings), clock)
+        self.live = LiveSettings(settings, self.engine_thread, self._show_theme)
         self.crash_line: str | None = None
         self.crash_code = exit_codes.INTERNAL
         self.downloads = BackgroundDownload()
@@ -120,10 +120,10 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._theme_error = self._set_up_theme(remembered_theme)
         # Where the engine takes every core drawing begins at its slowest, until it proves cheap.
         self.performance = PerformanceWatch(
-            self.bridge, InterfacePace(SLOWEST if is_weak_machine() else 1)
+            self.engine_thread, InterfacePace(SLOWEST if is_weak_machine() else 1)
         )
         self.chat = ChatScreen(
-            self.live, self.keymap, self.bridge, self.performance, self.downloads, model_path
+            self.live, self.keymap, self.engine_thread, self.performance, self.downloads, model_path
         )
         self.unsent_line: str | None = None
         """Line for stderr on unsent messages, after an end that the user did not ask for."""
@@ -159,7 +159,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         there."""
         self._save_now()
         self.parting_line = self.downloads.leave()
-        self.bridge.close()
+        self.engine_thread.close()
         self.unsaved = self.chat.turns.journal.close(SAVING_PATIENCE_S)
 
     def _save_now(self) -> None:
@@ -220,7 +220,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         )
 
         with self.chat.telling_refusals():
-            card = report_of_chat(self.bridge, self.chat.turns)
+            card = report_of_chat(self.engine_thread, self.chat.turns)
             if wanted:
                 self.chat.note(write_card(card, wanted))
             else:

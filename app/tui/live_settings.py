@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from app.backend.engine_bridge import EngineBridge
+from app.backend.engine_thread import EngineThread
 from app.program import settings_file
 from app.program.settings import Settings, taken_from, value_of, written
 
@@ -30,10 +30,10 @@ class LiveSettings:
     """
 
     def __init__(
-        self, now: Settings, bridge: EngineBridge, show_theme: Callable[[str], object]
+        self, now: Settings, engine_thread: EngineThread, show_theme: Callable[[str], object]
     ) -> None:
         self.now = now
-        self._bridge = bridge
+        self._engine_thread = engine_thread
         self._show_theme = show_theme
 
     def change(self, key: str, value: object) -> str:
@@ -58,15 +58,15 @@ class LiveSettings:
         self.now = taken_from(self.now, key, in_file)
         if key == "theme" and value:
             self._show_theme(str(value))
-        elif key.startswith("sampling.") and self._bridge.generation is not None:
-            self._bridge.generation.use(self.now)
+        elif key.startswith("sampling.") and self._engine_thread.generation is not None:
+            self._engine_thread.generation.use(self.now)
         return True
 
     def _wish_threads(self, key: str, n_threads: int, in_file: Settings) -> bool:
-        in_use = self._bridge.threads
+        in_use = self._engine_thread.threads
         if in_use is None or n_threads > in_use.most:
             return False
         self.now = taken_from(self.now, key, in_file)
         changed: dict[str, Any] = {_THREADS[key]: n_threads}
-        self._bridge.wish_threads(replace(in_use, now=replace(in_use.now, **changed)))
+        self._engine_thread.request_threads(replace(in_use, now=replace(in_use.now, **changed)))
         return True

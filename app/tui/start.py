@@ -42,7 +42,7 @@ def run_tui(settings: Settings, model_path: ModelPlace | None = None) -> int:
             f"at the next start)"
         )
         code = code or exit_codes.IO_ERROR
-    if app.bridge.is_alive:
+    if app.engine_thread.is_alive:
         # The engine's thread is inside a compilation or a step that has not seen the cancel yet.
         # Tearing the interpreter down under it could crash; everything worth keeping is on disk.
         sys.stdout.flush()

@@ -163,7 +163,7 @@ async def chatting(
                     gate.open()
     # The program would end with its thread; here the thread goes on, and writes files that a test
     # looks at.
-    app.bridge.close(_PATIENCE_S)
+    app.engine_thread.close(_PATIENCE_S)
 
 
 @asynccontextmanager

@@ -257,7 +257,9 @@ async def measured(driver: Driver) -> None:
     """The thread screen with a finished sweep."""
     await driver.pilot.press("f4", "enter")
     await driver.until(
-        lambda: driver.app.bridge.tuning is not None and driver.app.bridge.tuning.is_over,
+        lambda: (
+            driver.app.engine_thread.tuning is not None and driver.app.engine_thread.tuning.is_over
+        ),
         "measured",
     )
 

@@ -13,7 +13,7 @@ from datetime import date
 from html import escape
 from pathlib import Path
 
-from app.backend.engine_bridge import EngineBridge
+from app.backend.engine_thread import EngineThread
 from app.conversations.export import write_new
 from app.machine.sensors.reply_history import ReplyHistory, Speeds, identity_of
 from app.models.library.choose_model import choose_model
@@ -127,10 +127,10 @@ def card_of(
     return Card(name, quantization, said if decode else "", speeds, _machine(decode), today)
 
 
-def report_of_chat(bridge: EngineBridge, turns: ChatSession) -> Card:
+def report_of_chat(engine_thread: EngineThread, turns: ChatSession) -> Card:
     """Return the open model's card with its usual speeds. Raises Refusal: none is open."""
     model = turns.model
-    in_use = bridge.threads
+    in_use = engine_thread.threads
     if model is None or in_use is None:
         raise Refusal("no model is loaded: /model PATH opens one")
     speeds = known_speeds(model.full_name, model.quantization, model.weights_bytes)

@@ -13,7 +13,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
-from app.backend.engine_bridge import EngineBridge
+from app.backend.engine_thread import EngineThread
 from app.conversations.journal import open_storage
 from app.models.downloads.background import BackgroundDownload
 from app.program.refusals import Refusal
@@ -58,7 +58,7 @@ class ChatView(Screen[None]):
         self,
         live: LiveSettings,
         keymap: Keymap,
-        bridge: EngineBridge,
+        engine_thread: EngineThread,
         performance: PerformanceWatch,
         downloads: BackgroundDownload,
         model_path: ModelPlace | None,
@@ -66,13 +66,15 @@ class ChatView(Screen[None]):
         super().__init__()
         self.live = live
         self.keymap = keymap
-        self.bridge = bridge
+        self.engine_thread = engine_thread
         self.performance = performance
         self.downloads = downloads
         self.model_path = model_path
         self.storage = open_storage(live.now)
-        self.turns = ChatSession(bridge, live.now.system_prompt or None, self.storage.journal)
-        self.shelf = DocumentPrefetcher(bridge, self.turns, self.storage, live)
+        self.turns = ChatSession(
+            engine_thread, live.now.system_prompt or None, self.storage.journal
+        )
+        self.shelf = DocumentPrefetcher(engine_thread, self.turns, self.storage, live)
         self._usual_hint = prompt_hint(keymap)
 
     @property

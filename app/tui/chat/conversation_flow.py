@@ -58,7 +58,7 @@ class ConversationFlow(MessageActions):
         """Save the running reply so far; say once when saving fails and once when it works
         again."""
         self.turns.save_partial()
-        if (lost := self.bridge.state_trouble) and lost != self._told_state_trouble:
+        if (lost := self.engine_thread.state_trouble) and lost != self._told_state_trouble:
             self._told_state_trouble = lost
             self.note(f"the KV cache is not kept for the next start: {lost}")
         if (store := self.storage.store) is not None and (line := store.take_chat_notice()):
@@ -81,7 +81,7 @@ class ConversationFlow(MessageActions):
     def tidy(self) -> None:
         """Delete states that have no room, and look after the database."""
         storage = self.storage
-        now_s = self.bridge.now_s()
+        now_s = self.engine_thread.now_s()
         if storage.store is not None and now_s - self._tidied_s >= TIDY_PERIOD_S:
             self._tidied_s = now_s
             in_background(storage.tidy, "quota")
@@ -254,7 +254,7 @@ class ConversationFlow(MessageActions):
 
     def announce_full_context(self) -> None:
         """Say once, before the context is full, what will happen and what else can be done."""
-        status = self.bridge.status
+        status = self.engine_thread.status
         model = self.turns.model
         used = status.context_used
         n_ctx = status.n_ctx
@@ -319,7 +319,7 @@ class ConversationFlow(MessageActions):
         if wanted and self.refuses_while_busy():
             return
         with self.telling_refusals():
-            chosen = commands.choose_among_personas(self.turns, self.bridge, wanted)
+            chosen = commands.choose_among_personas(self.turns, self.engine_thread, wanted)
             if chosen.persona is None:
                 self.note(chosen.line)
                 return

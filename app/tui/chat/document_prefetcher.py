@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from app.backend.engine_bridge import EngineBridge
+from app.backend.engine_thread import EngineThread
 from app.backend.protocol import DocumentToRead
 from app.backend.status import Activity
 from app.conversations.conversation import SYSTEM, USER, PromptMessage
@@ -46,12 +46,12 @@ class DocumentPrefetcher:
 
     def __init__(
         self,
-        bridge: EngineBridge,
+        engine_thread: EngineThread,
         turns: ChatSession,
         storage: ConversationStorage,
         live: LiveSettings,
     ) -> None:
-        self._bridge = bridge
+        self._engine_thread = engine_thread
         self._turns = turns
         self._live = live
         if storage.store is not None:
@@ -125,7 +125,7 @@ class DocumentPrefetcher:
         self._known = {}
         self._tried = {}
         self._learned = set()
-        self._quiet_since_s = self._bridge.now_s() - QUIET_S
+        self._quiet_since_s = self._engine_thread.now_s() - QUIET_S
 
     def note_change(self) -> None:
         """Other documents may be on the shelf now, and there may be room again."""
@@ -137,8 +137,8 @@ class DocumentPrefetcher:
     def give_way(self) -> None:
         """Read nothing now: somebody types."""
         self._quiet_since_s = None
-        if self._is_at_work and self._bridge.idle_work.is_pending:
-            self._bridge.idle_work.drop()
+        if self._is_at_work and self._engine_thread.idle_work.is_pending:
+            self._engine_thread.idle_work.drop()
 
     def note(self, event: DocumentRead) -> None:
         """The engine tells how far it is."""
@@ -150,9 +150,9 @@ class DocumentPrefetcher:
     def go_on(self, is_quiet: bool) -> None:
         """Hand the next document to the engine, once it was quiet for long enough; costs nothing
         otherwise."""
-        bridge = self._bridge
+        engine_thread = self._engine_thread
         model = self._turns.model
-        if bridge.idle_work.is_pending:
+        if engine_thread.idle_work.is_pending:
             return
         self._is_at_work = False
         if (
@@ -163,11 +163,15 @@ class DocumentPrefetcher:
             or not self._quota_bytes
         ):
             return
-        if not is_quiet or self._turns.is_busy or bridge.status.activity is not Activity.READY:
+        if (
+            not is_quiet
+            or self._turns.is_busy
+            or engine_thread.status.activity is not Activity.READY
+        ):
             self._quiet_since_s = None
         elif self._quiet_since_s is None:
-            self._quiet_since_s = bridge.now_s()
-        elif bridge.now_s() - self._quiet_since_s >= QUIET_S:
+            self._quiet_since_s = engine_thread.now_s()
+        elif engine_thread.now_s() - self._quiet_since_s >= QUIET_S:
             self._hand_over(self._store)
 
     def _hand_over(self, store: Store) -> None:
@@ -191,7 +195,9 @@ class DocumentPrefetcher:
             request = partial(_beginning, store, wanted, self._turns.conversation.system)
             state = store.root / wanted.conversations[0]
             is_read = uncounted is None
-            if self._bridge.read_document(DocumentToRead(wanted.key, request, state, is_read)):
+            if self._engine_thread.read_document(
+                DocumentToRead(wanted.key, request, state, is_read)
+            ):
                 self._is_at_work = True
                 self._tried[wanted.key] = is_read
         else:

@@ -85,7 +85,7 @@ class ModelFlow(ConversationFlow):
     async def _tell_machine(
         self, event: events.GenerationFinished | events.MemoryMeasured | None
     ) -> None:
-        in_use = self.bridge.threads
+        in_use = self.engine_thread.threads
         if isinstance(event, events.MemoryMeasured):
             measured = event
         else:
@@ -95,7 +95,7 @@ class ModelFlow(ConversationFlow):
         line = await wrap_future(in_background(tell, "machine"))
         # Gives way to whatever is asked: it is measured after the next reply, then.
         if not line and isinstance(event, events.GenerationFinished):
-            self.bridge.measure_bandwidth()
+            self.engine_thread.measure_bandwidth()
         if line and not self._has_told_machine:
             self._has_told_machine = True
             self.note(f"{line}; {self.lists_models} lists more")
@@ -137,7 +137,7 @@ class ModelFlow(ConversationFlow):
 
     def _welcome(self, message: events.ModelLoaded) -> None:
         """Begin the chat of a real model: its name, its speed here, and what to try."""
-        speed = _speed_here(self.bridge.figures)
+        speed = _speed_here(self.engine_thread.figures)
         things = [
             ("type", "a question, or / for commands"),
             ("@name", "asks about a file: text or PDF"),
@@ -233,22 +233,22 @@ class ModelFlow(ConversationFlow):
             self.toggle_last_thinking()
             return
         with self.telling_refusals():
-            self.note(commands.choose_thinking(self.bridge, self.turns, wanted))
+            self.note(commands.choose_thinking(self.engine_thread, self.turns, wanted))
         self._show_name()
 
     def action_set(self, wanted: str = "") -> None:
         """Show or choose generation parameters, from the next message on."""
-        if self.bridge.generation is not None:
+        if self.engine_thread.generation is not None:
             with self.telling_refusals():
-                self.note(self.bridge.generation.obey(wanted))
+                self.note(self.engine_thread.generation.obey(wanted))
             self._show_name()
         else:
             self.note_no_model()
 
     def action_schema(self, wanted: str = "") -> None:
         """Show or choose the form of answers, from the next message on."""
-        if self.bridge.form is not None:
-            self.run_worker(self._choose_form(self.bridge.form, wanted), group="form")
+        if self.engine_thread.form is not None:
+            self.run_worker(self._choose_form(self.engine_thread.form, wanted), group="form")
         else:
             self.note_no_model()
 
@@ -260,7 +260,7 @@ class ModelFlow(ConversationFlow):
 
     def _show_name(self) -> None:
         model = self.turns.model
-        mode = self.bridge.thinking
+        mode = self.engine_thread.thinking
         if model is not None:
             if mode not in ("", AUTO):
                 thinking = describe_thinking(mode)
@@ -268,7 +268,7 @@ class ModelFlow(ConversationFlow):
                 thinking = ""
             chosen = (
                 one.described()
-                for one in (self.bridge.generation, self.bridge.form)
+                for one in (self.engine_thread.generation, self.engine_thread.form)
                 if one is not None
             )
             adapters = described(self.turns.conversation.adapters)
@@ -287,7 +287,7 @@ class ModelFlow(ConversationFlow):
         find = partial(_find_model, wanted, self.settings.model_directories)
         try:
             path = await wrap_future(in_background(find, "model"))
-            await wrap_future(self.bridge.glance_at(path))
+            await wrap_future(self.engine_thread.glance_at(path))
         except Exception as error:
             self.note(shown_line(error), is_error=True)
             return
@@ -308,11 +308,11 @@ class ModelFlow(ConversationFlow):
         screen."""
         finds_best = f"{self.keymap.key_or_command('app.tune')} finds the best and remembers it"
         with self.telling_refusals():
-            chosen = commands.wanted_threads(self.bridge, self.turns, wanted, finds_best)
+            chosen = commands.wanted_threads(self.engine_thread, self.turns, wanted, finds_best)
             if isinstance(chosen, str):
                 self.note(chosen)
             else:
-                self.bridge.wish_threads(chosen)
+                self.engine_thread.request_threads(chosen)
 
     def open_model(self, path: ModelPlace, title: str, outlook: Outlook | None = None) -> bool:
         """Open a model, after asking what becomes of a conversation; False while the engine is
@@ -335,7 +335,7 @@ class ModelFlow(ConversationFlow):
 
         if outlook is None and isinstance(path, Path):
             outlook = await wrap_future(look_up(path, self.settings))
-        tokens = self.bridge.status.context_used
+        tokens = self.engine_thread.status.context_used
         if outlook:
             prefill_tps = outlook.prefill_tps
         else:

@@ -72,8 +72,8 @@ class EngineFlow:
 
     def __init__(self, chat: ChatScreen) -> None:
         self._chat = chat
-        self._bridge = chat.bridge
-        self._clock = chat.bridge.now_s
+        self._engine_thread = chat.engine_thread
+        self._clock = chat.engine_thread.now_s
         self._numbers = count(1)
         self._pace = chat.performance.pace
         self._rhythm = TypingRhythm()
@@ -121,11 +121,11 @@ class EngineFlow:
             turns.is_answering
             or turns.is_calling
             or self._chat.tells_below
-            or self._bridge.has_news()
+            or self._engine_thread.has_news()
         ):
             return False
         status, *others = self._shown
-        is_still = status.activity is Activity.READY and status is self._bridge.status
+        is_still = status.activity is Activity.READY and status is self._engine_thread.status
         return is_still and others == [self._rss_bytes, self._chat.downloads.word()]
 
     def _may_wait(self) -> bool:
@@ -145,10 +145,10 @@ class EngineFlow:
 
     @property
     def _is_writing_on(self) -> bool:
-        return self._bridge.status.activity is Activity.WRITING is self._shown[0].activity
+        return self._engine_thread.status.activity is Activity.WRITING is self._shown[0].activity
 
     def _show_what_came(self, is_writing_on: bool) -> None:
-        for event in self._bridge.drain():
+        for event in self._engine_thread.drain():
             self._chat.post_message(EngineReported(event))
         self._rhythm.note_drawn(self._clock())
         self._n_drains += 1
@@ -156,7 +156,7 @@ class EngineFlow:
             self._show_status()
 
     def _show_status(self) -> None:
-        self._shown = self._bridge.status, self._rss_bytes, self._chat.downloads.word()
+        self._shown = self._engine_thread.status, self._rss_bytes, self._chat.downloads.word()
         self._chat.activity_line.show(self._shown[0], self._clock())
         self._chat.status_line.show(*self._shown, self._disk_bytes_per_s)
 
@@ -196,7 +196,7 @@ class ChatScreen(Sending, ModelFlow):
         self.app.call_later(self.call_after_refresh, self._start_engine)
 
     def _start_engine(self) -> None:
-        self.bridge.start()
+        self.engine_thread.start()
         self.engine.measure_memory()
         self.load_history()
         unsent = self.bring_back_unsent()
@@ -488,7 +488,7 @@ class ChatScreen(Sending, ModelFlow):
     def action_tools(self, wanted: str = "") -> None:
         """List the servers, or turn them on or off."""
         with self.telling_refusals():
-            self.note(commands.choose_tools(self.bridge, wanted))
+            self.note(commands.choose_tools(self.engine_thread, wanted))
         self._tell_of_server(self.turns.model)
 
     def _tell_of_server(self, model: events.ModelLoaded | None) -> None:
@@ -496,8 +496,8 @@ class ChatScreen(Sending, ModelFlow):
         if (
             model is not None
             and model.server
-            and self.bridge.tools is not None
-            and self.bridge.tools.is_on
+            and self.engine_thread.tools is not None
+            and self.engine_thread.tools.is_on
         ):
             self.note(f"what tools return goes to {model.server}, which computes the answers")
 
@@ -518,7 +518,7 @@ class ChatScreen(Sending, ModelFlow):
         self.turns.run_calls(frozenset(allowed))
 
     async def _may_run(self, call: ToolCall) -> bool:
-        box = self.bridge.tools
+        box = self.engine_thread.tools
         if box is None or box.runs_always(call.name):
             return True
         server = box.owner_of(call.name)
@@ -527,7 +527,7 @@ class ChatScreen(Sending, ModelFlow):
             self._agreed = frozenset()
         if (server, call.name) in self._agreed:
             return True
-        question = make_screen("question", server, call, self.keymap, self.bridge.now_s)
+        question = make_screen("question", server, call, self.keymap, self.engine_thread.now_s)
         answer = await self.app.push_screen_wait(question)
         if answer == "always":
             self._agreed |= {(server, call.name)}

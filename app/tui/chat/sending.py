@@ -203,7 +203,7 @@ class Sending(MessageActions):
             self.show_asked(asked)
         self._forget_count()
         self.estimator.forget_text()
-        meter = self.bridge.status.meter
+        meter = self.engine_thread.status.meter
         if meter is not None:
             self.estimator.learn_read(meter.read_tokens, meter.prefill_s)
 
@@ -239,13 +239,13 @@ class Sending(MessageActions):
             self._named_files = names
             self.run_worker(self._show_files(names), group="files")
         if self._prepared_text and not self._next_text.startswith(self._prepared_text):
-            self.bridge.idle_work.drop()
+            self.engine_thread.idle_work.drop()
         self._wake()
 
     @property
     def _names(self) -> dict[str, Names]:
         """What commands take, by the command's name."""
-        generation = self.bridge.generation
+        generation = self.engine_thread.generation
         return {
             "theme": lambda: sorted(self.app.available_themes),
             "persona": persona_names,
@@ -525,7 +525,7 @@ class Sending(MessageActions):
         documents = self._sized(reading)
         is_worth_it = n_tokens(documents) >= _WORTH_A_LINE_TOKENS or not fit(documents, self._n_ctx)
         if reading.documents and is_worth_it:
-            tps = self.estimator.prefill_tps or self.bridge.status.usual_prefill_tps
+            tps = self.estimator.prefill_tps or self.engine_thread.status.usual_prefill_tps
             told = self.note(announcement(documents, self._n_ctx, tps))
             if fit(documents, self._n_ctx):
                 self._told = told
@@ -538,7 +538,7 @@ class Sending(MessageActions):
         """A message was read: the line on files that were sent before they were counted alone says
         how long it was."""
         asked = self.turns.conversation.asked
-        starts = self.bridge.status.turn_starts
+        starts = self.engine_thread.status.turn_starts
         if (
             self._told is not None
             and starts
@@ -603,7 +603,7 @@ class Sending(MessageActions):
     async def _ask_about_files(self, message: PromptSubmitted, host: str) -> None:
         files = message.draft.files_line
         question = make_screen(
-            "question", files, host, self.keymap, self.bridge.now_s, kind="SendFilesScreen"
+            "question", files, host, self.keymap, self.engine_thread.now_s, kind="SendFilesScreen"
         )
         if await self.app.push_screen_wait(question):
             self._sends_files_in = self.turns.conversation

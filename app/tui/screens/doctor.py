@@ -56,7 +56,7 @@ class DoctorScreen(FigureScreen):
         super().__init__()
         self._settings = chat.settings
         self._keymap = chat.keymap
-        self._bridge = chat.bridge
+        self._engine_thread = chat.engine_thread
         self._turns = chat.turns
         self._readings: Readings | None = None
         self._examination: Examination | None = None
@@ -80,7 +80,7 @@ class DoctorScreen(FigureScreen):
         self._examination = None
         self._trouble = ""
         self._answer = Future()
-        if not self._bridge.examine(self._answer):
+        if not self._engine_thread.examine(self._answer):
             again = self._keymap.hint("doctor.examine", "tries again")
             self._trouble = "; ".join(filter(None, ("the engine has too much to do", again)))
             self._answer = None
@@ -158,7 +158,7 @@ class DoctorScreen(FigureScreen):
     def _progress(self) -> str:
         if self._answer is None:
             return self._trouble
-        status = self._bridge.status
+        status = self._engine_thread.status
         if status.activity is Activity.COMPILING:
             return f"{activity_word(status)} for this CPU (once)"
         return f"{'waiting for the engine' if status.is_busy else 'measuring'} ..."

@@ -65,7 +65,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__(chat.keymap)
         self._chat = chat
-        self._bridge = chat.bridge
+        self._engine_thread = chat.engine_thread
         self._turns = chat.turns
         self._downloads = chat.downloads
         self._scan: ModelScan | None = None
@@ -180,7 +180,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         found = self._found
         key = self._keymap.first_key
         if self._measurement is not None:
-            if self._bridge.status.is_busy:
+            if self._engine_thread.status.is_busy:
                 waiting = "waiting for the engine"
             else:
                 waiting = "measuring this machine"
@@ -243,7 +243,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         if self._measurement is None:
             self._measurement = Future()
             self.said = ""
-            if not self._bridge.examine(self._measurement):
+            if not self._engine_thread.examine(self._measurement):
                 self._measurement = None
                 self.said = "the engine has too much to do: not measured"
             self._timer.resume()

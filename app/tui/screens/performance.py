@@ -36,7 +36,7 @@ class PerformanceScreen(FigureScreen):
         self._watch = chat.performance
         self._keymap = chat.keymap
         self._turns = chat.turns
-        self._bridge = chat.bridge
+        self._engine_thread = chat.engine_thread
         self._numbers = count(1)
         self._glyphs = choose_glyphs()
         self._scale = GraphScale()
@@ -81,7 +81,7 @@ class PerformanceScreen(FigureScreen):
             counted(threads, "thread") if threads else "",
             found.weights_mode,
         ]
-        if (thinking := self._bridge.thinking) not in ("", AUTO):
+        if (thinking := self._engine_thread.thinking) not in ("", AUTO):
             parts.append(describe_thinking(thinking))
         return self._glyphs.between.join(filter(None, parts))
 

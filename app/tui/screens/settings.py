@@ -45,7 +45,7 @@ class SettingsScreen(ListScreen[str]):
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__(chat.keymap)
         self._live = chat.live
-        self._bridge = chat.bridge
+        self._engine_thread = chat.engine_thread
         self._keys = tuple(setting_keys())
         self._in_file = chat.settings
 
@@ -61,7 +61,7 @@ class SettingsScreen(ListScreen[str]):
         """Return a value as it is shown, its source, and the value from the next start; "" where
         that is the same."""
         now = self._live.now
-        generation = self._bridge.generation
+        generation = self._engine_thread.generation
         value = value_of(now, key)
         source = now.sources.get(key, Source.DEFAULT)
         if key.startswith("sampling.") and generation is not None:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
 
-from app.backend.engine_bridge import EngineBridge
+from app.backend.engine_thread import EngineThread
 from app.backend.status import Activity, EngineStatus
 from app.machine.sensors.cached_reading import Rate
 from app.machine.sensors.machine_monitor import MachineMonitor
@@ -141,9 +141,9 @@ class PerformanceView:
 class PerformanceWatch:
     """The screens' source of figures; it has the memory measured while the engine is idle."""
 
-    def __init__(self, bridge: EngineBridge, pace: InterfacePace | None = None) -> None:
+    def __init__(self, engine_thread: EngineThread, pace: InterfacePace | None = None) -> None:
         self.pace = pace or InterfacePace()
-        self._bridge = bridge
+        self._engine_thread = engine_thread
         self._interface = Rate(time.thread_time)
         self._interface_share: float | None = None
         self._viewers: set[object] = set()
@@ -168,19 +168,19 @@ class PerformanceWatch:
         if is_shown and not self._viewers:
             self._monitor.forget_rates()
         (self._viewers.add if is_shown else self._viewers.discard)(view)
-        self._bridge.is_watched = self.is_watched
+        self._engine_thread.is_watched = self.is_watched
 
     def note_interface_cost(self) -> None:
         """Measure what the calling thread, the one that draws, took since the last call; about once
         a second."""
-        self._interface_share = self._interface.since_last(self._bridge.now_s())
-        self.pace.note_cost(self._interface_share, self._bridge.status.is_busy)
+        self._interface_share = self._interface.since_last(self._engine_thread.now_s())
+        self.pace.note_cost(self._interface_share, self._engine_thread.status.is_busy)
 
     def look(self) -> PerformanceView:
         """Return the figures of this moment."""
-        status = self._bridge.status
-        figures = self._bridge.figures
-        now_s = self._bridge.now_s()
+        status = self._engine_thread.status
+        figures = self._engine_thread.figures
+        now_s = self._engine_thread.now_s()
         if self._samples:
             before_s = self._samples[-1].at_s
         else:
@@ -239,7 +239,7 @@ class PerformanceWatch:
                 self._probe_again_s[what] = float("inf")
             else:
                 self._probe_again_s[what] = now_s + PROBE_RETRY_S
-            self._bridge.measure_bandwidth()
+            self._engine_thread.measure_bandwidth()
 
 
 def _speed_of(status: EngineStatus, times_s: Sequence[float], now_s: float) -> Speed:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from app.backend.engine_bridge import EngineBridge
+from app.backend.engine_thread import EngineThread
 from app.backend.options import ChatOptions
 from app.conversations.conversation import Ending
 from app.session.chat_session import ChatSession
@@ -33,14 +33,14 @@ class Engine:
         self.begin(ChatOptions(**options), script.clock)
 
     def begin(self, options: ChatOptions, *clock: Callable[[], float]) -> None:
-        self.bridge = EngineBridge(options, *clock)
-        self.turns = ChatSession(self.bridge, None)
+        self.engine_thread = EngineThread(options, *clock)
+        self.turns = ChatSession(self.engine_thread, None)
         self.messages: list[Event] = []
-        self.bridge.start()
+        self.engine_thread.start()
 
     def drain(self) -> list[Event]:
         """Take in what has come, and return it."""
-        drained = self.bridge.drain()
+        drained = self.engine_thread.drain()
         for event in drained:
             self.turns.handle(event)
         return drained
@@ -55,7 +55,7 @@ class Engine:
 
     def idle(self) -> None:
         """Drain until no one's work is over."""
-        self.until(lambda: not self.bridge.idle_work.is_pending)
+        self.until(lambda: not self.engine_thread.idle_work.is_pending)
 
     def wait_for(self, kind: type) -> Any:
         """Drain until a message of this kind has come, and return it; those before it are
@@ -75,7 +75,7 @@ class Engine:
 
     def load(self, system: str | None = None) -> ModelLoaded:
         if system:
-            self.turns = ChatSession(self.bridge, system)
+            self.turns = ChatSession(self.engine_thread, system)
         self.turns.load(Path("model.gguf"))
         return self.wait_for(ModelLoaded)
 
@@ -94,7 +94,7 @@ class Engine:
         begin()
         gate.allow(n_tokens)
         assert gate.waiting.wait(PATIENCE_S)
-        self.bridge.cancel()
+        self.engine_thread.cancel()
         finished = self.wait_for(GenerationFinished)
         assert finished.ending is Ending.STOPPED
         gate.open()
@@ -110,7 +110,7 @@ class Engine:
         ):
             if gate:
                 gate.open()
-        assert self.bridge.close(PATIENCE_S)
+        assert self.engine_thread.close(PATIENCE_S)
 
     @property
     def session(self) -> FakeSession:

@@ -20,7 +20,7 @@ def engine(engine: Engine) -> Engine:
 
 def prepare(engine: Engine, text: str, read_ahead: bool = True) -> PromptCounted:
     # a turn is over a moment after its last message
-    engine.until(lambda: not engine.bridge.status.is_busy)
+    engine.until(lambda: not engine.engine_thread.status.is_busy)
     assert engine.turns.read_ahead(text, read_ahead)
     counted = engine.wait_for(PromptCounted)
     engine.idle()
@@ -35,7 +35,7 @@ def test_the_text_is_counted_without_touching_the_conversation(engine):
         0,
     )
     assert engine.session.tokens == []
-    assert engine.bridge.status.activity is Activity.READY
+    assert engine.engine_thread.status.activity is Activity.READY
 
 
 def test_what_was_read_ahead_need_not_be_read_again(engine):
@@ -69,7 +69,7 @@ def test_tokens_read_ahead_are_no_part_of_the_conversation(engine):
     prepare(engine, FORTY)
     engine.wait_for(PromptCounted)
     assert engine.session.length > n_tokens
-    assert engine.bridge.status.context_used == n_tokens
+    assert engine.engine_thread.status.context_used == n_tokens
     assert engine.turns.read_ahead("", is_read=False)
     engine.idle()
     assert engine.session.length == n_tokens
@@ -80,8 +80,8 @@ def test_anything_that_is_asked_ends_it_at_once(engine, script, is_asked):
     script.prefill_gate = Gate()
     assert engine.turns.read_ahead(FORTY, is_read=True)
     assert script.prefill_gate.waiting.wait(PATIENCE_S)
-    assert engine.bridge.status.activity is Activity.READING_AHEAD
-    assert not engine.bridge.status.is_busy
+    assert engine.engine_thread.status.activity is Activity.READING_AHEAD
+    assert not engine.engine_thread.status.is_busy
     # The gate stays shut: only a cancel gets the engine out of it.
     assert engine.turns.submit("hello") if is_asked else engine.turns.start_new(None)
     engine.idle()
@@ -94,7 +94,9 @@ def test_a_cancel_that_the_session_forgot_is_given_again(engine, script):
     script.prefill_gate = Gate()
     assert engine.turns.read_ahead(FORTY, is_read=True)
     assert script.prefill_gate.waiting.wait(PATIENCE_S)
-    engine.bridge.idle_work.is_dropped = True  # as if the session had cleared its flag just after
+    engine.engine_thread.idle_work.is_dropped = (
+        True  # as if the session had cleared its flag just after
+    )
     engine.idle()
     assert engine.session.length == 0
 
@@ -119,7 +121,7 @@ def test_a_text_that_cannot_be_rendered_is_said_when_it_is_sent(engine, monkeypa
         assert engine.turns.read_ahead(FORTY, is_read=True)
         engine.idle()
     assert engine.messages == []
-    assert engine.bridge.status.activity is Activity.READY
+    assert engine.engine_thread.status.activity is Activity.READY
     assert engine.ask("hello").figures.tokens == 3
 
 
@@ -161,9 +163,11 @@ async def test_an_edit_that_changes_what_was_read_drops_it(quick):
         driver.prompt.show_text(FORTY)
         await driver.until(script.prefill_gate.waiting.is_set)
         await driver.type(" more")
-        await driver.until(lambda: driver.app.bridge.status.activity is Activity.READING_AHEAD)
+        await driver.until(
+            lambda: driver.app.engine_thread.status.activity is Activity.READING_AHEAD
+        )
         driver.prompt.show_text("something else")
-        await driver.until(lambda: driver.app.bridge.status.activity is Activity.READY)
+        await driver.until(lambda: driver.app.engine_thread.status.activity is Activity.READY)
         await driver.until(lambda: driver.prompt.border_subtitle == "6 tokens")
         assert script.opened[-1].sessions[-1].fed_counts == []
 

@@ -51,11 +51,11 @@ def engine(tmp_path: Path) -> Iterator[RealEngine]:
     described = tiny_gguf.model("qwen35", "Q8_0", context_length=2048)
     path = described.write(tmp_path / "m.gguf")
     engine = RealEngine()
-    engine.turns = ChatSession(engine.bridge, SYSTEM)
+    engine.turns = ChatSession(engine.engine_thread, SYSTEM)
     engine.turns.load(path)
     engine.wait_for(ModelLoaded)
     yield engine
-    assert engine.bridge.close(engine.patience_s)
+    assert engine.engine_thread.close(engine.patience_s)
 
 
 def test_a_turn_reads_only_its_new_text_and_a_retry_almost_none(engine: RealEngine) -> None:

@@ -31,7 +31,7 @@ def ask(
     text: str = "What is the capital of Peru? Please answer with one word, and no more than that.",
 ) -> None:
     engine.ask(text)
-    engine.until(lambda: not engine.bridge.status.is_busy)
+    engine.until(lambda: not engine.engine_thread.status.is_busy)
 
 
 def test_a_title_costs_the_conversation_nothing(engine: Engine) -> None:
@@ -39,12 +39,12 @@ def test_a_title_costs_the_conversation_nothing(engine: Engine) -> None:
     chat = engine.script.opened[-1].chats[-1]
     held = list(engine.session.tokens)
     messages = list(chat.messages)
-    assert engine.bridge.write_title(engine.turns.answered_request(), "7")
+    assert engine.engine_thread.write_title(engine.turns.answered_request(), "7")
     assert engine.wait_for(TitleWritten) == TitleWritten("7", "Capital of Peru")
     engine.idle()
     assert (engine.session.tokens, chat.messages, chat.thinking) == (held, messages, ThinkingMode())
     assert engine.session.samplings[-1].temperature == 0
-    assert engine.bridge.status.context_used == len(held)
+    assert engine.engine_thread.status.context_used == len(held)
     assert engine.ask("And then?").figures.reused_tokens == len(held)
 
 
@@ -52,9 +52,9 @@ def test_it_is_broken_off_at_once_when_something_is_asked(engine: Engine, script
     ask(engine)
     held = list(engine.session.tokens)
     script.token_gate = gate = Gate()
-    assert engine.bridge.write_title(engine.turns.answered_request(), "7")
+    assert engine.engine_thread.write_title(engine.turns.answered_request(), "7")
     assert gate.waiting.wait(PATIENCE_S)
-    assert not engine.bridge.status.is_busy
+    assert not engine.engine_thread.status.is_busy
     # the gate stays shut: only a cancel gets the engine out of it
     assert engine.turns.submit("And then?")
     engine.idle()
@@ -76,7 +76,7 @@ def test_none_is_begun_where_it_would_cost_too_much(
     if why == "rewritten":  # as by a template that leaves out thoughts
         engine.session.tokens[-2] += 1
     n_replies = len(engine.session.samplings)
-    assert engine.bridge.write_title(engine.turns.answered_request(), "7")
+    assert engine.engine_thread.write_title(engine.turns.answered_request(), "7")
     engine.idle()
     assert len(engine.session.samplings) == n_replies
     assert not [one for one in engine.messages if isinstance(one, TitleWritten)]

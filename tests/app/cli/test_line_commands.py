@@ -422,7 +422,10 @@ def test_files_go_to_a_server_after_a_yes(
     turns.conversation = Conversation()
     status = SimpleNamespace(usual_prefill_tps=0.0)
     talk = SimpleNamespace(
-        turns=turns, bridge=SimpleNamespace(status=status), ask=sent.append, read_ahead=sent.append
+        turns=turns,
+        engine_thread=SimpleNamespace(status=status),
+        ask=sent.append,
+        read_ahead=sent.append,
     )
     dialogue = SimpleNamespace(talk=talk, turn=lambda begin: begin())
 

@@ -329,13 +329,13 @@ ORPHANS = {
     "blocks SIGTERM": "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); ready(); signal.pause()",
     "compiles": """
     import numba
-    from app.backend.engine_host import engine_host
+    from app.backend.work_thread import start_work_thread
     def compile_on():
         ready()
         while True:
             numba.njit(lambda x: x + 1)(1)
     signal.signal(signal.SIGTERM, lambda *_: None)
-    engine_host().run(compile_on)""",
+    start_work_thread().run(compile_on)""",
 }
 
 

@@ -148,7 +148,7 @@ async def test_a_persona_begins_a_new_chat_and_a_preset_is_kept(directory: Path)
         assert {"Persona: pirate", "Persona: teacher"} <= titles
         await driver.say("/preset cool")
         await driver.note("persona cool: temperature 0.25 · Be exact.")
-        generation = driver.app.bridge.generation
+        generation = driver.app.engine_thread.generation
         await driver.say("/preset hot")
         await driver.note("temperature: the value is 99")
         assert generation.chosen == {"temperature": 0.25}

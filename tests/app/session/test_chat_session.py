@@ -27,7 +27,7 @@ def engine(script: Script) -> Iterator[Engine]:
 def stop_before_first_token(engine: Engine) -> None:
     assert engine.script.prefill_gate is not None
     assert engine.script.prefill_gate.waiting.wait(PATIENCE_S)
-    engine.bridge.cancel()
+    engine.engine_thread.cancel()
     engine.wait_for(PromptStopped)
 
 
@@ -47,7 +47,7 @@ def test_stopping_an_edit_of_a_dropped_turn_changes_nothing(engine: Engine) -> N
 
 def test_several_answers_are_saved_while_they_are_written(engine: Engine, tmp_path: Path) -> None:
     store = Store(tmp_path)
-    engine.turns = turns = ChatSession(engine.bridge, None, Journal(store))
+    engine.turns = turns = ChatSession(engine.engine_thread, None, Journal(store))
     engine.script.replies = [["before"], ["new", " answer"], ["another", " one"]]
     engine.load()
     engine.ask("hello")

@@ -37,16 +37,16 @@ def script() -> Script:
 
 
 def choose(engine: Engine, mode: str) -> str:
-    return choose_thinking(engine.bridge, engine.turns, mode)
+    return choose_thinking(engine.engine_thread, engine.turns, mode)
 
 
 def test_a_choice_holds_from_the_next_message_and_is_kept(engine: Engine) -> None:
-    assert engine.bridge.thinking == ""
+    assert engine.engine_thread.thinking == ""
     assert engine.load().thinking == "auto"
     assert (
         choose(engine, "off") == "thinking off from the next message on; remembered for this model"
     )
-    assert engine.bridge.thinking == "off"
+    assert engine.engine_thread.thinking == "off"
     engine.ask("hi")
     assert engine.script.opened[-1].chats[-1].thinking == ThinkingMode(False)
     assert engine.load().thinking == "off"

@@ -162,7 +162,7 @@ def test_nothing_is_read_ahead_that_tools_would_change(chats: Callable[..., Chat
     draft = " ".join(["word"] * 60)
 
     def read_ahead() -> int:
-        chat.until(lambda: not chat.bridge.status.is_busy)
+        chat.until(lambda: not chat.engine_thread.status.is_busy)
         chat.messages.clear()
         assert chat.turns.read_ahead(draft, is_read=True)
         chat.idle()

@@ -550,7 +550,7 @@ async def test_ctrl_q_quits_in_the_middle_of_a_reply():
         await driver.until(script.token_gate.waiting.is_set)
         await driver.pilot.press("ctrl+q")
         await driver.until(lambda: driver.app.return_code == 0)
-    assert not driver.app.bridge.is_alive
+    assert not driver.app.engine_thread.is_alive
 
 
 async def test_every_size_shows_what_it_can_and_none_ends_the_chat():

@@ -82,13 +82,13 @@ async def test_a_key_and_a_command_open_it_and_escape_closes_it(answers: list[An
     answers[:] = [RuntimeError("out of\x1b[31m luck"), examination()]
     async with chatting(size=(120, 26)) as driver:
         await driver.ask("hello")
-        before = driver.app.bridge.status
+        before = driver.app.engine_thread.status
         await driver.pilot.press("f5")
         await driver.shows("not measured: RuntimeError: out of")
         await driver.pilot.press("r")
         await measured(driver)
         # the last reply's figures outlive the examination
-        assert driver.app.bridge.status == before
+        assert driver.app.engine_thread.status == before
         await driver.shows("12.0 GB/s")  # it costs speed, so it is no check that is fine
         await driver.hides("Old CPU: kernels use AVX2")
         await driver.pilot.press("enter")

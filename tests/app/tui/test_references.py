@@ -286,7 +286,7 @@ async def test_a_file_sent_at_once_gets_its_count(
         await driver.type("what is in @long ?")
         await driver.pilot.press("enter")
         await driver.last_reply()
-        starts = driver.app.bridge.status.turn_starts
+        starts = driver.app.engine_thread.status.turn_starts
         reply = driver.chat.turns.conversation.last_reply
         assert reply is not None
         assert reply.figures is not None

@@ -77,7 +77,7 @@ async def test_what_can_changes_at_once(file: Path) -> None:
         await on(driver, "sampling.temperature")
         await driver.pilot.press("enter", "9", "ctrl+u", "0", "enter")
         await driver.shows("sampling.temperature = 0.0, from now on")
-        generation = driver.app.bridge.generation
+        generation = driver.app.engine_thread.generation
         assert generation is not None
         assert generation.source("temperature") == (0.0, Source.FILE)
         await on(driver, "notify")
@@ -92,9 +92,10 @@ async def test_what_can_changes_at_once(file: Path) -> None:
         await on(driver, "prefill_threads")
         await driver.pilot.press("enter", "backspace", "3", "enter")
         await driver.shows("prefill_threads = 3, from now on")
-        bridge = driver.app.bridge
+        engine_thread = driver.app.engine_thread
         await driver.until(
-            lambda: bridge.threads is not None and bridge.threads.now.prefill == 3, "3 read"
+            lambda: engine_thread.threads is not None and engine_thread.threads.now.prefill == 3,
+            "3 read",
         )
 
 

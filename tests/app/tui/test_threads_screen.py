@@ -117,7 +117,9 @@ def unframed(driver: Driver) -> str:
 
 def in_use(driver: Driver) -> TunedChoice | None:
     return threads_of(
-        driver.app.bridge.threads.now if driver.app.bridge.threads is not None else None
+        driver.app.engine_thread.threads.now
+        if driver.app.engine_thread.threads is not None
+        else None
     )
 
 
@@ -138,22 +140,25 @@ async def test_f4_measures_the_lookahead_of_the_kernels_and_says_it() -> None:
         await driver.pilot.press("f4", "enter")
         line = "Q4_K: prefetch 4 kB, non-temporal: 24.1 instead of 16.5 GB/s"
         await shown(driver, line)
-        report = driver.app.bridge.tuning
+        report = driver.app.engine_thread.tuning
         await driver.pilot.press("k")
         await driver.until(
-            lambda: driver.app.bridge.tuning is not report and driver.app.bridge.tuning.is_over
+            lambda: (
+                driver.app.engine_thread.tuning is not report
+                and driver.app.engine_thread.tuning.is_over
+            )
         )
-        assert driver.app.bridge.tuning.reasons.count(line) == 1
+        assert driver.app.engine_thread.tuning.reasons.count(line) == 1
     assert asked == [(True, False)]
 
 
 async def test_f4_measures_when_asked_explains_the_winner_and_keeps_it() -> None:
     async with tuning(laptop_script(), threads=2) as driver:
-        bridge = driver.app.bridge
+        engine_thread = driver.app.engine_thread
         await driver.pilot.press("f4")
         await shown(driver, "Enter measures, for a minute or two")
         await shown(driver, "not measured")
-        assert bridge.tuning is None  # opening the screen measures nothing
+        assert engine_thread.tuning is None  # opening the screen measures nothing
         assert driver.app.screen._wants == ()
         await driver.pilot.press("enter")
         await shown(driver, "2 threads write fastest: this CPU has 2 cores; the other 2 are their")
@@ -165,13 +170,14 @@ async def test_f4_measures_when_asked_explains_the_winner_and_keeps_it() -> None
         best = [row for row in lines if "best" in row and "▶  " in row]
         assert len(best) == 1
         assert best[0].count("best") == 2  # both columns
-        first = bridge.tuning
+        first = engine_thread.tuning
         await driver.pilot.press("escape", "f4")
         await shown(driver, "done in")
-        assert bridge.tuning is first
+        assert engine_thread.tuning is first
         await driver.pilot.press("r")
         await driver.until(
-            lambda: bridge.tuning is not first and bridge.tuning.is_over, "a new search"
+            lambda: engine_thread.tuning is not first and engine_thread.tuning.is_over,
+            "a new search",
         )
         # Digits choose for the column that is marked.
         await driver.pilot.press("3")
@@ -293,7 +299,7 @@ async def test_a_search_waits_for_the_reply_but_a_digit_works_at_once() -> None:
         await driver.until(
             lambda: in_use(driver) == TunedChoice(1, 2), "one thread, between two tokens"
         )
-        assert driver.app.bridge.status.threads == 1
+        assert driver.app.engine_thread.status.threads == 1
         # Who chooses by hand need not measure.
         await driver.until(
             lambda: "measuring begins" not in driver.screen_text(), "the search is off"
@@ -328,8 +334,8 @@ async def test_quitting_while_threads_are_measured_ends_the_engine() -> None:
         await driver.pilot.press("f4", "enter")
         assert script.prefill_gate is not None
         await driver.until(script.prefill_gate.waiting.is_set, "measuring")
-        driver.app.bridge.close(20)
-        assert not driver.app.bridge.is_alive
+        driver.app.engine_thread.close(20)
+        assert not driver.app.engine_thread.is_alive
 
 
 async def test_a_model_that_breaks_while_measured_is_told_in_the_chat() -> None:
@@ -425,7 +431,7 @@ async def test_every_machine_fits_every_size(
     speeds = {n: min(n, 8) + 0.01 * n for n in range(1, 25)}
     async with tuning(laptop_script(thread_speeds=speeds), size=first) as driver:
         await driver.pilot.press("f4", "enter")
-        report = lambda: driver.app.bridge.tuning  # noqa: E731
+        report = lambda: driver.app.engine_thread.tuning  # noqa: E731
         await driver.until(lambda: report() is not None and report().is_over, "measured")
         for columns, rows in (first, *(size for size in _SIZES if size != first)):
             if driver.app.size != (columns, rows):

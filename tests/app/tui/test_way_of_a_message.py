@@ -60,7 +60,7 @@ async def passed_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             driver.prompt.focus()
             driver.prompt.show_text("hello")
             await driver.pilot.pause()
-            await driver.until(lambda: not driver.app.bridge.status.is_busy)
+            await driver.until(lambda: not driver.app.engine_thread.status.is_busy)
             script.token_gate = Gate()
             is_watched = True
             sys.setprofile(watch)

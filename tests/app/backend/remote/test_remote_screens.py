@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 async def test_a_model_of_a_server_in_the_screens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "places", lambda directories: [])
     monkeypatch.setattr(
-        "app.backend.engine_bridge.EngineBridge._local_backend", lambda self: 1 / 0
+        "app.backend.engine_thread.EngineThread._local_backend", lambda self: 1 / 0
     )  # nothing of the engine is needed
     with answering(
         stream("Quite ", "well.", end=b""), stream(" Thanks."), stream("small here")

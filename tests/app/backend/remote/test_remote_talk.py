@@ -76,7 +76,7 @@ def test_turns_with_our_own_server(monkeypatch: pytest.MonkeyPatch, script: Scri
         assert text_of(list(talk.regenerate())) == "Bern."
         assert texts(talk) == ["capital of France?", "Paris.", "of Italy?", "Bern."]
         assert "Paris." in said_to(server)
-        assert talk.bridge.status.context_used > 0
+        assert talk.engine_thread.status.context_used > 0
         several = failed(talk._answer(talk.turns.regenerate(2), ""))
         assert several.endswith(
             "writes one answer at a time (/regen without a number asks for one)"
@@ -235,7 +235,7 @@ def test_what_the_user_set_is_sent_and_nothing_else() -> None:
             list(talk.ask("hi"))
         with talking(api.url, sampling=settings.chosen_sampling) as talk:
             for mode in ("high", "off"):
-                choose_thinking(talk.bridge, talk.turns, mode)
+                choose_thinking(talk.engine_thread, talk.turns, mode)
                 list(talk.ask("hi"))
     plain, high, off = api.bodies
     assert set(plain) == {"model", "messages", "stream", "stream_options"}
@@ -261,7 +261,7 @@ def test_the_form_of_answers_is_asked_for(
     form: tuple[str, str], fields: dict[str, Any] | None
 ) -> None:
     with answering(stream("a")) as api, talking(api.url) as talk:
-        talk.bridge.form.form = AnswerForm(*form, name="f")  # type: ignore[union-attr]
+        talk.engine_thread.form.form = AnswerForm(*form, name="f")  # type: ignore[union-attr]
         list(talk.ask("hi"))
         (sent,) = api.bodies
         assert sent.get("grammar") == (form[1] if fields is None else None)
@@ -273,7 +273,7 @@ def test_a_refused_form_is_asked_for_in_the_old_way() -> None:
         b'{"error": {"message": "Input should be \'text\' or \'json_object\'"}}', status="500 No"
     )
     with answering(refusal, stream("a")) as api, talking(api.url) as talk:
-        talk.bridge.form.form = AnswerForm("schema", '{"type": "object"}', name="f")  # type: ignore[union-attr]
+        talk.engine_thread.form.form = AnswerForm("schema", '{"type": "object"}', name="f")  # type: ignore[union-attr]
         assert text_of(list(talk.ask("hi"))) == "a"
         assert api.bodies[1]["response_format"] == {
             "type": "json_object",
@@ -290,7 +290,7 @@ def test_figures_are_the_server_s_where_it_gives_any() -> None:
     body = event(content="ab") + event(content="cd", finish="stop") + last
     with answering(http(body)) as api, talking(api.url) as talk:
         ended = finished(talk.ask("hi"))
-        meter = talk.bridge.status.meter
+        meter = talk.engine_thread.status.meter
         assert meter is not None
         assert (ended.figures.tokens, ended.figures.prompt_tokens, ended.figures.reused_tokens) == (
             6,

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.backend.engine_host import LineFullError
 from app.backend.engine_state import FLUSH_S, QUEUE_LENGTH, Wire
+from app.backend.fair_queue import QueueFullError
 from app.backend.options import ChatOptions
 from app.backend.protocol import THREADS_AND_WEIGHTS, Backend, DocumentToRead, Opening
 from app.backend.status import Activity
@@ -38,7 +38,7 @@ OnError = Callable[[str, BaseException], None]
 """Says what went wrong, in a line and as the exception."""
 
 
-class EngineBridge(Wire):
+class EngineThread(Wire):
     """A conversation's handle on the engine.
 
     What returns whether it was submitted is False while too much waits.
@@ -153,10 +153,10 @@ class EngineBridge(Wire):
         not."""
         return in_background(partial(self._options.glance_at_model, path), "glance")
 
-    def wish_threads(self, wanted: ThreadsInUse) -> None:
+    def request_threads(self, wanted: ThreadsInUse) -> None:
         """Use and remember other threads: from the next token on if a reply is running, else at
         once."""
-        self.wishes.append(wanted)
+        self.requested_threads.append(wanted)
         self.idle_work.drop()
         self.host.wake()
 
@@ -183,14 +183,14 @@ class EngineBridge(Wire):
         if is_stoppable:
             self.cancelled.clear()
         try:
-            self.host.submit(work, most=most)
-        except LineFullError:
+            self.host.submit(work, limit=most)
+        except QueueFullError:
             return False
         return True
 
     def _submit_idle(self, call: BackendCall) -> bool:
         """Do work while nothing is asked, one at a time; it is dropped by anything else."""
-        is_free = self.status.activity is Activity.READY and not self.host.is_wanted
+        is_free = self.status.activity is Activity.READY and not self.host.has_other_work
         if not is_free or not self.idle_work.begin():
             return False
         self.host.submit(partial(self._idly, call))

@@ -68,7 +68,7 @@ def test_a_continuation_stopped_at_once_keeps_the_reply(engine: Engine) -> None:
     engine.script.token_gate = gate = Gate()
     engine.turns.continue_reply()
     assert gate.waiting.wait(PATIENCE_S)
-    engine.bridge.cancel()
+    engine.engine_thread.cancel()
     assert not any(isinstance(m, ReplyReopened) for m in engine.collect(PromptStopped))
     gate.open()
     assert engine.session.tokens == tokens
@@ -113,11 +113,11 @@ def test_what_a_stopped_turn_dropped_is_not_counted_any_more(engine: Engine) -> 
     engine.turns.submit("and after that " * 6)
     assert engine.wait_for(TurnsDropped).n_turns == 1
     assert gate.waiting.wait(PATIENCE_S)
-    engine.bridge.cancel()
+    engine.engine_thread.cancel()
     engine.wait_for(PromptStopped)
     # a turn is over a moment after its last message
-    engine.until(lambda: not engine.bridge.status.is_busy)
-    assert engine.bridge.status.context_used == 36
+    engine.until(lambda: not engine.engine_thread.status.is_busy)
+    assert engine.engine_thread.status.context_used == 36
 
 
 def test_turns_after_those_all_dropped_are_replaced(engine: Engine) -> None:
@@ -154,7 +154,7 @@ def test_the_old_reply_is_there_again_when_no_new_one_begins(engine: Engine, tro
         engine.script.prefill_gate = gate = Gate()
         engine.turns.regenerate()
         assert gate.waiting.wait(PATIENCE_S)
-        engine.bridge.cancel()
+        engine.engine_thread.cancel()
         engine.wait_for(PromptStopped)
         gate.open()
     else:
@@ -214,13 +214,13 @@ def test_the_status_divides_the_context_by_turns(engine: Engine) -> None:
     engine.load("be brief")
     engine.ask("one")
     engine.ask("two")
-    status = engine.bridge.status
+    status = engine.engine_thread.status
     assert status.turn_starts == (5, 13)
     # no <end> after the last reply yet
     assert status.context_used == engine.session.length == 5 + 8 + 7
     engine.turns.start_new(None)
-    engine.until(lambda: not engine.bridge.status.context_used)
-    assert engine.bridge.status.turn_starts == ()
+    engine.until(lambda: not engine.engine_thread.status.context_used)
+    assert engine.engine_thread.status.turn_starts == ()
 
 
 # Thinking
@@ -282,7 +282,7 @@ def test_thinking_that_is_stopped_and_continued_adds_up(
     engine.turns.submit("hi")
     gate.allow(2)
     assert gate.waiting.wait(PATIENCE_S)
-    engine.bridge.cancel()
+    engine.engine_thread.cancel()
     messages = engine.collect()
     gate.open()
     stopped = next(m for m in messages if isinstance(m, ThinkingFinished))
@@ -320,7 +320,10 @@ def test_loading_forgets_the_turns(engine: Engine) -> None:
     engine.load()
     engine.ask("one")
     engine.load()
-    assert (engine.bridge.status.turn_starts, engine.bridge.status.context_used) == ((), 0)
+    assert (engine.engine_thread.status.turn_starts, engine.engine_thread.status.context_used) == (
+        (),
+        0,
+    )
 
 
 # Edited replies

@@ -5,18 +5,18 @@ from collections.abc import Callable
 
 import pytest
 
-from app.backend.engine_host import engine_host
+from app.backend.work_thread import start_work_thread
 
 
 def test_work_runs_in_one_other_thread_and_gives_its_result() -> None:
-    engine = engine_host()
+    engine = start_work_thread()
     first = engine.run(threading.get_ident)
     second = engine.run(threading.get_ident)
     assert first == second != threading.get_ident()
 
 
 def test_an_exception_reaches_the_caller_and_the_thread_lives() -> None:
-    engine = engine_host()
+    engine = start_work_thread()
     with pytest.raises(ZeroDivisionError):
         engine.run(lambda: 1 // 0)
     assert engine.run(lambda: 7) == 7
@@ -30,7 +30,7 @@ def test_the_first_interrupt_stops_the_work_and_keeps_its_result() -> None:
         assert stopped.wait(60)
         return "partial"
 
-    assert engine_host().run(work, on_interrupt=stopped.set) == "partial"
+    assert start_work_thread().run(work, on_interrupt=stopped.set) == "partial"
 
 
 def test_an_interrupt_as_work_is_given_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +43,7 @@ def test_an_interrupt_as_work_is_given_ends_it_too(monkeypatch: pytest.MonkeyPat
         assert stopped.wait(60)
         return "partial"
 
-    engine = engine_host()
+    engine = start_work_thread()
     submit = engine.submit
     interrupts = iter([signal.SIGINT])
 
@@ -66,7 +66,7 @@ def test_without_a_way_to_stop_the_interrupt_is_raised_at_once() -> None:
         release.wait(60)
 
     with pytest.raises(KeyboardInterrupt):
-        engine_host().run(work)
+        start_work_thread().run(work)
     release.set()
 
 
@@ -78,5 +78,5 @@ def test_a_second_interrupt_leaves_the_work() -> None:
         release.wait(60)
 
     with pytest.raises(KeyboardInterrupt):
-        engine_host().run(work, on_interrupt=lambda: os.kill(os.getpid(), signal.SIGINT))
+        start_work_thread().run(work, on_interrupt=lambda: os.kill(os.getpid(), signal.SIGINT))
     release.set()

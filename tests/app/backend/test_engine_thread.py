@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.backend.engine_bridge import EngineBridge
 from app.backend.engine_state import QUEUE_LENGTH, Wire
+from app.backend.engine_thread import EngineThread
 from app.backend.options import ChatOptions
 from app.backend.status import Activity
 from app.conversations.conversation import Ending
@@ -58,12 +58,12 @@ def test_kernels_are_tuned_after_replies_until_done_once(script):
 
 
 def test_what_no_one_waits_for_leaves_room_for_a_message(script):
-    bridge = EngineBridge(
+    engine_thread = EngineThread(
         ChatOptions(script.open_model, lambda model, mode: "sampling"), script.clock
     )
     for n in range(2 * QUEUE_LENGTH):  # the thread is busy with something long
-        bridge.weigh(Request(), f"text {n}")
-    assert bridge.reply(Request())
+        engine_thread.weigh(Request(), f"text {n}")
+    assert engine_thread.reply(Request())
 
 
 def test_a_model_is_opened_described_and_remembered(script):
@@ -71,8 +71,8 @@ def test_a_model_is_opened_described_and_remembered(script):
     engine = Engine(script, on_opened=opened.append)
     loaded = engine.load()
     assert (loaded.name, loaded.quantization, loaded.n_ctx) == ("model", "Q4_K_M", 512)
-    assert engine.bridge.status.activity is Activity.READY
-    assert engine.bridge.status.threads == 2
+    assert engine.engine_thread.status.activity is Activity.READY
+    assert engine.engine_thread.status.threads == 2
     assert opened == [Path("model.gguf")]
     engine.close()
 
@@ -82,10 +82,10 @@ def test_compilation_is_named_and_counted(engine, script):
     engine.turns.load(Path("model.gguf"))
     script.open_gate.allow(2)
     assert script.open_gate.waiting.wait(PATIENCE_S)
-    status = engine.bridge.status
+    status = engine.engine_thread.status
     # the second step is reported before the third one waits
     while status.activity is not Activity.COMPILING:
-        status = engine.bridge.status
+        status = engine.engine_thread.status
     assert (status.step, status.done, status.total) == ("matvec q4_k", 1, 2)
 
 
@@ -94,7 +94,7 @@ def test_a_model_that_cannot_be_opened_is_one_clean_line(engine, script):
     engine.turns.load(Path("bad.gguf"))
     reason = engine.wait_for(ModelFailed).reason
     assert reason == "bad␛[31m.gguf: no magic\\nat all"
-    assert engine.bridge.status.activity is Activity.NO_MODEL
+    assert engine.engine_thread.status.activity is Activity.NO_MODEL
 
 
 def test_a_context_that_does_not_fit_names_the_one_that_does(script):
@@ -115,10 +115,10 @@ def test_opening_a_model_can_be_stopped(engine, script):
     script.open_gate = Gate()
     engine.turns.load(Path("model.gguf"))
     assert script.open_gate.waiting.wait(PATIENCE_S)
-    engine.bridge.cancel()
+    engine.engine_thread.cancel()
     script.open_gate.allow()
     assert engine.wait_for(ModelFailed).reason == "stopped before the model was open"
-    assert engine.bridge.status.activity is Activity.NO_MODEL
+    assert engine.engine_thread.status.activity is Activity.NO_MODEL
     script.open_gate.open()
     engine.load()
     engine.ask("hi")
@@ -129,11 +129,11 @@ def test_a_second_stop_still_lets_the_earlier_model_return(engine, script):
     script.open_gate = Gate()
     engine.turns.load(Path("other.gguf"))
     assert script.open_gate.waiting.wait(PATIENCE_S)
-    engine.bridge.cancel()
+    engine.engine_thread.cancel()
     script.open_gate.allow()
     assert not engine.wait_for(ModelKept).is_open
     assert script.open_gate.waiting.wait(PATIENCE_S)
-    engine.bridge.cancel()
+    engine.engine_thread.cancel()
     script.open_gate.open()
     assert engine.wait_for(ModelLoaded).path == "model.gguf"
     engine.ask("hi")
@@ -145,7 +145,7 @@ def test_a_stop_while_the_file_is_looked_at_closes_nothing(script):
     engine.load()
     engine.turns.load(Path("other.gguf"))
     assert gate.waiting.wait(PATIENCE_S)
-    engine.bridge.cancel()
+    engine.engine_thread.cancel()
     gate.open()
     assert engine.wait_for(ModelKept).is_open
     assert [model.is_closed for model in script.opened] == [False]
@@ -194,9 +194,9 @@ def test_a_stop_during_prefill_ends_the_turn_without_a_reply(engine, script):
     engine.turns.submit("a long question")
     script.prefill_gate.allow(2)
     assert script.prefill_gate.waiting.wait(PATIENCE_S)
-    assert engine.bridge.status.activity is Activity.READING
-    assert (engine.bridge.status.done, engine.bridge.status.total) == (2, 7)
-    engine.bridge.cancel()
+    assert engine.engine_thread.status.activity is Activity.READING
+    assert (engine.engine_thread.status.done, engine.engine_thread.status.total) == (2, 7)
+    engine.engine_thread.cancel()
     engine.wait_for(PromptStopped)
     script.prefill_gate.open()
     figures = engine.ask("short").figures
@@ -210,7 +210,7 @@ def test_stopping_while_a_form_is_compiled_ends_that(script):
     engine.load()
     engine.turns.submit("hi")
     until(lambda: compiling())
-    engine.bridge.cancel()
+    engine.engine_thread.cancel()
     engine.wait_for(PromptStopped)
     until(lambda: not compiling())
     slow.obey("off")
@@ -221,10 +221,10 @@ def test_stopping_while_a_form_is_compiled_ends_that(script):
 def test_a_cancel_that_comes_before_the_turn_begins_is_not_lost(engine, script):
     engine.load()
     script.bandwidth_gate = Gate()
-    engine.bridge.measure_bandwidth()
+    engine.engine_thread.measure_bandwidth()
     assert script.bandwidth_gate.waiting.wait(PATIENCE_S)
     engine.turns.submit("hi")
-    engine.bridge.cancel()
+    engine.engine_thread.cancel()
     script.bandwidth_gate.open()
     engine.wait_for(PromptStopped)
 
@@ -281,7 +281,7 @@ def test_a_bug_is_named_by_type_and_its_text_is_written_nowhere(engine, script):
 
 def test_a_question_without_a_model_is_answered_by_a_failure(engine):
     assert engine.turns.submit("hi") is Admission.NO_MODEL
-    engine.bridge.reply(Request())  # as where its failure is on its way
+    engine.engine_thread.reply(Request())  # as where its failure is on its way
     assert engine.wait_for(GenerationFailed).reason == "no model is loaded"
 
 
@@ -289,7 +289,7 @@ def test_the_queue_of_commands_is_bounded(engine, script):
     script.open_gate = Gate()
     engine.turns.load(Path("model.gguf"))
     assert script.open_gate.waiting.wait(PATIENCE_S)
-    accepted = [engine.bridge.go_on_with(Request()) for _ in range(20)]
+    accepted = [engine.engine_thread.go_on_with(Request()) for _ in range(20)]
     assert accepted.count(True) == 8
     assert accepted[-1] is False
 
@@ -299,7 +299,7 @@ def test_closing_does_not_wait_for_an_engine_that_is_busy(script):
     engine = Engine(script)
     engine.turns.load(Path("model.gguf"))
     assert script.open_gate.waiting.wait(PATIENCE_S)
-    assert engine.bridge.close(patience_s=0.05) is False
+    assert engine.engine_thread.close(patience_s=0.05) is False
     assert script.open_gate.waiting.is_set(), "it stands where it stood"
     script.open_gate.open()
 
@@ -310,5 +310,5 @@ def test_closing_in_the_middle_of_a_reply_ends_the_thread(script):
     engine.load()
     engine.turns.submit("hi")
     assert script.token_gate.waiting.wait(PATIENCE_S)
-    assert engine.bridge.close(PATIENCE_S)
+    assert engine.engine_thread.close(PATIENCE_S)
     assert script.opened[-1].is_closed

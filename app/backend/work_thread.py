@@ -1,0 +1,138 @@
+"""A thread that does the work of a fair queue, one piece after another.
+
+A plain daemon thread: a compilation cannot be cancelled and must not delay the end of the program.
+Workers of Textual and asyncio would, since their executors are joined at exit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import TypeVar
+
+from app.backend.fair_queue import FairQueue
+from app.program.background import fulfil
+
+T = TypeVar("T")
+
+Work = Callable[[], object]
+
+_POLL_S = 0.2
+
+
+class WorkThread:
+    """One thread with a queue of work.
+
+    Args:
+        queue_limit: largest number of pieces of work that wait.
+        do_short_work: does short work and returns whether more of it waits. The thread calls it
+            whenever it is woken, and longer work calls it between two of its steps.
+        on_end: called in the thread when it ends.
+    """
+
+    def __init__(
+        self,
+        queue_limit: int,
+        do_short_work: Callable[[], bool] = lambda: False,
+        on_end: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.queue: FairQueue[Work] = FairQueue(queue_limit)
+        self._do_short_work = do_short_work
+        self._on_end = on_end
+        self._wake_up = threading.Event()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="jalopy-engine", daemon=True)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the thread should end."""
+        return self._closing.is_set()
+
+    @property
+    def has_other_work(self) -> bool:
+        """Whether work of low priority should end: other work waits, or the thread should end."""
+        return self.is_closing or len(self.queue) > 0
+
+    def start(self) -> None:
+        """Start the thread, which begins with the work submitted before."""
+        self._thread.start()
+
+    def submit(self, work: Work, client: str = "", limit: int | None = None) -> None:
+        """Add work to the queue; an exception of the work ends the thread.
+
+        Raises QueueFullError: the queue has no room.
+        """
+        self.queue.put(client, work, limit)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the thread do short work now if it is idle."""
+        self._wake_up.set()
+
+    def run(self, work: Callable[[], T], on_interrupt: Callable[[], None] | None = None) -> T:
+        """Do work in the thread and return its result or raise its exception.
+
+        The calling thread only waits, so it handles signals at once: Python runs no signal handler
+        in a thread while that thread is inside a kernel.
+
+        Args:
+            on_interrupt: called for the first KeyboardInterrupt to make the work end early; its
+                result still counts. Without it, and the second time, the interrupt is raised and
+                the work is abandoned.
+        """
+        answer: Future[T] = Future()
+        while not answer.done():
+            try:
+                # The interrupt may have come before the work was queued, so submit it again;
+                # ``_do_once`` does it only once.
+                self.submit(partial(_do_once, answer, work))
+                # A system may deliver the signal to another thread, which does not wake this one.
+                while not wait([answer], _POLL_S).done:
+                    pass
+            except KeyboardInterrupt:
+                if on_interrupt is None:
+                    raise
+                on_interrupt()
+                on_interrupt = None
+        return answer.result()
+
+    def close(self, patience_s: float) -> bool:
+        """End the thread after its current work; return False if that takes longer than
+        ``patience_s``."""
+        self._closing.set()
+        self.wake()
+        if self.is_alive:
+            self._thread.join(patience_s)
+        return not self.is_alive
+
+    def _run(self) -> None:
+        while not self.is_closing:
+            self._wake_up.wait()
+            self._wake_up.clear()
+            while not self.is_closing:
+                has_more = self._do_short_work()
+                work = self.queue.take()
+                if work is not None:
+                    work()
+                elif not has_more:
+                    break
+        self._on_end()
+
+
+def start_work_thread() -> WorkThread:
+    """Return a running thread for a command without a screen."""
+    thread = WorkThread(queue_limit=8)
+    thread.start()
+    return thread
+
+
+def _do_once(answer: Future[T], work: Callable[[], T]) -> None:
+    if not answer.done():
+        fulfil(answer, work)
