@@ -34,7 +34,8 @@ BACKUPS = ("backup-1.db", "backup-2.db")
 MARK_NAME = "damaged"
 """A file that says that a check has found damage: the next one who opens the database mends it."""
 ONLY_NAME = "only-process"
-VERSION = 1
+VERSION = 2
+"""Version of the tables. Version 1 has only ``_FIRST_TABLES``; ``connect`` adds the other ones."""
 BUSY_S = 5.0
 _LOG_VERSIONS = b"\2\2"
 _LOG_VERSIONS_END = 20
@@ -57,7 +58,7 @@ _SYSTEM_CAUSES = {
     errno.EROFS: "the disk is read-only",
 }
 _DAMAGE = ("malformed", "not a database", "invalid rootpage")
-_TABLES = (
+_FIRST_TABLES = (
     "CREATE TABLE conversation(id INTEGER PRIMARY KEY, title TEXT, system TEXT, began TEXT, "
     "changed TEXT, model TEXT, "
     "model_path TEXT, used INTEGER, n_dropped INTEGER, forked_from INTEGER, unsent TEXT, "
@@ -75,12 +76,21 @@ _TABLES = (
     "CASCADE, kind TEXT NOT NULL, "
     "name TEXT NOT NULL, UNIQUE(conversation, kind, name))",
 )
+_NEW_TABLES = (
+    "CREATE TABLE removed_document(conversation INTEGER NOT NULL REFERENCES conversation "
+    "ON DELETE CASCADE, key TEXT NOT NULL, UNIQUE(conversation, key))",
+    "CREATE TABLE long_document(id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, name TEXT, "
+    "n_pages INTEGER, n_lines INTEGER, n_tokens INTEGER)",
+    "CREATE TABLE draft(id INTEGER PRIMARY KEY, content TEXT NOT NULL)",
+)
+_TABLES = {1: _FIRST_TABLES, VERSION: (*_FIRST_TABLES, *_NEW_TABLES)}
+"""Tables of each version. Their text must not change: it tells this program's files from others."""
 _SEARCH = (
     "CREATE VIRTUAL TABLE search USING fts5(text, content='message', content_rowid='id', "
     "tokenize='trigram', "
     "detail='none')"
 )
-"""Which messages have which three characters. Left out where SQLite has no FTS5."""
+"""Index of the trigrams of all messages. There is none if SQLite lacks FTS5."""
 
 
 class DamagedError(StoreError):
@@ -156,6 +166,7 @@ def connect(root: Path | None) -> sqlite3.Connection:
         raise StoreError(cause_of(error)) from None
     try:
         make_tables(db)
+        upgrade(db, root)
     except BaseException:
         db.close()
         raise
@@ -263,22 +274,53 @@ def _make_tables(db: sqlite3.Connection) -> None:
             db.execute("PRAGMA journal_mode=WAL")
         db.execute("BEGIN IMMEDIATE")
         if not db.execute("SELECT 1 FROM sqlite_master").fetchone():  # no one was faster
-            for sql in _TABLES:
+            for sql in _TABLES[VERSION]:
                 db.execute(sql)
             with suppress(sqlite3.OperationalError):  # without FTS5
                 db.execute(_SEARCH)
             db.execute(f"PRAGMA user_version={VERSION}")
         db.execute("COMMIT")
         return
+    tables = set(_TABLES.get(version, ()))
     texts = {sql for (_, name), sql in found.items() if sql and not name.startswith("search_")}
-    is_ours = set(_TABLES) <= texts <= {*_TABLES, _SEARCH} and {kind for kind, _ in found} <= {
-        "table",
-        "index",
-    }
-    if not is_ours or version != VERSION:
+    has_only_tables = {kind for kind, _ in found} <= {"table", "index"}
+    if not (tables and tables <= texts <= {*tables, _SEARCH} and has_only_tables):
         raise StoreError(
-            f"{NAME} is no database of conversations (move it away, and a new one begins)"
+            f"{NAME} is not a database of conversations (move it away to begin a new one)"
         )
+
+
+def upgrade(db: sqlite3.Connection, root: Path) -> None:
+    """Add the tables of this version to an older database, with what older programs left in files.
+
+    The database stays as it is if it cannot be written now.
+    """
+    import sqlite3
+
+    if _version(db) == VERSION:
+        return
+    from app.conversations.older_files import import_older_files
+
+    def change(db: sqlite3.Connection) -> None:
+        if _version(db) == VERSION:  # another program was faster
+            return
+        for sql in _NEW_TABLES:
+            db.execute(sql)
+        import_older_files(db, root)
+        db.execute(f"PRAGMA user_version={VERSION}")
+
+    with suppress(StoreError, sqlite3.Error):
+        transact(db, change, writes=True)
+
+
+def is_upgraded(db: sqlite3.Connection) -> bool:
+    """Whether the database has the tables of this version, and not only those of version 1."""
+    return _version(db) >= VERSION
+
+
+def _version(db: sqlite3.Connection) -> int:
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    return int(version)
 
 
 def can_search(db: sqlite3.Connection) -> bool:

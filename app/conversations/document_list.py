@@ -1,8 +1,8 @@
-"""The shelf: every document that was sent with a message, whole or in passages, as the saved
-conversations have it.
+"""The list of documents: every document that was sent with a message, whole or in passages.
 
-Nothing is kept twice: a document is on the shelf as long as a conversation has it in which it was
-not taken off. Of one that went in passages the path is kept: its file is read again.
+The text of a whole document is only in its message. A document is listed as long as a saved
+conversation has it and it was not removed from that conversation's list. For a document that was
+sent in passages, the path of its file is saved, and the file is read again.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.conversations.database import cause_of
+from app.conversations.database import is_upgraded
 from app.conversations.locks import StoreError
 from app.conversations.message_row import UnsoundError, message_of
+from app.conversations.older_files import save_long_document
 from app.conversations.store import IS_CONVERSATION, MOST_TITLE_CHARS, Store, id_of, size_of
+from app.conversations.upkeep import use
 from app.documents.read import MOST_CHARS, Document, about_tokens
 from app.documents.text_file import PAGE_LINE, PASSAGE_NAME, files_of
-from app.program.small_file import JsonFile
 from app.text.clean_text import clean_line
 from app.text.figures import counted
 from app.text.record import record
@@ -30,217 +30,217 @@ if TYPE_CHECKING:
     import sqlite3
 
 MOST_DOCUMENTS = 200
-_MOST_OFF = 5000
 _BEGINS_WITH_FILE = '{"folded":"[file\\u00a0'
-"""How the row of a message goes on that begins with the chip of a file."""
-_LongDocument = tuple[str, str, int, int, int]
-"""Path, name, pages, lines and about how many tokens of a document that went in passages."""
+"""Start of the JSON column of a message that begins with the chip of a file."""
 _PAGES = re.compile(rf"^{PAGE_LINE.pattern}$", re.MULTILINE)
 
 
 @record
 class DocumentEntry:
-    """A document on the shelf, without its text."""
+    """A document of the list, without its text."""
 
     key: str
-    """Of its name and text: the same wherever it was sent."""
+    """Hash of the name and the text, or of the name and the path if it was sent in passages."""
     name: str
     n_pages: int
-    """0 where it has none."""
+    """Number of pages; 0 if the document has none."""
     n_lines: int
     text_bytes: int
     about_tokens: int
-    place: tuple[int, int]
-    """Where its text is: which message, and which of the files there."""
+    message_id: int
+    """Row of the message with the text; 0 if the document was sent in passages."""
+    file_index: int
+    """Position of the document among the whole files of that message."""
     changed: str
-    """When the conversation changed that used it last: wall time, ISO, only for display."""
+    """Time at which the last conversation with the document changed: ISO, only for display."""
     title: str
-    """Of that conversation."""
+    """Title of that conversation."""
     conversations: tuple[str, ...]
-    """Ids of those that have it, the one used last first."""
-    marks: tuple[str, ...]
-    """What is kept of each once the document is taken off the shelf."""
+    """Ids of the conversations with the document, the last used first."""
     states_bytes: int = 0
-    """What their saved states take; what they share counted once."""
+    """Size of the saved states of these conversations; shared files count once."""
     path: str = ""
-    """Of the file of a document that went in passages, whose text is nowhere else; "" for one that
-    went whole."""
+    """Path of a document that was sent in passages; "" if it was sent whole."""
 
     @property
     def extent(self) -> str:
-        """Its length: "12 pages", "340 lines"."""
+        """Length in words: "12 pages", "340 lines"."""
         if self.n_pages:
             return counted(self.n_pages, "page")
         return counted(self.n_lines, "line")
 
 
 def list_documents(store: Store) -> tuple[DocumentEntry, ...]:
-    """Return what is on the shelf, the document used last first. Raises StoreError."""
-    found = store.select(partial(_documents, _off(store), _long(store))) or {}
-    numbers = [int(one) for document in found.values() for one in document.conversations]
-    segments = store.segments_of(numbers)
+    """Return all documents, the last used first. Raises StoreError."""
+    entries = store.select(_entries) or []
+    segments = store.segments_of(
+        [int(number) for entry in entries for number in entry.conversations]
+    )
 
-    def states_bytes(document: DocumentEntry) -> int:
-        return sum(
-            map(
-                size_of,
-                set().union(*(segments.get(int(one), ()) for one in document.conversations)),
-            )
+    def states_bytes(entry: DocumentEntry) -> int:
+        files = set[Path]().union(
+            *(segments.get(int(number), ()) for number in entry.conversations)
         )
+        return sum(map(size_of, files))
 
-    return tuple(replace(one, states_bytes=states_bytes(one)) for one in found.values())
+    return tuple(replace(entry, states_bytes=states_bytes(entry)) for entry in entries)
 
 
-def load_document(store: Store, shelved: DocumentEntry) -> Document:
-    """Return a document with its text. Raises StoreError: it is not there any more."""
-    message_id, at = shelved.place
-    for name, text in (store.select(partial(_files_of, message_id)) or ([], set()))[0][at : at + 1]:
-        if _key(name, text) == shelved.key:
+def load_document(store: Store, entry: DocumentEntry) -> Document:
+    """Return a document with its text.
+
+    Raises StoreError: the document is no longer listed.
+    """
+
+    def read_files(db: sqlite3.Connection) -> list[tuple[str, str]]:
+        return _files_of(db, entry.message_id)[0]
+
+    files = store.select(read_files) or []
+    for name, text in files[entry.file_index : entry.file_index + 1]:
+        if _key(name, text) == entry.key:
             return Document(name, Path(name), text, about_tokens(text))
-    raise StoreError(f"{clean_line(shelved.name, 80)} is not on the shelf any more")
+    raise StoreError(f"{clean_line(entry.name, 80)} is no longer in the list of documents")
 
 
-def remove_document(store: Store, shelved: DocumentEntry, kept: Iterable[Path] = ()) -> None:
-    """Delete what was read of a document, and conversations of nothing else; others keep its text.
+def remove_document(store: Store, entry: DocumentEntry, needed_files: Iterable[Path] = ()) -> None:
+    """Remove a document from the list and delete its saved states.
+
+    A conversation with nothing but the document is deleted; other conversations keep the text.
 
     Args:
-        kept: files of what was read of other documents in the same conversations.
+        needed_files: saved states of other documents in the same conversations.
 
     Raises:
-        StoreError: it stays on the shelf.
+        StoreError: the document stays in the list.
     """
-    mine = set(map(int, shelved.conversations))
-    of_each = store.segments_of([int(one) for one in store.ids()])
-    shared = set(kept).union(*(paths for number, paths in of_each.items() if number not in mine))
-    for path in set().union(*(of_each.get(number, ()) for number in mine)) - shared:
+    numbers = set(map(int, entry.conversations))
+    segments = store.segments_of([int(conversation_id) for conversation_id in store.ids()])
+    shared = set(needed_files).union(
+        *(files for number, files in segments.items() if number not in numbers)
+    )
+    for path in set().union(*(segments.get(number, ()) for number in numbers)) - shared:
         with suppress(OSError):
             path.unlink()
-    left = []
-    if shelved.path:
-        alone = None
+
+    if entry.path:
+        only_text = None
     else:
-        alone = load_document(store, shelved).in_message.strip()
-    for conversation_id, mark in zip(shelved.conversations, shelved.marks, strict=True):
-        with suppress(StoreError):  # it is gone, or in use
-            said = store.read(conversation_id).conversation.messages
-            if [one.text.strip() for one in said] == [alone]:
+        only_text = load_document(store, entry).in_message.strip()
+    remaining: list[int] = []
+    for conversation_id in entry.conversations:
+        with suppress(StoreError):  # the conversation is deleted or in use
+            messages = store.read(conversation_id).conversation.messages
+            if [message.text.strip() for message in messages] == [only_text]:
                 store.delete(conversation_id)
                 continue
-        left.append(mark)
+        remaining.append(int(conversation_id))
+
+    def remove(db: sqlite3.Connection) -> None:
+        _require_upgraded(db)
+        db.executemany(
+            "INSERT OR IGNORE INTO removed_document SELECT id, ? FROM conversation WHERE id=?",
+            [(entry.key, number) for number in remaining],
+        )
+        db.execute("DELETE FROM long_document WHERE path=?", (entry.path,))
+
     try:
-        _file(store).save(off=[*_off(store), *left][-_MOST_OFF:])
-        if shelved.path:
-            _long_file(store).save(
-                documents=[one for one in _long(store) if one[0] != shelved.path]
-            )
-    except (OSError, ValueError) as error:
-        raise StoreError(
-            f"not deleted: {cause_of(error) if isinstance(error, OSError) else error}"
-        ) from None
+        use(store.root, remove, writes=True)
+    except StoreError as error:
+        raise StoreError(f"not deleted: {error}") from None
 
 
 def save_long_documents(store: Store, documents: Sequence[Document]) -> None:
-    """Passages of these documents go with a message: keep where their files are."""
-    new = [
-        (
-            str(one.path),
-            one.name,
-            _n_pages(one.name, one.text),
-            one.text.count("\n") + 1,
-            about_tokens(one.text),
+    """Save the paths of documents whose passages are sent with a message."""
+
+    def save(db: sqlite3.Connection) -> None:
+        _require_upgraded(db)
+        for document in documents:
+            n_pages = _n_pages(document.name, document.text)
+            n_lines = document.text.count("\n") + 1
+            n_tokens = about_tokens(document.text)
+            save_long_document(db, str(document.path), document.name, n_pages, n_lines, n_tokens)
+        db.execute(
+            "DELETE FROM long_document WHERE id NOT IN "
+            "(SELECT id FROM long_document ORDER BY id DESC LIMIT ?)",
+            (MOST_DOCUMENTS,),
         )
-        for one in documents
-    ]
-    paths = {one[0] for one in new}
-    with suppress(OSError, ValueError):  # they are not on the shelf, then
-        kept = [one for one in _long(store) if one[0] not in paths]
-        _long_file(store).save(documents=[*kept, *new][-MOST_DOCUMENTS:])
+
+    with suppress(StoreError):  # the documents are not listed then
+        use(store.root, save, writes=True)
 
 
-def _long(store: Store) -> list[_LongDocument]:
-    found = _long_file(store).read().get("documents")
-    if isinstance(found, list):
-        sound = [one for one in found if _is_long(one)]
-    else:
-        sound = []
-    return [
-        (clean_line(one[0], 4096), clean_line(one[1], 120), *one[2:])
-        for one in sound[-MOST_DOCUMENTS:]
-    ]
+def _require_upgraded(db: sqlite3.Connection) -> None:
+    if not is_upgraded(db):
+        raise StoreError("the saved conversations cannot be upgraded now")
 
 
-def _is_long(one: object) -> bool:
-    return (
-        isinstance(one, list)
-        and [type(value) for value in one] == [str, str, int, int, int]
-        and min(one[2:]) >= 0
-    )
-
-
-def _long_file(store: Store) -> JsonFile:
-    return JsonFile(
-        store.root / "long-documents.json" if store.root is not None else None, 1, 1 << 20
-    )
-
-
-def _off(store: Store) -> list[str]:
-    found = _file(store).read().get("off")
-    if isinstance(found, list):
-        return [one for one in found if isinstance(one, str)]
-    return []
-
-
-def _file(store: Store) -> JsonFile:
-    return JsonFile(store.root / "off-shelf.json" if store.root is not None else None, 1, 1 << 20)
-
-
-def _documents(
-    off: list[str], long: list[_LongDocument], db: sqlite3.Connection
-) -> dict[str, DocumentEntry]:
-    """Return the documents by their keys. ``long``: those whose passages may be in messages."""
-    found: dict[str, DocumentEntry] = {}
+def _entries(db: sqlite3.Connection) -> list[DocumentEntry]:
+    """Return the documents of all messages, the last used first."""
+    long_documents: list[tuple[str, str, int, int, int]] = []
+    removed: set[tuple[int, str]] = set()
+    if is_upgraded(db):
+        columns = "path, name, n_pages, n_lines, n_tokens"
+        rows = db.execute(f"SELECT {columns} FROM long_document ORDER BY id").fetchall()
+        long_documents = [
+            row for row in rows if [type(v) for v in row] == [str, str, int, int, int]
+        ]
+        removed = set(db.execute("SELECT conversation, key FROM removed_document"))
+    entries: dict[str, DocumentEntry] = {}
     n_chars = 0
-    taken_off = set(off)
     sql = (
-        "SELECT m.id, c.id, c.title, c.began, c.changed FROM conversation c JOIN message m ON "
+        "SELECT m.id, c.id, c.title, c.changed FROM conversation c JOIN message m ON "
         "m.conversation=c.id"
         f" WHERE c.{IS_CONVERSATION} AND m.role='user' AND substr(m.more, 1, ?)=?"
         " ORDER BY c.used DESC, c.id DESC, m.place DESC"
     )
-    begins = len(_BEGINS_WITH_FILE), _BEGINS_WITH_FILE
-    for message_id, number, title, began, changed in db.execute(sql, begins).fetchall():
+    values = (len(_BEGINS_WITH_FILE), _BEGINS_WITH_FILE)
+    for message_id, number, title, changed in db.execute(sql, values).fetchall():
+        files: list[tuple[str, str]] = []
+        cut_names: set[str] = set()
         if n_chars < MOST_CHARS:
-            whole, passages_of = _files_of(message_id, db)
-        else:
-            whole, passages_of = ([], set[str]())
-        n_chars += sum(len(text) for _, text in whole)
-        used = clean_line(str(changed), 40), clean_line(str(title), MOST_TITLE_CHARS)
-        named = [
+            files, cut_names = _files_of(db, message_id)
+        n_chars += sum(len(text) for _, text in files)
+        usage = (
+            clean_line(str(changed), 40),
+            clean_line(str(title), MOST_TITLE_CHARS),
+            (id_of(number),),
+        )
+        candidates = [
             DocumentEntry(
-                _key(name, text), name, _n_pages(name, text), text.count("\n") + 1,
+                _key(name, text),
+                name,
+                _n_pages(name, text),
+                text.count("\n") + 1,
                 len(text.encode()),
-                about_tokens(text), (message_id, at), *used, (), (),
+                about_tokens(text),
+                message_id,
+                file_index,
+                *usage,
             )
-            for at, (name, text) in enumerate(whole)
-        ] + [
-            DocumentEntry(_key(name, path), name, n_pages, n_lines, 0, n_tokens, (0, 0), *used, (), (),
-                    path=path)
-            for path, name, n_pages, n_lines, n_tokens in long if name in passages_of
-        ]  # fmt: skip
-        for one in named:
-            key = one.key
-            conversation = id_of(number)
-            before = found.get(key)
-            mark = f"{key} {number} {clean_line(str(began), 40)}"
-            if mark in taken_off:
-                continue
-            if before is not None and conversation not in before.conversations:
-                ids = (*before.conversations, conversation)
-                marks = (*before.marks, mark)
-                found[key] = replace(before, conversations=ids, marks=marks)
-            elif before is None and len(found) < MOST_DOCUMENTS:
-                found[key] = replace(one, conversations=(conversation,), marks=(mark,))
-    return found
+            for file_index, (name, text) in enumerate(files)
+        ]
+        candidates += [
+            DocumentEntry(
+                _key(name, path), name, n_pages, n_lines, 0, n_tokens, 0, 0, *usage, path=path
+            )
+            for path, name, n_pages, n_lines, n_tokens in long_documents
+            if name in cut_names
+        ]
+        for candidate in candidates:
+            if (number, candidate.key) not in removed:
+                _add_entry(entries, candidate)
+    return list(entries.values())
+
+
+def _add_entry(entries: dict[str, DocumentEntry], candidate: DocumentEntry) -> None:
+    """Add a document, or its conversation to the entry that it has already."""
+    entry = entries.get(candidate.key)
+    if entry is None:
+        if len(entries) < MOST_DOCUMENTS:
+            entries[candidate.key] = candidate
+    elif candidate.conversations[0] not in entry.conversations:
+        conversations = entry.conversations + candidate.conversations
+        entries[candidate.key] = replace(entry, conversations=conversations)
 
 
 def _n_pages(name: str, text: str) -> int:
@@ -249,22 +249,25 @@ def _n_pages(name: str, text: str) -> int:
     return 0
 
 
-def _files_of(message_id: int, db: sqlite3.Connection) -> tuple[list[tuple[str, str]], set[str]]:
-    """Return names and texts of the whole documents of a message, and of which others it has
-    passages."""
+def _files_of(db: sqlite3.Connection, message_id: int) -> tuple[list[tuple[str, str]], set[str]]:
+    """Return the whole documents of a message by name and text, and the names of those it has
+    passages of."""
     row = db.execute("SELECT role, text, more FROM message WHERE id=?", (message_id,)).fetchone()
-    whole = []
-    passages_of = set[str]()
+    files: list[tuple[str, str]] = []
+    cut_names: set[str] = set()
+    if row is None:
+        return files, cut_names
     with suppress(UnsoundError):
-        for name, text in files_of(message_of(*row).text) if row is not None else ():
-            if found := PASSAGE_NAME.fullmatch(name):
-                passages_of.add(found[1])
+        for name, text in files_of(message_of(*row).text):
+            match = PASSAGE_NAME.fullmatch(name)
+            if match is not None:
+                cut_names.add(match[1])
             else:
-                whole.append((name, text))
-    return whole, passages_of
+                files.append((name, text))
+    return files, cut_names
 
 
 def _key(name: str, text: str) -> str:
-    from hashlib import blake2b  # which no first frame waits for
+    from hashlib import blake2b  # the first frame does not need it
 
     return blake2b(f"{name}\n{text}".encode(), digest_size=16).hexdigest()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from app.conversations.database import (
     can_search,
     cause_of,
     connect,
+    is_upgraded,
     make_tables,
     open_file,
     transact,
@@ -64,6 +65,14 @@ _CONVERSATION = (
 )
 _MESSAGE = "conversation, place, role, tokens, n_bytes, text, more"
 _PIECE = "conversation, more"
+_REMOVED = "conversation, key"
+_LONG_DOCUMENT = "path, name, n_pages, n_lines, n_tokens"
+_DRAFT = "content"
+_DOCUMENT_TABLES = {"removed_document": _REMOVED, "long_document": _LONG_DOCUMENT}
+_FIRST_TABLES = {"conversation": _CONVERSATION, "message": _MESSAGE, "piece": _PIECE}
+_READ_TABLES = {**_FIRST_TABLES, **_DOCUMENT_TABLES, "draft": _DRAFT}
+"""Columns of the tables that are read from a damaged database. Segments are left out: the saved
+states that they name can be computed again."""
 
 
 def use(root: Path | None, work: Callable[[sqlite3.Connection], T], writes: bool = False) -> T:
@@ -120,7 +129,9 @@ def _copy(db: sqlite3.Connection, root: Path) -> None:
         try:
             db.backup(other, progress=partial(_give_up_waiting, time.monotonic() + BUSY_S))
             other.execute("PRAGMA journal_mode=DELETE")
-            other.execute("DROP TABLE IF EXISTS search")  # mending makes it again
+            other.execute("DROP TABLE IF EXISTS search")  # repairing makes it again
+            if is_upgraded(other):
+                other.execute("DELETE FROM draft")  # unsent text stays in one file
         except (sqlite3.Error, UnicodeDecodeError) as error:
             new.unlink()
             raise as_said(error, other) from error
@@ -245,14 +256,15 @@ def _take_rows(db: sqlite3.Connection, damaged: Path) -> int:
     n_taken = _take_rows_of(db, damaged)
     if n_taken is not None:
         return n_taken
-    # All tables begin where those of a new database do: its first page tells where.
+    # The first page says where tables begin. The tables of version 1 begin where they do in a new
+    # database; later tables may have been added after other pages.
     patched = _empty_file(damaged.with_name("patched.db"))
     shutil.copyfile(damaged, patched)
     first = _first_page(patched)
     with patched.open("r+b") as file:
         file.write(first)
     try:
-        return _take_rows_of(db, patched) or 0
+        return _take_rows_of(db, patched, _FIRST_TABLES) or 0
     finally:
         patched.unlink()
 
@@ -268,7 +280,9 @@ def _first_page(like: Path) -> bytes:
     return page[:28] + n_pages + page[32:]
 
 
-def _take_rows_of(db: sqlite3.Connection, source: Path) -> int | None:
+def _take_rows_of(
+    db: sqlite3.Connection, source: Path, tables: Iterable[str] = _READ_TABLES
+) -> int | None:
     """Take the rows of a database; None where not even its tables are known."""
     import sqlite3
 
@@ -282,8 +296,12 @@ def _take_rows_of(db: sqlite3.Connection, source: Path) -> int | None:
             names |= {name for (name,) in other.execute("SELECT name FROM sqlite_master")}
         if not {"conversation", "message"} <= names:
             return None
-        tables = (("conversation", _CONVERSATION), ("message", _MESSAGE), ("piece", _PIECE))
-        return [_take_table(db, other, *one) for one in tables][1]
+        n_rows = {
+            table: _take_table(db, other, table, _READ_TABLES[table])
+            for table in tables
+            if table in names
+        }
+        return n_rows["message"]
 
 
 def _take_table(db: sqlite3.Connection, other: sqlite3.Connection, table: str, columns: str) -> int:
@@ -317,7 +335,7 @@ def _insert(db: sqlite3.Connection, table: str, columns: str, row: tuple[Any, ..
 
     # Of hostile values; a full disk is another matter.
     with suppress(sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, OverflowError):
-        if table != "conversation":
+        if columns.startswith("conversation,"):
             db.execute("INSERT OR IGNORE INTO conversation(id) VALUES(?)", row[:1])
         marks = ", ".join("?" * len(row))
         done = db.execute(f"INSERT OR IGNORE INTO {table}({columns}) VALUES({marks})", row)
@@ -353,4 +371,7 @@ def _fill(db: sqlite3.Connection, other: sqlite3.Connection) -> int:
                 f"UPDATE conversation SET ({_CONVERSATION}) = ({marks}) WHERE id=?", (*one, one[0])
             )
         n_taken += sum(_insert(db, "message", _MESSAGE, row) for row in theirs)
+    if is_upgraded(other):
+        for table, columns in _DOCUMENT_TABLES.items():
+            _take_table(db, other, table, columns)
     return n_taken

@@ -58,6 +58,7 @@ conversations_dir = _place("state", "conversations")
 headers_file = _place("cache", "models.json")
 states_dir = _place("cache", "states")
 """The KV cache's saved states, one directory below it for each model and type of cache."""
+vectors_file = _place("cache", "passage-vectors.db")
 guesses_dir = _place("cache", "guesses")
 """Tokens of conversations, one directory below it for each vocabulary."""
 data_dir = _place("data")

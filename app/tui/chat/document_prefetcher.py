@@ -20,6 +20,7 @@ from app.conversations.document_list import (
     remove_document,
 )
 from app.conversations.journal import ConversationStorage
+from app.conversations.older_files import vectors_path
 from app.conversations.store import Store
 from app.documents.embedding_index import EmbeddingFile, EmbeddingIndex
 from app.documents.passages import PASSAGE_CHARS, cut, fit
@@ -54,15 +55,9 @@ class DocumentPrefetcher:
         self._engine_thread = engine_thread
         self._turns = turns
         self._live = live
-        if storage.store is not None:
-            root = storage.store.root
-        else:
-            root = None
-        # kept with the conversations
-        if root is not None:
-            vectors = root / "passage-vectors.db"
-        else:
-            vectors = None
+        vectors = None
+        if storage.store is not None and storage.store.root is not None:
+            vectors = vectors_path(storage.store.root)
         self.meaning = EmbeddingIndex(vectors, self._embedding_file)
         self._learning: Future[bool] | None = None
         self._learned: set[str] = set()

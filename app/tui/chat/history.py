@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from app.conversations.drafts import MOST_DRAFT_BYTES, save_drafts, take_drafts
+from app.conversations.locks import StoreError
 from app.program import notices, paths
 from app.program.small_file import DamagedFileError, append_file, read_bounded, replace_file
 from app.text.clean_text import clean_text
@@ -23,9 +26,6 @@ MAX_ENTRY_BYTES = 64 << 10
 MAX_FILE_BYTES = 1 << 20
 """Past this the file is written again with the newest entries that fill half of it."""
 _MOST_BYTES = 2 * MAX_FILE_BYTES
-MAX_UNSENT_BYTES = 64 << 20
-"""Past this the oldest unsent drafts are not kept; a paste of the largest size takes 24 MB at
-most."""
 
 
 class PromptHistory:
@@ -118,35 +118,39 @@ def append_history(file: Path | None, draft: Draft) -> str | None:
     return None
 
 
-def keep_unsent(file: Path | None, drafts: Sequence[Draft]) -> str:
-    """Add unsent drafts, oldest first, to what another run may have left; returns why that failed,
-    or ""."""
-    if file is None or paths.private_directory(file.parent) is None:
-        return "no directory for the program's state is writable"
+def save_unsent(drafts: Sequence[Draft]) -> str:
+    """Save unsent drafts, oldest first, for the next start; return why that failed, or ""."""
+    lines = [write_draft(draft).decode("ascii") for draft in drafts]
     try:
-        room = MAX_UNSENT_BYTES - (file.lstat().st_size if file.exists() else 0)
-        kept = newest_lines(drafts, room)
-        append_file(file, b"".join(kept))
-    except OSError as error:
-        return f"{file}: {error.strerror}"
-    if len(kept) < len(drafts):
-        return f"{file}: is full"
+        n_saved = save_drafts(paths.conversations_dir(), lines)
+    except StoreError as error:
+        return str(error)
+    if n_saved < len(lines):
+        return "there are too many unsent messages"
     return ""
 
 
-def take_unsent(file: Path | None) -> list[Draft]:
-    """Return what was kept unsent, oldest first, and keep it no longer."""
+def take_unsent() -> list[Draft]:
+    """Return the drafts that an earlier run did not send, oldest first, and delete them."""
+    lines = _take_older_file(paths.unsent_file())
+    with suppress(StoreError):  # the chat reports what is wrong with the database
+        lines += [line.encode() for line in take_drafts(paths.conversations_dir())]
+    return parse_drafts(lines)
+
+
+def _take_older_file(file: Path | None) -> list[bytes]:
+    """Return the lines of the file in which older versions saved unsent drafts, and delete it."""
     if file is None:
         return []
     try:
-        raw = read_bounded(file, MAX_UNSENT_BYTES)
+        raw = read_bounded(file, MOST_DRAFT_BYTES)
         if raw is None:
-            raise DamagedFileError(f"larger than {MAX_UNSENT_BYTES >> 20} MiB")
+            raise DamagedFileError(f"larger than {MOST_DRAFT_BYTES >> 20} MiB")
         file.unlink()
     except (OSError, DamagedFileError) as error:
-        notices.add_ignored(file, error, "what was not sent is not read")
+        notices.add_ignored(file, error, "unsent messages are not read")
         return []
-    return parse_drafts(raw.splitlines())
+    return raw.splitlines()
 
 
 def write_draft(draft: Draft) -> bytes:

@@ -43,7 +43,7 @@ from app.tui.actions import ACTIONS, Action, find_command, nearest_command, spli
 from app.tui.chat.completing import Completion, Names, offered_at_once, offered_paths
 from app.tui.chat.draft import Draft, files_end
 from app.tui.chat.draft_cost import PromptEstimator
-from app.tui.chat.history import append_history, keep_unsent, read_history, take_unsent
+from app.tui.chat.history import append_history, read_history, save_unsent, take_unsent
 from app.tui.chat.message_actions import MessageActions
 from app.tui.chat.messages import PromptSubmitted, TakeBackRequested
 from app.tui.chat_options import may_read_ahead
@@ -301,7 +301,7 @@ class Sending(MessageActions):
         drafts = [draft for draft in drafts if draft.text.strip()]
         if not drafts:
             return ""
-        trouble = keep_unsent(paths.unsent_file(), drafts)
+        trouble = save_unsent(drafts)
         kept = "what was not sent is there again at the next start"
         if trouble:
             return f"not sent, and not saved: {trouble}"
@@ -310,7 +310,7 @@ class Sending(MessageActions):
     def bring_back_unsent(self) -> str:
         """Put what an earlier run kept back: the newest into the prompt; returns a line that says
         so, or ""."""
-        drafts = take_unsent(paths.unsent_file())
+        drafts = take_unsent()
         said = []
         if drafts and not self.prompt.text:
             self.prompt.show_draft(drafts.pop())

@@ -30,7 +30,7 @@ def file():
 
 def newer(file):
     with closing(sqlite3.connect(file)) as db, db:
-        db.execute("PRAGMA user_version=2")
+        db.execute("PRAGMA user_version=9")
 
 
 def too_large(file):

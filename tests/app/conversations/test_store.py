@@ -433,11 +433,11 @@ def test_another_schema_is_refused_and_left_as_it_is(root, said, sql):
         lambda: Store(root).read(ID),
         lambda: Store(root).open(ID),
     ):
-        with pytest.raises(StoreError, match="no database of conversations"):
+        with pytest.raises(StoreError, match="not a database of conversations"):
             work()
     made = journal(root)
     ask(made, Conversation(), "hello")
-    assert "no database of conversations" in made.close(PATIENCE_S)
+    assert "not a database of conversations" in made.close(PATIENCE_S)
     assert (root / NAME).read_bytes() == content
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -107,11 +108,15 @@ def test_what_the_program_keeps_is_left_unused_and_named_once(tmp_path: Path, ma
 
 @each_kind
 def test_a_history_and_unsent_drafts_are_left_unused_and_named(tmp_path: Path, make: Make) -> None:
-    for name, read in (("prompt-history.jsonl", read_history), ("unsent.jsonl", take_unsent)):
-        make(tmp_path / name)
-        assert read(tmp_path / name) == []
+    unsent = paths.unsent_file()
+    assert unsent is not None
+    unsent.parent.mkdir(parents=True)
+    history = tmp_path / "prompt-history.jsonl"
+    for path, read in ((history, partial(read_history, history)), (unsent, take_unsent)):
+        make(path)
+        assert read() == []
         (line,) = notices.take_all()
-        assert name in line
+        assert path.name in line
         assert is_one_line(line)
 
 

@@ -656,7 +656,7 @@ async def test_a_queued_message_is_kept_apart_only_with_saving_off(saving, kept)
         await driver.until(lambda: driver.chat.turns.queued_texts == ["waits"])
         driver.prompt.show_text("draft")
         assert "at the next start" in driver.chat.keep_unsent()
-        assert [draft.text for draft in take_unsent(paths.unsent_file())] == kept
+        assert [draft.text for draft in take_unsent()] == kept
         script.token_gate.open()
 
 

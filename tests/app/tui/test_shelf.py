@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -181,9 +182,9 @@ async def test_a_document_too_long_for_the_context_is_asked_again(tmp_path: Path
         await driver.shows("No document was read yet")
         assert list_documents(Store()) == ()
         assert (tmp_path / "book.txt").exists()
-    for damaged in ("[]", '{"version": 1, "documents": [["a", "b", -1, 2, 3], 7, ["a"]]}'):
-        (Store().root / "long-documents.json").write_text(damaged)  # type: ignore[operator]
-        assert list_documents(Store()) == ()
+    with closing(sqlite3.connect(Store().root / "conversations.db")) as db, db:  # type: ignore[operator]
+        db.execute("INSERT INTO long_document(path, name, n_pages) VALUES('a', 'book.txt', 'x')")
+    assert list_documents(Store()) == ()
 
 
 class Recording:

@@ -222,15 +222,14 @@ def test_a_hangup_keeps_the_draft(open_chat):
 
 
 def test_a_draft_that_cannot_be_saved_is_said_to_be_lost(open_chat, tmp_path):
-    (tmp_path / "jalopy").mkdir(mode=0o700)
-    (tmp_path / "jalopy" / "unsent.jsonl").mkdir()
+    (tmp_path / "jalopy" / "conversations" / "conversations.db").mkdir(mode=0o700, parents=True)
     chat = open_chat(_FAILS)
     chat.is_ready()
     chat.terminal.type("lost")
     chat.until(lambda seen: seen["draft"] == "lost")
     chat.terminal.type("\x12")
     assert chat.terminal.wait() == 1
-    assert chat.terminal.output.endswith(b"unsent.jsonl: Is a directory\r\n")
+    assert chat.terminal.output.endswith(b"conversations.db is no plain file\r\n")
     assert b"jalopy: not sent, and not saved: " in chat.terminal.output
 
 

@@ -1,62 +1,87 @@
-"""Drafts kept between an unwanted end and the next start."""
+"""Drafts saved between an unwanted end and the next start."""
 
 from __future__ import annotations
 
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
-from app.tui.chat import history as prompt_history
+from app.conversations import drafts
+from app.conversations.database import NAME
+from app.program import paths
 from app.tui.chat.draft import Draft, write_chip
-from app.tui.chat.history import keep_unsent, take_unsent
+from app.tui.chat.history import save_unsent, take_unsent, write_draft
 
 CHIP = write_chip(1, "pasted text")
 DRAFTS = [Draft("one"), Draft(f"see {CHIP}", {CHIP: "pasted text"}), Draft("two\nlines")]
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "unsent.jsonl"
+def database() -> Path:
+    """Path of the database, which need not exist."""
+    root = paths.conversations_dir()
+    assert root is not None
+    return root / NAME
 
 
-def test_what_is_kept_is_taken_once_with_its_pastes(path: Path) -> None:
-    assert keep_unsent(path, DRAFTS) == ""
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert take_unsent(path) == DRAFTS
-    assert not path.exists()
-    assert take_unsent(path) == []
+def test_saved_drafts_are_taken_once_with_their_pastes(database: Path) -> None:
+    assert save_unsent(DRAFTS) == ""
+    assert stat.S_IMODE(database.stat().st_mode) == 0o600
+    assert take_unsent() == DRAFTS
+    assert take_unsent() == []
 
 
-def test_two_programs_that_end_together_keep_both(path: Path) -> None:
-    keep_unsent(path, DRAFTS[:1])
-    keep_unsent(path, DRAFTS[2:])
-    assert take_unsent(path) == [DRAFTS[0], DRAFTS[2]]
+def test_a_start_without_drafts_creates_no_file(database: Path) -> None:
+    assert take_unsent() == []
+    assert not database.parent.exists()
 
 
-def test_a_damaged_line_costs_only_itself_and_escapes_are_shown(path: Path) -> None:
-    keep_unsent(path, DRAFTS)
-    with path.open("ab") as file:
-        file.write(
-            b'\xff{\n[1]\n{"shown": "a\\u001b[31m", "folds": {}}\n{"shown": 3, "folds": {}}\n'
-        )
-    assert take_unsent(path) == [*DRAFTS, Draft("a␛[31m")]
+def test_drafts_of_two_programs_are_both_saved() -> None:
+    save_unsent(DRAFTS[:1])
+    save_unsent(DRAFTS[2:])
+    assert take_unsent() == [DRAFTS[0], DRAFTS[2]]
 
 
-def test_the_newest_are_kept_where_not_all_fit(path: Path) -> None:
-    with patch.object(prompt_history, "MAX_UNSENT_BYTES", 100):
-        assert keep_unsent(path, [Draft(f"message {n}") for n in range(5)]) == f"{path}: is full"
-        assert take_unsent(path) == [Draft("message 3"), Draft("message 4")]
+def test_a_damaged_row_costs_only_itself(database: Path) -> None:
+    save_unsent(DRAFTS)
+    rows = [
+        "{",
+        "[1]",
+        '{"shown": "a\\u001b[31m", "folds": {}}',
+        '{"shown": 3, "folds": {}}',
+        b"\xff",
+    ]
+    with closing(sqlite3.connect(database)) as db, db:
+        db.executemany("INSERT INTO draft(content) VALUES(?)", [(row,) for row in rows])
+    assert take_unsent() == [*DRAFTS, Draft("a␛[31m")]
 
 
-def test_nothing_is_followed_and_nothing_raises(path: Path, tmp_path: Path) -> None:
+def test_the_newest_drafts_are_saved_if_not_all_fit() -> None:
+    with patch.object(drafts, "MOST_DRAFT_BYTES", 100):
+        messages = [Draft(f"message {n}") for n in range(5)]
+        assert save_unsent(messages) == "there are too many unsent messages"
+    assert take_unsent() == [Draft("message 3"), Draft("message 4")]
+
+
+def test_no_link_is_followed_and_nothing_raises(database: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("other")
-    path.parent.mkdir(mode=0o700)
-    path.symlink_to(other)
-    assert keep_unsent(path, DRAFTS).startswith(f"{path}: ")
-    assert take_unsent(path) == []
+    database.parent.mkdir(mode=0o700, parents=True)
+    database.symlink_to(other)
+    assert save_unsent(DRAFTS) == f"{NAME} is no plain file"
+    assert take_unsent() == []
     assert other.read_text() == "other"
-    assert keep_unsent(None, DRAFTS) == "no directory for the program's state is writable"
-    assert take_unsent(None) == []
+
+
+def test_the_file_of_an_older_version_is_read_once() -> None:
+    file = paths.unsent_file()
+    assert file is not None
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file.write_bytes(write_draft(DRAFTS[0]) + b"\xff{\n" + write_draft(DRAFTS[1]))
+    save_unsent(DRAFTS[2:])
+    assert take_unsent() == DRAFTS
+    assert not file.exists()
