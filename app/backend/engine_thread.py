@@ -1,9 +1,9 @@
-"""The handle of the screen and the line mode on the engine's thread: every method submits work and
-returns at once.
+"""The engine thread as the screen and the line mode use it: every method returns at once.
 
-The handle never calls the engine, except ``Session.cancel``, which any thread may call. The engine
-is imported in the thread, after the first frame. What computes the open model is a ``Backend``: the
-engine here, or a server elsewhere.
+``EngineThread`` submits work to the inbox, and the engine thread writes state and events to the
+outbox. The only call from another thread into the engine is ``cancel``. The engine is imported in
+its thread, after the first frame. A ``Backend`` computes for the open model: the engine of this
+machine, or a remote server.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.backend.engine_state import FLUSH_S, QUEUE_LENGTH, Wire
+from app.backend.engine_inbox import FLUSH_S
+from app.backend.engine_link import QUEUE_LENGTH, EngineLink
+from app.backend.engine_outbox import WrittenReply, nothing_written
+from app.backend.engine_state import EngineState
 from app.backend.fair_queue import QueueFullError
 from app.backend.options import ChatOptions
 from app.backend.protocol import THREADS_AND_WEIGHTS, Backend, DocumentToRead, Opening
-from app.backend.status import Activity
+from app.backend.status import Activity, EngineStatus
 from app.machine.tuning.threads_in_use import ThreadsInUse
 from app.program.background import in_background
 from app.program.refusals import Refusal
@@ -33,238 +36,316 @@ if TYPE_CHECKING:
 CLOSE_PATIENCE_S = 0.3
 
 BackendCall = Callable[[Backend], object]
-"""Something for the backend with the open model to do."""
+"""Work for the backend of the open model."""
 OnError = Callable[[str, BaseException], None]
-"""Says what went wrong, in a line and as the exception."""
+"""Reports an exception, and the same as one line."""
 
 
-class EngineThread(Wire):
-    """A conversation's handle on the engine.
+class EngineThread:
+    """The engine thread of one conversation.
 
-    What returns whether it was submitted is False while too much waits.
+    Methods that return a bool return False if the request was not accepted because too many wait.
+
+    Attributes:
+        generation: sampling parameters that ``/set`` chose; None if they cannot be chosen.
+        form: form of answers that ``/schema`` chose; None if it cannot be chosen.
+        tools: tools of the user's servers; None if no tools are used.
+        adapters: adapters of the model that opens first.
+        inbox: requests to the engine thread.
     """
 
     def __init__(self, options: ChatOptions, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(clock)
         self._options = options
+        self._link = EngineLink(clock, self._end)
+        self._worker = self._link.worker
+        self._outbox = self._link.outbox
+        self.inbox = self._link.inbox
+        self.now_s = clock
         self.generation = options.generation
-        """Parameters chosen with ``/set``; None where nothing can be chosen."""
         self.form = options.form
-        """The form that ``/schema`` chose; None where none can be chosen."""
         self.tools = options.tools
-        """The tools of the user's servers; None where none are used."""
         self.adapters = options.settings.adapters
-        """What changes the model that opens first."""
-        self._local: LocalBackend | None = None
-        self._remote: Backend | None = None
-        self._at_work: Backend | None = None
-        """The one with the open model; None before the first."""
+        self._backends = _Backends(self._link, options)
+
+    # ---- state and events
+
+    @property
+    def state(self) -> EngineState:
+        """Current state."""
+        return self._outbox.state
+
+    @property
+    def status(self) -> EngineStatus:
+        """Current activity and its progress."""
+        return self._outbox.state.status
 
     @property
     def is_alive(self) -> bool:
         """Whether the thread runs."""
-        return self.host.is_alive
+        return self._worker.is_alive
+
+    @property
+    def written(self) -> WrittenReply:
+        """Tokens and text of the running reply so far."""
+        running = self._outbox.running
+        if running is None:
+            return nothing_written()
+        return running.written()
+
+    def has_events(self) -> bool:
+        """Return whether there are events to drain."""
+        self.inbox.idle_work.drop_again()
+        return self._outbox.arrived.is_set()
+
+    def wait_for_event(self, patience_s: float) -> None:
+        """Wait until there is an event, but at most ``patience_s`` seconds."""
+        self._outbox.arrived.wait(patience_s)
+
+    def drain(self) -> list[events.Event]:
+        """Remove all events and return them in order, with adjacent pieces of text joined."""
+        self.inbox.idle_work.drop_again()
+        return self._outbox.drain()
+
+    # ---- the thread
 
     def start(self) -> None:
-        """Start the thread; call it after the first frame."""
-        self.host.start()
+        """Start the thread; call this after the first frame."""
+        self._worker.start()
 
-    # ---- what the user waits for
+    def cancel(self) -> None:
+        """Stop the running request, or the next one if none runs."""
+        self.inbox.stop_requested.set()
+        running = self._outbox.running
+        if running is not None:
+            running.work.cancel()
 
-    def reply(self, request: Request) -> bool:
-        """Answer a request."""
-        return self._ask(lambda backend: backend.reply(request), self._turn_failed)
+    def close(self, patience_s: float = CLOSE_PATIENCE_S, flush_s: float = FLUSH_S) -> bool:
+        """Cancel everything and end the thread.
+
+        Returns:
+            False if the thread has not ended, as when it compiles; it dies with the process.
+        """
+        self.inbox.flush_s = flush_s
+        self.inbox.idle_work.drop()
+        self._worker.close(0.0)
+        self.cancel()
+        return self._worker.close(patience_s)
+
+    def _end(self) -> None:
+        if self._options.tools is not None:
+            self._options.tools.close()
+        self._backends.unload()
+
+    # ---- requests that the user waits for
 
     def open(self, opening: Opening) -> bool:
         """Open a model."""
-        return self._submit(partial(self._open, opening))
+        return self._submit(partial(self._backends.open, opening))
+
+    def reply(self, request: Request) -> bool:
+        """Answer a request."""
+        return self._request(lambda backend: backend.reply(request), self._report_failed_turn)
 
     def read(self, request: Request) -> bool:
-        """Read what is known of a request, whose last message may grow, and keep the state."""
-        return self._ask(lambda backend: backend.read(request), self._reading_failed)
+        """Prefill a request whose last message may grow, and save the state."""
+
+        def report(reason: str, error: BaseException) -> None:
+            self._link.emit(events.ConversationReread(0, 0, 0.0, reason))
+
+        return self._request(lambda backend: backend.read(request), report)
 
     def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> bool:
-        """Run the calls with which the last reply ends; those not allowed are told to the model as
-        refused."""
-        return self._ask(lambda backend: backend.call_tools(calls, allowed), self._turn_failed)
-
-    def tune(self, parts: tuple[str, ...] = THREADS_AND_WEIGHTS) -> bool:
-        """Search for the best thread counts, or other parts of tuning."""
-        return self._ask(lambda backend: backend.tune(parts), self._tuning_failed)
-
-    def use_adapters(self, adapters: tuple[str, ...]) -> bool:
-        """Change the model by these adapters in place of those before."""
-        return self._ask(
-            lambda backend: backend.use_adapters(adapters),
-            lambda reason, error: self.emit(events.AdaptersChanged(adapters, reason)),
+        """Run the tool calls of the last reply; the model learns that the others were refused."""
+        return self._request(
+            lambda backend: backend.call_tools(calls, allowed), self._report_failed_turn
         )
 
-    # ---- what no one waits for
+    def tune(self, parts: tuple[str, ...] = THREADS_AND_WEIGHTS) -> bool:
+        """Search for the best threads, or other parts of tuning."""
 
-    def go_on_with(self, request: Request, state: Path | None = None) -> bool:
-        """Take in another conversation, or a new one."""
+        def report(reason: str, error: BaseException) -> None:
+            self._link.emit(events.TuningEnded(reason))
+
+        return self._request(lambda backend: backend.tune(parts), report)
+
+    def use_adapters(self, adapters: tuple[str, ...]) -> bool:
+        """Replace the adapters of the model."""
+
+        def report(reason: str, error: BaseException) -> None:
+            self._link.emit(events.AdaptersChanged(adapters, reason))
+
+        return self._request(lambda backend: backend.use_adapters(adapters), report)
+
+    # ---- work that the user does not wait for
+
+    def continue_conversation(self, request: Request, state: Path | None = None) -> bool:
+        """Continue another conversation, or begin a new one."""
         work = partial(
-            self._with_open, lambda backend: backend.go_on_with(request, state), self._turn_failed
+            self._backends.call,
+            lambda backend: backend.continue_conversation(request, state),
+            self._report_failed_turn,
         )
         return self._submit(work, is_stoppable=False)
 
     def examine(self, answer: Future[Any]) -> bool:
         """Measure the machine for the doctor; the open model stays as it is."""
-        return self._submit(lambda: self._local_backend().examine(answer), is_stoppable=False)
+        return self._submit(lambda: self._backends.local().examine(answer), is_stoppable=False)
 
     def measure_bandwidth(self) -> bool:
-        """Find out how fast memory can be read, if nothing else is to be done."""
-        return self._submit(
-            partial(self._unasked, lambda backend: backend.measure_bandwidth()), is_stoppable=False
-        )
+        """Measure how fast memory can be read, if the engine has nothing else to do."""
+        work = partial(self._backends.call_quietly, lambda backend: backend.measure_bandwidth())
+        return self._submit(work, is_stoppable=False)
 
     def weigh(self, request: Request, draft: str) -> bool:
-        """Say what a request would cost whose text is a ``draft``."""
-        work = partial(self._unasked, lambda backend: backend.weigh(request, draft))
-        # The other half of the line is for what is asked.
-        return self._submit(work, is_stoppable=False, most=QUEUE_LENGTH // 2)
+        """Report the cost of a request that has ``draft`` as its text."""
+        work = partial(self._backends.call_quietly, lambda backend: backend.weigh(request, draft))
+        # The other half of the queue is for requests that the user waits for.
+        return self._submit(work, is_stoppable=False, limit=QUEUE_LENGTH // 2)
 
     def read_ahead(
         self, request: Request, draft: str, is_read: bool, is_settled: bool = False
     ) -> bool:
-        """Count the tokens of a ``draft``, the request's last message, and read it while nothing is
-        asked."""
+        """Count the tokens of ``draft``, the last message of the request, and prefill it while
+        idle."""
         return self._submit_idle(
             lambda backend: backend.read_ahead(request, draft, is_read, is_settled)
         )
 
-    def read_document(self, wanted: DocumentToRead) -> bool:
-        """Say how much of a document is saved, and read the rest while nothing is asked."""
-        return self._submit_idle(lambda backend: backend.read_document(wanted))
+    def read_document(self, document: DocumentToRead) -> bool:
+        """Report how much of a document is saved, and prefill the rest while idle."""
+        return self._submit_idle(lambda backend: backend.read_document(document))
 
     def write_title(self, request: Request, conversation_id: str) -> bool:
-        """Write a title for a conversation while nothing else is asked."""
+        """Write a title for a conversation while idle."""
         return self._submit_idle(lambda backend: backend.write_title(request, conversation_id))
 
-    def cancel(self) -> None:
-        """Stop what runs, or the next one if it has not begun: a turn, a sweep, opening a model,
-        reading for it."""
-        self.cancelled.set()
-        if (work := self.work) is not None:
-            work.cancel()
+    def request_threads(self, threads: ThreadsInUse) -> None:
+        """Use and remember other threads, from the next token on if a reply is being written."""
+        self.inbox.requested_threads.append(threads)
+        self.inbox.idle_work.drop()
+        self._worker.wake()
 
     def glance_at(self, path: Path) -> Future[object]:
-        """Find out whether a path leads to a model file; the future's exception says why it does
+        """Check whether a path leads to a model file; the future raises the reason if it does
         not."""
         return in_background(partial(self._options.glance_at_model, path), "glance")
 
-    def request_threads(self, wanted: ThreadsInUse) -> None:
-        """Use and remember other threads: from the next token on if a reply is running, else at
-        once."""
-        self.requested_threads.append(wanted)
-        self.idle_work.drop()
-        self.host.wake()
+    # ---- submitting
 
-    def close(self, patience_s: float = CLOSE_PATIENCE_S, flush_s: float = FLUSH_S) -> bool:
-        """Cancel and end the thread; False if it has not ended, as one that compiles, which dies
-        with the process."""
-        self.patience_s = flush_s
-        self.idle_work.drop()
-        self.host.close(0.0)
-        self.cancel()
-        return self.host.close(patience_s)
-
-    # ---- into the line
-
-    def _ask(self, call: BackendCall, on_error: OnError) -> bool:
-        return self._submit(partial(self._with_open, call, on_error))
+    def _request(self, call: BackendCall, on_error: OnError) -> bool:
+        return self._submit(partial(self._backends.call, call, on_error))
 
     def _submit(
-        self, work: Callable[[], object], is_stoppable: bool = True, most: int | None = None
+        self, work: Callable[[], object], is_stoppable: bool = True, limit: int | None = None
     ) -> bool:
-        """Put work into the line, which ends idle work; a stop from before does not concern what is
-        stoppable."""
-        self.idle_work.drop()
+        """Queue work and end idle work.
+
+        Args:
+            is_stoppable: whether the user can stop the work; an earlier stop does not apply to it.
+        """
+        self.inbox.idle_work.drop()
         if is_stoppable:
-            self.cancelled.clear()
+            self.inbox.stop_requested.clear()
         try:
-            self.host.submit(work, limit=most)
+            self._worker.submit(work, limit=limit)
         except QueueFullError:
             return False
         return True
 
     def _submit_idle(self, call: BackendCall) -> bool:
-        """Do work while nothing is asked, one at a time; it is dropped by anything else."""
-        is_free = self.status.activity is Activity.READY and not self.host.has_other_work
-        if not is_free or not self.idle_work.begin():
+        """Queue work that anything else ends, one piece at a time."""
+        is_idle = self.status.activity is Activity.READY and not self._worker.has_other_work
+        if not is_idle or not self.inbox.idle_work.begin():
             return False
-        self.host.submit(partial(self._idly, call))
+        self._worker.submit(partial(self._do_idle_work, call))
         return True
 
-    # ---- the engine's thread: whatever work raises becomes an event, since the thread must outlive
-    # any bug
+    # ---- in the engine thread
 
-    def _with_open(self, call: BackendCall, on_error: OnError) -> None:
+    def _do_idle_work(self, call: BackendCall) -> None:
         try:
-            call(self._at_work or self._local_backend())
-        except BaseException as error:
-            on_error(events.reason_of(error), error)
-
-    def _unasked(self, call: BackendCall) -> None:
-        """No one has asked for anything yet: what is wrong is said when the message is sent."""
-        if self._at_work is not None and self._at_work.is_open:
-            self._with_open(call, lambda reason, error: None)
-
-    def _idly(self, call: BackendCall) -> None:
-        try:
-            self._unasked(call)
+            self._backends.call_quietly(call)
         finally:
-            self.idle_work.end()
+            self.inbox.idle_work.end()
 
-    def _turn_failed(self, reason: str, error: BaseException) -> None:
-        (self._at_work or self._local_backend()).settle()
-        self.emit(events.GenerationFailed(reason, error=error))
+    def _report_failed_turn(self, reason: str, error: BaseException) -> None:
+        self._backends.current().settle()
+        self._link.emit(events.GenerationFailed(reason, error=error))
 
-    def _reading_failed(self, reason: str, error: BaseException) -> None:
-        self.emit(events.ConversationReread(0, 0, 0.0, reason))
 
-    def _tuning_failed(self, reason: str, error: BaseException) -> None:
-        self.emit(events.TuningEnded(reason))
+class _Backends:
+    """The backends and which of them has the open model. Only the engine thread uses them.
 
-    def _open(self, opening: Opening) -> None:
-        before = self._at_work
-        backend = None
-        try:
-            backend = self._backend_for(opening)
-            if before is not None and before.is_open:
-                meter = self.status.meter
-                try:
-                    backend.look_at(opening.place)
-                except Exception as error:
-                    before.settle(meter)
-                    self.emit(events.ModelKept(events.reason_of(error), is_open=True))
-                    return
-                if before is not backend:
-                    before.unload()
-            self._at_work = backend
-            backend.open(opening)
-        except BaseException as error:
-            (backend or self._at_work or self._local_backend()).unload()
-            self.emit(events.ModelFailed(events.reason_of(error), error))
+    Exceptions become events: the thread must survive every bug.
+    """
 
-    def _backend_for(self, opening: Opening) -> Backend:
-        if isinstance(opening.place, Path):
-            return self._local_backend()
-        if self._options.remote is None:
-            raise Refusal("models of servers cannot be used here")
-        if self._remote is None:
-            self._remote = self._options.remote(self, self._options)
-        return self._remote
+    def __init__(self, link: EngineLink, options: ChatOptions) -> None:
+        self._link = link
+        self._options = options
+        self._local: LocalBackend | None = None
+        self._remote: Backend | None = None
+        self._current: Backend | None = None
+        """Backend of the model opened last; None before the first."""
 
-    def _local_backend(self) -> LocalBackend:
+    def current(self) -> Backend:
+        """Return the backend of the model opened last, or the local one."""
+        return self._current or self.local()
+
+    def local(self) -> LocalBackend:
+        """Return the engine of this machine."""
         if self._local is None:
             from app.backend.local.backend import LocalBackend
 
-            self._local = LocalBackend(self, self._options)
+            self._local = LocalBackend(self._link, self._options)
         return self._local
 
-    def _end(self) -> None:
-        if self._options.tools is not None:
-            self._options.tools.close()
-        if self._at_work is not None:
-            self._at_work.unload()
+    def call(self, call: BackendCall, on_error: OnError) -> None:
+        """Let the current backend do work."""
+        try:
+            call(self.current())
+        except BaseException as error:
+            on_error(events.reason_of(error), error)
+
+    def call_quietly(self, call: BackendCall) -> None:
+        """Do work that nobody requested, if a model is open.
+
+        Errors are not reported: they will be when the message is sent.
+        """
+        if self._current is not None and self._current.is_open:
+            self.call(call, lambda reason, error: None)
+
+    def open(self, opening: Opening) -> None:
+        """Open a model; the previous one stays open if the new one cannot be used."""
+        previous = self._current
+        backend = None
+        try:
+            backend = self._backend_for(opening)
+            if previous is not None and previous.is_open:
+                meter = self._link.status.meter
+                try:
+                    backend.look_at(opening.place)
+                except Exception as error:
+                    previous.settle(meter)
+                    self._link.emit(events.ModelKept(events.reason_of(error), is_open=True))
+                    return
+                if previous is not backend:
+                    previous.unload()
+            self._current = backend
+            backend.open(opening)
+        except BaseException as error:
+            (backend or self.current()).unload()
+            self._link.emit(events.ModelFailed(events.reason_of(error), error))
+
+    def unload(self) -> None:
+        """Close the open model, if there is one."""
+        if self._current is not None:
+            self._current.unload()
+
+    def _backend_for(self, opening: Opening) -> Backend:
+        if isinstance(opening.place, Path):
+            return self.local()
+        if self._options.remote is None:
+            raise Refusal("models of servers cannot be used here")
+        if self._remote is None:
+            self._remote = self._options.remote(self._link, self._options)
+        return self._remote

@@ -32,7 +32,7 @@ from app.session.events import MemoryMeasured
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
-    from app.backend.engine_state import Wire
+    from app.backend.engine_link import EngineLink
     from engine import Model, Session
 
 PROFILE_PERIOD_S = 1.0
@@ -47,13 +47,13 @@ class EngineMeasures:
 
     def __init__(
         self,
-        wire: Wire,
+        link: EngineLink,
         history: ReplyHistory,
         model: Model,
         session: Session,
         conditions: ConditionsWatch,
     ) -> None:
-        self._wire = wire
+        self._link = link
         self._history = history
         self._model = model
         self._session = session
@@ -73,12 +73,14 @@ class EngineMeasures:
         )
         earlier = history.earlier(history_key(identity, model.threads))
         known = history.rates(rates_key(model.threads)).get(READ_GBPS)
-        wire.figures = EngineFigures(
-            facts,
-            earlier=earlier,
-            threads=model.threads,
-            weights_mode=model.weights_mode,
-            read_gbps={model.threads: known} if known else {},
+        link.update(
+            figures=EngineFigures(
+                facts,
+                earlier=earlier,
+                threads=model.threads,
+                weights_mode=model.weights_mode,
+                read_gbps={model.threads: known} if known else {},
+            )
         )
 
     def usual_prefill_tps(self) -> float | None:
@@ -92,12 +94,12 @@ class EngineMeasures:
     def note_weights(self) -> None:
         """The weights lie elsewhere in memory now: later replies are compared with others of that
         kind."""
-        facts = self._wire.figures.facts
+        facts = self._link.state.figures.facts
         if facts is not None:
             moved = replace(
                 facts, identity=_identity(self._model), weights_mode=self._model.weights_mode
             )
-            self._wire.figures = replace(self._wire.figures, facts=moved)
+            self._link.update(figures=replace(self._link.state.figures, facts=moved))
 
     @contextmanager
     def of_reply(self, meter: ReplyMeter, asked_s: float | None) -> Iterator[None]:
@@ -107,12 +109,14 @@ class EngineMeasures:
         self._meter = meter
         self._next_profile_s = meter.started_s
         key = history_key(_identity(model), model.threads)
-        self._wire.figures = replace(
-            self._wire.figures,
-            faults=FaultLog(),
-            earlier=self._history.earlier(key),
-            threads=model.threads,
-            weights_mode=model.weights_mode,
+        self._link.update(
+            figures=replace(
+                self._link.state.figures,
+                faults=FaultLog(),
+                earlier=self._history.earlier(key),
+                threads=model.threads,
+                weights_mode=model.weights_mode,
+            )
         )
         self._conditions.begin()
         self._session.start_profile()
@@ -120,8 +124,8 @@ class EngineMeasures:
             yield
         finally:
             is_quiet = self._conditions.end().is_quiet
-            ended_s = self._wire.now_s()
-            self._wire.figures.faults.note(meter.tokens)
+            ended_s = self._link.now_s()
+            self._link.state.figures.faults.note(meter.tokens)
             self._show_profile(meter)
             self._session.end_profile()
             self._meter = None
@@ -129,8 +133,8 @@ class EngineMeasures:
                 asked_s = meter.started_s
             else:
                 asked_s = min(asked_s, meter.started_s)
-            spent = time_spent(meter, self._wire.figures, asked_s, ended_s)
-            self._wire.figures = replace(self._wire.figures, last_reply=spent)
+            spent = time_spent(meter, self._link.state.figures, asked_s, ended_s)
+            self._link.update(figures=replace(self._link.state.figures, last_reply=spent))
             is_one_setting = key == history_key(_identity(model), model.threads)
             if is_one_setting and meter.finish_reason != "error":
                 first_s = meter.first_token_s or 0.0
@@ -146,9 +150,9 @@ class EngineMeasures:
     def note_progress(self) -> None:
         """Some of the prompt was read, or tokens came."""
         assert self._meter is not None
-        self._wire.figures.faults.note(self._meter.tokens)
-        if self._wire.is_watched and self._wire.now_s() >= self._next_profile_s:
-            self._next_profile_s = self._wire.now_s() + PROFILE_PERIOD_S
+        self._link.state.figures.faults.note(self._meter.tokens)
+        if self._link.inbox.is_watched and self._link.now_s() >= self._next_profile_s:
+            self._next_profile_s = self._link.now_s() + PROFILE_PERIOD_S
             self._show_profile(self._meter)
 
     def _show_profile(self, meter: ReplyMeter) -> None:
@@ -158,10 +162,12 @@ class EngineMeasures:
             found.get(plan, [])
             for plan in ("small batch", "small batch last", "block", "block last")
         ]
-        self._wire.figures = replace(
-            self._wire.figures,
-            decode_phases=phase_costs([decode], decode[0].n_runs if decode else 0),
-            prompt_phases=phase_costs(prompt, meter.read_tokens),
+        self._link.update(
+            figures=replace(
+                self._link.state.figures,
+                decode_phases=phase_costs([decode], decode[0].n_runs if decode else 0),
+                prompt_phases=phase_costs(prompt, meter.read_tokens),
+            )
         )
 
     def measure_bandwidth(self, is_unwanted: Callable[[], bool]) -> MemoryMeasured | None:
@@ -179,8 +185,11 @@ class EngineMeasures:
         is_quiet = self._conditions.end().is_quiet
         known = self._history.remember_rates(rates_key(threads), {READ_GBPS: gbps}, is_quiet)
         if best := known.get(READ_GBPS):
-            self._wire.figures = replace(
-                self._wire.figures, read_gbps={**self._wire.figures.read_gbps, threads: best}
+            self._link.update(
+                figures=replace(
+                    self._link.state.figures,
+                    read_gbps={**self._link.state.figures.read_gbps, threads: best},
+                )
             )
         return MemoryMeasured(gbps, is_quiet)
 

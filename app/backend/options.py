@@ -14,7 +14,7 @@ from app.program.settings import Settings, built_in_settings
 from app.text.record import record
 
 if TYPE_CHECKING:
-    from app.backend.engine_state import Wire
+    from app.backend.engine_link import EngineLink
     from app.backend.local.saved_states import StateFiles
     from app.backend.protocol import Backend
     from app.forms.choice import FormChoice
@@ -74,5 +74,5 @@ class ChatOptions:
     search for threads (again): tunes the kernels."""
     state_files: Callable[[], StateFiles | None] = lambda: None
     """Called in the engine's thread: how the state of the cache is kept; None keeps none."""
-    remote: Callable[[Wire, ChatOptions], Backend] | None = None
+    remote: Callable[[EngineLink, ChatOptions], Backend] | None = None
     """Called in the engine's thread: makes who talks to servers; None where none are used."""

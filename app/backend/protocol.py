@@ -67,7 +67,7 @@ class Backend(Protocol):
     def reply(self, request: Request) -> None:
         """Answer a request."""
 
-    def go_on_with(self, request: Request, state: Path | None = None) -> None:
+    def continue_conversation(self, request: Request, state: Path | None = None) -> None:
         """Take in another conversation, or a new one; what the cache holds of it is not read
         again."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from app.backend.engine_state import Wire
+from app.backend.engine_link import EngineLink
 from app.backend.local.model import LocalModel
 from app.backend.options import ChatOptions
 from app.backend.status import Activity
@@ -35,8 +35,8 @@ _HAS_FORM = "answers come without tools: they follow a schema (/schema off ends 
 class EngineTools:
     """Uses the tools of the options, if there are any."""
 
-    def __init__(self, wire: Wire, options: ChatOptions) -> None:
-        self._wire = wire
+    def __init__(self, link: EngineLink, options: ChatOptions) -> None:
+        self._link = link
         self._box = options.tools
         self._form = options.form
         self._told: set[str] = set()
@@ -91,18 +91,18 @@ class EngineTools:
             self._told.discard(_HAS_FORM)
         if not self._box.is_on:
             why_not = ""
-            self._box.start(self._wire.is_stopped, self._tell)  # ends those that run
+            self._box.start(self._link.is_stopped, self._tell)  # ends those that run
         elif not why_not:
             self._show("tool servers")
             try:
-                self._box.start(self._wire.is_stopped, self._tell)
+                self._box.start(self._link.is_stopped, self._tell)
             except StoppedError:
-                self._wire.emit(PromptStopped())
+                self._link.emit(PromptStopped())
                 return None
             offered = self._box.offered
         if why_not and why_not not in self._told:
             self._told.add(why_not)
-            self._wire.emit(ToolsTold(why_not))
+            self._link.emit(ToolsTold(why_not))
         return offered
 
     def splitter(self, local: LocalModel) -> CallSplitter | None:
@@ -133,17 +133,17 @@ class EngineTools:
                     said = self._box.call(call, self._tell)
                 results.append(CallResult(call.name, within(said, room), call.call_id))
         except StoppedError:
-            self._wire.emit(PromptStopped())
+            self._link.emit(PromptStopped())
             return
-        self._wire.emit(ToolsAnswered(tuple(results)))
+        self._link.emit(ToolsAnswered(tuple(results)))
 
     def _show(self, step: str) -> None:
-        self._wire.update(
-            activity=Activity.CALLING, step=step, done=0, total=0, since_s=self._wire.now_s()
+        self._link.update_status(
+            activity=Activity.CALLING, step=step, done=0, total=0, since_s=self._link.now_s()
         )
 
     def _tell(self, line: str) -> None:
-        self._wire.emit(ToolsTold(line, is_fault=True))
+        self._link.emit(ToolsTold(line, is_fault=True))
 
 
 def within_tokens(tokenizer: Tokenizer, text: str, room: int) -> str:

@@ -289,7 +289,7 @@ class LineCommands:
             return
         reply = self._talk.turns.conversation.last_reply
         if reply is None or reply.thinking is None:
-            now = describe_thinking(self._talk.engine_thread.thinking or AUTO)
+            now = describe_thinking(self._talk.engine_thread.inbox.thinking or AUTO)
             raise Refusal(f"there is no thinking in the last reply; {now} ({USAGE_OF_THINK})")
         say_text(reply.thinking.text.strip())
 

@@ -68,7 +68,7 @@ def read(
                 store.delete(begun_id)
         raise
     progress.clear()
-    if trouble := talk.close() or talk.engine_thread.state_trouble:
+    if trouble := talk.close() or talk.engine_thread.state.state_trouble:
         say(f"jalopy read: not kept: {trouble}")
         return exit_codes.IO_ERROR
     return code

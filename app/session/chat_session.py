@@ -232,7 +232,7 @@ class ChatSession:
         self.conversation.add_user(text, folded)
         self.journal.save_question(self.conversation, is_replacing=False)
         self._wait_for_disk()
-        self._engine_thread.state_path = self.journal.state_path
+        self._engine_thread.inbox.state_path = self.journal.state_path
         request = Request(self.conversation.said())
         return self._start(Phase.REREADING, lambda: self._engine_thread.read(request))
 
@@ -315,7 +315,7 @@ class ChatSession:
         self.conversation = Conversation(system or None, adapters=self.conversation.adapters)
         self.journal.begin()
         self._save_queue()
-        self._engine_thread.state_path = None
+        self._engine_thread.inbox.state_path = None
 
     def _leave_conversation(self, conversation: Conversation | None = None) -> None:
         """Let the next conversation have the queue."""
@@ -324,9 +324,11 @@ class ChatSession:
         self.unsent_texts = []
 
     def _submit_conversation(self) -> None:
-        self._engine_thread.state_path = self.journal.state_path
+        self._engine_thread.inbox.state_path = self.journal.state_path
         if self.model is not None:
-            self._engine_thread.go_on_with(self.answered_request(), self.journal.state_path)
+            self._engine_thread.continue_conversation(
+                self.answered_request(), self.journal.state_path
+            )
 
     # ---- what a conversation contains
 
@@ -538,7 +540,7 @@ class ChatSession:
         self._running = running
         self.journal.save_question(self.conversation, running.replaced is not None)
         self._wait_for_disk()
-        self._engine_thread.state_path = self.journal.state_path
+        self._engine_thread.inbox.state_path = self.journal.state_path
         request = Request(
             self.conversation.said(),
             running.continuation,
@@ -557,13 +559,13 @@ class ChatSession:
         """Save the running reply as far as it is written."""
         if not self.is_loading:
             # A new conversation gets its path only when it is saved.
-            self._engine_thread.state_path = self.journal.state_path
+            self._engine_thread.inbox.state_path = self.journal.state_path
         running = self._running
         if running is None or not self.is_answering:
             return
         reply = running.saved_reply
         if reply.text or reply.thought:
-            ids, raw = self._engine_thread.written()
+            ids, raw = self._engine_thread.written
             partial = PartialReply(reply.text, reply.thought, ids, raw, running.is_edited)
             self.journal.flush(self.conversation, partial)
 

@@ -156,7 +156,7 @@ def wanted_threads(
 ) -> ThreadsInUse | str:
     """Return the threads that ``/threads`` asks for; without an argument what is in use, and what
     ``finds_best``."""
-    in_use = engine_thread.threads
+    in_use = engine_thread.state.threads
     if turns.model is not None and turns.model.server:
         raise Refusal(f"{turns.model.server} computes, and not threads of this machine")
     if in_use is None:
@@ -193,9 +193,9 @@ def choose_thinking(engine_thread: EngineThread, turns: ChatSession, wanted: str
         raise Refusal(f"'{clean_line(wanted, 20)}' is no way to think ({THINK_USAGE})") from None
     if model is None:
         raise Refusal(NO_MODEL)
-    engine_thread.thinking = str(mode)
+    engine_thread.inbox.thinking = str(mode)
     if engine_thread.generation is not None:
-        engine_thread.generation.advice = engine_thread.advise(mode)
+        engine_thread.generation.advice = engine_thread.state.advise(mode)
     trouble = state.remember_thinking(model_key(model.path), str(mode))
     if model.server and mode.budget_tokens is not None:
         trouble = "a server is only told to think, not how long"

@@ -301,7 +301,7 @@ class HeadlessChat:
         if self._is_stop_wanted:
             self._is_stop_wanted = False
             self.engine_thread.cancel()
-        self.engine_thread.arrived.wait(LOOK_S)
+        self.engine_thread.wait_for_event(LOOK_S)
         self._drain()
         self._watch(self.engine_thread.status)
         if not self.engine_thread.is_alive and not self._came:

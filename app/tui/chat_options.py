@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from app.backend.engine_state import Wire
+from app.backend.engine_link import EngineLink
 from app.backend.local import opening as engine_access
 from app.backend.options import ChatOptions
 from app.backend.protocol import Backend
@@ -103,11 +103,11 @@ def _is_on(wanted: str) -> bool:
 
 
 def _remote_backend(
-    sampling: Callable[[], Mapping[str, float]], wire: Wire, options: ChatOptions
+    sampling: Callable[[], Mapping[str, float]], link: EngineLink, options: ChatOptions
 ) -> Backend:
     from app.backend.remote.backend import RemoteBackend  # imports an HTTP client
 
-    return RemoteBackend(wire, options, sampling)
+    return RemoteBackend(link, options, sampling)
 
 
 def _examine(settings: Settings, *state: Any) -> Any:

@@ -63,7 +63,7 @@ class LiveSettings:
         return True
 
     def _wish_threads(self, key: str, n_threads: int, in_file: Settings) -> bool:
-        in_use = self._engine_thread.threads
+        in_use = self._engine_thread.state.threads
         if in_use is None or n_threads > in_use.most:
             return False
         self.now = taken_from(self.now, key, in_file)

@@ -258,7 +258,8 @@ async def measured(driver: Driver) -> None:
     await driver.pilot.press("f4", "enter")
     await driver.until(
         lambda: (
-            driver.app.engine_thread.tuning is not None and driver.app.engine_thread.tuning.is_over
+            driver.app.engine_thread.state.tuning is not None
+            and driver.app.engine_thread.state.tuning.is_over
         ),
         "measured",
     )

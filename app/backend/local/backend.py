@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.backend.engine_state import Wire
+from app.backend.engine_link import EngineLink
 from app.backend.local import opening as access
 from app.backend.local.context_room import NoRoomError
 from app.backend.local.earlier_texts import EarlierTexts
@@ -67,8 +67,8 @@ class LoadedModel:
 class LocalBackend:
     """Opens models and computes with them; every method as of ``Backend``."""
 
-    def __init__(self, wire: Wire, options: ChatOptions) -> None:
-        self._wire = wire
+    def __init__(self, link: EngineLink, options: ChatOptions) -> None:
+        self._link = link
         self._options = options
         self._opened: LoadedModel | None = None
         self._prefill_tps = 0.0
@@ -77,7 +77,7 @@ class LocalBackend:
         """A new model, which may be stopped; the one from before, if it is wanted back, is not."""
         self._history = options.open_history()
         self._state_files = options.state_files()
-        self._tools = EngineTools(wire, options)
+        self._tools = EngineTools(link, options)
 
     @property
     def is_open(self) -> bool:
@@ -105,15 +105,15 @@ class LocalBackend:
     def write_title(self, request: Request, conversation_id: str) -> None:
         """Write a title."""
         local = self._model().local
-        meter = self._wire.status.meter
+        meter = self._link.status.meter
         local.hold(request.said)
         if meter is not None:
             decode_tps = meter.decode_tps
         else:
             decode_tps = 0.0
-        title = write_title(self._wire, local.session, local.chat, self._prefill_tps, decode_tps)
+        title = write_title(self._link, local.session, local.chat, self._prefill_tps, decode_tps)
         if title:
-            self._wire.emit(events.TitleWritten(conversation_id, title))
+            self._link.emit(events.TitleWritten(conversation_id, title))
 
     def tune(self, parts: tuple[str, ...]) -> None:
         """Search for the best threads."""
@@ -131,7 +131,7 @@ class LocalBackend:
     @contextmanager
     def _last_figures(self) -> Iterator[None]:
         """Let the last reply's figures stay after other work."""
-        meter = self._wire.status.meter
+        meter = self._link.status.meter
         try:
             yield
         finally:
@@ -156,21 +156,21 @@ class LocalBackend:
             opened = self._open(opening.place, request.adapters)
         except BaseException as error:
             self._is_opening_new = False
-            if before is None or self._wire.host.is_closing:
+            if before is None or self._link.inbox.is_closing:
                 raise
-            self._wire.cancelled.clear()
-            self._wire.emit(events.ModelKept(reason_of(error), is_open=False))
+            self._link.inbox.stop_requested.clear()
+            self._link.emit(events.ModelKept(reason_of(error), is_open=False))
             opened = self._open(before, opening.request.adapters)
             request = opening.request
         self._is_opening_new = False
         if opened.tuning.doubt and not self._has_doubted:  # once is enough
             self._has_doubted = True
-            self._wire.emit(events.TuningDoubted(opened.tuning.doubt))
+            self._link.emit(events.TuningDoubted(opened.tuning.doubt))
         if opening.rereads and request.n_turns:
             opened.states.leave()
             self._read(opened, partial(self._take_up, opened, request), opening.state)
         else:
-            self.go_on_with(request, opening.state)
+            self.continue_conversation(request, opening.state)
 
     def look_at(self, place: ModelPlace) -> None:
         """Look at a file while a model is open.
@@ -180,7 +180,7 @@ class LocalBackend:
         assert isinstance(place, Path)
         self._set_status(
             EngineStatus(
-                Activity.LOADING, clean_line(place.name, 40), meter=self._wire.status.meter
+                Activity.LOADING, clean_line(place.name, 40), meter=self._link.status.meter
             )
         )
         self._options.check_model(place)
@@ -188,9 +188,9 @@ class LocalBackend:
 
     def measure_bandwidth(self) -> None:
         """Find out how fast memory can be read."""
-        measured = self._model().measures.measure_bandwidth(self._wire.is_wanted)
+        measured = self._model().measures.measure_bandwidth(self._link.has_other_work)
         if measured is not None:
-            self._wire.emit(measured)
+            self._link.emit(measured)
 
     def _open(self, path: Path, adapters: tuple[str, ...]) -> LoadedModel:
         self.unload()
@@ -205,7 +205,7 @@ class LocalBackend:
         garbage.look_through_new()
         self.settle()
         session = opened.local.session
-        self._wire.emit(
+        self._link.emit(
             events.ModelLoaded(
                 name=clean_line(model.name, 60),
                 quantization=clean_line(model.quantization, 12),
@@ -215,7 +215,7 @@ class LocalBackend:
                 weights_bytes=model.weights_bytes,
                 notices=(*model.notices, *filter(None, (news,))),
                 full_name=model.name,
-                thinking=self._wire.thinking,
+                thinking=self._link.inbox.thinking,
                 context_may_grow=session.n_ctx < model.config.context_length,
                 tokens_ratio=tokens_ratio(
                     partial(model.tokenizer.encode, bos=False), model.tokenizer.vocab_size
@@ -225,29 +225,32 @@ class LocalBackend:
         return opened
 
     def _begin(self, path: Path, model: Model, adapters: tuple[str, ...]) -> LoadedModel:
-        wire = self._wire
+        link = self._link
         options = self._options
         if adapters:
             access.use_adapters(model, adapters)
         # before the session: it starts a process, which no thread should precede
         chat = model.chat()
         chat.thinking = ThinkingMode.parse(access.recall_thinking(options.settings, path))
-        wire.thinking = str(chat.thinking)
-        chat.tools, wire.advise = self._tools.known(model), partial(advice_of, model.metadata)
+        link.inbox.thinking = str(chat.thinking)
+        chat.tools = self._tools.known(model)
+        link.update(advise=partial(advice_of, model.metadata))
         if options.generation is not None:
-            options.generation.recall(path, wire.advise(chat.thinking))
+            options.generation.recall(path, link.state.advise(chat.thinking))
         n_ctx = options.settings.context_size or options.size_context(model, chat)
         session = model.session(n_ctx, access.kv_type_of(options.settings, model))
         local = LocalModel(model, session, chat, options.settings, options.least_reply_tokens)
         local.adapters = adapters
-        measures = EngineMeasures(wire, self._history, model, session, options.watch_conditions())
-        tuning = EngineTuning(wire, options, model, session, measures.note_weights)
-        states = SavedStates(wire, self._state_files, model, session, wire.is_wanted)
-        ahead = ReadAhead(wire, local, states)
-        earlier = EarlierTexts(wire, options.settings, model.tokenizer, session, wire.is_wanted)
+        measures = EngineMeasures(link, self._history, model, session, options.watch_conditions())
+        tuning = EngineTuning(link, options, model, session, measures.note_weights)
+        states = SavedStates(link, self._state_files, model, session, link.has_other_work)
+        ahead = ReadAhead(link, local, states)
+        earlier = EarlierTexts(
+            link, options.settings, model.tokenizer, session, link.has_other_work
+        )
         return LoadedModel(path, local, measures, tuning, states, ahead, earlier)
 
-    def go_on_with(self, request: Request, state: Path | None = None) -> None:
+    def continue_conversation(self, request: Request, state: Path | None = None) -> None:
         """Take in a conversation; what of it is not in the cache is read with what is asked
         next."""
         opened = self._model()
@@ -256,7 +259,7 @@ class LocalBackend:
         if request.n_turns:
             taken_up = self._taken_up(opened, request, state)
             self.settle()
-            self._wire.emit(taken_up)
+            self._link.emit(taken_up)
         else:
             opened.local.hold(request.said)
             opened.local.note_size(0)
@@ -270,8 +273,8 @@ class LocalBackend:
     def use_adapters(self, adapters: tuple[str, ...]) -> None:
         """Change the model by these adapters in place of those before."""
         self._adapt(self._model(), adapters)
-        self.settle(self._wire.status.meter)
-        self._wire.emit(events.AdaptersChanged(adapters))
+        self.settle(self._link.status.meter)
+        self._link.emit(events.AdaptersChanged(adapters))
 
     def _adapt(self, opened: LoadedModel, adapters: tuple[str, ...]) -> None:
         """Let adapters change the model, if others do: what it has read is then read again."""
@@ -333,10 +336,10 @@ class LocalBackend:
             self._prefill_tps = newly_read / done.read_s
         opened.states.note_progress()
         self.settle()
-        self._wire.emit(done)
+        self._link.emit(done)
 
     def _show_progress(self, progress: Any) -> None:
-        if self._wire.host.is_closing:
+        if self._link.inbox.is_closing:
             raise Cancelled("closing")
         if self._is_opening_new:
             self._refuse_stopped()
@@ -344,24 +347,24 @@ class LocalBackend:
             activity = Activity.COMPILING
         else:
             activity = Activity.LOADING
-        if self._wire.status.activity is activity:
-            since_s = self._wire.status.since_s
+        if self._link.status.activity is activity:
+            since_s = self._link.status.since_s
         else:
-            since_s = self._wire.now_s()
+            since_s = self._link.now_s()
         step = clean_line(progress.name, 40)
         self._set_status(EngineStatus(activity, step, progress.done, progress.total, since_s))
 
     def _refuse_stopped(self) -> None:
-        if self._wire.cancelled.is_set():
+        if self._link.inbox.stop_requested.is_set():
             raise Cancelled("stopped before the model was open")
 
     def unload(self) -> None:
         """Close the model, if one is open."""
         opened = self._opened
         self._opened = None
-        self._wire.forget_model()
+        self._link.forget_model()
         if opened is not None:
-            opened.states.close(self._wire.patience_s)
+            opened.states.close(self._link.inbox.flush_s)
             opened.local.session.close()
             opened.local.model.close()
         self._set_status(EngineStatus())
@@ -381,7 +384,7 @@ class LocalBackend:
             ):
                 turn = self._prepare(opened, request, len(sessions) == 1)
                 if turn is not None and request.n_answers > 1:
-                    self._wire.emit(events.AnswersBegun(len(sessions), trouble))
+                    self._link.emit(events.AnswersBegun(len(sessions), trouble))
                 if turn is not None and len(sessions) > 1:
                     is_kept = self._answer_together(opened, turn, sessions[1:])
                 elif turn is not None:
@@ -407,7 +410,7 @@ class LocalBackend:
         if has_form:
             local.chat.thinking = ThinkingMode(False)
         else:
-            local.chat.thinking = ThinkingMode.parse(self._wire.thinking)
+            local.chat.thinking = ThinkingMode.parse(self._link.inbox.thinking)
         try:
             prompt = local.prompt_with_room(request)
         except NoRoomError as error:
@@ -426,7 +429,7 @@ class LocalBackend:
         )
         try:
             return LocalTurn(
-                self._wire,
+                self._link,
                 local,
                 prompt,
                 self._options,
@@ -435,15 +438,15 @@ class LocalBackend:
                 None if is_alone else 0,
             )
         except Cancelled:  # while the form of the answer was compiled
-            self._wire.emit(events.PromptStopped())
+            self._link.emit(events.PromptStopped())
             return None
 
     def _refuse(self, request: Request, needed_tokens: int, n_ctx: int) -> None:
         if request.begun is not None:
             reason = "the context is full: there is no room to go on (/new begins again)"
-            self._wire.emit(events.GenerationFailed(reason))
+            self._link.emit(events.GenerationFailed(reason))
         else:
-            self._wire.emit(events.PromptRefused(needed_tokens, n_ctx))
+            self._link.emit(events.PromptRefused(needed_tokens, n_ctx))
 
     def _tell_dropped(self, opened: LoadedModel, prompt: TurnPrompt) -> None:
         ids = prompt.all_ids
@@ -451,7 +454,7 @@ class LocalBackend:
         opened.local.session.shift_towards(ids)
         unread = len(ids) - opened.states.reusable(ids)
         read_s = self._seconds_to_read(unread)
-        self._wire.emit(
+        self._link.emit(
             events.TurnsDropped(prompt.dropped_turns, prompt.dropped_tokens, unread, read_s)
         )
 
@@ -469,7 +472,7 @@ class LocalBackend:
         not count."""
         with (
             opened.measures.of_reply(turn.meter, asked_s),
-            self._wire.running(turn.reply, turn.written),
+            self._link.running(turn.reply, turn.written),
         ):
             is_kept = turn.run()
         if turn.meter.read_tokens >= TELLING_TOKENS or not self._prefill_tps:
@@ -480,12 +483,12 @@ class LocalBackend:
         self, opened: LoadedModel, first: LocalTurn, peers: Sequence[Session]
     ) -> bool:
         """Write several replies; False means that there is none."""
-        how = self._wire, opened.local, first.prompt, self._options, lambda: None, None
+        how = self._link, opened.local, first.prompt, self._options, lambda: None, None
         others = [LocalTurn(*how, at, session) for at, session in enumerate(peers, 1)]
-        answers = Answers([first, *others], self._wire)
-        with self._wire.running(answers, first.written):
+        answers = Answers([first, *others], self._link)
+        with self._link.running(answers, first.written):
             is_kept = answers.run()
-        self._wire.emit(events.AnswersFinished() if is_kept else events.PromptStopped())
+        self._link.emit(events.AnswersFinished() if is_kept else events.PromptStopped())
         return is_kept
 
     def weigh(self, request: Request, draft: str) -> None:
@@ -496,16 +499,16 @@ class LocalBackend:
         kept = opened.states.reusable(ids)
         n_read = len(ids) - kept
         n_dropped = opened.local.session.length - kept
-        self._wire.emit(
+        self._link.emit(
             events.PromptWeighed(draft, kept, n_dropped, n_read, self._seconds_to_read(n_read))
         )
 
     def examine(self, answer: Future[Any]) -> None:
         """Measure the machine for the doctor, and put an ``app.machine.doctor.examine.Examination`` into
         ``answer``."""
-        before = self._wire.status  # the last reply's figures stay
+        before = self._link.status  # the last reply's figures stay
         fulfil(answer, self._measured)  # an error is the doctor's to show, not a reply's
-        self._wire.status = before
+        self._link.update(status=before)
 
     def _measured(self) -> Any:
         assert self._options.examine is not None
@@ -539,4 +542,4 @@ class LocalBackend:
                 turn_starts=local.turn_starts,
                 context_used=local.n_tokens,
             )
-        self._wire.status = status
+        self._link.update(status=status)

@@ -15,7 +15,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from app.backend.local.saved_states import StatePlace
+from app.backend.local.saved_states import StateLocation
 from app.program import paths
 from app.program.settings import Settings
 from app.program.small_file import read_bounded, replace_file
@@ -40,7 +40,7 @@ class EarlierTexts:
 
     def __init__(
         self,
-        place: StatePlace,
+        place: StateLocation,
         settings: Settings,
         tokenizer: Any,
         session: Session,

@@ -21,7 +21,7 @@ from app.text.figures import count
 from engine.errors import Cancelled
 
 if TYPE_CHECKING:
-    from app.backend.engine_state import Wire
+    from app.backend.engine_link import EngineLink
     from app.backend.local.model import LocalModel
     from app.backend.local.saved_states import SavedStates
     from app.backend.protocol import DocumentToRead
@@ -39,8 +39,8 @@ alone."""
 class ReadAhead:
     """Counts and reads for one open model."""
 
-    def __init__(self, wire: Wire, local: LocalModel, states: SavedStates) -> None:
-        self._wire = wire
+    def __init__(self, link: EngineLink, local: LocalModel, states: SavedStates) -> None:
+        self._link = link
         self._local = local
         self._session = local.session
         self._states = states
@@ -64,9 +64,9 @@ class ReadAhead:
                 session.truncate(self._settled_tokens)
             return
         is_slow = len(text) >= self._slow_chars and not is_settled
-        if is_slow or self._wire.idle_work.is_dropped:
+        if is_slow or self._link.inbox.idle_work.is_dropped:
             return
-        started_s = self._wire.now_s()
+        started_s = self._link.now_s()
         self._local.hold(before)
         n_messages = len(chat.messages)
         ids = chat.add_user(text)
@@ -75,11 +75,15 @@ class ReadAhead:
         # would pay for that.
         is_first = self._is_first
         self._is_first = False
-        if self._wire.now_s() - started_s > MAX_COUNT_S and not is_first and not is_settled:
+        if self._link.now_s() - started_s > MAX_COUNT_S and not is_first and not is_settled:
             self._slow_chars = len(text)
         self._report(draft, ids)
         is_slow = len(text) >= self._slow_chars and not is_settled
-        if reads and len(ids) < session.n_ctx and not (is_slow or self._wire.idle_work.is_dropped):
+        if (
+            reads
+            and len(ids) < session.n_ctx
+            and not (is_slow or self._link.inbox.idle_work.is_dropped)
+        ):
             opening = chat.opening_ids(text)
             if is_settled:
                 self._states.bring_back(opening)
@@ -91,19 +95,19 @@ class ReadAhead:
         if session.has_lost(opening):
             return
         shared = session.reusable([*opening, -1])
-        if len(opening) - shared < MIN_TOKENS or self._wire.idle_work.is_dropped:
+        if len(opening) - shared < MIN_TOKENS or self._link.inbox.idle_work.is_dropped:
             return
         self._settled_tokens = min(self._settled_tokens, shared)
-        self._wire.update(activity=Activity.READING_AHEAD)
+        self._link.update_status(activity=Activity.READING_AHEAD)
         try:
-            done = self._wire.idle_work.prefill(session, opening)
+            done = self._link.inbox.idle_work.prefill(session, opening)
             self._report(given, ids, *((done.fed, done.seconds) if done is not None else ()))
         finally:
-            self._wire.update(activity=Activity.READY)
+            self._link.update_status(activity=Activity.READY)
 
     def read_document(self, wanted: DocumentToRead) -> None:
         """Say how much is saved of a document, and read the rest if that is wanted."""
-        wire = self._wire
+        link = self._link
         states = self._states
         *before, last = wanted.request().said
         with self._local.aside():
@@ -117,18 +121,18 @@ class ReadAhead:
         fits = len(ids) + MIN_REPLY_TOKENS <= self._session.n_ctx
 
         def tell(n_saved_now: int) -> None:
-            wire.emit(replace(told, saved_tokens=max(n_saved, n_saved_now)))
+            link.emit(replace(told, saved_tokens=max(n_saved, n_saved_now)))
 
-        if wanted.is_read and fits and not told.is_whole and not wire.idle_work.is_dropped:
-            wire.update(activity=Activity.READING_AHEAD)
+        if wanted.is_read and fits and not told.is_whole and not link.inbox.idle_work.is_dropped:
+            link.update_status(activity=Activity.READING_AHEAD)
             try:
-                trouble = states.read_apart(ids, wanted.state, wire.idle_work, tell)
+                trouble = states.read_apart(ids, wanted.state, link.inbox.idle_work, tell)
                 n_saved = states.n_saved(ids)
             finally:
-                wire.update(activity=Activity.READY)
-        is_broken_off = wire.idle_work.is_dropped
+                link.update_status(activity=Activity.READY)
+        is_broken_off = link.inbox.idle_work.is_dropped
         files = states.files_of(ids)
-        wire.emit(
+        link.emit(
             replace(
                 told,
                 saved_tokens=n_saved,
@@ -143,7 +147,7 @@ class ReadAhead:
     ) -> None:
         shared = self._session.reusable(ids)
         kept = min(shared, self._settled_tokens)
-        self._wire.emit(PromptCounted(given, len(ids) - kept, shared - kept, read_tokens, read_s))
+        self._link.emit(PromptCounted(given, len(ids) - kept, shared - kept, read_tokens, read_s))
 
     def reread(self, ids: list[int], state: Path | None = None) -> ConversationReread:
         """Read what a conversation's next prompt will begin with, with progress, until done or
@@ -154,7 +158,7 @@ class ReadAhead:
                 nothing is read.
             state: as of ``SavedStates.bring_back``.
         """
-        wire = self._wire
+        link = self._link
         session = self._session
         # this model may have had the conversation before
         back = self._states.bring_back(ids, state)
@@ -166,20 +170,20 @@ class ReadAhead:
                 f"{session.n_ctx:,}"
             )
             return replace(done, trouble=f"{sizes}: the oldest turns go with the next message")
-        meter = ReplyMeter(len(ids), wire.now_s)
+        meter = ReplyMeter(len(ids), link.now_s)
         unread = len(ids) - n_ready
 
         def note_progress(done: int, total: int) -> None:
-            if wire.cancelled.is_set():
+            if link.inbox.stop_requested.is_set():
                 session.cancel()
             self._states.note_progress()
             meter.note_read(done)
-            wire.step(done=done, total=total, context_used=session.length)
+            link.step(done=done, total=total, context_used=session.length)
 
-        wire.step(activity=Activity.READING, since_s=meter.started_s, meter=meter, total=unread)
-        with suppress(Cancelled), wire.running(session):
-            if unread and not wire.cancelled.is_set():
+        link.step(activity=Activity.READING, since_s=meter.started_s, meter=meter, total=unread)
+        with suppress(Cancelled), link.running(session):
+            if unread and not link.inbox.stop_requested.is_set():
                 session.prefill(ids, on_progress=note_progress)
         return replace(
-            done, read_tokens=min(session.length, len(ids)), read_s=wire.now_s() - meter.started_s
+            done, read_tokens=min(session.length, len(ids)), read_s=link.now_s() - meter.started_s
         )

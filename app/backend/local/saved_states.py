@@ -16,7 +16,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from app.backend.engine_state import FLUSH_S, IdleWork
+from app.backend.engine_inbox import FLUSH_S, IdleWork
 from app.conversations.state_files import SegmentRecorder, save_model_name
 from app.program import paths
 from app.program.refusals import exit_code_of, log_without_text
@@ -37,13 +37,15 @@ _MOST_FLUSHES = 600
 """A document is saved in steps, between which a question comes first."""
 
 
-class StatePlace(Protocol):
-    """Where the live conversation is."""
+class StateLocation(Protocol):
+    """Place on disk for the states of the live conversation."""
 
-    state_path: Path | None
-    """What the names of files about its states begin with; None keeps nothing."""
     state_trouble: str
-    """Why nothing is kept; "" if all is well."""
+    """Reason why the state is not saved; empty if it is."""
+
+    @property
+    def state_path(self) -> Path | None:
+        """Beginning of the paths of the states; None if they are not saved."""
 
 
 @record
@@ -83,7 +85,7 @@ class SavedStates:
 
     def __init__(
         self,
-        place: StatePlace,
+        place: StateLocation,
         files: StateFiles | None,
         model: Any,
         session: Session,

@@ -19,7 +19,7 @@ from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.thought_markers import opened_by
 
 if TYPE_CHECKING:
-    from app.backend.engine_state import Wire
+    from app.backend.engine_link import EngineLink
     from engine import Session
     from engine.prompt.chat_prompt import ChatPrompt
 
@@ -37,7 +37,7 @@ _LEAST_LETTERS = 3
 
 
 def write_title(
-    wire: Wire, session: Session, chat: ChatPrompt, prefill_tps: float, decode_tps: float
+    link: EngineLink, session: Session, chat: ChatPrompt, prefill_tps: float, decode_tps: float
 ) -> str:
     """Return a title for the conversation; "" where none came of it, or something else is wanted
     first.
@@ -55,16 +55,16 @@ def write_title(
         min(prefill_tps, decode_tps) <= 0
         or unread / prefill_tps + MOST_TOKENS / decode_tps > MOST_S
     )
-    if is_slow or wire.idle_work.is_dropped:
+    if is_slow or link.inbox.idle_work.is_dropped:
         return ""
-    ends_s = wire.now_s() + MOST_S
+    ends_s = link.now_s() + MOST_S
 
     def give_way(*_: int) -> None:
-        if wire.idle_work.is_dropped or wire.now_s() > ends_s:
+        if link.inbox.idle_work.is_dropped or link.now_s() > ends_s:
             session.cancel()
 
     text = ""
-    with session.restoring(), wire.idle_work.computing(session) as is_wanted:
+    with session.restoring(), link.inbox.idle_work.computing(session) as is_wanted:
         if not is_wanted:
             return ""
         try:

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.backend.engine_state import QuantizeResult, Wire
+from app.backend.engine_link import EngineLink
+from app.backend.engine_outbox import WrittenReply
 from app.backend.local.model import LocalModel, ReplyPrefix, TurnPrompt
 from app.backend.options import ChatOptions
 from app.backend.reply_text import ReplyEmitter
@@ -70,7 +71,7 @@ class LocalTurn:
 
     def __init__(
         self,
-        wire: Wire,
+        link: EngineLink,
         local: LocalModel,
         prompt: TurnPrompt,
         options: ChatOptions,
@@ -83,7 +84,7 @@ class LocalTurn:
         self._is_alone = at is None
         self.at = at or 0
         self.on_begun: Callable[[], object] = lambda: None
-        self._wire = wire
+        self._link = link
         self._local = local
         self.prompt = prompt
         self._earlier = prompt.earlier or ReplyPrefix((), "", None)
@@ -109,7 +110,7 @@ class LocalTurn:
             (options.generation or options.settings.sampling).max_tokens,
             self._constraint,
             on_prompt_progress=self._show_progress,
-            clock=wire.now_s,
+            clock=link.now_s,
             session=session,
         )
         self.meter = self.reply.meter
@@ -122,7 +123,7 @@ class LocalTurn:
             self._emit, self.meter, prompt.opening, begun, thinking, calls, options.emits_pieces
         )
 
-    def written(self) -> QuantizeResult:
+    def written(self) -> WrittenReply:
         """Tokens and text of the whole reply so far; any thread may ask."""
         return (*self._earlier.ids, *self.reply.ids), self._earlier.text + self.reply.text
 
@@ -177,11 +178,11 @@ class LocalTurn:
         return True
 
     def _emit(self, event: events.Event) -> None:
-        self._wire.emit(event if self._is_alone else events.AnswerTold(self.at, event))
+        self._link.emit(event if self._is_alone else events.AnswerTold(self.at, event))
 
     def _step(self, **changes: Any) -> None:
         if not self.at:  # the first tells how far they are
-            self._wire.step(**changes)
+            self._link.step(**changes)
 
     def _found_calls(self) -> tuple[tuple[ToolCall, ...], int]:
         """Return the calls of a whole reply, each with an id, and where in its text they begin."""
@@ -191,7 +192,7 @@ class LocalTurn:
         return calls, len(self.written()[1]) - self._calls.tail_chars
 
     def _refuse_stopped(self) -> None:
-        if self._wire.is_stopped():
+        if self._link.is_stopped():
             raise Cancelled("stopped while the form of the answer was compiled")
 
     def _show_progress(self, done: int, total: int) -> None:
@@ -229,12 +230,12 @@ class Answers:
     The others begin when the first has read the prompt, which they copy.
 
     Args:
-        wire: takes events of the answers from all threads.
+        link: takes events of the answers from all threads.
     """
 
-    def __init__(self, turns: Sequence[LocalTurn], wire: Wire) -> None:
+    def __init__(self, turns: Sequence[LocalTurn], link: EngineLink) -> None:
         self._turns = turns
-        self._wire = wire
+        self._link = link
         self._kept: set[int] = set()
         self._threads = [
             threading.Thread(
@@ -260,7 +261,7 @@ class Answers:
         for thread in self._threads:
             while thread.is_alive():
                 thread.join(_LOOK_S)
-                self._wire.step()
+                self._link.step()
         return bool(self._kept)
 
     def _begin_others(self) -> None:
@@ -273,6 +274,6 @@ class Answers:
             if turn.run():
                 self._kept.add(turn.at)
         except BaseException as error:  # it is one answer less
-            self._wire.emit(
+            self._link.emit(
                 events.AnswerTold(turn.at, events.GenerationFailed(reason_of(error), error=error))
             )

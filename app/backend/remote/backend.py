@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from app.backend.engine_state import Wire
+from app.backend.engine_link import EngineLink
 from app.backend.local import opening as access
 from app.backend.options import ChatOptions
 from app.backend.protocol import DocumentToRead, Opening
@@ -65,16 +65,16 @@ class RemoteBackend:
 
     def __init__(
         self,
-        wire: Wire,
+        link: EngineLink,
         options: ChatOptions,
         sampling: Callable[[], Mapping[str, float]],
         exchange: Callable[[RemoteModel, str], Exchange] = Exchange,
     ) -> None:
-        self._wire = wire
+        self._link = link
         self._options = options
         self._sampling = sampling
         self._exchange = exchange
-        self._tools = EngineTools(wire, options)
+        self._tools = EngineTools(link, options)
         self._open: _Open | None = None
         self._used_tokens = 0
         self._seen: tuple[ModelPlace, _Open] | None = None
@@ -85,12 +85,12 @@ class RemoteBackend:
         """Whether a server answered."""
         return self._open is not None
 
-    def go_on_with(self, request: Request, state: Path | None = None) -> None:
+    def continue_conversation(self, request: Request, state: Path | None = None) -> None:
         """Nothing was sent of another conversation yet."""
         self._used_tokens = 0
         self.settle()
         if request.n_turns:
-            self._wire.emit(events.ConversationTakenUp(0))
+            self._link.emit(events.ConversationTakenUp(0))
 
     def read(self, request: Request) -> None:
         """A server reads nothing before it is asked."""
@@ -112,7 +112,7 @@ class RemoteBackend:
 
     def tune(self, parts: tuple[str, ...]) -> None:
         """There is nothing to tune."""
-        self._wire.emit(
+        self._link.emit(
             events.TuningEnded(
                 "the model is computed elsewhere, and not by threads of this machine"
             )
@@ -122,15 +122,17 @@ class RemoteBackend:
         """Say that the thread is free."""
         opened = self._open
         if opened is None:
-            self._wire.status = EngineStatus()
+            self._link.update(status=EngineStatus())
             return
         status = EngineStatus(Activity.READY, meter=meter, server=opened.model.host)
-        self._wire.status = replace(status, n_ctx=opened.n_ctx, context_used=self._used_tokens)
+        self._link.update(
+            status=replace(status, n_ctx=opened.n_ctx, context_used=self._used_tokens)
+        )
 
     def unload(self) -> None:
         """Forget the server."""
         self._open = None
-        self._wire.thinking = ""
+        self._link.inbox.thinking = ""
         self.settle()
 
     def look_at(self, place: ModelPlace) -> None:
@@ -139,8 +141,10 @@ class RemoteBackend:
         Raises Refusal or DownloadError: it is not there, or unknown.
         """
         assert isinstance(place, RemoteModel)
-        self._wire.status = EngineStatus(
-            Activity.LOADING, clean_line(place.stem, 40), since_s=self._wire.now_s()
+        self._link.update(
+            status=EngineStatus(
+                Activity.LOADING, clean_line(place.stem, 40), since_s=self._link.now_s()
+            )
         )
         key = find_key(place.host)
         places = [place]
@@ -150,7 +154,7 @@ class RemoteBackend:
         for tried in places:
             exchange = self._exchange(tried, key)
             try:
-                with self._wire.running(exchange):
+                with self._link.running(exchange):
                     found = _chosen(place, models_of(exchange))
                 break
             except DownloadError as error:
@@ -174,13 +178,13 @@ class RemoteBackend:
         place = opened.model
         self._used_tokens = 0
         self.settle()
-        self._wire.thinking = str(
+        self._link.inbox.thinking = str(
             ThinkingMode.parse(access.recall_thinking(self._options.settings, place))
         )
         if self._options.generation is not None:
             self._options.generation.recall(place)
         name = clean_line(place.name, 60)
-        self._wire.emit(
+        self._link.emit(
             events.ModelLoaded(
                 name,
                 "",
@@ -190,12 +194,12 @@ class RemoteBackend:
                 0,
                 _notices(opened),
                 place.name,
-                self._wire.thinking,
+                self._link.inbox.thinking,
                 place.host,
             )
         )
         if opening.keeps and opening.request.n_turns:
-            self._wire.emit(
+            self._link.emit(
                 events.ConversationReread(0, 0, 0.0)
                 if opening.rereads
                 else events.ConversationTakenUp(0)
@@ -207,11 +211,11 @@ class RemoteBackend:
             raise Refusal(
                 "adapters change models of this machine, and a server computes (/lora off)"
             )
-        self._wire.emit(events.AdaptersChanged(()))
+        self._link.emit(events.AdaptersChanged(()))
 
     def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> None:
         """Run calls on this machine."""
-        meter = self._wire.status.meter
+        meter = self._link.status.meter
         if self._open is not None:
             n_ctx = self._open.n_ctx
         else:
@@ -255,10 +259,10 @@ class RemoteBackend:
         exchange = self._exchange(opened.model, opened.key)
         body = {"model": opened.model.name, **body, **self._how()}
         turn = RemoteTurn(
-            self._wire, exchange, path, body, begun, self._options.emits_pieces, tools
+            self._link, exchange, path, body, begun, self._options.emits_pieces, tools
         )
         try:
-            with self._wire.running(exchange, turn.written):
+            with self._link.running(exchange, turn.written):
                 is_answered = turn.run()
             if is_answered and request.plain is None:
                 self._used_tokens = turn.meter.prompt_tokens + turn.meter.tokens
@@ -280,7 +284,7 @@ class RemoteBackend:
     def _thought(self) -> dict[str, Any]:
         """Return the fields that ask for more or less thinking; what is left to the server has
         none."""
-        thinking = ThinkingMode.parse(self._wire.thinking)
+        thinking = ThinkingMode.parse(self._link.inbox.thinking)
         if thinking.level:
             return {"reasoning_effort": thinking.level}
         if thinking.is_on is None:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.backend.engine_state import QuantizeResult, Wire
+from app.backend.engine_link import EngineLink
+from app.backend.engine_outbox import WrittenReply
 from app.backend.remote.calls import CallCollector, written_calls
 from app.backend.remote.exchange import Exchange
 from app.backend.remote.pieces import LENGTH, Delta, Figures
@@ -100,7 +101,7 @@ class RemoteTurn:
 
     def __init__(
         self,
-        wire: Wire,
+        link: EngineLink,
         exchange: Exchange,
         path: str,
         request: Mapping[str, Any],
@@ -108,7 +109,7 @@ class RemoteTurn:
         emits_pieces: bool = False,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        self._wire = wire
+        self._link = link
         self._exchange = exchange
         self._path = path
         self._request = request
@@ -117,7 +118,7 @@ class RemoteTurn:
         self._is_in_thought = False
         """Whether the server has told a thought apart, and nothing else since."""
         self._growing = ReplyCollector()
-        self.meter = ReplyMeter(0, wire.now_s)
+        self.meter = ReplyMeter(0, link.now_s)
         self._echo = _Echo(self._begun.sent)
         self._collector = CallCollector()
         self._returned = FieldCollector()
@@ -139,7 +140,7 @@ class RemoteTurn:
         """The answer so far, cleaned, without the thought."""
         return self._growing.text
 
-    def written(self) -> QuantizeResult:
+    def written(self) -> WrittenReply:
         """Text of the whole reply so far, without its tokens, which are not known; any thread may
         ask."""
         return (), self._begun.raw + "".join(self._pieces)
@@ -149,7 +150,7 @@ class RemoteTurn:
 
         Raises what went wrong before anything came.
         """
-        self._wire.update(
+        self._link.update_status(
             activity=Activity.READING,
             since_s=self.meter.started_s,
             meter=self.meter,
@@ -244,9 +245,9 @@ class RemoteTurn:
         text = "".join(self._raw(piece))
         if piece.answer or piece.thought:
             if not self.meter.token_times_s:
-                self.meter.prefill_s = self._wire.now_s() - self.meter.started_s
-            self.meter.token_times_s.append(self._wire.now_s())
-            self._wire.update(activity=Activity.WRITING)
+                self.meter.prefill_s = self._link.now_s() - self.meter.started_s
+            self.meter.token_times_s.append(self._link.now_s())
+            self._link.update_status(activity=Activity.WRITING)
         if text:
             self._pieces.append(text)
             self._text.push(text)
@@ -287,7 +288,7 @@ class RemoteTurn:
     def _emit(self, event: events.Event) -> None:
         if isinstance(event, TextEvent):
             self._growing.take(event)
-        self._wire.emit(event)
+        self._link.emit(event)
 
 
 MOST_COUNTED = 1 << 20

@@ -130,7 +130,7 @@ def card_of(
 def report_of_chat(engine_thread: EngineThread, turns: ChatSession) -> Card:
     """Return the open model's card with its usual speeds. Raises Refusal: none is open."""
     model = turns.model
-    in_use = engine_thread.threads
+    in_use = engine_thread.state.threads
     if model is None or in_use is None:
         raise Refusal("no model is loaded: /model PATH opens one")
     speeds = known_speeds(model.full_name, model.quantization, model.weights_bytes)

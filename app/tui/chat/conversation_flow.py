@@ -58,7 +58,7 @@ class ConversationFlow(MessageActions):
         """Save the running reply so far; say once when saving fails and once when it works
         again."""
         self.turns.save_partial()
-        if (lost := self.engine_thread.state_trouble) and lost != self._told_state_trouble:
+        if (lost := self.engine_thread.state.state_trouble) and lost != self._told_state_trouble:
             self._told_state_trouble = lost
             self.note(f"the KV cache is not kept for the next start: {lost}")
         if (store := self.storage.store) is not None and (line := store.take_chat_notice()):

@@ -132,8 +132,8 @@ class DocumentPrefetcher:
     def give_way(self) -> None:
         """Read nothing now: somebody types."""
         self._quiet_since_s = None
-        if self._is_at_work and self._engine_thread.idle_work.is_pending:
-            self._engine_thread.idle_work.drop()
+        if self._is_at_work and self._engine_thread.inbox.idle_work.is_pending:
+            self._engine_thread.inbox.idle_work.drop()
 
     def note(self, event: DocumentRead) -> None:
         """The engine tells how far it is."""
@@ -147,7 +147,7 @@ class DocumentPrefetcher:
         otherwise."""
         engine_thread = self._engine_thread
         model = self._turns.model
-        if engine_thread.idle_work.is_pending:
+        if engine_thread.inbox.idle_work.is_pending:
             return
         self._is_at_work = False
         if (

@@ -85,7 +85,7 @@ class ModelFlow(ConversationFlow):
     async def _tell_machine(
         self, event: events.GenerationFinished | events.MemoryMeasured | None
     ) -> None:
-        in_use = self.engine_thread.threads
+        in_use = self.engine_thread.state.threads
         if isinstance(event, events.MemoryMeasured):
             measured = event
         else:
@@ -137,7 +137,7 @@ class ModelFlow(ConversationFlow):
 
     def _welcome(self, message: events.ModelLoaded) -> None:
         """Begin the chat of a real model: its name, its speed here, and what to try."""
-        speed = _speed_here(self.engine_thread.figures)
+        speed = _speed_here(self.engine_thread.state.figures)
         things = [
             ("type", "a question, or / for commands"),
             ("@name", "asks about a file: text or PDF"),
@@ -260,7 +260,7 @@ class ModelFlow(ConversationFlow):
 
     def _show_name(self) -> None:
         model = self.turns.model
-        mode = self.engine_thread.thinking
+        mode = self.engine_thread.inbox.thinking
         if model is not None:
             if mode not in ("", AUTO):
                 thinking = describe_thinking(mode)

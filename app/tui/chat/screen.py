@@ -121,7 +121,7 @@ class EngineFlow:
             turns.is_answering
             or turns.is_calling
             or self._chat.tells_below
-            or self._engine_thread.has_news()
+            or self._engine_thread.has_events()
         ):
             return False
         status, *others = self._shown

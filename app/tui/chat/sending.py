@@ -239,7 +239,7 @@ class Sending(MessageActions):
             self._named_files = names
             self.run_worker(self._show_files(names), group="files")
         if self._prepared_text and not self._next_text.startswith(self._prepared_text):
-            self.engine_thread.idle_work.drop()
+            self.engine_thread.inbox.idle_work.drop()
         self._wake()
 
     @property

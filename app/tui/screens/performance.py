@@ -81,7 +81,7 @@ class PerformanceScreen(FigureScreen):
             counted(threads, "thread") if threads else "",
             found.weights_mode,
         ]
-        if (thinking := self._engine_thread.thinking) not in ("", AUTO):
+        if (thinking := self._engine_thread.inbox.thinking) not in ("", AUTO):
             parts.append(describe_thinking(thinking))
         return self._glyphs.between.join(filter(None, parts))
 

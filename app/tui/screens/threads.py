@@ -105,7 +105,7 @@ class ThreadsScreen(FigureScreen):
     @property
     def _is_measuring(self) -> bool:
         """Whether a search runs; the chat learns of its end a moment after the report says so."""
-        report = self._engine_thread.tuning
+        report = self._engine_thread.state.tuning
         return self._turns.is_tuning and (report is None or not report.is_over)
 
     # ---- what is shown
@@ -114,8 +114,8 @@ class ThreadsScreen(FigureScreen):
         """Show how things are; begin to measure once the engine is free."""
         if self._wants and self._turns.tune(self._wants):
             self._wants = ()
-        report = self._engine_thread.tuning
-        in_use = self._engine_thread.threads
+        report = self._engine_thread.state.tuning
+        in_use = self._engine_thread.state.threads
         self.set_class(in_use is None, "-no-model")
         width = max(_LEAST_COLUMNS, self.query_one("#thread-curves").size.width or self.size.width)
         options: list[Line] = []
@@ -138,8 +138,8 @@ class ThreadsScreen(FigureScreen):
 
     def _fill_room(self, width: int, taken: int) -> None:
         """Draw the curves, and below all else the machine; both get the rows that are left."""
-        report = self._engine_thread.tuning
-        in_use = self._engine_thread.threads
+        report = self._engine_thread.state.tuning
+        in_use = self._engine_thread.state.threads
         is_tall = in_use is not None and self.size.height >= _TALL_ROWS
         if in_use is not None and is_tall:
             most = min(9, in_use.most)
@@ -175,7 +175,7 @@ class ThreadsScreen(FigureScreen):
 
     def _about(self) -> str:
         model = self._turns.model
-        report = self._engine_thread.tuning
+        report = self._engine_thread.state.tuning
         if model is not None:
             parts = [model.name, model.quantization]
         else:
@@ -202,11 +202,11 @@ class ThreadsScreen(FigureScreen):
                 return panel(title, body, width, self._glyphs)
             return []
 
-        if self._engine_thread.threads is None:
+        if self._engine_thread.state.threads is None:
             return told(
                 "Computed elsewhere" if self._server else "No model is open", [self._state()]
             )
-        if (report := self._engine_thread.tuning) is not None:
+        if (report := self._engine_thread.state.tuning) is not None:
             why = told("Why", self._reasons(report))
         else:
             if self.size.height >= _TALL_ROWS:
@@ -224,7 +224,7 @@ class ThreadsScreen(FigureScreen):
         return found
 
     def _state(self) -> str:
-        in_use = self._engine_thread.threads
+        in_use = self._engine_thread.state.threads
         settings = self._chat.settings
         if self._server:
             return f"{self._server} computes: its threads are its own."
@@ -245,7 +245,7 @@ class ThreadsScreen(FigureScreen):
     def _progress_lines(self) -> list[Line]:
         """Say how far the measuring is; the gauge follows rounds as well as time, whichever is
         further."""
-        report = self._engine_thread.tuning
+        report = self._engine_thread.state.tuning
         text = self._progress()
         width = max(_LEAST_COLUMNS, self.size.width - 2)
         found = [line(Span(part, SpanRole.CAUTION)) for part in textwrap.wrap(text, width)]
@@ -261,7 +261,7 @@ class ThreadsScreen(FigureScreen):
         return [*found, (*gauge(share, cells, self._glyphs, SpanRole.WRITING), muted(f"  {rest}"))]
 
     def _progress(self) -> str:
-        report = self._engine_thread.tuning
+        report = self._engine_thread.state.tuning
         status = self._engine_thread.status
         if self._is_measuring and report is None:
             return "measuring begins"
@@ -281,8 +281,8 @@ class ThreadsScreen(FigureScreen):
 
     def _keys(self) -> list[tuple[str, str]]:
         key = self._keymap.first_key
-        report = self._engine_thread.tuning
-        in_use = self._engine_thread.threads
+        report = self._engine_thread.state.tuning
+        in_use = self._engine_thread.state.threads
         if in_use is None:
             return [(key("threads.leave"), "back")]
         is_running = self._is_measuring
@@ -308,15 +308,15 @@ class ThreadsScreen(FigureScreen):
 
     def action_apply_best(self) -> None:
         """Use and remember the best of what was measured; measure where nothing was."""
-        report = self._engine_thread.tuning
-        in_use = self._engine_thread.threads
+        report = self._engine_thread.state.tuning
+        in_use = self._engine_thread.state.threads
         if in_use is None:
             return
         if report is None or not _has_findings(report):
             if not self._is_measuring:
                 self.action_measure()
             return
-        is_truth = not (report.is_over and self._engine_thread.tuning_conditions.is_swapping)
+        is_truth = not (report.is_over and self._engine_thread.state.tuning_conditions.is_swapping)
         best = (
             choice_to_remember(report, in_use.now, in_use.remembered)
             if is_truth
@@ -326,7 +326,7 @@ class ThreadsScreen(FigureScreen):
 
     def on_key(self, event: events.Key) -> None:
         """Choose a count by its digit, for the column that is marked."""
-        in_use = self._engine_thread.threads
+        in_use = self._engine_thread.state.threads
         if in_use is not None and event.key in "123456789" and int(event.key) <= in_use.most:
             event.stop()
             chosen: dict[str, Any] = {self._phase: int(event.key)}
@@ -344,7 +344,7 @@ class ThreadsScreen(FigureScreen):
     def action_measure_kv(self) -> None:
         """Compare types of the KV cache, with the best threads; measure those first if they are not
         known."""
-        report = self._engine_thread.tuning
+        report = self._engine_thread.state.tuning
         has_curves = report is not None and bool(report.curves)
         self._measure(KV_TYPES if has_curves else THREADS_AND_WEIGHTS + KV_TYPES)
 
@@ -377,7 +377,7 @@ class ThreadsScreen(FigureScreen):
         """Use and remember something else; the engine follows between two steps, and what is shown
         follows it."""
         self._end_measuring()
-        before = self._engine_thread.threads
+        before = self._engine_thread.state.threads
         if before is None:
             return
         # A cache keeps its type: another one is only remembered.

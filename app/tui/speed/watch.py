@@ -168,7 +168,7 @@ class PerformanceWatch:
         if is_shown and not self._viewers:
             self._monitor.forget_rates()
         (self._viewers.add if is_shown else self._viewers.discard)(view)
-        self._engine_thread.is_watched = self.is_watched
+        self._engine_thread.inbox.is_watched = self.is_watched
 
     def note_interface_cost(self) -> None:
         """Measure what the calling thread, the one that draws, took since the last call; about once
@@ -179,7 +179,7 @@ class PerformanceWatch:
     def look(self) -> PerformanceView:
         """Return the figures of this moment."""
         status = self._engine_thread.status
-        figures = self._engine_thread.figures
+        figures = self._engine_thread.state.figures
         now_s = self._engine_thread.now_s()
         if self._samples:
             before_s = self._samples[-1].at_s

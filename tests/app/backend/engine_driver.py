@@ -55,7 +55,7 @@ class Engine:
 
     def idle(self) -> None:
         """Drain until no one's work is over."""
-        self.until(lambda: not self.engine_thread.idle_work.is_pending)
+        self.until(lambda: not self.engine_thread.inbox.idle_work.is_pending)
 
     def wait_for(self, kind: type) -> Any:
         """Drain until a message of this kind has come, and return it; those before it are

@@ -39,7 +39,7 @@ def engine(script, tmp_path, monkeypatch):
 
 def test_a_loaded_model_has_facts_and_a_failed_one_has_none(engine, script):
     engine.load()
-    facts = engine.engine_thread.figures.facts
+    facts = engine.engine_thread.state.figures.facts
     assert (facts.weights_bytes, facts.bytes_per_token, facts.kv_bytes_per_position) == (
         1_000_000,
         900_000,
@@ -49,7 +49,9 @@ def test_a_loaded_model_has_facts_and_a_failed_one_has_none(engine, script):
     script.open_error = GGUFError("bad")
     engine.turns.load(Path("bad.gguf"))
     engine.wait_for(ModelFailed)
-    assert engine.engine_thread.figures == EngineFigures(faults=engine.engine_thread.figures.faults)
+    assert engine.engine_thread.state.figures == EngineFigures(
+        faults=engine.engine_thread.state.figures.faults
+    )
 
 
 def test_the_time_of_a_reply_adds_up_from_sending_to_the_end(engine, script):
@@ -58,8 +60,8 @@ def test_the_time_of_a_reply_adds_up_from_sending_to_the_end(engine, script):
     script.clock.advance(3.0)
     engine.turns._ask("one two", sent_s=sent_s)
     engine.wait_for(GenerationFinished)
-    engine.until(lambda: engine.engine_thread.figures.last_reply)
-    spent = engine.engine_thread.figures.last_reply
+    engine.until(lambda: engine.engine_thread.state.figures.last_reply)
+    spent = engine.engine_thread.state.figures.last_reply
     assert spent.waited_s == pytest.approx(3.0)
     assert spent.prefill_s == pytest.approx(0.1 * spent.prompt_tokens)
     assert spent.first_s == pytest.approx(0.5)
@@ -70,12 +72,12 @@ def test_the_time_of_a_reply_adds_up_from_sending_to_the_end(engine, script):
 
 def test_a_reply_is_compared_with_earlier_ones_only(engine):
     engine.load()
-    assert engine.engine_thread.figures.earlier is None
+    assert engine.engine_thread.state.figures.earlier is None
     engine.ask("one")
-    assert engine.engine_thread.figures.earlier is None
+    assert engine.engine_thread.state.figures.earlier is None
     engine.ask("two")
-    assert engine.engine_thread.figures.earlier.n_replies == 1
-    assert engine.engine_thread.figures.earlier.median_tps == pytest.approx(2.0)
+    assert engine.engine_thread.state.figures.earlier.n_replies == 1
+    assert engine.engine_thread.state.figures.earlier.median_tps == pytest.approx(2.0)
 
 
 def test_other_threads_are_compared_with_their_own_kind(engine, script):
@@ -83,7 +85,7 @@ def test_other_threads_are_compared_with_their_own_kind(engine, script):
     engine.ask("one")
     script.opened[-1].set_threads(1)
     engine.ask("two")
-    assert engine.engine_thread.figures.earlier is None
+    assert engine.engine_thread.state.figures.earlier is None
 
 
 def test_a_reply_whose_threads_changed_is_not_remembered(engine, script):
@@ -98,15 +100,16 @@ def test_a_reply_whose_threads_changed_is_not_remembered(engine, script):
     for threads in (1, 2):
         script.opened[-1].set_threads(threads)
         engine.ask("again")
-        assert engine.engine_thread.figures.earlier is None
+        assert engine.engine_thread.state.figures.earlier is None
 
 
 def test_every_reply_is_profiled_and_the_profile_ends_with_it(engine):
     engine.load()
     engine.ask("one")
-    engine.until(lambda: engine.engine_thread.figures.last_reply)
+    engine.until(lambda: engine.engine_thread.state.figures.last_reply)
     assert [
-        (phase.name, phase.ms_per_token) for phase in engine.engine_thread.figures.decode_phases
+        (phase.name, phase.ms_per_token)
+        for phase in engine.engine_thread.state.figures.decode_phases
     ] == [("feed-forward", 100.0)]
     assert not engine.session.is_profiling
 
@@ -115,12 +118,14 @@ def test_a_running_reply_is_profiled_only_while_watched(engine, script):
     script.token_gate = Gate()
     engine.load()
     for is_watched, phases in ((False, 0), (True, 1)):
-        engine.engine_thread.is_watched = is_watched
-        engine.engine_thread.figures = EngineFigures(engine.engine_thread.figures.facts)
+        engine.engine_thread.inbox.is_watched = is_watched
+        engine.engine_thread._outbox.update(
+            figures=EngineFigures(engine.engine_thread.state.figures.facts)
+        )
         engine.turns.submit("one")
         script.token_gate.allow(6)
         engine.until(script.token_gate.waiting.is_set)
-        assert len(engine.engine_thread.figures.decode_phases) == phases
+        assert len(engine.engine_thread.state.figures.decode_phases) == phases
         engine.engine_thread.cancel()
         engine.wait_for(GenerationFinished)
         script.token_gate.waiting.clear()
@@ -140,20 +145,20 @@ def test_major_faults_are_booked_to_the_token_they_came_with(engine, script, mon
     engine.until(script.token_gate.waiting.is_set)
     script.token_gate.open()
     engine.wait_for(GenerationFinished)
-    engine.until(lambda: engine.engine_thread.figures.last_reply)
-    assert engine.engine_thread.figures.faults.by_token() == {5: 212}
-    assert engine.engine_thread.figures.last_reply.disk_pages == 212
-    assert engine.engine_thread.figures.last_reply.disk_s == pytest.approx(4.5)
+    engine.until(lambda: engine.engine_thread.state.figures.last_reply)
+    assert engine.engine_thread.state.figures.faults.by_token() == {5: 212}
+    assert engine.engine_thread.state.figures.last_reply.disk_pages == 212
+    assert engine.engine_thread.state.figures.last_reply.disk_s == pytest.approx(4.5)
 
 
 def test_the_memory_is_measured_when_asked_and_remembered(engine, script, tmp_path):
     engine.load()
-    assert engine.engine_thread.figures.read_gbps == {}
+    assert engine.engine_thread.state.figures.read_gbps == {}
     engine.engine_thread.measure_bandwidth()
-    engine.until(lambda: engine.engine_thread.figures.read_gbps)
-    assert engine.engine_thread.figures.read_gbps == {2: 10.0}
+    engine.until(lambda: engine.engine_thread.state.figures.read_gbps)
+    assert engine.engine_thread.state.figures.read_gbps == {2: 10.0}
     engine.load()
-    assert engine.engine_thread.figures.read_gbps == {2: 10.0}
+    assert engine.engine_thread.state.figures.read_gbps == {2: 10.0}
     assert script.n_bandwidth_probes == 1
 
 
@@ -165,7 +170,7 @@ def test_a_message_makes_the_measurement_give_way(engine, script):
     engine.turns.submit("one")
     script.bandwidth_gate.open()
     engine.wait_for(GenerationFinished)
-    assert engine.engine_thread.figures.read_gbps == {}
+    assert engine.engine_thread.state.figures.read_gbps == {}
     assert script.n_bandwidth_probes == 0
 
 
@@ -176,7 +181,7 @@ def test_without_a_model_or_room_no_bandwidth_is_measured(engine, script, monkey
     engine.engine_thread.measure_bandwidth()
     engine.ask("one")
     assert script.n_bandwidth_probes == 0
-    assert engine.engine_thread.figures.read_gbps == {}
+    assert engine.engine_thread.state.figures.read_gbps == {}
 
 
 def test_without_a_model_the_machine_is_not_watched_either(script):
@@ -241,6 +246,6 @@ def test_the_bridge_starts_with_no_figures(script):
     engine_thread = EngineThread(
         ChatOptions(script.open_model, lambda model, mode: None), script.clock
     )
-    assert engine_thread.figures.facts is None
-    assert engine_thread.figures.last_reply is None
+    assert engine_thread.state.figures.facts is None
+    assert engine_thread.state.figures.last_reply is None
     assert engine_thread.now_s() == script.clock()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.backend.engine_state import QUEUE_LENGTH, Wire
+from app.backend.engine_link import QUEUE_LENGTH, EngineLink
 from app.backend.engine_thread import EngineThread
 from app.backend.options import ChatOptions
 from app.backend.status import Activity
@@ -154,17 +154,17 @@ def test_a_stop_while_the_file_is_looked_at_closes_nothing(script):
 
 
 def test_neighbouring_pieces_of_text_are_one_message():
-    wire = Wire(time.monotonic)
+    link = EngineLink(time.monotonic)
     for message in (TextGenerated("a"), TextGenerated("b"), PromptStopped(), TextGenerated("c")):
-        wire.emit(message)
-    drained = wire.drain()
+        link.emit(message)
+    drained = link.outbox.drain()
     assert [type(message).__name__ for message in drained] == [
         "TextGenerated",
         "PromptStopped",
         "TextGenerated",
     ]
     assert (drained[0].text, drained[2].text) == ("ab", "c")
-    assert wire.drain() == []
+    assert link.outbox.drain() == []
 
 
 def test_escape_sequences_split_over_tokens_are_made_visible(engine, script):
@@ -289,7 +289,7 @@ def test_the_queue_of_commands_is_bounded(engine, script):
     script.open_gate = Gate()
     engine.turns.load(Path("model.gguf"))
     assert script.open_gate.waiting.wait(PATIENCE_S)
-    accepted = [engine.engine_thread.go_on_with(Request()) for _ in range(20)]
+    accepted = [engine.engine_thread.continue_conversation(Request()) for _ in range(20)]
     assert accepted.count(True) == 8
     assert accepted[-1] is False
 

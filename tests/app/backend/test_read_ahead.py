@@ -94,7 +94,7 @@ def test_a_cancel_that_the_session_forgot_is_given_again(engine, script):
     script.prefill_gate = Gate()
     assert engine.turns.read_ahead(FORTY, is_read=True)
     assert script.prefill_gate.waiting.wait(PATIENCE_S)
-    engine.engine_thread.idle_work.is_dropped = (
+    engine.engine_thread.inbox.idle_work.is_dropped = (
         True  # as if the session had cleared its flag just after
     )
     engine.idle()

@@ -78,8 +78,8 @@ async def test_huge_pages_are_compared_then_used_if_they_can_and_left() -> None:
         await shown(driver, "weights in huge pages; remembered for this machine and model")
         assert model_of(driver).weights_mode == "huge"
         assert memory.remembered == TunedChoice(2, 2, False, "huge", "")
-        assert driver.app.engine_thread.figures.facts is not None
-        assert driver.app.engine_thread.figures.facts.weights_mode == "huge"
+        assert driver.app.engine_thread.state.figures.facts is not None
+        assert driver.app.engine_thread.state.figures.facts.weights_mode == "huge"
         await driver.pilot.press("u")
         await driver.until(lambda: model_of(driver).weights_mode == "mmap", "the map again")
         assert not model_of(driver).has_copy
@@ -168,7 +168,7 @@ async def test_k_before_any_measurement_measures_the_threads_first() -> None:
         await driver.until(lambda: not driver.chat.turns.is_tuning, "stopped")
         gate.open()
         await driver.pilot.press("k")
-        report = lambda: driver.app.engine_thread.tuning  # noqa: E731
+        report = lambda: driver.app.engine_thread.state.tuning  # noqa: E731
         await driver.until(
             lambda: report().is_over and report().comparison("kv") is not None, "all of it"
         )
@@ -185,7 +185,7 @@ async def test_what_is_remembered_is_used_and_a_doubt_told_once() -> None:
     async with tuning(laptop_script(), memory) as driver:
         await driver.note("threads were tuned on mains, now on battery: F4 measures again")
         assert model_of(driver).sessions[0].kv_type == "f32"
-        assert driver.app.engine_thread.tuning is None
+        assert driver.app.engine_thread.state.tuning is None
         assert driver.app.screen is driver.chat
         model = driver.chat.turns.model
         await driver.say("/model other.gguf")
@@ -219,7 +219,7 @@ async def test_a_result_with_swapping_is_used_but_not_remembered() -> None:
         await shown(driver, "The KV cache stays f16")
         await shown(driver, "The machine was swapping meanwhile")
         await driver.pilot.press("enter")
-        in_use = lambda: driver.app.engine_thread.threads  # noqa: E731
+        in_use = lambda: driver.app.engine_thread.state.threads  # noqa: E731
         await driver.until(
             lambda: in_use() and threads_of(in_use().now) == TunedChoice(4, 4), "used"
         )

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from app.backend.engine_state import Wire
+from app.backend.engine_link import EngineLink
 from app.backend.local.model import LocalModel
 from app.backend.options import ChatOptions
 from app.backend.tools import EngineTools
@@ -125,7 +125,9 @@ def test_tools_known_from_the_first_message_only_cost_no_token(
     template = ChatTemplate(OBJECTS, process=process)
     model: Any = SimpleNamespace(path="m.gguf", tokenizer=tokenizer, chat_template=template)
     box: Any = SimpleNamespace(is_on=True, offered=[], start=lambda *_: box.offered.append(TOOL))
-    tools = EngineTools(Wire(lambda: 0.0), ChatOptions(cast(Any, None), cast(Any, None), tools=box))
+    tools = EngineTools(
+        EngineLink(lambda: 0.0), ChatOptions(cast(Any, None), cast(Any, None), tools=box)
+    )
     prompts = []
     for knows_tools in (True, False):
         chat = ChatPrompt(tokenizer, template)

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.backend.engine_state import Wire
+from app.backend.engine_link import EngineLink
 from app.backend.local.model import LocalModel, ReplyPrefix, TurnPrompt
 from app.backend.local.turn import LocalTurn
 from app.backend.options import ChatOptions
@@ -332,12 +332,12 @@ def test_a_reply_in_a_form_goes_on_in_it(model: Model, session: Session) -> None
     ids = model.tokenizer.encode("Rome, 1", bos=False)
     local = LocalModel(model, session, model.chat(), built_in_settings())
     prompt = TurnPrompt(model.tokenizer.encode("hi"), ReplyPrefix(ids, "Rome, 1", None))
-    turn = LocalTurn(Wire(time.monotonic), local, prompt, options, lambda: None)
+    turn = LocalTurn(EngineLink(time.monotonic), local, prompt, options, lambda: None)
     assert turn.run()
     assert re.fullmatch("Rome, 1[0-9]{3}", turn.written()[1])
     choice.form = form_of(REGEX, "Paris")
     with pytest.raises(FormError, match="response_format cannot be used"):
-        LocalTurn(Wire(time.monotonic), local, prompt, options, lambda: None)
+        LocalTurn(EngineLink(time.monotonic), local, prompt, options, lambda: None)
 
 
 @pytest.mark.parametrize("kind", ["starter", "llama", "qwen2"])

@@ -41,12 +41,12 @@ def choose(engine: Engine, mode: str) -> str:
 
 
 def test_a_choice_holds_from_the_next_message_and_is_kept(engine: Engine) -> None:
-    assert engine.engine_thread.thinking == ""
+    assert engine.engine_thread.inbox.thinking == ""
     assert engine.load().thinking == "auto"
     assert (
         choose(engine, "off") == "thinking off from the next message on; remembered for this model"
     )
-    assert engine.engine_thread.thinking == "off"
+    assert engine.engine_thread.inbox.thinking == "off"
     engine.ask("hi")
     assert engine.script.opened[-1].chats[-1].thinking == ThinkingMode(False)
     assert engine.load().thinking == "off"

@@ -47,14 +47,18 @@ async def test_the_screen_measures_only_while_it_is_shown(samples):
     async with chatting(Script(replies=[WORDS]), size=(100, 40)) as driver:
         watch = driver.app.performance
         await driver.ask("hello")
-        assert (samples, driver.script.n_bandwidth_probes, driver.app.engine_thread.is_watched) == (
+        assert (
+            samples,
+            driver.script.n_bandwidth_probes,
+            driver.app.engine_thread.inbox.is_watched,
+        ) == (
             [],
             0,
             False,
         )
         for back in ("escape", "f2", "q"):
             await opened(driver)
-            assert driver.app.engine_thread.is_watched
+            assert driver.app.engine_thread.inbox.is_watched
             await sees(
                 driver,
                 "tok/s",
@@ -72,7 +76,7 @@ async def test_the_screen_measures_only_while_it_is_shown(samples):
             await driver.pilot.press(back)
             await driver.until(lambda: driver.app.screen is driver.chat)
             await driver.until(lambda: not watch.is_watched)
-            assert not driver.app.engine_thread.is_watched
+            assert not driver.app.engine_thread.inbox.is_watched
         taken = len(samples)
         for _ in range(10):  # one sample a second at any rate of drawing
             driver.script.clock.advance(0.25)
@@ -89,7 +93,7 @@ async def test_a_reply_is_compared_under_its_own_thread_count():
         await driver.pilot.press("f2")
         await sees(driver, "usual here    2.0", "2 threads · mmap")
         await driver.until(
-            lambda: 1 in driver.app.engine_thread.figures.read_gbps
+            lambda: 1 in driver.app.engine_thread.state.figures.read_gbps
         )  # for the next reply
         assert driver.app.performance.look().ceiling is None, (
             "nothing is known of the threads that wrote it"
@@ -103,7 +107,7 @@ async def test_a_running_reply_is_shown_and_costly_drawing_is_rare():
         await driver.until(driver.script.token_gate.waiting.is_set)
         await driver.pilot.press("f2")
         await driver.shows("limit: measured when idle")
-        assert len(driver.app.engine_thread.host.queue) == 0
+        assert len(driver.app.engine_thread._worker.queue) == 0
         assert driver.script.n_bandwidth_probes == 0
         await driver.pilot.press("escape", "ctrl+t")
         driver.script.token_gate.allow(11)

@@ -94,7 +94,10 @@ async def test_what_can_changes_at_once(file: Path) -> None:
         await driver.shows("prefill_threads = 3, from now on")
         engine_thread = driver.app.engine_thread
         await driver.until(
-            lambda: engine_thread.threads is not None and engine_thread.threads.now.prefill == 3,
+            lambda: (
+                engine_thread.state.threads is not None
+                and engine_thread.state.threads.now.prefill == 3
+            ),
             "3 read",
         )
 

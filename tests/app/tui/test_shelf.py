@@ -279,7 +279,9 @@ async def test_a_question_comes_before_a_document_is_read() -> None:
         script.prefill_gate.allow(60)
         await driver.until(script.prefill_gate.waiting.is_set, "some of it is")
         await driver.type("so")
-        await driver.until(lambda: not driver.app.engine_thread.idle_work.is_pending, "it gave way")
+        await driver.until(
+            lambda: not driver.app.engine_thread.inbox.idle_work.is_pending, "it gave way"
+        )
         script.prefill_gate = None
         await driver.pilot.press("enter")
         await driver.until(lambda: len(driver.chat.turns.conversation.messages) == 4, "asked")

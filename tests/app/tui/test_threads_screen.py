@@ -117,8 +117,8 @@ def unframed(driver: Driver) -> str:
 
 def in_use(driver: Driver) -> TunedChoice | None:
     return threads_of(
-        driver.app.engine_thread.threads.now
-        if driver.app.engine_thread.threads is not None
+        driver.app.engine_thread.state.threads.now
+        if driver.app.engine_thread.state.threads is not None
         else None
     )
 
@@ -140,15 +140,15 @@ async def test_f4_measures_the_lookahead_of_the_kernels_and_says_it() -> None:
         await driver.pilot.press("f4", "enter")
         line = "Q4_K: prefetch 4 kB, non-temporal: 24.1 instead of 16.5 GB/s"
         await shown(driver, line)
-        report = driver.app.engine_thread.tuning
+        report = driver.app.engine_thread.state.tuning
         await driver.pilot.press("k")
         await driver.until(
             lambda: (
-                driver.app.engine_thread.tuning is not report
-                and driver.app.engine_thread.tuning.is_over
+                driver.app.engine_thread.state.tuning is not report
+                and driver.app.engine_thread.state.tuning.is_over
             )
         )
-        assert driver.app.engine_thread.tuning.reasons.count(line) == 1
+        assert driver.app.engine_thread.state.tuning.reasons.count(line) == 1
     assert asked == [(True, False)]
 
 
@@ -158,7 +158,7 @@ async def test_f4_measures_when_asked_explains_the_winner_and_keeps_it() -> None
         await driver.pilot.press("f4")
         await shown(driver, "Enter measures, for a minute or two")
         await shown(driver, "not measured")
-        assert engine_thread.tuning is None  # opening the screen measures nothing
+        assert engine_thread.state.tuning is None  # opening the screen measures nothing
         assert driver.app.screen._wants == ()
         await driver.pilot.press("enter")
         await shown(driver, "2 threads write fastest: this CPU has 2 cores; the other 2 are their")
@@ -170,13 +170,13 @@ async def test_f4_measures_when_asked_explains_the_winner_and_keeps_it() -> None
         best = [row for row in lines if "best" in row and "▶  " in row]
         assert len(best) == 1
         assert best[0].count("best") == 2  # both columns
-        first = engine_thread.tuning
+        first = engine_thread.state.tuning
         await driver.pilot.press("escape", "f4")
         await shown(driver, "done in")
-        assert engine_thread.tuning is first
+        assert engine_thread.state.tuning is first
         await driver.pilot.press("r")
         await driver.until(
-            lambda: engine_thread.tuning is not first and engine_thread.tuning.is_over,
+            lambda: engine_thread.state.tuning is not first and engine_thread.state.tuning.is_over,
             "a new search",
         )
         # Digits choose for the column that is marked.
@@ -431,7 +431,7 @@ async def test_every_machine_fits_every_size(
     speeds = {n: min(n, 8) + 0.01 * n for n in range(1, 25)}
     async with tuning(laptop_script(thread_speeds=speeds), size=first) as driver:
         await driver.pilot.press("f4", "enter")
-        report = lambda: driver.app.engine_thread.tuning  # noqa: E731
+        report = lambda: driver.app.engine_thread.state.tuning  # noqa: E731
         await driver.until(lambda: report() is not None and report().is_over, "measured")
         for columns, rows in (first, *(size for size in _SIZES if size != first)):
             if driver.app.size != (columns, rows):

@@ -33,9 +33,9 @@ def talking(
     """Open a server's model for the length of the block."""
     script = script or Script()
 
-    def worker(wire: Any, options: ChatOptions) -> RemoteBackend:
+    def worker(link: Any, options: ChatOptions) -> RemoteBackend:
         return RemoteBackend(
-            wire, options, lambda: sampling, lambda model, key: Exchange(model, key, limits)
+            link, options, lambda: sampling, lambda model, key: Exchange(model, key, limits)
         )
 
     options = ChatOptions(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from app.backend.engine_state import Wire
+from app.backend.engine_link import EngineLink
 from app.backend.options import ChatOptions
 from app.backend.protocol import Opening
 from app.backend.remote.backend import RemoteBackend
@@ -57,8 +57,8 @@ class Desk:
         options = ChatOptions(
             open_model=Script().open_model, sampling=lambda model, mode: None, tools=tools
         )
-        self._wire = Wire(time.monotonic)
-        self._backend = RemoteBackend(self._wire, options, dict)
+        self._link = EngineLink(time.monotonic)
+        self._backend = RemoteBackend(self._link, options, dict)
         self._backend.open(Opening(RemoteModel(api.url), Request()))
         self._conversation = Conversation()
 
@@ -70,7 +70,7 @@ class Desk:
     def call(self, *allowed: str) -> tuple[CallResult, ...]:
         """Run the calls of the last reply; returns what came of them."""
         self._backend.call_tools(self._conversation.messages[-1].calls, frozenset(allowed))
-        answered = self._wire.drain()[-1]
+        answered = self._link.outbox.drain()[-1]
         assert isinstance(answered, events.ToolsAnswered)
         self._conversation.add_results(answered.results)
         self._reply()
@@ -78,7 +78,7 @@ class Desk:
 
     def _reply(self) -> events.GenerationFinished:
         self._backend.reply(Request(self._conversation.said()))
-        *told, ended = self._wire.drain()
+        *told, ended = self._link.outbox.drain()
         assert isinstance(ended, events.GenerationFinished), ended
         text = "".join(one.text for one in told if isinstance(one, events.TextGenerated))
         reply = self._conversation.add_reply(text, ended.ending, ended.figures)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.backend.engine_state import Wire
+from app.backend.engine_link import EngineLink
 from app.backend.options import ChatOptions
 from app.backend.protocol import Opening
 from app.backend.remote import exchange as exchanges
@@ -172,10 +172,10 @@ def test_plain_http_to_another_machine_is_said_and_has_no_key(
     monkeypatch.setenv(VARIABLE, KEY)
     far = RemoteModel("http://192.0.2.7:8000/v1")
     options = ChatOptions(open_model=Script().open_model, sampling=lambda model, mode: None)
-    wire = Wire(time.monotonic)
-    worker = RemoteBackend(wire, options, dict, Far)
+    link = EngineLink(time.monotonic)
+    worker = RemoteBackend(link, options, dict, Far)
     worker.open(Opening(far, Request()))
-    (loaded,) = wire.drain()
+    (loaded,) = link.outbox.drain()
     assert isinstance(loaded, ModelLoaded)
     assert "what is written goes there unencrypted; the key is not sent" in loaded.notices[0]
     monkeypatch.setattr("urllib.request.OpenerDirector.open", note)
