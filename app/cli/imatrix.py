@@ -111,7 +111,7 @@ def _of_conversations(model: Model, session: Session, settings: Settings) -> Ite
     store = Store()
     n_left_out = 0
     for one in store.ids():
-        said = store.read(one).conversation.said()
+        said = store.read(one).conversation.prompt_messages()
         local = LocalModel(model, session, model.chat(), settings)
         if said and said[-1].role == ASSISTANT:
             reply = said[-1].text

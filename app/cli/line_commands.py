@@ -112,7 +112,7 @@ class LineCommands:
             self.documents = documents
         self._asked_in = conversation
         if documents:
-            files = for_message(documents, line, self._n_ctx, conversation.asked)
+            files = for_message(documents, line, self._n_ctx, conversation.user_text)
         else:
             files = []
         return " ".join([*(one.in_message for one in files), line])

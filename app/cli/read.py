@@ -81,7 +81,7 @@ def _begun_before(store: Store, text: str, system: str | None) -> LoadedConversa
             said = store.read(entry.id).conversation
             if said.awaits_reply and said.messages[0].text == text and said.system == system:
                 opened = store.open(entry.id)
-                if opened.held is not None:  # else another program has it open
+                if opened.open_conversation is not None:  # else another program has it open
                     return opened
     return None
 

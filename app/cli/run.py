@@ -387,7 +387,7 @@ def _open_saved(store: Store, conversation_id: str, name: str) -> LoadedConversa
         opened = store.open(conversation_id)
     except StoreError as error:
         raise Refusal(f"jalopy run: conversation {shown}: {error}", exit_codes.IO_ERROR) from None
-    if opened.held is None:
+    if opened.open_conversation is None:
         is_elsewhere = opened.obstacle.startswith(IN_USE)
         if is_elsewhere:
             cure = "close it there first"

@@ -18,7 +18,7 @@ from typing import BinaryIO
 from app.conversations import list_rows as rows
 from app.conversations.import_file import ForeignConversation, read_conversations
 from app.conversations.journal import Journal
-from app.conversations.store import Entry, Store, now_text
+from app.conversations.store import ConversationEntry, Store, now_text
 from app.documents.text_file import bounded, open_file
 from app.program import exit_codes
 from app.program.refusals import Refusal, say
@@ -51,7 +51,7 @@ def sessions(words: Sequence[str], as_json: bool) -> int:
     return exit_codes.OK
 
 
-def _lines(hits: Sequence[Entry], is_search: bool) -> list[str]:
+def _lines(hits: Sequence[ConversationEntry], is_search: bool) -> list[str]:
     if not hits:
         return ["No conversation has these words." if is_search else "No conversation is saved."]
     columns = min(MOST_COLUMNS, shutil.get_terminal_size().columns)

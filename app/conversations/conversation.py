@@ -107,7 +107,7 @@ class ChatMessage:
     sources: tuple[str, ...] = ()
     """Of a reply: the passages that its question brought along; known from the question, and not
     saved."""
-    others: tuple[ChatMessage, ...] = ()
+    alternatives: tuple[ChatMessage, ...] = ()
     """Of a reply: other answers to the same question, that the user may choose in its place."""
     is_missing: bool = False
     """Whether all that is known is that there was one: its file is damaged."""
@@ -181,7 +181,7 @@ class Conversation:
         """The newest reply, or None."""
         return next((m for m in reversed(self.messages) if m.role is Role.ASSISTANT), None)
 
-    def said(self, with_unanswered: bool = True) -> tuple[PromptMessage, ...]:
+    def prompt_messages(self, with_unanswered: bool = True) -> tuple[PromptMessage, ...]:
         """Return the system prompt and what the context contains, as a request has it."""
         messages = self.messages[self.n_dropped :]
         if not with_unanswered and messages and messages[-1].role is Role.USER:
@@ -226,14 +226,14 @@ class Conversation:
         return self.messages[-1]
 
     @property
-    def asked(self) -> str:
+    def user_text(self) -> str:
         """What the user said in the part that the context contains, files included."""
         return "\n\n".join(
             one.text for one in self.messages[self.n_dropped :] if one.role is Role.USER
         )
 
     @property
-    def unanswered(self) -> ChatMessage | None:
+    def unanswered_message(self) -> ChatMessage | None:
         """The message that the end of the program left without a reply, and that the next one goes
         with."""
         is_said = self.is_cut_off and self.awaits_reply and not self.messages[-1].results
@@ -247,10 +247,10 @@ class Conversation:
         questions = (message for message in reversed(self.messages) if message.role is Role.USER)
         return sum(1 for _ in takewhile(lambda asked: asked.results, questions))
 
-    def with_unanswered(self, text: str, folded: str = "") -> tuple[str, str]:
+    def join_unanswered(self, text: str, folded: str = "") -> tuple[str, str]:
         """Return what is said with a new message, and that with large pastes folded; "" where there
         are none."""
-        before = self.unanswered
+        before = self.unanswered_message
         if before is None:
             return text, folded
         has_folds = before.folded or folded

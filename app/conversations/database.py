@@ -122,7 +122,7 @@ def transact(
                 db.execute("ROLLBACK")
             raise
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise as_said(error, db) from error
+        raise store_error(error, db) from error
     return done
 
 
@@ -220,7 +220,7 @@ def open_file(path: Path) -> sqlite3.Connection:
         ):
             db.execute(f"PRAGMA {setting}")
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        said = as_said(error, db)
+        said = store_error(error, db)
         if db is not None:
             db.close()
         raise said from error
@@ -254,7 +254,7 @@ def make_tables(db: sqlite3.Connection) -> None:
     try:
         _make_tables(db)
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise as_said(error, db) from error
+        raise store_error(error, db) from error
 
 
 def _make_tables(db: sqlite3.Connection) -> None:
@@ -334,7 +334,7 @@ def can_search(db: sqlite3.Connection) -> bool:
     return True
 
 
-def as_said(error: Exception, db: sqlite3.Connection | None = None) -> StoreError:
+def store_error(error: Exception, db: sqlite3.Connection | None = None) -> StoreError:
     """Say what SQLite reports in the program's words; it quotes damaged bytes, which Python then
     fails to decode."""
     text = str(error)

@@ -19,7 +19,7 @@ from app.conversations.locks import StoreError
 from app.conversations.message_row import UnsoundError, message_of
 from app.conversations.older_files import save_long_document
 from app.conversations.store import IS_CONVERSATION, MOST_TITLE_CHARS, Store, id_of, size_of
-from app.conversations.upkeep import use
+from app.conversations.upkeep import run_transaction
 from app.documents.read import MOST_CHARS, Document, about_tokens
 from app.documents.text_file import PAGE_LINE, PASSAGE_NAME, files_of
 from app.text.clean_text import clean_line
@@ -144,7 +144,7 @@ def remove_document(store: Store, entry: DocumentEntry, needed_files: Iterable[P
         db.execute("DELETE FROM long_document WHERE path=?", (entry.path,))
 
     try:
-        use(store.root, remove, writes=True)
+        run_transaction(store.root, remove, writes=True)
     except StoreError as error:
         raise StoreError(f"not deleted: {error}") from None
 
@@ -166,7 +166,7 @@ def save_long_documents(store: Store, documents: Sequence[Document]) -> None:
         )
 
     with suppress(StoreError):  # the documents are not listed then
-        use(store.root, save, writes=True)
+        run_transaction(store.root, save, writes=True)
 
 
 def _require_upgraded(db: sqlite3.Connection) -> None:

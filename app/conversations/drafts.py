@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from app.conversations.database import is_upgraded
 from app.conversations.locks import StoreError
 from app.conversations.store import Store
-from app.conversations.upkeep import use
+from app.conversations.upkeep import run_transaction
 
 if TYPE_CHECKING:
     import sqlite3
@@ -37,7 +37,7 @@ def save_drafts(root: Path | None, drafts: Sequence[str]) -> int:
         db.executemany("INSERT INTO draft(content) VALUES(?)", [(draft,) for draft in newest])
         return len(newest)
 
-    return use(root, save, writes=True)
+    return run_transaction(root, save, writes=True)
 
 
 def take_drafts(root: Path | None) -> list[str]:
@@ -47,7 +47,7 @@ def take_drafts(root: Path | None) -> list[str]:
     """
     if not Store(root).select(_count_drafts):
         return []
-    return use(root, _take, writes=True)
+    return run_transaction(root, _take, writes=True)
 
 
 def _count_drafts(db: sqlite3.Connection) -> int:

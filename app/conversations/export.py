@@ -8,8 +8,9 @@ import os
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from app.conversations.conversation import Conversation, Ending, Role
+from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
 from app.conversations.reply_lines import sources_line, thinking_summary, whole_footer
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
@@ -66,25 +67,7 @@ def to_json(
 
     Arguments as of ``to_markdown``.
     """
-    messages = []
-    for message in conversation.messages:
-        values = asdict(message)
-        values |= {"role": message.role.value, "ending": message.ending.value}
-        # Tokens mean nothing without their model, and the folded form nothing outside of the
-        # prompt.
-        for name in (
-            "ids",
-            "raw",
-            "folded",
-            "calls_at",
-            "server_fields",
-            *(() if with_thinking else ("thinking",)),
-        ):
-            values.pop(name)
-        for name in ("calls", "results"):
-            if not values[name]:
-                del values[name]
-        messages.append(values)
+    messages = [_message_values(message, with_thinking) for message in conversation.messages]
     values = {
         "program": "jalopy",
         "model": model,
@@ -93,6 +76,26 @@ def to_json(
         "messages": messages,
     }
     return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
+
+
+def _message_values(message: ChatMessage, with_thinking: bool) -> dict[str, Any]:
+    values = asdict(message)
+    values |= {"role": message.role.value, "ending": message.ending.value}
+    values["others"] = [
+        {("others" if name == "alternatives" else name): value for name, value in other.items()}
+        for other in values.pop("alternatives")
+    ]
+
+    # Token ids need their model, and the folded text needs the prompt.
+    removed = ["ids", "raw", "folded", "calls_at", "server_fields"]
+    if not with_thinking:
+        removed.append("thinking")
+    for name in removed:
+        del values[name]
+    for name in ("calls", "results"):
+        if not values[name]:
+            del values[name]
+    return values
 
 
 def choose_path(wanted: str, now: datetime) -> Path:

@@ -26,12 +26,12 @@ from app.conversations.store import (
     LoadedConversation,
     OpenConversation,
     Store,
-    keep,
+    add_piece,
+    keep_messages,
     mark_used,
-    note,
     now_text,
-    piece,
-    put,
+    put_message,
+    set_columns,
     title_of,
     touch,
 )
@@ -63,7 +63,7 @@ class SaverThread:
     """Changes one conversation on the disk until it is closed."""
 
     def __init__(self, held: OpenConversation) -> None:
-        self.held = held
+        self.open_conversation = held
         self._condition = threading.Condition()
         self._changes: list[tuple[Change, bool]] = []
         """Not on the disk yet, in order, and whether they are to outlive a power cut."""
@@ -75,7 +75,7 @@ class SaverThread:
         self._n_last_tries = 0
         self.trouble = ""
         """Why nothing is saved at present; "" while all is well."""
-        self._thread = threading.Thread(target=self._run, name="jalopy-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="jalopy-saver", daemon=True)
         self._thread.start()
 
     @property
@@ -114,7 +114,7 @@ class SaverThread:
         self._thread.join(patience_s)
         return not self.has_unsaved
 
-    def settle(self, patience_s: float, waits_for_room: bool = True) -> bool:
+    def wait_until_saved(self, patience_s: float, waits_for_room: bool = True) -> bool:
         """Wait until all is saved; False if that takes too long, or fails where nothing
         ``waits_for_room``."""
         give_up_s = time.monotonic() + patience_s
@@ -127,7 +127,7 @@ class SaverThread:
                 self._condition.wait(left_s)
         return True
 
-    # ---- the keeper's thread
+    # ---- the saver's thread
 
     def _run(self) -> None:
         try:
@@ -137,7 +137,7 @@ class SaverThread:
             with self._condition:
                 self._is_over = True
                 self._condition.notify_all()
-            self.held.close()
+            self.open_conversation.close()
 
     def _wait(self) -> bool:
         """Wait for something to do; False when it is time to end."""
@@ -170,7 +170,7 @@ class SaverThread:
         is_due = self._unsynced_s is not None and now_s - self._unsynced_s >= SYNC_S
         is_durable = is_ending or is_due or any(is_durable for _, is_durable in taken)
         try:
-            self.held.apply([change for change, _ in taken] or [touch], is_durable)
+            self.open_conversation.apply([change for change, _ in taken] or [touch], is_durable)
         except Exception as error:
             self.trouble = _cause_of(error)
             self._n_failed = len(taken)
@@ -206,7 +206,7 @@ class Journal:
     ) -> None:
         self._store = store
         self.clock_text = clock_text
-        self._keeper: SaverThread | None = None
+        self._saver: SaverThread | None = None
         self._former: list[SaverThread] = []
         """Of conversations that were left, until all of them is saved: they go on trying."""
         self._written: list[ChatMessage] = []
@@ -239,15 +239,15 @@ class Journal:
     def claim(self, conversation: Conversation, patience_s: float) -> None:
         """Put the conversation on the disk before anything is said: who looks for its title finds
         it in use."""
-        if self._store is not None and self._keeper is None:
+        if self._store is not None and self._saver is None:
             self._create(conversation)
-            self.settle(patience_s, waits_for_room=False)
+            self.wait_until_saved(patience_s, waits_for_room=False)
 
-    def adopt(self, opened: LoadedConversation) -> None:
+    def resume(self, opened: LoadedConversation) -> None:
         """Go on with a conversation that was opened; one that is held elsewhere is copied by its
         next message."""
         saved = opened.saved
-        held = opened.held
+        held = opened.open_conversation
         if held is None or self._store is None:
             self.begin(opened.id, saved.title and f"{saved.title} (copy)")
             return
@@ -258,21 +258,22 @@ class Journal:
         self._forked_from = saved.forked_from
         self._n_dropped = saved.conversation.n_dropped
         self._written_model = (saved.model, saved.model_path)
-        self._keeper = SaverThread(held)
+        self._saver = SaverThread(held)
         if saved.has_pieces:
             self._add(
-                put(len(self._written) - 1, self._written[-1], saved.changed), is_durable=False
+                put_message(len(self._written) - 1, self._written[-1], saved.changed),
+                is_durable=False,
             )
 
-    def note_model(self, name: str, path: str) -> None:
+    def set_model(self, name: str, path: str) -> None:
         """Note the name and path of the model that answers from now on."""
         self._model = (name, path)
 
     @property
     def id(self) -> str:
         """The conversation's id; "" before it is on disk."""
-        if self._keeper is not None:
-            return self._keeper.held.id
+        if self._saver is not None:
+            return self._saver.open_conversation.id
         return ""
 
     @property
@@ -290,10 +291,8 @@ class Journal:
     @property
     def trouble(self) -> str:
         """Why something is not saved; "" if all is well."""
-        keepers = [*self._former, self._keeper]
-        return next(
-            (keeper.trouble for keeper in keepers if keeper is not None and keeper.trouble), ""
-        )
+        savers = [*self._former, self._saver]
+        return next((saver.trouble for saver in savers if saver is not None and saver.trouble), "")
 
     @property
     def saves(self) -> bool:
@@ -303,7 +302,7 @@ class Journal:
     @property
     def is_unlocked(self) -> bool:
         """Whether files cannot be locked where the conversation is kept."""
-        return self._keeper is not None and not self._keeper.held.is_locked
+        return self._saver is not None and not self._saver.open_conversation.is_locked
 
     # ---- what happens
 
@@ -311,14 +310,14 @@ class Journal:
         """The user sent a message. In place of others, it counts when its reply begins."""
         if self._store is not None and not is_replacing:
             self._catch_up(conversation)
-        elif self._keeper is not None and conversation.awaits_reply:
+        elif self._saver is not None and conversation.awaits_reply:
             written = set(map(id, self._written))
             is_new = any(id(message) not in written for message in conversation.messages)
             if is_new:
                 text = conversation.messages[-1].text
             else:
                 text = ""
-            self._add(note(unsent=text), is_durable=bool(text))
+            self._add(set_columns(unsent=text), is_durable=bool(text))
             self._is_trying = True
 
     def save_pending(self, conversation: Conversation, texts: Sequence[str]) -> None:
@@ -326,12 +325,12 @@ class Journal:
         if self._store is None or list(texts) == self._waiting:
             return
         self._waiting = list(texts)
-        if self._keeper is None:
+        if self._saver is None:
             self._create(conversation, texts[0])
             self._catch_up(conversation)
-            self._note_model()
+            self._save_model()
             self._add(mark_used)
-        self._add(note(waiting=json.dumps(self._waiting)))
+        self._add(set_columns(waiting=json.dumps(self._waiting)))
 
     def flush(self, conversation: Conversation, partial: PartialReply) -> None:
         """Save the running reply as far as it is written."""
@@ -343,7 +342,7 @@ class Journal:
         ):
             return
         self._catch_up(conversation)
-        more = piece(
+        more = add_piece(
             partial.text[len(before.text) :],
             partial.thought[len(before.thought) :],
             partial.ids[len(before.ids) :],
@@ -358,52 +357,52 @@ class Journal:
         if self._store is None:
             return
         if self._is_trying:
-            self._add(note(unsent=""), is_durable=False)
+            self._add(set_columns(unsent=""), is_durable=False)
         self._catch_up(conversation)
         self._is_trying = False
         self._flushed = PartialReply()
 
     def save_n_dropped(self, conversation: Conversation) -> None:
         """Other messages are part of the context now."""
-        if self._keeper is not None and conversation.n_dropped != self._n_dropped:
+        if self._saver is not None and conversation.n_dropped != self._n_dropped:
             self._n_dropped = conversation.n_dropped
-            self._add(note(n_dropped=self._n_dropped))
+            self._add(set_columns(n_dropped=self._n_dropped))
 
     def save_adapters(self, conversation: Conversation) -> None:
         """Other adapters change the model."""
-        if self._keeper is not None:
-            self._add(note(adapters=json.dumps(conversation.adapters)))
+        if self._saver is not None:
+            self._add(set_columns(adapters=json.dumps(conversation.adapters)))
 
     def needs_title(self, conversation: Conversation) -> bool:
         """Whether its title is still the beginning of the first message."""
-        return self._keeper is not None and self.title == _first_words(conversation)
+        return self._saver is not None and self.title == _first_words(conversation)
 
     def rename(self, title: str) -> bool:
         """Give the conversation a title; False before it is on disk."""
-        if self._keeper is None:
+        if self._saver is None:
             return False
         self.title = title
-        self._add(note(title=title))
+        self._add(set_columns(title=title))
         return True
 
     def abandon(self) -> None:
         """Leave the conversation, which will be deleted: what of it is not saved is given up."""
-        if self._keeper is not None:
-            self._keeper.close(SWITCH_PATIENCE_S)
+        if self._saver is not None:
+            self._saver.close(SWITCH_PATIENCE_S)
         self._waiting = []
         self.begin()
 
-    def settle(self, patience_s: float, waits_for_room: bool = True) -> bool:
+    def wait_until_saved(self, patience_s: float, waits_for_room: bool = True) -> bool:
         """Wait until all is saved; False if that takes longer, or fails where nothing waits for
         room on the disk."""
-        return self._keeper is None or self._keeper.settle(patience_s, waits_for_room)
+        return self._saver is None or self._saver.wait_until_saved(patience_s, waits_for_room)
 
     def close(self, patience_s: float) -> str:
         """Save what is not saved and end; returns why that failed, or ""."""
-        keepers = [keeper for keeper in (self._keeper, *self._former) if keeper is not None]
+        savers = [saver for saver in (self._saver, *self._former) if saver is not None]
         give_up_s = time.monotonic() + patience_s
         failed = [
-            keeper for keeper in keepers if not keeper.close(max(0.0, give_up_s - time.monotonic()))
+            saver for saver in savers if not saver.close(max(0.0, give_up_s - time.monotonic()))
         ]
         self._drop_new()
         if failed:
@@ -413,12 +412,12 @@ class Journal:
     # ---- changes
 
     def _leave(self) -> None:
-        self._former = [keeper for keeper in self._former if keeper.has_unsaved]
-        if self._keeper is not None:
-            if not self._keeper.leave(SWITCH_PATIENCE_S):
-                self._former.append(self._keeper)
+        self._former = [saver for saver in self._former if saver.has_unsaved]
+        if self._saver is not None:
+            if not self._saver.leave(SWITCH_PATIENCE_S):
+                self._former.append(self._saver)
             self._drop_new()
-            self._keeper = None
+            self._saver = None
         self._is_trying = False
         self._flushed = PartialReply()
 
@@ -432,7 +431,7 @@ class Journal:
     def _catch_up(self, conversation: Conversation) -> None:
         """Write what the conversation has and the disk has not."""
         messages = conversation.messages
-        if self._keeper is None:
+        if self._saver is None:
             if not messages:
                 return
             self._create(conversation)
@@ -441,38 +440,40 @@ class Journal:
         new = messages[n_shared:]
         is_shorter = len(messages) < len(self._written)
         if new:
-            self._note_model()
+            self._save_model()
         elif is_shorter:
-            self._add(keep(n_shared), is_durable=False)
+            self._add(keep_messages(n_shared), is_durable=False)
         self._written = list(messages)
         self._is_new = self._is_new and not messages
         changes: list[Change] = []
         for place, message in enumerate(new, start=n_shared):
             if message.role is Role.USER and message.text in self._waiting[:1]:
                 del self._waiting[0]
-                changes.append(note(waiting=json.dumps(self._waiting)))
+                changes.append(set_columns(waiting=json.dumps(self._waiting)))
             if not message.is_missing:  # a place that nothing is written to says the same
-                changes.append(put(place, message, self.clock_text()))
+                changes.append(put_message(place, message, self.clock_text()))
             if message is messages[-1] and conversation.awaits_reply:
                 changes.append(mark_used)
         if changes:
             self._add(_all_of(changes))
         self.save_n_dropped(conversation)
 
-    def _note_model(self) -> None:
+    def _save_model(self) -> None:
         if self._model not in (self._written_model, ("", "")):
             self._written_model = self._model
-            self._add(note(model=self._model[0], model_path=self._model[1]), is_durable=False)
+            self._add(
+                set_columns(model=self._model[0], model_path=self._model[1]), is_durable=False
+            )
 
     def _create(self, conversation: Conversation, waiting: str = "") -> None:
         assert self._store is not None
-        self._keeper = SaverThread(self._store.create())
+        self._saver = SaverThread(self._store.create())
         self._is_new = True
         first = _first_words(conversation, waiting)
         self.title = self.title or (f"{first} (copy)" if self._forked_from else first)
         now = self.clock_text()
         origin = int(self._forked_from or 0)
-        head = note(
+        head = set_columns(
             title=self.title, system=conversation.system, began=now, changed=now, forked_from=origin
         )
         self._add(head, is_durable=False)
@@ -480,8 +481,8 @@ class Journal:
             self.save_adapters(conversation)
 
     def _add(self, change: Change, is_durable: bool = True) -> None:
-        assert self._keeper is not None
-        self._keeper.add(change, is_durable)
+        assert self._saver is not None
+        self._saver.add(change, is_durable)
 
 
 def _all_of(changes: Sequence[Change]) -> Change:
@@ -515,7 +516,7 @@ class ConversationStorage:
             if self.quota_bytes:
                 drop_oldest_states(self.quota_bytes)
             with suppress(StoreError):  # said where it is saved
-                self.store.look_after(time.time())
+                self.store.check_and_copy(time.time())
 
 
 def open_storage(settings: Settings, is_named: bool = False) -> ConversationStorage:

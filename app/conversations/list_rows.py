@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from app.conversations.store import Entry
+from app.conversations.store import ConversationEntry
 from app.text import figures
 from app.text.glyphs import cut
 
@@ -24,14 +24,14 @@ def heading(columns: int) -> str:
     return _line("conversation", "last used", "msgs", "size", "model", columns)
 
 
-def row(entry: Entry, columns: int, now: str) -> str:
+def row(entry: ConversationEntry, columns: int, now: str) -> str:
     """Write one conversation in ``columns`` columns."""
     size = figures.size(entry.text_bytes + entry.state_bytes)
     day = day_text(entry.changed, now)
     return _line(entry.title or "(empty)", day, str(entry.n_messages), size, entry.model, columns)
 
 
-def details(entry: Entry) -> str:
+def details(entry: ConversationEntry) -> str:
     """Say more about one conversation: where the words are, or what it is made of."""
     if entry.snippet:
         return f"... {entry.snippet} ..."

@@ -86,8 +86,8 @@ def _more(message: ChatMessage) -> dict[str, Any]:
             else {}
         ),
         **(
-            {"others": [{"text": one.text, **_more(one)} for one in message.others]}
-            if message.others
+            {"others": [{"text": one.text, **_more(one)} for one in message.alternatives]}
+            if message.alternatives
             else {}
         ),
     }
@@ -115,7 +115,7 @@ def reply_of(values: Values) -> ChatMessage:
     )
     message.server_fields = fields_of(values.get("server_fields"))
     others = _objects(values, "others")[:MAX_ALTERNATIVES]
-    message.others = tuple(reply_of({**one, "others": []}) for one in others)
+    message.alternatives = tuple(reply_of({**one, "others": []}) for one in others)
     return message
 
 

@@ -34,7 +34,7 @@ from app.conversations.database import (
 )
 from app.conversations.locks import InUseError, Lock, StoreError, take
 from app.conversations.message_row import UnsoundError, are_ids, message_of, row_of
-from app.conversations.upkeep import look_after, mend, take_repair_notice, use
+from app.conversations.upkeep import check_and_copy, repair, run_transaction, take_repair_notice
 from app.program import notices, paths
 from app.program.remote_model import ModelPlace, is_remote
 from app.reply.thinking import Thinking
@@ -68,7 +68,7 @@ Change = Callable[["sqlite3.Connection", int], object]
 
 
 @record
-class Entry:
+class ConversationEntry:
     """One conversation of the list.
 
     All text is clean and of one line, but for ``model_path``, which is a path.
@@ -138,7 +138,7 @@ class LoadedConversation:
 
     id: str
     saved: SavedConversation
-    held: OpenConversation | None
+    open_conversation: OpenConversation | None
     """None for one that can only be copied."""
     notice: str = ""
     """A line about what was found; "" for nothing."""
@@ -149,13 +149,13 @@ class LoadedConversation:
 # ---- changes
 
 
-def put(place: int, message: ChatMessage, at: str) -> Change:
+def put_message(place: int, message: ChatMessage, at: str) -> Change:
     """Write a message at its place, from 0 on, instead of all from there on; ``at``: the wall
     time."""
     role, tokens, n_bytes, text, more = row_of(message)
 
     def change(db: sqlite3.Connection, number: int) -> None:
-        keep(place)(db, number)
+        keep_messages(place)(db, number)
         row = (number, place, role, tokens, n_bytes, text, more)
         columns = "conversation, place, role, tokens, n_bytes, text, more"
         done = db.execute(f"INSERT INTO message({columns}) VALUES(?, ?, ?, ?, ?, ?, ?)", row)
@@ -166,7 +166,7 @@ def put(place: int, message: ChatMessage, at: str) -> Change:
     return change
 
 
-def keep(n_messages: int) -> Change:
+def keep_messages(n_messages: int) -> Change:
     """Keep the first messages only, and nothing of a reply that was being written or of an edit
     that was tried."""
 
@@ -182,7 +182,7 @@ def keep(n_messages: int) -> Change:
     return change
 
 
-def piece(text: str, thought: str, ids: Sequence[int], raw: str, is_edited: bool) -> Change:
+def add_piece(text: str, thought: str, ids: Sequence[int], raw: str, is_edited: bool) -> Change:
     """Write more of the reply that is being written."""
     more = json.dumps([text, thought, list(ids), raw, is_edited], separators=(",", ":"))
     return lambda db, number: db.execute(
@@ -190,7 +190,7 @@ def piece(text: str, thought: str, ids: Sequence[int], raw: str, is_edited: bool
     )
 
 
-def note(**values: object) -> Change:
+def set_columns(**values: object) -> Change:
     """Write columns of the conversation's row."""
     columns = ", ".join(f"{name}=?" for name in values)  # names are the program's own
     row = [
@@ -250,7 +250,7 @@ class OpenConversation:
         except DamagedError:
             self.close()
             if self._root is not None:
-                mend(self._root)
+                repair(self._root)
             self._apply(changes, is_durable)
 
     def _apply(self, changes: Sequence[Change], is_durable: bool) -> None:
@@ -322,7 +322,7 @@ class Store:
             os.path.lexists(self.root / one) for one in (NAME, *BACKUPS)
         )
         if is_there:
-            return use(self.root, work)
+            return run_transaction(self.root, work)
         return None
 
     def _rows(self, sql: str, *values: object) -> list[Any]:
@@ -345,10 +345,10 @@ class Store:
             line = take_repair_notice(self.root) or line
         return line
 
-    def look_after(self, now_s: float) -> None:
+    def check_and_copy(self, now_s: float) -> None:
         """Check the database and copy it, if that was not done for a day; takes a second for 100
         MB."""
-        look_after(self.root, now_s)
+        check_and_copy(self.root, now_s)
 
     # ---- finding
 
@@ -357,7 +357,7 @@ class Store:
         rows = self._rows(f"SELECT id FROM conversation WHERE {IS_CONVERSATION} ORDER BY id")
         return [id_of(number) for (number,) in rows]
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ConversationEntry]:
         """Return all conversations, the last one used first."""
         sql = (
             "SELECT c.id, c.title, c.began, c.changed, c.model, c.model_path, c.waiting, "
@@ -374,7 +374,7 @@ class Store:
             for row in rows
         ]
 
-    def search(self, typed: str) -> list[Entry]:
+    def search(self, typed: str) -> list[ConversationEntry]:
         """Return the conversations that have all words in title, model, day or text, the last one
         used first."""
         entries = self.entries()
@@ -466,7 +466,7 @@ class Store:
     def rename(self, conversation_id: str, title: str) -> None:
         """Give one that is not open another title."""
         with closing(self._take(conversation_id)) as held:
-            held.apply([note(title=clean_line(title, MOST_TITLE_CHARS))], is_durable=True)
+            held.apply([set_columns(title=clean_line(title, MOST_TITLE_CHARS))], is_durable=True)
 
     def delete(self, conversation_id: str) -> None:
         """Delete a conversation for good: in the database, its log of pages and its copies, with
@@ -500,7 +500,7 @@ class Store:
         row = (kind, name, _number(conversation_id))
         # it may be deleted by now
         sql = "INSERT OR IGNORE INTO segment SELECT id, ?, ? FROM conversation WHERE id=?"
-        use(self.root, lambda db: db.execute(sql, row), writes=True)
+        run_transaction(self.root, lambda db: db.execute(sql, row), writes=True)
 
     def segments(self, conversation_id: str, only_own: bool = False) -> set[Path]:
         """Return where the segments of a conversation's states are, or those that no other has;
@@ -712,9 +712,9 @@ def _interrupted(db: sqlite3.Connection, number: int) -> ChatMessage | None:
     return None
 
 
-def _entry(row: Sequence[Any]) -> Entry:
+def _entry(row: Sequence[Any]) -> ConversationEntry:
     number, title, began, changed, model, model_path, waiting, n_messages, tokens, n_bytes = row
-    return Entry(
+    return ConversationEntry(
         id_of(number),
         _line(title),
         _line(began),
@@ -761,7 +761,7 @@ def snippet_of(text: str, word: str) -> str:
 
 def _delete(db: sqlite3.Connection, number: int) -> None:
     had_words = db.execute("SELECT 1 FROM message WHERE conversation=?", (number,)).fetchone()
-    keep(0)(db, number)
+    keep_messages(0)(db, number)
     db.execute("DELETE FROM conversation WHERE id=?", (number,))
     if had_words and can_search(db):  # or they would stay in parts of the index
         db.execute("INSERT INTO search(search) VALUES('optimize')")

@@ -23,13 +23,13 @@ from app.conversations.database import (
     MARK_NAME,
     NAME,
     DamagedError,
-    as_said,
     can_search,
     cause_of,
     connect,
     is_upgraded,
     make_tables,
     open_file,
+    store_error,
     transact,
 )
 from app.conversations.locks import NAMES, InUseError, StoreError, take
@@ -75,7 +75,9 @@ _READ_TABLES = {**_FIRST_TABLES, **_DOCUMENT_TABLES, "draft": _DRAFT}
 states that they name can be computed again."""
 
 
-def use(root: Path | None, work: Callable[[sqlite3.Connection], T], writes: bool = False) -> T:
+def run_transaction(
+    root: Path | None, work: Callable[[sqlite3.Connection], T], writes: bool = False
+) -> T:
     """Do work in one transaction, in a database that is mended if it must be.
 
     Raises StoreError: nothing is done.
@@ -86,12 +88,12 @@ def use(root: Path | None, work: Callable[[sqlite3.Connection], T], writes: bool
     except DamagedError:
         if root is None:
             raise
-    mend(root)
+    repair(root)
     with closing(connect(root)) as db:
         return transact(db, work, writes)
 
 
-def look_after(root: Path | None, now_s: float) -> None:
+def check_and_copy(root: Path | None, now_s: float) -> None:
     """Check and copy the database, where that was not done for a day; what is damaged is mended at
     the next use.
 
@@ -134,7 +136,7 @@ def _copy(db: sqlite3.Connection, root: Path) -> None:
                 other.execute("DELETE FROM draft")  # unsent text stays in one file
         except (sqlite3.Error, UnicodeDecodeError) as error:
             new.unlink()
-            raise as_said(error, other) from error
+            raise store_error(error, other) from error
     if os.path.lexists(root / BACKUPS[0]):
         os.replace(root / BACKUPS[0], root / BACKUPS[1])
     os.replace(new, root / BACKUPS[0])
@@ -158,7 +160,7 @@ def _empty_file(path: Path) -> Path:
     return path
 
 
-def mend(root: Path) -> None:
+def repair(root: Path) -> None:
     """Make a new database of what is left, and put the damaged one aside.
 
     Raises StoreError: all is as it was.

@@ -193,7 +193,7 @@ class ChatSession:
             return False
         if self.model is None and self.conversation.is_empty:
             # The model owns the conversation even while messages wait for it.
-            self.journal.note_model(path.stem, model_key(path))
+            self.journal.set_model(path.stem, model_key(path))
         self.phase = Phase.LOADING
         self._loading = Loading(
             previous=self.model,
@@ -233,7 +233,7 @@ class ChatSession:
         self.journal.save_question(self.conversation, is_replacing=False)
         self._wait_for_disk()
         self._engine_thread.inbox.state_path = self.journal.state_path
-        request = Request(self.conversation.said())
+        request = Request(self.conversation.prompt_messages())
         return self._start(Phase.REREADING, lambda: self._engine_thread.read(request))
 
     def _start(self, phase: Phase, submit: Callable[[], bool]) -> bool:
@@ -252,7 +252,7 @@ class ChatSession:
         self._leave_conversation()
         self.conversation = opened.saved.conversation
         self.unsent_texts = list(opened.saved.waiting)
-        self.journal.adopt(opened)
+        self.journal.resume(opened)
         if self.model is None and self._engine_thread.adapters:
             # The command line takes precedence over the saved conversation.
             self._save_adapters(self._engine_thread.adapters)
@@ -362,7 +362,7 @@ class ChatSession:
 
     def answered_request(self) -> Request:
         """Return the conversation without an unanswered message at its end."""
-        messages = self.conversation.said(with_unanswered=False)
+        messages = self.conversation.prompt_messages(with_unanswered=False)
         return Request(messages, adapters=self.conversation.adapters)
 
     # ---- messages
@@ -433,7 +433,7 @@ class ChatSession:
         """Request the cost of an edit, which is reported as ``PromptWeighed``."""
         if self.is_busy or self.model is None:
             return False
-        messages = self.conversation.said()
+        messages = self.conversation.prompt_messages()
         index = len(messages) - len(self.conversation.messages) + 2 * n_turn
         if is_reply:
             reply = self.conversation.messages[2 * n_turn + 1]
@@ -450,7 +450,7 @@ class ChatSession:
             is_read: whether the model also reads the draft.
             is_settled: whether the draft consists of documents, which will not change.
         """
-        messages = self.conversation.said(with_unanswered=False)
+        messages = self.conversation.prompt_messages(with_unanswered=False)
         request = Request((*messages, PromptMessage(USER, clean_text(text))))
         return self._engine_thread.read_ahead(request, text, is_read, is_settled)
 
@@ -490,10 +490,14 @@ class ChatSession:
     def choose(self, index: int) -> bool:
         """Replace the last reply by one of its alternatives; return False while busy."""
         last = self.last_message
-        if self.is_busy or last is None or index >= len(last.others):
+        if self.is_busy or last is None or index >= len(last.alternatives):
             return False
-        others = (replace(last, others=()), *last.others[:index], *last.others[index + 1 :])
-        chosen = replace(last.others[index], others=others, sources=last.sources)
+        others = (
+            replace(last, alternatives=()),
+            *last.alternatives[:index],
+            *last.alternatives[index + 1 :],
+        )
+        chosen = replace(last.alternatives[index], alternatives=others, sources=last.sources)
         self.conversation.messages[-1] = chosen
         self.journal.save_turn_end(self.conversation)
         return True
@@ -528,10 +532,10 @@ class ChatSession:
     ) -> None:
         conversation = self.conversation
         running = Running(snapshot or Snapshot.of(conversation), text)
-        running.joined = conversation.unanswered
+        running.joined = conversation.unanswered_message
         if text in self.unsent_texts[:1]:
             del self.unsent_texts[0]
-        joined_text, folded = conversation.with_unanswered(text, folded)
+        joined_text, folded = conversation.join_unanswered(text, folded)
         conversation.add_user(clean_text(joined_text), folded)
         self._send(running, sent_s)
         self._save_queue()
@@ -542,7 +546,7 @@ class ChatSession:
         self._wait_for_disk()
         self._engine_thread.inbox.state_path = self.journal.state_path
         request = Request(
-            self.conversation.said(),
+            self.conversation.prompt_messages(),
             running.continuation,
             n_answers=n_answers,
             asked_s=sent_s,
@@ -571,7 +575,7 @@ class ChatSession:
 
     def _wait_for_disk(self) -> None:
         if self._saving_patience_s:
-            self.journal.settle(self._saving_patience_s, waits_for_room=False)
+            self.journal.wait_until_saved(self._saving_patience_s, waits_for_room=False)
 
     # ---- events of the engine
 
@@ -680,7 +684,7 @@ class ChatSession:
         if continued is not None and continued.figures is not None:
             message.figures = continued.figures.continued_by(done.figures)
         message.is_edited = running.is_edited or (continued is not None and continued.is_edited)
-        message.others = (*others, *_alternatives(running))[:MAX_ALTERNATIVES]
+        message.alternatives = (*others, *_alternatives(running))[:MAX_ALTERNATIVES]
         self.conversation.append_reply(message)
         self._end_turn()
         if done.calls:
@@ -710,7 +714,7 @@ class ChatSession:
             self.phase = Phase.REREADING
         else:
             self.phase = Phase.FREE
-        self.journal.note_model(model.title, model_key(model.path))
+        self.journal.set_model(model.title, model_key(model.path))
         if loading.begins_new:
             self._begin_conversation(self.conversation.system)
         return loading.begins_new
@@ -753,5 +757,5 @@ def _alternatives(running: Running) -> tuple[ChatMessage, ...]:
     if replaced is None or replaced.role is Role.USER:
         return ()
     if running.continuation is not None:
-        return replaced.others
-    return (replace(replaced, others=()), *replaced.others)
+        return replaced.alternatives
+    return (replace(replaced, alternatives=()), *replaced.alternatives)

@@ -329,7 +329,7 @@ class HeadlessChat:
             self._n_stored += 1
         self._saved_s = time.monotonic()
         self.turns.save_partial()
-        self.turns.journal.settle(WRITING_PATIENCE_S, waits_for_room=False)
+        self.turns.journal.wait_until_saved(WRITING_PATIENCE_S, waits_for_room=False)
 
     def _take_in(self, event: events.Event) -> None:
         """Keep the conversation true to what has happened; what an event shows is saved."""

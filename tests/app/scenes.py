@@ -169,7 +169,7 @@ async def listed(driver: Driver) -> None:
     await driver.note("A new conversation")
     driver.chat.turns.journal.clock_text = lambda: "2026-11-21T10:05:00+00:00"
     await driver.ask("How do I clean the fan of one?")
-    await driver.until(lambda: driver.chat.turns.journal.settle(0), "saved")
+    await driver.until(lambda: driver.chat.turns.journal.wait_until_saved(0), "saved")
 
 
 async def shelved(driver: Driver) -> None:
@@ -179,7 +179,7 @@ async def shelved(driver: Driver) -> None:
     driver.prompt.attach(whole([Document("fans.txt", Path("fans.txt"), lines)]))
     await driver.pilot.press(*"why?", "enter")
     await driver.last_reply()
-    await driver.until(lambda: driver.chat.turns.journal.settle(0), "saved")
+    await driver.until(lambda: driver.chat.turns.journal.wait_until_saved(0), "saved")
 
 
 async def cited(driver: Driver) -> None:

@@ -339,7 +339,7 @@ class ChatScreen(Sending, ModelFlow):
         message = self.turns.last_message
         assert message is not None
         view.finish(message)
-        view.offer(GOES_ON if self.turns.can_continue else OTHERS if message.others else "")
+        view.offer(GOES_ON if self.turns.can_continue else OTHERS if message.alternatives else "")
         # When the last pass of its Markdown is done, and with it the number of widgets known.
         self.call_after_refresh(self.transcript.slim)
         self.end_turn()
@@ -446,10 +446,10 @@ class ChatScreen(Sending, ModelFlow):
         last = self.turns.last_message
         if self.refuses_while_busy():
             return
-        if last is None or not last.others:
+        if last is None or not last.alternatives:
             self.note("there is one answer to the last message (/regen 2 writes two more)")
             return
-        messages = (last, *last.others)
+        messages = (last, *last.alternatives)
         await self._show_answers(len(messages), messages)
 
     async def _show_answers(self, n: int, messages: Sequence[ChatMessage] = ()) -> None:

@@ -504,7 +504,7 @@ class Sending(MessageActions):
             return
         self._documents = ()
         files = self._new_of(
-            for_message(documents, "", self._n_ctx, self.turns.conversation.asked), documents
+            for_message(documents, "", self._n_ctx, self.turns.conversation.user_text), documents
         )
         message = next((one for one in self._held if not _is_command(one.draft)), None)
         if message is None and files:
@@ -537,7 +537,7 @@ class Sending(MessageActions):
     def note_reply(self, event: GenerationFinished) -> None:
         """A message was read: the line on files that were sent before they were counted alone says
         how long it was."""
-        asked = self.turns.conversation.asked
+        asked = self.turns.conversation.user_text
         starts = self.engine_thread.status.turn_starts
         if (
             self._told is not None
@@ -634,7 +634,7 @@ class Sending(MessageActions):
         question = shown[files_end(shown, message.draft.folds) :]
         similarities = self.shelf.meaning.similarities
         choose = partial(
-            for_message, documents, question, self._n_ctx, conversation.asked, similarities
+            for_message, documents, question, self._n_ctx, conversation.user_text, similarities
         )
         files = await wrap_future(in_background(choose, "documents"))
         store = self.storage.store

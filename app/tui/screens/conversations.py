@@ -16,7 +16,7 @@ from app.conversations import export
 from app.conversations import list_rows as rows
 from app.conversations.database import cause_of
 from app.conversations.locks import StoreError
-from app.conversations.store import MOST_TITLE_CHARS, Entry, Store
+from app.conversations.store import MOST_TITLE_CHARS, ConversationEntry, Store
 from app.program.background import in_background
 from app.program.refusals import log_without_text
 from app.text import figures
@@ -31,7 +31,7 @@ _MOST_ASKED_CHARS = 40
 """Of a title in a question, so that the answers have room after it."""
 
 
-class ConversationsScreen(ListScreen[Entry]):
+class ConversationsScreen(ListScreen[ConversationEntry]):
     """Lists conversations while it is shown."""
 
     TITLE = "Conversations"
@@ -47,10 +47,10 @@ class ConversationsScreen(ListScreen[Entry]):
         self._store = chat.storage.store
         self._deleted = ""
         """Id of the conversation that the next look deletes."""
-        self._looking: Future[tuple[tuple[Entry, ...], str]] | None = None
+        self._looking: Future[tuple[tuple[ConversationEntry, ...], str]] | None = None
         self._is_stale = False
         """Whether something else was asked for since the look that goes on began."""
-        self._hits: tuple[Entry, ...] = ()
+        self._hits: tuple[ConversationEntry, ...] = ()
         self._trouble = ""
 
     def start_looking(self) -> None:
@@ -85,15 +85,15 @@ class ConversationsScreen(ListScreen[Entry]):
         self.typed = text
         self.begin()
 
-    def items(self) -> tuple[Entry, ...]:
+    def items(self) -> tuple[ConversationEntry, ...]:
         """Return the conversations that were found."""
         return self._hits
 
-    def is_same(self, one: Entry, other: Entry) -> bool:
+    def is_same(self, one: ConversationEntry, other: ConversationEntry) -> bool:
         """Whether they are one conversation."""
         return one.id == other.id
 
-    def _is_live(self, hit: Entry) -> bool:
+    def _is_live(self, hit: ConversationEntry) -> bool:
         """Whether it is the conversation in the chat."""
         return hit.id == self._turns.journal.id
 
@@ -101,12 +101,12 @@ class ConversationsScreen(ListScreen[Entry]):
         """Name the columns."""
         return f"   {rows.heading(columns - 2)}"
 
-    def row_line(self, item: Entry, columns: int) -> Line:
+    def row_line(self, item: ConversationEntry, columns: int) -> Line:
         """Mark the conversation that is in the chat."""
         mark = Span(self._glyphs.here if self._is_live(item) else " ", SpanRole.WRITING)
         return (mark, Span(f" {rows.row(item, columns - 2, self._turns.journal.clock_text())}"))
 
-    def details(self, item: Entry, columns: int) -> tuple[str, list[Line]]:
+    def details(self, item: ConversationEntry, columns: int) -> tuple[str, list[Line]]:
         """Write the whole title, and where the words are or what it is made of."""
         found: list[Line] = [
             (Span(text),) for one in rows.details(item).splitlines() for text in wrap(one, columns)
@@ -147,7 +147,7 @@ class ConversationsScreen(ListScreen[Entry]):
             return "No conversation is saved yet."
         return ""
 
-    def key_words(self, item: Entry | None) -> dict[str, str]:
+    def key_words(self, item: ConversationEntry | None) -> dict[str, str]:
         """While a title is written, two keys end that."""
         if self.edited is not None:
             return {"open": "keeps the title", "leave": "leaves it as it was"}
@@ -177,18 +177,18 @@ class ConversationsScreen(ListScreen[Entry]):
             self.new_text = hit.title
             self.say("")
 
-    def _rename(self, hit: Entry) -> None:
+    def _rename(self, hit: ConversationEntry) -> None:
         self.edited = None
         title = clean_line(" ".join(self.new_text.split()), MOST_TITLE_CHARS)
         turns = self._turns
         if title and self._is_live(hit):
             turns.journal.rename(title)
-            turns.journal.settle(1.0)
+            turns.journal.wait_until_saved(1.0)
         elif title:
             self._try(lambda: self._store.rename(hit.id, title), "not renamed")
         self.begin()
 
-    def delete(self, hit: Entry) -> None:
+    def delete(self, hit: ConversationEntry) -> None:
         """Delete a conversation."""
         if self._is_live(hit):
             self.call_later(self._delete_shown_in_chat)
@@ -238,7 +238,7 @@ class ConversationsScreen(ListScreen[Entry]):
             self.said = f"{failed}: {cause_of(error)}"
 
 
-def _look(store: Store, typed: str, deleted: str) -> tuple[tuple[Entry, ...], str]:
+def _look(store: Store, typed: str, deleted: str) -> tuple[tuple[ConversationEntry, ...], str]:
     """Return the conversations that have what was typed, once one is deleted, and why there are
     none or it is not."""
     trouble = ""

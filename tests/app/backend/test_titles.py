@@ -119,7 +119,7 @@ async def test_the_list_shows_the_title_that_the_model_wrote(script: Script) -> 
         await driver.say("/title Peru")
         await driver.note("title: Peru")
         await driver.ask("And then, what else is there to see in that town? Tell me in one word.")
-        await driver.until(lambda: driver.chat.turns.journal.settle(1.0))
+        await driver.until(lambda: driver.chat.turns.journal.wait_until_saved(1.0))
     assert [entry.title for entry in Store().entries()] == ["Peru"]
     assert REQUEST not in "".join(one.content for one in script.opened[-1].chats[-1].messages)
 

@@ -33,13 +33,13 @@ def write(root: Path, told: int) -> None:
     conversation = Conversation("Be brief.")
     if last is not None and len(store.read(last).conversation.messages) < LONGEST_CONVERSATION:
         opened = store.open(last)
-        assert opened.held is not None, opened.obstacle
+        assert opened.open_conversation is not None, opened.obstacle
         assert opened.notice == "", opened.notice
-        made.adopt(opened)
+        made.resume(opened)
         conversation = opened.saved.conversation
 
     def tell(place: int, text: str) -> None:
-        assert made.settle(PATIENCE_S), made.trouble
+        assert made.wait_until_saved(PATIENCE_S), made.trouble
         os.write(told, f"{made.id} {place} {text}\n".encode())
 
     while True:

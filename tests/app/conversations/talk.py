@@ -16,7 +16,7 @@ PATIENCE_S = 60.0
 def journal(root: Path) -> Journal:
     """A journal that saves below a directory."""
     made = Journal(Store(root), lambda: "2026-11-21T10:00:00+00:00")
-    made.note_model("tiny Q4_K_M", "/models/tiny.gguf")
+    made.set_model("tiny Q4_K_M", "/models/tiny.gguf")
     return made
 
 

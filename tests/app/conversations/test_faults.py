@@ -107,7 +107,7 @@ def test_a_database_that_cannot_grow_is_a_full_disk(tmp_path, monkeypatch):
     made = journal(root)
     conversation = Conversation()
     ask(made, conversation, "question")
-    assert made.settle(PATIENCE_S)
+    assert made.wait_until_saved(PATIENCE_S)
     answer(made, conversation, "a long answer " * 20_000)
     assert made.close(PATIENCE_S) == "the disk is full"
     monkeypatch.undo()
@@ -122,10 +122,10 @@ def test_saving_goes_on_when_there_is_room_again(tmp_path, monkeypatch):
         made = journal(root)
         conversation = Conversation()
         ask(made, conversation, "question")
-        assert not made.settle(PATIENCE_S, waits_for_room=False)
+        assert not made.wait_until_saved(PATIENCE_S, waits_for_room=False)
         assert made.trouble == "the disk is full"
         disk.is_mended = True
-        assert made.settle(PATIENCE_S)
+        assert made.wait_until_saved(PATIENCE_S)
     assert made.trouble == ""
     assert made.close(PATIENCE_S) == ""
     assert texts_in(root) == ["question"]
@@ -175,7 +175,7 @@ def test_a_read_only_directory_costs_nothing_but_the_saving(tmp_path):
     try:
         opened = Store(tmp_path / "state").open("000001")
         assert [message.text for message in opened.saved.conversation.messages] == texts
-        assert opened.held is None
+        assert opened.open_conversation is None
         made = journal(tmp_path / "state")
         conversation = Conversation()
         ask(made, conversation, "question")
@@ -202,9 +202,9 @@ def test_another_program_that_writes_is_waited_for(tmp_path, monkeypatch):
     other.execute("BEGIN IMMEDIATE")
     made = journal(root)
     opened = Store(root).open("000001")
-    made.adopt(opened)
+    made.resume(opened)
     ask(made, opened.saved.conversation, "question")
-    assert not made.settle(PATIENCE_S, waits_for_room=False)
+    assert not made.wait_until_saved(PATIENCE_S, waits_for_room=False)
     assert made.trouble == "another jalopy keeps the saved conversations busy"
     other.execute("COMMIT")
     other.close()
@@ -244,14 +244,14 @@ def test_without_file_locks_all_is_saved_and_marked_unlocked(tmp_path, monkeypat
     made = journal(root)
     conversation = Conversation()
     ask(made, conversation, "question")
-    assert made.settle(PATIENCE_S)
+    assert made.wait_until_saved(PATIENCE_S)
     assert (made.trouble, made.is_unlocked) == ("", True)
     assert made.close(PATIENCE_S) == ""
     opened = Store(root).open("000001")
-    assert opened.held is not None
-    assert not opened.held.is_locked
+    assert opened.open_conversation is not None
+    assert not opened.open_conversation.is_locked
     assert opened.notice == ""
-    opened.held.close()
+    opened.open_conversation.close()
     assert texts_in(root) == ["question"]
     Store(root).delete("000001")
     assert Store(root).ids() == []
@@ -296,7 +296,7 @@ def test_without_file_locks_every_file_is_opened_in_the_same_way(tmp_path, monke
     monkeypatch.setattr(sqlite3, "connect", note)
     root = tmp_path / "state"
     saved_talk(root)
-    Store(root).look_after(1e9)
+    Store(root).check_and_copy(1e9)
     Store(root).delete("000001")
     (root / database.NAME).write_bytes(b"x" * 5000)
     Store(root).ids()
@@ -334,5 +334,5 @@ def test_the_daily_copy_waits_within_bounds(tmp_path, monkeypatch):
     holders = []
     monkeypatch.setattr(upkeep, "_empty_file", locked)
     with pytest.raises(StoreError, match="busy"):
-        Store(root).look_after(1e9)
+        Store(root).check_and_copy(1e9)
     holders[0].close()

@@ -298,8 +298,8 @@ def test_a_second_line_mode_uses_a_copy_and_names_the_first(script, monkeypatch,
     talk(script, monkeypatch, "first")
     held = Store().open("000001")
     talk(script, monkeypatch, "mine")
-    assert held.held is not None
-    held.held.close()
+    assert held.open_conversation is not None
+    held.open_conversation.close()
     err = capsys.readouterr().err
     assert f"in use by another jalopy (process {os.getpid()}, since " in err
     assert "saved as conversation 2" in err
@@ -494,7 +494,7 @@ def unanswered():
     """What a kill leaves before anything of an answer came."""
     journal = Journal(Store())
     conversation = Conversation()
-    journal.note_model("m", model_key("m.gguf"))
+    journal.set_model("m", model_key("m.gguf"))
     conversation.add_user("why?")
     journal.save_question(conversation, is_replacing=False)
     assert journal.close(60) == ""

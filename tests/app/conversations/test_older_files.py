@@ -19,7 +19,7 @@ from app.conversations.drafts import save_drafts, take_drafts
 from app.conversations.locks import StoreError
 from app.conversations.older_files import LONG_NAME, REMOVED_NAME, VECTORS_NAME, vectors_path
 from app.conversations.store import Store
-from app.conversations.upkeep import look_after
+from app.conversations.upkeep import check_and_copy
 from app.program import paths
 from tests.app.conversations.talk import saved_talk, texts_in
 
@@ -100,7 +100,7 @@ def test_a_failed_upgrade_changes_nothing(root: Path, texts: list[str]) -> None:
 
 def test_a_copy_of_version_1_still_repairs(root: Path, texts: list[str]) -> None:
     with patch.object(database, "upgrade"):
-        look_after(root, 0.0)
+        check_and_copy(root, 0.0)
     (root / NAME).unlink()
     assert (root / BACKUPS[0]).exists()
     assert texts_in(root) == texts
@@ -117,7 +117,7 @@ def test_repair_keeps_the_document_list_and_drafts(root: Path, texts: list[str])
 
 def test_a_lost_first_page_costs_no_message(root: Path, texts: list[str]) -> None:
     assert texts_in(root) == texts
-    look_after(root, 0.0)
+    check_and_copy(root, 0.0)
     content = bytearray((root / NAME).read_bytes())
     content[:4096] = bytes(4096)
     (root / NAME).write_bytes(content)
@@ -131,7 +131,7 @@ def test_a_lost_first_page_costs_no_message(root: Path, texts: list[str]) -> Non
 def test_copies_have_the_document_list_but_no_drafts(root: Path, texts: list[str]) -> None:
     assert texts_in(root) == texts
     save_drafts(root, ["a draft to forget"])
-    look_after(root, 0.0)
+    check_and_copy(root, 0.0)
     assert b"a draft to forget" not in (root / BACKUPS[0]).read_bytes()
     (root / NAME).unlink()
     assert texts_in(root) == texts

@@ -177,7 +177,7 @@ def begun(name):
     journal.begin(title=name)
     conversation.add_user("hello")
     journal.save_question(conversation, is_replacing=False)
-    assert journal.settle(60)
+    assert journal.wait_until_saved(60)
     return journal
 
 

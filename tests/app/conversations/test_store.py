@@ -78,9 +78,9 @@ def test_a_conversation_comes_back_whole(root, said):
 def test_files_are_for_their_owner_alone(root, said):
     made = journal(root)
     opened = Store(root).open(ID)
-    made.adopt(opened)
+    made.resume(opened)
     ask(made, opened.saved.conversation, "more")
-    assert made.settle(PATIENCE_S)
+    assert made.wait_until_saved(PATIENCE_S)
     found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in root.iterdir()}
     assert found == dict.fromkeys((NAME, f"{NAME}-wal", f"{NAME}-shm", LOCK_NAME), 0o600)
     assert stat.S_IMODE(root.stat().st_mode) == 0o700
@@ -108,11 +108,11 @@ def test_an_interrupted_reply_is_there_as_far_as_it_came(root):
         assert reply.thinking.text == "hm"
         made = journal(root)
         opened = Store(root).open(ID)
-        made.adopt(opened)
+        made.resume(opened)
         assert made.close(PATIENCE_S) == ""
     made = journal(root)
     opened = Store(root).open(ID)
-    made.adopt(opened)
+    made.resume(opened)
     ask(made, opened.saved.conversation, "and?")
     assert made.close(PATIENCE_S) == ""
     assert texts_in(root) == ["why?", "Because", "and?"]
@@ -123,7 +123,7 @@ def test_a_piece_is_read_by_others_before_the_message_ends(root):
     conversation = Conversation()
     ask(made, conversation, "why?")
     made.flush(conversation, PartialReply("Bec", "", (1,), "Bec"))
-    assert made.settle(PATIENCE_S)
+    assert made.wait_until_saved(PATIENCE_S)
     assert texts_in(root) == ["why?", "Bec"]
     assert made.close(PATIENCE_S) == ""
 
@@ -136,7 +136,7 @@ def test_an_edit_takes_the_place_of_all_after_it(root):
         answer(made, conversation, f"dance-{n}")
     conversation.cut(2)
     ask(made, conversation, "instead")
-    assert made.settle(PATIENCE_S)
+    assert made.wait_until_saved(PATIENCE_S)
     assert texts_in(root) == ["question 0", "dance-0", "instead"]
     assert [one.id for one in Store(root).search("instead")] == [ID]
     assert Store(root).search("dance-2") == []
@@ -188,9 +188,9 @@ def test_a_deleted_conversation_leaves_no_word_of_it(root):
         ask(made, conversation, f"ein {word}")
         answer(made, conversation, f"{word} " * 3000)
         assert made.close(PATIENCE_S) == ""
-        Store(root).look_after(2e9 if word == "krokodil" else 3e9)
+        Store(root).check_and_copy(2e9 if word == "krokodil" else 3e9)
     assert all((root / name).exists() for name in BACKUPS)
-    held = Store(root).open("000002").held  # the log of pages stays in use
+    held = Store(root).open("000002").open_conversation  # the log of pages stays in use
     Store(root).delete(ID)
     held.close()
     for path in root.iterdir():
@@ -203,23 +203,23 @@ def test_a_deleted_conversation_leaves_no_word_of_it(root):
 def test_a_second_one_gets_a_copy_until_the_first_is_closed(root, said):
     first = Store(root).open(ID)
     second = Store(root).open(ID)
-    assert second.held is None
+    assert second.open_conversation is None
     assert f"in use by another jalopy (process {os.getpid()}, since " in second.notice
     assert second.notice.endswith("): you go on with a copy")
     assert [m.text for m in second.saved.conversation.messages] == said
     for forbidden in (lambda: Store(root).delete(ID), lambda: Store(root).rename(ID, "x")):
         with pytest.raises(StoreError, match="in use"):
             forbidden()
-    first.held.close()
+    first.open_conversation.close()
     third = Store(root).open(ID)
-    assert third.held is not None
-    third.held.close()
+    assert third.open_conversation is not None
+    third.open_conversation.close()
 
 
 def test_the_lock_of_a_killed_process_is_gone(root, said):
     code = (
         "import sys, time\nfrom pathlib import Path\nfrom app.conversations.store import Store\n"
-        "o = Store(Path(sys.argv[1])).open('000001')\nprint(bool(o.held), "
+        "o = Store(Path(sys.argv[1])).open('000001')\nprint(bool(o.open_conversation), "
         "flush=True)\ntime.sleep(60)"
     )
     holder = subprocess.Popen(
@@ -231,8 +231,8 @@ def test_the_lock_of_a_killed_process_is_gone(root, said):
     holder.wait()
     holder.stdout.close()
     again = Store(root).open(ID)
-    assert again.held is not None
-    again.held.close()
+    assert again.open_conversation is not None
+    again.open_conversation.close()
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_holder_that_is_not_known_is_not_named(root, said, written):
         file.seek(64)
         file.write(written)
     assert Store(root).open(ID).obstacle == locks.IN_USE
-    first.held.close()
+    first.open_conversation.close()
 
 
 def test_two_conversations_are_written_at_once(root):
@@ -267,7 +267,7 @@ def test_an_unfinished_edit_and_what_waits_come_back(root):
     conversation.cut(0)
     conversation.add_user("tried")
     made.save_question(conversation, is_replacing=True)
-    assert made.settle(PATIENCE_S)
+    assert made.wait_until_saved(PATIENCE_S)
     saved = Store(root).read(ID)
     assert (saved.unsent, saved.waiting, len(saved.conversation.messages)) == (
         "tried",
@@ -318,7 +318,7 @@ def test_a_row_that_makes_no_sense_is_a_missing_message(root, said, column, valu
         == "1 message is missing, which cannot be read; the model goes on after the last one"
     )
     made = journal(root)
-    made.adopt(opened)
+    made.resume(opened)
     ask(made, opened.saved.conversation, "go on")
     assert made.close(PATIENCE_S) == ""
     assert texts_in(root) == [said[0], "", *said[2:], "go on"]
@@ -499,7 +499,7 @@ def test_a_conversation_never_gets_too_large_to_be_read_again(root, monkeypatch)
         assert len(conversation.messages) < 200
         ask(made, conversation, "question")
         answer(made, conversation, "answer")
-        made.settle(PATIENCE_S, waits_for_room=False)
+        made.wait_until_saved(PATIENCE_S, waits_for_room=False)
     assert made.trouble.startswith("the conversation is full")
     assert made.close(PATIENCE_S) == made.trouble
     found = texts_in(root)
@@ -521,13 +521,13 @@ def test_other_answers_are_kept_with_their_reply():
     others = tuple(
         ChatMessage(Role.ASSISTANT, text, ids=(1, 2), raw=text) for text in ("Two.", "Three.")
     )
-    reply = ChatMessage(Role.ASSISTANT, "One.", ids=(3,), raw="One.", others=others)
+    reply = ChatMessage(Role.ASSISTANT, "One.", ids=(3,), raw="One.", alternatives=others)
     role, _, _, text, more = row_of(reply)
     assert message_of(role, text, more) == reply
     deep = json.loads(more)
     deep["others"] = [{**deep["others"][0], "others": deep["others"]}] * 20
-    found = message_of(role, text, json.dumps(deep)).others
-    assert [one.others for one in found] == [()] * 8
+    found = message_of(role, text, json.dumps(deep)).alternatives
+    assert [one.alternatives for one in found] == [()] * 8
     for damaged in ("Two.", [7], [{"ending": "never"}]):
         with pytest.raises(UnsoundError):
             message_of(role, text, json.dumps({**deep, "others": damaged}))

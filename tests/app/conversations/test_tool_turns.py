@@ -70,7 +70,9 @@ def read_again(messages: list[ChatMessage], system: str | None = "Be brief.") ->
 def prompt_of(conversation: Conversation, process: TemplateProcess) -> tuple[ChatPrompt, list[int]]:
     local = held(process)
     prompt = local.prompt(
-        Request((*conversation.said(with_unanswered=False), PromptMessage(USER, "And Rome?")))
+        Request(
+            (*conversation.prompt_messages(with_unanswered=False), PromptMessage(USER, "And Rome?"))
+        )
     )
     return local.chat, list(prompt.ids)
 
@@ -135,10 +137,14 @@ def test_tools_known_from_the_first_message_only_cost_no_token(
         local = LocalModel(
             model, cast(Any, SimpleNamespace(n_ctx=10_000)), chat, built_in_settings()
         )
-        local.hold(said.said())
+        local.hold(said.prompt_messages())
         assert knows_tools or tools.offer(local)
         prompts.append(
-            list(local.prompt(Request((*said.said(), PromptMessage(USER, "And Rome?")))).ids)
+            list(
+                local.prompt(
+                    Request((*said.prompt_messages(), PromptMessage(USER, "And Rome?")))
+                ).ids
+            )
         )
     assert prompts[0] == prompts[1]
     for reply in said.messages[1::2]:
@@ -170,7 +176,7 @@ def test_a_reply_becomes_a_call_when_its_results_come(process: TemplateProcess) 
     said = asked_and_answered()
     _, whole = prompt_of(said, process)
     local = held(process)
-    asked = said.said()
+    asked = said.prompt_messages()
     called = replace(asked[2], calls=())
     local.hold(asked[:2])
     local.note_reply(called)

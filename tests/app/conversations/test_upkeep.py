@@ -81,7 +81,7 @@ def test_noise_anywhere_loses_little_and_never_the_program(root, said, seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_with_a_copy_nothing_is_lost_that_it_has(root, said, seed):
-    Store(root).look_after(1e9)
+    Store(root).check_and_copy(1e9)
     texts = saved_talk(root, 1)
     content = bytearray((root / NAME).read_bytes())
     for page in random.Random(seed).sample(range(len(content) // PAGE), 4):
@@ -96,7 +96,7 @@ def test_with_a_copy_nothing_is_lost_that_it_has(root, said, seed):
 
 @pytest.mark.parametrize("content", [b"", b"x", b"SQLite format 3\0", b"x" * 5000, None])
 def test_a_database_that_is_gone_comes_from_the_copy(root, said, content):
-    Store(root).look_after(1e9)
+    Store(root).check_and_copy(1e9)
     (root / NAME).unlink()
     if content is not None:
         (root / NAME).write_bytes(content)
@@ -117,8 +117,8 @@ def test_a_conversation_that_went_on_another_way_is_not_mixed(root):
     for n in range(3):
         ask(made, conversation, f"question {n}")
         answer(made, conversation, f"answer {n}")
-    assert made.settle(PATIENCE_S)
-    Store(root).look_after(1e9)
+    assert made.wait_until_saved(PATIENCE_S)
+    Store(root).check_and_copy(1e9)
     conversation.cut(2)
     ask(made, conversation, "another way")
     assert made.close(PATIENCE_S) == ""
@@ -127,7 +127,7 @@ def test_a_conversation_that_went_on_another_way_is_not_mixed(root):
 
 
 def test_lost_messages_come_back_from_the_copy_into_their_places(root, said):
-    Store(root).look_after(1e9)
+    Store(root).check_and_copy(1e9)
     with closing(sqlite3.connect(root / NAME)) as db, db:
         db.execute("DELETE FROM message WHERE conversation=1 AND place IN (3, 4)")
         db.execute("DELETE FROM conversation WHERE id=2")
@@ -138,7 +138,7 @@ def test_lost_messages_come_back_from_the_copy_into_their_places(root, said):
 
 def test_a_deleted_conversation_does_not_come_back(root, said):
     for now_s in (1e9, 2e9):
-        Store(root).look_after(now_s)
+        Store(root).check_and_copy(now_s)
     Store(root).delete(ID)
     (root / NAME).unlink()
     del said[ID]
@@ -147,7 +147,7 @@ def test_a_deleted_conversation_does_not_come_back(root, said):
 
 def test_a_delete_leaves_the_copies_as_old_as_they_are(root, said):
     for now_s in (1e9, 2e9):
-        Store(root).look_after(now_s)
+        Store(root).check_and_copy(now_s)
     os.utime(root / BACKUPS[0], (5e8, 5e8))
     (root / BACKUPS[1]).write_bytes(b"\xff" * 9000)
     Store(root).delete(ID)
@@ -159,7 +159,7 @@ def test_a_check_finds_damage_and_the_next_use_mends_it(root, said):
     content = bytearray((root / NAME).read_bytes())
     content[-PAGE:] = b"\xff" * PAGE
     (root / NAME).write_bytes(content)
-    Store(root).look_after(1e9)
+    Store(root).check_and_copy(1e9)
     assert not (root / BACKUPS[0]).exists(), "no copy of what is damaged"
     assert (root / MARK_NAME).exists()
     assert len(found(root)) == 10
@@ -168,11 +168,11 @@ def test_a_check_finds_damage_and_the_next_use_mends_it(root, said):
 
 
 def test_two_copies_are_kept_and_one_made_a_day(root, said):
-    Store(root).look_after(1e9)
+    Store(root).check_and_copy(1e9)
     first = (root / BACKUPS[0]).stat()
-    Store(root).look_after(first.st_mtime + 3600)
+    Store(root).check_and_copy(first.st_mtime + 3600)
     assert not (root / BACKUPS[1]).exists()
-    Store(root).look_after(first.st_mtime + upkeep.COPY_PERIOD_S + 1)
+    Store(root).check_and_copy(first.st_mtime + upkeep.COPY_PERIOD_S + 1)
     assert (root / BACKUPS[1]).stat().st_ino == first.st_ino
     for name in BACKUPS:
         assert (root / name).stat().st_mode & 0o777 == 0o600
@@ -186,15 +186,15 @@ def test_what_is_open_elsewhere_is_not_mended(root, said):
     (root / MARK_NAME).touch()
     with pytest.raises(StoreError, match="is damaged, and in use"):
         Store(root).ids()
-    opened.held.close()
+    opened.open_conversation.close()
     assert len(Store(root).ids()) == 10
 
 
 def test_damage_while_it_is_open_is_mended_by_the_next_change(root, said):
     made = journal(root)
     opened = Store(root).open(ID)
-    made.adopt(opened)
-    assert made.settle(PATIENCE_S)
+    made.resume(opened)
+    assert made.wait_until_saved(PATIENCE_S)
     (root / MARK_NAME).touch()
     ask(made, opened.saved.conversation, "and now?")
     assert made.close(PATIENCE_S) == ""
@@ -205,7 +205,7 @@ def test_damage_while_it_is_open_is_mended_by_the_next_change(root, said):
 def test_a_conversation_lost_while_open_is_written_again(root, said):
     made = journal(root)
     opened = Store(root).open(ID)
-    made.adopt(opened)
+    made.resume(opened)
     with closing(sqlite3.connect(root / NAME)) as db, db:
         db.execute("DELETE FROM conversation WHERE id=1")
         db.execute("DELETE FROM message WHERE conversation=1 AND place>3")
@@ -250,9 +250,11 @@ def test_a_damaged_index_of_words_costs_nothing_else(root, said, table):
         )
     made = journal(root)
     opened = Store(root).open(ID)
-    made.adopt(opened)
+    made.resume(opened)
     ask(made, opened.saved.conversation, "and now?")
-    with closing(Store(root).open("000002").held):  # another conversation is open all the time
+    with closing(
+        Store(root).open("000002").open_conversation
+    ):  # another conversation is open all the time
         assert made.close(PATIENCE_S) == ""
     assert len(Store(root).search("question 7")) == 10
     assert Store(root).search("and now?")

@@ -56,13 +56,13 @@ def test_several_answers_are_saved_while_they_are_written(engine: Engine, tmp_pa
     turns.regenerate(2)
     engine.until(lambda: turns.running_text == "new")
     turns.save_partial()
-    assert turns.journal.settle(PATIENCE_S)
+    assert turns.journal.wait_until_saved(PATIENCE_S)
     saved = store.read(turns.journal.id).conversation.messages[-1]
     assert (saved.text, saved.ending) == ("new", Ending.INTERRUPTED)
     assert saved.raw == "new"
     gate.open()
     engine.wait_for(AnswersFinished)
-    turns.journal.settle(PATIENCE_S)
+    turns.journal.wait_until_saved(PATIENCE_S)
     saved = store.read(turns.journal.id).conversation.messages[-1]
     assert saved.text == "new answer"
     turns.journal.close(PATIENCE_S)

@@ -263,7 +263,7 @@ def test_a_stop_ends_the_call_and_the_next_message_goes_on(chats: Callable[..., 
         ("assistant", ()),
         ("user", ()),
     ]
-    said = chat.turns.conversation.said()
+    said = chat.turns.conversation.prompt_messages()
     assert said[1].calls == ()
     assert CALL in said[1].text
 

@@ -74,7 +74,7 @@ async def test_answers_are_next_to_each_other_and_one_is_chosen(
         assert [one.is_closed for one in driver.script.opened[-1].sessions] == [False, True]
         reply = driver.chat.turns.last_message
         assert reply is not None
-        assert [one.text for one in reply.others] == ["One [here](x).", "Before."]
+        assert [one.text for one in reply.alternatives] == ["One [here](x).", "Before."]
         await driver.say("/answers")
         await shown(driver, 3)
         await driver.pilot.press("tab", "tab", "enter")

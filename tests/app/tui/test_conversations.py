@@ -49,7 +49,7 @@ def said(*turns: str, model: str = "model.gguf") -> None:
     """Save a conversation of an earlier start: questions and answers in turn."""
     made = Journal(Store())
     conversation = Conversation()
-    made.note_model("model", model_key(model))
+    made.set_model("model", model_key(model))
     for number, text in enumerate(turns):
         if number % 2:
             conversation.add_reply(text, Ending.COMPLETE, FIGURES)
@@ -61,7 +61,7 @@ def said(*turns: str, model: str = "model.gguf") -> None:
 
 
 async def saved(driver: Driver) -> None:
-    await driver.until(lambda: driver.chat.turns.journal.settle(0), "everything is saved")
+    await driver.until(lambda: driver.chat.turns.journal.wait_until_saved(0), "everything is saved")
 
 
 async def hold_reply(driver: Driver, question: str, n_tokens: int) -> None:

@@ -52,7 +52,7 @@ async def test_enter_on_a_reply_shows_where_it_is_from(
         await driver.shows(" > 30  Line 30 is about")
         await driver.pilot.press("escape")
         await driver.shows("where?")
-        await driver.until(lambda: driver.chat.turns.journal.settle(0), "saved")
+        await driver.until(lambda: driver.chat.turns.journal.wait_until_saved(0), "saved")
     async with chatting(script, resume="last") as driver:  # another day
         await driver.shows("on line 30.")
         await driver.say("/place")

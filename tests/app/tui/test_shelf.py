@@ -16,7 +16,7 @@ import pytest
 from app.conversations.conversation import ChatMessage, Role
 from app.conversations.document_list import list_documents, load_document, remove_document
 from app.conversations.state_files import kinds
-from app.conversations.store import Store, put
+from app.conversations.store import Store, put_message
 from app.documents.text_file import attached
 from app.text.chips import NBSP
 from app.tui.chat import document_prefetcher as shelf_reading
@@ -68,7 +68,7 @@ async def ask(driver: Driver, question: str) -> ReplyView:
     driver.prompt.insert(question)
     await driver.pilot.press("enter")
     await driver.until(lambda: driver.chat.turns.conversation.last_reply is not before, "a reply")
-    await driver.until(lambda: driver.chat.turns.journal.settle(0), "saved")
+    await driver.until(lambda: driver.chat.turns.journal.wait_until_saved(0), "saved")
     return await driver.last_reply()
 
 
@@ -313,7 +313,11 @@ def test_a_conversation_of_nothing_but_the_document_goes_with_it() -> None:
     text = attached("book.txt", BOOK).strip()
     with closing(store.create()) as held:
         held.apply(
-            [put(0, ChatMessage(Role.USER, text, folded=f"[file{NBSP}1:{NBSP}book.txt]"), "2026")],
+            [
+                put_message(
+                    0, ChatMessage(Role.USER, text, folded=f"[file{NBSP}1:{NBSP}book.txt]"), "2026"
+                )
+            ],
             True,
         )
     (book,) = list_documents(store)

@@ -108,25 +108,25 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
         with watch.bounded("reading", _CPU_S, _MEMORY_BYTES):
             store.search("question")
             ids = store.ids()
-            store.look_after(1e9)
+            store.check_and_copy(1e9)
             opened = store.open(ids[0]) if ids else None
     except StoreError as error:
         return f"refused: {require_clean_line(str(error))}"
     outcome = "mended" if store.take_notice() else "read"
     if opened is None:
         return f"{outcome}: nothing left"
-    if opened.held is None:
+    if opened.open_conversation is None:
         raise Fault(f"no one has it, but it cannot be gone on with: {opened.obstacle}")
     conversation = opened.saved.conversation
     try:
         require_clean(opened)
         require_sound_context(conversation)
     except BaseException:
-        opened.held.close()
+        opened.open_conversation.close()
         raise
     journal = Journal(store)
-    journal.adopt(opened)
-    conversation.add_user(*conversation.with_unanswered("and then?"))
+    journal.resume(opened)
+    conversation.add_user(*conversation.join_unanswered("and then?"))
     journal.save_question(conversation, is_replacing=False)
     conversation.add_reply("then this", Ending.COMPLETE, None)
     journal.save_turn_end(conversation)

@@ -77,7 +77,7 @@ class Desk:
         return answered.results
 
     def _reply(self) -> events.GenerationFinished:
-        self._backend.reply(Request(self._conversation.said()))
+        self._backend.reply(Request(self._conversation.prompt_messages()))
         *told, ended = self._link.outbox.drain()
         assert isinstance(ended, events.GenerationFinished), ended
         text = "".join(one.text for one in told if isinstance(one, events.TextGenerated))
@@ -219,8 +219,8 @@ def test_results_without_their_call_are_text() -> None:
     )
     more = ChatMessage(Role.USER, "and?")
     without_call = messages_of(
-        Conversation(None, [asked, called_it, *answered, more], n_dropped=2).said()
+        Conversation(None, [asked, called_it, *answered, more], n_dropped=2).prompt_messages()
     )
     assert [one["role"] for one in without_call] == ["user", "assistant", "user"]
-    unanswered = messages_of(Conversation("be brief", [asked, called_it, more]).said())
+    unanswered = messages_of(Conversation("be brief", [asked, called_it, more]).prompt_messages())
     assert [one["content"] for one in unanswered] == ["be brief", "q", "call", "and?"]

@@ -141,9 +141,9 @@ def test_an_edited_reply_and_one_without_its_results_have_none() -> None:
         Role.ASSISTANT, "", raw="call", calls=(ToolCall("echo", A, "1"),), server_fields=FIELDS
     )
     results = ChatMessage(Role.USER, "", results=(CallResult("echo", "a", "1"),))
-    assert Conversation(None, [asked, edited]).said()[1].server_fields is None
-    assert Conversation(None, [asked, called, asked]).said()[1].server_fields is None
-    assert Conversation(None, [asked, called, results]).said()[1].server_fields == FIELDS
+    assert Conversation(None, [asked, edited]).prompt_messages()[1].server_fields is None
+    assert Conversation(None, [asked, called, asked]).prompt_messages()[1].server_fields is None
+    assert Conversation(None, [asked, called, results]).prompt_messages()[1].server_fields == FIELDS
 
 
 @pytest.mark.parametrize(
