@@ -60,7 +60,7 @@ class CallQuestions:
         assert self.talk is not None
         talk = self.talk
         box = talk.engine_thread.tools
-        conversation = talk.turns.conversation
+        conversation = talk.chat_session.conversation
         if box is None or box.runs_always(call.name):
             return True
         if self._agreed_in is not conversation:

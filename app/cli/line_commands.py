@@ -78,8 +78,8 @@ class LineCommands:
     def _may_send(self) -> bool:
         """Whether the files that wait may go where the answer is computed; a server's user is
         asked, once."""
-        model = self._talk.turns.model
-        conversation = self._talk.turns.conversation
+        model = self._talk.chat_session.model
+        conversation = self._talk.chat_session.conversation
         if (
             model is None
             or not model.server
@@ -104,7 +104,7 @@ class LineCommands:
     def _with_files(self, line: str) -> str:
         """Put what goes of the documents before a message; those that do not fit stay for the next
         one."""
-        conversation = self._talk.turns.conversation
+        conversation = self._talk.chat_session.conversation
         documents = self._earlier
         if fit(documents, self._n_ctx):
             self.documents = ()
@@ -120,7 +120,7 @@ class LineCommands:
     @property
     def _earlier(self) -> tuple[Document, ...]:
         """Documents that were not sent yet, or that passages come from in this conversation."""
-        is_here = self._asked_in is None or self._asked_in is self._talk.turns.conversation
+        is_here = self._asked_in is None or self._asked_in is self._talk.chat_session.conversation
         if is_here:
             return self.documents
         return ()
@@ -159,13 +159,13 @@ class LineCommands:
 
     def new(self) -> None:
         """Start a new conversation."""
-        self._dialogue.begin(self._talk.turns.conversation.system)
+        self._dialogue.begin(self._talk.chat_session.conversation.system)
         say("new conversation")
 
     def system(self, text: str = "") -> None:
         """Show the system prompt, or begin again with another."""
         if not text:
-            say_text(f"system prompt: {self._talk.turns.conversation.system or '(none)'}")
+            say_text(f"system prompt: {self._talk.chat_session.conversation.system or '(none)'}")
             return
         system = commands.new_system(text)
         self._dialogue.begin(system)
@@ -173,7 +173,9 @@ class LineCommands:
 
     def persona(self, wanted: str = "") -> None:
         """List the personas, begin again with one, or keep the present choice as one."""
-        chosen = commands.choose_among_personas(self._talk.turns, self._talk.engine_thread, wanted)
+        chosen = commands.choose_among_personas(
+            self._talk.chat_session, self._talk.engine_thread, wanted
+        )
         if chosen.persona is None:
             say(chosen.line)
         else:
@@ -184,7 +186,7 @@ class LineCommands:
 
     def rename(self, title: str) -> None:
         """Give the conversation a title."""
-        say(commands.rename(self._talk.turns, title))
+        say(commands.rename(self._talk.chat_session, title))
 
     def conversations(self) -> None:
         """List the conversations used last."""
@@ -196,7 +198,7 @@ class LineCommands:
         except StoreError as error:
             raise Refusal(f"the saved conversations cannot be used: {error}") from None
         for hit in hits[:MOST_LISTED]:
-            if hit.id == self._talk.turns.journal.id:
+            if hit.id == self._talk.chat_session.journal.id:
                 mark = "*"
             else:
                 mark = " "
@@ -209,7 +211,7 @@ class LineCommands:
 
     def save(self, wanted: str = "") -> None:
         """Save the conversation as a file."""
-        say(commands.export(self._talk.turns, wanted))
+        say(commands.export(self._talk.chat_session, wanted))
 
     # ---- turns
 
@@ -227,7 +229,7 @@ class LineCommands:
 
     def edit(self, argument: str = "") -> None:
         """Let the next line take the place of a message."""
-        conversation = self._talk.turns.conversation
+        conversation = self._talk.chat_session.conversation
         index = commands.message_to_edit(conversation, argument)
         commands.check_editable(conversation, index)
         self._edited = index
@@ -267,14 +269,14 @@ class LineCommands:
 
     @property
     def _n_ctx(self) -> int:
-        model = self._talk.turns.model
+        model = self._talk.chat_session.model
         if model is not None:
             return model.n_ctx
         return 0
 
     @property
     def _tokens_ratio(self) -> float:
-        model = self._talk.turns.model
+        model = self._talk.chat_session.model
         if model is not None:
             return model.tokens_ratio
         return 1.0
@@ -285,9 +287,9 @@ class LineCommands:
         """Have the model think more or less; without a word, show what it thought before the last
         answer."""
         if wanted:
-            say(commands.choose_thinking(self._talk.engine_thread, self._talk.turns, wanted))
+            say(commands.choose_thinking(self._talk.engine_thread, self._talk.chat_session, wanted))
             return
-        reply = self._talk.turns.conversation.last_reply
+        reply = self._talk.chat_session.conversation.last_reply
         if reply is None or reply.thinking is None:
             now = describe_thinking(self._talk.engine_thread.inbox.thinking or AUTO)
             raise Refusal(f"there is no thinking in the last reply; {now} ({USAGE_OF_THINK})")
@@ -305,7 +307,7 @@ class LineCommands:
 
     def copy(self, what: str = "") -> None:
         """Copy the last answer, one of its code blocks, or its thinking."""
-        found = wanted_text(self._talk.turns.conversation.last_reply, what)
+        found = wanted_text(self._talk.chat_session.conversation.last_reply, what)
         if not found.text:
             raise Refusal("there is no text to copy")
         is_terminal = sys.stderr is not None and sys.stderr.isatty()
@@ -327,7 +329,7 @@ class LineCommands:
 
     def lora(self, wanted: str = "") -> None:
         """Show the adapters that change the model, or use others."""
-        chosen = commands.wanted_adapters(self._talk.turns, wanted)
+        chosen = commands.wanted_adapters(self._talk.chat_session, wanted)
         if isinstance(chosen, str):
             say(chosen)
             return
@@ -337,7 +339,10 @@ class LineCommands:
     def threads(self, wanted: str = "") -> None:
         """Show or set the threads."""
         chosen = commands.wanted_threads(
-            self._talk.engine_thread, self._talk.turns, wanted, "jalopy tune MODEL finds the best"
+            self._talk.engine_thread,
+            self._talk.chat_session,
+            wanted,
+            "jalopy tune MODEL finds the best",
         )
         if isinstance(chosen, str):
             say(chosen)
@@ -347,7 +352,7 @@ class LineCommands:
 
     def report(self, wanted: str = "") -> None:
         """Show a card with machine, model and speeds, or write it into a file."""
-        card = report_of_chat(self._talk.engine_thread, self._talk.turns)
+        card = report_of_chat(self._talk.engine_thread, self._talk.chat_session)
         if wanted:
             say(write_card(card, wanted))
         else:

@@ -65,7 +65,10 @@ def what_happened(event: events.Event, talk: HeadlessChat) -> Iterator[str]:
         yield LEFT_OUT
     elif isinstance(event, events.ToolsTold):
         yield event.line
-    elif isinstance(event, events.ToolsAnswered) and (last := talk.turns.last_message) is not None:
+    elif (
+        isinstance(event, events.ToolsAnswered)
+        and (last := talk.chat_session.last_message) is not None
+    ):
         yield from last.folded.splitlines()  # a line for each call, with its result
 
 
@@ -98,7 +101,7 @@ class Dialogue:
         saved = opened.saved
         last = saved.conversation.last_reply
         conversation = saved.conversation
-        self._told_id = self.talk.turns.journal.id
+        self._told_id = self.talk.chat_session.journal.id
         n = len(conversation.messages)
         day = moment_text(saved.changed) or "an unknown day"
         which = f"conversation {int(opened.id)}: {saved.title}"
@@ -126,7 +129,7 @@ class Dialogue:
         """Open another model, which reads the conversation first."""
         with interrupt_stops(self._stop):
             self._tell_all(self.talk.switch_model(path))
-        if self.talk.turns.model is None:
+        if self.talk.chat_session.model is None:
             say("no model is loaded: /model PATH opens one")
 
     # ---- turns
@@ -219,14 +222,14 @@ class Dialogue:
             say(whole_footer(ending.figures, ending.ending))
             if ending.ending is Ending.REPEATED:
                 say(AGAINST_LOOPS)
-            reply = self.talk.turns.conversation.last_reply
+            reply = self.talk.chat_session.conversation.last_reply
             if reply is not None and reply.sources:
                 say(sources_line(reply.sources))
             self._announce_full_context()
 
     def _tell_saving(self) -> None:
         """Say once that the conversation is saved, and as which; or why it is not."""
-        journal = self.talk.turns.journal
+        journal = self.talk.chat_session.journal
         if not journal.trouble and journal.id and journal.id != self._told_id:
             self._told_id = journal.id
             say(f"saved as conversation {int(journal.id)} (jalopy sessions lists all)")
@@ -244,21 +247,21 @@ class Dialogue:
 
     def _tell_trouble(self) -> None:
         self.tell_notices()
-        trouble = self.talk.turns.journal.trouble
+        trouble = self.talk.chat_session.journal.trouble
         if trouble and trouble != self._told_trouble:
             say(
                 f"jalopy: conversation not saved: {trouble}. "
                 "It goes on here, and saving is tried again."
             )
         self._told_trouble = trouble
-        if self.talk.turns.journal.is_unlocked and not self._has_told_no_locks:
+        if self.talk.chat_session.journal.is_unlocked and not self._has_told_no_locks:
             self._has_told_no_locks = True
             say(f"jalopy: {NO_LOCKS}")
 
     def _announce_full_context(self) -> None:
         used = self.talk.engine_thread.status.context_used
         n_ctx = self.talk.engine_thread.status.n_ctx
-        model = self.talk.turns.model
+        model = self.talk.chat_session.model
         if not self._is_announced and ANNOUNCED_SHARE * n_ctx <= used < n_ctx:
             self._is_announced = True
             say(

@@ -157,8 +157,8 @@ def follow_opening(
             raise event.error or Refusal(f"{name}: {event.reason}")
         tell(event)
     progress.clear()
-    assert talk.turns.model is not None
-    return talk.turns.model
+    assert talk.chat_session.model is not None
+    return talk.chat_session.model
 
 
 def write_answer(

@@ -54,12 +54,12 @@ def read(
     storage = open_storage(settings, is_named=True)
     talk = HeadlessChat(chosen, storage, settings.system_prompt, clock, progress.show_status)
     message = Draft().with_files(whole(reading.documents))
-    before = _begun_before(store, message.text.strip(), talk.turns.conversation.system)
+    before = _begun_before(store, message.text.strip(), talk.chat_session.conversation.system)
     try:
         code = _read(talk, Path(model), reading.documents, message, before, progress)
     except BaseException as error:
         if before is None:
-            begun_id = talk.turns.journal.id
+            begun_id = talk.chat_session.journal.id
         else:
             begun_id = ""
         talk.close(is_hurried=not isinstance(error, Exception))
@@ -120,8 +120,8 @@ def _read(
 
 def _tell(talk: HeadlessChat, reread: ConversationReread) -> int:
     if reread.trouble:
-        if talk.turns.model is not None:
-            n_ctx = talk.turns.model.n_ctx
+        if talk.chat_session.model is not None:
+            n_ctx = talk.chat_session.model.n_ctx
         else:
             n_ctx = 0
         sizes = (
@@ -139,7 +139,7 @@ def _tell(talk: HeadlessChat, reread: ConversationReread) -> int:
     else:
         earlier = ""
     tokens = f"{figures.count(reread.read_tokens)} of {figures.count(reread.total_tokens)} tokens"
-    number = int(talk.turns.journal.id or 0)
+    number = int(talk.chat_session.journal.id or 0)
     say(
         f"read {tokens} in {figures.seconds(reread.read_s)}{earlier}: conversation {number}, "
         "or /read in a new one"

@@ -153,7 +153,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         code = this_run.answer(prompt)
     except BaseException as error:
         saving.end(talk.close(is_hurried=not isinstance(error, Exception)))
-        if this_run.begun_id and talk.store is not None and talk.turns.conversation.is_empty:
+        if this_run.begun_id and talk.store is not None and talk.chat_session.conversation.is_empty:
             with suppress(StoreError):  # it stays, empty, and the next call goes on with it
                 talk.store.delete(this_run.begun_id)
         raise
@@ -301,14 +301,14 @@ class _Run:
             if opened is not None:
                 self.begun_id = ""
             else:
-                self.begun_id = self._talk.turns.journal.id
+                self.begun_id = self._talk.chat_session.journal.id
             told = self._talk.open(place, opened)
             model = follow_opening(self._talk, told, self._progress, "jalopy run", self._tell)
         finally:
             garbage.settle()
         for line in model.notices:
             say(f"jalopy: {line}")
-        if self._talk.turns.journal.is_unlocked:
+        if self._talk.chat_session.journal.is_unlocked:
             say(f"jalopy run: {NO_LOCKS}")
         return model
 
@@ -368,14 +368,16 @@ def go_on_with(name: str, talk: HeadlessChat) -> LoadedConversation | None:
         with store.alone():  # of programs that start at once, one begins the conversation
             found = store.find(name)
             if found is None:
-                turns = talk.turns  # the title is taken before anything is said
-                turns.journal.begin(title=clean_line(" ".join(name.split()), MOST_TITLE_CHARS))
-                turns.journal.claim(turns.conversation, SAVING_PATIENCE_S)
+                chat_session = talk.chat_session  # the title is taken before anything is said
+                chat_session.journal.begin(
+                    title=clean_line(" ".join(name.split()), MOST_TITLE_CHARS)
+                )
+                chat_session.journal.claim(chat_session.conversation, SAVING_PATIENCE_S)
                 return None
     except StoreError as error:
         raise Refusal(f"jalopy run: {error}", exit_codes.IO_ERROR) from None
     opened = _open_saved(store, found, name)
-    system = talk.turns.conversation.system
+    system = talk.chat_session.conversation.system
     if system and system != opened.saved.conversation.system:
         say("jalopy run: the conversation goes on with the system prompt that it began with")
     return opened

@@ -88,17 +88,21 @@ def new_system(text: str) -> str | None:
     return clean_text(text)
 
 
-def rename(turns: ChatSession, title: str) -> str:
+def rename(chat_session: ChatSession, title: str) -> str:
     """Give the conversation a title; returns what came of it."""
     title = clean_line(" ".join(title.split()), MOST_TITLE_CHARS)
-    if turns.journal.rename(title):
+    if chat_session.journal.rename(title):
         return f"title: {title}"
     return "the conversation gets a title when it has begun: nothing is saved yet"
 
 
-def export(turns: ChatSession, wanted: str) -> str:
+def export(chat_session: ChatSession, wanted: str) -> str:
     """Save the conversation as a file; returns where."""
-    return save_as(wanted, turns.conversation, turns.model.title if turns.model is not None else "")
+    return save_as(
+        wanted,
+        chat_session.conversation,
+        chat_session.model.title if chat_session.model is not None else "",
+    )
 
 
 @record
@@ -112,7 +116,7 @@ class PersonaChoice:
 
 
 def choose_among_personas(
-    turns: ChatSession, engine_thread: EngineThread, wanted: str
+    chat_session: ChatSession, engine_thread: EngineThread, wanted: str
 ) -> PersonaChoice:
     """List the personas, keep the present choice as one, or take one with its parameters."""
     generation = engine_thread.generation
@@ -125,7 +129,7 @@ def choose_among_personas(
         else:
             differing = {}
         return PersonaChoice(
-            save_persona(name.strip(), Persona(turns.conversation.system or "", differing))
+            save_persona(name.strip(), Persona(chat_session.conversation.system or "", differing))
         )
     persona = load_persona(wanted)
     if generation is None or not persona.parameters:
@@ -152,13 +156,13 @@ def choose_tools(engine_thread: EngineThread, wanted: str) -> str:
 
 
 def wanted_threads(
-    engine_thread: EngineThread, turns: ChatSession, wanted: str, finds_best: str
+    engine_thread: EngineThread, chat_session: ChatSession, wanted: str, finds_best: str
 ) -> ThreadsInUse | str:
     """Return the threads that ``/threads`` asks for; without an argument what is in use, and what
     ``finds_best``."""
     in_use = engine_thread.state.threads
-    if turns.model is not None and turns.model.server:
-        raise Refusal(f"{turns.model.server} computes, and not threads of this machine")
+    if chat_session.model is not None and chat_session.model.server:
+        raise Refusal(f"{chat_session.model.server} computes, and not threads of this machine")
     if in_use is None:
         raise Refusal(NO_MODEL)
     if not wanted:
@@ -166,12 +170,12 @@ def wanted_threads(
     return replace(in_use, now=parse_threads(wanted, in_use))
 
 
-def wanted_adapters(turns: ChatSession, wanted: str) -> tuple[str, ...] | str:
+def wanted_adapters(chat_session: ChatSession, wanted: str) -> tuple[str, ...] | str:
     """Return the adapters that ``/lora`` asks for; without an argument a line on those in use."""
-    if turns.model is None:
+    if chat_session.model is None:
         raise Refusal(NO_MODEL)
     if not wanted:
-        return f"{described(turns.conversation.adapters) or 'no adapter'}. {USAGE_OF_LORA}"
+        return f"{described(chat_session.conversation.adapters) or 'no adapter'}. {USAGE_OF_LORA}"
     if wanted.lower() == OFF:
         return ()
     return adapters_named(split_wanted(wanted))
@@ -184,11 +188,11 @@ def told_adapters(changed: AdaptersChanged) -> str:
     )
 
 
-def choose_thinking(engine_thread: EngineThread, turns: ChatSession, wanted: str) -> str:
+def choose_thinking(engine_thread: EngineThread, chat_session: ChatSession, wanted: str) -> str:
     """Have the model think more or less from the next message on, and remember it for the model."""
     try:
         mode = ThinkingMode.parse(wanted)
-        model = turns.model
+        model = chat_session.model
     except ValueError:
         raise Refusal(f"'{clean_line(wanted, 20)}' is no way to think ({THINK_USAGE})") from None
     if model is None:

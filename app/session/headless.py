@@ -80,7 +80,7 @@ class HeadlessChat:
         self._has_calls = False
         """And whether the last reply has calls about which no one was asked yet."""
         self.engine_thread = EngineThread(options, clock)
-        self.turns = ChatSession(
+        self.chat_session = ChatSession(
             self.engine_thread, system, self._at_hand.journal, SAVING_PATIENCE_S
         )
         self.store = self._at_hand.store
@@ -108,7 +108,7 @@ class HeadlessChat:
     ) -> Iterator[events.Event]:
         """Open the first model, with a saved conversation or a new one."""
         if opened is not None:
-            self.turns.open_saved(opened)
+            self.chat_session.open_saved(opened)
         return self._load(path, is_kept=opened is not None, rereads=False)
 
     def switch_model(self, path: ModelPlace) -> Iterator[events.Event]:
@@ -117,8 +117,8 @@ class HeadlessChat:
         return self._load(path, is_kept=True, rereads=True)
 
     def _load(self, path: ModelPlace, is_kept: bool, rereads: bool) -> Iterator[events.Event]:
-        self.turns.load(path, is_kept, rereads)
-        is_taken_up = is_kept and not rereads and self.turns.has_context
+        self.chat_session.load(path, is_kept, rereads)
+        is_taken_up = is_kept and not rereads and self.chat_session.has_context
         if is_taken_up:
             self._awaited = events.ConversationTakenUp
         else:
@@ -128,7 +128,7 @@ class HeadlessChat:
     def begin(self, system: str | None) -> Iterator[events.Event]:
         """Begin a new conversation."""
         self._settle()
-        self.turns.start_new(system)
+        self.chat_session.start_new(system)
         return self._follow()
 
     # ---- turns
@@ -136,32 +136,36 @@ class HeadlessChat:
     def ask(self, text: str) -> Iterator[events.Event]:
         """Answer a message."""
         self._settle()
-        return self._answer(self.turns.submit(text) is Admission.SENT, "no model is loaded")
+        return self._answer(self.chat_session.submit(text) is Admission.SENT, "no model is loaded")
 
     def regenerate(self) -> Iterator[events.Event]:
         """Answer the last message again, or at last."""
         self._settle()
-        return self._answer(self.turns.regenerate(), "there is no answer to give again")
+        return self._answer(self.chat_session.regenerate(), "there is no answer to give again")
 
     def continue_reply(self) -> Iterator[events.Event]:
         """Go on with the last reply where it ended before its end."""
         self._settle()
-        return self._answer(self.turns.continue_reply(), "there is no unfinished answer at the end")
+        return self._answer(
+            self.chat_session.continue_reply(), "there is no unfinished answer at the end"
+        )
 
     def edit(self, n_turn: int, text: str) -> Iterator[events.Event]:
         """Ask in place of an earlier message and all after it; ``n_turn`` counts from 0."""
         self._settle()
-        return self._answer(self.turns.submit_edit(text, n_turn), "no model is loaded")
+        return self._answer(self.chat_session.submit_edit(text, n_turn), "no model is loaded")
 
     def edit_reply(self, n_turn: int, text: str) -> Iterator[events.Event]:
         """Go on with a reply from another text, in place of it and all after it."""
         self._settle()
-        return self._answer(self.turns.submit_edited_reply(text, n_turn), "no model is loaded")
+        return self._answer(
+            self.chat_session.submit_edited_reply(text, n_turn), "no model is loaded"
+        )
 
     def complete(self, text: str) -> Iterator[events.Event]:
         """Continue a plain text, outside of any conversation."""
         self._settle()
-        request = Request(plain=text, adapters=self.turns.conversation.adapters)
+        request = Request(plain=text, adapters=self.chat_session.conversation.adapters)
         self._is_completing = self.engine_thread.reply(request)
         return self._answer(self._is_completing, "the engine has too much to do")
 
@@ -175,7 +179,7 @@ class HeadlessChat:
     def use_adapters(self, adapters: tuple[str, ...]) -> Iterator[events.Event]:
         """Change the model by these adapters."""
         self._settle()
-        return self._answer(self.turns.use_adapters(adapters), "no model is loaded")
+        return self._answer(self.chat_session.use_adapters(adapters), "no model is loaded")
 
     def read(self, text: str, folded: str, title: str) -> Iterator[events.Event]:
         """Read what the next message begins with, as a conversation that has nothing else, and keep
@@ -185,14 +189,14 @@ class HeadlessChat:
         together.
         """
         self._settle()
-        is_begun = self.turns.read(text, folded, title)
+        is_begun = self.chat_session.read(text, folded, title)
         return self._answer(is_begun, "the engine has too much to do")
 
     def read_ahead(self, text: str) -> None:
         """Let the engine read the documents that the next message begins with, until anything is
         asked."""
         if self._may_read_ahead():
-            self.turns.read_ahead(text.strip(), is_read=True, is_settled=True)
+            self.chat_session.read_ahead(text.strip(), is_read=True, is_settled=True)
 
     def stop(self) -> None:
         """Stop what runs; the text of a reply so far stays."""
@@ -208,13 +212,13 @@ class HeadlessChat:
         else:
             patience_s = SAVING_PATIENCE_S
         with suppress(Exception):
-            self.turns.save_partial()
+            self.chat_session.save_partial()
         if is_hurried:
             self.engine_thread.close(0.0)
         else:
             self._settle()
             self.engine_thread.close(patience_s, patience_s)
-        trouble = self.turns.journal.close(patience_s)
+        trouble = self.chat_session.journal.close(patience_s)
         if not is_hurried:
             self._at_hand.tidy()
         return trouble
@@ -223,13 +227,13 @@ class HeadlessChat:
 
     @property
     def _is_busy(self) -> bool:
-        return self.turns.is_busy or self._is_completing or self._awaited is not None
+        return self.chat_session.is_busy or self._is_completing or self._awaited is not None
 
     def _answer(self, is_begun: bool, otherwise: str) -> Iterator[events.Event]:
         if not is_begun:
             raise NothingToDoError(otherwise)
         self.is_restored = False
-        self._is_joining = self.turns.joined_message is not None
+        self._is_joining = self.chat_session.joined_message is not None
         return self._follow()
 
     def _settle(self) -> None:
@@ -257,7 +261,7 @@ class HeadlessChat:
                     # what has come is taken in afterwards, even if no one goes on
                     yield events.MessagesJoined()
                 event = self._came.popleft()
-                if is_refused and self.turns.send_without_joined():
+                if is_refused and self.chat_session.send_without_joined():
                     event = events.PendingMessageLeftOut()
                 elif self._n_stored:
                     self._n_stored -= 1
@@ -273,21 +277,21 @@ class HeadlessChat:
     def _ask_about_calls(self) -> None:
         """Have those calls of the last reply run that may; one that stops leaves all of them."""
         self._has_calls = False
-        reply = self.turns.last_message
+        reply = self.chat_session.last_message
         assert reply is not None
-        is_enough = self.turns.conversation.n_rounds >= MOST_ROUNDS
+        is_enough = self.chat_session.conversation.n_rounds >= MOST_ROUNDS
         allowed: frozenset[str] = frozenset()
         if not is_enough:
             allowed = frozenset(it.call_id for it in reply.calls if self._may_run_now(it))
         if is_enough or self._is_stop_wanted:
             self._is_stop_wanted = False
-            self.is_restored = self.turns.end_without_reply()
+            self.is_restored = self.chat_session.end_without_reply()
             if is_enough:
                 self._came += [events.ToolsTold(TOO_MANY_ROUNDS)]
             else:
                 self._came += []
         else:
-            self.turns.run_calls(allowed)
+            self.chat_session.run_calls(allowed)
 
     def _may_run_now(self, call: ToolCall) -> bool:
         return not self._is_stop_wanted and self._may_run(call)
@@ -309,7 +313,7 @@ class HeadlessChat:
         now_s = time.monotonic()
         if now_s - self._saved_s >= SAVE_PERIOD_S:
             self._saved_s = now_s
-            self.turns.save_partial()
+            self.chat_session.save_partial()
 
     def _drain(self) -> None:
         # Counts of reading ahead are not needed here, and may arrive at any time.
@@ -328,17 +332,17 @@ class HeadlessChat:
             self._take_in(event)
             self._n_stored += 1
         self._saved_s = time.monotonic()
-        self.turns.save_partial()
-        self.turns.journal.wait_until_saved(WRITING_PATIENCE_S, waits_for_room=False)
+        self.chat_session.save_partial()
+        self.chat_session.journal.wait_until_saved(WRITING_PATIENCE_S, waits_for_room=False)
 
     def _take_in(self, event: events.Event) -> None:
         """Keep the conversation true to what has happened; what an event shows is saved."""
         if self._is_completing:
             self._is_completing = not isinstance(event, EndOfTurn)
         else:
-            self.is_restored = self.turns.handle(event).is_restored or self.is_restored
+            self.is_restored = self.chat_session.handle(event).is_restored or self.is_restored
             self._has_calls = self._has_calls or (
-                self.turns.is_calling and isinstance(event, EndOfTurn)
+                self.chat_session.is_calling and isinstance(event, EndOfTurn)
             )
         if isinstance(event, (self._awaited or (), events.ModelFailed)):
             self._awaited = None

@@ -160,11 +160,11 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._save_now()
         self.parting_line = self.downloads.leave()
         self.engine_thread.close()
-        self.unsaved = self.chat.turns.journal.close(SAVING_PATIENCE_S)
+        self.unsaved = self.chat.chat_session.journal.close(SAVING_PATIENCE_S)
 
     def _save_now(self) -> None:
         with suppress(Exception):
-            self.chat.turns.save_partial()
+            self.chat.chat_session.save_partial()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """List for the command palette what can be done on a screen: every action with its key and
@@ -220,7 +220,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         )
 
         with self.chat.telling_refusals():
-            card = report_of_chat(self.engine_thread, self.chat.turns)
+            card = report_of_chat(self.engine_thread, self.chat.chat_session)
             if wanted:
                 self.chat.note(write_card(card, wanted))
             else:
@@ -246,7 +246,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         if self.screen.is_modal:
             return
         if self.current_mode == "threads":
-            self.chat.turns.stop_tuning()
+            self.chat.chat_session.stop_tuning()
         if mode in ("conversations", "shelf") and self.chat.storage.store is None:
             self.switch_mode(CHAT)  # where the line is seen
             self.chat.note(
@@ -318,7 +318,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.exit()
             return
         self._interrupted_s = now_s
-        self.chat.turns.stop()
+        self.chat.chat_session.stop()
         self.chat.hint_for(QUIT_WINDOW_S, self.keymap.hint("app.interrupt", "again quits"))
 
     @on(PasteRefused)

@@ -74,7 +74,7 @@ class Driver:
             pause_s = min(_LONGEST_PAUSE_S, pause_s + 0.002)
 
     async def ready(self) -> None:
-        await self.until(lambda: self.chat.turns.model is not None, "the model is loaded")
+        await self.until(lambda: self.chat.chat_session.model is not None, "the model is loaded")
         await self.pilot.pause()  # the screen shows it: a conversation before it goes
 
     async def type(self, text: str) -> None:
@@ -88,10 +88,11 @@ class Driver:
 
     async def ask(self, text: str) -> ReplyView:
         """Send a message and wait for the whole reply."""
-        before = self.chat.turns.conversation.last_reply
+        before = self.chat.chat_session.conversation.last_reply
         await self.say(text)
         await self.until(
-            lambda: self.chat.turns.conversation.last_reply is not before, f"a reply to {text}"
+            lambda: self.chat.chat_session.conversation.last_reply is not before,
+            f"a reply to {text}",
         )
         return await self.last_reply()
 

@@ -163,23 +163,23 @@ async def compiling(driver: Driver) -> None:
 
 async def listed(driver: Driver) -> None:
     """Two conversations, both on disk, on a day that is always the same."""
-    driver.chat.turns.journal.clock_text = lambda: "2026-11-21T10:00:00+00:00"
+    driver.chat.chat_session.journal.clock_text = lambda: "2026-11-21T10:00:00+00:00"
     await driver.ask("Why do old laptops get slow?")
     await driver.say("/new")
     await driver.note("A new conversation")
-    driver.chat.turns.journal.clock_text = lambda: "2026-11-21T10:05:00+00:00"
+    driver.chat.chat_session.journal.clock_text = lambda: "2026-11-21T10:05:00+00:00"
     await driver.ask("How do I clean the fan of one?")
-    await driver.until(lambda: driver.chat.turns.journal.wait_until_saved(0), "saved")
+    await driver.until(lambda: driver.chat.chat_session.journal.wait_until_saved(0), "saved")
 
 
 async def shelved(driver: Driver) -> None:
     """A document went with a question."""
-    driver.chat.turns.journal.clock_text = lambda: "2026-11-21T10:00:00+00:00"
+    driver.chat.chat_session.journal.clock_text = lambda: "2026-11-21T10:00:00+00:00"
     lines = "\n".join(f"Clean fan {n}." for n in range(12))
     driver.prompt.attach(whole([Document("fans.txt", Path("fans.txt"), lines)]))
     await driver.pilot.press(*"why?", "enter")
     await driver.last_reply()
-    await driver.until(lambda: driver.chat.turns.journal.wait_until_saved(0), "saved")
+    await driver.until(lambda: driver.chat.chat_session.journal.wait_until_saved(0), "saved")
 
 
 async def cited(driver: Driver) -> None:

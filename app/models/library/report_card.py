@@ -127,9 +127,9 @@ def card_of(
     return Card(name, quantization, said if decode else "", speeds, _machine(decode), today)
 
 
-def report_of_chat(engine_thread: EngineThread, turns: ChatSession) -> Card:
+def report_of_chat(engine_thread: EngineThread, chat_session: ChatSession) -> Card:
     """Return the open model's card with its usual speeds. Raises Refusal: none is open."""
-    model = turns.model
+    model = chat_session.model
     in_use = engine_thread.state.threads
     if model is None or in_use is None:
         raise Refusal("no model is loaded: /model PATH opens one")

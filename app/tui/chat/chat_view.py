@@ -71,10 +71,10 @@ class ChatView(Screen[None]):
         self.downloads = downloads
         self.model_path = model_path
         self.storage = open_storage(live.now)
-        self.turns = ChatSession(
+        self.chat_session = ChatSession(
             engine_thread, live.now.system_prompt or None, self.storage.journal
         )
-        self.shelf = DocumentPrefetcher(engine_thread, self.turns, self.storage, live)
+        self.shelf = DocumentPrefetcher(engine_thread, self.chat_session, self.storage, live)
         self._usual_hint = prompt_hint(keymap)
 
     @property
@@ -127,9 +127,9 @@ class ChatView(Screen[None]):
 
     def refuses_while_busy(self) -> bool:
         """Whether the engine is busy; then a line says so."""
-        if self.turns.is_busy:
+        if self.chat_session.is_busy:
             self.note(self.busy_line())
-        return self.turns.is_busy
+        return self.chat_session.is_busy
 
     @property
     def lists_models(self) -> str:
@@ -170,7 +170,7 @@ class ChatView(Screen[None]):
         """Name the keys that do something on this message."""
         is_reply = isinstance(view, ReplyView)
         is_tool = isinstance(view, ToolView)
-        is_last = view.message is not None and view.message is self.turns.last_message
+        is_last = view.message is not None and view.message is self.chat_session.last_message
         has_thought = isinstance(view, ReplyView) and view.thinking.display
         if isinstance(view, ReplyView):
             places = view.places
@@ -180,7 +180,9 @@ class ChatView(Screen[None]):
             "message.show_place": f"shows {places[0].shown}" if places else "",
             "message.copy_message": "copy",
             "message.copy_code": "copy code" if is_reply and "```" in view.text else "",
-            "message.continue_here": "goes on" if is_last and self.turns.can_continue else "",
+            "message.continue_here": "goes on"
+            if is_last and self.chat_session.can_continue
+            else "",
             "message.regenerate_here": "again" if is_reply else "",
             "message.edit_here": "" if is_tool else "edit",
             "message.fork_here": "fork",
@@ -200,8 +202,8 @@ class ChatView(Screen[None]):
     def show_edge(self) -> None:
         """Name at the prompt's edge what stops the running reply, and what leads to text out of
         sight; else screens."""
-        is_answering = self.turns.is_answering
-        if is_answering or self.turns.is_calling:
+        is_answering = self.chat_session.is_answering
+        if is_answering or self.chat_session.is_calling:
             stop = self.keymap.hint("chat.stop", "stops the reply")
         else:
             stop = ""
@@ -239,8 +241,8 @@ class ChatView(Screen[None]):
         one."""
         self.transcript.end_offers()
         self.asked = view
-        view.message = self.turns.last_message
-        before = self.turns.joined_message
+        view.message = self.chat_session.last_message
+        before = self.chat_session.joined_message
         if before is not None:
             self._joined = self.transcript.view_of(before)
         else:
@@ -256,7 +258,7 @@ class ChatView(Screen[None]):
 
     def _mark_joined(self, what: str) -> None:
         if isinstance(self._joined, UserView):
-            self._joined.message = self.turns.last_message
+            self._joined.message = self.chat_session.last_message
             self._joined.mark(what)
 
     def show_replaced(self, views: Sequence[MessageView]) -> None:

@@ -57,16 +57,16 @@ class ConversationFlow(MessageActions):
     def save_what_comes(self) -> None:
         """Save the running reply so far; say once when saving fails and once when it works
         again."""
-        self.turns.save_partial()
+        self.chat_session.save_partial()
         if (lost := self.engine_thread.state.state_trouble) and lost != self._told_state_trouble:
             self._told_state_trouble = lost
             self.note(f"the KV cache is not kept for the next start: {lost}")
         if (store := self.storage.store) is not None and (line := store.take_chat_notice()):
             self.note(line, is_error=True)
-        if self.turns.journal.is_unlocked and not self._has_told_no_locks:
+        if self.chat_session.journal.is_unlocked and not self._has_told_no_locks:
             self._has_told_no_locks = True
             self.note(NO_LOCKS)
-        trouble = self.turns.journal.trouble
+        trouble = self.chat_session.journal.trouble
         if trouble == self._told_trouble:
             return
         if not trouble:
@@ -94,17 +94,17 @@ class ConversationFlow(MessageActions):
             call_once(self, TITLE_PAUSE_S, self._ask_for_title)
 
     def _ask_for_title(self) -> None:
-        model = self.turns.model
-        turns = self.turns
+        model = self.chat_session.model
+        chat_session = self.chat_session
         is_local = model is not None and not model.server and not is_starter(model.path)
-        reply = turns.last_message
+        reply = chat_session.last_message
         is_sound = reply is not None and reply.ending not in (Ending.REPEATED, Ending.FAILED)
-        is_early = len(turns.conversation.messages) <= MOST_TITLED_MESSAGES
-        if turns.is_busy or self.prompt.text or not (is_local and is_sound and is_early):
+        is_early = len(chat_session.conversation.messages) <= MOST_TITLED_MESSAGES
+        if chat_session.is_busy or self.prompt.text or not (is_local and is_sound and is_early):
             return
-        journal = turns.journal
-        is_wanted = journal.needs_title(turns.conversation)
-        if is_wanted and not turns.request_title():
+        journal = chat_session.journal
+        is_wanted = journal.needs_title(chat_session.conversation)
+        if is_wanted and not chat_session.request_title():
             # It is not on the disk yet, or other idle work comes first.
             call_once(self, TITLE_PAUSE_S, self._ask_for_title)
 
@@ -141,7 +141,9 @@ class ConversationFlow(MessageActions):
         """Open the conversation that was offered, unless another one has begun or a message is on
         its way here."""
         is_begun = (
-            not self.turns.conversation.is_empty or self.transcript.waiting or self.prompt.unheeded
+            not self.chat_session.conversation.is_empty
+            or self.transcript.waiting
+            or self.prompt.unheeded
         )
         if self._offered and not is_begun:
             await self.open_conversation(self._offered)
@@ -163,12 +165,12 @@ class ConversationFlow(MessageActions):
             return None
 
     def _title_of(self, saved: SavedConversation) -> str:
-        day = day_text(saved.changed, self.turns.journal.clock_text())
+        day = day_text(saved.changed, self.chat_session.journal.clock_text())
         return f'"{clean_line(saved.title, _TITLE_CHARS)}"{f" ({day})" if day else ""}'
 
     async def open_conversation(self, conversation_id: str) -> None:
         """Go on with a saved conversation in place of the present one."""
-        if self.refuses_while_busy() or conversation_id == self.turns.journal.id:
+        if self.refuses_while_busy() or conversation_id == self.chat_session.journal.id:
             return
         opened = self._open(conversation_id)
         if opened is not None:
@@ -180,7 +182,7 @@ class ConversationFlow(MessageActions):
         """Delete the conversation, and begin a new one with its system prompt; returns why that
         cannot be, or ""."""
         assert self.storage.store is not None
-        conversation_id = self.turns.start_new_to_delete()
+        conversation_id = self.chat_session.start_new_to_delete()
         if conversation_id is None:
             return self.busy_line("in the chat ")
         await self.clear_transcript()
@@ -203,7 +205,7 @@ class ConversationFlow(MessageActions):
         except StoreError as error:
             self.note(f"conversation {conversation_id} cannot be opened: {error}", is_error=True)
             return None
-        self.turns.open_saved(opened)
+        self.chat_session.open_saved(opened)
         return opened
 
     async def _show_saved(self, opened: LoadedConversation) -> None:
@@ -222,7 +224,7 @@ class ConversationFlow(MessageActions):
                 "the last message was not answered: "
                 "/regen asks again, and another message goes with it"
             )
-        elif self.turns.can_continue and (views := self.transcript.replies()):
+        elif self.chat_session.can_continue and (views := self.transcript.replies()):
             views[-1].offer(GOES_ON)
 
     def _bring_back(self, saved: SavedConversation) -> None:
@@ -236,7 +238,7 @@ class ConversationFlow(MessageActions):
         elif prompt.draft.text.strip() != text.strip():
             prompt.past.add(prompt.past.find(text) or Draft(text))
             where = f"{self.keymap.first_key('prompt.older') or 'Up'} recalls it"
-        self.turns.unsent_texts = []  # it stays in the log until something else is asked
+        self.chat_session.unsent_texts = []  # it stays in the log until something else is asked
         if saved.waiting:
             what = "A queued message was not sent"
         else:
@@ -244,7 +246,7 @@ class ConversationFlow(MessageActions):
         self.note(f"{what} before Jalopy closed; {where}.")
 
     async def _fill_transcript(self) -> None:
-        conversation = self.turns.conversation
+        conversation = self.chat_session.conversation
         self._is_announced = False
         await self.transcript.fill(conversation.messages)
         if 0 < conversation.n_dropped < len(conversation.messages):
@@ -255,7 +257,7 @@ class ConversationFlow(MessageActions):
     def announce_full_context(self) -> None:
         """Say once, before the context is full, what will happen and what else can be done."""
         status = self.engine_thread.status
-        model = self.turns.model
+        model = self.chat_session.model
         used = status.context_used
         n_ctx = status.n_ctx
         if not self._is_announced and ANNOUNCED_SHARE * n_ctx <= used < n_ctx:
@@ -268,7 +270,7 @@ class ConversationFlow(MessageActions):
 
     def tell_dropped(self, message: TurnsDropped) -> None:
         """Say which turns the model does not know any more, and mark where they end."""
-        first = self.turns.first_in_context
+        first = self.chat_session.first_in_context
         if first is not None:
             self.transcript.divide(first, _DROPPED_ABOVE)
         self.note(
@@ -311,7 +313,9 @@ class ConversationFlow(MessageActions):
         became = f"{self.keymap.key_or_command('app.conversations')} lists the earlier ones."
         if self.storage.store is None:
             became = "the old one is gone: conversations are not saved."
-        await self._start_new(self.turns.conversation.system, f"A new conversation; {became}")
+        await self._start_new(
+            self.chat_session.conversation.system, f"A new conversation; {became}"
+        )
 
     async def action_persona(self, wanted: str = "") -> None:
         """List the personas, begin a new conversation with one, or keep the present choice as
@@ -319,7 +323,7 @@ class ConversationFlow(MessageActions):
         if wanted and self.refuses_while_busy():
             return
         with self.telling_refusals():
-            chosen = commands.choose_among_personas(self.turns, self.engine_thread, wanted)
+            chosen = commands.choose_among_personas(self.chat_session, self.engine_thread, wanted)
             if chosen.persona is None:
                 self.note(chosen.line)
                 return
@@ -328,7 +332,7 @@ class ConversationFlow(MessageActions):
 
     async def action_system(self, text: str = "") -> None:
         """Show or set the system prompt."""
-        system = self.turns.conversation.system
+        system = self.chat_session.conversation.system
         if not text:
             self.note(
                 f"system prompt: {system}"
@@ -336,7 +340,7 @@ class ConversationFlow(MessageActions):
                 else "There is no system prompt; /system TEXT sets one."
             )
             return
-        if self.turns.conversation.is_empty:
+        if self.chat_session.conversation.is_empty:
             consequence = ""
         else:
             consequence = " (a new conversation)"
@@ -344,7 +348,7 @@ class ConversationFlow(MessageActions):
         await self._start_new(system, f"system prompt: {system or 'none'}{consequence}")
 
     async def _start_new(self, system: str | None, note: str) -> None:
-        if not self.turns.start_new(system):
+        if not self.chat_session.start_new(system):
             self.note(self.busy_line())
             return
         await self.clear_transcript()
@@ -352,13 +356,13 @@ class ConversationFlow(MessageActions):
 
     def action_rename(self, title: str) -> None:
         """Give the conversation a title."""
-        self.note(commands.rename(self.turns, title))
+        self.note(commands.rename(self.chat_session, title))
 
     def action_save(self, wanted: str = "") -> None:
         """Save the conversation as Markdown; with "+thinking" at the end, what the model thought
         too."""
-        with self.telling_refusals(is_error=not self.turns.conversation.is_empty):
-            self.note(commands.export(self.turns, wanted))
+        with self.telling_refusals(is_error=not self.chat_session.conversation.is_empty):
+            self.note(commands.export(self.chat_session, wanted))
 
     async def fork_here(self, view: MessageView) -> None:
         """Go on with a copy of the conversation that ends with the turn of this message."""
@@ -373,9 +377,9 @@ class ConversationFlow(MessageActions):
                 "no copy is made: conversations are not saved, and what follows here would be lost"
             )
             return
-        before = self.turns.journal.title
-        n_messages = min(len(self.turns.conversation.messages), index - index % 2 + 2)
-        self.turns.fork(n_messages)
+        before = self.chat_session.journal.title
+        n_messages = min(len(self.chat_session.conversation.messages), index - index % 2 + 2)
+        self.chat_session.fork(n_messages)
         await self.clear_transcript()
         await self._fill_transcript()
         self.focus_prompt()

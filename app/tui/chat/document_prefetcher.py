@@ -48,12 +48,12 @@ class DocumentPrefetcher:
     def __init__(
         self,
         engine_thread: EngineThread,
-        turns: ChatSession,
+        chat_session: ChatSession,
         storage: ConversationStorage,
         live: LiveSettings,
     ) -> None:
         self._engine_thread = engine_thread
-        self._turns = turns
+        self._chat_session = chat_session
         self._live = live
         vectors = None
         if storage.store is not None and storage.store.root is not None:
@@ -96,14 +96,20 @@ class DocumentPrefetcher:
         """How many tokens the open model makes of a document, about."""
         return round(
             document.about_tokens
-            * (self._turns.model.tokens_ratio if self._turns.model is not None else 1.0)
+            * (
+                self._chat_session.model.tokens_ratio
+                if self._chat_session.model is not None
+                else 1.0
+            )
         )
 
     def fits(self, document: DocumentEntry) -> bool:
         """Whether the open model's context has room for a document; else passages of it go with
         questions."""
         sized = Document(document.name, Path(), "", self.tokens(document))
-        return fit([sized], self._turns.model.n_ctx if self._turns.model is not None else 0)
+        return fit(
+            [sized], self._chat_session.model.n_ctx if self._chat_session.model is not None else 0
+        )
 
     def look_again(self, deleted: DocumentEntry | None = None) -> None:
         """Find out again what is on the shelf, ``deleted`` no more, and at once how much of each
@@ -146,7 +152,7 @@ class DocumentPrefetcher:
         """Hand the next document to the engine, once it was quiet for long enough; costs nothing
         otherwise."""
         engine_thread = self._engine_thread
-        model = self._turns.model
+        model = self._chat_session.model
         if engine_thread.inbox.idle_work.is_pending:
             return
         self._is_at_work = False
@@ -160,7 +166,7 @@ class DocumentPrefetcher:
             return
         if (
             not is_quiet
-            or self._turns.is_busy
+            or self._chat_session.is_busy
             or engine_thread.status.activity is not Activity.READY
         ):
             self._quiet_since_s = None
@@ -187,7 +193,7 @@ class DocumentPrefetcher:
         )
         wanted = uncounted or self._next_to_read(documents)
         if wanted is not None:
-            request = partial(_beginning, store, wanted, self._turns.conversation.system)
+            request = partial(_beginning, store, wanted, self._chat_session.conversation.system)
             state = store.root / wanted.conversations[0]
             is_read = uncounted is None
             if self._engine_thread.read_document(
@@ -220,7 +226,7 @@ class DocumentPrefetcher:
         return is_done
 
     def _stays_quiet(self) -> bool:
-        return self._quiet_since_s is not None and not self._turns.is_busy
+        return self._quiet_since_s is not None and not self._chat_session.is_busy
 
     def _next_to_read(self, documents: list[DocumentEntry]) -> DocumentEntry | None:
         room_bytes = self._quota_bytes * QUOTA_SHARE
@@ -234,8 +240,8 @@ class DocumentPrefetcher:
 
     @property
     def _wants_for(self) -> tuple[object, ...]:
-        model = self._turns.model
-        return model.path if model is not None else None, self._turns.conversation.system
+        model = self._chat_session.model
+        return model.path if model is not None else None, self._chat_session.conversation.system
 
 
 def _listed(

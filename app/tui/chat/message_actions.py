@@ -110,7 +110,7 @@ class MessageActions(ChatView):
     def action_edit(self, argument: str = "") -> None:
         """Edit a message: the last one, the one of this number, or the last reply."""
         with self.telling_refusals(is_error=False):
-            self._begin_edit(commands.message_to_edit(self.turns.conversation, argument))
+            self._begin_edit(commands.message_to_edit(self.chat_session.conversation, argument))
 
     def edit_here(self, view: MessageView, is_question: bool = False) -> None:
         """Edit a message, or the question that it answers."""
@@ -124,7 +124,7 @@ class MessageActions(ChatView):
         """Put the message at this place of the conversation into the prompt."""
         if self.refuses_while_busy():
             return
-        conversation = self.turns.conversation
+        conversation = self.chat_session.conversation
         try:
             commands.check_editable(conversation, index)
         except Refusal as refusal:
@@ -186,9 +186,9 @@ class MessageActions(ChatView):
         index = self.index_of(self._edited)
         is_reply = self.is_editing_reply
         if index is None or not (
-            self.turns.submit_edited_reply(text, index // 2)
+            self.chat_session.submit_edited_reply(text, index // 2)
             if is_reply
-            else self.turns.submit_edit(text, index // 2, folded)
+            else self.chat_session.submit_edit(text, index // 2, folded)
         ):
             self.refuses_while_busy()
             return False
@@ -214,7 +214,7 @@ class MessageActions(ChatView):
         sent = self._sent_edit
         self._sent_edit = None
         is_writing = bool(self.prompt.text) and self.prompt.draft != self.draft_aside
-        if sent is None or is_writing or self.turns.queued_texts:
+        if sent is None or is_writing or self.chat_session.queued_texts:
             return False
         index, text = sent
         self._begin_edit(index)
@@ -239,7 +239,7 @@ class MessageActions(ChatView):
             wanted = view.message
         else:
             wanted = None
-        messages = enumerate(self.turns.conversation.messages)
+        messages = enumerate(self.chat_session.conversation.messages)
         return next((index for index, message in messages if message is wanted), None)
 
     @property
@@ -259,14 +259,14 @@ class MessageActions(ChatView):
     def _weigh(self) -> None:
         index = self.index_of(self._edited)
         if index is not None and self._edited_text.strip():
-            self.turns.weigh_edit(self._edited_text, index // 2, self.is_editing_reply)
+            self.chat_session.weigh_edit(self._edited_text, index // 2, self.is_editing_reply)
 
     def show_weight(self, weighed: PromptWeighed) -> None:
         """Say what sending it costs."""
         index = self.index_of(self._edited)
         if index is None or weighed.text != self._edited_text:
             return
-        line = commands.edit_title(self.turns.conversation, index)
+        line = commands.edit_title(self.chat_session.conversation, index)
         if weighed.dropped_tokens:
             if self.is_editing_reply:
                 what = "what follows"
@@ -310,20 +310,22 @@ class MessageActions(ChatView):
 
     def continue_here(self, view: MessageView) -> None:
         """Go on with the last reply."""
-        if view.message is self.turns.last_message:
+        if view.message is self.chat_session.last_message:
             self.action_continue_reply()
         else:
             self.note("only the last reply can go on")
 
     def action_continue_reply(self) -> None:
         """Go on with the last reply where it was stopped."""
-        self._reply_again(self.turns.continue_reply, "there is no unfinished reply at the end")
+        self._reply_again(
+            self.chat_session.continue_reply, "there is no unfinished reply at the end"
+        )
 
     def regenerate_here(self, view: MessageView) -> None:
         """Answer the last message again; of an earlier one, edit the question."""
         users = [one for one in self.transcript.messages() if isinstance(one, UserView)]
-        is_unanswered = view in users[-1:] and self.turns.conversation.awaits_reply
-        if is_unanswered or view.message is self.turns.last_message:
+        is_unanswered = view in users[-1:] and self.chat_session.conversation.awaits_reply
+        if is_unanswered or view.message is self.chat_session.last_message:
             self.action_regenerate()
         else:
             self.edit_here(view, is_question=True)
@@ -331,20 +333,20 @@ class MessageActions(ChatView):
     def action_regenerate(self, wanted: str = "") -> None:
         """Answer the last message again, as many times at once as is wanted."""
         with self.telling_refusals(is_error=False):
-            begin = partial(self.turns.regenerate, commands.n_answers(wanted))
+            begin = partial(self.chat_session.regenerate, commands.n_answers(wanted))
             self._reply_again(begin, "there is nothing to answer again")
 
     def _reply_again(self, begin: Callable[[], bool], why_not: str) -> None:
         if self.refuses_while_busy():
             return
-        last = self.turns.last_message
-        awaits_reply = self.turns.conversation.awaits_reply
+        last = self.chat_session.last_message
+        awaits_reply = self.chat_session.conversation.awaits_reply
         if last is not None:
             view = self.transcript.view_of(last)
         else:
             view = None
         if not begin():
-            self.note(why_not if self.turns.model else "no model is loaded")
+            self.note(why_not if self.chat_session.model else "no model is loaded")
             return
         self.cancel_edit()
         if not awaits_reply:
@@ -352,7 +354,7 @@ class MessageActions(ChatView):
         elif isinstance(view, UserView):
             self.asked = view
             view.mark("")
-            view.message = self.turns.last_message
+            view.message = self.chat_session.last_message
         else:
             self.asked = None
         self.focus_prompt()
@@ -376,7 +378,7 @@ class MessageActions(ChatView):
         if not isinstance(view, ReplyView):
             return ()
         if view.places is None and index is not None:
-            messages = self.turns.conversation.messages[:index]
+            messages = self.chat_session.conversation.messages[:index]
             asked = [one.text for one in messages if one.role is Role.USER and one.folded]
             if asked:
                 from app.documents.citations import find_citations  # only documents need it
@@ -387,8 +389,8 @@ class MessageActions(ChatView):
                 view.show_places(())
             if (
                 view.places
-                and view.message is self.turns.last_message
-                and not self.turns.can_continue
+                and view.message is self.chat_session.last_message
+                and not self.chat_session.can_continue
             ):
                 view.offer(PLACES)
             if view.has_focus:
@@ -415,7 +417,7 @@ class MessageActions(ChatView):
     async def action_copy(self, what: str = "") -> None:
         """Copy the last reply, its n-th code block, or its thinking; with "file" into a file."""
         with self.telling_refusals(is_error=False):
-            found = wanted_text(self.turns.conversation.last_reply, what)
+            found = wanted_text(self.chat_session.conversation.last_reply, what)
             await self.copy_out(found.text, found.to_file, found.name)
 
     async def copy_message(self, view: MessageView) -> None:

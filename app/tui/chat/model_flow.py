@@ -48,7 +48,7 @@ class ModelFlow(ConversationFlow):
     def load(self, path: ModelPlace, keeps: bool = False, rereads: bool = True) -> bool:
         """Begin to open a model; False while the engine is busy."""
         self._goes_on = keeps and not rereads
-        begins = self.turns.load(path, keeps, rereads)
+        begins = self.chat_session.load(path, keeps, rereads)
         if begins:
             self.prompt.placeholder = PLACEHOLDER_LOADING
         return begins
@@ -105,15 +105,15 @@ class ModelFlow(ConversationFlow):
         conversation."""
         from app.reply.starter_fence import is_declined  # no first frame waits for it
 
-        turns = self.turns
+        chat_session = self.chat_session
         if (
-            self._named_real_one_in is turns.conversation
-            or turns.model is None
-            or not is_starter(turns.model.path)
+            self._named_real_one_in is chat_session.conversation
+            or chat_session.model is None
+            or not is_starter(chat_session.model.path)
         ):
             return
-        if turns.last_message is not None and is_declined(turns.last_message.text):
-            self._named_real_one_in = turns.conversation
+        if chat_session.last_message is not None and is_declined(chat_session.last_message.text):
+            self._named_real_one_in = chat_session.conversation
             self.run_worker(self._tell_of_real_one(), group="real model")
 
     async def _tell_of_real_one(self) -> None:
@@ -128,7 +128,7 @@ class ModelFlow(ConversationFlow):
         if is_starter(message.path):
             if not self._is_greeted:
                 self.note(f"{WHAT_IT_IS}. {self.lists_models} finds and gets a real one.")
-        elif self.turns.conversation.is_empty:
+        elif self.chat_session.conversation.is_empty:
             self._welcome(message)
         else:
             self.note(_sizes_of(message))
@@ -233,7 +233,7 @@ class ModelFlow(ConversationFlow):
             self.toggle_last_thinking()
             return
         with self.telling_refusals():
-            self.note(commands.choose_thinking(self.engine_thread, self.turns, wanted))
+            self.note(commands.choose_thinking(self.engine_thread, self.chat_session, wanted))
         self._show_name()
 
     def action_set(self, wanted: str = "") -> None:
@@ -259,7 +259,7 @@ class ModelFlow(ConversationFlow):
         self._show_name()
 
     def _show_name(self) -> None:
-        model = self.turns.model
+        model = self.chat_session.model
         mode = self.engine_thread.inbox.thinking
         if model is not None:
             if mode not in ("", AUTO):
@@ -271,7 +271,7 @@ class ModelFlow(ConversationFlow):
                 for one in (self.engine_thread.generation, self.engine_thread.form)
                 if one is not None
             )
-            adapters = described(self.turns.conversation.adapters)
+            adapters = described(self.chat_session.conversation.adapters)
             parts = model.name, model.quantization, model.server, adapters, thinking, *chosen
             self.model_name.update(" · ".join(filter(None, parts)))
 
@@ -297,10 +297,10 @@ class ModelFlow(ConversationFlow):
     def action_lora(self, wanted: str = "") -> None:
         """Show the adapters that change the model, or use others from the next message on."""
         with self.telling_refusals():
-            chosen = commands.wanted_adapters(self.turns, wanted)
+            chosen = commands.wanted_adapters(self.chat_session, wanted)
             if isinstance(chosen, str):
                 self.note(chosen)
-            elif not self.turns.use_adapters(chosen):
+            elif not self.chat_session.use_adapters(chosen):
                 self.note(self.busy_line())
 
     def action_threads(self, wanted: str = "") -> None:
@@ -308,7 +308,9 @@ class ModelFlow(ConversationFlow):
         screen."""
         finds_best = f"{self.keymap.key_or_command('app.tune')} finds the best and remembers it"
         with self.telling_refusals():
-            chosen = commands.wanted_threads(self.engine_thread, self.turns, wanted, finds_best)
+            chosen = commands.wanted_threads(
+                self.engine_thread, self.chat_session, wanted, finds_best
+            )
             if isinstance(chosen, str):
                 self.note(chosen)
             else:
@@ -320,9 +322,9 @@ class ModelFlow(ConversationFlow):
 
         The title is clean; without an outlook its speed is looked up.
         """
-        if self.turns.is_busy:
+        if self.chat_session.is_busy:
             return False
-        if self.turns.conversation.is_empty:
+        if self.chat_session.conversation.is_empty:
             self._open_in_chat(path, "new")
         else:
             run_last(self, "switch", partial(self._ask_about_conversation, path, title, outlook))
@@ -361,7 +363,7 @@ class ModelFlow(ConversationFlow):
         if not self.load(path, keeps):
             self.note(self.busy_line())
             return
-        if self.turns.conversation.is_empty:
+        if self.chat_session.conversation.is_empty:
             await self.clear_transcript()
         self.focus_prompt()
         if isinstance(path, Path):

@@ -116,10 +116,10 @@ class EngineFlow:
 
     @property
     def _is_at_rest(self) -> bool:
-        turns = self._chat.turns
+        chat_session = self._chat.chat_session
         if (
-            turns.is_answering
-            or turns.is_calling
+            chat_session.is_answering
+            or chat_session.is_calling
             or self._chat.tells_below
             or self._engine_thread.has_events()
         ):
@@ -243,7 +243,7 @@ class ChatScreen(Sending, ModelFlow):
     async def show_event(self, reported: EngineReported) -> None:
         """Show what the engine has reported."""
         event = reported.event
-        outcome = self.turns.handle(event)
+        outcome = self.chat_session.handle(event)
         if isinstance(event, TextEvent):
             self._show_growth(event)
         elif isinstance(event, events.ModelLoaded):
@@ -306,8 +306,8 @@ class ChatScreen(Sending, ModelFlow):
         elif isinstance(event, events.ThoughtGenerated):
             self.growing_reply().think(event.text)
         elif isinstance(event, events.ThinkingFinished):
-            self.growing_reply().finish_thinking(self.turns.thinking)
-        self.turns.save_partial()  # written by the keeper before the screen is drawn
+            self.growing_reply().finish_thinking(self.chat_session.thinking)
+        self.chat_session.save_partial()  # written by the keeper before the screen is drawn
 
     def _finish_reply(self, event: events.GenerationFinished) -> None:
         """Freeze the reply with its figures; ask what its end makes possible."""
@@ -319,7 +319,11 @@ class ChatScreen(Sending, ModelFlow):
             self.note(AGAINST_LOOPS)
         self.ask_next()
         self.find_places_soon(view)
-        if event.ending is Ending.STOPPED and self._focuses_stopped and not self.turns.is_busy:
+        if (
+            event.ending is Ending.STOPPED
+            and self._focuses_stopped
+            and not self.chat_session.is_busy
+        ):
             self.call_after_refresh(self.focus_stopped, view)
         self._focuses_stopped = False
         self.note_reply(event)
@@ -328,7 +332,7 @@ class ChatScreen(Sending, ModelFlow):
         self.tell_of_real_one()
         self.want_title()
         # maybe by files
-        if any(message.folded for message in self.turns.conversation.messages[-2:]):
+        if any(message.folded for message in self.chat_session.conversation.messages[-2:]):
             self.shelf.note_change()
 
     def _end_reply(self) -> ReplyView:
@@ -336,10 +340,12 @@ class ChatScreen(Sending, ModelFlow):
         self.announce_full_context()
         self.note_replied()
         view = self.growing_reply()
-        message = self.turns.last_message
+        message = self.chat_session.last_message
         assert message is not None
         view.finish(message)
-        view.offer(GOES_ON if self.turns.can_continue else OTHERS if message.alternatives else "")
+        view.offer(
+            GOES_ON if self.chat_session.can_continue else OTHERS if message.alternatives else ""
+        )
         # When the last pass of its Markdown is done, and with it the number of widgets known.
         self.call_after_refresh(self.transcript.slim)
         self.end_turn()
@@ -395,7 +401,7 @@ class ChatScreen(Sending, ModelFlow):
             self.part_joined()
             self.prompt.give_back(outcome.returned_text)
         self.asked = None
-        model = self.turns.model
+        model = self.chat_session.model
         if model is not None and model.context_may_grow:
             larger = ", or choose a larger context_size"
         else:
@@ -422,7 +428,11 @@ class ChatScreen(Sending, ModelFlow):
             self.asked.mark("not answered")
         self.end_turn()
         self.edit_again()
-        if is_restored and self.turns.can_continue and (replies := self.transcript.replies()):
+        if (
+            is_restored
+            and self.chat_session.can_continue
+            and (replies := self.transcript.replies())
+        ):
             replies[-1].offer(GOES_ON)
 
     def _take_edit_back(self, edited: UserView) -> None:
@@ -436,14 +446,14 @@ class ChatScreen(Sending, ModelFlow):
         if isinstance(self.focused, MessageView):
             self.focus_prompt()
         elif not self.stop_reading() and not self.cancel_edit():
-            self._focuses_stopped = self.turns.is_answering
-            self.turns.stop()
+            self._focuses_stopped = self.chat_session.is_answering
+            self.chat_session.stop()
 
     # ---- several answers to one message, and the choice among them
 
     async def action_answers(self) -> None:
         """Choose among the answers to the last message."""
-        last = self.turns.last_message
+        last = self.chat_session.last_message
         if self.refuses_while_busy():
             return
         if last is None or not last.alternatives:
@@ -453,7 +463,7 @@ class ChatScreen(Sending, ModelFlow):
         await self._show_answers(len(messages), messages)
 
     async def _show_answers(self, n: int, messages: Sequence[ChatMessage] = ()) -> None:
-        screen = make_screen("answers", n, self.keymap, self.turns.stop, messages)
+        screen = make_screen("answers", n, self.keymap, self.chat_session.stop, messages)
         self._answers = cast("AnswersScreen", screen)
         await self.app.push_screen(self._answers, self._choose_answer)
 
@@ -461,7 +471,7 @@ class ChatScreen(Sending, ModelFlow):
         """All have ended: show the first in the chat, as it is the reply unless the user chooses
         another."""
         view = self.growing_reply()
-        message = self.turns.last_message
+        message = self.chat_session.last_message
         assert message is not None
         view.finish_thinking(message.thinking)
         view.body.append(message.text)
@@ -474,12 +484,12 @@ class ChatScreen(Sending, ModelFlow):
 
     def _choose_answer(self, place: int | None) -> None:
         self._answers = None
-        before = self.turns.last_message
-        if place and before is not None and self.turns.choose(place - 1):
-            chosen = self.turns.last_message
+        before = self.chat_session.last_message
+        if place and before is not None and self.chat_session.choose(place - 1):
+            chosen = self.chat_session.last_message
             assert chosen is not None
             view = ReplyView.of(chosen)
-            view.offer(GOES_ON if self.turns.can_continue else OTHERS)
+            view.offer(GOES_ON if self.chat_session.can_continue else OTHERS)
             self.transcript.put_in_place(self.transcript.view_of(before), view)
         self.ask_next()
 
@@ -489,7 +499,7 @@ class ChatScreen(Sending, ModelFlow):
         """List the servers, or turn them on or off."""
         with self.telling_refusals():
             self.note(commands.choose_tools(self.engine_thread, wanted))
-        self._tell_of_server(self.turns.model)
+        self._tell_of_server(self.chat_session.model)
 
     def _tell_of_server(self, model: events.ModelLoaded | None) -> None:
         """Say where the results of tools go while a server computes the answers."""
@@ -503,11 +513,11 @@ class ChatScreen(Sending, ModelFlow):
 
     def _ask_about_calls(self) -> None:
         """The reply has ended: if it ends with calls, ask about each."""
-        reply = self.turns.last_message
-        if reply is None or not self.turns.is_calling:
+        reply = self.chat_session.last_message
+        if reply is None or not self.chat_session.is_calling:
             return
-        if self.turns.conversation.n_rounds >= MOST_ROUNDS:
-            self.turns.end_without_reply()
+        if self.chat_session.conversation.n_rounds >= MOST_ROUNDS:
+            self.chat_session.end_without_reply()
             self.note(TOO_MANY_ROUNDS)
             self.ask_next()
         else:
@@ -515,15 +525,15 @@ class ChatScreen(Sending, ModelFlow):
 
     async def _run_allowed(self, reply: ChatMessage) -> None:
         allowed = [call.call_id for call in reply.calls if await self._may_run(call)]
-        self.turns.run_calls(frozenset(allowed))
+        self.chat_session.run_calls(frozenset(allowed))
 
     async def _may_run(self, call: ToolCall) -> bool:
         box = self.engine_thread.tools
         if box is None or box.runs_always(call.name):
             return True
         server = box.owner_of(call.name)
-        if self._agreed_in is not self.turns.conversation:
-            self._agreed_in = self.turns.conversation
+        if self._agreed_in is not self.chat_session.conversation:
+            self._agreed_in = self.chat_session.conversation
             self._agreed = frozenset()
         if (server, call.name) in self._agreed:
             return True
@@ -535,7 +545,7 @@ class ChatScreen(Sending, ModelFlow):
 
     def _show_results(self) -> None:
         """Show the results; the model reads them and answers."""
-        message = self.turns.last_message
+        message = self.chat_session.last_message
         assert message is not None
         self.show_asked(self.transcript.add(ToolView(message.text, message.folded)))
 
@@ -556,7 +566,7 @@ class ChatScreen(Sending, ModelFlow):
     async def ask_about(self, document: Document | str) -> None:
         """Begin a conversation that a document of the shelf goes with, or the file of one."""
         if not self.refuses_while_busy():
-            if not self.turns.conversation.is_empty:
+            if not self.chat_session.conversation.is_empty:
                 await self.action_new()
             if isinstance(document, str):
                 self.attach(document)

@@ -152,7 +152,7 @@ class Sending(MessageActions):
             folded = ""
         if self.is_editing:
             return self.send_edit(text, folded)
-        admission = self.turns.submit(text, folded)
+        admission = self.chat_session.submit(text, folded)
         if admission is Admission.NO_MODEL:
             self.note_no_model()
         elif admission is Admission.FULL:
@@ -197,7 +197,7 @@ class Sending(MessageActions):
 
     def ask_next(self) -> None:
         """The engine may be free: ask what waits longest."""
-        if self.turns.send_next():
+        if self.chat_session.send_next():
             asked = self.transcript.waiting.popleft()
             asked.mark("")
             self.show_asked(asked)
@@ -216,7 +216,7 @@ class Sending(MessageActions):
 
     async def action_take_back(self) -> None:
         """Take the newest message back that waits for its turn, to change it or to drop it."""
-        text = self.turns.take_back_queued()
+        text = self.chat_session.take_back_queued()
         if text is None:
             self.note("no message waits")
             return
@@ -287,10 +287,10 @@ class Sending(MessageActions):
         or a line on it."""
         # What waits for its turn is in the conversation's log, where that is saved.
         prompt = self.prompt
-        if self.turns.journal.saves:
+        if self.chat_session.journal.saves:
             queued = []
         else:
-            queued = self.turns.queued_texts
+            queued = self.chat_session.queued_texts
         waiting = [prompt.past.find(text) or Draft(text) for text in queued]
         drafts = [
             *waiting,
@@ -379,7 +379,7 @@ class Sending(MessageActions):
     def _use_engine(self, text: str) -> bool:
         """Ask the engine for what is worth knowing or reading now; False when it should be asked
         again."""
-        if self.turns.is_busy or self.turns.model is None:
+        if self.chat_session.is_busy or self.chat_session.model is None:
             return True
         if text:
             documents = self.prompt.draft.documents
@@ -390,7 +390,7 @@ class Sending(MessageActions):
             and not self._prepared_text.startswith(documents)
             and may_read_ahead(self.settings)
         ):
-            is_sent = self.turns.read_ahead(documents, is_read=True, is_settled=True)
+            is_sent = self.chat_session.read_ahead(documents, is_read=True, is_settled=True)
             if is_sent:
                 self._prepared_text = documents
             return is_sent and len(text) > MAX_CHARS
@@ -400,14 +400,18 @@ class Sending(MessageActions):
         if text != self._prepared_text and (
             not text or (is_quiet and may_read_ahead(self.settings))
         ):
-            is_sent = self.turns.read_ahead(text, is_read=bool(text))
+            is_sent = self.chat_session.read_ahead(text, is_read=bool(text))
             if is_sent:
                 self._prepared_text = text
             return is_sent
-        return not text or text == self._counted_text or self.turns.read_ahead(text, is_read=False)
+        return (
+            not text
+            or text == self._counted_text
+            or self.chat_session.read_ahead(text, is_read=False)
+        )
 
     def _show_estimate(self, text: str) -> None:
-        is_known = bool(text) and self.turns.model is not None
+        is_known = bool(text) and self.chat_session.model is not None
         self.prompt.show_estimate(self.estimator.line(text) if is_known else "")
 
     # ---- the user's editor
@@ -504,7 +508,8 @@ class Sending(MessageActions):
             return
         self._documents = ()
         files = self._new_of(
-            for_message(documents, "", self._n_ctx, self.turns.conversation.user_text), documents
+            for_message(documents, "", self._n_ctx, self.chat_session.conversation.user_text),
+            documents,
         )
         message = next((one for one in self._held if not _is_command(one.draft)), None)
         if message is None and files:
@@ -537,7 +542,7 @@ class Sending(MessageActions):
     def note_reply(self, event: GenerationFinished) -> None:
         """A message was read: the line on files that were sent before they were counted alone says
         how long it was."""
-        asked = self.turns.conversation.user_text
+        asked = self.chat_session.conversation.user_text
         starts = self.engine_thread.status.turn_starts
         if (
             self._told is not None
@@ -557,7 +562,7 @@ class Sending(MessageActions):
     def _sized(self, reading: ReadDocuments) -> tuple[Document, ...]:
         """Return what was read with what stays from before, in the tokens that the open model makes
         of it."""
-        model = self.turns.model
+        model = self.chat_session.model
         return reading.with_earlier(self._earlier, model.tokens_ratio if model is not None else 1.0)
 
     # ---- files of what is sent
@@ -583,14 +588,14 @@ class Sending(MessageActions):
     def _asks_first(self, message: PromptSubmitted) -> bool:
         """Whether the user is asked before the files of a message go to a server; once for a
         conversation."""
-        if self.turns.model is not None:
-            host = self.turns.model.server
+        if self.chat_session.model is not None:
+            host = self.chat_session.model.server
         else:
             host = ""
         if (
             not host
             or not message.draft.files_line
-            or self._sends_files_in is self.turns.conversation
+            or self._sends_files_in is self.chat_session.conversation
         ):
             return False
         self._hold(message, self._ask_about_files(message, host))
@@ -606,7 +611,7 @@ class Sending(MessageActions):
             "question", files, host, self.keymap, self.engine_thread.now_s, kind="SendFilesScreen"
         )
         if await self.app.push_screen_wait(question):
-            self._sends_files_in = self.turns.conversation
+            self._sends_files_in = self.chat_session.conversation
             self._ready = message
         else:
             self._refused = message
@@ -630,7 +635,7 @@ class Sending(MessageActions):
         if not documents:
             return
         shown = message.draft.shown
-        conversation = self.turns.conversation
+        conversation = self.chat_session.conversation
         question = shown[files_end(shown, message.draft.folds) :]
         similarities = self.shelf.meaning.similarities
         choose = partial(
@@ -654,7 +659,7 @@ class Sending(MessageActions):
     @property
     def _earlier(self) -> tuple[Document, ...]:
         """Documents that passages come from, unless that was in another conversation."""
-        is_here = self._passages_in is None or self._passages_in is self.turns.conversation
+        is_here = self._passages_in is None or self._passages_in is self.chat_session.conversation
         if is_here:
             return self._documents
         return ()
@@ -683,8 +688,8 @@ class Sending(MessageActions):
 
     @property
     def _n_ctx(self) -> int:
-        if self.turns.model is not None:
-            return self.turns.model.n_ctx
+        if self.chat_session.model is not None:
+            return self.chat_session.model.n_ctx
         return 0
 
 

@@ -43,7 +43,7 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
         super().__init__(chat.keymap)
         assert chat.storage.store is not None
         self._chat = chat
-        self._turns = chat.turns
+        self._chat_session = chat.chat_session
         self._store = chat.storage.store
         self._deleted = ""
         """Id of the conversation that the next look deletes."""
@@ -95,7 +95,7 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
 
     def _is_live(self, hit: ConversationEntry) -> bool:
         """Whether it is the conversation in the chat."""
-        return hit.id == self._turns.journal.id
+        return hit.id == self._chat_session.journal.id
 
     def heading_line(self, columns: int) -> str:
         """Name the columns."""
@@ -104,7 +104,10 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
     def row_line(self, item: ConversationEntry, columns: int) -> Line:
         """Mark the conversation that is in the chat."""
         mark = Span(self._glyphs.here if self._is_live(item) else " ", SpanRole.WRITING)
-        return (mark, Span(f" {rows.row(item, columns - 2, self._turns.journal.clock_text())}"))
+        return (
+            mark,
+            Span(f" {rows.row(item, columns - 2, self._chat_session.journal.clock_text())}"),
+        )
 
     def details(self, item: ConversationEntry, columns: int) -> tuple[str, list[Line]]:
         """Write the whole title, and where the words are or what it is made of."""
@@ -180,10 +183,10 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
     def _rename(self, hit: ConversationEntry) -> None:
         self.edited = None
         title = clean_line(" ".join(self.new_text.split()), MOST_TITLE_CHARS)
-        turns = self._turns
+        chat_session = self._chat_session
         if title and self._is_live(hit):
-            turns.journal.rename(title)
-            turns.journal.wait_until_saved(1.0)
+            chat_session.journal.rename(title)
+            chat_session.journal.wait_until_saved(1.0)
         elif title:
             self._try(lambda: self._store.rename(hit.id, title), "not renamed")
         self.begin()

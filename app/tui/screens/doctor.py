@@ -57,7 +57,7 @@ class DoctorScreen(FigureScreen):
         self._settings = chat.settings
         self._keymap = chat.keymap
         self._engine_thread = chat.engine_thread
-        self._turns = chat.turns
+        self._chat_session = chat.chat_session
         self._readings: Readings | None = None
         self._examination: Examination | None = None
         self._reading: Future[Readings] | None = None
@@ -90,7 +90,7 @@ class DoctorScreen(FigureScreen):
 
     def _read(self) -> Readings:
         """Read the machine, away from the screen's thread: it watches the load for a moment."""
-        model = self._turns.model
+        model = self._chat_session.model
         columns_rows = (self.app.size.width, self.app.size.height)
         return Readings(
             cores=read_cores(),
@@ -148,7 +148,7 @@ class DoctorScreen(FigureScreen):
         self.fill(self._drawn)
 
     def _show_title(self) -> None:
-        model = self._turns.model
+        model = self._chat_session.model
         if model is not None:
             about = f"{model.name} · {model.quantization or model.server}"
         else:

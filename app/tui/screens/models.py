@@ -66,7 +66,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         super().__init__(chat.keymap)
         self._chat = chat
         self._engine_thread = chat.engine_thread
-        self._turns = chat.turns
+        self._chat_session = chat.chat_session
         self._downloads = chat.downloads
         self._scan: ModelScan | None = None
         self._found = ScanResult()
@@ -83,8 +83,8 @@ class ModelsScreen(ListScreen[ModelEntry]):
                 partial(_served_models, self._chat.settings.server), "server"
             )
         elsewhere = {}  # it may lie in none of the folders
-        if self._turns.model is not None and not self._turns.model.server:
-            elsewhere[Path(self._turns.model.path)] = "open now"
+        if self._chat_session.model is not None and not self._chat_session.model.server:
+            elsewhere[Path(self._chat_session.model.path)] = "open now"
         self._scan = ModelScan(self._chat.settings, elsewhere).start()
 
     def stop_looking(self) -> None:
@@ -149,7 +149,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def row_line(self, item: ModelEntry, columns: int) -> Line:
         """Mark the model that is open, and those that are not here."""
-        loaded = self._turns.model
+        loaded = self._chat_session.model
         is_loaded = (
             loaded is not None and item.is_here and str(item.model) in _names_of(loaded.path)
         )

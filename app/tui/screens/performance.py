@@ -35,7 +35,7 @@ class PerformanceScreen(FigureScreen):
         super().__init__()
         self._watch = chat.performance
         self._keymap = chat.keymap
-        self._turns = chat.turns
+        self._chat_session = chat.chat_session
         self._engine_thread = chat.engine_thread
         self._numbers = count(1)
         self._glyphs = choose_glyphs()
@@ -68,7 +68,7 @@ class PerformanceScreen(FigureScreen):
         self.fill(lambda width: dashboard_lines(view, width, self.room, self._glyphs, self._scale))
 
     def _about(self, view: PerformanceView) -> str:
-        model = self._turns.model
+        model = self._chat_session.model
         found = view.figures
         if model is None:
             return "no model is open"

@@ -62,7 +62,7 @@ class ThreadsScreen(FigureScreen):
         self._keymap = chat.keymap
         self._watch = chat.performance
         self._engine_thread = chat.engine_thread
-        self._turns = chat.turns
+        self._chat_session = chat.chat_session
         self._glyphs = choose_glyphs()
         self._phase = _PHASES[0]
         self._wants: tuple[str, ...] = ()
@@ -92,8 +92,8 @@ class ThreadsScreen(FigureScreen):
         if not self._is_covered:
             self._wants = ()
         self._is_covered = False
-        if self._model is not self._turns.model:
-            self._model = self._turns.model
+        if self._model is not self._chat_session.model:
+            self._model = self._chat_session.model
             self._undo.clear()
         self.show_figures()
 
@@ -106,13 +106,13 @@ class ThreadsScreen(FigureScreen):
     def _is_measuring(self) -> bool:
         """Whether a search runs; the chat learns of its end a moment after the report says so."""
         report = self._engine_thread.state.tuning
-        return self._turns.is_tuning and (report is None or not report.is_over)
+        return self._chat_session.is_tuning and (report is None or not report.is_over)
 
     # ---- what is shown
 
     def show_figures(self) -> None:
         """Show how things are; begin to measure once the engine is free."""
-        if self._wants and self._turns.tune(self._wants):
+        if self._wants and self._chat_session.tune(self._wants):
             self._wants = ()
         report = self._engine_thread.state.tuning
         in_use = self._engine_thread.state.threads
@@ -174,7 +174,7 @@ class ThreadsScreen(FigureScreen):
         widget.fill(lines)
 
     def _about(self) -> str:
-        model = self._turns.model
+        model = self._chat_session.model
         report = self._engine_thread.state.tuning
         if model is not None:
             parts = [model.name, model.quantization]
@@ -187,8 +187,8 @@ class ThreadsScreen(FigureScreen):
     @property
     def _server(self) -> str:
         """Who computes in place of this program; "" for no one."""
-        if self._turns.model is not None:
-            return self._turns.model.server
+        if self._chat_session.model is not None:
+            return self._chat_session.model.server
         return ""
 
     def _told(self, width: int) -> list[Line]:
@@ -265,7 +265,11 @@ class ThreadsScreen(FigureScreen):
         status = self._engine_thread.status
         if self._is_measuring and report is None:
             return "measuring begins"
-        if not self._is_measuring and self._turns.is_busy and not self._turns.is_tuning:
+        if (
+            not self._is_measuring
+            and self._chat_session.is_busy
+            and not self._chat_session.is_tuning
+        ):
             if status.rate_tps > 0:
                 rate = f" at {figures.rate(status.rate_tps)} tok/s"
             else:
@@ -371,7 +375,7 @@ class ThreadsScreen(FigureScreen):
 
     def _end_measuring(self) -> None:
         self._wants = ()
-        self._turns.stop_tuning()
+        self._chat_session.stop_tuning()
 
     def _choose(self, choice: TunedChoice, remembered: TunedChoice | None) -> None:
         """Use and remember something else; the engine follows between two steps, and what is shown

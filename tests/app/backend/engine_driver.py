@@ -34,7 +34,7 @@ class Engine:
 
     def begin(self, options: ChatOptions, *clock: Callable[[], float]) -> None:
         self.engine_thread = EngineThread(options, *clock)
-        self.turns = ChatSession(self.engine_thread, None)
+        self.chat_session = ChatSession(self.engine_thread, None)
         self.messages: list[Event] = []
         self.engine_thread.start()
 
@@ -42,7 +42,7 @@ class Engine:
         """Take in what has come, and return it."""
         drained = self.engine_thread.drain()
         for event in drained:
-            self.turns.handle(event)
+            self.chat_session.handle(event)
         return drained
 
     def until(self, condition: Callable[[], object]) -> None:
@@ -75,17 +75,17 @@ class Engine:
 
     def load(self, system: str | None = None) -> ModelLoaded:
         if system:
-            self.turns = ChatSession(self.engine_thread, system)
-        self.turns.load(Path("model.gguf"))
+            self.chat_session = ChatSession(self.engine_thread, system)
+        self.chat_session.load(Path("model.gguf"))
         return self.wait_for(ModelLoaded)
 
     def ask(self, text: str) -> GenerationFinished:
-        self.turns.submit(text)
+        self.chat_session.submit(text)
         return self.wait_for(GenerationFinished)
 
     def hear(self, text: str, end: type = GenerationFinished) -> list[Event]:
         """Ask, and return all that is told until the end."""
-        self.turns.submit(text)
+        self.chat_session.submit(text)
         return self.collect(end)
 
     def stop_after(self, n_tokens: int, begin: Callable[[], object]) -> GenerationFinished:

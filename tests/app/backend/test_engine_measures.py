@@ -47,7 +47,7 @@ def test_a_loaded_model_has_facts_and_a_failed_one_has_none(engine, script):
     )
     assert facts.resident_weight_bytes() == 1_000_000
     script.open_error = GGUFError("bad")
-    engine.turns.load(Path("bad.gguf"))
+    engine.chat_session.load(Path("bad.gguf"))
     engine.wait_for(ModelFailed)
     assert engine.engine_thread.state.figures == EngineFigures(
         faults=engine.engine_thread.state.figures.faults
@@ -58,7 +58,7 @@ def test_the_time_of_a_reply_adds_up_from_sending_to_the_end(engine, script):
     engine.load()
     sent_s = script.clock()
     script.clock.advance(3.0)
-    engine.turns._ask("one two", sent_s=sent_s)
+    engine.chat_session._ask("one two", sent_s=sent_s)
     engine.wait_for(GenerationFinished)
     engine.until(lambda: engine.engine_thread.state.figures.last_reply)
     spent = engine.engine_thread.state.figures.last_reply
@@ -91,7 +91,7 @@ def test_other_threads_are_compared_with_their_own_kind(engine, script):
 def test_a_reply_whose_threads_changed_is_not_remembered(engine, script):
     script.token_gate = Gate()
     engine.load()
-    engine.turns.submit("one")
+    engine.chat_session.submit("one")
     script.token_gate.allow(3)
     assert script.token_gate.waiting.wait(PATIENCE_S)
     script.opened[-1].set_threads(1)
@@ -122,7 +122,7 @@ def test_a_running_reply_is_profiled_only_while_watched(engine, script):
         engine.engine_thread._outbox.update(
             figures=EngineFigures(engine.engine_thread.state.figures.facts)
         )
-        engine.turns.submit("one")
+        engine.chat_session.submit("one")
         script.token_gate.allow(6)
         engine.until(script.token_gate.waiting.is_set)
         assert len(engine.engine_thread.state.figures.decode_phases) == phases
@@ -136,7 +136,7 @@ def test_major_faults_are_booked_to_the_token_they_came_with(engine, script, mon
     monkeypatch.setattr(page_faults, "major_faults", lambda: count[0])
     script.token_gate = Gate()
     engine.load()
-    engine.turns.submit("one")
+    engine.chat_session.submit("one")
     for permits, faults in ((5, 0), (1, 212), (1, 0)):
         engine.until(script.token_gate.waiting.is_set)
         count[0] += faults
@@ -167,7 +167,7 @@ def test_a_message_makes_the_measurement_give_way(engine, script):
     engine.load()
     engine.engine_thread.measure_bandwidth()
     assert script.bandwidth_gate.waiting.wait(PATIENCE_S)
-    engine.turns.submit("one")
+    engine.chat_session.submit("one")
     script.bandwidth_gate.open()
     engine.wait_for(GenerationFinished)
     assert engine.engine_thread.state.figures.read_gbps == {}

@@ -32,11 +32,11 @@ def test_a_stopped_reply_goes_on_as_if_it_had_not_stopped(engine: Engine, stops:
     engine.load()
     engine.ask("count")
     wanted = engine.session.tokens
-    engine.turns.start_new(None)
-    engine.stop_after(stops[0], lambda: engine.turns.submit("count"))
+    engine.chat_session.start_new(None)
+    engine.stop_after(stops[0], lambda: engine.chat_session.submit("count"))
     for after in stops[1:]:
-        engine.stop_after(after, engine.turns.continue_reply)
-    engine.turns.continue_reply()
+        engine.stop_after(after, engine.chat_session.continue_reply)
+    engine.chat_session.continue_reply()
     messages = engine.collect()
     assert isinstance(messages[0], ReplyReopened)
     assert texts(messages) == "".join(TEN)
@@ -52,9 +52,9 @@ def test_the_turn_after_a_stopped_reply_reuses_all_of_it(
 ) -> None:
     engine.script.replies = [TEN]
     engine.load()
-    engine.stop_after(4, lambda: engine.turns.submit("count"))
+    engine.stop_after(4, lambda: engine.chat_session.submit("count"))
     if is_continued:
-        engine.turns.continue_reply()
+        engine.chat_session.continue_reply()
         engine.wait_for(GenerationFinished)
     length = engine.session.length
     assert engine.ask("more").figures.reused_tokens == length
@@ -63,22 +63,22 @@ def test_the_turn_after_a_stopped_reply_reuses_all_of_it(
 def test_a_continuation_stopped_at_once_keeps_the_reply(engine: Engine) -> None:
     engine.script.replies = [TEN]
     engine.load()
-    engine.stop_after(4, lambda: engine.turns.submit("count"))
+    engine.stop_after(4, lambda: engine.chat_session.submit("count"))
     tokens = engine.session.tokens
     engine.script.token_gate = gate = Gate()
-    engine.turns.continue_reply()
+    engine.chat_session.continue_reply()
     assert gate.waiting.wait(PATIENCE_S)
     engine.engine_thread.cancel()
     assert not any(isinstance(m, ReplyReopened) for m in engine.collect(PromptStopped))
     gate.open()
     assert engine.session.tokens == tokens
-    engine.turns.continue_reply()
+    engine.chat_session.continue_reply()
     assert texts(engine.collect()) == "".join(TEN)
 
 
 def test_there_is_nothing_to_continue_before_a_reply(engine: Engine) -> None:
     engine.load()
-    assert not engine.turns.continue_reply()
+    assert not engine.chat_session.continue_reply()
 
 
 def test_a_full_context_has_no_room_to_go_on(engine: Engine) -> None:
@@ -86,7 +86,7 @@ def test_a_full_context_has_no_room_to_go_on(engine: Engine) -> None:
     engine.script.replies = [[" a"] * 100]
     engine.load()
     assert engine.ask("hi").ending is Ending.CONTEXT
-    engine.turns.continue_reply()
+    engine.chat_session.continue_reply()
     assert "the context is full" in engine.wait_for(GenerationFailed).reason
 
 
@@ -96,7 +96,7 @@ def test_going_on_in_a_full_context_reads_nothing_again(engine: Engine) -> None:
     engine.load("be brief")
     engine.ask("hi")
     assert engine.ask("and then").ending is Ending.CONTEXT
-    engine.turns.continue_reply()
+    engine.chat_session.continue_reply()
     dropped = engine.wait_for(TurnsDropped)
     assert (dropped.n_turns, dropped.read_tokens) == (1, 1)
     engine.wait_for(GenerationFinished)
@@ -110,7 +110,7 @@ def test_what_a_stopped_turn_dropped_is_not_counted_any_more(engine: Engine) -> 
     engine.ask("hi")
     engine.ask("and then")
     engine.script.prefill_gate = gate = Gate()
-    engine.turns.submit("and after that " * 6)
+    engine.chat_session.submit("and after that " * 6)
     assert engine.wait_for(TurnsDropped).n_turns == 1
     assert gate.waiting.wait(PATIENCE_S)
     engine.engine_thread.cancel()
@@ -123,9 +123,9 @@ def test_what_a_stopped_turn_dropped_is_not_counted_any_more(engine: Engine) -> 
 def test_turns_after_those_all_dropped_are_replaced(engine: Engine) -> None:
     engine.load()
     engine.ask("one")
-    engine.turns.conversation.n_dropped = 2
+    engine.chat_session.conversation.n_dropped = 2
     engine.ask("two")
-    engine.turns.submit_edit("three", 1)
+    engine.chat_session.submit_edit("three", 1)
     engine.wait_for(GenerationFinished)
     assert engine.script.opened[-1].tokenizer.decode(engine.session.tokens).startswith("three")
 
@@ -134,10 +134,10 @@ def test_an_edit_is_weighed_after_turns_were_dropped(engine: Engine) -> None:
     engine.load("be brief")
     for text in ("one", "two", "three"):
         engine.ask(text)
-    engine.turns.conversation.n_dropped = 2
-    engine.turns.weigh_edit("zwei", 1)
+    engine.chat_session.conversation.n_dropped = 2
+    engine.chat_session.weigh_edit("zwei", 1)
     weighed = engine.wait_for(PromptWeighed)
-    engine.turns.submit_edit("zwei", 1)
+    engine.chat_session.submit_edit("zwei", 1)
     figures = engine.wait_for(GenerationFinished).figures
     assert (weighed.kept_tokens, weighed.read_tokens) == (
         figures.reused_tokens,
@@ -152,14 +152,14 @@ def test_the_old_reply_is_there_again_when_no_new_one_begins(engine: Engine, tro
     whole = engine.session.tokens
     if trouble == "stop":
         engine.script.prefill_gate = gate = Gate()
-        engine.turns.regenerate()
+        engine.chat_session.regenerate()
         assert gate.waiting.wait(PATIENCE_S)
         engine.engine_thread.cancel()
         engine.wait_for(PromptStopped)
         gate.open()
     else:
         engine.script.fail_after_tokens = 0
-        engine.turns.regenerate()
+        engine.chat_session.regenerate()
         engine.wait_for(GenerationFailed)
         engine.script.fail_after_tokens = None
     engine.ask("and then")
@@ -170,7 +170,7 @@ def test_an_edited_message_replaces_all_turns_from_it_on(engine: Engine, script:
     engine.load("be brief")
     for text in ("one", "two", "three"):
         engine.ask(text)
-    engine.turns.submit_edit("zwei", 1)
+    engine.chat_session.submit_edit("zwei", 1)
     finished = engine.wait_for(GenerationFinished)
     assert (
         script.opened[-1].tokenizer.decode(engine.session.tokens)
@@ -185,11 +185,11 @@ def test_weighing_an_edit_counts_exactly_and_changes_nothing(engine: Engine) -> 
     for text in ("one", "two", "three"):
         engine.ask(text)
     before = engine.session.tokens
-    engine.turns.weigh_edit("zwei und mehr", 1)
+    engine.chat_session.weigh_edit("zwei und mehr", 1)
     weighed = engine.wait_for(PromptWeighed)
     assert engine.session.tokens == before
     assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
-    engine.turns.submit_edit("zwei und mehr", 1)
+    engine.chat_session.submit_edit("zwei und mehr", 1)
     figures = engine.wait_for(GenerationFinished).figures
     assert (weighed.kept_tokens, weighed.read_tokens) == (
         figures.reused_tokens,
@@ -204,7 +204,7 @@ def test_a_refused_edit_leaves_the_conversation_as_it_was(engine: Engine) -> Non
     engine.ask("one")
     engine.ask("two")
     whole = engine.session.tokens
-    engine.turns.submit_edit("word " * 600, 0)
+    engine.chat_session.submit_edit("word " * 600, 0)
     engine.wait_for(PromptRefused)
     engine.ask("three")
     assert engine.session.tokens[: len(whole)] == whole
@@ -218,7 +218,7 @@ def test_the_status_divides_the_context_by_turns(engine: Engine) -> None:
     assert status.turn_starts == (5, 13)
     # no <end> after the last reply yet
     assert status.context_used == engine.session.length == 5 + 8 + 7
-    engine.turns.start_new(None)
+    engine.chat_session.start_new(None)
     engine.until(lambda: not engine.engine_thread.status.context_used)
     assert engine.engine_thread.status.turn_starts == ()
 
@@ -279,7 +279,7 @@ def test_thinking_that_is_stopped_and_continued_adds_up(
     engine.script.replies = [["<think>", "a", "b", "c", "</think>", "Yes"]]
     engine.load()
     engine.script.token_gate = gate = Gate()
-    engine.turns.submit("hi")
+    engine.chat_session.submit("hi")
     gate.allow(2)
     assert gate.waiting.wait(PATIENCE_S)
     engine.engine_thread.cancel()
@@ -287,7 +287,7 @@ def test_thinking_that_is_stopped_and_continued_adds_up(
     gate.open()
     stopped = next(m for m in messages if isinstance(m, ThinkingFinished))
     assert (stopped.tokens, stopped.is_closed) == (2, False)
-    engine.turns.continue_reply()
+    engine.chat_session.continue_reply()
     messages = engine.collect()
     assert (texts(messages, ThoughtGenerated), texts(messages)) == ("abc", "Yes")
     finished = next(m for m in messages if isinstance(m, ThinkingFinished))
@@ -298,8 +298,8 @@ def test_thinking_that_is_stopped_and_continued_adds_up(
 def test_thinking_that_ended_before_the_stop_keeps_its_figures(engine: Engine) -> None:
     engine.script.replies = [["<think>", "a", "</think>", "Yes", " and", " no"]]
     engine.load()
-    engine.stop_after(4, lambda: engine.turns.submit("hi"))
-    engine.turns.continue_reply()
+    engine.stop_after(4, lambda: engine.chat_session.submit("hi"))
+    engine.chat_session.continue_reply()
     messages = engine.collect()
     assert texts(messages) == "Yes and no"
     finished = next(m for m in messages if isinstance(m, ThinkingFinished))
@@ -335,7 +335,7 @@ def test_an_edited_reply_goes_on_and_drops_the_later_turns(engine: Engine) -> No
     engine.ask("count")
     before = engine.session.tokens
     engine.ask("more")
-    engine.turns.submit_edited_reply(" 0 1 2 drei", 0)
+    engine.chat_session.submit_edited_reply(" 0 1 2 drei", 0)
     messages = engine.collect()
     assert isinstance(messages[0], ReplyReopened)
     assert texts(messages) == " 0 1 2 drei and on it goes"
@@ -354,7 +354,7 @@ def test_a_reply_cut_at_a_token_goes_on_as_it_did_before(engine: Engine, n_kept:
     engine.load()
     engine.ask("count")
     wanted = engine.session.tokens
-    engine.turns.submit_edited_reply("".join(TEN[:n_kept]), 0)
+    engine.chat_session.submit_edited_reply("".join(TEN[:n_kept]), 0)
     assert texts(engine.collect()) == "".join(TEN)
     assert engine.session.tokens == wanted
 
@@ -365,11 +365,11 @@ def test_weighing_an_edited_reply_is_exact_and_changes_nothing(engine: Engine) -
     for text in ("one", "two"):
         engine.ask(text)
     before = engine.session.tokens
-    engine.turns.weigh_edit(" 0 1 two three", 0, is_reply=True)
+    engine.chat_session.weigh_edit(" 0 1 two three", 0, is_reply=True)
     weighed = engine.wait_for(PromptWeighed)
     assert engine.session.tokens == before
     assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
-    engine.turns.submit_edited_reply(" 0 1 two three", 0)
+    engine.chat_session.submit_edited_reply(" 0 1 two three", 0)
     figures = engine.wait_for(GenerationFinished).figures
     assert (weighed.kept_tokens, weighed.read_tokens) == (
         figures.reused_tokens,
@@ -381,7 +381,7 @@ def test_thinking_before_an_edited_answer_keeps_its_figures(engine: Engine) -> N
     engine.script.replies = [["<think>", "a", "</think>", "Yes", " and", " no"], [" why"]]
     engine.load()
     engine.ask("hi")
-    engine.turns.submit_edited_reply("No", 0)
+    engine.chat_session.submit_edited_reply("No", 0)
     messages = engine.collect()
     assert (texts(messages, ThoughtGenerated), texts(messages)) == ("a", "No why")
     finished = next(m for m in messages if isinstance(m, ThinkingFinished))
@@ -393,10 +393,10 @@ def test_an_edit_too_long_leaves_the_conversation_as_it_was(engine: Engine) -> N
     engine.load()
     engine.ask("count")
     before = engine.session.tokens
-    engine.turns.submit_edited_reply("word " * 600, 0)
+    engine.chat_session.submit_edited_reply("word " * 600, 0)
     assert "context is full" in engine.wait_for(GenerationFailed).reason
     assert engine.session.tokens == before
-    engine.turns.regenerate()
+    engine.chat_session.regenerate()
     assert texts(engine.collect()) == "".join(TEN)
     assert engine.session.tokens == before
 
@@ -408,21 +408,23 @@ def test_what_follows_a_refused_message_stays_what_it_is(
     engine: Engine, script: Script, how: str
 ) -> None:
     script.refused_words = "refused"
-    conversation = engine.turns.conversation
+    conversation = engine.chat_session.conversation
     for question, reply in (("one", "1"), ("the refused two", "2"), ("three", "3")):
         conversation.add_user(question)
         conversation.add_reply(reply, Ending.STOPPED, None)
-    engine.turns.load(Path("model.gguf"), keeps=True)
+    engine.chat_session.load(Path("model.gguf"), keeps=True)
     assert "the chat template fails" in engine.wait_for(ConversationReread).trouble
     if how == "regenerate":
-        engine.turns.regenerate()
+        engine.chat_session.regenerate()
     elif how == "continue":
-        engine.turns.continue_reply()
+        engine.chat_session.continue_reply()
     else:
-        engine.turns.submit_edited_reply("another beginning", 2 if how == "edited reply" else 1)
+        engine.chat_session.submit_edited_reply(
+            "another beginning", 2 if how == "edited reply" else 1
+        )
     assert "the chat template fails" in engine.wait_for(GenerationFailed).reason
     assert len(conversation.messages) == 6
-    engine.turns.submit_edit("two", 1)
+    engine.chat_session.submit_edit("two", 1)
     assert engine.wait_for(GenerationFinished).ending is Ending.COMPLETE
     contents = [message.content for message in script.opened[-1].chats[-1].messages]
     assert contents == ["one", "1", "two", "Hello there."]

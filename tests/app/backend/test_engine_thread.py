@@ -79,7 +79,7 @@ def test_a_model_is_opened_described_and_remembered(script):
 
 def test_compilation_is_named_and_counted(engine, script):
     script.open_gate = Gate()
-    engine.turns.load(Path("model.gguf"))
+    engine.chat_session.load(Path("model.gguf"))
     script.open_gate.allow(2)
     assert script.open_gate.waiting.wait(PATIENCE_S)
     status = engine.engine_thread.status
@@ -91,7 +91,7 @@ def test_compilation_is_named_and_counted(engine, script):
 
 def test_a_model_that_cannot_be_opened_is_one_clean_line(engine, script):
     script.open_error = GGUFError("bad\x1b[31m.gguf: no magic\nat all")
-    engine.turns.load(Path("bad.gguf"))
+    engine.chat_session.load(Path("bad.gguf"))
     reason = engine.wait_for(ModelFailed).reason
     assert reason == "bad␛[31m.gguf: no magic\\nat all"
     assert engine.engine_thread.status.activity is Activity.NO_MODEL
@@ -99,7 +99,7 @@ def test_a_model_that_cannot_be_opened_is_one_clean_line(engine, script):
 
 def test_a_context_that_does_not_fit_names_the_one_that_does(script):
     engine = Engine(script, settings=override(built_in_settings(), "context_size", 4096, "--ctx"))
-    engine.turns.load(Path("model.gguf"))
+    engine.chat_session.load(Path("model.gguf"))
     assert "512 fit" in engine.wait_for(ModelFailed).reason
     assert script.opened[-1].is_closed
     engine.close()
@@ -113,7 +113,7 @@ def test_a_new_model_closes_the_one_before(engine, script):
 
 def test_opening_a_model_can_be_stopped(engine, script):
     script.open_gate = Gate()
-    engine.turns.load(Path("model.gguf"))
+    engine.chat_session.load(Path("model.gguf"))
     assert script.open_gate.waiting.wait(PATIENCE_S)
     engine.engine_thread.cancel()
     script.open_gate.allow()
@@ -127,7 +127,7 @@ def test_opening_a_model_can_be_stopped(engine, script):
 def test_a_second_stop_still_lets_the_earlier_model_return(engine, script):
     engine.load()
     script.open_gate = Gate()
-    engine.turns.load(Path("other.gguf"))
+    engine.chat_session.load(Path("other.gguf"))
     assert script.open_gate.waiting.wait(PATIENCE_S)
     engine.engine_thread.cancel()
     script.open_gate.allow()
@@ -143,7 +143,7 @@ def test_a_stop_while_the_file_is_looked_at_closes_nothing(script):
     gate = Gate()
     engine = Engine(script, check_model=lambda path: gate.take(threading.Event()))
     engine.load()
-    engine.turns.load(Path("other.gguf"))
+    engine.chat_session.load(Path("other.gguf"))
     assert gate.waiting.wait(PATIENCE_S)
     engine.engine_thread.cancel()
     gate.open()
@@ -170,7 +170,7 @@ def test_neighbouring_pieces_of_text_are_one_message():
 def test_escape_sequences_split_over_tokens_are_made_visible(engine, script):
     engine.load()
     script.replies = [["a\x1b", "]0;title\x07b", "\r", "\nc"]]
-    engine.turns.submit("hi")
+    engine.chat_session.submit("hi")
     assert texts(engine.collect()) == "a␛]0;title␇b\nc"
 
 
@@ -191,7 +191,7 @@ def test_figures_are_of_the_clock_and_what_is_new_is_read(engine):
 def test_a_stop_during_prefill_ends_the_turn_without_a_reply(engine, script):
     engine.load()
     script.prefill_gate = Gate()
-    engine.turns.submit("a long question")
+    engine.chat_session.submit("a long question")
     script.prefill_gate.allow(2)
     assert script.prefill_gate.waiting.wait(PATIENCE_S)
     assert engine.engine_thread.status.activity is Activity.READING
@@ -208,7 +208,7 @@ def test_stopping_while_a_form_is_compiled_ends_that(script):
     slow = FormChoice(AnswerForm(SCHEMA, '{"type":"integer","multipleOf":1000003}', "slow.json"))
     engine = Engine(script, form=slow)
     engine.load()
-    engine.turns.submit("hi")
+    engine.chat_session.submit("hi")
     until(lambda: compiling())
     engine.engine_thread.cancel()
     engine.wait_for(PromptStopped)
@@ -223,7 +223,7 @@ def test_a_cancel_that_comes_before_the_turn_begins_is_not_lost(engine, script):
     script.bandwidth_gate = Gate()
     engine.engine_thread.measure_bandwidth()
     assert script.bandwidth_gate.waiting.wait(PATIENCE_S)
-    engine.turns.submit("hi")
+    engine.chat_session.submit("hi")
     engine.engine_thread.cancel()
     script.bandwidth_gate.open()
     engine.wait_for(PromptStopped)
@@ -231,7 +231,7 @@ def test_a_cancel_that_comes_before_the_turn_begins_is_not_lost(engine, script):
 
 def test_a_message_too_long_is_refused_with_counts_and_forgotten(engine):
     engine.load()
-    engine.turns.submit("word " * 600)
+    engine.chat_session.submit("word " * 600)
     refused = engine.wait_for(PromptRefused)
     assert refused.n_ctx == 512
     assert refused.needed_tokens > 600
@@ -241,7 +241,7 @@ def test_a_message_too_long_is_refused_with_counts_and_forgotten(engine):
 def test_a_new_conversation_keeps_only_its_system_prompt(engine, script):
     engine.load()
     engine.ask("hi")
-    engine.turns.start_new("be brief")
+    engine.chat_session.start_new("be brief")
     engine.ask("hi")
     spoken = script.opened[-1].tokenizer.decode(engine.session.tokens)
     assert spoken.startswith("be briefhi")
@@ -250,7 +250,7 @@ def test_a_new_conversation_keeps_only_its_system_prompt(engine, script):
 def test_a_broken_model_is_a_message_and_the_turn_is_undone(engine, script):
     engine.load()
     script.fail_after_tokens = 0
-    engine.turns.submit("hi")
+    engine.chat_session.submit("hi")
     failed = engine.wait_for(GenerationFailed)
     assert failed.reason == "model.gguf: the model computed NaN"
     assert failed.broken_off is None
@@ -262,7 +262,7 @@ def test_a_failure_in_the_middle_keeps_the_half_reply(engine, script):
     engine.load()
     script.fail_after_tokens = 2
     script.generate_error = BrokenModelError("NaN")
-    engine.turns.submit("hi")
+    engine.chat_session.submit("hi")
     failed = engine.wait_for(GenerationFailed)
     assert failed.broken_off.figures.tokens == 2
 
@@ -270,7 +270,7 @@ def test_a_failure_in_the_middle_keeps_the_half_reply(engine, script):
 def test_a_bug_is_named_by_type_and_its_text_is_written_nowhere(engine, script):
     engine.load()
     script.prefill_error = KeyError("what the user typed")
-    engine.turns.submit("what the user typed")
+    engine.chat_session.submit("what the user typed")
     reason = engine.wait_for(GenerationFailed).reason
     assert reason.startswith("internal error in the engine: KeyError (details in ")
     log = (paths.state_dir() / paths.LOG_NAME).read_text(encoding="utf-8")
@@ -280,14 +280,14 @@ def test_a_bug_is_named_by_type_and_its_text_is_written_nowhere(engine, script):
 
 
 def test_a_question_without_a_model_is_answered_by_a_failure(engine):
-    assert engine.turns.submit("hi") is Admission.NO_MODEL
+    assert engine.chat_session.submit("hi") is Admission.NO_MODEL
     engine.engine_thread.reply(Request())  # as where its failure is on its way
     assert engine.wait_for(GenerationFailed).reason == "no model is loaded"
 
 
 def test_the_queue_of_commands_is_bounded(engine, script):
     script.open_gate = Gate()
-    engine.turns.load(Path("model.gguf"))
+    engine.chat_session.load(Path("model.gguf"))
     assert script.open_gate.waiting.wait(PATIENCE_S)
     accepted = [engine.engine_thread.continue_conversation(Request()) for _ in range(20)]
     assert accepted.count(True) == 8
@@ -297,7 +297,7 @@ def test_the_queue_of_commands_is_bounded(engine, script):
 def test_closing_does_not_wait_for_an_engine_that_is_busy(script):
     script.open_gate = Gate()
     engine = Engine(script)
-    engine.turns.load(Path("model.gguf"))
+    engine.chat_session.load(Path("model.gguf"))
     assert script.open_gate.waiting.wait(PATIENCE_S)
     assert engine.engine_thread.close(patience_s=0.05) is False
     assert script.open_gate.waiting.is_set(), "it stands where it stood"
@@ -308,7 +308,7 @@ def test_closing_in_the_middle_of_a_reply_ends_the_thread(script):
     script.token_gate = Gate()
     engine = Engine(script)
     engine.load()
-    engine.turns.submit("hi")
+    engine.chat_session.submit("hi")
     assert script.token_gate.waiting.wait(PATIENCE_S)
     assert engine.engine_thread.close(PATIENCE_S)
     assert script.opened[-1].is_closed

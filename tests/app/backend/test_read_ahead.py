@@ -21,7 +21,7 @@ def engine(engine: Engine) -> Engine:
 def prepare(engine: Engine, text: str, read_ahead: bool = True) -> PromptCounted:
     # a turn is over a moment after its last message
     engine.until(lambda: not engine.engine_thread.status.is_busy)
-    assert engine.turns.read_ahead(text, read_ahead)
+    assert engine.chat_session.read_ahead(text, read_ahead)
     counted = engine.wait_for(PromptCounted)
     engine.idle()
     return counted
@@ -39,7 +39,7 @@ def test_the_text_is_counted_without_touching_the_conversation(engine):
 
 
 def test_what_was_read_ahead_need_not_be_read_again(engine):
-    assert engine.turns.read_ahead(FORTY, is_read=True)
+    assert engine.chat_session.read_ahead(FORTY, is_read=True)
     engine.idle()
     first = engine.wait_for(PromptCounted)
     second = engine.wait_for(PromptCounted)
@@ -70,7 +70,7 @@ def test_tokens_read_ahead_are_no_part_of_the_conversation(engine):
     engine.wait_for(PromptCounted)
     assert engine.session.length > n_tokens
     assert engine.engine_thread.status.context_used == n_tokens
-    assert engine.turns.read_ahead("", is_read=False)
+    assert engine.chat_session.read_ahead("", is_read=False)
     engine.idle()
     assert engine.session.length == n_tokens
 
@@ -78,12 +78,12 @@ def test_tokens_read_ahead_are_no_part_of_the_conversation(engine):
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_anything_that_is_asked_ends_it_at_once(engine, script, is_asked):
     script.prefill_gate = Gate()
-    assert engine.turns.read_ahead(FORTY, is_read=True)
+    assert engine.chat_session.read_ahead(FORTY, is_read=True)
     assert script.prefill_gate.waiting.wait(PATIENCE_S)
     assert engine.engine_thread.status.activity is Activity.READING_AHEAD
     assert not engine.engine_thread.status.is_busy
     # The gate stays shut: only a cancel gets the engine out of it.
-    assert engine.turns.submit("hello") if is_asked else engine.turns.start_new(None)
+    assert engine.chat_session.submit("hello") if is_asked else engine.chat_session.start_new(None)
     engine.idle()
     script.prefill_gate.open()
     if is_asked:
@@ -92,7 +92,7 @@ def test_anything_that_is_asked_ends_it_at_once(engine, script, is_asked):
 
 def test_a_cancel_that_the_session_forgot_is_given_again(engine, script):
     script.prefill_gate = Gate()
-    assert engine.turns.read_ahead(FORTY, is_read=True)
+    assert engine.chat_session.read_ahead(FORTY, is_read=True)
     assert script.prefill_gate.waiting.wait(PATIENCE_S)
     engine.engine_thread.inbox.idle_work.is_dropped = (
         True  # as if the session had cleared its flag just after
@@ -103,11 +103,11 @@ def test_a_cancel_that_the_session_forgot_is_given_again(engine, script):
 
 def test_only_one_is_under_way_and_none_while_something_is_asked(engine, script):
     script.prefill_gate = Gate()
-    assert engine.turns.read_ahead(FORTY, is_read=True)
-    assert not engine.turns.read_ahead(FORTY, is_read=True)
+    assert engine.chat_session.read_ahead(FORTY, is_read=True)
+    assert not engine.chat_session.read_ahead(FORTY, is_read=True)
     assert script.prefill_gate.waiting.wait(PATIENCE_S)
-    engine.turns.submit("hello")
-    assert not engine.turns.read_ahead(FORTY, is_read=True)
+    engine.chat_session.submit("hello")
+    assert not engine.chat_session.read_ahead(FORTY, is_read=True)
     script.prefill_gate.open()
     engine.wait_for(GenerationFinished)
 
@@ -118,7 +118,7 @@ def test_a_text_that_cannot_be_rendered_is_said_when_it_is_sent(engine, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(FakeChat, "add_user", refuse)
-        assert engine.turns.read_ahead(FORTY, is_read=True)
+        assert engine.chat_session.read_ahead(FORTY, is_read=True)
         engine.idle()
     assert engine.messages == []
     assert engine.engine_thread.status.activity is Activity.READY
@@ -193,7 +193,7 @@ def test_a_text_slow_to_count_is_left_until_the_next_turn(engine, script, monkey
     monkeypatch.setattr(FakeChat, "add_user", add_user_slowly)
     prepare(engine, FORTY, read_ahead=False)  # the first one of a model does not count
     prepare(engine, FORTY, read_ahead=False)
-    assert engine.turns.read_ahead(FORTY + " more", is_read=True)
+    assert engine.chat_session.read_ahead(FORTY + " more", is_read=True)
     engine.idle()
     assert engine.messages == []
     assert prepare(engine, "short", read_ahead=False).tokens == 5
@@ -206,7 +206,7 @@ def test_documents_are_read_ahead_even_if_slow_to_count(engine, monkeypatch):
     assert prepare(engine, FORTY).read_tokens == 0  # the first of a model is slow by itself
     prepare(engine, f"{FORTY} and more")  # slow: what is as long is left alone from here on
     documents = " ".join(f"d{i}" for i in range(80))
-    assert engine.turns.read_ahead(documents, is_read=True, is_settled=True)
+    assert engine.chat_session.read_ahead(documents, is_read=True, is_settled=True)
     engine.idle()
     engine.messages += engine.drain()
     counted = [

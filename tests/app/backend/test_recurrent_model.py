@@ -42,7 +42,7 @@ class RealEngine(Engine):
         self.begin(options)
 
     def again(self) -> GenerationFinished:
-        self.turns.regenerate()
+        self.chat_session.regenerate()
         return self.wait_for(GenerationFinished)
 
 
@@ -51,8 +51,8 @@ def engine(tmp_path: Path) -> Iterator[RealEngine]:
     described = tiny_gguf.model("qwen35", "Q8_0", context_length=2048)
     path = described.write(tmp_path / "m.gguf")
     engine = RealEngine()
-    engine.turns = ChatSession(engine.engine_thread, SYSTEM)
-    engine.turns.load(path)
+    engine.chat_session = ChatSession(engine.engine_thread, SYSTEM)
+    engine.chat_session.load(path)
     engine.wait_for(ModelLoaded)
     yield engine
     assert engine.engine_thread.close(engine.patience_s)
@@ -67,10 +67,10 @@ def test_a_turn_reads_only_its_new_text_and_a_retry_almost_none(engine: RealEngi
     second = engine.ask("And back? " * 12)
     assert second.figures.reused_tokens >= first.figures.prompt_tokens
     assert engine.again().figures.prompt_tokens < AROUND
-    engine.turns.submit_edit("Something else, " * 10, 1)
+    engine.chat_session.submit_edit("Something else, " * 10, 1)
     edited = engine.wait_for(GenerationFinished)
     assert edited.figures.reused_tokens >= first.figures.prompt_tokens
-    engine.turns.submit_edit(QUESTION + "?", 0)
+    engine.chat_session.submit_edit(QUESTION + "?", 0)
     assert engine.wait_for(GenerationFinished).figures.reused_tokens > len(SYSTEM) // 4
 
 

@@ -39,7 +39,7 @@ def test_a_title_costs_the_conversation_nothing(engine: Engine) -> None:
     chat = engine.script.opened[-1].chats[-1]
     held = list(engine.session.tokens)
     messages = list(chat.messages)
-    assert engine.engine_thread.write_title(engine.turns.answered_request(), "7")
+    assert engine.engine_thread.write_title(engine.chat_session.answered_request(), "7")
     assert engine.wait_for(TitleWritten) == TitleWritten("7", "Capital of Peru")
     engine.idle()
     assert (engine.session.tokens, chat.messages, chat.thinking) == (held, messages, ThinkingMode())
@@ -52,11 +52,11 @@ def test_it_is_broken_off_at_once_when_something_is_asked(engine: Engine, script
     ask(engine)
     held = list(engine.session.tokens)
     script.token_gate = gate = Gate()
-    assert engine.engine_thread.write_title(engine.turns.answered_request(), "7")
+    assert engine.engine_thread.write_title(engine.chat_session.answered_request(), "7")
     assert gate.waiting.wait(PATIENCE_S)
     assert not engine.engine_thread.status.is_busy
     # the gate stays shut: only a cancel gets the engine out of it
-    assert engine.turns.submit("And then?")
+    assert engine.chat_session.submit("And then?")
     engine.idle()
     gate.open()
     assert engine.wait_for(GenerationFinished).figures.reused_tokens == len(held)
@@ -76,7 +76,7 @@ def test_none_is_begun_where_it_would_cost_too_much(
     if why == "rewritten":  # as by a template that leaves out thoughts
         engine.session.tokens[-2] += 1
     n_replies = len(engine.session.samplings)
-    assert engine.engine_thread.write_title(engine.turns.answered_request(), "7")
+    assert engine.engine_thread.write_title(engine.chat_session.answered_request(), "7")
     engine.idle()
     assert len(engine.session.samplings) == n_replies
     assert not [one for one in engine.messages if isinstance(one, TitleWritten)]
@@ -114,12 +114,12 @@ async def test_the_list_shows_the_title_that_the_model_wrote(script: Script) -> 
             "What is the capital of Peru? Please answer with one word, and no more than that."
         )
         await driver.until(
-            lambda: driver.chat.turns.journal.title == "Capital of Peru", "the title"
+            lambda: driver.chat.chat_session.journal.title == "Capital of Peru", "the title"
         )
         await driver.say("/title Peru")
         await driver.note("title: Peru")
         await driver.ask("And then, what else is there to see in that town? Tell me in one word.")
-        await driver.until(lambda: driver.chat.turns.journal.wait_until_saved(1.0))
+        await driver.until(lambda: driver.chat.chat_session.journal.wait_until_saved(1.0))
     assert [entry.title for entry in Store().entries()] == ["Peru"]
     assert REQUEST not in "".join(one.content for one in script.opened[-1].chats[-1].messages)
 
@@ -136,4 +136,4 @@ async def test_no_title_is_written_where_that_is_off(
     async with chatting(script, title_pause_s=0.0, write_titles="auto") as driver:
         await driver.ask("What is the capital of Peru?")
         await driver.ask("And then?")
-        assert driver.chat.turns.conversation.messages[-1].text == "Capital of Peru"
+        assert driver.chat.chat_session.conversation.messages[-1].text == "Capital of Peru"

@@ -416,13 +416,13 @@ def test_files_go_to_a_server_after_a_yes(
     (tmp_path / "notes.txt").write_text("a note", encoding="utf-8")
     asked: list[str] = []
     sent: list[str] = []
-    turns = SimpleNamespace(
+    chat_session = SimpleNamespace(
         model=SimpleNamespace(server="api.example", n_ctx=4096, tokens_ratio=1.0)
     )
-    turns.conversation = Conversation()
+    chat_session.conversation = Conversation()
     status = SimpleNamespace(usual_prefill_tps=0.0)
     talk = SimpleNamespace(
-        turns=turns,
+        chat_session=chat_session,
         engine_thread=SimpleNamespace(status=status),
         ask=sent.append,
         read_ahead=sent.append,

@@ -30,15 +30,15 @@ def open_session(name: str) -> HeadlessChat:
         talk.close()
         raise
     if opened is not None:
-        talk.turns.open_saved(opened)
+        talk.chat_session.open_saved(opened)
     return talk
 
 
 def say_in(talk: HeadlessChat, text: str) -> str:
     """Send a message, of which no answer comes, and end; returns why it is not saved, or ""."""
-    turns = talk.turns
-    turns.conversation.add_user(text)
-    turns.journal.save_question(turns.conversation, is_replacing=False)
+    chat_session = talk.chat_session
+    chat_session.conversation.add_user(text)
+    chat_session.journal.save_question(chat_session.conversation, is_replacing=False)
     return talk.close()
 
 
@@ -50,7 +50,7 @@ def start(name: str) -> None:
     except Refusal as refusal:
         print(f"refused: {refusal}", flush=True)
         return
-    print(f"open: {talk.turns.journal.id}", flush=True)
+    print(f"open: {talk.chat_session.journal.id}", flush=True)
     os.read(0, 1)
     say_in(talk, f"from {os.getpid()}")
 

@@ -35,11 +35,11 @@ def test_stopping_an_edit_of_a_dropped_turn_changes_nothing(engine: Engine) -> N
     engine.load()
     for text in ("one", "two", "three"):
         engine.ask(text)
-    conversation = engine.turns.conversation
+    conversation = engine.chat_session.conversation
     conversation.n_dropped = 4
     messages = list(conversation.messages)
     engine.script.prefill_gate = Gate()
-    engine.turns.submit_edit("something else", 0)
+    engine.chat_session.submit_edit("something else", 0)
     stop_before_first_token(engine)
     assert conversation.messages == messages
     assert conversation.n_dropped == 4
@@ -47,22 +47,22 @@ def test_stopping_an_edit_of_a_dropped_turn_changes_nothing(engine: Engine) -> N
 
 def test_several_answers_are_saved_while_they_are_written(engine: Engine, tmp_path: Path) -> None:
     store = Store(tmp_path)
-    engine.turns = turns = ChatSession(engine.engine_thread, None, Journal(store))
+    engine.chat_session = chat_session = ChatSession(engine.engine_thread, None, Journal(store))
     engine.script.replies = [["before"], ["new", " answer"], ["another", " one"]]
     engine.load()
     engine.ask("hello")
     engine.script.token_gate = gate = Gate()
     gate.allow(1)
-    turns.regenerate(2)
-    engine.until(lambda: turns.running_text == "new")
-    turns.save_partial()
-    assert turns.journal.wait_until_saved(PATIENCE_S)
-    saved = store.read(turns.journal.id).conversation.messages[-1]
+    chat_session.regenerate(2)
+    engine.until(lambda: chat_session.running_text == "new")
+    chat_session.save_partial()
+    assert chat_session.journal.wait_until_saved(PATIENCE_S)
+    saved = store.read(chat_session.journal.id).conversation.messages[-1]
     assert (saved.text, saved.ending) == ("new", Ending.INTERRUPTED)
     assert saved.raw == "new"
     gate.open()
     engine.wait_for(AnswersFinished)
-    turns.journal.wait_until_saved(PATIENCE_S)
-    saved = store.read(turns.journal.id).conversation.messages[-1]
+    chat_session.journal.wait_until_saved(PATIENCE_S)
+    saved = store.read(chat_session.journal.id).conversation.messages[-1]
     assert saved.text == "new answer"
-    turns.journal.close(PATIENCE_S)
+    chat_session.journal.close(PATIENCE_S)

@@ -59,7 +59,7 @@ def answer(events: Iterator[Event]) -> str:
 
 
 def texts(talk: HeadlessChat) -> list[str]:
-    return [message.text for message in talk.turns.conversation.messages]
+    return [message.text for message in talk.chat_session.conversation.messages]
 
 
 def cache_text(script: Script) -> str:
@@ -159,7 +159,7 @@ def test_a_message_asked_again_that_no_longer_fits_stays(
 ) -> None:
     script.n_ctx = 20
     opened(talk)
-    talk.turns.conversation.add_user("w " * 40)
+    talk.chat_session.conversation.add_user("w " * 40)
     (refused,) = list(talk.regenerate())
     assert isinstance(refused, PromptRefused)
     assert texts(talk) == ["w " * 40]
@@ -174,7 +174,7 @@ def test_another_model_reads_the_conversation_and_goes_on(
     assert isinstance(events[0], ModelLoaded)
     assert cache_text(script).startswith("firstone.")
     assert answer(talk.ask("second")) == "two."
-    assert [message.role for message in talk.turns.conversation.messages] == [
+    assert [message.role for message in talk.chat_session.conversation.messages] == [
         Role.USER,
         Role.ASSISTANT,
     ] * 2

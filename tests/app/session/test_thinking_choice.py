@@ -37,7 +37,7 @@ def script() -> Script:
 
 
 def choose(engine: Engine, mode: str) -> str:
-    return choose_thinking(engine.engine_thread, engine.turns, mode)
+    return choose_thinking(engine.engine_thread, engine.chat_session, mode)
 
 
 def test_a_choice_holds_from_the_next_message_and_is_kept(engine: Engine) -> None:
@@ -84,9 +84,9 @@ def test_a_thought_within_its_budget_is_left_alone(engine: Engine) -> None:
 
 def test_a_reply_that_goes_on_counts_what_it_thought_before(engine: Engine) -> None:
     engine.load()
-    assert engine.stop_after(3, lambda: engine.turns.submit("hi")).raw == "<think>ab"
+    assert engine.stop_after(3, lambda: engine.chat_session.submit("hi")).raw == "<think>ab"
     choose(engine, "2")
-    engine.turns.continue_reply()
+    engine.chat_session.continue_reply()
     assert engine.wait_for(GenerationFinished).raw == "<think>abc\n</think>\n\nYes."
 
 

@@ -87,7 +87,7 @@ class Chat(Engine):
         self.open("m.gguf")
 
     def open(self, name: str) -> None:
-        assert self.turns.load(Path(name))
+        assert self.chat_session.load(Path(name))
         self.wait_for(ModelLoaded)
 
     def _make(self, setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:
@@ -108,13 +108,13 @@ class Chat(Engine):
 
     def answer_calls(self, *, yes: bool = True) -> str:
         """Let the calls run, or refuse them; returns what the model is told."""
-        reply = self.turns.conversation.messages[-1]
-        self.turns.run_calls(frozenset(call.call_id for call in reply.calls if yes))
+        reply = self.chat_session.conversation.messages[-1]
+        self.chat_session.run_calls(frozenset(call.call_id for call in reply.calls if yes))
         return self.wait_for(ToolsAnswered).results[0].text
 
     @property
     def texts(self) -> list[str]:
-        return [message.text for message in self.turns.conversation.messages]
+        return [message.text for message in self.chat_session.conversation.messages]
 
     @property
     def tools(self) -> list[str]:
@@ -144,13 +144,13 @@ def test_a_call_runs_and_the_model_goes_on_from_its_result(chats: Callable[..., 
     assert not chat.servers, "servers start at first use"
     (call,) = chat.calls_of("what?")
     assert (call.name, call.values, chat.tools) == ("echo", {"text": "hi"}, ["echo"])
-    assert chat.turns.is_busy
+    assert chat.chat_session.is_busy
     assert not chat.servers[0].called, "nothing runs without a yes"
     assert chat.answer_calls() == "hi"
     assert chat.wait_for(GenerationFinished).calls == ()
     assert chat.texts == ["what?", "I look.", "echo: hi", "It is hi."]
-    assert chat.turns.conversation.messages[2].folded == '+ echo {"text": "hi"}: hi'
-    assert not chat.turns.is_busy
+    assert chat.chat_session.conversation.messages[2].folded == '+ echo {"text": "hi"}: hi'
+    assert not chat.chat_session.is_busy
     live = chat.script.opened[0].chats[0].messages
     assert [message.role for message in live] == ["user", "assistant", "tool", "assistant"]
     assert live[1].calls == (call,)
@@ -164,7 +164,7 @@ def test_nothing_is_read_ahead_that_tools_would_change(chats: Callable[..., Chat
     def read_ahead() -> int:
         chat.until(lambda: not chat.engine_thread.status.is_busy)
         chat.messages.clear()
-        assert chat.turns.read_ahead(draft, is_read=True)
+        assert chat.chat_session.read_ahead(draft, is_read=True)
         chat.idle()
         chat.messages += chat.drain()
         return sum(event.read_tokens for event in chat.messages if isinstance(event, PromptCounted))
@@ -252,10 +252,10 @@ def test_a_stop_ends_the_call_and_the_next_message_goes_on(chats: Callable[..., 
 
     chat.prepare = lambda server: setattr(server, "said", hang)
     (call,) = chat.calls_of("what?")
-    chat.turns.run_calls(frozenset([call.call_id]))
-    chat.turns.stop()
+    chat.chat_session.run_calls(frozenset([call.call_id]))
+    chat.chat_session.stop()
     chat.wait_for(PromptStopped)
-    assert not chat.turns.is_busy
+    assert not chat.chat_session.is_busy
     assert chat.calls_of("never mind") == ()
     live = chat.script.opened[0].chats[0].messages
     assert [(message.role, message.calls) for message in live[:3]] == [
@@ -263,7 +263,7 @@ def test_a_stop_ends_the_call_and_the_next_message_goes_on(chats: Callable[..., 
         ("assistant", ()),
         ("user", ()),
     ]
-    said = chat.turns.conversation.prompt_messages()
+    said = chat.chat_session.conversation.prompt_messages()
     assert said[1].calls == ()
     assert CALL in said[1].text
 
@@ -275,7 +275,7 @@ def test_results_without_a_reply_are_answered_again_on_wish(chats: Callable[...,
     chat.answer_calls()
     chat.wait_for(GenerationFailed)
     chat.script.prefill_error = None
-    assert chat.turns.regenerate()
+    assert chat.chat_session.regenerate()
     chat.wait_for(GenerationFinished)
     assert chat.texts == ["what?", "", "echo: hi", "Fine."]
     live = chat.script.opened[0].chats[0].messages
@@ -317,7 +317,7 @@ def test_off_is_the_default_and_off_ends_what_runs(chats: Callable[..., Chat]) -
     assert len(chat.calls_of("two")) == 1
     assert chat.box.obey("") == "own: on, echo"
     chat.box.obey("off own")
-    chat.turns.end_without_reply()
+    chat.chat_session.end_without_reply()
     assert chat.calls_of("three") == ()
     assert not chat.servers[0].is_running
 

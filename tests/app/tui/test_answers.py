@@ -40,7 +40,7 @@ def answers(*texts: str, **more: object) -> Script:
 
 
 def said(driver: Driver) -> list[str]:
-    return [one.text for one in driver.chat.turns.conversation.messages]
+    return [one.text for one in driver.chat.chat_session.conversation.messages]
 
 
 async def shown(driver: Driver, n: int) -> list[AnswerColumn]:
@@ -52,7 +52,7 @@ async def shown(driver: Driver, n: int) -> list[AnswerColumn]:
         lambda: sum(one.has_ended for one in driver.app.screen.query(AnswerColumn)) == n,
         "they ended",
     )
-    await driver.until(lambda: not driver.chat.turns.is_busy)
+    await driver.until(lambda: not driver.chat.chat_session.is_busy)
     return list(driver.app.screen.query(AnswerColumn))
 
 
@@ -72,7 +72,7 @@ async def test_answers_are_next_to_each_other_and_one_is_chosen(
         seeds = [one.samplings[-1].seed for one in driver.script.opened[-1].sessions]
         assert seeds == [5, 6]
         assert [one.is_closed for one in driver.script.opened[-1].sessions] == [False, True]
-        reply = driver.chat.turns.last_message
+        reply = driver.chat.chat_session.last_message
         assert reply is not None
         assert [one.text for one in reply.alternatives] == ["One [here](x).", "Before."]
         await driver.say("/answers")

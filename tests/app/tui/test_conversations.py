@@ -42,15 +42,15 @@ def tokens(text: str) -> list[str]:
 
 
 def texts(driver: Driver) -> list[str]:
-    return [message.text for message in driver.chat.turns.conversation.messages]
+    return [message.text for message in driver.chat.chat_session.conversation.messages]
 
 
-def said(*turns: str, model: str = "model.gguf") -> None:
+def said(*messages: str, model: str = "model.gguf") -> None:
     """Save a conversation of an earlier start: questions and answers in turn."""
     made = Journal(Store())
     conversation = Conversation()
     made.set_model("model", model_key(model))
-    for number, text in enumerate(turns):
+    for number, text in enumerate(messages):
         if number % 2:
             conversation.add_reply(text, Ending.COMPLETE, FIGURES)
             made.save_turn_end(conversation)
@@ -61,7 +61,9 @@ def said(*turns: str, model: str = "model.gguf") -> None:
 
 
 async def saved(driver: Driver) -> None:
-    await driver.until(lambda: driver.chat.turns.journal.wait_until_saved(0), "everything is saved")
+    await driver.until(
+        lambda: driver.chat.chat_session.journal.wait_until_saved(0), "everything is saved"
+    )
 
 
 async def hold_reply(driver: Driver, question: str, n_tokens: int) -> None:
@@ -101,7 +103,7 @@ async def test_a_kill_in_the_middle_of_a_reply_keeps_what_was_flushed(tmp_path):
         _copy_of_the_disk(tmp_path / "killed")
     _as_it_was(tmp_path / "killed")
     async with chatting(Script(replies=[tokens("one two three four five six")])) as driver:
-        question, reply = driver.chat.turns.conversation.messages
+        question, reply = driver.chat.chat_session.conversation.messages
         assert question.text == "count"
         assert reply.ending is Ending.INTERRUPTED
         assert "one two three four".startswith(reply.text)
@@ -109,7 +111,9 @@ async def test_a_kill_in_the_middle_of_a_reply_keeps_what_was_flushed(tmp_path):
         await driver.shows("/continue goes on")
         await driver.say("/continue")
         await driver.until(
-            lambda: not driver.chat.turns.can_continue and not driver.chat.turns.is_busy
+            lambda: (
+                not driver.chat.chat_session.can_continue and not driver.chat.chat_session.is_busy
+            )
         )
         assert texts(driver)[0] == "count"
 
@@ -176,10 +180,10 @@ async def test_messages_that_wait_for_a_model_survive_a_kill(tmp_path, is_first)
     gate = Gate()
     n_before = 0 if is_first else 2
     async with chatting(Script(open_gate=gate), wait=False) as driver:
-        await driver.until(lambda: driver.chat.turns.is_loading)
+        await driver.until(lambda: driver.chat.chat_session.is_loading)
         await driver.say("first of all")
         await driver.say("and then")
-        assert len(driver.chat.turns.queued_texts) == 2
+        assert len(driver.chat.chat_session.queued_texts) == 2
         await saved(driver)
         _copy_of_the_disk(tmp_path / "killed")
         gate.open()
@@ -208,7 +212,7 @@ async def test_messages_that_wait_for_a_model_survive_a_kill(tmp_path, is_first)
 
 async def test_what_is_taken_back_leaves_nothing_on_the_disk():
     async with chatting(Script(open_gate=Gate()), wait=False) as driver:
-        await driver.until(lambda: driver.chat.turns.is_loading)
+        await driver.until(lambda: driver.chat.chat_session.is_loading)
         await driver.say("no, wait")
         await saved(driver)
         assert Store().read("000001").waiting == ["no, wait"]
@@ -225,7 +229,7 @@ async def test_a_message_for_another_model_goes_to_its_conversation():
     async with chatting(script, model="one.gguf") as driver:
         await driver.ask("to one")
         script.open_gate = Gate()
-        await driver.until(lambda: driver.chat.turns.load(Path("two.gguf")))
+        await driver.until(lambda: driver.chat.chat_session.load(Path("two.gguf")))
         await driver.say("to two")
         await saved(driver)
         assert Store().read("000001").waiting == ["to two"]
@@ -344,7 +348,7 @@ async def test_a_regenerated_reply_is_on_disk_only_when_it_begins():
         script.prefill_gate = Gate()
         await driver.say("/regen")
         await driver.until(script.prefill_gate.waiting.is_set)
-        await driver.until(lambda: driver.chat.turns.is_answering)
+        await driver.until(lambda: driver.chat.chat_session.is_answering)
         driver.chat.save_what_comes()
         await saved(driver)
         assert [m.text for m in Store().read("000001").conversation.messages] == [
@@ -404,7 +408,7 @@ async def test_a_full_disk_is_told_once_and_at_the_end(monkeypatch):
         await driver.ask("first")
         for _ in range(3):
             driver.chat.save_what_comes()
-        await driver.until(lambda: driver.chat.turns.journal.trouble)
+        await driver.until(lambda: driver.chat.chat_session.journal.trouble)
         for _ in range(3):
             driver.chat.save_what_comes()
         await driver.note("conversation not saved: the disk is full")
@@ -624,7 +628,7 @@ async def test_the_live_conversation_is_deleted_but_in_no_reply():
         await driver.pilot.press("delete", "y")
         await driver.shows("not deleted: the engine is busy")
         script.token_gate.open()
-        await driver.until(lambda: not driver.chat.turns.is_busy)
+        await driver.until(lambda: not driver.chat.chat_session.is_busy)
         await saved(driver)
         await driver.pilot.press("delete", "n")
         assert Store().ids() == ["000001"]
@@ -653,7 +657,7 @@ async def test_a_queued_message_is_kept_apart_only_with_saving_off(saving, kept)
     async with chatting(script, save_conversations=saving) as driver:
         await hold_reply(driver, "count", 2)
         await driver.say("waits")
-        await driver.until(lambda: driver.chat.turns.queued_texts == ["waits"])
+        await driver.until(lambda: driver.chat.chat_session.queued_texts == ["waits"])
         driver.prompt.show_text("draft")
         assert "at the next start" in driver.chat.keep_unsent()
         assert [draft.text for draft in take_unsent()] == kept

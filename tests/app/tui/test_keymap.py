@@ -112,12 +112,12 @@ async def test_keys_of_the_prompt_and_the_chat_are_remapped_and_named(file: Path
         await driver.pilot.press("a", "enter", "b", "home", "ctrl+k")  # goes before an editing key
         await driver.note("there is no reply to copy")
         await driver.until(lambda: driver.prompt.text == "a\nb")
-        assert driver.chat.turns.conversation.is_empty
+        assert driver.chat.chat_session.conversation.is_empty
         await driver.pilot.press("ctrl+s")
         await driver.pilot.pause()
         assert not any("save" in note for note in driver.notes())
         await driver.pilot.press("ctrl+j")
-        await driver.until(lambda: not driver.chat.turns.conversation.is_empty)
+        await driver.until(lambda: not driver.chat.chat_session.conversation.is_empty)
 
 
 async def test_help_and_palette_show_the_real_keys(file: Path):

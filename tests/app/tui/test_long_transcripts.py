@@ -43,13 +43,13 @@ async def test_widgets_stay_few_and_one_put_aside_can_be_edited() -> None:
             await talk(driver, 3, n_turns - 3)
             await driver.until(lambda: len(driver.transcript.messages()) <= MOST_MOUNTED)
             assert len(driver.transcript.query("*")) < 6 * MOST_MOUNTED + 50
-            assert len(driver.chat.turns.conversation.messages) == 2 * n_turns
+            assert len(driver.chat.chat_session.conversation.messages) == 2 * n_turns
         assert driver.transcript.messages()[-1].text == REPLY
         await driver.say("/edit 2")
         await driver.until(lambda: driver.prompt.text == "question 1")
         await driver.type("!")
         await driver.pilot.press("enter")
-        await driver.until(lambda: len(driver.chat.turns.conversation.messages) == 4)
+        await driver.until(lambda: len(driver.chat.chat_session.conversation.messages) == 4)
         await driver.until(lambda: len(driver.transcript.messages()) == 4)
 
 
@@ -72,7 +72,9 @@ async def test_messages_put_aside_come_back_where_the_user_goes() -> None:
             assert all(
                 isinstance(view, (UserView, ReplyView)[n % 2]) for n, view in enumerate(views)
             )
-            assert [view.message for view in views] == driver.chat.turns.conversation.messages
+            assert [
+                view.message for view in views
+            ] == driver.chat.chat_session.conversation.messages
             await driver.say("/copy")  # and the newest are as they were
             await talk(driver, 1, n_turns)
             n_turns += 1

@@ -64,11 +64,13 @@ async def ask_with(driver: Driver, files: str, question: str) -> ReplyView:
 
 async def ask(driver: Driver, question: str) -> ReplyView:
     """Ask with what is in the prompt, and wait for the reply."""
-    before = driver.chat.turns.conversation.last_reply
+    before = driver.chat.chat_session.conversation.last_reply
     driver.prompt.insert(question)
     await driver.pilot.press("enter")
-    await driver.until(lambda: driver.chat.turns.conversation.last_reply is not before, "a reply")
-    await driver.until(lambda: driver.chat.turns.journal.wait_until_saved(0), "saved")
+    await driver.until(
+        lambda: driver.chat.chat_session.conversation.last_reply is not before, "a reply"
+    )
+    await driver.until(lambda: driver.chat.chat_session.journal.wait_until_saved(0), "saved")
     return await driver.last_reply()
 
 
@@ -284,7 +286,9 @@ async def test_a_question_comes_before_a_document_is_read() -> None:
         )
         script.prefill_gate = None
         await driver.pilot.press("enter")
-        await driver.until(lambda: len(driver.chat.turns.conversation.messages) == 4, "asked")
+        await driver.until(
+            lambda: len(driver.chat.chat_session.conversation.messages) == 4, "asked"
+        )
         (place,) = kinds()
         assert any(len(one) > 30 for one in saved_in(place)), "what was read by then is saved"
 

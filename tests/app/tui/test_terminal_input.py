@@ -31,11 +31,11 @@ def mirror():
     while True:
         time.sleep(0.02)
         try:
-            turns = apps[-1].chat.turns
+            chat_session = apps[-1].chat.chat_session
             seen = dict(
                 draft=apps[-1].chat.prompt.draft.text,
-                said=[message.text for message in turns.conversation.messages],
-                is_ready=turns.model is not None,
+                said=[message.text for message in chat_session.conversation.messages],
+                is_ready=chat_session.model is not None,
                 screen=type(apps[-1].screen).__name__,
             )
         except Exception:

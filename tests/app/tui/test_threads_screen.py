@@ -318,13 +318,13 @@ async def test_a_message_sent_while_threads_are_measured_is_answered() -> None:
         gate = script.prefill_gate
         assert gate is not None
         await driver.until(gate.waiting.is_set, "measuring")
-        assert driver.chat.turns.is_busy
+        assert driver.chat.chat_session.is_busy
         driver.prompt.show_text("are you there?")
         driver.prompt.action_send()
-        await driver.until(lambda: len(driver.chat.turns.queued_texts) == 1, "it waits")
+        await driver.until(lambda: len(driver.chat.chat_session.queued_texts) == 1, "it waits")
         gate.open()
         await driver.until(
-            lambda: driver.chat.turns.conversation.last_reply is not None, "the answer"
+            lambda: driver.chat.chat_session.conversation.last_reply is not None, "the answer"
         )
 
 
@@ -505,7 +505,7 @@ async def test_threads_change_between_two_blocks_and_two_tokens() -> None:
         driver.chat.action_threads("4 1")
         gate.allow(1)
         await driver.until(lambda: in_use(driver) == TunedChoice(4, 1), "granted in the middle")
-        assert driver.chat.turns.is_answering
+        assert driver.chat.chat_session.is_answering
         gate.open()
         reply = await driver.last_reply()
         assert reply.text.endswith("word19")

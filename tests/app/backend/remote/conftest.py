@@ -33,6 +33,6 @@ def ask() -> Iterator[Ask]:
                 reason.startswith(RemoteModel(api.url).host) and "\n" not in reason
             )
             assert not api.answers
-            return last, talk.turns.conversation.messages[-1]
+            return last, talk.chat_session.conversation.messages[-1]
 
         yield asked

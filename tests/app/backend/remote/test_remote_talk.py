@@ -42,7 +42,7 @@ def script() -> Script:
 
 
 def texts(talk: HeadlessChat) -> list[str]:
-    return [message.text for message in talk.turns.conversation.messages]
+    return [message.text for message in talk.chat_session.conversation.messages]
 
 
 def finished(came: Iterable[Event]) -> GenerationFinished:
@@ -64,7 +64,7 @@ def said_to(server: Serving) -> str:
 
 def test_turns_with_our_own_server(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
     with serving(monkeypatch, script) as server, talking(server.url + "/v1") as talk:
-        model = talk.turns.model
+        model = talk.chat_session.model
         assert model is not None
         assert (model.name, model.server) == ("m", f"127.0.0.1:{server.port}")
         assert model.n_ctx > 0
@@ -77,7 +77,7 @@ def test_turns_with_our_own_server(monkeypatch: pytest.MonkeyPatch, script: Scri
         assert texts(talk) == ["capital of France?", "Paris.", "of Italy?", "Bern."]
         assert "Paris." in said_to(server)
         assert talk.engine_thread.status.context_used > 0
-        several = failed(talk._answer(talk.turns.regenerate(2), ""))
+        several = failed(talk._answer(talk.chat_session.regenerate(2), ""))
         assert several.endswith(
             "writes one answer at a time (/regen without a number asks for one)"
         )
@@ -198,7 +198,7 @@ def test_thoughts_are_told_apart_and_not_sent_again() -> None:
     ):
         for question in ("2+2?", "2+3?", "and?"):
             list(talk.ask(question))
-        thoughts = [message.thinking for message in talk.turns.conversation.messages[1:4:2]]
+        thoughts = [message.thinking for message in talk.chat_session.conversation.messages[1:4:2]]
         assert [one.text.strip() for one in thoughts if one is not None] == ["Let me see.", "hm"]
         contents = [one["content"] for one in api.bodies[-1]["messages"]]
         assert contents == ["2+2?", "Four.", "2+3?", "Five.", "and?"]
@@ -214,7 +214,7 @@ def test_a_thought_that_was_cut_off_goes_on() -> None:
     with answering(half, rest) as api, talking(api.url) as talk:
         list(talk.ask("2+2?"))
         list(talk.continue_reply())
-        reply = talk.turns.conversation.messages[-1]
+        reply = talk.chat_session.conversation.messages[-1]
         assert reply.text == "Four."
         assert reply.thinking is not None
         assert reply.thinking.text.strip() == "Let me see."
@@ -235,7 +235,7 @@ def test_what_the_user_set_is_sent_and_nothing_else() -> None:
             list(talk.ask("hi"))
         with talking(api.url, sampling=settings.chosen_sampling) as talk:
             for mode in ("high", "off"):
-                choose_thinking(talk.engine_thread, talk.turns, mode)
+                choose_thinking(talk.engine_thread, talk.chat_session, mode)
                 list(talk.ask("hi"))
     plain, high, off = api.bodies
     assert set(plain) == {"model", "messages", "stream", "stream_options"}
@@ -319,7 +319,7 @@ def test_a_conversation_goes_from_a_server_to_a_file_and_back(tmp_path: Path) ->
                 isinstance(event, ModelLoaded) for event in talk.switch_model(Path("m.gguf"))
             )
             list(talk.ask("two"))
-            saved = talk.turns.journal.id
+            saved = talk.chat_session.journal.id
         session = local.opened[0].sessions[0]
         assert "from there" in local.opened[0].tokenizer.decode(session.tokens)
         opened = store.open(saved)
@@ -366,7 +366,9 @@ def test_a_server_is_not_changed_by_adapters(
         refused = list(talk.use_adapters(("/x/a.gguf",)))[-1]
         assert isinstance(refused, AdaptersChanged)
         assert "a server computes" in refused.trouble
-        talk.turns.conversation.adapters = ("/x/a.gguf",)  # as a saved conversation may have them
+        talk.chat_session.conversation.adapters = (
+            "/x/a.gguf",
+        )  # as a saved conversation may have them
         assert failed(talk.ask("capital of France?")) == refused.trouble
         assert list(talk.use_adapters(()))[-1] == AdaptersChanged(())
         assert text_of(list(talk.regenerate())) == "Paris."

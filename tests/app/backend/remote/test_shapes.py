@@ -358,8 +358,8 @@ def test_models_are_listed_in_every_shape(name: str) -> None:
                 pass
             return
         with talking(api.url) as talk:
-            assert talk.turns.model is not None
-            assert talk.turns.model.name == "m"
+            assert talk.chat_session.model is not None
+            assert talk.chat_session.model.name == "m"
 
 
 def test_a_server_without_a_list_takes_the_name_given() -> None:
