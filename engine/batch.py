@@ -1,10 +1,10 @@
-"""Sessions of one model in threads of their own: their next tokens are computed in one walk, each
-to the bit as alone.
+"""Sessions that share one model's threads: their next tokens are computed together.
 
-A matrix is read once for all tokens of a walk, so that a second one costs a third of the first. A
-session asks for a step and waits; one of those that wait takes it for all (continuous batching, Yu
-et al. 2022, "Orca"). Blocks of prompts take turns with these steps and with each other, so that no
-one waits for another's long prompt.
+All weights are read once for all tokens of a run, so a second token costs about a third of the
+first. A session asks for a decode step and waits; one of the waiting sessions computes the step for
+all of them (continuous batching, Yu et al. 2022, "Orca"). Blocks of prompts alternate with decode
+steps and with each other, so that a long prompt delays the others by one block only. Results are
+bit-identical to those of a session alone.
 """
 
 from __future__ import annotations
@@ -25,220 +25,241 @@ if TYPE_CHECKING:
     from engine.pipeline import Logits, Pipeline
     from engine.plan.crew import Crew
 
+    StepResult = Logits | BaseException | None
+    """Logits of a decode step, the error that ended it, or None if it was cancelled."""
+
 SHORT_BLOCK = 128
-"""Limit on a block of tokens while others wait for the threads: they wait as long as it takes."""
-LEAST_COPIED = 32
-"""Tokens that are worth a copy; fewer are computed."""
+"""Limit on the tokens of a block while other sessions wait for the threads."""
+MIN_COPIED_TOKENS = 32
+"""Least number of tokens to copy from another session; fewer are computed."""
 PATIENCE = 1.0
-"""How long a step waits for sessions that choose their next token, in steps: those it leaves need
-another one. Who came too late is not waited for again before it asks: so what holds up one costs
-the others this once."""
+"""Time that a decode step waits for sessions that are choosing their next token, as a multiple of a
+step. A session that comes too late is not waited for again until it asks by itself."""
 
 
 class Batch:
-    """The line of one model's sessions for its threads. Any thread may call.
+    """Queue of one model's sessions for its threads. Any thread may call.
 
     Args:
-        crew: which one of them has at a time.
+        crew: threads of the model.
 
     Attributes:
-        n_steps, n_tokens: walks that computed next tokens, and the tokens that these computed.
-        n_copied: tokens of prompts that were copied from another session.
+        n_steps: number of decode steps.
+        n_tokens: number of tokens computed in these steps.
+        n_copied: number of prompt tokens copied from another session.
     """
 
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
         self._lock = threading.Condition()
         self._numbers: dict[Pipeline, int] = {}
-        """Of the sessions, in the order in which a walk has them."""
+        """Numbers of the sessions, which give their order in a run."""
         self._tokens: dict[Pipeline, list[int]] = {}
-        """What each of them holds."""
-        self._walking: frozenset[Pipeline] = frozenset()
-        """Whose tokens are computed now."""
-        self._blocks: deque[Pipeline] = deque()
-        """Those that wait for a turn of their own, in order."""
+        """Tokens in each session's cache."""
+        self._running: frozenset[Pipeline] = frozenset()
+        """Sessions whose tokens are computed now."""
+        self._waiting_blocks: deque[Pipeline] = deque()
+        """Sessions that wait to use the threads alone, in order."""
         self._steps: dict[Pipeline, tuple[int, int]] = {}
-        """Token and position of those that wait for a step."""
-        self._found: dict[Pipeline, Logits | BaseException | None] = {}
-        """The logits of a step, for who asked for it; None where it was cancelled, or what went
-        wrong."""
+        """Token and position of each session that waits for a decode step."""
+        self._results: dict[Pipeline, StepResult] = {}
+        """Results of decode steps that their sessions have not fetched yet."""
         self._writing: set[Pipeline] = set()
+        """Sessions that write a reply."""
         self._awaited: set[Pipeline] = set()
-        """Those that write and were in the last step."""
+        """Sessions that write a reply and were in the last step."""
         self._is_step_due = False
-        self._asked_s = self._step_s = 0.0
-        self.n_steps = self.n_tokens = self.n_copied = 0
+        self._requested_s = 0.0
+        """Time of the oldest request for a decode step."""
+        self._step_s = 0.0
+        """Duration of the last decode step."""
+        self.n_steps = 0
+        self.n_tokens = 0
+        self.n_copied = 0
 
-    def join(self, one: Pipeline, tokens: list[int]) -> None:
-        """Let a session compute with the others; ``tokens`` are those that it holds, now and
-        later."""
-        with self._lock:
-            self._numbers.setdefault(one, max(self._numbers.values(), default=-1) + 1)
-            self._tokens[one] = tokens
+    def join(self, pipeline: Pipeline, tokens: list[int]) -> None:
+        """Add a session.
 
-    def leave(self, one: Pipeline) -> None:
-        """Forget a session that ends."""
+        Args:
+            tokens: list of the tokens in its cache, which the session updates.
+        """
         with self._lock:
-            self._numbers.pop(one, None)
-            self._tokens.pop(one, None)
-            while self._walking:
+            self._numbers.setdefault(pipeline, max(self._numbers.values(), default=-1) + 1)
+            self._tokens[pipeline] = tokens
+
+    def leave(self, pipeline: Pipeline) -> None:
+        """Remove a session."""
+        with self._lock:
+            self._numbers.pop(pipeline, None)
+            self._tokens.pop(pipeline, None)
+            while self._running:
                 self._lock.wait()
-            for other in self._numbers:
-                other.forget_together()
+            for peer in self._numbers:
+                peer.drop_batch_plans()
 
     @contextmanager
-    def writing(self, one: Pipeline) -> Iterator[None]:
-        """Steps of others wait for this one meanwhile, shortly: it will ask for its next token."""
+    def writing(self, pipeline: Pipeline) -> Iterator[None]:
+        """Mark a session as writing a reply: decode steps of its peers wait a little for its next
+        token."""
         with self._lock:
-            self._writing.add(one)
-            self._awaited.add(one)
+            self._writing.add(pipeline)
+            self._awaited.add(pipeline)
         try:
             yield
         finally:
             with self._lock:
-                self._writing.discard(one)
-                self._awaited.discard(one)
+                self._writing.discard(pipeline)
+                self._awaited.discard(pipeline)
                 self._lock.notify_all()
 
-    def others_wait(self, one: Pipeline) -> bool:
+    def has_waiting_peers(self, pipeline: Pipeline) -> bool:
         """Whether other sessions have something to compute."""
         with self._lock:
-            return not {one}.issuperset((*self._writing, *self._blocks, *self._walking))
+            active = (*self._writing, *self._waiting_blocks, *self._running)
+            return not {pipeline}.issuperset(active)
 
     @contextmanager
-    def turn(self, one: Pipeline) -> Iterator[None]:
-        """Have the threads alone; a step of others comes between two turns."""
+    def use_threads(self, pipeline: Pipeline) -> Iterator[None]:
+        """Use the threads alone inside the ``with`` block. Waiting decode steps of other sessions
+        run between two such blocks."""
         with self._lock:
-            self._blocks.append(one)
+            self._waiting_blocks.append(pipeline)
             while (
-                self._walking or self._blocks[0] is not one or (self._is_step_due and self._steps)
+                self._running
+                or self._waiting_blocks[0] is not pipeline
+                or (self._is_step_due and self._steps)
             ):
                 self._lock.wait()
-            self._blocks.popleft()
-            self._begin([one])
+            self._waiting_blocks.popleft()
+            self._start_run([pipeline])
         try:
             yield
         finally:
-            self._end({}, is_step_due=True)
+            self._end_run({}, is_step_due=True)
 
-    def copy_shared(self, one: Pipeline, ids: Sequence[int]) -> int:
-        """Copy what another session holds of a prompt, which then need not be computed.
+    def copy_shared(self, pipeline: Pipeline, ids: Sequence[int]) -> int:
+        """Copy keys and values of a prompt that another session has computed.
 
         Args:
-            ids: what ``one`` holds, and what it is to hold.
+            ids: tokens in the session's cache, followed by the tokens to add.
 
         Returns:
-            Number of tokens that ``one`` holds then.
+            Number of tokens in the session's cache.
         """
-        n_held = len(self._tokens[one])
-        memory = one.memory
-        if memory.state_bytes or self._most_shared(one, ids)[1] < n_held + LEAST_COPIED:
-            return n_held
-        with self.turn(one):  # what others hold changes in their own turns
-            other, n = self._most_shared(one, ids)
-            first = n_held // 8 * 8
-            if other is None or n < n_held + LEAST_COPIED:
-                return n_held
+        n_cached = len(self._tokens[pipeline])
+        memory = pipeline.memory
+        if (
+            memory.state_bytes
+            or self._longest_match(pipeline, ids)[1] < n_cached + MIN_COPIED_TOKENS
+        ):
+            return n_cached
+
+        # The other session changes its cache only while it uses the threads.
+        with self.use_threads(pipeline):
+            peer, n = self._longest_match(pipeline, ids)
+            if peer is None or n < n_cached + MIN_COPIED_TOKENS:
+                return n_cached
+            first = n_cached // 8 * 8
             data = np.empty(memory.copied_bytes(first, n), np.uint8)
-            n_bytes = other.memory.copy_out(first, n, data)
-            if memory.resumes_at(n, [(first, n, n_bytes)]) < n:  # a window that it has left already
-                return n_held
+            n_bytes = peer.memory.copy_out(first, n, data)
+            if memory.resumes_at(n, [(first, n, n_bytes)]) < n:
+                return n_cached  # the peer's rings no longer hold the window
             memory.copy_in(first, n, data[:n_bytes])
             memory.reach(n)
-            self.n_copied += n - n_held
+            self.n_copied += n - n_cached
             return n
 
-    def _most_shared(self, one: Pipeline, ids: Sequence[int]) -> tuple[Pipeline | None, int]:
-        found = (
-            (other, common_prefix(tokens, ids))
-            for other, tokens in self._tokens.items()
-            if other is not one
+    def _longest_match(self, pipeline: Pipeline, ids: Sequence[int]) -> tuple[Pipeline | None, int]:
+        """Return the peer that shares the longest prefix with ``ids``, and its length."""
+        matches = (
+            (peer, common_prefix(tokens, ids))
+            for peer, tokens in self._tokens.items()
+            if peer is not pipeline
         )
-        other, n = max(found, key=lambda pair: pair[1], default=(None, 0))
-        return other, min(n, len(ids) - 1)
+        peer, n = max(matches, key=lambda match: match[1], default=(None, 0))
+        return peer, min(n, len(ids) - 1)
 
-    def step(self, one: Pipeline, token: int, pos: int, n_threads: int) -> Logits | None:
-        """Compute a session's next token, together with those that others ask for.
+    def decode(self, pipeline: Pipeline, token: int, pos: int, n_threads: int) -> Logits | None:
+        """Compute a session's next token, together with those of waiting peers.
 
         Returns:
-            Its logits, (vocab_size,) float32; None if it was cancelled.
+            Logits, (vocab_size,) float32; None if cancelled.
 
         Raises:
-            Exception: whatever a walk raises, in all sessions that were in it.
+            Exception: any error of the run, in all sessions that took part.
         """
         with self._lock:
             if not self._steps:
-                self._asked_s = time.monotonic()
-            self._steps[one] = token, pos
-            self._awaited |= {one} & self._writing
+                self._requested_s = time.monotonic()
+            self._steps[pipeline] = token, pos
+            self._awaited |= {pipeline} & self._writing
             self._lock.notify_all()
-            while one in self._steps or one in self._walking:
+            while pipeline in self._steps or pipeline in self._running:
                 wait_s = self._wait_s()
                 if wait_s == 0.0:
-                    self._take_step(n_threads)
+                    self._run_step(n_threads)
                 else:
                     self._lock.wait(wait_s)
-            found = self._found.pop(one)
-        if isinstance(found, BaseException):
-            raise found
-        return found
+            result = self._results.pop(pipeline)
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
-    def cancel(self, one: Pipeline) -> None:
-        """Stop a walk that computes nothing of others; who is in a walk of several ends after
-        it."""
+    def cancel(self, pipeline: Pipeline) -> None:
+        """Stop a run that is for this session alone. A run of several sessions ends by itself."""
         with self._lock:
-            if self._walking == {one}:
+            if self._running == {pipeline}:
                 self._crew.cancel()
 
     def _wait_s(self) -> float | None:
-        """Return how long to wait before the step that is asked for may be taken; None for until
-        something happens."""
-        if self._walking or (self._blocks and not self._is_step_due):
+        """Return the time until the decode step may run, in seconds; None if it must wait for an
+        event."""
+        if self._running or (self._waiting_blocks and not self._is_step_due):
             return None
         if self._awaited <= self._steps.keys():
             return 0.0
-        return max(0.0, self._asked_s + PATIENCE * self._step_s - time.monotonic())
+        return max(0.0, self._requested_s + PATIENCE * self._step_s - time.monotonic())
 
-    def _take_step(self, n_threads: int) -> None:
-        """Compute what is asked for, holding the lock before and after."""
+    def _run_step(self, n_threads: int) -> None:
+        """Compute the requested decode step. The lock is held before and after, not meanwhile."""
         self._awaited &= self._steps.keys()
-        asked = sorted(self._steps, key=self._numbers.__getitem__)[:SMALL_BATCH_TOKENS]
-        steps = {one: self._steps.pop(one) for one in asked}
-        self.n_steps = self.n_steps + 1
-        self.n_tokens = self.n_tokens + len(asked)
-        self._begin(asked)
+        pipelines = sorted(self._steps, key=self._numbers.__getitem__)[:SMALL_BATCH_TOKENS]
+        steps = {pipeline: self._steps.pop(pipeline) for pipeline in pipelines}
+        self.n_steps += 1
+        self.n_tokens += len(steps)
+        self._start_run(pipelines)
         self._lock.release()
-        found: Mapping[Pipeline, Logits | BaseException | None]
-        begun_s = time.monotonic()
+        results: Mapping[Pipeline, StepResult]
+        start_s = time.monotonic()
         try:
-            found = self._computed(steps, n_threads)
+            results = self._compute_step(steps, n_threads)
         except BaseException as error:
-            found = dict.fromkeys(asked, error)
+            results = dict.fromkeys(pipelines, error)
         self._lock.acquire()
-        self._step_s = time.monotonic() - begun_s
-        self._end(found, is_step_due=False)
+        self._step_s = time.monotonic() - start_s
+        self._end_run(results, is_step_due=False)
 
-    def _computed(
+    def _compute_step(
         self, steps: Mapping[Pipeline, tuple[int, int]], n_threads: int
     ) -> Mapping[Pipeline, Logits | None]:
         first = next(iter(steps))
         if len(steps) == 1:
-            return {first: first.logits.copy() if first.decode(*steps[first], n_threads) else None}
-        name = "together " + " ".join(str(self._numbers[one]) for one in steps)
-        rows = first.decode_together(name, steps, n_threads)
+            token, pos = steps[first]
+            is_finished = first.decode(token, pos, n_threads)
+            return {first: first.logits.copy() if is_finished else None}
+        name = "batch " + " ".join(str(self._numbers[pipeline]) for pipeline in steps)
+        rows = first.decode_batch(name, steps, n_threads)
         if rows is None:
             return dict.fromkeys(steps)
         return dict(zip(steps, rows.copy(), strict=True))
 
-    def _begin(self, walking: list[Pipeline]) -> None:
-        self._walking = frozenset(walking)
+    def _start_run(self, pipelines: list[Pipeline]) -> None:
+        self._running = frozenset(pipelines)
         self._crew.clear_cancel()
 
-    def _end(
-        self, found: Mapping[Pipeline, Logits | BaseException | None], is_step_due: bool
-    ) -> None:
+    def _end_run(self, results: Mapping[Pipeline, StepResult], is_step_due: bool) -> None:
         with self._lock:
-            self._walking = frozenset()
+            self._running = frozenset()
             self._is_step_due = is_step_due
-            self._found |= found
+            self._results |= results
             self._lock.notify_all()

@@ -152,7 +152,7 @@ class Embedder:
         if config.is_encoder:
             columns = self.n_ctx
         else:
-            columns = min(pipeline.columns, SHORT_BLOCK)
+            columns = min(pipeline.block_size, SHORT_BLOCK)
         total = np.zeros(config.dim, np.float64)
         last = np.zeros(0)
         pipeline.memory.rewind(0)
@@ -173,7 +173,7 @@ class Embedder:
 
     def _product(self, name: str, x: Vector) -> Vector:
         with self._turn():
-            found = self._pipeline.product(name, x, self._n_threads())
+            found = self._pipeline.multiply(name, x, self._n_threads())
             if found is None:
                 raise Cancelled("stopped")
             return self._finite(found.astype(np.float64))

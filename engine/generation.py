@@ -1,4 +1,4 @@
-"""Writing a reply: choose a token, hand out its text, compute it; and again."""
+"""Generation of a reply: choose a token, yield its text, compute it, and repeat."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
 SWITCH_INTERVAL_S = 5e-4
-"""Python's thread switch interval during generation: other threads get the GIL sooner than after
-the default 5 ms."""
+"""Python's thread switch interval during generation. With the default of 5 ms other threads would
+wait longer for the GIL."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,9 @@ class GeneratedToken:
 
     Attributes:
         token_id: 0 to ``vocab_size`` - 1.
-        text: text completed by this token; may be empty, never ends inside a character.
-        logprobs: of the token, where they were asked for; None for text without a token of its own.
+        text: text completed by this token. It may be empty and never ends inside a character.
+        logprobs: log-probabilities if they were requested, else None. None for text without a token
+            of its own.
     """
 
     token_id: int
@@ -42,7 +43,7 @@ class GeneratedToken:
 
 
 class ReplySession(Protocol):
-    """The part of a session that a reply needs; ``engine.session`` says what each does."""
+    """Interface of the session that a reply is generated in; see ``engine.session``."""
 
     n_ctx: int
     finish_reason: str
@@ -56,35 +57,35 @@ class ReplySession(Protocol):
 
     @property
     def next_logits(self) -> Logits:
-        """The logits of what comes next, (vocab_size,) float32."""
+        """Logits for the next token, (vocab_size,) float32."""
 
     @property
     def can_guess(self) -> bool:
-        """Whether positions beyond the end may be written for nothing."""
+        """Whether tokens can be computed on trial and dropped at no cost."""
 
     def advance(self, tokens: list[int]) -> None:
         """Compute chosen tokens."""
 
     def advance_with_guesses(self, token: int, guesses: list[int]) -> list[Logits] | None:
-        """Compute a chosen token and guesses after it; returns the logits after each guess, None if
-        cancelled."""
+        """Compute a chosen token and guesses of the next ones; returns the logits after each guess,
+        or None if cancelled."""
 
     def accept_guess(self, token: int, logits: Logits) -> None:
-        """Keep a guess that was chosen."""
+        """Append a correct guess."""
 
 
 class Generation:
-    """A reply of a session; ``Session.generate`` explains the arguments.
+    """Generates one reply. ``Session.generate`` explains the arguments.
 
     Args:
-        choosing: the sampler, held to a form where there is one.
+        chooser: chooses the tokens.
     """
 
     def __init__(
         self,
         session: ReplySession,
         tokenizer: Tokenizer,
-        choosing: TokenChooser,
+        chooser: TokenChooser,
         stop: Sequence[str] = (),
         after: Sequence[int] = (),
         spelled: Collection[int] = (),
@@ -92,119 +93,121 @@ class Generation:
         n_logprobs: int | None = None,
     ) -> None:
         self._session = session
-        self._choosing = choosing
+        self._chooser = chooser
         self._n_logprobs = n_logprobs
-        self._stream = tokenizer.stream(spelled)
-        self._ends = tokenizer.end_ids
+        self._end_ids = tokenizer.end_ids
+        self._text_stream = tokenizer.stream(spelled)
         self._stops = StopStrings(stop)
-        self._stops.know("".join(self._stream.push(earlier) for earlier in after))
+        self._stops.set_earlier_text("".join(self._text_stream.push(token) for token in after))
         self._steps = Steps(session, guess)
 
-    def tokens(self, most: int) -> Iterator[GeneratedToken]:
-        """Yield up to ``most`` tokens; afterwards ``finish_reason`` of the session says what ended
-        the reply."""
+    def tokens(self, max_tokens: int) -> Iterator[GeneratedToken]:
+        """Yield up to ``max_tokens`` tokens, then set the session's ``finish_reason``."""
         session = self._session
         token = -1
-        left = most
+        n_left = max_tokens
         while not session.finish_reason:
-            if left <= 0:
+            if n_left <= 0:
                 session.finish_reason = "length"
                 break
-            chosen = self._choosing.next(session.next_logits, session.cached.ids)[:left]
-            if chosen[0] in self._ends:
+            chosen = self._chooser.next(session.next_logits, session.cached.ids)[:n_left]
+            if chosen[0] in self._end_ids:
                 session.finish_reason = "stop"
                 break
-            for at, token in enumerate(chosen):
+
+            for index, token in enumerate(chosen):
                 yield self._generated(token)
                 if self._stops.hit:
                     session.finish_reason = "stop"
                     break
-                if session.length + at >= session.n_ctx:
+                if session.length + index >= session.n_ctx:
                     session.finish_reason = "context"
                     break
-            left -= len(chosen)
-            if left and not session.finish_reason:
-                self._compute(chosen, left)
-        if self._stops.hit:
-            rest = ""
-        else:
-            rest = self._stops.push(self._stream.flush()) + self._stops.flush()
-        if rest:
-            yield GeneratedToken(token, rest)
+
+            n_left -= len(chosen)
+            if n_left and not session.finish_reason:
+                self._compute(chosen, n_left)
+
+        if not self._stops.hit:
+            text = self._stops.push(self._text_stream.flush()) + self._stops.flush()
+            if text:
+                yield GeneratedToken(token, text)
 
     def _generated(self, token: int) -> GeneratedToken:
-        n = self._n_logprobs
-        if n is None:
-            logprobs = None
-        else:
-            logprobs = token_logprobs(self._session.next_logits, token, n)
-        return GeneratedToken(token, self._stops.push(self._stream.push(token)), logprobs)
+        logprobs = None
+        if self._n_logprobs is not None:
+            logprobs = token_logprobs(self._session.next_logits, token, self._n_logprobs)
+        return GeneratedToken(token, self._stops.push(self._text_stream.push(token)), logprobs)
 
-    def _compute(self, chosen: list[int], left: int) -> None:
-        """Compute what was chosen, unless nothing can follow it."""
-        if self._choosing.is_over:
+    def _compute(self, chosen: list[int], n_left: int) -> None:
+        """Compute the chosen tokens, unless the reply is complete."""
+        if self._chooser.is_over:
             self._session.finish_reason = "stop"
         else:
-            self._steps.compute(chosen, left)
+            self._steps.compute(chosen, n_left)
 
 
 class Steps:
-    """Computes the tokens of a reply, a token that was chosen together with guesses where that
-    pays."""
+    """Computes the tokens of a reply, together with guesses of the next ones where that pays."""
 
     def __init__(self, session: ReplySession, guess: bool) -> None:
         self._session = session
-        known = session.cached.ids, session.guess_costs, session.earlier_text
-        self._guessing = Guessing(*known) if guess else None
+        self._guessing: Guessing | None = None
+        if guess:
+            self._guessing = Guessing(session.cached.ids, session.guess_costs, session.earlier_text)
 
-    def compute(self, chosen: list[int], left: int) -> None:
-        """Compute the next tokens; ``left`` limits those of the reply from here on."""
+    def compute(self, chosen: list[int], n_left: int) -> None:
+        """Compute the next tokens.
+
+        Args:
+            n_left: limit on the tokens of the reply after them.
+        """
         if self._guessing is None:
             self._session.advance(chosen)
         elif len(chosen) == 1:
-            self._compute_guessing(chosen[0], self._guessing, left)
+            self._compute_with_guesses(chosen[0], self._guessing, n_left)
         else:
-            self._guessing.note(chosen)
+            self._guessing.append(chosen)
             self._session.advance(chosen)
 
-    def _compute_guessing(self, token: int, guessing: Guessing, left: int) -> None:
-        """Compute a token and guesses of what follows it; these are not part of the session until
-        they are chosen."""
+    def _compute_with_guesses(self, token: int, guessing: Guessing, n_left: int) -> None:
+        """Compute a token and guesses of the next ones. A guess becomes part of the session when it
+        is chosen."""
         session = self._session
-        known = guessing.computed(token)
-        if known is not None:
-            session.accept_guess(token, known)
+        logits = guessing.take_logits(token)
+        if logits is not None:
+            session.accept_guess(token, logits)
             return
-        most = min(left, session.n_ctx - session.length) - 1
-        if most > 0 and session.can_guess:
-            guesses = guessing.propose(most)
-        else:
-            guesses = []
-        started_s = time.perf_counter()
+
+        limit = min(n_left, session.n_ctx - session.length) - 1
+        guesses: list[int] = []
+        if limit > 0 and session.can_guess:
+            guesses = guessing.propose(limit)
+
+        start_s = time.perf_counter()
+        rows: list[Logits] | None = []
         if guesses:
             rows = session.advance_with_guesses(token, guesses)
         else:
             session.advance([token])
-            rows = []
         if rows is not None:
-            guessing.spent(guesses, rows, time.perf_counter() - started_s)
+            guessing.record_run(guesses, rows, time.perf_counter() - start_s)
 
 
 class SwitchInterval:
-    """Python's thread switch interval, short while any reply is written, then what it was before
-    the first of them."""
+    """Python's thread switch interval: short while any reply is generated."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._n_users = 0
-        self._before_s = 0.0
+        self._usual_s = 0.0
 
     @contextmanager
     def short(self) -> Iterator[None]:
-        """Let other threads of Python have their turn sooner meanwhile."""
+        """Make the interval short inside the ``with`` block. Blocks may overlap."""
         with self._lock:
             if not self._n_users:
-                self._before_s = sys.getswitchinterval()
+                self._usual_s = sys.getswitchinterval()
                 sys.setswitchinterval(SWITCH_INTERVAL_S)
             self._n_users += 1
         try:
@@ -213,8 +216,8 @@ class SwitchInterval:
             with self._lock:
                 self._n_users -= 1
                 if not self._n_users:
-                    sys.setswitchinterval(self._before_s)
+                    sys.setswitchinterval(self._usual_s)
 
 
 SWITCH_INTERVAL = SwitchInterval()
-"""Of this process: replies of several sessions overlap."""
+"""Switch interval of this process, shared by all sessions."""

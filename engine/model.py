@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.batch import Batch
 from engine.cache.kv_cache import AUTO, AUTO_TYPES, kv_type_of, memory_needs
 from engine.cache.kv_types import KVType
 from engine.cache.rotation import with_yarn, yarn_obstacle
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from engine.cache.layer_memory import MemoryNeeds
     from engine.embedding import Embedder
     from engine.pipeline import Pipeline
+    from engine.plan.crew import Crew
     from engine.prompt.chat_prompt import ChatPrompt
     from engine.prompt.chat_template import ChatTemplate
     from engine.weights.weights import Tensor, Weights
@@ -274,7 +276,7 @@ class Model:
         kv_type = kv_type_of("f16", self.config)
         n_ctx = self._context(None, kv_type)
         self.bring_weights_in()
-        pipeline = self._pipeline(kv_type, n_ctx, embeds=True)
+        pipeline = self._pipeline(kv_type, n_ctx, is_embedding=True)
         pipeline.compile(self._progress)
         needs = self._needs(kv_type, host.available_memory_bytes())
         answers = answers_of(self.tokenizer, self.metadata, self.config.pooling)
@@ -300,7 +302,7 @@ class Model:
         self.refuse_changed_file()
         batch = next((one.batch for one in self._sessions if one.batch is not None), None)
         if batch is not None:
-            with batch.turn(pipeline):
+            with batch.use_threads(pipeline):
                 yield
         else:
             self.crew.clear_cancel()
@@ -355,7 +357,7 @@ class Model:
             self, pipeline, n_ctx, self._notices_of(n_ctx, kv_type if kv == AUTO else None)
         )
         if peer is not None:
-            session.join_batch_of(peer)
+            _share_threads(self.crew, session, peer)
         self._sessions.append(session)
         return session
 
@@ -435,7 +437,7 @@ class Model:
             report = partial(self._report_bytes, to=progress)
         weights = self._modes.in_mode(mode, report)
         for session in self._sessions:
-            session.use_weights(weights, keep_copy)
+            session.pipeline.use_weights(weights, keep_copy)
         self.__dict__.pop("embedder", None)  # its plans have the old addresses
         self._weights = weights
         self.weights_mode = mode
@@ -467,12 +469,12 @@ class Model:
         self._modes.adapt(adapters.low_ranks if adapters is not None else {})
         try:
             for session in self._sessions:
-                session.begin_again()
+                session.reset()
                 done.append(session)
         except BaseException:
             self._modes.adapt(before)
             for session in done:
-                session.begin_again()
+                session.reset()
             raise
         self._adapters = adapters
         self.__dict__.pop("embedder", None)
@@ -582,7 +584,7 @@ class Model:
         return self._weights.huge_bytes
 
     def _pipeline(
-        self, kv_type: KVType, n_ctx: int, peer: Session | None = None, embeds: bool = False
+        self, kv_type: KVType, n_ctx: int, peer: Session | None = None, is_embedding: bool = False
     ) -> Pipeline:
         self.refuse_changed_file()
         try:
@@ -598,7 +600,9 @@ class Model:
             else:
                 other = peer.pipeline
             room = self.most_threads, budget_bytes
-            return Pipeline(config, self._weights, kv_type, n_ctx, self.crew, *room, other, embeds)
+            return Pipeline(
+                config, self._weights, kv_type, n_ctx, self.crew, *room, other, is_embedding
+            )
         except ImportError as error:
             if address_space.limit_bytes() is not None:
                 raise  # the limit on memory is the likelier cause than the processor
@@ -719,6 +723,14 @@ class Model:
                 + (f" (the model was trained for {trained:,})" if trained < most else "")
             )
         return n_ctx
+
+
+def _share_threads(crew: Crew, session: Session, peer: Session) -> None:
+    """Put two sessions into one batch."""
+    batch = peer.batch or Batch(crew)
+    for member in (peer, session):
+        batch.join(member.pipeline, member.cached.ids)
+        member.forward.batch = batch
 
 
 def _checked_threads(name: str, n: int) -> int:

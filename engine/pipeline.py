@@ -1,6 +1,6 @@
-"""A model's computation, ready to run: buffers, cache and plans, compiled for one session.
+"""The computation of one session: its plans, its buffers and its KV cache.
 
-Token ids go in and logits come out; nothing here knows text, turns or sampling.
+Token ids go in and logits come out. Text, conversations and sampling are not known here.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from engine.plan.plan import (
 )
 from engine.plan.profile import ProfileTable
 from engine.plan.streaming import stream
+from engine.step_records import StepRecords
 
 if TYPE_CHECKING:
     from engine.cache.hybrid_memory import LayerMemory
@@ -50,88 +51,120 @@ if TYPE_CHECKING:
 Logits = np.ndarray[Any, np.dtype[np.float32]]
 
 BLOCK_BYTES = 96 << 20
-"""Limit in bytes on the activations of a prefill block; wide models get narrower blocks."""
+"""Limit in bytes on the activations of a prefill block; wide models have smaller blocks."""
 MIN_BLOCK = 32
+"""Least number of tokens of the largest block."""
 ATTENTION_PRODUCTS = 400_000_000
-"""Of one operation of prefill attention, about 15 ms on two cores of today and 80 on those of
-2014."""
-STEP_BYTES = 128
+"""Limit on the products of one operation of prefill attention: about 15 ms on two cores of 2025,
+80 ms on two of 2014."""
 HEAD_TOKENS = 64
-"""Tokens whose logits are computed together by the kernels of blocks: of 262,144 tokens they take
-64 MiB."""
+"""Number of tokens whose logits the block kernels compute together. With a vocabulary of 262,144
+tokens their logits take 64 MiB."""
 
 
 @dataclass(frozen=True)
-class _Kind:
-    """A kind of plan: its width, products and part of the results.
+class PlanSpec:
+    """Description of a plan.
 
     Attributes:
-        columns: tokens of a walk; 0 for as many as a block has.
-        batch: ``DECODE``, ``SMALL_BATCH`` or ``BLOCK``, which decides the kernels of its matrix
-            products; the head of one token has those of decode.
-        part: of the layers; None for a head alone.
-        n_logits: tokens that get logits.
-        embeds: whether every token's vector after the last norm is left, instead of logits.
+        n_tokens: tokens of a run; 0 for as many as the largest block has.
+        batch: ``DECODE``, ``SMALL_BATCH`` or ``BLOCK``, which selects the kernels of the matrix products.
+            A head of one token uses those of ``DECODE``.
+        part: layers that run; None for the output head alone.
+        n_logits: number of tokens that get logits.
+        is_embedding: whether the plan leaves the vector of each token after the last norm, instead
+            of logits.
     """
 
-    columns: int
+    n_tokens: int
     batch: str
     part: Part | None
     n_logits: int = 0
-    embeds: bool = False
+    is_embedding: bool = False
 
 
 PLANS = {
-    "decode": _Kind(1, DECODE, Part.ALL, 1),
-    "small batch": _Kind(SMALL_BATCH_TOKENS, SMALL_BATCH, Part.STORED),
-    "small batch last": _Kind(1, DECODE, Part.LAST, 1),
-    "block": _Kind(0, BLOCK, Part.STORED),
-    "block last": _Kind(1, BLOCK, Part.LAST, 1),
+    "decode": PlanSpec(1, DECODE, Part.ALL, 1),
+    "small batch": PlanSpec(SMALL_BATCH_TOKENS, SMALL_BATCH, Part.STORED),
+    "small batch last": PlanSpec(1, DECODE, Part.LAST, 1),
+    "block": PlanSpec(0, BLOCK, Part.STORED),
+    "block last": PlanSpec(1, BLOCK, Part.LAST, 1),
 }
-"""The plans of every session."""
+"""Plans of every session."""
 VECTORS = "vectors"
-EMBEDDING_PLANS = {VECTORS: _Kind(0, BLOCK, Part.ALL, embeds=True)}
-"""The plan of what embeds texts. Of an encoder, which may have a long text at once, it is for
-``WIDEST_BLOCK`` tokens; others, ``vectors 2`` and so on, are for as many times more, and written
-when they are first asked for."""
-MORE_PLANS = {
-    "verify": _Kind(SMALL_BATCH_TOKENS, SMALL_BATCH, Part.ALL, SMALL_BATCH_TOKENS),
-    "whole block": _Kind(0, BLOCK, Part.ALL),
-    "head": _Kind(1, DECODE, None, 1),
-    "heads": _Kind(HEAD_TOKENS, BLOCK, None, HEAD_TOKENS),
+EMBEDDING_PLANS = {VECTORS: PlanSpec(0, BLOCK, Part.ALL, is_embedding=True)}
+"""Plan of an embedding model.
+
+An encoder takes a long text as one block. ``vectors`` takes up to ``WIDEST_BLOCK`` tokens,
+``vectors 2`` twice as many, and so on. The longer ones are written on first use.
+"""
+LOGITS_PLANS = {
+    "verify": PlanSpec(SMALL_BATCH_TOKENS, SMALL_BATCH, Part.ALL, SMALL_BATCH_TOKENS),
+    "full block": PlanSpec(0, BLOCK, Part.ALL),
+    "head": PlanSpec(1, DECODE, None, 1),
+    "block head": PlanSpec(HEAD_TOKENS, BLOCK, None, HEAD_TOKENS),
 }
-"""Those that few sessions need, for the logits of every token: written and compiled when they are
-first asked for."""
+"""Plans for the logits of every token, written and compiled on first use."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Walkable:
-    """Plans over weights at one place, and their tables."""
+class WeightPlans:
+    """Plans over one copy of the weights, and the tables of those that are compiled.
+
+    Attributes:
+        plans: plans by name.
+        tables: address and number of rows of each compiled plan, by name.
+    """
 
     weights: Weights
     plans: dict[str, Plan]
     tables: dict[str, tuple[int, int]]
 
 
+@dataclass(frozen=True, eq=False)
+class ThreadScratch:
+    """Scratch memory of the threads.
+
+    Attributes:
+        bytes_per_thread: size of one thread's share.
+        n_threads: limit on the threads of a run.
+    """
+
+    memory: Memory
+    bytes_per_thread: int
+    n_threads: int
+
+    @classmethod
+    def allocate(cls, config: ModelConfig, n_threads: int) -> ThreadScratch:
+        """Allocate the scratch that a model's kernels need."""
+        n_bytes = scratch_bytes_per_thread(config)
+        return cls(Memory(n_bytes * n_threads), n_bytes, n_threads)
+
+    @property
+    def words(self) -> tuple[int, int]:
+        """Address of the memory and bytes of one thread, as a plan takes them."""
+        return self.memory.address, self.bytes_per_thread
+
+
 class Pipeline:
-    """Plans and the memory they point into.
+    """Plans of one session and the memory that they point into.
 
     Args:
-        n_threads: the most threads a walk may have.
+        n_threads: limit on the threads of a run.
         checkpoint_bytes: limit on the copies of recurrent states.
-        peer: a pipeline of the same model, context and type of cache, whose activations this one
-            uses, too: one of them computes at a time.
-        embeds: whether it is to leave vectors of tokens instead of logits.
+        peer: a pipeline of the same model, context and KV type, whose activations this one shares;
+            only one of the two computes at a time.
+        is_embedding: whether to compute vectors of tokens instead of logits.
 
     Attributes:
         config: the model's shape, with the ropes of this context.
-        columns: tokens of the widest prefill block.
-        logits: (vocab_size,) float32, overwritten by every ``last``, ``head`` and ``decode``.
-        every_logits: (``SMALL_BATCH_TOKENS``, vocab_size) float32, overwritten by every ``verify``.
-        memory: what the layers remember.
-        rotations: how each rope turns keys by their positions; found once, so that asking never
-            reads the map.
-        profile: plan's name -> table that its walks are timed into; empty, nothing is timed.
+        block_size: number of tokens of the largest prefill block.
+        logits: (vocab_size,) float32, overwritten by ``decode``, ``last_logits`` and ``head``.
+        small_batch_logits: (``SMALL_BATCH_TOKENS``, vocab_size) float32, overwritten by ``verify``.
+        memory: memory of the layers: KV cache and recurrent states.
+        rotations: rotation of the keys by position, for each rope.
+        profile: table that the runs of a plan are timed into, by the plan's name; empty if nothing
+            is timed.
     """
 
     def __init__(
@@ -144,327 +177,310 @@ class Pipeline:
         n_threads: int,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
         peer: Pipeline | None = None,
-        embeds: bool = False,
+        is_embedding: bool = False,
     ) -> None:
         self._crew = crew
-        if embeds:
-            self._kinds = EMBEDDING_PLANS
-        else:
-            self._kinds = PLANS
-        self._room: int = n_threads if peer is None else peer._room
+        self._specs = EMBEDDING_PLANS if is_embedding else PLANS
         self.config = config
-        self._weights = weights
-        self._lanes: dict[str, list[Lane]] = {}
-        """Of ``decode_together``, by the plan's name."""
-        self.columns = max_block_size(config, max_seq_len)
+        self.kv_type = kv_type
+        self.block_size = max_block_size(config, max_seq_len)
         self.rotations = rotations_of(config, weights, max_seq_len)
         self._cache = KVCache(
             config, kv_type, max_seq_len, self.rotations, key_weights_of(config, weights)
         )
         self._states = RecurrentStates(config, checkpoint_bytes)
-        self.memory: LayerMemory = (
-            HybridMemory(self._cache, self._states) if config.recurrents else self._cache
-        )
-        self.kv_type = kv_type
-        self._buffers: Buffers = Buffers(self.columns) if peer is None else peer._buffers
-        self._step = Memory(STEP_BYTES)
-        self._last = Memory(STEP_BYTES)
-        self._all = Memory(STEP_BYTES)
-        self._next_ids = Memory(4 * SMALL_BATCH_TOKENS)
-        n_parts = -(-self.columns // WIDEST_BLOCK)
-        self._parts = Memory(STEP_BYTES * n_parts)
-        self._part_words = self._parts.array(np.int64, (n_parts, STEP_BYTES // 8))
-        self._tokens = Memory(4 * self.columns)
-        self._words, self._last_words = (
-            one.array(np.int64, (STEP_BYTES // 8,)) for one in (self._step, self._last)
-        )
-        self._token_ids = self._tokens.array(np.int32, (self.columns,))
-        self._words[STEP.tokens // 8] = self._tokens.address
-        each = scratch_bytes_per_thread(config)
-        self._scratch: Memory = Memory(each * n_threads) if peer is None else peer._scratch
-        self._scratch_each = each
+        self.memory: LayerMemory = self._cache
+        if config.recurrents:
+            self.memory = HybridMemory(self._cache, self._states)
+
+        self._steps = StepRecords(self.block_size)
+        self._scratch: ThreadScratch
+        self._buffers: Buffers
+        if peer is None:
+            self._scratch = ThreadScratch.allocate(config, n_threads)
+            self._buffers = Buffers(self.block_size)
+        else:
+            self._scratch = peer._scratch
+            self._buffers = peer._buffers
         self.logits = self._buffers.vector("logits", config.vocab_size, 1).array()[0]
-        self.every_logits = self._buffers.vector(
+        self.small_batch_logits = self._buffers.vector(
             "logits", config.vocab_size, SMALL_BATCH_TOKENS
         ).array()
-        self._kept: list[_Walkable] = []
-        self._reading = FROM_MEMORY
-        self.plans = self._compose(weights)
-        read_bytes = sum(one.size_bytes for one in next(iter(self.plans.values())).matrices())
-        self._read_with(Reading(is_cached=read_bytes <= last_cache_bytes()))
+
+        self._lanes: dict[str, list[Lane]] = {}
+        """Sequences of each plan of ``decode_batch``, by the plan's name."""
         self._addresses: dict[str, int] = {}
-        self._tables: dict[str, tuple[int, int]] = {}
+        """Addresses of the compiled kernels, by name."""
         self.profile: dict[str, ProfileTable] = {}
+        self._reading = FROM_MEMORY
+        self._other_weights: list[WeightPlans] = []
+        self._current = WeightPlans(weights, self._write_plans(weights), {})
+        decode_bytes = sum(
+            tensor.size_bytes for tensor in next(iter(self.plans.values())).matrices()
+        )
+        self._set_reading(Reading(is_cached=decode_bytes <= last_cache_bytes()))
 
-    def _compose(self, weights: Weights) -> dict[str, Plan]:
-        return {name: self._plan(name, weights) for name in self._kinds}
+    @property
+    def plans(self) -> dict[str, Plan]:
+        """Plans over the weights in use, by name."""
+        return self._current.plans
 
-    def _plan(self, name: str, weights: Weights) -> Plan:
-        """Write one plan."""
-        kind = self._kinds.get(name) or MORE_PLANS.get(name)
-        if kind is None:
-            if name.startswith(VECTORS):
-                kind = EMBEDDING_PLANS[VECTORS]
-            else:
-                kind = MORE_PLANS["verify"]
+    @property
+    def tensors(self) -> Collection[str]:
+        """Names of the weights."""
+        return self._current.weights.tensors
+
+    # ---- writing plans
+
+    def _write_plans(self, weights: Weights) -> dict[str, Plan]:
+        return {name: self._write_plan(name, weights) for name in self._specs}
+
+    def _spec(self, name: str) -> PlanSpec:
+        spec = self._specs.get(name) or LOGITS_PLANS.get(name)
+        if spec is not None:
+            return spec
+        if name.startswith(VECTORS):
+            return EMBEDDING_PLANS[VECTORS]
+        return LOGITS_PLANS["verify"]  # a plan of ``decode_batch``
+
+    def _write_plan(self, name: str, weights: Weights) -> Plan:
         if name in weights.tensors:
-            return self._product_plan(weights, name)
+            return self._write_product_plan(weights, name)
+
+        spec = self._spec(name)
         if name in self._lanes:
-            step = self._all
-        elif kind.part is Part.LAST:
-            step = self._last
+            step = self._steps.batch
+        elif spec.part is Part.LAST:
+            step = self._steps.last
         else:
-            step = self._step
-        scratch = self._scratch.address, self._scratch_each
+            step = self._steps.block
         lanes = self._lanes.get(name, [Lane(step.address, self._cache, self._states)])
-        columns = kind.columns or self.columns
-        parts = range(0)
-        if columns > WIDEST_BLOCK:  # a text of an encoder
-            n_parts = int(name.removeprefix(VECTORS) or 1)
-            columns = min(columns, n_parts * WIDEST_BLOCK)
-            parts = range(
-                self._parts.address, self._parts.address + n_parts * STEP_BYTES, STEP_BYTES
-            )
-        plan = Plan(step.address, columns, scratch, self._room, lanes, parts)
-        plan.batch = kind.batch
+
+        n_tokens = spec.n_tokens or self.block_size
+        pieces = range(0)
+        if n_tokens > WIDEST_BLOCK:  # the long text of an encoder
+            n_pieces = int(name.removeprefix(VECTORS) or 1)
+            n_tokens = min(n_tokens, n_pieces * WIDEST_BLOCK)
+            pieces = self._steps.piece_addresses(n_pieces)
+
+        scratch = self._scratch
+        plan = Plan(step.address, n_tokens, scratch.words, scratch.n_threads, lanes, pieces)
+        plan.batch = spec.batch
         plan.adapt(weights.low_ranks, self._buffers)
-        d = Decoder(
+        decoder = Decoder(
             plan,
             self.config,
             weights,
             self._buffers,
             self.rotations,
-            kind.n_logits,
-            kind.part or Part.ALL,
+            spec.n_logits,
+            spec.part or Part.ALL,
         )
         architecture = load_architecture(self.config.architecture)
-        if kind.part is not None:
-            architecture.compose(d)
-        if kind.n_logits == 1:
+        if spec.part is not None:
+            architecture.compose(decoder)
+        if spec.n_logits == 1:
             plan.batch = DECODE
-        if kind.n_logits or kind.embeds:
-            architecture.head(d)
+        if spec.n_logits or spec.is_embedding:
+            architecture.head(decoder)
         if weights.streamed:
             stream(plan, weights.streamed)
-        plan.look_ahead(self._ahead_of)
+        plan.look_ahead(self._prefetch_distance)
         return plan
 
-    def _product_plan(self, weights: Weights, name: str) -> Plan:
-        """Write a plan of one matrix."""
+    def _write_product_plan(self, weights: Weights, name: str) -> Plan:
+        """Write the plan that multiplies one matrix."""
         weight = weights[name]
-        plan = Plan(self._last.address, 1, (self._scratch.address, self._scratch_each), self._room)
+        scratch = self._scratch
+        plan = Plan(self._steps.last.address, 1, scratch.words, scratch.n_threads)
         plan.adapt(weights.low_ranks, self._buffers)
-        d = Decoder(plan, self.config, weights, self._buffers, self.rotations)
+        decoder = Decoder(plan, self.config, weights, self._buffers, self.rotations)
         x = self._buffers.vector("pooled", weight.n_cols, 1)
-        product(d, weight, x, weights.get(name.removesuffix("weight") + "bias"))
+        product(decoder, weight, x, weights.get(name.removesuffix("weight") + "bias"))
         return plan
 
     def compile(self, progress: ProgressCallback | None) -> None:
-        """Make the plans runnable; until then they can only be described."""
+        """Compile the plans. Before that they can only be described."""
         plans = list(self.plans.values())
-        if self._kinds is PLANS:
-            plans.append(self._plan("verify", self._weights))  # its table is written when asked for
+        if self._specs is PLANS:
+            # Its kernels are compiled now, its table is written on first use.
+            plans.append(self._write_plan("verify", self._current.weights))
         names = [name for plan in plans for name in plan.kernels()]
         self._addresses = compile_kernels(names, progress)
-        self._tables = {name: plan.table(self._addresses) for name, plan in self.plans.items()}
+        self._current.tables.clear()
+        for name, plan in self.plans.items():
+            self._current.tables[name] = plan.table(self._addresses)
         fill(self._buffers.turned_over.values())
 
-    def look_ahead(self) -> None:
-        """Ask memory ahead as it is chosen now (``engine.plan.lookahead``), from the next walk
-        on."""
-        for plans in (self.plans, *(kept.plans for kept in self._kept)):
-            for plan in plans.values():
-                plan.look_ahead(self._ahead_of)
+    def rewrite_plans(self) -> None:
+        """Write all plans again after a change of the adapters."""
+        self._other_weights.clear()
+        before = self._current
+        self._current = WeightPlans(before.weights, self._write_plans(before.weights), {})
+        try:
+            self.compile(None)
+        except BaseException:
+            self._current = before
+            raise
 
-    def _ahead_of(self, quant: str) -> int:
+    # ---- weights in another place
+
+    def use_weights(self, weights: Weights, keep_others: bool = False) -> None:
+        """Read the same weights from another place, starting with the next run.
+
+        Args:
+            keep_others: keep the plans of the weights in use, so that a switch back costs nothing.
+        """
+        if weights is not self._current.weights:
+            for name in self.plans.keys() - self._specs.keys():  # they are written on next use
+                self.plans.pop(name, None)
+                self._current.tables.pop(name, None)
+            self._other_weights.append(self._current)
+            self._current = self._plans_over(weights)
+        if not keep_others:
+            self._other_weights.clear()
+
+    def _plans_over(self, weights: Weights) -> WeightPlans:
+        for saved in self._other_weights:
+            if saved.weights is weights:
+                self._other_weights.remove(saved)
+                return saved
+        # The kernels are the same, so nothing is compiled.
+        plans = self._write_plans(weights)
+        tables = {name: plan.table(self._addresses) for name, plan in plans.items()}
+        return WeightPlans(weights, plans, tables)
+
+    # ---- software prefetch
+
+    def look_ahead(self) -> None:
+        """Apply the chosen prefetch distances (``engine.plan.lookahead``), starting with the next
+        run."""
+        for saved in (self._current, *self._other_weights):
+            for plan in saved.plans.values():
+                plan.look_ahead(self._prefetch_distance)
+
+    def _prefetch_distance(self, quant: str) -> int:
         return ahead_of(quant, self._reading)
 
     def reading(self, n_threads: int) -> Reading:
         """Return how a number of threads reads the weights."""
         return replace(self._reading, is_alone=n_threads == 1)
 
-    def _read_with(self, reading: Reading) -> None:
+    def _set_reading(self, reading: Reading) -> None:
         self._reading = reading
         self.look_ahead()
 
-    def use_weights(self, weights: Weights, keep_others: bool = False) -> None:
-        """Read the same weights at another place from the next walk on.
-
-        Args:
-            keep_others: hold on to those used before, so that going back to them costs nothing.
-        """
-        if weights is not self._weights:
-            for name in (
-                self.plans.keys() - self._kinds.keys()
-            ):  # written again when they are asked for
-                self.plans.pop(name, None)
-                self._tables.pop(name, None)
-            self._kept.append(_Walkable(self._weights, self.plans, self._tables))
-            found = next((kept for kept in self._kept if kept.weights is weights), None)
-            if found is None:
-                plans = self._compose(
-                    weights
-                )  # the same kernels on other addresses: nothing is compiled
-                found = _Walkable(
-                    weights,
-                    plans,
-                    {name: plan.table(self._addresses) for name, plan in plans.items()},
-                )
-            else:
-                self._kept.remove(found)
-            self._weights = found.weights
-            self.plans = found.plans
-            self._tables = found.tables
-        if not keep_others:
-            self._kept.clear()
-
-    def write_again(self) -> None:
-        """Write all plans again, because adapters have changed: what was computed before is of
-        another model."""
-        self._kept.clear()
-        before = self.plans
-        self.plans = self._compose(self._weights)
-        try:
-            self.compile(None)
-        except BaseException:
-            self.plans = before
-            raise
+    # ---- computing; these methods return False or None if they are cancelled
 
     def decode(self, token: int, pos: int, n_threads: int) -> bool:
         """Compute one token at a position and its logits; False if cancelled."""
-        self._set_step([token], pos)
-        return self._walk("decode", n_threads)
+        self._steps.set_block([token], pos, self._states.slot)
+        return self._run("decode", n_threads)
 
     def store(self, tokens: Sequence[int], pos: int, n_threads: int, is_small_batch: bool) -> bool:
-        """Compute what layers remember of up to ``columns`` tokens from a position on; False if
-        cancelled.
+        """Compute the keys, values and states of up to ``block_size`` tokens; False if cancelled.
 
         Args:
-            is_few: compute up to ``SMALL_BATCH_TOKENS`` tokens, bit for bit as one at a time,
-                reading weights once.
+            pos: position of the first token.
+            is_small_batch: read the weights once for up to ``SMALL_BATCH_TOKENS`` tokens, with results
+                bit-identical to one token at a time.
         """
-        self._set_step(tokens, pos)
-        return self._walk("small batch" if is_small_batch else "block", n_threads)
+        self._steps.set_block(tokens, pos, self._states.slot)
+        return self._run("small batch" if is_small_batch else "block", n_threads)
 
-    def last(self, n_threads: int, is_small_batch: bool) -> bool:
-        """Compute the logits of the last token of ``store``, which was called in the same way;
-        False if cancelled."""
-        return self._walk("small batch last" if is_small_batch else "block last", n_threads)
+    def last_logits(self, n_threads: int, is_small_batch: bool) -> bool:
+        """Compute the logits of the last token of the previous ``store``; False if cancelled.
+
+        Args:
+            is_small_batch: the same value as for ``store``.
+        """
+        return self._run("small batch last" if is_small_batch else "block last", n_threads)
 
     def verify(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
-        """Compute a few tokens and the logits of them all in one walk, each to the bit as alone;
-        False if cancelled."""
-        self._set_step(tokens, pos)
-        return self._walk("verify", n_threads)
+        """Compute a small batch of tokens and the logits of all of them, bit-identical to one token
+        at a time; False if cancelled."""
+        self._steps.set_block(tokens, pos, self._states.slot)
+        return self._run("verify", n_threads)
 
-    def decode_together(
+    def decode_batch(
         self, name: str, steps: Mapping[Pipeline, tuple[int, int]], n_threads: int
     ) -> Logits | None:
-        """Compute the next token of several pipelines in one walk, each to the bit as alone.
+        """Compute the next token of several pipelines in one run, bit-identical to one at a time.
 
         Args:
-            name: of these pipelines in this order, until ``forget_together``.
-            steps: pipeline -> (token, position); at most ``SMALL_BATCH_TOKENS``, peers or this one
-                itself.
+            name: name of the plan for these pipelines in this order, until ``drop_batch_plans``.
+            steps: token and position of each pipeline, at most ``SMALL_BATCH_TOKENS``; all are peers of
+                this pipeline, or this one.
 
         Returns:
-            (n, vocab_size) float32, in their order, overwritten by the next walk; None if
+            (n, vocab_size) float32 in the order of ``steps``, overwritten by the next run; None if
             cancelled.
         """
-        ids = self._next_ids.array(np.int32, (SMALL_BATCH_TOKENS,))
-        words = self._all.array(np.int64, (STEP_BYTES // 8,))
-        for at, (one, (token, pos)) in enumerate(steps.items()):
-            one._set_step([token], pos)
-            ids[at] = token
-        words[STEP.n_tokens // 8], words[STEP.tokens // 8] = len(steps), self._next_ids.address
+        for pipeline, (token, pos) in steps.items():
+            pipeline._steps.set_block([token], pos, pipeline._states.slot)
+        n_tokens = self._steps.set_batch(token for token, _ in steps.values())
         if name not in self._lanes:
-            self._lanes[name] = [Lane(one._step.address, one._cache, one._states) for one in steps]
-        if self._walk(name, n_threads):
-            return self.every_logits[: len(steps)]
+            self._lanes[name] = [pipeline._lane() for pipeline in steps]
+        if self._run(name, n_threads):
+            return self.small_batch_logits[:n_tokens]
         return None
 
-    def forget_together(self) -> None:
-        """Let go of the memory of other pipelines."""
+    def _lane(self) -> Lane:
+        return Lane(self._steps.block.address, self._cache, self._states)
+
+    def drop_batch_plans(self) -> None:
+        """Drop the plans of ``decode_batch``, which point into the memory of other pipelines."""
         for name in self._lanes:
             self.plans.pop(name, None)
-            self._tables.pop(name, None)
+            self._current.tables.pop(name, None)
         self._lanes.clear()
 
-    def whole_block(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
-        """Compute up to ``columns`` tokens in all layers, for ``head`` to be asked of any; False if
-        cancelled."""
-        self._set_step(tokens, pos)
-        return self._walk("whole block", n_threads)
+    def full_block(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
+        """Compute up to ``block_size`` tokens in all layers; False if cancelled.
 
-    def watched_block(
-        self, tokens: Sequence[int], pos: int, n_threads: int, look: Callable[[Operation], None]
-    ) -> bool:
-        """``whole_block``, in pieces: before each matrix product ``look`` may read what is
-        multiplied."""
-        self._set_step(tokens, pos)
-        n_threads = self._prepare("whole block", n_threads)
-        operations = self.plans["whole block"].operations
-        table = self._tables["whole block"][0]
-        begun = ready = 0  # rows that ran, and those up to the last barrier
-        for at, operation in enumerate(operations):
-            if operation.reads is not None:
-                if ready > begun and not self._crew.run(
-                    (table + 8 * ROW_WORDS * begun, ready - begun), n_threads
-                ):
-                    return False
-                begun = ready
-                look(operation)
-            if operation.barrier:
-                ready = at + 1
-        return self._crew.run((table + 8 * ROW_WORDS * begun, len(operations) - begun), n_threads)
-
-    def vectors(self, tokens: Sequence[int], pos: int, n_threads: int) -> Logits | None:
-        """Compute up to ``columns`` tokens in all layers.
-
-        Returns:
-            Their vectors after the last norm, (n, dim) float32, overwritten by the next call; None
-            if cancelled.
+        ``head`` and ``block_head`` then compute their logits.
         """
-        self._set_step(tokens, pos)
-        n_parts = -(-len(tokens) // WIDEST_BLOCK)
-        for n in range(n_parts):
-            self._part_words[n, STEP.n_tokens // 8] = min(
-                WIDEST_BLOCK, len(tokens) - n * WIDEST_BLOCK
-            )
-        if not self._walk(VECTORS if n_parts == 1 else f"{VECTORS} {n_parts}", n_threads):
-            return None
-        return self._buffers.vector("vectors", self.config.dim).array()[: len(tokens)]
+        self._steps.set_block(tokens, pos, self._states.slot)
+        return self._run("full block", n_threads)
 
-    @property
-    def tensors(self) -> Collection[str]:
-        """Names of the weights."""
-        return self._weights.tensors
-
-    def product(self, name: str, x: Logits, n_threads: int) -> Logits | None:
-        """Return a matrix times a vector, plus its bias: (n_rows,) float32; None if cancelled.
+    def inspect_block(
+        self, tokens: Sequence[int], pos: int, n_threads: int, inspect: Callable[[Operation], None]
+    ) -> bool:
+        """Compute ``full_block`` in pieces; False if cancelled.
 
         Args:
-            name: of the matrix, (n_rows, n_cols).
-            x: (n_cols,) float32.
+            inspect: called before each matrix product, which may read the product's input.
         """
-        self._buffers.vector("pooled", len(x), 1).array()[0] = x
-        self._last_words[STEP.n_tokens // 8] = 1
-        if not self._walk(name, n_threads):
-            return None
-        branch = self._buffers.vector("branch", self._weights[name].n_rows).array()
-        return branch[0]  # type: ignore[no-any-return]
+        self._steps.set_block(tokens, pos, self._states.slot)
+        n_threads = self._prepare("full block", n_threads)
+        operations = self.plans["full block"].operations
+        address = self._current.tables["full block"][0]
 
-    def head(self, column: int, n_threads: int) -> bool:
-        """Compute the logits of one token of the last ``whole_block``; False if cancelled."""
-        self._words[STEP.column // 8] = column
-        self._words[STEP.n_tokens // 8] = 1
-        return self._walk("head", n_threads)
+        def run_rows(first: int, end: int) -> bool:
+            return self._crew.run((address + 8 * ROW_WORDS * first, end - first), n_threads)
 
-    def heads(self, first: int, n: int, n_threads: int) -> Logits | None:
-        """Compute the logits of tokens ``first`` to ``first`` + n of the last ``whole_block`` by
-        the kernels of blocks.
+        n_done = 0
+        n_complete = 0  # rows up to the last barrier
+        for index, operation in enumerate(operations):
+            if operation.reads is not None:
+                if n_complete > n_done and not run_rows(n_done, n_complete):
+                    return False
+                n_done = n_complete
+                inspect(operation)
+            if operation.barrier:
+                n_complete = index + 1
+        return run_rows(n_done, len(operations))
 
-        Those before them cannot be asked for any more.
+    def head(self, index: int, n_threads: int) -> bool:
+        """Compute the logits of one token of the last ``full_block``; False if cancelled."""
+        self._steps.block.words[STEP.column // 8] = index
+        self._steps.block.words[STEP.n_tokens // 8] = 1
+        return self._run("head", n_threads)
+
+    def block_head(self, first: int, n: int, n_threads: int) -> Logits | None:
+        """Compute the logits of n tokens of the last ``full_block``, starting at ``first``.
+
+        The block kernels compute them. Tokens before ``first`` are lost.
 
         Args:
             n: at most ``HEAD_TOKENS``.
@@ -474,66 +490,90 @@ class Pipeline:
         """
         x = self._buffers.vector("x", self.config.dim).array()
         x[:n] = x[first : first + n]
-        self._words[STEP.n_tokens // 8] = n
+        self._steps.block.words[STEP.n_tokens // 8] = n
         logits = self._buffers.vector("logits", self.config.vocab_size, HEAD_TOKENS).array()
-        if self._walk("heads", n_threads):
+        if self._run("block head", n_threads):
             return logits[:n]
         return None
 
+    def vectors(self, tokens: Sequence[int], pos: int, n_threads: int) -> Logits | None:
+        """Compute up to ``block_size`` tokens in all layers.
+
+        Returns:
+            Vectors of the tokens after the last norm, (n, dim) float32, overwritten by the next
+            call; None if cancelled.
+        """
+        self._steps.set_block(tokens, pos, self._states.slot)
+        n_pieces = self._steps.set_pieces(len(tokens))
+        if not self._run(VECTORS if n_pieces == 1 else f"{VECTORS} {n_pieces}", n_threads):
+            return None
+        return self._buffers.vector("vectors", self.config.dim).array()[: len(tokens)]
+
+    def multiply(self, name: str, x: Logits, n_threads: int) -> Logits | None:
+        """Return a matrix times a vector, plus the bias: (n_rows,) float32; None if cancelled.
+
+        Args:
+            name: name of the matrix, (n_rows, n_cols).
+            x: (n_cols,) float32.
+        """
+        self._buffers.vector("pooled", len(x), 1).array()[0] = x
+        self._steps.last.words[STEP.n_tokens // 8] = 1
+        if not self._run(name, n_threads):
+            return None
+        branch = self._buffers.vector("branch", self._current.weights[name].n_rows).array()
+        return branch[0]  # type: ignore[no-any-return]
+
     def _prepare(self, name: str, n_threads: int) -> int:
-        """Have a plan's table; returns the number of threads that walk it."""
-        n_threads = min(n_threads, self._room)  # scratch and counters were sized for these
+        """Make sure that a plan has a table; returns the number of threads that run it."""
+        n_threads = min(n_threads, self._scratch.n_threads)
         if (n_threads == 1) != self._reading.is_alone:
-            self._read_with(self.reading(n_threads))
-        if name not in self._tables:
-            self.plans[name] = plan = self._plan(name, self._weights)
+            self._set_reading(self.reading(n_threads))
+        if name not in self._current.tables:
+            plan = self._write_plan(name, self._current.weights)
+            self.plans[name] = plan
             self._addresses |= compile_kernels(plan.kernels())
-            self._tables[name] = plan.table(self._addresses)
+            self._current.tables[name] = plan.table(self._addresses)
         return n_threads
 
-    def _walk(self, name: str, n_threads: int) -> bool:
+    def _run(self, name: str, n_threads: int) -> bool:
         n_threads = self._prepare(name, n_threads)
-        timed = self.profile.get(name)
-        if timed is None:
-            return self._crew.run(self._tables[name], n_threads)
-        start = time.perf_counter()
-        finished = self._crew.run(self._tables[name], n_threads, timed.address)
-        timed.seconds += time.perf_counter() - start
-        timed.n_runs += 1
-        return finished
+        table = self._current.tables[name]
+        times = self.profile.get(name)
+        if times is None:
+            return self._crew.run(table, n_threads)
+
+        start_s = time.perf_counter()
+        is_finished = self._crew.run(table, n_threads, times.address)
+        times.seconds += time.perf_counter() - start_s
+        times.n_runs += 1
+        return is_finished
 
     def block_size_at(self, pos: int) -> int:
-        """Tokens of a block at a position: fewer the more each must attend to, so that a cancel is
-        seen soon."""
-        seen = pos + self.columns
-        fewest = self.columns
-        for one in self.config.attentions.values():
-            each = 2 * one.n_heads // one.n_kv_heads * one.key_dim * min(seen, one.window or seen)
-            fewest = min(fewest, ATTENTION_PRODUCTS // each // 8 * 8)
-        return max(MIN_BLOCK, fewest)
+        """Return the number of tokens of a block at a position.
 
-    def _set_step(self, tokens: Sequence[int], pos: int) -> None:
-        self._token_ids[: len(tokens)] = tokens
-        self._words[STEP.n_tokens // 8] = len(tokens)
-        self._words[STEP.start_pos // 8] = pos
-        self._words[STEP.column // 8] = 0
-        self._words[STEP.slot // 8] = self._states.slot
-        last = len(tokens) - 1
-        self._last_words[STEP.n_tokens // 8] = 1
-        self._last_words[STEP.start_pos // 8] = pos + last
-        self._last_words[STEP.tokens // 8] = self._tokens.address + 4 * last
-        self._last_words[STEP.column // 8] = last
+        It falls with the number of positions to attend to, so that a block can be cancelled soon.
+        """
+        n_seen = pos + self.block_size
+        size = self.block_size
+        for attention in self.config.attentions.values():
+            n_keys = min(n_seen, attention.window or n_seen)
+            products_per_key = 2 * attention.n_heads // attention.n_kv_heads * attention.key_dim
+            products_per_token = products_per_key * n_keys
+            size = min(size, ATTENTION_PRODUCTS // products_per_token // 8 * 8)
+        return max(MIN_BLOCK, size)
 
 
 def max_block_size(config: ModelConfig, max_seq_len: int) -> int:
-    """Tokens of a prefill block, a multiple of 32: as many as keep the activations small and rings
-    hold; of an encoder a whole text."""
+    """Return the number of tokens of the largest prefill block, a multiple of 32.
+
+    The activations stay below ``BLOCK_BYTES``, and a block fits into the rings of sliding layers.
+    An encoder takes a whole text as one block.
+    """
     if config.is_encoder:
         return -(-max_seq_len // 32) * 32
-    windows = {one.kept_window for one in config.attentions.values() if one.kept_window is not None}
-    has_rings = any(ring_slots(window) < max_seq_len for window in windows)
-    if has_rings:
-        widest = min(WIDEST_BLOCK, RING_BLOCK)
-    else:
-        widest = WIDEST_BLOCK
-    return max(MIN_BLOCK, min(widest, BLOCK_BYTES // (4 * config.activation_floats)) // 32 * 32)
+    windows = {attention.kept_window for attention in config.attentions.values()}
+    size = WIDEST_BLOCK
+    if any(window is not None and ring_slots(window) < max_seq_len for window in windows):
+        size = min(size, RING_BLOCK)
+    size = min(size, BLOCK_BYTES // (4 * config.activation_floats))
+    return max(MIN_BLOCK, size // 32 * 32)

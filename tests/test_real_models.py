@@ -114,7 +114,7 @@ def test_a_loop_guard_lets_code_and_tables_go_on(model: Model) -> None:
     for text in itertools.chain(sound_texts.tables(), sound_texts.code()):
         guard = LoopGuard(model.tokenizer.spelled_bytes)
         ids = model.tokenizer.encode(text, bos=False, special=False)
-        assert not any(map(guard.note, ids)), text[:60]
+        assert not any(map(guard.append, ids)), text[:60]
 
 
 def test_conversations_are_rendered_as_recorded(

@@ -119,7 +119,7 @@ class EngineMeasures:
             )
         )
         self._conditions.begin()
-        self._session.start_profile()
+        self._session.profiler.start()
         try:
             yield
         finally:
@@ -127,7 +127,7 @@ class EngineMeasures:
             ended_s = self._link.now_s()
             self._link.state.figures.faults.note(meter.tokens)
             self._show_profile(meter)
-            self._session.end_profile()
+            self._session.profiler.stop()
             self._meter = None
             if asked_s is None:
                 asked_s = meter.started_s
@@ -156,7 +156,7 @@ class EngineMeasures:
             self._show_profile(self._meter)
 
     def _show_profile(self, meter: ReplyMeter) -> None:
-        found = self._session.read_profile()
+        found = self._session.profiler.read()
         decode = found.get("decode", [])
         prompt = [
             found.get(plan, [])

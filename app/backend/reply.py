@@ -339,7 +339,7 @@ class Reply:
                 if not is_over:
                     self._n_pieces_at.append(len(self._pieces))
                     if self.guard is not None:
-                        n_copied = self.guard.note(generated.token_id)
+                        n_copied = self.guard.append(generated.token_id)
                     else:
                         n_copied = 0
                 self.meter.guessed_tokens = before + self.session.n_guessed

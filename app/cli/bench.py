@@ -254,7 +254,7 @@ def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) ->
             for guess in seconds:
                 session.prefill(ids[:-n])
                 started_s = clock()
-                guessed = max(guessed, session.replay(ids[-n:], guess))
+                guessed = max(guessed, engine_access.replay(session, ids[-n:], guess))
                 seconds[guess].append(clock() - started_s)
     with_tps, without_tps = (n / statistics.median(one) for one in seconds.values())
     return {
@@ -270,9 +270,9 @@ def profiled(
 ) -> dict[str, list[dict[str, Any]]]:
     """Run one more round with every operation timed; times are of one token ("decode") or one
     prompt (the others)."""
-    session.start_profile()
+    session.profiler.start()
     measure(session, replace(options, rounds=0), vocab_size, time.perf_counter)
-    times = session.end_profile()
+    times = session.profiler.stop()
     n_times = {"decode": options.n_gen}
     return {
         name: [_phase_report(one, n_times.get(name, 1)) for one in phases]

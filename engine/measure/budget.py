@@ -26,6 +26,7 @@ import numpy as np
 from engine.gguf.ggml_types import TYPES_BY_NAME
 from engine.gguf.read import DEFAULT_ALIGNMENT
 from engine.machine.memory import Memory
+from engine.measure.perplexity import score
 from engine.plan.dequantise import dequantised
 from engine.quantize.mixtures import may_shrink
 from engine.quantize.rows import WRITABLE, Floats, quantise_rows
@@ -214,7 +215,7 @@ def _harms(
             yield group, float("nan")
             continue
         memories, errors = zip(*(_disturbed(one, n_threads) for one in tensors), strict=True)
-        session.use_weights(
+        session.pipeline.use_weights(
             weights.with_copies(dict(zip(names, memories, strict=True))), keep_others=True
         )
         try:
@@ -223,7 +224,7 @@ def _harms(
                 for pair in zip(reference, _log_probabilities(session, ids), strict=True)
             ]
         finally:
-            session.use_weights(weights, keep_others=False)
+            session.pipeline.use_weights(weights, keep_others=False)
         yield group, sum(moved) / n_kept / max(sum(errors), 1e-12)
 
 
@@ -249,7 +250,7 @@ def _disturbed(tensor: Tensor, n_threads: int) -> tuple[Memory, float]:
 
 def _log_probabilities(session: Session, ids: Sequence[int]) -> Iterator[Floats]:
     session.truncate(0)
-    for logits in session.score(ids, FIRST):
+    for logits in score(session, ids, FIRST):
         shifted = logits - logits.max(axis=1, keepdims=True)
         yield shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 

@@ -1,9 +1,8 @@
-"""Perplexity of a text, and how far the predictions of one session are from another's.
+"""Perplexity of a text, and the difference between the predictions of two sessions.
 
-The method is that of llama.cpp's ``llama-perplexity``, so that figures compare: the text in chunks
-of one length, each read into an empty cache, with the begin-of-text token in place of its first
-where the model wants one. The tokens of a chunk's second half count, each with at least half a
-chunk before it.
+The method is that of llama.cpp's ``llama-perplexity``, so the figures compare. The text is cut into
+chunks of one length. Each chunk is read into an empty cache, with the begin-of-text token in place
+of its first token if the model has one. The tokens of a chunk's second half count.
 """
 
 import math
@@ -13,15 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from engine.errors import Cancelled
+from engine.pipeline import HEAD_TOKENS
 from engine.session import Session
 from engine.tokenizer import Tokenizer
 
 Row = np.ndarray[Any, np.dtype[np.float32]]
+Rows = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure and its standard error."""
+    """A mean and its standard error."""
 
     value: float
     error: float
@@ -29,15 +31,15 @@ class Estimate:
 
 @dataclass(frozen=True)
 class TextScore:
-    """What is known of the text so far.
+    """Figures of the text read so far.
 
     Attributes:
-        n_tokens: that counted.
-        perplexity: of the session.
-        reference: perplexity of the other session; None without one.
+        n_tokens: number of tokens that count.
+        perplexity: perplexity of the session.
+        reference: perplexity of the other session; None if there is none.
         divergence: Kullback-Leibler divergence of the session's predictions from the other's, in
-            nats a token.
-        same: share of the tokens for which both hold the same one likeliest.
+            nats per token.
+        same: share of the tokens for which both sessions find the same one most likely.
     """
 
     n_tokens: int
@@ -48,7 +50,7 @@ class TextScore:
 
 
 class _Mean:
-    """A mean that grows."""
+    """Running mean."""
 
     def __init__(self) -> None:
         self.n = 0
@@ -68,71 +70,129 @@ class _Mean:
 
     @property
     def exponential(self) -> Estimate:
-        """Of e to the mean."""
-        found = self.estimate
-        value = math.exp(found.value)
-        return Estimate(value, value * found.error)
+        """Estimate of e to the power of the mean."""
+        estimate = self.estimate
+        value = math.exp(estimate.value)
+        return Estimate(value, value * estimate.error)
 
 
 def chunks_of(ids: Sequence[int], n_chunk: int, tokenizer: Tokenizer) -> list[list[int]]:
-    """Cut a text's tokens into chunks; what is left at its end is dropped.
+    """Cut the tokens of a text into chunks; an incomplete last chunk is dropped.
 
     Args:
-        ids: of the text, with the begin-of-text token where the model wants one.
+        ids: tokens of the text, with the begin-of-text token if the model has one.
         n_chunk: tokens of a chunk, at least 8.
     """
+    prefix: list[int] = []
     if tokenizer.add_bos and tokenizer.bos_id is not None:
-        first = [tokenizer.bos_id]
-    else:
-        first = []
+        prefix = [tokenizer.bos_id]
     starts = range(0, len(ids) - n_chunk + 1, n_chunk)
-    return [[*first, *ids[at + len(first) : at + n_chunk]] for at in starts]
+    return [[*prefix, *ids[start + len(prefix) : start + n_chunk]] for start in starts]
 
 
 def measure(
     session: Session, chunks: Sequence[Sequence[int]], other: Session | None = None
 ) -> Iterator[TextScore]:
-    """Read chunk by chunk and yield what is known after each.
+    """Read chunk by chunk and yield the figures after each.
 
     Args:
-        session: with room for a chunk; its tokens are dropped.
-        chunks: as ``chunks_of`` makes them.
-        other: what is compared with, of a model with the same vocabulary.
+        session: session with room for a chunk; its tokens are dropped.
+        chunks: chunks from ``chunks_of``.
+        other: session to compare with, of a model with the same vocabulary; None for no comparison.
 
     Raises:
         Cancelled: ``cancel`` was called on a session.
         EngineError: the same errors as ``Session.feed``.
     """
     losses = _Mean()
-    losses_of_other = _Mean()
+    reference_losses = _Mean()
     divergence = _Mean()
     same = _Mean()
     for chunk in chunks:
         half = len(chunk) // 2
+        inputs = chunk[:-1]
         targets = chunk[half + 1 :]
         if other is None:
-            for row, target in zip(_rows(session, chunk[:-1], half), targets, strict=True):
+            for row, target in zip(_rows(session, inputs, half), targets, strict=True):
                 losses.add(-float(_log_probabilities(row)[target]))
             yield TextScore(losses.n, losses.exponential)
             continue
-        both = zip(_rows(session, chunk[:-1], half), _rows(other, chunk[:-1], half), strict=True)
-        for (row, row_of_other), target in zip(both, targets, strict=True):
-            found = _log_probabilities(row)
-            wanted = _log_probabilities(row_of_other)
-            losses.add(-float(found[target]))
-            losses_of_other.add(-float(wanted[target]))
-            divergence.add(float(np.sum(np.exp(wanted) * (wanted - found), dtype=np.float64)))
-            same.add(float(found.argmax() == wanted.argmax()))
+
+        pairs = zip(_rows(session, inputs, half), _rows(other, inputs, half), strict=True)
+        for (row, reference_row), target in zip(pairs, targets, strict=True):
+            logprobs = _log_probabilities(row)
+            reference = _log_probabilities(reference_row)
+            losses.add(-float(logprobs[target]))
+            reference_losses.add(-float(reference[target]))
+            differences = np.exp(reference) * (reference - logprobs)
+            divergence.add(float(np.sum(differences, dtype=np.float64)))
+            same.add(float(logprobs.argmax() == reference.argmax()))
         yield TextScore(
-            losses.n, losses.exponential, losses_of_other.exponential, divergence.estimate,
-            same.estimate
-        )  # fmt: skip
+            losses.n,
+            losses.exponential,
+            reference_losses.exponential,
+            divergence.estimate,
+            same.estimate,
+        )
+
+
+def score(session: Session, ids: Sequence[int], first: int = 0) -> Iterator[Rows]:
+    """Append tokens to a session and yield their logits, as fast as a prompt is read.
+
+    The block kernels compute them, so they differ from the logits of ``Session.feed`` by float32
+    rounding. Consume the whole iterator.
+
+    Args:
+        ids: token ids, at least one, each 0 to ``vocab_size`` - 1.
+        first: number of tokens at the beginning whose logits are left out.
+
+    Yields:
+        (n, vocab_size) float32, n at most ``engine.pipeline.HEAD_TOKENS``, overwritten by the next
+        ones.
+
+    Raises:
+        EngineError: the same errors as ``Session.feed``.
+    """
+    session.forward.start()
+    checked = session.check_ids(ids)
+    pipeline = session.pipeline
+    n_threads = session.model.prefill_threads
+    n_done = 0
+    while n_done < len(checked):
+        end = n_done + pipeline.block_size_at(session.length)
+        if n_done < first:
+            block = checked[n_done : min(end, first)]
+            _append_block(session, block, has_logits=False)
+            n_done += len(block)
+            continue
+
+        block = checked[n_done:end]
+        _append_block(session, block, has_logits=True)
+        n_done += len(block)
+        for index in range(0, len(block), HEAD_TOKENS):
+            logits = pipeline.block_head(index, min(HEAD_TOKENS, len(block) - index), n_threads)
+            if logits is None:
+                raise Cancelled("stopped")
+            if not np.isfinite(logits).all():
+                raise session.forward.broken_model()
+            yield logits
+
+
+def _append_block(session: Session, block: list[int], has_logits: bool) -> None:
+    n_threads = session.model.prefill_threads
+
+    def compute(pos: int) -> bool:
+        if has_logits:
+            return session.pipeline.full_block(block, pos, n_threads)
+        return session.pipeline.store(block, pos, n_threads, is_small_batch=False)
+
+    session.append_block(block, compute)
 
 
 def _rows(session: Session, ids: Sequence[int], first: int) -> Iterator[Row]:
     """Yield the logits of each token from ``first`` on, (vocab_size,) float32."""
     session.truncate(0)
-    for rows in session.score(ids, first):
+    for rows in score(session, ids, first):
         yield from rows
 
 

@@ -18,6 +18,7 @@ _KEYS = {
     "repeat_penalty": ("general.sampling.penalty_repeat", float),
     "repeat_window": ("general.sampling.penalty_last_n", int),
 }
+"""GGUF key and value type of each field of ``Sampling``."""
 _FLOAT32_DIGITS = 6
 _ALL_CANDIDATES = -1
 
@@ -25,29 +26,27 @@ _ALL_CANDIDATES = -1
 def sampling_advice(metadata: Mapping[str, Any]) -> dict[str, float]:
     """Return the fields of ``Sampling`` that a GGUF file recommends, and their values.
 
-    Values of another type, values out of range, and settings that the chain does not have are left
-    out.
+    Values of another type or out of range, and settings that the sampler lacks, are left out.
     Source: llama.cpp pull request 17120.
     """
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         name: metadata[key]
-        for name, (key, wanted) in _KEYS.items()
-        if type(metadata.get(key)) is wanted
+        for name, (key, value_type) in _KEYS.items()
+        if type(metadata.get(key)) is value_type
     }
-    if found.get("top_k") == _ALL_CANDIDATES:
-        found["top_k"] = 0
-    return {name: _as_written(value) for name, value in found.items() if _is_allowed(name, value)}
+    if values.get("top_k") == _ALL_CANDIDATES:
+        values["top_k"] = 0
+    return {name: _rounded(value) for name, value in values.items() if _is_allowed(name, value)}
 
 
 def refused_keys(metadata: Mapping[str, Any]) -> list[str]:
-    """Return the keys of recommendations that a GGUF file has and that ``sampling_advice`` leaves
-    out."""
-    taken = sampling_advice(metadata)
-    return [key for name, (key, _) in _KEYS.items() if key in metadata and name not in taken]
+    """Return the keys of recommendations in a GGUF file that ``sampling_advice`` leaves out."""
+    advice = sampling_advice(metadata)
+    return [key for name, (key, _) in _KEYS.items() if key in metadata and name not in advice]
 
 
-def _as_written(value: Any) -> Any:
-    """Return 0.95 for the float32 next to it, 0.949999988."""
+def _rounded(value: Any) -> Any:
+    """Return 0.95 for the nearest float32, 0.949999988."""
     if isinstance(value, float):
         return round(value, _FLOAT32_DIGITS)
     return value

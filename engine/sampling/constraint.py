@@ -1,5 +1,4 @@
-"""Replies in a given form: which tokens may come next is said by somebody else, and the sampler
-chooses among them."""
+"""Interface of forms that a reply must have, and the logits that obey them."""
 
 from __future__ import annotations
 
@@ -9,39 +8,39 @@ import numpy as np
 
 from engine.errors import EngineError
 
-_NEVER = np.float32(-1e30)
-"""Instead of a logit: the probability of such a token is 0 next to any other, and it is a number,
-as logits must be."""
+_FORBIDDEN_LOGIT = np.float32(-1e30)
+"""Logit of a token that the form forbids: its probability is 0, and unlike -infinity it passes the
+check for damaged weights."""
 
 Allowed = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Constraint(Protocol):
-    """A form, and how far a reply has come in it."""
+    """A form, and the position of a reply in it."""
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing but an end may follow."""
+        """Whether only an end token may follow."""
 
     def forced(self) -> list[int]:
-        """Return tokens that come next whatever the model says; none where there is a choice."""
+        """Return the tokens that must come next; empty if there is a choice."""
 
     def allowed(self) -> Allowed:
-        """Return for each token whether it may come next; the end tokens may where the form is
-        complete."""
+        """Return whether each token may come next, (vocab_size,) bool. End tokens are allowed when
+        the form is complete."""
 
     def accept(self, token_id: int) -> None:
-        """The reply goes on with a token that was allowed."""
+        """Append an allowed token to the reply."""
 
 
 def constrained(
     logits: np.ndarray[Any, np.dtype[np.float32]], allowed: Allowed
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return the logits with those of all other tokens so low that they are never chosen.
+    """Return logits in which forbidden tokens are so low that they are never chosen.
 
     Raises:
         EngineError: no token is allowed.
     """
     if not allowed.any():
         raise EngineError("no token of this model goes on with the form that was asked for")
-    return np.where(allowed, logits, _NEVER)
+    return np.where(allowed, logits, _FORBIDDEN_LOGIT)

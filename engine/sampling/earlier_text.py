@@ -1,8 +1,7 @@
-"""Tokens of earlier conversations, ordered by what comes before each place, so that the longest
-match is found.
+"""Search for the longest match of the last tokens in earlier conversations.
 
-A suffix array of the reversed text, as deep as ``DEPTH``: that is as much as tells one place from
-the next.
+It is a suffix array of the reversed texts, sorted by the last ``DEPTH`` tokens before each
+position.
 """
 
 from __future__ import annotations
@@ -13,31 +12,33 @@ from collections.abc import Sequence
 import numpy as np
 
 DEPTH = 9
+"""Tokens of the longest match; more do not predict better."""
 SHORTEST = 3
-"""Tokens that must have been written before; as many are one key of the order."""
+"""Tokens of the shortest match. A sort key holds as many."""
 _TOKEN_BITS = 21
 
 
 class EarlierText:
-    """Texts to find matches in.
+    """Texts to search for matches.
 
     Args:
-        texts: token ids of each, the oldest first.
-        vocab_size: ids from there on, or negative ones, match nothing and are never proposed.
+        texts: token ids of each text, the oldest first.
+        vocab_size: ids from there on, and negative ones, never match.
     """
 
     def __init__(self, texts: Sequence[Sequence[int] | np.ndarray], vocab_size: int) -> None:
-        """Sort; about a microsecond and 20 bytes for each token."""
-        apart = np.zeros(
-            1, np.int64
-        )  # between texts, and after the last: what matches never crosses it
-        ids = [part for one in texts for part in (apart, np.asarray(one, np.int64) + 1)]
-        backwards = np.concatenate([apart, *ids])[::-1]
-        backwards[(backwards < 0) | (backwards > min(vocab_size, (1 << _TOKEN_BITS) - 1))] = 0
-        n = len(backwards)
-        padded = np.concatenate([backwards, np.zeros(DEPTH, np.int64)])
+        """Sort the texts, in about a microsecond and 20 bytes for each token."""
+        # A zero separates the texts; no match crosses it.
+        separator = np.zeros(1, np.int64)
+        ids = [piece for text in texts for piece in (separator, np.asarray(text, np.int64) + 1)]
+        reversed_ids = np.concatenate([separator, *ids])[::-1]
+        max_id = min(vocab_size, (1 << _TOKEN_BITS) - 1)
+        reversed_ids[(reversed_ids < 0) | (reversed_ids > max_id)] = 0
+        n = len(reversed_ids)
+        padded = np.concatenate([reversed_ids, np.zeros(DEPTH, np.int64)])
         keys = [
-            self._key(padded[at : at + n + SHORTEST - 1], n) for at in range(0, DEPTH, SHORTEST)
+            self._sort_keys(padded[offset : offset + n + SHORTEST - 1], n)
+            for offset in range(0, DEPTH, SHORTEST)
         ]
         order = np.lexsort(keys[::-1])
         self._keys = keys[0][order].data
@@ -45,47 +46,55 @@ class EarlierText:
         self._text = padded.astype(np.int32).data
 
     @staticmethod
-    def _key(tokens: np.ndarray, n: int) -> np.ndarray:
-        key: np.ndarray = (
+    def _sort_keys(tokens: np.ndarray, n: int) -> np.ndarray:
+        keys: np.ndarray = (
             (tokens[:n] << 2 * _TOKEN_BITS) | (tokens[1 : n + 1] << _TOKEN_BITS) | tokens[2 : n + 2]
         )
-        return key
+        return keys
 
-    def following(self, tokens: Sequence[int], most: int) -> tuple[int, list[int]]:
-        """Return how many of the last tokens were written before, and up to ``most`` that followed
-        them there.
+    def following(self, tokens: Sequence[int], limit: int) -> tuple[int, list[int]]:
+        """Find the longest match of the last tokens.
 
-        Of several matches of ``DEPTH`` the youngest counts. Fewer than ``SHORTEST`` are no match: 0
-        and none.
+        The newest of several matches of ``DEPTH`` tokens counts.
+
+        Returns:
+            Length of the match, and up to ``limit`` tokens that followed it; (0, []) if it is
+            shorter than ``SHORTEST``.
         """
-        wanted = [token + 1 for token in tokens[: -DEPTH - 1 : -1]]
-        if len(wanted) < SHORTEST:
+        query = [token + 1 for token in tokens[: -DEPTH - 1 : -1]]
+        if len(query) < SHORTEST:
             return 0, []
-        key = (wanted[0] << 2 * _TOKEN_BITS) | (wanted[1] << _TOKEN_BITS) | wanted[2]
+        length, position = self._longest_match(query)
+        if not length:
+            return 0, []
+        followers = self._text[max(0, position - limit) : position][::-1].tolist()
+        if 0 in followers:
+            del followers[followers.index(0) :]
+        if not followers:
+            return 0, []
+        return length, [token - 1 for token in followers]
+
+    def _longest_match(self, query: list[int]) -> tuple[int, int]:
+        """Return the length and the position of the longest match in the reversed text."""
+        key = (query[0] << 2 * _TOKEN_BITS) | (query[1] << _TOKEN_BITS) | query[2]
         first = bisect_left(self._keys, key)
         end = bisect_right(self._keys, key, first)
         text = self._text
-        order = self._order
-        at = bisect_left(
-            order, wanted, first, end, key=lambda place: text[place : place + len(wanted)].tolist()
+        index = bisect_left(
+            self._order,
+            query,
+            first,
+            end,
+            key=lambda position: text[position : position + len(query)].tolist(),
         )
-        length = 0
-        place = 0
-        for one in order[max(first, at - 1) : min(end, at + 1)]:
-            shared = next(
-                (n for n, token in enumerate(wanted) if text[one + n] != token), len(wanted)
-            )
-            if shared >= length:
-                length = shared
-                place = one
-        if length:
-            follow = text[max(0, place - most) : place][::-1].tolist()
-        else:
-            follow = []
-        if 0 in follow:
-            apart = follow.index(0)
-        else:
-            apart = len(follow)
-        if apart:
-            return (length, [token - 1 for token in follow[:apart]])
-        return (0, [])
+
+        # The longest match is next to the place where the query would be inserted.
+        best_length = 0
+        best_position = 0
+        for position in self._order[max(first, index - 1) : min(end, index + 1)]:
+            mismatches = (n for n, token in enumerate(query) if text[position + n] != token)
+            length = next(mismatches, len(query))
+            if length >= best_length:
+                best_length = length
+                best_position = position
+        return best_length, best_position

@@ -1,11 +1,10 @@
-"""Guesses the next tokens of a reply from what was written before, so that one walk checks several
-(exact).
+"""Guesses the next tokens of a reply, so that one run of the plan computes several tokens.
 
-If the last tokens were written before, in this conversation or in an earlier one, those that
-followed are the guess (prompt lookup; Saxena 2023, as llama.cpp's "lookup"). ``Session.generate``
-computes them together with the chosen token, each to the bit as alone, and samples as it would
-without: a guess that was not chosen costs time and nothing else. That time is kept within a share
-of the whole by a balance of seconds.
+If the last tokens occurred before, in this conversation or in an earlier one, the tokens that
+followed them are the guess (prompt lookup; Saxena 2023, as llama.cpp's "lookup").
+``Session.generate`` computes them together with the chosen token, bit-identical to one at a time,
+and samples as it would without them. So guesses never change a reply; a wrong guess only costs
+time. A balance limits that time to a share of the whole.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,68 +15,70 @@ from engine.sampling.earlier_text import EarlierText
 from engine.sampling.loops import LoopWatch
 
 Match = tuple[bool, int]
-"""Whether it is in an earlier conversation, and how many of the last tokens were written there."""
+"""Whether a match is in an earlier conversation, and its length in tokens."""
 
-MOST_GUESSES = 3
-"""Tokens guessed at once: with the chosen one, four columns, of which decode's kernels share the
-most."""
+MAX_GUESSES = 3
+"""Tokens guessed at once. The decode kernels share most work among four tokens, the chosen one
+included."""
 SHORTEST = 2
+"""Tokens of the shortest match."""
 LONGEST = 5
-"""Tokens that must have been written before, and from how many on more say nothing new."""
-KEYS = (4, SHORTEST)
-"""Lengths by which places are looked up; the longest that was written before decides."""
-LIKELY = {(False, n): 0.15 * n for n in range(SHORTEST, LONGEST + 1)} | {
+"""Tokens of the longest match; a longer one does not predict better."""
+KEY_LENGTHS = (4, SHORTEST)
+"""Numbers of tokens by which matches are looked up, the best first."""
+FIRST_HIT_RATES = {(False, n): 0.15 * n for n in range(SHORTEST, LONGEST + 1)} | {
     (True, n): 0.1 * n - 0.1 for n in range(3, 10)
 }
-"""Share of first guesses that come true by match, until it was measured."""
+"""Expected share of first guesses that are correct for each match, until it is measured."""
 MEMORY = 16.0
-"""Weight of what was measured: the last guesses count, not the first of a long reply."""
+"""Weight of the measured rates: about the number of last guesses that count."""
 SHARE = 0.007
-"""Share of a reply's time that guesses may cost."""
-FIRST_STEPS = 1.0
-MOST_STEPS = 30.0
-"""A session's balance at the beginning and at most, in steps of one token."""
+"""Share of a reply's time that wrong guesses may take."""
+FIRST_BALANCE = 1.0
+"""A session's balance at the start, in steps of one token."""
+MAX_BALANCE = 30.0
+"""Largest balance, in steps of one token."""
 
 
 class GuessCosts:
-    """What guesses took in a session, and what they may take from now on.
+    """Time that guesses take in a session.
 
     Attributes:
-        step_s: of one token alone; 0 before the first.
-        of_walk: steps of one token that a walk with so many guesses takes.
-        balance: steps that guesses may cost.
+        step_s: seconds of a step of one token; 0 before the first.
+        run_steps: duration of a run with n guesses, in steps of one token, by n.
+        balance: number of steps that wrong guesses may still take.
     """
 
     def __init__(self) -> None:
         self.step_s = 0.0
-        self.of_walk = {k: 1.0 + 0.5 * k for k in range(1, MOST_GUESSES + 1)}
-        self.balance = FIRST_STEPS
+        self.run_steps = {n: 1.0 + 0.5 * n for n in range(1, MAX_GUESSES + 1)}
+        self.balance = FIRST_BALANCE
 
-    def spent(self, n_guesses: int, seconds: float) -> None:
-        """Note what one walk took."""
+    def record_run(self, n_guesses: int, seconds: float) -> None:
+        """Record the duration of one run."""
         if not n_guesses:
             if not self.step_s:
                 self.step_s = seconds
             else:
                 self.step_s = 0.8 * self.step_s + 0.2 * seconds
-            self.balance = min(MOST_STEPS, self.balance + SHARE)
+            self.balance = min(MAX_BALANCE, self.balance + SHARE)
             return
         steps = seconds / self.step_s
-        self.of_walk[n_guesses] = 0.7 * self.of_walk[n_guesses] + 0.3 * steps
+        self.run_steps[n_guesses] = 0.7 * self.run_steps[n_guesses] + 0.3 * steps
         self.balance -= steps - 1.0
 
-    def gained(self) -> None:
-        """A token came with a walk that was paid for."""
-        self.balance = min(MOST_STEPS, self.balance + 1.0)
+    def record_hit(self) -> None:
+        """Record a correct guess, which saves a step."""
+        self.balance = min(MAX_BALANCE, self.balance + 1.0)
 
 
 class Guessing:
-    """The guesses of one reply.
+    """Guesses of one reply.
 
     Args:
-        tokens: of the conversation so far.
-        costs: the session's.
-        earlier: other conversations.
+        tokens: token ids of the conversation so far.
+        costs: costs of the session.
+        earlier: text of other conversations; None if there is none.
     """
 
     def __init__(
@@ -86,107 +87,125 @@ class Guessing:
         self._tokens = list(tokens)
         self._costs = costs
         self._earlier = earlier
-        self._places: dict[tuple[int, ...], int] = {}
+        self._positions: dict[tuple[int, ...], int] = {}
+        """Position after the last occurrence of some tokens."""
         self._n_indexed = SHORTEST
-        self._proven: list[tuple[int, np.ndarray]] = []
-        self._came_true = {match: MEMORY * share for match, share in LIKELY.items()}
-        self._n_tried = dict.fromkeys(LIKELY, MEMORY)
+        self._computed: list[tuple[int, np.ndarray]] = []
+        """Guesses of the last run that are still possible, with the logits after each."""
+        self._n_hits = {match: MEMORY * rate for match, rate in FIRST_HIT_RATES.items()}
+        self._n_tries = dict.fromkeys(FIRST_HIT_RATES, MEMORY)
         self._match: Match = (False, SHORTEST)
-        self._watch = LoopWatch()
+        self._loop_watch = LoopWatch()
 
-    def computed(self, token: int) -> np.ndarray | None:
-        """Note the chosen token, and return the logits after it if it was guessed and computed
-        already."""
-        self._tokens.append(token)
-        self._watch.note(token)
-        if not self._proven:
-            return None
-        (guess, logits), *rest = self._proven
-        is_true = guess == token
-        self._note(is_true)
-        if is_true:
-            self._proven = rest
-        else:
-            self._proven = []
-        if not is_true:
-            return None
-        self._costs.gained()
-        return logits
-
-    def note(self, tokens: Sequence[int]) -> None:
-        """Note tokens that were computed without a guess."""
+    def append(self, tokens: Sequence[int]) -> None:
+        """Append tokens that are computed without a guess."""
         self._tokens += tokens
         for token in tokens:
-            self._watch.note(token)
-        self._proven = []
+            self._loop_watch.append(token)
+        self._computed = []
 
-    def propose(self, most: int) -> list[int]:
-        """Return up to ``most`` tokens to compute together with the chosen one; none where it would
+    def take_logits(self, token: int) -> np.ndarray | None:
+        """Append the chosen token.
+
+        Returns:
+            Logits after the token if it was guessed and computed already, else None.
+        """
+        self._tokens.append(token)
+        self._loop_watch.append(token)
+        if not self._computed:
+            return None
+        guess, logits = self._computed.pop(0)
+        is_hit = guess == token
+        self._record_try(is_hit)
+        if not is_hit:
+            self._computed = []
+            return None
+        self._costs.record_hit()
+        return logits
+
+    def propose(self, limit: int) -> list[int]:
+        """Return up to ``limit`` tokens to compute together with the chosen one; empty if that does
         not pay.
 
-        None either in a loop, which would end later for the user if more of it came in the same
-        time.
+        It is empty in a loop, too: faster tokens would only show the user more of it.
         """
-        if self._watch.is_likely or not self._costs.step_s:
+        if self._loop_watch.is_likely or not self._costs.step_s:
             return []
-        found = max(
-            self._found(min(most, MOST_GUESSES)), key=lambda one: self._likely(one[0]), default=None
-        )
-        if found is None:
+        candidates = self._matches(min(limit, MAX_GUESSES))
+        best = max(candidates, key=lambda candidate: self._hit_rate(candidate[0]), default=None)
+        if best is None:
             return []
-        self._match, following = found
-        likely = self._likely(self._match)
-        best = 0.0
-        k = 0
-        for n in range(1, len(following) + 1):
-            gain = sum(likely**i for i in range(n + 1)) - self._costs.of_walk[n]
-            if gain > best:
-                best = gain
-                k = n
-        # One that would not pay is tried all the same, or it would never be known that guesses come
-        # true again: but the balance at the beginning is for those that promise more.
-        if k:
-            left, k = (self._costs.balance, k)
+        self._match, guesses = best
+        n = self._best_count(len(guesses))
+        if n:
+            budget = self._costs.balance
         else:
-            left, k = (self._costs.balance - FIRST_STEPS, 1)
-        while k and left < self._costs.of_walk[k] - 1.0:
-            k -= 1
-        return following[:k]
+            # Try one guess although it does not pay, or a better hit rate would never be noticed.
+            # The first balance is for guesses that promise more.
+            n = 1
+            budget = self._costs.balance - FIRST_BALANCE
+        while n and budget < self._costs.run_steps[n] - 1.0:
+            n -= 1
+        return guesses[:n]
 
-    def spent(self, guesses: Sequence[int], logits: Sequence[np.ndarray], seconds: float) -> None:
-        """Note what one walk took: of the chosen token alone, or with guesses, whose logits are
-        kept."""
-        self._costs.spent(len(guesses), seconds)
+    def record_run(
+        self, guesses: Sequence[int], logits: Sequence[np.ndarray], seconds: float
+    ) -> None:
+        """Record a run of the chosen token and guesses.
+
+        Args:
+            logits: logits after each guess.
+        """
+        self._costs.record_run(len(guesses), seconds)
         if guesses:
-            self._proven = list(zip(guesses, logits, strict=True))
+            self._computed = list(zip(guesses, logits, strict=True))
 
-    def _likely(self, match: Match) -> float:
-        return self._came_true[match] / self._n_tried[match]
+    def _best_count(self, limit: int) -> int:
+        """Return the number of guesses that gains most; 0 if none gains."""
+        rate = self._hit_rate(self._match)
+        best_gain = 0.0
+        best_count = 0
+        for n in range(1, limit + 1):
+            n_expected = sum(rate**i for i in range(n + 1))
+            gain = n_expected - self._costs.run_steps[n]
+            if gain > best_gain:
+                best_gain = gain
+                best_count = n
+        return best_count
 
-    def _note(self, is_true: bool) -> None:
-        keep = 1.0 - 1.0 / MEMORY
-        self._came_true[self._match] = keep * self._came_true[self._match] + is_true
-        self._n_tried[self._match] = keep * self._n_tried[self._match] + 1.0
+    def _hit_rate(self, match: Match) -> float:
+        return self._n_hits[match] / self._n_tries[match]
 
-    def _found(self, most: int) -> Iterator[tuple[Match, list[int]]]:
-        """Yield the last match of the end of the tokens here, and the longest in earlier text, with
-        what followed."""
+    def _record_try(self, is_hit: bool) -> None:
+        decay = 1.0 - 1.0 / MEMORY
+        self._n_hits[self._match] = decay * self._n_hits[self._match] + is_hit
+        self._n_tries[self._match] = decay * self._n_tries[self._match] + 1.0
+
+    def _matches(self, limit: int) -> Iterator[tuple[Match, list[int]]]:
+        """Yield the last match in this conversation and the longest in earlier text, each with up
+        to ``limit`` tokens that followed it."""
         tokens = self._tokens
+        self._index_tokens()
         length = 0
-        for end in range(self._n_indexed, len(tokens)):
-            for n in KEYS:
-                self._places[tuple(tokens[max(0, end - n) : end])] = end
-        self._n_indexed = max(SHORTEST, len(tokens))
-        found = (self._places.get(tuple(tokens[-n:])) for n in KEYS)
-        place = next((place for place in found if place is not None), None)
-        if place is not None:
+        positions = (self._positions.get(tuple(tokens[-n:])) for n in KEY_LENGTHS)
+        position = next((position for position in positions if position is not None), None)
+        if position is not None:
             length = SHORTEST
             while (
-                length < min(LONGEST, place) and tokens[place - length - 1] == tokens[-length - 1]
+                length < min(LONGEST, position)
+                and tokens[position - length - 1] == tokens[-length - 1]
             ):
                 length += 1
-            yield (False, length), tokens[place : place + most]
+            yield (False, length), tokens[position : position + limit]
+
         if self._earlier is not None and length < LONGEST:
-            length, following = self._earlier.following(tokens, most)
-            if following:
-                yield (True, length), following
+            length, guesses = self._earlier.following(tokens, limit)
+            if guesses:
+                yield (True, length), guesses
+
+    def _index_tokens(self) -> None:
+        tokens = self._tokens
+        for end in range(self._n_indexed, len(tokens)):
+            for n in KEY_LENGTHS:
+                self._positions[tuple(tokens[max(0, end - n) : end])] = end
+        self._n_indexed = max(SHORTEST, len(tokens))

@@ -1,5 +1,4 @@
-"""Log-probabilities of a token and of the likeliest ones, from a model's logits as they are: before
-any sampling."""
+"""Log-probabilities of a token and of the most likely tokens, before any sampling."""
 
 from __future__ import annotations
 
@@ -11,12 +10,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class TokenLogprobs:
-    """Natural logarithms of probabilities at one place of a text; all of the vocabulary add up to
-    1.
+    """Natural logarithms of probabilities at one position of a text.
 
     Attributes:
-        chosen: of the token that was chosen.
-        top: the likeliest token ids with theirs, the likeliest first; of equals the lower id.
+        chosen: log-probability of the chosen token.
+        top: ids and log-probabilities of the most likely tokens, the most likely first; of equally
+            likely tokens the lower id.
     """
 
     chosen: float
@@ -26,25 +25,24 @@ class TokenLogprobs:
 def token_logprobs(
     logits: np.ndarray[Any, np.dtype[np.float32]], token_id: int, n_top: int
 ) -> TokenLogprobs:
-    """Compute them in float64, so that they are exact to the last bits of the logits.
+    """Compute log-probabilities in float64.
 
     Args:
         logits: (vocab_size,) finite float32.
-        token_id: the token that was chosen.
-        n_top: number of the likeliest tokens, from 0 on.
+        token_id: the chosen token.
+        n_top: number of the most likely tokens, 0 or more.
     """
-    wide = logits.astype(np.float64)
-    wide -= wide.max()
-    wide -= np.log(np.exp(wide).sum())
-    n_top = min(n_top, len(wide))
+    logprobs = logits.astype(np.float64)
+    logprobs -= logprobs.max()
+    logprobs -= np.log(np.exp(logprobs).sum())
+    n_top = min(n_top, len(logprobs))
     if not n_top:
-        return TokenLogprobs(float(wide[token_id]), ())
-    # By the logits themselves: their difference to the largest may round to the same.
+        return TokenLogprobs(float(logprobs[token_id]), ())
+
+    # Sort by the logits: different ones may have the same log-probability after rounding. All
+    # tokens that are as likely as the last one take part, so that the lower ids win.
     least = np.partition(logits, -n_top)[-n_top]
-    candidates = np.flatnonzero(
-        logits >= least
-    )  # all equals of the last, so that which of them stay does not vary
-    likeliest = candidates[np.argsort(-logits[candidates], kind="stable")][:n_top]
-    return TokenLogprobs(
-        float(wide[token_id]), tuple((int(one), float(wide[one])) for one in likeliest)
-    )
+    candidates = np.flatnonzero(logits >= least)
+    top_ids = candidates[np.argsort(-logits[candidates], kind="stable")][:n_top]
+    top = tuple((int(token), float(logprobs[token])) for token in top_ids)
+    return TokenLogprobs(float(logprobs[token_id]), top)

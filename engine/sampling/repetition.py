@@ -1,5 +1,5 @@
-"""What makes repetition less likely: penalties for tokens that came up, and DRY, for going on with
-a repetition."""
+"""Penalties that make repetition less likely: for tokens that occurred, and DRY, for continuing a
+repetition."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,36 +11,40 @@ from engine.kernels.records import PENALISE, REPEATS
 from engine.sampling.settings import Sampling
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
-LOWEST = -1e30
-"""Of a penalised logit: still a number."""
+LOWEST_LOGIT = -1e30
+"""Lowest logit after a penalty; it must stay finite."""
 LARGEST_LOG = 88.0
-"""Logarithm of the largest penalty of DRY, about that of the largest float32."""
+"""Logarithm of the largest DRY penalty, about that of the largest float32."""
 
 
-class Repetition:
-    """One reply's penalties.
+class RepetitionPenalties:
+    """Penalties of one reply.
 
     Args:
-        sampling: the settings.
+        sampling: settings.
         vocab_size: length of the logits.
-        piece: the bytes of a token's text, for DRY's breakers; None where texts are not known.
+        token_bytes: returns the bytes of a token's text, for DRY's breakers; None if texts are not
+            known.
     """
 
     def __init__(
-        self, sampling: Sampling, vocab_size: int, piece: Callable[[int], bytes] | None
+        self, sampling: Sampling, vocab_size: int, token_bytes: Callable[[int], bytes] | None
     ) -> None:
-        s = self._settings = sampling
-        changes = s.repeat_penalty != 1.0 or s.frequency_penalty != 0.0 or s.presence_penalty != 0.0
-        self._penalises = changes and s.repeat_window > 0
+        s = sampling
+        self._settings = s
+        has_penalty = (
+            s.repeat_penalty != 1.0 or s.frequency_penalty != 0.0 or s.presence_penalty != 0.0
+        )
+        self._penalises = has_penalty and s.repeat_window > 0
         self._is_dry = s.dry_multiplier > 0.0 and s.dry_base >= 1.0
         self._counts = np.zeros(vocab_size if self.is_on else 0, np.int32)
         self._tokens = np.empty(0, np.int32)
-        self._n = 0
-        self._broken_at = -1
-        """The last token whose text ends a breaker."""
-        self._piece = piece
-        self._breakers = [one.encode() for one in s.dry_breakers if one]
-        self._reach = max(map(len, self._breakers), default=0)
+        self._n_tokens = 0
+        self._last_breaker = -1
+        """Position of the last token whose text ends a breaker."""
+        self._token_bytes = token_bytes
+        self._breakers = [text.encode() for text in s.dry_breakers if text]
+        self._longest_breaker = max(map(len, self._breakers), default=0)
 
     @property
     def is_on(self) -> bool:
@@ -48,15 +52,15 @@ class Repetition:
         return self._penalises or self._is_dry
 
     def apply(self, logits: Logits, tokens: Sequence[int]) -> None:
-        """Lower the logits of what would repeat.
+        """Lower the logits of tokens that would repeat something.
 
         Args:
             logits: (vocab_size,) float32, changed in place.
             tokens: ids of all tokens so far.
         """
-        self._note(tokens)
+        self._update_tokens(tokens)
         s = self._settings
-        known = self._tokens[: self._n]
+        known = self._tokens[: self._n_tokens]
         if self._penalises:
             recent = known[-s.repeat_window :]
             run(
@@ -74,40 +78,41 @@ class Repetition:
         if self._is_dry:
             self._apply_dry(logits, known)
 
-    def _note(self, tokens: Sequence[int]) -> None:
-        """Take the tokens that are new; all of them where they do not go on from the known ones."""
+    def _update_tokens(self, tokens: Sequence[int]) -> None:
+        """Append the new tokens; start again if they do not continue the known ones."""
         n = len(tokens)
-        if n < self._n or (self._n and tokens[self._n - 1] != self._tokens[self._n - 1]):
-            self._n = 0
-            self._broken_at = -1
+        n_known = self._n_tokens
+        if n < n_known or (n_known and tokens[n_known - 1] != self._tokens[n_known - 1]):
+            n_known = 0
+            self._last_breaker = -1
         if n > len(self._tokens):
             grown = np.empty(max(1024, 2 * n), np.int32)
-            grown[: self._n] = self._tokens[: self._n]
+            grown[:n_known] = self._tokens[:n_known]
             self._tokens = grown
-        self._tokens[self._n : n] = tokens[self._n :]
-        before = self._n
-        self._n = n
-        if self._is_dry and self._breakers and self._piece is not None:
-            ends = (at for at in range(n - 1, before - 1, -1) if self._ends_breaker(at))
-            self._broken_at = next(ends, self._broken_at)
+        self._tokens[n_known:n] = tokens[n_known:]
+        self._n_tokens = n
+
+        if self._is_dry and self._breakers and self._token_bytes is not None:
+            for index in range(n - 1, n_known - 1, -1):
+                if self._ends_breaker(index):
+                    self._last_breaker = index
+                    break
 
     def _apply_dry(self, logits: Logits, known: np.ndarray[Any, np.dtype[np.int32]]) -> None:
-        """Take base^(length - allowed) off each token that would make a repetition longer than
-        allowed.
+        """Take base^(length - allowed length) off the logit of each token that would continue a
+        repetition of that length.
 
-        Source: p-e-w 2024, "DRY"; as llama.cpp has it.
+        Source: p-e-w 2024, "DRY", as llama.cpp implements it.
         """
         s = self._settings
-        if s.dry_window:
-            recent = known[-s.dry_window :]
-        else:
-            recent = known
+        recent = known[-s.dry_window :] if s.dry_window else known
         n = len(recent)
-        limit = min(n, self._n - 1 - self._broken_at)
+        limit = min(n, self._n_tokens - 1 - self._last_breaker)
         if n <= s.dry_allowed_length or limit < s.dry_allowed_length:
             return
+
         lengths = np.empty(n, np.int32)
-        found = np.empty(n, np.int32)
+        repeated_ids = np.empty(n, np.int32)
         words = run(
             "find repeats",
             REPEATS,
@@ -118,40 +123,40 @@ class Repetition:
             lengths=lengths,
             longest=self._counts,
             n_vocab=len(logits),
-            found=found,
+            found=repeated_ids,
         )
-        n_found = int(words[REPEATS.result // 8])
-        ids = found[:n_found]
+        ids = repeated_ids[: int(words[REPEATS.result // 8])]
         exponents = self._counts[ids] - 1 - s.dry_allowed_length
         self._counts[ids] = 0
+
+        max_exponent = n
         if s.dry_base > 1.000001:
-            most = int(LARGEST_LOG / np.log(s.dry_base))
-        else:
-            most = n
+            max_exponent = int(LARGEST_LOG / np.log(s.dry_base))
         penalties = s.dry_multiplier * np.power(
-            s.dry_base, np.minimum(exponents, most), dtype=np.float64
+            s.dry_base, np.minimum(exponents, max_exponent), dtype=np.float64
         )
-        is_breaker = np.fromiter(map(self._is_breaker, ids.tolist()), bool, n_found)
-        logits[ids] = np.maximum(logits[ids] - np.where(is_breaker, 0.0, penalties), LOWEST)
+        is_breaker = np.fromiter(map(self._is_breaker, ids.tolist()), bool, len(ids))
+        logits[ids] = np.maximum(logits[ids] - np.where(is_breaker, 0.0, penalties), LOWEST_LOGIT)
 
     def _is_breaker(self, token: int) -> bool:
-        """Whether a token's text holds a breaker."""
-        if self._piece is None:
+        """Whether a token's text contains a breaker."""
+        if self._token_bytes is None:
             return False
-        text = self._piece(token)
-        return any(one in text for one in self._breakers)
+        text = self._token_bytes(token)
+        return any(breaker in text for breaker in self._breakers)
 
-    def _ends_breaker(self, at: int) -> bool:
-        """Whether a breaker ends in the text of the token there; it may have begun in those
-        before."""
-        assert self._piece is not None
-        own = self._piece(int(self._tokens[at]))
-        text = own
-        earlier = at
-        while earlier and len(text) - len(own) < self._reach - 1:
-            earlier -= 1
-            text = self._piece(int(self._tokens[earlier])) + text
-            if at - earlier >= self._reach:  # tokens without text
+    def _ends_breaker(self, index: int) -> bool:
+        """Whether a breaker ends in the text of a token. It may begin in earlier tokens."""
+        assert self._token_bytes is not None
+        token_text = self._token_bytes(int(self._tokens[index]))
+        text = token_text
+        first = index
+        while first and len(text) - len(token_text) < self._longest_breaker - 1:
+            first -= 1
+            text = self._token_bytes(int(self._tokens[first])) + text
+            if index - first >= self._longest_breaker:  # tokens without text
                 break
-        n_before = len(text) - len(own)
-        return any(one in text[max(0, n_before + 1 - len(one)) :] for one in self._breakers)
+        n_before = len(text) - len(token_text)
+        return any(
+            breaker in text[max(0, n_before + 1 - len(breaker)) :] for breaker in self._breakers
+        )

@@ -1,4 +1,4 @@
-"""Chooses the next token from the logits: the chain that applies the settings."""
+"""Sampler of one reply: chooses the next token from the logits."""
 
 from __future__ import annotations
 
@@ -11,46 +11,44 @@ import numpy as np
 from engine.errors import BrokenModelError
 from engine.kernels.entries import run
 from engine.kernels.records import DRAW, LOGITS
-from engine.sampling.repetition import Repetition
+from engine.sampling.repetition import RepetitionPenalties
 from engine.sampling.settings import FORBIDDEN, Sampling
 
 
 class Sampler:
-    """One reply's chain: holds the random state and the scratch arrays.
+    """Applies the settings of a reply; holds the random state and scratch arrays.
 
     Args:
-        sampling: the settings.
+        sampling: settings.
         vocab_size: length of the logits.
-        ends: ids of the tokens that end a reply, for ``ignore_eos``.
-        piece: the bytes of a token's text, for ``dry_breakers``.
+        end_ids: ids of the tokens that end a reply, for ``ignore_eos``.
+        token_bytes: returns the bytes of a token's text, for ``dry_breakers``.
     """
 
     def __init__(
         self,
         sampling: Sampling,
         vocab_size: int,
-        ends: Collection[int] = (),
-        piece: Callable[[int], bytes] | None = None,
+        end_ids: Collection[int] = (),
+        token_bytes: Callable[[int], bytes] | None = None,
     ) -> None:
-        s = self._settings = sampling
+        s = sampling
+        self._settings = s
         if s.seed is None:
             seed = secrets.randbits(64)
         else:
             seed = s.seed & (2**64 - 1)
         self._state = np.array([seed], np.uint64)
-        self._repetition = Repetition(s, vocab_size, piece)
-        biases = [*s.logit_bias, *((token, FORBIDDEN) for token in ends if s.ignore_eos)]
-        known = [(token, bias) for token, bias in biases if token < vocab_size]
-        self._biased = np.array([token for token, _ in known], np.int64)
-        self._biases = np.array([bias for _, bias in known], np.float32)
+        self._repetition = RepetitionPenalties(s, vocab_size, token_bytes)
+        biases = [*s.logit_bias, *((token, FORBIDDEN) for token in end_ids if s.ignore_eos)]
+        biases = [(token, bias) for token, bias in biases if token < vocab_size]
+        self._biased_ids = np.array([token for token, _ in biases], np.int64)
+        self._biases = np.array([bias for _, bias in biases], np.float32)
         self._is_greedy = s.temperature == 0.0 and s.typical_p >= 1.0 and s.xtc_probability == 0.0
         self._top_k = min(s.top_k or vocab_size, vocab_size)
-        if self._is_greedy:
-            room = 0
-        else:
-            room = vocab_size + 8
-        self._floats = np.empty((3, room), np.float32)
-        self._ints = np.empty((2, room), np.int32)
+        n_scratch = 0 if self._is_greedy else vocab_size + 8
+        self._floats = np.empty((3, n_scratch), np.float32)
+        self._ints = np.empty((2, n_scratch), np.int32)
         self._logits = np.empty(vocab_size, np.float32)
         self._mass = np.empty(256)
 
@@ -58,7 +56,7 @@ class Sampler:
         """Choose a token id.
 
         Args:
-            logits: (vocab_size,) float32, not changed.
+            logits: (vocab_size,) float32; it does not change.
             tokens: ids of all tokens so far, for the penalties.
 
         Returns:
@@ -68,16 +66,17 @@ class Sampler:
             BrokenModelError: a logit is NaN or infinite.
         """
         s = self._settings
-        if len(self._biased) or (self._repetition.is_on and len(tokens)):
+        if len(self._biased_ids) or (self._repetition.is_on and len(tokens)):
             np.copyto(self._logits, logits)
             logits = self._logits
-            np.add.at(logits, self._biased, self._biases)
+            np.add.at(logits, self._biased_ids, self._biases)
             if self._repetition.is_on:
                 self._repetition.apply(logits, tokens)
         if self._is_greedy:
-            found = run("largest logit", LOGITS, logits=logits, n=len(logits))[LOGITS.result // 8]
+            words = run("largest logit", LOGITS, logits=logits, n=len(logits))
+            token = int(words[LOGITS.result // 8])
         else:
-            found = run(
+            words = run(
                 "draw",
                 DRAW,
                 logits=logits,
@@ -94,8 +93,8 @@ class Sampler:
                 floats=self._floats,
                 ints=self._ints,
                 mass=self._mass,
-            )[DRAW.result // 8]
-        token = int(found)
+            )
+            token = int(words[DRAW.result // 8])
         if token < 0:
             raise BrokenModelError(
                 "the model computed NaN or infinity: its weights are damaged (verify the file)"

@@ -1,4 +1,4 @@
-"""How tokens are chosen: the settings of the sampling chain."""
+"""Settings of the sampler."""
 
 from __future__ import annotations
 
@@ -7,48 +7,47 @@ from dataclasses import dataclass
 from engine.errors import EngineError
 
 FORBIDDEN = -1e9
-"""Added to the logit of a token that must not come: it has no chance next to one that may, and one
-next to those that a form excludes."""
+"""Bias for the logit of a forbidden token. The token is never chosen unless a form excludes all
+others."""
 DRY_BREAKERS = ("\n", ":", '"', "*")
-"""Texts at which llama.cpp and others let DRY begin again."""
+"""Default texts that no repetition reaches across, as in llama.cpp."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Settings of the sampling chain.
+    """Settings of the sampler.
 
-    Its order is llama.cpp's: logit bias, penalties, DRY, top-n-sigma, top-k, typical, top-p, min-p,
-    XTC, temperature, draw. Each works on what the one before left.
+    The steps have llama.cpp's order: logit bias, penalties, DRY, top-n-sigma, top-k, typical,
+    top-p, min-p, XTC, temperature, draw.
 
     Attributes:
-        temperature: 0 to 100; 0 takes the likeliest token.
-        top_k: number of candidates kept, 0 to 2^31; 0 keeps all.
-        top_p: share of the probability kept, 0 to 1; 1 keeps all. Holtzman et al. 2019,
-            arXiv:1904.09751.
-        min_p: least probability as a share of the likeliest token's, 0 to 1. Nguyen et al. 2024,
-            arXiv:2407.01082.
-        typical_p: share of the probability kept, of tokens whose information is nearest to the
-            expected, 0 to 1; 1 keeps all. Meister et al. 2022, arXiv:2202.00666.
-        top_n_sigma: standard deviations of the logits below the largest that are kept, 0 to 100; 0
-            keeps all. Tang et al. 2024, arXiv:2411.07641.
-        xtc_probability: how often the likeliest tokens are dropped, 0 to 1; 0 is never.
-        xtc_threshold: from which probability on they are, but for the least likely of them; above
-            0.5 is never.
-        repeat_penalty: 0.01 to 100; 1 turns it off. Keskar et al. 2019, arXiv:1909.05858, section
-            4.1.
-        presence_penalty: taken off the logit of tokens that came up, -100 to 100.
-        frequency_penalty: taken off for each time that they did, -100 to 100.
-        repeat_window: number of last tokens that these three apply to, 0 to 2^31.
-        dry_multiplier: strength of DRY, a penalty for going on with a repetition, 0 to 100; 0 turns
-            it off.
-        dry_base: grows with each token of the repetition, 1 to 100.
-        dry_allowed_length: tokens that may be repeated freely, 0 to 2^31.
-        dry_window: number of last tokens that DRY looks through, 0 to 2^31; 0 is all.
+        temperature: 0 to 100; 0 takes the most likely token.
+        top_k: number of candidates, 0 to 2^31; 0 for all.
+        top_p: share of the probability that the candidates have, 0 to 1; 1 for all. Holtzman et al.
+            2019, arXiv:1904.09751.
+        min_p: least probability of a candidate as a share of the most likely token's, 0 to 1.
+            Nguyen et al. 2024, arXiv:2407.01082.
+        typical_p: share of the probability that the candidates have, those first whose information
+            is nearest to the expected, 0 to 1; 1 for all. Meister et al. 2022, arXiv:2202.00666.
+        top_n_sigma: distance of a candidate's logit from the largest in standard deviations, 0 to
+            100; 0 for all. Tang et al. 2024, arXiv:2411.07641.
+        xtc_probability: probability of dropping the most likely tokens, 0 to 1; 0 for never.
+        xtc_threshold: probability above which XTC drops all tokens but the least likely; above 0.5
+            it never does.
+        repeat_penalty: factor on the logits of tokens that occurred, 0.01 to 100; 1 for off. Keskar
+            et al. 2019, arXiv:1909.05858, section 4.1.
+        presence_penalty: amount off the logit of each token that occurred, -100 to 100.
+        frequency_penalty: amount off the logit for each occurrence, -100 to 100.
+        repeat_window: number of last tokens that these three penalties count, 0 to 2^31.
+        dry_multiplier: strength of DRY, a penalty for continuing a repetition, 0 to 100; 0 for off.
+        dry_base: growth of the penalty with each token of the repetition, 1 to 100.
+        dry_allowed_length: number of tokens that may be repeated freely, 0 to 2^31.
+        dry_window: number of last tokens that DRY searches, 0 to 2^31; 0 for all.
         dry_breakers: texts that no repetition reaches across.
-        logit_bias: token ids and what is added to their logits, -1e9 to 1e9; ids that the model
-            lacks do nothing.
-        ignore_eos: never end by itself.
-        seed: the same seed gives the same text; None draws a random one.
+        logit_bias: pairs of a token id and a bias, -1e9 to 1e9. Ids that the model lacks are
+            ignored.
+        ignore_eos: whether end tokens are never chosen.
+        seed: the same seed gives the same text; None for a random one.
 
     Raises:
         EngineError: a value is out of range.
@@ -76,7 +75,7 @@ class Sampling:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        allowed = {
+        limits = {
             "temperature": (0.0, 100.0),
             "top_k": (0, 1 << 31),
             "top_p": (0.0, 1.0),
@@ -94,10 +93,10 @@ class Sampling:
             "dry_allowed_length": (0, 1 << 31),
             "dry_window": (0, 1 << 31),
         }
-        for name, (least, most) in allowed.items():
+        for name, (low, high) in limits.items():
             value = getattr(self, name)
-            if not least <= value <= most:
-                raise EngineError(f"{name} is {value}: must be {least} to {most}")
+            if not low <= value <= high:
+                raise EngineError(f"{name} is {value}: must be {low} to {high}")
         for token, bias in self.logit_bias:
             if not (token >= 0 and abs(bias) <= -FORBIDDEN):
                 raise EngineError(
@@ -107,5 +106,5 @@ class Sampling:
 
     @classmethod
     def greedy(cls) -> Sampling:
-        """Return settings that always take the likeliest token."""
+        """Return settings that always take the most likely token."""
         return cls(temperature=0.0)

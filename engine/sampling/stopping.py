@@ -1,5 +1,4 @@
-"""Stop strings in streamed text: text that may be the start of one is held back until that is
-decided."""
+"""Stop strings in streamed text. Text that may be the start of one waits until that is decided."""
 
 from collections.abc import Sequence
 
@@ -8,55 +7,59 @@ class StopStrings:
     """Watches a stream for any of several strings.
 
     Args:
-        strings: empty ones are ignored.
+        strings: stop strings; empty ones are ignored.
 
     Attributes:
-        hit: whether one was found; nothing follows then.
+        hit: whether a stop string came; nothing follows it.
     """
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._strings = [text for text in strings if text]
-        self._held = ""
-        self._n_known = 0
+        self._waiting = ""
+        self._n_earlier = 0
+        """Number of leading characters of ``_waiting`` that were passed to ``set_earlier_text``."""
         self.hit = False
 
     def push(self, text: str) -> str:
-        """Take the next piece; returns the text that certainly precedes any stop string."""
+        """Append text to the stream; returns the text that certainly precedes any stop string."""
         if not self._strings:
             return text
-        self._held += text
-        found = [at for stop in self._strings if (at := self._held.find(stop)) >= 0]
-        if found:
+        self._waiting += text
+        positions = [
+            position for stop in self._strings if (position := self._waiting.find(stop)) >= 0
+        ]
+        if positions:
             self.hit = True
-            certain = self._held[: min(found)]
-            self._held = ""
-            return self._unknown(certain)
-        keep = max(_overlap(self._held, stop) for stop in self._strings)
-        certain = self._held[: len(self._held) - keep]
-        self._held = self._held[len(self._held) - keep :]
-        return self._unknown(certain)
+            certain = self._waiting[: min(positions)]
+            self._waiting = ""
+            return self._without_earlier(certain)
+        n_waiting = max(_overlap(self._waiting, stop) for stop in self._strings)
+        n_certain = len(self._waiting) - n_waiting
+        certain = self._waiting[:n_certain]
+        self._waiting = self._waiting[n_certain:]
+        return self._without_earlier(certain)
 
-    def know(self, text: str) -> None:
-        """Set the text before the stream: stop strings inside it are ignored, one begun at its end
-        is completed."""
-        self._n_known = max((_overlap(text, stop) for stop in self._strings), default=0)
-        self._held = text[len(text) - self._n_known :]
+    def set_earlier_text(self, text: str) -> None:
+        """Set the text before the stream. Stop strings inside it are ignored; one that begins at
+        its end can be completed by the stream."""
+        self._n_earlier = max((_overlap(text, stop) for stop in self._strings), default=0)
+        self._waiting = text[len(text) - self._n_earlier :]
 
     def flush(self) -> str:
-        """End the stream; returns the text that was held back."""
-        held = self._held
-        self._held = ""
-        return self._unknown(held)
+        """End the stream; returns the text that still waits."""
+        waiting = self._waiting
+        self._waiting = ""
+        return self._without_earlier(waiting)
 
-    def _unknown(self, text: str) -> str:
-        """Return the text without its leading characters that were passed to ``know``."""
-        n_known = min(self._n_known, len(text))
-        self._n_known -= n_known
-        return text[n_known:]
+    def _without_earlier(self, text: str) -> str:
+        """Remove the leading characters that were passed to ``set_earlier_text``."""
+        n_earlier = min(self._n_earlier, len(text))
+        self._n_earlier -= n_earlier
+        return text[n_earlier:]
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of text that is a beginning of stop."""
+    """Return the length of the longest end of ``text`` that is a beginning of ``stop``."""
     for n in range(min(len(text), len(stop) - 1), 0, -1):
         if text.endswith(stop[:n]):
             return n

@@ -26,7 +26,7 @@ from engine.plan.lookahead import CHOICES, usual
 from engine.plan.lookahead import Lookahead as Lookahead
 from engine.plan.plan import Plan
 from engine.session import Session
-from engine.weights.weights import Tensor
+from engine.weights.weights import FACTORS, Tensor
 
 SAMPLE_BYTES = 64 << 20
 """Weights of one type that a walk reads, about, where twice the last level of the cache is not
@@ -73,8 +73,8 @@ def try_lookahead(
     found: dict[str, Lookahead] = {}
     try:
         for threads in sorted({model.threads, 1}, reverse=True):
-            reading = session.reading(threads)
-            samples = _samples(session.matrices(), 0 if reading.is_cached else LEAST_SAMPLE_BYTES)
+            reading = session.pipeline.reading(threads)
+            samples = _samples(_matrices(session), 0 if reading.is_cached else LEAST_SAMPLE_BYTES)
             if not again and all(reading.key(quant) in lookahead.remembered() for quant in samples):
                 continue
             trial = _Trial(model.crew, samples, threads, is_unwanted)
@@ -86,8 +86,14 @@ def try_lookahead(
                 found[reading.key(quant)] = one
                 lookahead.remember(reading.key(quant), one)
     finally:
-        session.look_ahead()
+        session.pipeline.look_ahead()
     return found
+
+
+def _matrices(session: Session) -> list[Tensor]:
+    """Return the matrices that a decode step reads, without those of adapters."""
+    matrices = session.pipeline.plans["decode"].matrices()
+    return [tensor for tensor in matrices if not tensor.name.endswith(FACTORS)]
 
 
 def _samples(matrices: Sequence[Tensor], least_bytes: int) -> dict[str, list[Tensor]]:

@@ -14,12 +14,14 @@ from collections.abc import Callable, Sequence
 from engine.cache.kv_cache import memory_needs
 from engine.cache.kv_types import KV_TYPES
 from engine.errors import MemoryPlanError
+from engine.forward_pass import SMALL_BATCH_LIMIT
 from engine.machine import host
 from engine.machine.memory import gives_huge_pages, shown_bytes
 from engine.model import Model
 from engine.pipeline import BLOCK_BYTES
 from engine.plan.compilation import Progress
-from engine.session import SMALL_BATCH_LIMIT, Session
+from engine.session import Session
+from engine.tuning.fill_cache import fill_cache
 from engine.tuning.report import DECODE, KV, PREFILL, WEIGHTS, Tell
 from engine.weights.modes import HUGE, MMAP, RESERVE_BYTES, WEIGHT_MODES
 
@@ -373,7 +375,7 @@ class KVTrials:
             session.prefill(
                 [self._ids[i % len(self._ids)] for i in range(COMPUTED_TOKENS)], filling
             )
-            session.stretch(self.n_context)
+            fill_cache(session, self.n_context)
             self._samples[name] = SessionTrials(self._model, session, self._clock)
             self._samples[name].prepare()
         for samples in self._samples.values():

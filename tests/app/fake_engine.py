@@ -591,6 +591,40 @@ class FakeModel:
         self.is_closed = True
 
 
+class FakeProfiler:
+    """Stands in for ``engine.profiler.Profiler``: one phase that took a second and read a
+    gigabyte."""
+
+    def __init__(self) -> None:
+        self.is_running = False
+
+    def start(self) -> None:
+        """Start the profile."""
+        self.is_running = True
+
+    def read(self) -> dict[str, list[Any]]:
+        """Return the phase for every plan."""
+        phase = SimpleNamespace(
+            phase="feed-forward", seconds=1.0, weight_bytes=10**9, gbps=1.0, share=1.0, n_runs=10
+        )
+        return {
+            name: [phase]
+            for name in ("decode", "small batch", "small batch last", "block", "block last")
+        }
+
+    def stop(self) -> dict[str, list[Any]]:
+        """Stop the profile; returns the same as ``read``."""
+        self.is_running = False
+        return self.read()
+
+
+class FakeMemory:
+    """Stands in for the layers' memory."""
+
+    def repeat(self, n: int, upto: int) -> None:
+        """Do nothing: there are no keys and values."""
+
+
 class FakeSession:
     """Stands in for ``engine.Session``: the cache is a list of token ids, the reply comes from the
     script."""
@@ -609,28 +643,11 @@ class FakeSession:
         self.n_guessed = 0
         self.fed_counts: list[int] = []
         self.samplings: list[Any] = []
-        self.is_closed = self.is_profiling = False
+        self.is_closed = False
+        self.profiler = FakeProfiler()
+        self.memory = FakeMemory()
         self._cancelled = threading.Event()
         self._reply: list[str] = []
-
-    def start_profile(self) -> None:
-        """Every walk is timed from now on, all of it in one phase."""
-        self.is_profiling = True
-
-    def read_profile(self) -> dict[str, list[Any]]:
-        """One phase that took a second and read a gigabyte."""
-        phase = SimpleNamespace(
-            phase="feed-forward", seconds=1.0, weight_bytes=10**9, gbps=1.0, share=1.0, n_runs=10
-        )
-        return {
-            name: [phase]
-            for name in ("decode", "small batch", "small batch last", "block", "block last")
-        }
-
-    def end_profile(self) -> dict[str, list[Any]]:
-        """The same, for the last time."""
-        self.is_profiling = False
-        return self.read_profile()
 
     def kv_resident_bytes(self) -> int:
         """As much as the tokens fill."""
@@ -792,9 +809,9 @@ class FakeSession:
         finally:
             self.truncate(length)
 
-    def stretch(self, n: int) -> None:
-        """Fill up to n tokens by repeating the present ones."""
-        self.tokens += [self.tokens[i % self.length] for i in range(self.length, n)]
+    def adopt(self, ids: Sequence[int]) -> None:
+        """Append tokens without computing them."""
+        self.tokens += ids
 
     def truncate(self, n: int) -> None:
         """Forget what comes after the first n tokens."""

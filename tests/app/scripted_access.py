@@ -21,6 +21,10 @@ def use_script(monkeypatch: Patch, script: Script) -> Script:
     def make_sampling(settings: Any, model: Any, mode: Any) -> Any:
         return SimpleNamespace(settings=settings.sampling)
 
+    def replay(session: Any, ids: Any, guess: bool) -> int:
+        return int(session.replay(ids, guess))
+
+    monkeypatch.setattr(engine_access, "replay", replay)
     monkeypatch.setattr(engine_access, "open_model", script.open_model)
     monkeypatch.setattr(samplers, "make_sampling", make_sampling)
     monkeypatch.setattr(samplers, "greedy_sampling", lambda: SimpleNamespace(is_greedy=True))

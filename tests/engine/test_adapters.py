@@ -126,7 +126,7 @@ def test_adapters_add_up_in_every_mode_of_the_weights(tmp_path: Path) -> None:
     model = Model.open(path, threads=2)
     session = model.session(n_ctx=64, kv="f32")
     before = session.matrices()
-    session.start_profile()
+    session.profiler.start()
     model.use_adapters(chosen)
     assert session.matrices() == before
     whole = merged(merged(tiny, first), second, -0.5)
@@ -134,7 +134,7 @@ def test_adapters_add_up_in_every_mode_of_the_weights(tmp_path: Path) -> None:
     wanted = logits_of(other.session(n_ctx=64, kv="f32"))
     found = logits_of(session)
     assert nmse(found, wanted) < 1e-9
-    assert sum(phase.seconds for phase in session.end_profile()["decode"]) > 0
+    assert sum(phase.seconds for phase in session.profiler.stop()["decode"]) > 0
     model.use_weights("huge")
     assert logits_of(session).tobytes() == found.tobytes()
     model.use_adapters(chosen[:1])

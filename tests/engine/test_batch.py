@@ -167,9 +167,9 @@ def test_a_cancelled_prompt_leaves_the_line_free(model: Model) -> None:
     first, second = peers(model, 2)
     batch = batch_of([first])
     with ThreadPoolExecutor(1) as pool:
-        with batch.turn(first.pipeline):
+        with batch.use_threads(first.pipeline):
             waiting = pool.submit(second.prefill, LONG)
-            while not batch.others_wait(first.pipeline):
+            while not batch.has_waiting_peers(first.pipeline):
                 time.sleep(0.001)
             second.cancel()
         with pytest.raises(Cancelled):
@@ -197,7 +197,7 @@ def test_a_broken_walk_ends_every_reply_that_was_in_it(
     for session in sessions:
         session.prefill(PROMPTS[0])
         session.feed([7])  # a step alone, by which others are waited for
-    monkeypatch.setattr(Pipeline, "decode_together", broken)
+    monkeypatch.setattr(Pipeline, "decode_batch", broken)
     with ThreadPoolExecutor(2) as pool, ExitStack() as both:
         for session in sessions:
             both.enter_context(batch_of(sessions).writing(session.pipeline))

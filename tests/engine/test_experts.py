@@ -310,6 +310,6 @@ def test_a_model_larger_than_memory_is_not_read_whole(
     assert feed(path, [12, 1, 3]).tobytes() == wanted.tobytes()
     model = Model.open(path)
     session = model.session(n_ctx=16)
-    rows = [one.kernel for one in session._pipeline.plans["decode"].operations]
+    rows = [one.kernel for one in session.pipeline.plans["decode"].operations]
     assert rows.count("ask for experts") == model.config.n_layers
     model.close()

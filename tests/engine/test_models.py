@@ -10,6 +10,7 @@ import pytest
 
 from engine import Model, Sampling
 from engine.errors import EngineError
+from engine.measure.perplexity import score
 from engine.models import ARCHITECTURES
 from engine.pipeline import HEAD_TOKENS
 from engine.saved_state import StateWriter, restore_state
@@ -196,7 +197,7 @@ def test_scores_are_the_logits_of_each_position(architecture: str, tmp_path: Pat
     wanted = session.feed(ids, every=True)
     for first in (0, 50):
         session.truncate(0)
-        scored = [rows.copy() for rows in session.score(ids, first)]
+        scored = [rows.copy() for rows in score(session, ids, first)]
         assert max(map(len, scored)) <= HEAD_TOKENS
         assert nmse(np.vstack(scored), wanted[first:]) < 1e-9
         assert session.tokens == ids

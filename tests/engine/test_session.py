@@ -531,7 +531,7 @@ def test_proposed_tokens_are_verified_in_one_walk_to_the_bit(
     assert together.feed([11]).tobytes() == alone.feed([11]).tobytes()
     head = "token_embd.weight" if tied else "output.weight"
     read = [
-        row for row in together._pipeline.plans["verify"].describe() if row.get("weights") == head
+        row for row in together.pipeline.plans["verify"].describe() if row.get("weights") == head
     ]
     assert [row["op"].split()[0] for row in read if row["op"] != f"embed {row['type']}"] == [
         "small_batch"

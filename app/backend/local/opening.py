@@ -90,6 +90,13 @@ def open_model(settings: Settings, path: Path | str, progress: Report | None = N
     return model
 
 
+def replay(session: Session, ids: Sequence[int], guess: bool) -> int:
+    """Feed tokens as a reply feeds them; returns the number of tokens that were guessed."""
+    from engine.measure.replay import replay
+
+    return replay(session, ids, guess)
+
+
 def use_adapters(model: Model, adapters: Sequence[str]) -> None:
     """Let adapters change a model, in place of those before.
 

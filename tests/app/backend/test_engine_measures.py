@@ -111,7 +111,7 @@ def test_every_reply_is_profiled_and_the_profile_ends_with_it(engine):
         (phase.name, phase.ms_per_token)
         for phase in engine.engine_thread.state.figures.decode_phases
     ] == [("feed-forward", 100.0)]
-    assert not engine.session.is_profiling
+    assert not engine.session.profiler.is_running
 
 
 def test_a_running_reply_is_profiled_only_while_watched(engine, script):

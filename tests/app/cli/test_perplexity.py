@@ -19,6 +19,7 @@ from app.cli.perplexity import PerplexityOptions, perplexity
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
+from engine.measure import perplexity as measure
 from engine.session import Session
 from tests.engine import tiny_gguf
 
@@ -100,21 +101,21 @@ def test_ctrl_c_prints_what_is_known(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It comes while the second chunk is read, and ends that."""
-    score = Session.score
+    score = measure.score
     cancel = Session.cancel
     made = []
     cancelled = threading.Event()
 
-    def interrupted(self: Session, ids: Any, first: int = 0) -> Any:
-        made.append(self)
-        for rows in score(self, ids, first):
+    def interrupted(session: Session, ids: Any, first: int = 0) -> Any:
+        made.append(session)
+        for rows in score(session, ids, first):
             if len(made) == 2 and not cancelled.is_set():
                 # Python hands it to the main thread, which waits
                 os.kill(os.getpid(), signal.SIGINT)
                 assert cancelled.wait(60)
             yield rows
 
-    monkeypatch.setattr(Session, "score", interrupted)
+    monkeypatch.setattr(measure, "score", interrupted)
     monkeypatch.setattr(Session, "cancel", lambda self: (cancel(self), cancelled.set()))
     assert run(place) == exit_codes.INTERRUPTED
     assert re.match(r"stopped after 2 of \d chunks: perplexity ", capsys.readouterr().out)

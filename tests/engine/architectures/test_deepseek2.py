@@ -188,9 +188,7 @@ def test_keys_move_with_dropped_tokens_and_come_back_from_a_file(tmp_path: Path)
     moved.feed(ids)
     moved.shift(8, 16)
     fresh.feed(ids[:8] + ids[24:])
-    found, wanted = (
-        one._pipeline._cache.layers[0].keys.read_tiles(0, 44) for one in (moved, fresh)
-    )
+    found, wanted = (one.pipeline._cache.layers[0].keys.read_tiles(0, 44) for one in (moved, fresh))
     # of the first layer, keys depend on token and position alone
     assert np.abs(found - wanted).max() < 1e-5
     saving = StateWriter(fresh, tmp_path / "kv.state")

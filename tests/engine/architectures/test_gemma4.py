@@ -287,7 +287,7 @@ def test_all_three_projections_in_one_tensor_change_no_bit(tmp_path: Path) -> No
 
 def _rows(model: Model, plan: str) -> dict[int, int]:
     """Number of matrix products of each layer."""
-    rows = model.session(n_ctx=64)._pipeline.plans[plan].describe()
+    rows = model.session(n_ctx=64).pipeline.plans[plan].describe()
     names = [row["weights"] for row in rows if row["op"].startswith(("matvec", "matmul"))]
     layers = [int(name.split(".")[1]) for name in names if name.startswith("blk.")]
     return {layer: layers.count(layer) for layer in set(layers)}
@@ -314,7 +314,7 @@ def test_prompts_end_with_the_bits_of_all_layers_for_all_tokens(quant: str, tmp_
     ids = np.random.default_rng(2).integers(3, 250, 150).tolist()
     model = opened(tmp_path, quant=quant, context_length=256)
     whole, prompt = (model.session(n_ctx=192) for _ in range(2))
-    prompt._pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
+    prompt.pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
     assert prompt.feed(ids).tobytes() == whole.feed(ids, every=True)[-1].tobytes()
     assert prompt.feed([7]).tobytes() == whole.feed([7]).tobytes()
     assert prompt.feed([8, 9, 10]).tobytes() == whole.feed([8, 9, 10], every=True)[-1].tobytes()
@@ -328,12 +328,10 @@ def test_a_cache_that_layers_share_is_shifted_once(tmp_path: Path) -> None:
     moved.feed(ids)
     moved.shift(8, 16)
     fresh.feed(ids[:8] + ids[24:])
-    found, wanted = (
-        one._pipeline._cache.layers[0].keys.read_tiles(0, 44) for one in (moved, fresh)
-    )
+    found, wanted = (one.pipeline._cache.layers[0].keys.read_tiles(0, 44) for one in (moved, fresh))
     # of the first layer, keys depend on token and position alone
     assert np.abs(found - wanted).max() < 1e-5
-    assert moved._pipeline._cache.layers[2] is moved._pipeline._cache.layers[0]
+    assert moved.pipeline._cache.layers[2] is moved.pipeline._cache.layers[0]
     model.close()
 
 

@@ -14,6 +14,7 @@ from engine.cache.kv_types import KV_TYPES
 from engine.cache.layer_memory import MemoryNeeds
 from engine.errors import Cancelled
 from engine.saved_state import StateWriter, restore_state
+from engine.tuning.fill_cache import fill_cache
 from tests.engine import tiny_gguf
 from tests.engine.architectures.rows import VARIANTS
 
@@ -79,7 +80,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
 
 def with_checkpoints(model: Model) -> tuple[Session, Checkpoints]:
     session = model.session(n_ctx=256)
-    memory = session._pipeline.memory = Checkpoints(session._pipeline.memory)  # type: ignore[assignment]
+    memory = session.pipeline.memory = Checkpoints(session.pipeline.memory)  # type: ignore[assignment]
     return session, memory
 
 
@@ -134,7 +135,7 @@ def test_a_walk_that_was_given_up_is_gone_back_on(model: Model) -> None:
     def cancel(done: int, total: int) -> None:
         session.cancel()
 
-    session._pipeline.block_size_at = lambda pos: 16  # type: ignore[method-assign]
+    session.pipeline.block_size_at = lambda pos: 16  # type: ignore[method-assign]
     with pytest.raises(Cancelled):
         session.feed(IDS[40:120], on_progress=cancel)
     assert memory.asked == [session.length]
@@ -158,7 +159,7 @@ def test_layers_that_are_not_alike_are_kept_shifted_and_saved(tmp_path: Path, kv
     assert back.feed([5]).tobytes() == session.feed([5]).tobytes()
     with fresh.restoring():
         fresh.feed(IDS[:16])
-        fresh.stretch(96)
+        fill_cache(fresh, 96)
     assert session.kv_bytes == memory_needs(model.config, KV_TYPES[kv]).bytes_for(128)
     model.close()
 

@@ -18,6 +18,7 @@ from engine.cache.kv_types import KV_TYPES
 from engine.cache.layer_memory import MemoryNeeds
 from engine.cache.ring import RING_BLOCK, RingReach, ring_slots
 from engine.saved_state import StateWriter, restore_state
+from engine.tuning.fill_cache import fill_cache
 from tests.engine import tiny_gguf
 from tests.engine.architectures.rows import WINDOW
 
@@ -134,7 +135,7 @@ def test_what_is_only_tried_is_forgotten_however_long_it_was(model: Model) -> No
             ring.feed(IDS[700 : 700 + tried])
         with ring.restoring():
             ring.truncate(592)
-            ring.stretch(1600)
+            fill_cache(ring, 1600)
             ring.feed([4])
         assert ring.truncate(592) == all_kept.truncate(592) == 592
         assert ring.tokens == IDS[:592]

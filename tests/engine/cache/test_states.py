@@ -26,8 +26,10 @@ from engine.cache.states import MOST_CHECKPOINTS, RecurrentStates
 from engine.config import Dense, Layer, ModelConfig, ShortConvolution
 from engine.errors import Cancelled
 from engine.machine import host
+from engine.measure.replay import replay
 from engine.saved_state import StateWriter, restorable, restore_state, stored_in, writer
 from engine.saved_state.segments import SEGMENT_POSITIONS
+from engine.tuning.fill_cache import fill_cache
 from engine.weights.modes import RESERVE_BYTES
 from tests.engine import tiny_gguf
 
@@ -102,7 +104,7 @@ def test_messages_close_to_each_other_share_a_place(model: Model) -> None:
 def test_a_long_prompt_is_kept_now_and_then(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "SPACING", 128)
     session = session_of(model)
-    session._pipeline.block_size_at = lambda pos: 50  # type: ignore[method-assign]
+    session.pipeline.block_size_at = lambda pos: 50  # type: ignore[method-assign]
     session.prefill(IDS)
     assert [session.memory.kept_before(n) for n in (149, 150, 299, 300, 600)] == [
         0,
@@ -143,17 +145,17 @@ def test_the_last_token_of_a_prompt_has_the_logits_of_all_layers(
 def test_a_stopped_walk_costs_nothing(model: Model) -> None:
     session = session_of(model)
     session.feed(IDS[:100])
-    columns = session._pipeline.block_size_at
-    session._pipeline.block_size_at = lambda pos: 16  # type: ignore[method-assign]
+    columns = session.pipeline.block_size_at
+    session.pipeline.block_size_at = lambda pos: 16  # type: ignore[method-assign]
     with pytest.raises(Cancelled):
         session.feed(
             IDS[100:300], on_progress=lambda done, total: session.cancel() if done > 60 else None
         )
-    session._pipeline.block_size_at = columns  # type: ignore[method-assign]
+    session.pipeline.block_size_at = columns  # type: ignore[method-assign]
     assert session.length == 164
     model.crew.cancel()
     # some layers have written, others not
-    assert not session._pipeline.store(IDS[:4], 164, 2, is_small_batch=True)
+    assert not session.pipeline.store(IDS[:4], 164, 2, is_small_batch=True)
     model.crew.clear_cancel()
     assert session.truncate(164) == 164
     assert next_logits(session) == fresh_logits(model, IDS[:164])
@@ -190,7 +192,7 @@ def test_nothing_is_guessed_where_a_rejected_guess_costs_more(model: Model) -> N
         replies.append(
             [piece.token_id for piece in session.generate(Sampling.greedy(), 30, guess=guess)]
         )
-        session.replay(IDS[:20] * 2, guess)
+        replay(session, IDS[:20] * 2, guess)
         assert session.n_guessed == 0
         assert next_logits(session) == fresh_logits(model, session.tokens[: session.length - 7])
     assert replies[0] == replies[1]
@@ -207,7 +209,7 @@ def test_what_is_only_tried_is_forgotten(model: Model) -> None:
     with session.restoring():
         assert session.truncate(192) == 0
         session.feed(IDS[:64])
-        session.stretch(512)
+        fill_cache(session, 512)
         session.feed([4])
     assert session.length == 0
     session.feed(IDS[:100])

@@ -27,22 +27,22 @@ def model(tmp_path: Path) -> Model:
 def test_phases_add_up_to_the_time_of_the_walks(model: Model) -> None:
     session = model.session(n_ctx=64)
     session.feed([1, 2, 3, 4, 5])
-    session.start_profile()
+    session.profiler.start()
     start = time.perf_counter()
     for token in range(10):
         session.feed([token])
     elapsed_s = time.perf_counter() - start
-    phases = session.end_profile()["decode"]
+    phases = session.profiler.stop()["decode"]
     assert sum(phase.share for phase in phases) == pytest.approx(1.0)
     assert 0 < sum(phase.seconds for phase in phases) <= elapsed_s
 
 
 def test_every_phase_of_the_plan_has_its_time_and_its_bytes(model: Model) -> None:
     session = model.session(n_ctx=64)
-    session.start_profile()
+    session.profiler.start()
     session.feed([1])
     session.feed([2])
-    phases = session.end_profile()["decode"]
+    phases = session.profiler.stop()["decode"]
     assert [phase.phase for phase in phases] == list(
         dict.fromkeys(row["phase"] for row in model.describe_plan())
     )
@@ -54,18 +54,18 @@ def test_every_phase_of_the_plan_has_its_time_and_its_bytes(model: Model) -> Non
 def test_a_profiled_step_computes_the_same(model: Model) -> None:
     plain = model.session(n_ctx=64)
     timed = model.session(n_ctx=64)
-    timed.start_profile()
+    timed.profiler.start()
     assert (plain.feed([5, 6, 7, 8]) == timed.feed([5, 6, 7, 8])).all()
     assert (plain.feed([9]) == timed.feed([9])).all()
 
 
 def test_nothing_is_timed_after_the_end(model: Model) -> None:
     session = model.session(n_ctx=64)
-    session.start_profile()
+    session.profiler.start()
     session.feed([1])
-    session.end_profile()
+    session.profiler.stop()
     session.feed([2])
-    assert session.end_profile() == {}
+    assert session.profiler.stop() == {}
 
 
 def test_the_bandwidth_probe_measures_something(model: Model) -> None:
@@ -96,14 +96,14 @@ def test_the_bandwidth_probe_reads_every_byte_once(n_places: int) -> None:
 def test_a_reply_times_choosing_and_its_caller_next_to_the_walks(model: Model) -> None:
     session = model.session(n_ctx=64)
     session.feed([1, 2, 3])
-    session.start_profile()
+    session.profiler.start()
     start = time.perf_counter()
     for _ in session.generate(Sampling.greedy(), max_tokens=10):
         waited_until = time.perf_counter() + 0.002
         while time.perf_counter() < waited_until:
             pass
     elapsed_s = time.perf_counter() - start
-    phases = {phase.phase: phase for phase in session.read_profile()["decode"]}
+    phases = {phase.phase: phase for phase in session.profiler.read()["decode"]}
     n = session.length - 3
     assert phases["caller"].seconds >= 0.002 * n
     assert phases["sampling"].seconds > 0
@@ -114,16 +114,16 @@ def test_a_reply_times_choosing_and_its_caller_next_to_the_walks(model: Model) -
 
 def test_reading_a_profile_does_not_end_it_and_a_start_resets_it(model: Model) -> None:
     session = model.session(n_ctx=64)
-    assert session.read_profile() == {}
-    session.start_profile()
+    assert session.profiler.read() == {}
+    session.profiler.start()
     session.feed([1])
     session.feed([2])
-    assert session.read_profile()["decode"][0].n_runs == 2
+    assert session.profiler.read()["decode"][0].n_runs == 2
     session.feed([3])
-    assert session.read_profile()["decode"][0].n_runs == 3
-    session.start_profile()
+    assert session.profiler.read()["decode"][0].n_runs == 3
+    session.profiler.start()
     session.feed([4])
-    assert session.end_profile()["decode"][0].n_runs == 1
+    assert session.profiler.stop()["decode"][0].n_runs == 1
 
 
 def test_the_bandwidth_probe_gives_way(model: Model) -> None:

@@ -26,7 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
 
 def products(model: Model, plan: str) -> list[set[str]]:
     """Matrices that a plan multiplies with, by layer; after them the output."""
-    rows = model.session(n_ctx=64)._pipeline.plans[plan].describe()
+    rows = model.session(n_ctx=64).pipeline.plans[plan].describe()
     names = [
         row["weights"].split(".")
         for row in rows
@@ -47,7 +47,7 @@ def test_blocks_end_at_the_last_stored_kv_then_one_token_runs(model: Model, plan
 @pytest.mark.parametrize("n", [2, 4, 5, 70, 200])
 def test_the_last_token_has_the_logits_of_all_layers_for_all(model: Model, n: int) -> None:
     whole, prompt = (model.session(n_ctx=256) for _ in range(2))
-    prompt._pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
+    prompt.pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
     wanted = whole.feed(IDS[:n], every=True)[-1]
     assert prompt.feed(IDS[:n]).tobytes() == wanted.tobytes()
     # and so have the keys and values
@@ -56,10 +56,10 @@ def test_the_last_token_has_the_logits_of_all_layers_for_all(model: Model, n: in
 
 def test_only_the_end_of_a_prompt_asks_for_logits(model: Model) -> None:
     session = model.session(n_ctx=256)
-    session._pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
-    session.start_profile()
+    session.pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
+    session.profiler.start()
     session.prefill(IDS)
-    assert {name: phases[0].n_runs for name, phases in session.end_profile().items()} == {
+    assert {name: phases[0].n_runs for name, phases in session.profiler.stop().items()} == {
         "block": 4,
         "block last": 1,
     }
@@ -67,7 +67,7 @@ def test_only_the_end_of_a_prompt_asks_for_logits(model: Model) -> None:
 
 def test_a_cancelled_prompt_keeps_its_blocks_but_cannot_continue(model: Model) -> None:
     session, fresh = (model.session(n_ctx=256) for _ in range(2))
-    session._pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
+    session.pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
     session.feed(IDS[:3])
     with pytest.raises(Cancelled):
         session.prefill(IDS, on_progress=lambda done, total: session.cancel())

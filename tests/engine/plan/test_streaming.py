@@ -89,7 +89,7 @@ def test_streamed_weights_are_in_every_plan_and_change_no_bit(
     assert sum(
         end - first for _, first, end in kept
     ) <= path.stat().st_size - n_bytes + 2 * mmap.PAGESIZE * len(kept)
-    plans = model._sessions[0]._pipeline.plans
+    plans = model._sessions[0].pipeline.plans
     sizes = {one.address: one.size_bytes for one in streamed}
     assert sizes_of(plans["decode"], "next") == sizes_of(plans["decode"], "last") == sizes
     assert all(sizes_of(plan, "next") == sizes_of(plan, "last") for plan in plans.values())

@@ -30,7 +30,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(autouse=True)
 def free_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guessing, "SHARE", 1e9)
-    monkeypatch.setattr(guessing, "MOST_STEPS", 1e9)
+    monkeypatch.setattr(guessing, "MAX_BALANCE", 1e9)
 
 
 def reply(
@@ -133,10 +133,10 @@ def spend(
     steps = 0.0
     row = np.zeros(1, np.float32)
     for place in range(40, len(text)):
-        if one.computed(text[place]) is None:
+        if one.take_logits(text[place]) is None:
             guesses = one.propose(3)
             took = 1.0 + cost_steps * len(guesses)
-            one.spent(guesses, [row] * len(guesses), took)
+            one.record_run(guesses, [row] * len(guesses), took)
             steps += took
     return steps / (len(text) - 40)
 
@@ -170,18 +170,18 @@ def test_text_in_which_no_guess_comes_true_is_hardly_slower(
 
 def test_the_longest_match_decides() -> None:
     one = Guessing([1, 2, 3, 4, 50, 9, 3, 4, 60, 9, 1, 2, 3], GuessCosts())
-    one.spent([], [], 1.0)
-    assert one.computed(4) is None
+    one.record_run([], [], 1.0)
+    assert one.take_logits(4) is None
     assert one.propose(1) == [50]
 
 
 def test_nothing_is_guessed_before_a_timed_step_or_with_no_match(tmp_path: Path) -> None:
     one = Guessing([1, 2, 3, 4, 8, 9, 1, 2, 3], GuessCosts())
-    one.computed(4)
+    one.take_logits(4)
     assert one.propose(3) == []
-    one.spent([], [], 1.0)
+    one.record_run([], [], 1.0)
     assert one.propose(3) == [8, 9, 1][: len(one.propose(3))] != []
-    one.computed(77)
+    one.take_logits(77)
     assert one.propose(3) == []
 
 
@@ -231,8 +231,8 @@ def test_earlier_text_that_misleads_costs_hardly_more(
 def test_what_hardly_ever_comes_true_is_not_tried_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     one = Guessing([1, 2, 8, 9, 1], GuessCosts())
-    one.computed(2)
-    one.spent([], [], 1.0)
+    one.take_logits(2)
+    one.record_run([], [], 1.0)
     assert one.propose(3) == []
     one._costs.balance += 0.5
     assert one.propose(3) == [8]

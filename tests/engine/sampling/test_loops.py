@@ -9,8 +9,8 @@ import pytest
 from engine.sampling.guessing import GuessCosts, Guessing
 from engine.sampling.loops import (
     COPIES,
-    LEAST_POOR_TOKENS,
     LONGEST,
+    MIN_POOR_TOKENS,
     MORE_TOKENS,
     LoopGuard,
     LoopWatch,
@@ -38,7 +38,7 @@ def first_stop(words: list[str]) -> tuple[int, int] | None:
     texts = [word.encode() for word in ids]
     guard = LoopGuard(texts.__getitem__)
     for n, word in enumerate(words, 1):
-        if copied := guard.note(ids[word]):
+        if copied := guard.append(ids[word]):
             return n, copied
     return None
 
@@ -75,8 +75,8 @@ def test_a_loop_that_ends_in_time_is_none() -> None:
 
 def test_rules_zeros_and_blanks_may_be_long() -> None:
     for unit in (["-"], ["0", ","], [" "], ["A"], ["|", " ", "-"]):
-        assert first_stop(unit * ((LEAST_POOR_TOKENS - 1) // len(unit))) is None
-        assert first_stop(unit * LEAST_POOR_TOKENS) is not None
+        assert first_stop(unit * ((MIN_POOR_TOKENS - 1) // len(unit))) is None
+        assert first_stop(unit * MIN_POOR_TOKENS) is not None
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_rules_zeros_and_blanks_may_be_long() -> None:
 )
 def test_emoji_are_words_even_where_each_byte_is_a_token(emoji: str) -> None:
     guard = LoopGuard(lambda byte: bytes([byte]))
-    stops = [n for n, byte in enumerate((emoji * 300).encode()) if guard.note(byte)]
+    stops = [n for n, byte in enumerate((emoji * 300).encode()) if guard.append(byte)]
     assert stops
     assert stops[0] < 250
 
@@ -143,7 +143,7 @@ def test_a_text_made_to_be_dear_costs_as_little_for_each_token() -> None:
         tokens += [0] * random.randrange(1, 600) + [random.randrange(1, 3)] * random.randrange(1, 4)
     began = time.process_time()
     for token in tokens:
-        watch.note(token)
+        watch.append(token)
     assert time.process_time() - began < 20 * n * 5e-6
 
 
@@ -152,13 +152,13 @@ def test_nothing_is_guessed_in_a_loop_and_a_quotation_is() -> None:
     looping = Guessing(asked, GuessCosts())
     quoting = Guessing(asked, GuessCosts())
     for one in (looping, quoting):
-        one.spent([], [], 1.0)
+        one.record_run([], [], 1.0)
     said = [7, 8, 9, 10, 11] * 40
     n_proposed = 0
     for at, token in enumerate(said):
-        looping.computed(token)
+        looping.take_logits(token)
         n_proposed += bool(at > 60 and looping.propose(3))
     assert n_proposed == 0
     for token in asked[:200]:
-        quoting.computed(token)
+        quoting.take_logits(token)
     assert quoting.propose(1) == [asked[200]]

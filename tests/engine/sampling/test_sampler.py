@@ -138,7 +138,7 @@ def piece(token: int) -> bytes:
 def test_draws_follow_the_chain_of_llama_cpp(chain: dict) -> None:
     sampling = Sampling(**{**PLAIN, "temperature": 1.0, **chain})
     logits = model_like(700)
-    sampler = Sampler(sampling, len(logits), piece=piece)
+    sampler = Sampler(sampling, len(logits), token_bytes=piece)
     drawn = [sampler.choose(logits, WRITTEN) for _ in range(4000)]
     counts = dict(zip(*map(np.ndarray.tolist, np.unique(drawn, return_counts=True)), strict=True))
     assert chi_square(counts, twin(logits, WRITTEN, sampling, frozenset({BREAKER}))) < 4
@@ -166,7 +166,7 @@ def test_at_temperature_zero_the_likeliest_that_is_left_is_taken() -> None:
     logits = model_like(700)
     for chain in CHAINS.values():
         sampling = Sampling(**{**PLAIN, **chain, "temperature": 0.0})
-        sampler = Sampler(sampling, len(logits), piece=piece)
+        sampler = Sampler(sampling, len(logits), token_bytes=piece)
         allowed = twin(logits, WRITTEN, sampling, frozenset({BREAKER}))
         assert {sampler.choose(logits, WRITTEN) for _ in range(20)} <= allowed.keys()
 
@@ -213,7 +213,7 @@ def test_dry_takes_off_more_with_every_token_of_a_repetition() -> None:
         logits = np.zeros(20, np.float32)
         logits[8] = 1.0 + lead
         logits[1] = 1.0
-        assert Sampler(sampling, 20, piece=piece).choose(logits, words) == chosen
+        assert Sampler(sampling, 20, token_bytes=piece).choose(logits, words) == chosen
 
 
 @pytest.mark.parametrize("breaker", ["\n", "ab", "bab"])
@@ -226,15 +226,17 @@ def test_no_repetition_reaches_across_a_breaker(breaker: str) -> None:
     logits[2] = 0.5
     sampling = Sampling(temperature=0.0, dry_multiplier=9.0, dry_breakers=(breaker,))
     spelled = lambda token: texts.get(token, b"w")  # noqa: E731
-    assert Sampler(sampling, 20, piece=spelled).choose(logits, words) == 8, "one token is repeated"
-    assert Sampler(sampling, 20, piece=lambda token: b"w").choose(logits, words) == 2
+    assert Sampler(sampling, 20, token_bytes=spelled).choose(logits, words) == 8, (
+        "one token is repeated"
+    )
+    assert Sampler(sampling, 20, token_bytes=lambda token: b"w").choose(logits, words) == 2
 
 
 def test_penalties_follow_a_growing_and_a_new_text() -> None:
     sampling = Sampling(
         temperature=0.0, frequency_penalty=0.4, dry_multiplier=1.0, repeat_window=50
     )
-    kept = Sampler(sampling, 30, piece=piece)
+    kept = Sampler(sampling, 30, token_bytes=piece)
     random = np.random.default_rng(2)
     words: list[int] = []
     for step in range(150):
@@ -242,7 +244,7 @@ def test_penalties_follow_a_growing_and_a_new_text() -> None:
             words = words[:20] if step == 60 else [8, *words[1:40]]
         logits = random.standard_normal(30).astype(np.float32)
         chosen = kept.choose(logits, words)
-        assert chosen == Sampler(sampling, 30, piece=piece).choose(logits, words)
+        assert chosen == Sampler(sampling, 30, token_bytes=piece).choose(logits, words)
         words.append(chosen)
 
 

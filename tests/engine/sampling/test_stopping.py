@@ -22,7 +22,7 @@ def test_what_stands_there_already_is_not_shown_again(
     earlier: str, pieces: list[str], shown: str, hit: bool
 ) -> None:
     stops = StopStrings(["<|x"])
-    stops.know(earlier)
+    stops.set_earlier_text(earlier)
     found = ""
     for piece in pieces:
         found += stops.push(piece)

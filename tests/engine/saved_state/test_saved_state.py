@@ -25,6 +25,7 @@ from engine.saved_state import (
 )
 from engine.saved_state.fingerprint import PIECE_BYTES, PIECES, fingerprint_of
 from engine.saved_state.segments import Segment
+from engine.tuning.fill_cache import fill_cache
 from tests.engine import tiny_gguf
 
 pytestmark = pytest.mark.slow
@@ -194,7 +195,7 @@ def test_tokens_that_are_only_tried_are_never_saved(model: Model, tmp_path: Path
     session.feed(ids_of(40))
     saving = StateWriter(session, tmp_path / "kv.state")
     with session.restoring():
-        session.stretch(200)
+        fill_cache(session, 200)
         session.feed([1, 2, 3])
         assert saving.flush(60)
     assert saving.flush(60)

@@ -87,7 +87,7 @@ def clock(model: Model, monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def used(model: Model) -> set[int]:
     session = model._sessions[0]
-    operations = [one for plan in session._pipeline.plans.values() for one in plan.operations]
+    operations = [one for plan in session.pipeline.plans.values() for one in plan.operations]
     return {one.arguments["ahead"] for one in operations if one.record is records.MATMUL}
 
 

@@ -13,6 +13,7 @@ from engine.errors import Cancelled, MemoryPlanError
 from engine.machine import host
 from engine.machine.memory import gives_huge_pages
 from engine.machine.topology import Cores
+from engine.tuning.fill_cache import fill_cache
 from engine.tuning.report import COUNTS, KV, PINNING, WEIGHTS, Comparison, TuningReport
 from engine.tuning.sweep import Sweep, default_budget_s
 from engine.tuning.trials import KVTrials, SessionTrials, WeightTrials
@@ -405,11 +406,11 @@ def test_a_stretched_cache_repeats_its_kv_and_can_be_computed_on(tmp_path: Path,
     )
     session = model.session(n_ctx=128, kv=kv)
     session.prefill(list(range(1, 17)))
-    cache = session._pipeline._cache
+    cache = session.pipeline._cache
     keys = cache.layers[0].keys
     before = cache._memory.bytes.copy()
     with session.restoring():
-        session.stretch(104)
+        fill_cache(session, 104)
         assert session.length == 104
         heads = keys.elements[0]
         each = keys.head_bytes // cache.max_seq_len

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine import Model, Sampling, Session
+from engine.measure.replay import replay
 from engine.sampling.earlier_text import EarlierText
 from engine.sampling.guessing import GuessCosts
 
@@ -84,7 +85,7 @@ def main() -> None:
                 session.earlier_text = before
                 session.guess_costs = GuessCosts()
                 began = [clock() for clock in clocks]
-                n_guessed = max(n_guessed, session.replay(reply, guess))
+                n_guessed = max(n_guessed, replay(session, reply, guess))
                 took[guess].append([clock() - at for clock, at in zip(clocks, began, strict=True)])
         wall, cpu = (
             statistics.median(one[at] for one in took[False])

@@ -23,7 +23,7 @@ import numpy as np
 from gguf import GGUFReader, GGUFValueType, GGUFWriter, dequantize
 
 from engine import Model
-from engine.measure.perplexity import chunks_of
+from engine.measure.perplexity import chunks_of, score
 
 PEER = Path(__file__).with_name("exactness_peer.py")
 N_TEXT_CHARS = 96_000
@@ -81,7 +81,7 @@ def read_by_us(path: Path, chunks: Chunks, kv: str) -> Read:
     for number, chunk in enumerate(chunks.ids):
         session.truncate(0)
         targets = iter(chunk[chunks.first + 1 :])
-        for rows in session.score(chunk[:-1], chunks.first):
+        for rows in score(session, chunk[:-1], chunks.first):
             for row in rows:
                 exact = row.astype(np.float64) - row.max()
                 losses.append(np.log(np.exp(exact).sum()) - exact[next(targets)])

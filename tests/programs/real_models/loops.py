@@ -117,10 +117,10 @@ class Asking:
         nearness = 0.0
         stopped_at = None
         for at, token in enumerate(ids, 1):
-            watch.note(token)
+            watch.append(token)
             if watch.period:
                 nearness = max(nearness, watch.n_tokens / (COPIES * watch.period + MORE_TOKENS))
-            if guard.note(token) and stopped_at is None:
+            if guard.append(token) and stopped_at is None:
                 stopped_at = at
         return Judged(
             n, self.question(n), len(ids), round(nearness, 3), stopped_at, tokenizer.decode(ids)
