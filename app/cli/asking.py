@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 
 from app.conversations.conversation import Conversation
-from app.session.headless import LOOK_S, HeadlessChat
+from app.session.headless import POLL_S, HeadlessChat
 from app.tools.toolbox import whole_arguments
 from engine.prompt.tools.calls import ToolCall
 
@@ -34,7 +34,7 @@ def answer_to(question: str, is_over: Callable[[], bool] = lambda: False) -> str
     sys.stderr.flush()
     # where no input can be waited for in this way, it is read at once
     with contextlib.suppress(OSError, ValueError):
-        while not select.select([sys.stdin], [], [], LOOK_S)[0]:
+        while not select.select([sys.stdin], [], [], POLL_S)[0]:
             if is_over():
                 return ""
     return sys.stdin.readline().strip().lower()

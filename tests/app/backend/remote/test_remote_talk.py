@@ -77,7 +77,7 @@ def test_turns_with_our_own_server(monkeypatch: pytest.MonkeyPatch, script: Scri
         assert texts(talk) == ["capital of France?", "Paris.", "of Italy?", "Bern."]
         assert "Paris." in said_to(server)
         assert talk.engine_thread.status.context_used > 0
-        several = failed(talk._answer(talk.chat_session.regenerate(2), ""))
+        several = failed(talk._follow_turn(talk.chat_session.regenerate(2), ""))
         assert several.endswith(
             "writes one answer at a time (/regen without a number asks for one)"
         )
@@ -107,7 +107,7 @@ class StopOnceSent:
         self._talk = talk
         self._api = api
         self.is_done = False
-        talk._watch = self
+        talk._on_status = self
 
     def __call__(self, status: EngineStatus) -> None:
         self.is_done = bool(self._api.bodies)
